@@ -1,0 +1,85 @@
+"""Every way gpuenv can fail: one class per exit code.
+
+An error is a message (what happened, with the evidence), a hint (what to do), and the log of the
+program that failed where there was one. Codes 1, 130 and 143 have no class: they are a bug,
+an interrupt and a termination.
+"""
+
+from __future__ import annotations
+
+from .model import Finding
+
+
+class GpuenvError(Exception):
+    """Base of what gpuenv tells its user; never raised itself.
+
+    `value` is a value that was reached before the failure and is still worth printing.
+    """
+
+    code = 1
+    name = "error"
+
+    def __init__(self, message: str, *, hint: str | None = None, log: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.log = log
+        self.findings: tuple[Finding, ...] = ()
+
+
+class UsageError(GpuenvError):
+    """The command line asks for something that is not there (exit 2)."""
+
+    code = 2
+    name = "usage"
+
+
+class DataError(GpuenvError):
+    """A profile or project file is invalid (exit 3). `problems` are all of them at once."""
+
+    code = 3
+    name = "data"
+
+    def __init__(self, message: str, *, problems: tuple[str, ...] = (), **kwargs: str | None) -> None:
+        super().__init__(message, **kwargs)
+        self.problems = problems
+
+
+class MachineError(GpuenvError):
+    """The machine cannot be read, or its driver is broken (exit 4)."""
+
+    code = 4
+    name = "machine"
+
+
+class ResolveError(GpuenvError):
+    """No build fits (exit 5)."""
+
+    code = 5
+    name = "resolve"
+
+
+class LockError(GpuenvError):
+    """A lock cannot be made, read or used (exit 6). `unreachable` is the index that did not
+    answer, where that is why."""
+
+    code = 6
+    name = "lock"
+
+    def __init__(self, message: str, *, unreachable: str | None = None, **kwargs: str | None) -> None:
+        super().__init__(message, **kwargs)
+        self.unreachable = unreachable
+
+
+class BuildError(GpuenvError):
+    """The environment could not be built; nothing half-made stays (exit 7)."""
+
+    code = 7
+    name = "build"
+
+
+class VerifyError(GpuenvError):
+    """Verification could not give a verdict, or gave a bad one (exit 8)."""
+
+    code = 8
+    name = "verify"

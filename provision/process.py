@@ -1,0 +1,167 @@
+"""The one door to other programs and to the process environment.
+
+Everything runs with a list of arguments (no shell), in a session of its own so that a deadline
+kills the whole family, and with bounded memory: only the last `KEEP` bytes of each stream stay.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+KEEP = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finished:
+    """How a program ended. `signal` is a name ("SIGSEGV") when a signal ended it; `report` is
+    what it wrote to the report descriptor, b"" when it had none."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+    timed_out: bool
+    signal: str | None
+    report: bytes
+
+    @property
+    def ok(self) -> bool:
+        return self.returncode == 0 and not self.timed_out
+
+
+def environ() -> dict[str, str]:
+    """A copy of this process's environment."""
+    return dict(os.environ)
+
+
+def signal_name(returncode: int) -> str | None:
+    """The name of the signal that a negative return code stands for, else None."""
+    if returncode >= 0:
+        return None
+    try:
+        return signal.Signals(-returncode).name
+    except ValueError:
+        return f"signal {-returncode}"
+
+
+class _Tail:
+    """Reads a stream to its end in a thread, keeps its last bytes, hands on its lines."""
+
+    def __init__(self, stream: IO[bytes], on_line: Callable[[str], None] | None) -> None:
+        self._stream, self._on_line = stream, on_line
+        self._kept = bytearray()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        pending = b""
+        while chunk := self._stream.read1(65536):  # type: ignore[attr-defined]  # BufferedReader
+            self._kept += chunk
+            del self._kept[:-KEEP]
+            if self._on_line:
+                *lines, pending = (pending + chunk).replace(b"\r", b"\n").split(b"\n")
+                for line in lines:
+                    self._on_line(line.decode("utf-8", "replace"))
+        if self._on_line and pending:
+            self._on_line(pending.decode("utf-8", "replace"))
+
+    def join(self, seconds: float | None = None) -> bytes:
+        self._thread.join(seconds)
+        return bytes(self._kept)
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    timeout: float | None = None,
+    stdin: str | None = None,
+    report: str | None = None,
+    on_line: Callable[[str], None] | None = None,
+) -> Finished:
+    """Run a program to its end and say how it ended; never raises for a bad exit status.
+
+    `timeout` is in seconds. `report` names an environment variable in which the child finds the
+    number of a descriptor of its own to write a report to. `on_line` gets each line of stderr as
+    it comes, in another thread. Raises OSError when the program cannot be started, and passes
+    KeyboardInterrupt on after the child's family is gone.
+    """
+    env = dict(os.environ if env is None else env)
+    read_fd = write_fd = -1
+    if report:
+        read_fd, write_fd = os.pipe()
+        env[report] = str(write_fd)
+    try:
+        child = subprocess.Popen(
+            list(argv),
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=(write_fd,) if report else (),
+        )
+    except BaseException:
+        for fd in (read_fd, write_fd):
+            if fd >= 0:
+                os.close(fd)
+        raise
+    if report:
+        os.close(write_fd)
+    reporter = _Tail(os.fdopen(read_fd, "rb"), None) if report else None
+    assert child.stdout and child.stderr
+    out, err = _Tail(child.stdout, None), _Tail(child.stderr, on_line)
+    timed_out = _finish(child, stdin, timeout)
+    # After a kill a grandchild that left the session could hold the pipes: do not wait for it.
+    grace = 5.0 if timed_out else None
+    stdout, stderr = out.join(grace), err.join(grace)
+    return Finished(
+        returncode=child.returncode,
+        stdout=stdout.decode("utf-8", "replace"),
+        stderr=stderr.decode("utf-8", "replace"),
+        timed_out=timed_out,
+        signal=signal_name(child.returncode),
+        report=reporter.join(grace) if reporter else b"",
+    )
+
+
+def _finish(child: subprocess.Popen[bytes], stdin: str | None, timeout: float | None) -> bool:
+    """Feed and wait; True when the deadline passed and the family was killed."""
+    try:
+        if stdin is not None and child.stdin:
+            try:
+                child.stdin.write(stdin.encode())
+                child.stdin.close()
+            except BrokenPipeError:
+                child.stdin = None  # it ended without reading: its exit status says why
+        child.wait(timeout)
+    except subprocess.TimeoutExpired:
+        _kill_family(child)
+        return True
+    except BaseException:
+        _kill_family(child)
+        raise
+    return False
+
+
+def _kill_family(child: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        child.kill()
+    child.wait()
+
+
+def replace(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Become another program (exec); returns only by raising OSError."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execvpe(argv[0], list(argv), dict(env))
