@@ -521,9 +521,7 @@ T = TypeVar("T")
 def as_plain(value: Any) -> Any:
     """A value as dicts, lists and scalars, field names as JSON names (`pass_` becomes `pass`)."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            f.name.rstrip("_"): as_plain(getattr(value, f.name)) for f in dataclasses.fields(value)
-        }
+        return {f.name.rstrip("_"): as_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, (tuple, list)):
         return [as_plain(v) for v in value]
     if isinstance(value, dict):
@@ -558,7 +556,7 @@ def from_plain(cls: type[T], data: Any, where: str = "") -> T:
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise ValueError(f"{path}: missing")
     if data:
-        raise ValueError(f"{where + '.' if where else ''}{sorted(data)[0]}: unknown key")
+        raise ValueError(f"{where + '.' if where else ''}{min(data)}: unknown key")
     return cls(**kwargs)
 
 

@@ -117,7 +117,8 @@ def run(
     if report:
         os.close(write_fd)
     reporter = _Tail(os.fdopen(read_fd, "rb"), None) if report else None
-    assert child.stdout and child.stderr
+    assert child.stdout
+    assert child.stderr
     out, err = _Tail(child.stdout, None), _Tail(child.stderr, on_line)
     timed_out = _finish(child, stdin, timeout)
     # After a kill a grandchild that left the session could hold the pipes: do not wait for it.

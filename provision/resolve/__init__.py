@@ -1,0 +1,231 @@
+"""resolve: which builds fit a target, and why nothing newer does. Pure: no I/O, no machine.
+
+Order of preference (DESIGN section 7): the newest version of the framework named first; in it CUDA
+that the driver speaks itself before CUDA by minor-version compatibility, the highest first in each;
+then the default index before the PyTorch index. For a CPU environment a CPU build comes before
+any CUDA build. The first build without an objection wins; every objection is kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from packaging.requirements import Requirement
+
+from ..model import Build, Plan, Profiles, Reason, Rejected, Request, Supply, Target, Wanted
+from .objections import Question, objections
+from .pins import conflict, planned, toolkit_note
+from .supply import cpu_builds, missing
+from .versions import major, version
+
+__all__ = ["resolve"]
+
+_INDEX_ORDER = {"find-links": 0, "pypi": 1, "pytorch": 2}
+
+
+def resolve(request: Request, target: Target, profiles: Profiles, supply: Supply | None = None) -> Plan:
+    """The plan for a request on a target, or a plan without builds that says why (`rejected`) and
+    what would help (`hint`).
+
+    `request.device` must be cuda or cpu. Framework names are taken as known. Raises nothing.
+    """
+    from .hint import hint_for
+
+    asked = Question(request, target, profiles, supply or Supply())
+    plan = _attempt(asked)
+    if not plan.builds:
+        plan = dataclasses.replace(plan, hint=hint_for(asked, lambda q: bool(_attempt(q).builds)))
+    return plan
+
+
+def _attempt(asked: Question) -> Plan:
+    chains = [_judged(asked, wanted) for wanted in asked.request.frameworks]
+    rejected: list[Rejected] = []
+    chosen, python = _choose(asked, chains, rejected)
+    plan = Plan(
+        builds=(), python=python, platform=asked.target.platform, manager=asked.request.manager,
+        device=asked.request.device, target=asked.target, rejected=tuple(rejected),
+    )  # fmt: skip
+    return _filled(asked, plan, chosen, python) if chosen and python else plan
+
+
+def _filled(asked: Question, plan: Plan, chosen: list[Build], python: str) -> Plan:
+    builds = planned(asked, chosen, python)
+    cudnn = next((b.cudnn for b in builds if b.cudnn), None)
+    cuda = next((b.cuda for b in chosen if b.cuda), None) if asked.request.device == "cuda" else None
+    packages, notes = _companions(asked, chosen)
+    return dataclasses.replace(
+        plan,
+        builds=builds,
+        cuda_major=major(cuda) if cuda else None,
+        cudnn=cudnn,
+        packages=packages,
+        notes=(*_notes(asked, chosen), *notes),
+    )
+
+
+# --- the candidates, best first, each with what speaks against it --------------------------
+
+
+def _judged(asked: Question, wanted: Wanted) -> list[tuple[Build, tuple[Reason, ...]]]:
+    mine = [b for b in asked.profiles.builds if b.framework == wanted.name]
+    here = [b for b in mine if b.platform == asked.target.platform]
+    here += cpu_builds(asked.supply, wanted.name, asked.target.platform, here)
+    if asked.request.device == "cuda":
+        # A CPU build is an objection worth telling only where the version has no CUDA build here.
+        with_cuda = {b.version for b in here if b.cuda}
+        here = [b for b in here if b.cuda or (b.version not in with_cuda and b.index == "pypi")]
+    by_age = {v: i for i, v in enumerate(sorted({b.version for b in here}, key=version, reverse=True))}
+    ordered = sorted(here, key=lambda b: _rank(asked, b, by_age[b.version]))
+    return [(b, objections(asked, wanted, b)) for b in ordered]
+
+
+def _rank(asked: Question, build: Build, age: int) -> tuple[object, ...]:
+    """Sort key, smallest first. `age` counts the newer versions."""
+    index = _INDEX_ORDER[build.index]
+    if asked.request.device == "cpu":
+        return (build.cuda is not None, age, index)
+    cuda = version(build.cuda) if build.cuda else version("0")
+    native = asked.speaks is None or cuda <= version(asked.speaks)
+    return (age, not native, tuple(-n for n in cuda.release), index)
+
+
+# --- the choice ----------------------------------------------------------------------------
+
+
+def _choose(
+    asked: Question,
+    chains: list[list[tuple[Build, tuple[Reason, ...]]]],
+    rejected: list[Rejected],
+) -> tuple[list[Build], str | None]:
+    """The first build of the first chain that goes with some build of every other one. `rejected`
+    gets, chain by chain, what came before the choice."""
+    clean = [[b for b, reasons in chain if not reasons] for chain in chains]
+    clash: dict[int, Reason] = {}
+    chosen, python = _fit(asked, [], clean, clash)
+    for i, chain in enumerate(chains):
+        for build, reasons in chain:
+            if chosen and build is chosen[i]:
+                break
+            told = reasons or (clash.get(id(build), _no_partner(chains, i)),)
+            rejected.append(
+                Rejected(
+                    framework=build.framework, version=build.version, cuda=build.cuda,
+                    index=build.index, reasons=told,
+                )
+            )  # fmt: skip
+    return chosen, python
+
+
+def _no_partner(chains: list[list[tuple[Build, tuple[Reason, ...]]]], i: int) -> Reason:
+    others = ", ".join(c[0][0].framework for j, c in enumerate(chains) if j != i and c)
+    return Reason(code="cuda_conflict", text=f"no build of {others or 'the others'} goes with it")
+
+
+def _fit(
+    asked: Question, taken: list[Build], rest: list[list[Build]], clash: dict[int, Reason]
+) -> tuple[list[Build], str | None]:
+    if not rest:
+        python = _common_python(asked, taken)
+        return (taken, python) if taken else ([], None)
+    for build in rest[0]:
+        reason = _against(asked, taken, build)
+        if reason:
+            clash.setdefault(id(build), reason)
+            continue
+        found, python = _fit(asked, [*taken, build], rest[1:], clash)
+        if found:
+            return found, python
+    return [], None
+
+
+def _against(asked: Question, taken: list[Build], build: Build) -> Reason | None:
+    """Why a build cannot join those taken, None when it can."""
+    for other in taken:
+        cuda, theirs = build.cuda, other.cuda
+        if asked.request.device == "cuda" and cuda and theirs and major(cuda) != major(theirs):
+            return Reason(
+                code="cuda_conflict",
+                text=f"is built for CUDA {major(cuda)}; {other.framework} {other.version} for {major(theirs)}",
+            )
+        if why := conflict(other, build):
+            return Reason(code="library_conflict", text=why)
+    if taken and _common_python(asked, [*taken, build]) is None:
+        served = f"{build.python[0]} to {build.python[-1]}"
+        return Reason(
+            code="python_unsupported", text=f"Python {served} has no overlap with {taken[0].framework}"
+        )
+    return None
+
+
+def _common_python(asked: Question, builds: list[Build]) -> str | None:
+    for python in asked.pythons(builds[0]):
+        if all(python in asked.pythons(b) for b in builds) and all(
+            not asked.supply.only_wheels or missing(asked.supply, b, python, asked.target.glibc) is None
+            for b in builds
+        ):
+            return python
+    return None
+
+
+# --- what is said along with it --------------------------------------------------------------
+
+
+def _notes(asked: Question, chosen: Iterable[Build]) -> Iterator[str]:
+    target, request = asked.target, asked.request
+    if request.device == "cpu":
+        for build in chosen:
+            if build.cuda:
+                yield (
+                    f"{build.framework} {build.version} is the CUDA {build.cuda} build, run on the CPU: "
+                    "no CPU build is at hand"
+                )
+        return
+    if not target.driver:
+        yield "no driver given: nothing is limited by a driver"
+    if not target.gpus:
+        yield "no GPU given: nothing is limited by a GPU"
+    for build in chosen:
+        if asked.speaks and build.cuda and version(build.cuda) > version(asked.speaks):
+            yield (
+                f"{build.framework} {build.version} is built with CUDA {build.cuda}; driver {target.driver} "
+                f"speaks {asked.speaks} and runs it by minor-version compatibility"
+            )
+        yield from toolkit_note(asked, build)
+
+
+def _companions(asked: Question, chosen: list[Build]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The packages asked along: companions in the version that matches, others as they were asked."""
+    packages, notes = [], []
+    for text in asked.request.packages:
+        need = Requirement(text)
+        owner = next((b for b in chosen if need.name in _companion_names(asked, b.framework)), None)
+        if owner is None or need.specifier:
+            packages.append(text)
+            continue
+        match = next((c for c in owner.companions if Requirement(c).name == need.name), None)
+        if match:
+            packages.append(match)
+            continue
+        last = _last_with(asked, owner.framework, need.name)
+        notes.append(
+            f"{need.name} has no release for {owner.framework} {owner.version} and is left out; "
+            f"its last goes with {owner.framework} {last}: --framework '{owner.framework}=={last}'"
+        )
+    return tuple(packages), tuple(notes)
+
+
+def _companion_names(asked: Question, framework: str) -> set[str]:
+    return {
+        Requirement(c).name for b in asked.profiles.builds if b.framework == framework for c in b.companions
+    }
+
+
+def _last_with(asked: Question, framework: str, companion: str) -> str:
+    having = [
+        b.version
+        for b in asked.profiles.builds
+        if b.framework == framework and any(Requirement(c).name == companion for c in b.companions)
+    ]
+    return max(having, key=version)

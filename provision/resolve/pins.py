@@ -1,0 +1,129 @@
+"""The pins that make a chosen set of builds, and whether two builds can share libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.requirements import Requirement
+
+from ..model import Build, PlannedBuild
+from .objections import Question, cudnn_choice
+from .supply import wheels_for
+from .versions import is_exact, meets, version
+
+# Parts of the toolkit whose extra of the `cuda-toolkit` package is not the wheel's own name.
+_EXTRA = {"cuda-runtime": "cudart", "cuda-nvrtc": "nvrtc", "cuda-cupti": "cupti", "cuda-nvcc": "nvcc"}
+_OUTSIDE_TOOLKIT = ("nvidia-cudnn", "nvidia-nccl", "nvidia-nvshmem", "nvidia-cusparselt", "nvidia-cutlass")
+
+
+def planned(asked: Question, chosen: list[Build], python: str) -> tuple[PlannedBuild, ...]:
+    """The chosen builds with their pins: the framework `===`, cuDNN to one release that serves all
+    of them, and what a wheel leaves loose held to the plan's CUDA minor."""
+    cudnn = _shared_cudnn(asked, chosen)
+    builds = []
+    for build in chosen:
+        local = f"+{build.local}" if build.local else ""
+        pins = [f"{build.framework}==={build.version}{local}", *build.requires]
+        on_gpu = build.cuda if asked.request.device == "cuda" else None
+        if on_gpu:
+            pins += _cudnn_pin(build, cudnn) + _toolkit_pin(asked, build, chosen, python)
+        builds.append(
+            PlannedBuild(
+                framework=build.framework,
+                version=build.version,
+                cuda=build.cuda,
+                index=build.index,
+                requirements=tuple(dict.fromkeys(pins)),
+                cudnn=cudnn if build.cuda else None,
+            )
+        )
+    return tuple(builds)
+
+
+def _shared_cudnn(asked: Question, chosen: list[Build]) -> str | None:
+    """One cuDNN for all: an exact pin wins, else the newest that every build allows."""
+    with_cudnn = [b for b in chosen if b.cuda and b.cudnn]
+    if not with_cudnn:
+        return None
+    exact = [b for b in with_cudnn if is_exact(b.cudnn or "")]
+    if exact:
+        return (exact[0].cudnn or "").lstrip("=")
+    choices = [cudnn_choice(asked, b)[0] for b in with_cudnn]
+    found = [c.version for c in choices if c]
+    fitting = [v for v in found if all(meets(v, b.cudnn or "") for b in with_cudnn)]
+    return min(fitting, key=version) if fitting else None
+
+
+def _cudnn_pin(build: Build, cudnn: str | None) -> list[str]:
+    needs = [Requirement(r).name for r in build.requires if r.startswith("nvidia-cudnn")]
+    return [f"{name}==={cudnn}" for name in needs if cudnn]
+
+
+def _toolkit_pin(asked: Question, build: Build, chosen: list[Build], python: str) -> list[str]:
+    """Hold loose runtime wheels to the CUDA minor of the build, through NVIDIA's own `cuda-toolkit`
+    package, which pins every part of a release: parts of different releases do not always go
+    together (cuSPARSE of 12.9 does not load beside nvJitLink of 12.5)."""
+    if any(_pins_toolkit(b) for b in chosen):
+        return []
+    extras = sorted(set(_toolkit_extras(build)))
+    if not extras:
+        return []
+    pin = f"cuda-toolkit[{','.join(extras)}]=={build.cuda}.*"
+    if asked.supply.only_wheels:
+        found = wheels_for(asked.supply, "cuda-toolkit", python, build.platform, asked.target.glibc)
+        if not any(meets(w.version, f"=={build.cuda}.*") for w in found):
+            return []
+    return [pin]
+
+
+def _pins_toolkit(build: Build) -> bool:
+    """Whether a wheel names its runtime exactly by itself."""
+    names = [Requirement(r) for r in build.requires]
+    return any(
+        (n.name == "cuda-toolkit" or n.name.startswith("nvidia-cuda-runtime")) and is_exact(str(n.specifier))
+        for n in names
+    )
+
+
+def _toolkit_extras(build: Build) -> Iterator[str]:
+    for text in build.requires:
+        name = Requirement(text).name
+        if name.startswith("nvidia-") and not name.startswith(_OUTSIDE_TOOLKIT):
+            part = name.removeprefix("nvidia-")
+            head, _, tail = part.rpartition("-cu")
+            part = head if head and tail.isdigit() else part
+            yield _EXTRA.get(part, part)
+
+
+def toolkit_note(asked: Question, build: Build) -> Iterator[str]:
+    """Warn where a wheel pins a cuDNN with a public issue against it."""
+    for text in build.requires:
+        need = Requirement(text)
+        for spec in need.specifier:
+            bad = asked.bad.get((need.name, spec.version)) if spec.operator == "==" else None
+            if bad:
+                yield f"{build.framework} {build.version} pins {need.name} {spec.version}: {bad.why} ({bad.source})"
+
+
+def conflict(one: Build, other: Build) -> str | None:
+    """The first nvidia-* or triton package for which two builds leave no common version."""
+    theirs = {Requirement(r).name: Requirement(r) for r in one.requires}
+    for text in other.requires:
+        need = Requirement(text)
+        rival = theirs.get(need.name)
+        if rival is not None and not _overlap(str(need.specifier), str(rival.specifier)):
+            return (
+                f"{other.framework} {other.version} needs {need.name}{need.specifier}, "
+                f"{one.framework} {one.version} needs {rival.specifier}"
+            )
+    return None
+
+
+def _overlap(a: str, b: str) -> bool:
+    """Whether two sets of bounds can both hold: tried at every version that either one names."""
+    named = [s.rstrip(".*") for s in _versions(a) + _versions(b)]
+    return not named or any(meets(v, a) and meets(v, b) for v in named)
+
+
+def _versions(bounds: str) -> list[str]:
+    return [part.lstrip("=<>!~ ") for part in bounds.split(",") if part]

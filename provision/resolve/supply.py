@@ -1,0 +1,89 @@
+"""What is to be had: wheels at hand, and whether they fit a Python and a platform."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+from packaging import tags
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ..model import Build, Supply, Wheel
+from .versions import meets, version
+
+_OLDEST_GLIBC_MINOR = 5  # manylinux1
+
+
+@cache
+def supported_tags(python: str, platform: str, glibc: str | None) -> frozenset[str]:
+    """The wheel tags that CPython `python` takes on `platform` with `glibc` (PEP 600)."""
+    kind, _, machine = platform.partition("-")
+    if kind == "windows":
+        platforms = ["win_amd64"]
+    else:
+        newest = int((glibc or "2.17").split(".")[1])
+        platforms = [f"manylinux_2_{m}_{machine}" for m in range(newest, _OLDEST_GLIBC_MINOR - 1, -1)]
+        old = {"manylinux2014": 17, "manylinux2010": 12, "manylinux1": 5}
+        platforms += [f"{name}_{machine}" for name, minor in old.items() if newest >= minor]
+        platforms.append(f"linux_{machine}")
+    parts = tuple(int(p) for p in python.split("."))
+    interpreter = f"cp{python.replace('.', '')}"
+    return frozenset(
+        str(t)
+        for source in (
+            tags.cpython_tags(parts, platforms=platforms),
+            tags.compatible_tags(parts, interpreter, platforms),
+        )
+        for t in source
+    )
+
+
+def wheels_for(supply: Supply, name: str, python: str, platform: str, glibc: str | None) -> list[Wheel]:
+    """The wheels of a distribution that fit, newest first."""
+    usable = supported_tags(python, platform, glibc)
+    wanted = canonicalize_name(name)
+    found = [w for w in supply.wheels if w.name == wanted and not usable.isdisjoint(w.tags)]
+    return sorted(found, key=lambda w: version(w.version), reverse=True)
+
+
+def at_hand(supply: Supply, build: Build, python: str, glibc: str | None) -> bool:
+    """Whether the framework wheel of this very build is among the wheels."""
+    wanted = f"{build.version}+{build.local}" if build.local else build.version
+    found = wheels_for(supply, build.framework, python, build.platform, glibc)
+    return any(w.version == wanted for w in found)
+
+
+def missing(supply: Supply, build: Build, python: str, glibc: str | None) -> str | None:
+    """The first requirement of a build that no wheel at hand meets, None when all are met."""
+    if not at_hand(supply, build, python, glibc):
+        return f"{build.framework} {build.version}{'+' + build.local if build.local else ''}"
+    for text in build.requires:
+        need = Requirement(text)
+        found = wheels_for(supply, need.name, python, build.platform, glibc)
+        if not any(meets(w.version, str(need.specifier)) for w in found):
+            return text
+    return None
+
+
+def cpu_builds(supply: Supply, framework: str, platform: str, known: Iterable[Build]) -> list[Build]:
+    """Builds that stand only as wheels at hand: +cpu wheels that no profile row describes."""
+    listed = {(b.version, b.local) for b in known if b.cuda is None}
+    found: dict[str, set[str]] = {}
+    for wheel in supply.wheels:
+        public, _, local = wheel.version.partition("+")
+        if wheel.name == framework and local == "cpu" and (public, "cpu") not in listed:
+            found.setdefault(public, set()).update(_minors(wheel))
+    return [
+        Build(
+            framework=framework, version=public, cuda=None, platform=platform, index="find-links",
+            python=tuple(sorted(minors, key=version)), local="cpu",
+        )
+        for public, minors in found.items()
+    ]  # fmt: skip
+
+
+def _minors(wheel: Wheel) -> set[str]:
+    """The Python minors of a wheel's tags: cp312-cp312-... is 3.12."""
+    heads = {t.split("-")[0] for t in wheel.tags}
+    return {f"{h[2]}.{h[3:]}" for h in heads if h.startswith("cp3") and h[3:].isdigit()}

@@ -1,0 +1,41 @@
+"""Versions as they are compared: parsed once, kept."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+
+@cache
+def version(text: str) -> Version:
+    """A version; driver numbers ("580.159.04") and capabilities ("9.0") compare the same way."""
+    return Version(text)
+
+
+@cache
+def specifiers(text: str) -> SpecifierSet:
+    return SpecifierSet(text)
+
+
+@cache
+def meets(text: str, bounds: str) -> bool:
+    """Whether a version lies within PEP 440 bounds; pre-releases are judged elsewhere."""
+    return not bounds or specifiers(bounds).contains(version(text), prereleases=True)
+
+
+@cache
+def is_exact(bounds: str) -> bool:
+    """Whether the bounds name one version (==X or ===X, no wildcard)."""
+    return any(s.operator in ("==", "===") and "*" not in s.version for s in specifiers(bounds))
+
+
+def has_prefix(text: str, prefix: str) -> bool:
+    """Whether "12.6" begins with "12" or "12.6", part by part."""
+    wanted = prefix.split(".")
+    return text.split(".")[: len(wanted)] == wanted
+
+
+def major(text: str) -> str:
+    return text.split(".", 1)[0]
