@@ -1,0 +1,87 @@
+"""detect: what this machine is. NVML, libcuda in a child, /proc, /sys -> Machine."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from .. import process
+from ..model import Context, Driver, Finding, Gpu, Machine, Target, TargetGpu
+from .context import read_context, read_wsl
+from .device import judge_device
+from .driver import Seen, read_driver
+from .hardware import judge_hardware, read_hardware
+from .libraries import read_libraries
+from .pythons import read_pythons
+from .system import judge_platform, read_platform
+from .variables import read_environment
+
+__all__ = ["PARTS", "detect", "judge_device"]
+
+PARTS = ("driver", "gpus", "context", "hardware", "pythons", "libraries", "environment")
+
+
+def detect(
+    parts: Collection[str] = PARTS,
+    *,
+    root: Path = Path("/"),
+    environ: Mapping[str, str] | None = None,
+    seconds: float = 60.0,
+) -> Machine:
+    """Read this machine, and only the parts asked for; platform and glibc always.
+
+    `root` is where /proc, /sys, /dev and /etc are read, `environ` replaces this process's
+    environment, `seconds` is the deadline of the child that asks libcuda (cuInit takes some
+    seconds on machines with many GPUs) and of nvidia-smi. A driver that does not work is no
+    error here: it is `driver.problem` and a finding, for which context and hardware are looked at
+    too. Raises ValueError for an unknown part.
+    """
+    wrong = set(parts) - set(PARTS)
+    if wrong:
+        raise ValueError(f"unknown part of a machine: {', '.join(sorted(wrong))}")
+    environ = process.environ() if environ is None else environ
+    platform, glibc = read_platform()
+    machine = platform.split("-")[1]
+    seen = Seen(driver=Driver())
+    if "driver" in parts or "gpus" in parts:
+        seen = read_driver(root, environ, machine, seconds)
+    hardware = read_hardware(root) if "hardware" in parts else ()
+    driver = seen.driver if "driver" in parts else Driver()
+    gpus = seen.gpus if "gpus" in parts else ()
+    return Machine(
+        target=_target(platform, glibc, driver, gpus, seen, wsl="driver" in parts and read_wsl(root)),
+        driver=driver,
+        gpus=gpus,
+        context=read_context(root, environ) if "context" in parts else Context(),
+        hardware=hardware,
+        pythons=read_pythons(root, environ) if "pythons" in parts else (),
+        libraries=read_libraries(root, environ, machine) if "libraries" in parts else (),
+        environment=read_environment(environ) if "environment" in parts else {},
+        findings=_findings(seen.findings, judge_platform(platform), judge_hardware(hardware)),
+    )
+
+
+def _target(
+    platform: str, glibc: str | None, driver: Driver, gpus: tuple[Gpu, ...], seen: Seen, *, wsl: bool
+) -> Target:
+    """What a plan for this machine depends on. The driver is the library's version, or the kernel
+    module's where no library answered."""
+    version = driver.library or driver.kernel_module
+    windows = wsl or platform.startswith("windows-")
+    return Target(
+        platform=platform,
+        glibc=glibc,
+        driver=version,
+        driver_os=("windows" if windows else "linux") if version else None,
+        driver_cuda=driver.cuda,
+        gpus=tuple(TargetGpu(capability=g.capability, name=g.name) for g in gpus if g.capability),
+        forward_compat=seen.forward_compat if driver.source else None,
+    )
+
+
+def _findings(*groups: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """All findings, the certain ones first, else in the order given."""
+    order = {"certain": 0, "likely": 1, "possible": 2}
+    return tuple(
+        sorted((finding for group in groups for finding in group), key=lambda f: order[f.confidence])
+    )

@@ -1,0 +1,100 @@
+"""The device that an environment on this machine is made for: cuda, cpu, or neither with a reason."""
+
+from __future__ import annotations
+
+from ..errors import MachineError
+from ..model import Device, Finding, Machine
+from .hardware import WSL_LIBCUDA
+
+
+def judge_device(wanted: Device, machine: Machine) -> tuple[Device, str]:
+    """("cuda" or "cpu", one sentence why) for a machine of which driver, gpus, context, hardware
+    and environment were read.
+
+    Raises MachineError (exit 4), with the findings, where NVIDIA hardware shows but its driver
+    does not work, on a Slurm login node, and where "cuda" is wanted and cannot be had: a GPU
+    server never silently gets a CPU environment.
+    """
+    if wanted == "cpu":
+        return "cpu", "--device cpu was asked for"
+    if machine.gpus and not machine.driver.problem:
+        names = ", ".join(dict.fromkeys(gpu.name or "a GPU of unknown name" for gpu in machine.gpus))
+        driver = f"driver {machine.driver.library}" if machine.driver.library else "a driver"
+        return "cuda", f"this machine has {names} and {driver}"
+    traces = nvidia_traces(machine)
+    if traces:
+        raise _broken(machine, traces)
+    if machine.context.slurm == "login":
+        raise MachineError(
+            "This is a Slurm login node: it has no GPU, and the jobs' nodes do",
+            hint="Run `srun --gpus=1 gpuenv detect --json > node.json` once and pass `--target node.json` "
+            "(or give --driver and --gpu), or pass --device cpu for an environment without a GPU",
+        )
+    if wanted == "cuda":
+        raise _no_driver(machine)
+    return "cpu", _why_cpu(machine)
+
+
+def nvidia_traces(machine: Machine) -> tuple[str, ...]:
+    """What shows that there is NVIDIA hardware or a driver, in words: device files, PCI devices,
+    the kernel module, WSL's libcuda, a driver that answers without a GPU."""
+    traces = []
+    for item in machine.hardware:
+        if item.vendor != "nvidia":
+            continue
+        if item.address.startswith("/"):
+            traces.append(item.address)
+        else:
+            traces.append(f"NVIDIA device {item.device or ''} at {item.address}".replace("  ", " "))
+    if machine.driver.kernel_module:
+        traces.append(f"kernel module nvidia {machine.driver.kernel_module}")
+    if machine.driver.libcuda and machine.driver.libcuda.startswith("/usr/lib/wsl/"):
+        traces.append(machine.driver.libcuda)
+    if machine.driver.library and not traces:
+        traces.append(f"driver libraries {machine.driver.library}")
+    return tuple(dict.fromkeys(traces))
+
+
+def _relevant(machine: Machine) -> tuple[Finding, ...]:
+    """The findings that explain a missing GPU: all, because detect makes no others."""
+    return machine.findings
+
+
+def _broken(machine: Machine, traces: tuple[str, ...]) -> MachineError:
+    findings = _relevant(machine)
+    what = machine.driver.problem or (findings[0].title if findings else "its driver does not answer")
+    fix = findings[0].fix if findings and findings[0].fix else "Run `nvidia-smi` and see what it says."
+    error = MachineError(
+        f"This machine shows NVIDIA hardware ({', '.join(traces)}) but CUDA cannot be used: {what}",
+        hint=f"{fix} For an environment without a GPU pass --device cpu",
+    )
+    error.findings = findings
+    return error
+
+
+def _no_driver(machine: Machine) -> MachineError:
+    findings = _relevant(machine)
+    what = machine.driver.problem or "no NVIDIA driver and no NVIDIA GPU is to be seen here"
+    sentence = "; ".join(f.title for f in findings if f.cause == "no_gpu_build_for_platform")
+    error = MachineError(
+        f"--device cuda was asked for, but {what}" + (f". {sentence}" if sentence else ""),
+        hint="Run this on a machine with an NVIDIA driver, describe that machine with --target FILE or "
+        "--driver and --gpu, or pass --device cpu",
+    )
+    error.findings = findings
+    return error
+
+
+def _why_cpu(machine: Machine) -> str:
+    """The sentence for a CPU environment that nobody asked for, warnings included."""
+    sentence = "no NVIDIA GPU and no NVIDIA driver is to be seen on this machine"
+    others = [f.title for f in machine.findings if f.cause == "no_gpu_build_for_platform"]
+    warnings = []
+    if machine.context.wsl:
+        warnings.append(f"this is WSL, but Windows offers it no GPU ({WSL_LIBCUDA} is absent)")
+    visible = machine.environment.get("NVIDIA_VISIBLE_DEVICES", "")
+    if visible not in ("", "void", "none"):
+        warnings.append(
+            f"NVIDIA_VISIBLE_DEVICES={visible} is set, as CUDA images do, but no GPU was given to this container"
+        )
+    return ". ".join([sentence, *others, *(f"Warning: {text}" for text in warnings)])

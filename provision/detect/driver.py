@@ -1,0 +1,137 @@
+"""The driver and the GPUs: who is asked, in which order, and what is made of the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from ..model import Driver, Evidence, Finding, Gpu
+from .answers import Answer, Trouble
+from .context import read_context
+from .driver_files import device_nodes, kernel_module, library_version
+from .files import is_there, under
+from .findings import NVML_GPU_LOST, NVML_NO_PERMISSION, Facts, explain
+from .hardware import read_hardware
+from .libcuda import ask_libcuda
+from .libraries import find_libcuda
+from .nvml import ask_nvml
+from .smi import ask_smi
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """The driver, its GPUs, the CUDA of a cuda-compat libcuda in use, and what is wrong."""
+
+    driver: Driver
+    gpus: tuple[Gpu, ...] = ()
+    forward_compat: str | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def read_driver(root: Path, environ: Mapping[str, str], machine: str, seconds: float) -> Seen:
+    """Ask NVML; only where it gives no GPU, libcuda in a child, /proc, /sys, and nvidia-smi.
+
+    `machine` is the processor as in platform strings, `seconds` the deadline of a child.
+    """
+    nvml = ask_nvml()
+    module, source = kernel_module(root)
+    libcuda = find_libcuda(root, environ, machine)
+    if nvml.ok and nvml.gpus:
+        return _working(nvml, module, libcuda)
+    cuda = ask_libcuda(environ, seconds)
+    if cuda.ok and cuda.gpus:
+        return _working(cuda, module, cuda.path or libcuda, nvml.error)
+    smi = ask_smi(root, environ, seconds)
+    problem, findings = explain(
+        Facts(
+            nvml=nvml,
+            cuda=cuda,
+            smi=smi,
+            kernel_module=module,
+            kernel_source=source,
+            libcuda=libcuda,
+            nodes=device_nodes(root),
+            hardware=read_hardware(root),
+            context=read_context(root, environ),
+            nouveau=is_there(under(root, "/sys/module/nouveau")),
+        )
+    )
+    tellers = [answer for answer in (nvml, cuda, smi) if answer and answer.driver]
+    driver = Driver(
+        library=tellers[0].driver if tellers else None,
+        kernel_module=module,
+        cuda=cuda.cuda,
+        source=tellers[0].source if tellers else source,
+        libcuda=cuda.path or libcuda,
+        problem=problem,
+    )
+    return Seen(driver=driver, gpus=smi.gpus if smi and smi.ok else (), findings=findings)
+
+
+def _working(answer: Answer, module: str | None, libcuda: str | None, aside: str | None = None) -> Seen:
+    """A driver that gave GPUs. libcuda newer than the kernel module is a cuda-compat library, which
+    then answers for the CUDA version: what the driver itself speaks stays unknown."""
+    compat = is_newer(library_version(libcuda), module)
+    library = module if compat else answer.driver or module
+    findings = [trouble_finding(trouble) for trouble in answer.troubles]
+    if not compat and module and answer.driver and module != answer.driver:
+        findings.append(_different(module, answer.driver, aside))
+    driver = Driver(
+        library=library,
+        kernel_module=module,
+        cuda=None if compat else answer.cuda,
+        source=answer.source,
+        libcuda=libcuda,
+    )
+    return Seen(
+        driver=driver,
+        gpus=answer.gpus,
+        forward_compat=answer.cuda if compat else None,
+        findings=tuple(findings),
+    )
+
+
+def is_newer(library: str | None, module: str | None) -> bool:
+    """Whether a library's driver version is above the kernel module's; False where one is unknown."""
+    try:
+        return bool(library and module) and Version(library or "") > Version(module or "")
+    except InvalidVersion:
+        return False
+
+
+def _different(module: str, library: str, aside: str | None) -> Finding:
+    evidence = [Evidence(text=f"kernel module {module}", source="/proc/driver/nvidia/version")]
+    evidence.append(Evidence(text=f"driver libraries {library}", source="the driver's own answer"))
+    if aside:
+        evidence.append(Evidence(text=aside, source="nvml"))
+    return Finding(
+        cause="driver_library_mismatch",
+        title=f"The driver's libraries ({library}) and the kernel module ({module}) differ in version",
+        evidence=tuple(evidence),
+        fix="Reboot (`sudo reboot`) so that the module of the installed driver is loaded.",
+        confidence="likely",
+    )
+
+
+def trouble_finding(trouble: Trouble) -> Finding:
+    """What is wrong with one GPU where others may work."""
+    evidence = Evidence(text=f"GPU {trouble.index}: {trouble.text} (NVML code {trouble.code})", source="nvml")
+    if trouble.code == NVML_NO_PERMISSION:
+        return Finding(
+            cause="gpu_device_access_denied",
+            title=f"This user may not open GPU {trouble.index}",
+            evidence=(evidence,),
+            fix=f"See who may: `ls -l /dev/nvidia{trouble.index}`; join that group or loosen the mode.",
+            confidence="certain",
+        )
+    lost = trouble.code == NVML_GPU_LOST
+    return Finding(
+        cause="gpu_hardware_fault",
+        title=f"GPU {trouble.index} " + ("has fallen off the bus" if lost else "does not answer"),
+        evidence=(evidence,),
+        fix="See `sudo dmesg | grep -i xid`; leave the card out with `--gpus`, power-cycle, replace it.",
+        confidence="certain" if lost else "possible",
+    )

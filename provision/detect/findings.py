@@ -1,0 +1,279 @@
+"""Why the driver cannot be used: facts in, the problem in one sentence and the findings out. Pure.
+
+The causes are the taxonomy's; the order of the rules is its order of decision, driver first, except
+that what a library says by its own return code goes before what is only inferred.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..model import Confidence, Context, Evidence, Finding, Hardware
+from .answers import Answer
+from .driver_files import Node
+
+NVML_NO_PERMISSION, NVML_NOT_LOADED, NVML_GPU_LOST = 4, 9, 15
+NVML_MISMATCH, NVML_UNKNOWN = 18, 999
+CUDA_STUB, CUDA_OPERATING_SYSTEM, CUDA_NOT_READY = 34, 304, 802
+CUDA_MISMATCH, CUDA_COMPAT, CUDA_UNKNOWN = 803, 804, 999
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """All that was seen when the driver did not work. `nouveau` is whether that module is loaded,
+    `libcuda` the file that the loader finds, `smi` None where there is no nvidia-smi."""
+
+    nvml: Answer
+    cuda: Answer
+    smi: Answer | None = None
+    kernel_module: str | None = None
+    kernel_source: str | None = None
+    libcuda: str | None = None
+    nodes: tuple[Node, ...] = ()
+    hardware: tuple[Hardware, ...] = ()
+    context: Context = Context()
+    nouveau: bool = False
+
+    @property
+    def said(self) -> tuple[Evidence, ...]:
+        """What each way of asking answered."""
+        answers = (self.nvml, self.cuda, *((self.smi,) if self.smi else ()))
+        return tuple(Evidence(text=a.error, source=a.path or a.source) for a in answers if a.error)
+
+    @property
+    def seen(self) -> tuple[Evidence, ...]:
+        """The hardware and the module."""
+        evidence = [
+            Evidence(text=f"{h.vendor} device {h.device or ''}".strip(), source=h.address)
+            for h in self.hardware
+            if h.vendor == "nvidia"
+        ]
+        if self.kernel_module:
+            where = {"proc": "/proc/driver/nvidia/version", "sys": "/sys/module/nvidia/version"}
+            text = f"kernel module {self.kernel_module}"
+            evidence.append(Evidence(text=text, source=where.get(self.kernel_source or "")))
+        return tuple(evidence)
+
+    @property
+    def boards(self) -> bool:
+        """Whether NVIDIA hardware is on the PCI bus."""
+        return any(h.vendor == "nvidia" and ":" in h.address for h in self.hardware)
+
+
+def explain(facts: Facts) -> tuple[str, tuple[Finding, ...]]:
+    """(the problem, findings with the likeliest first) for a driver that gave no usable GPU."""
+    for rule in (
+        _mismatch,
+        _stub,
+        _denied,
+        _told_by_code,
+        _hung,
+        _wsl,
+        _container,
+        _module,
+        _libraries,
+        _missing,
+    ):
+        found = rule(facts)
+        if found:
+            break
+    assert found
+    more = (_missing(facts),) if found.cause == "cuda_stub_library_loaded" and not facts.kernel_module else ()
+    return found.title, (found, *(m for m in more if m))
+
+
+def _finding(
+    cause: str, title: str, facts: Facts, fix: str, confidence: Confidence, *evidence: Evidence
+) -> Finding:
+    return Finding(
+        cause=cause,
+        title=title,
+        evidence=(*evidence, *facts.said, *facts.seen),
+        fix=fix,
+        confidence=confidence,
+    )
+
+
+def _mismatch(facts: Facts) -> Finding | None:
+    if facts.nvml.code != NVML_MISMATCH and facts.cuda.code != CUDA_MISMATCH:
+        return None
+    library = facts.cuda.driver or "another version"
+    title = (
+        f"The driver's libraries ({library}) and the loaded kernel module "
+        f"({facts.kernel_module or 'version unknown'}) are of different versions"
+    )
+    if facts.context.container:
+        fix = (
+            "Take the driver's libraries out of the image: they come from the host "
+            "(`dpkg -l 'libnvidia-*' 'libcuda*'` inside; then `apt purge` them)."
+        )
+    else:
+        fix = (
+            "Reboot (`sudo reboot`), or stop all GPU programs and reload the module: "
+            "`sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia`."
+        )
+    return _finding("driver_library_mismatch", title, facts, fix, "certain")
+
+
+def _stub(facts: Facts) -> Finding | None:
+    if facts.cuda.code != CUDA_STUB:
+        return None
+    path = facts.cuda.path or "libcuda.so.1"
+    title = f"The loader finds the toolkit's stub library instead of the driver's libcuda: {path}"
+    folder = path.rpartition("/")[0] or "the stubs folder"
+    fix = f"Take {folder} out of LD_LIBRARY_PATH (`echo $LD_LIBRARY_PATH`): stubs are for linking only."
+    return _finding("cuda_stub_library_loaded", title, facts, fix, "certain")
+
+
+def _denied(facts: Facts) -> Finding | None:
+    locked = [node for node in facts.nodes if not node.allowed]
+    by_code = facts.nvml.code == NVML_NO_PERMISSION
+    if not by_code and not locked:
+        return None
+    names = ", ".join(node.path for node in locked) or "/dev/nvidia*"
+    title = f"This user may not open {names}"
+    evidence = tuple(Evidence(text=f"mode {node.mode}, access denied", source=node.path) for node in locked)
+    if facts.context.container:
+        fix = "Start the container with the devices' group (`ls -ln /dev/nvidia*`, then `--group-add GID`)."
+    else:
+        fix = (
+            "See who may: `ls -l /dev/nvidia*`; join that group (`sudo usermod -aG video $USER`, then log in "
+            "again) or give the files mode 666 (`sudo nvidia-modprobe -u -c 0`)."
+        )
+    return _finding(
+        "gpu_device_access_denied", title, facts, fix, "certain" if by_code else "likely", *evidence
+    )
+
+
+def _told_by_code(facts: Facts) -> Finding | None:
+    if facts.cuda.code == CUDA_NOT_READY:
+        title = "The GPUs wait for the fabric manager of this NVSwitch machine"
+        fix = (
+            "On the host: `systemctl status nvidia-fabricmanager`; install the one of exactly the driver's "
+            "version and `sudo systemctl enable --now nvidia-fabricmanager`."
+        )
+        return _finding("fabricmanager_not_running", title, facts, fix, "certain")
+    if facts.cuda.code == CUDA_COMPAT:
+        title = f"A cuda-compat libcuda is in use on a GPU that does not allow it: {facts.cuda.path}"
+        fix = "Upgrade the host's driver, or take the compat folder off LD_LIBRARY_PATH."
+        return _finding("forward_compat_unsupported_hw", title, facts, fix, "certain")
+    if facts.nvml.code == NVML_GPU_LOST:
+        title = "A GPU has fallen off the bus"
+        fix = "See `sudo dmesg | grep -i xid`; power-cycle the machine, check the card, replace it."
+        return _finding("gpu_hardware_fault", title, facts, fix, "certain")
+    if facts.nvml.code == NVML_UNKNOWN and facts.context.container and facts.nodes:
+        title = "This container had the GPU and lost it (its device cgroup was rewritten)"
+        fix = "Restart the container (`docker restart NAME`); on the host use the cgroupfs driver or CDI."
+        return _finding("container_lost_gpu_cgroup", title, facts, fix, "likely")
+    if facts.cuda.code == CUDA_UNKNOWN and facts.nvml.ok:
+        title = "CUDA does not start though the driver answers: nvidia_uvm is stale, as after suspend"
+        fix = "`sudo rmmod nvidia_uvm && sudo modprobe nvidia_uvm`, or reboot."
+        return _finding("nvidia_uvm_stale", title, facts, fix, "likely")
+    return None
+
+
+def _hung(facts: Facts) -> Finding | None:
+    if not facts.cuda.hung:
+        return None
+    title = f"The driver hangs: {facts.cuda.hung} did not return"
+    fix = (
+        "See what the driver says: `sudo dmesg | grep -i -e nvrm -e xid`; end processes that hold the GPU "
+        "(`sudo fuser -v /dev/nvidia*`), then reboot."
+    )
+    return _finding("gpu_hardware_fault", title, facts, fix, "possible")
+
+
+def _wsl(facts: Facts) -> Finding | None:
+    if not facts.context.wsl:
+        return None
+    offered = any(h.address.startswith("/usr/lib/wsl/") for h in facts.hardware)
+    if offered and facts.cuda.code is None and not facts.libcuda:
+        title = "Windows offers the driver in /usr/lib/wsl/lib, but the loader does not look there"
+        fix = (
+            "`echo /usr/lib/wsl/lib | sudo tee /etc/ld.so.conf.d/ld.wsl.conf && sudo ldconfig`, or "
+            "`export LD_LIBRARY_PATH=/usr/lib/wsl/lib`."
+        )
+        return _finding("wsl_libcuda_wrong_or_unlinked", title, facts, fix, "likely")
+    title = "WSL is not offered a working NVIDIA driver by Windows"
+    fix = (
+        "On Windows: install the current NVIDIA driver, `wsl --update`, `wsl --shutdown`; `wsl -l -v` must say "
+        "version 2. Install no Linux driver inside WSL."
+    )
+    dxg = any(node.path == "/dev/dxg" for node in facts.nodes)
+    evidence = Evidence(text="present" if dxg else "absent", source="/dev/dxg")
+    return _finding("wsl_driver_missing", title, facts, fix, "likely", evidence)
+
+
+def _container(facts: Facts) -> Finding | None:
+    kind = facts.context.container
+    if not kind or any(node.path != "/dev/dxg" for node in facts.nodes):
+        return None
+    host = bool(facts.kernel_module) or facts.boards
+    title = "This container was started without its host's GPU" if host else "This container has no GPU"
+    fixes = {
+        "kubernetes": "Ask for one in the pod: `resources: {limits: {nvidia.com/gpu: 1}}`.",
+        "podman": "Start it with `podman run --device nvidia.com/gpu=all ...` (nvidia-ctk cdi generate, once).",
+        "apptainer": "Start it with `apptainer exec --nv ...`.",
+    }
+    fix = fixes.get(
+        kind, "Start it with `docker run --gpus all ...`; the host needs nvidia-container-toolkit."
+    )
+    evidence = Evidence(text="no /dev/nvidia* in this container", source=kind)
+    return _finding("container_without_gpu", title, facts, fix, "certain" if host else "possible", evidence)
+
+
+def _module(facts: Facts) -> Finding | None:
+    libraries = facts.nvml.code is not None or facts.cuda.code not in (None, CUDA_STUB)
+    if facts.kernel_module and not (facts.nvml.ok or facts.nvml.code == NVML_NOT_LOADED):
+        return None
+    if not (libraries and (facts.boards or facts.nvml.code == NVML_NOT_LOADED or facts.nvml.ok)):
+        return None
+    if facts.nvml.ok:
+        title = "The driver is loaded but serves none of the GPUs"
+    else:
+        title = "The driver is installed, but its kernel module is not loaded"
+    fix = (
+        "`sudo modprobe nvidia`; if that fails see `dkms status`, `mokutil --sb-state` and `sudo dmesg | grep -i "
+        "nvrm`, install the headers of this kernel (`uname -r`) and reinstall the driver (open modules from "
+        "Blackwell on)."
+    )
+    evidence = (Evidence(text="nouveau is loaded", source="/sys/module/nouveau"),) if facts.nouveau else ()
+    return _finding("driver_module_not_loaded", title, facts, fix, "certain", *evidence)
+
+
+def _libraries(facts: Facts) -> Finding | None:
+    """Only nvidia-smi works, or the module is loaded and no library of the driver is found."""
+    if facts.nvml.code is not None or facts.cuda.code not in (None, CUDA_STUB):
+        return None
+    if facts.smi and facts.smi.ok:
+        title = "nvidia-smi works, but the loader does not find the driver's libcuda.so.1"
+        fix = (
+            "Find it (`find / -name 'libcuda.so.1*' 2>/dev/null`) and put its folder on the loader's path: "
+            "`export LD_LIBRARY_PATH=FOLDER`, or a file in /etc/ld.so.conf.d and `sudo ldconfig`."
+        )
+        return _finding("nvidia_libs_not_on_loader_path", title, facts, fix, "certain")
+    return None
+
+
+def _missing(facts: Facts) -> Finding | None:
+    if facts.kernel_module:
+        title = f"Kernel module {facts.kernel_module} is loaded, but the driver does not work"
+        if facts.nvml.code is None and facts.cuda.code is None:
+            title = (
+                f"Kernel module {facts.kernel_module} is loaded, but the driver's libraries are not installed"
+            )
+    elif facts.boards or any(h.vendor == "nvidia" for h in facts.hardware):
+        title = "There is an NVIDIA GPU, but no NVIDIA driver"
+    else:
+        return _finding(
+            "driver_missing",
+            "There is no NVIDIA driver and no NVIDIA GPU to be seen",
+            facts,
+            "Use a machine with an NVIDIA GPU, or make a CPU environment: `gpuenv create --device cpu`.",
+            "likely",
+        )
+    fix = (
+        "Install NVIDIA's driver (`sudo ubuntu-drivers install` on Ubuntu, `sudo apt install nvidia-driver` on "
+        "Debian, the vendor's package elsewhere), reboot, and run `nvidia-smi`."
+    )
+    return _finding("driver_missing", title, facts, fix, "certain")

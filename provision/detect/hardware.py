@@ -1,0 +1,98 @@
+"""Display and accelerator devices on the PCI bus, NVIDIA's device files, and Jetson boards."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ..model import Evidence, Finding, Hardware
+from .driver_files import device_nodes
+from .files import entries, is_there, read_text, under
+
+# PCI vendor numbers and class prefixes: pci.ids, "display controller" and "processing accelerator".
+VENDORS = {"0x10de": "nvidia", "0x1002": "amd", "0x8086": "intel"}
+CLASSES = ("0x03", "0x12")
+WSL_LIBCUDA = "/usr/lib/wsl/lib/libcuda.so.1"
+JETSON = "jetson"
+
+
+def pci_device(address: str, vendor: str, device: str, kind: str) -> Hardware | None:
+    """A device of the three makers from its files in /sys; None for other makers and for what
+    is no GPU (NVIDIA's audio and USB functions, NVSwitch bridges)."""
+    if vendor not in VENDORS or not kind.startswith(CLASSES):
+        return None
+    return Hardware(vendor=VENDORS[vendor], address=address, device=device or None)
+
+
+def read_pci(root: Path) -> tuple[Hardware, ...]:
+    """GPUs and accelerators in /sys/bus/pci/devices."""
+    found = []
+    for path in entries(root, "/sys/bus/pci/devices"):
+        vendor, device, kind = (
+            read_text(Path("/"), str(path / name)) or "" for name in ("vendor", "device", "class")
+        )
+        found.append(pci_device(path.name, vendor, device, kind))
+    return tuple(item for item in found if item)
+
+
+def jetson_model(release: str | None, model: str | None) -> str | None:
+    """The name of a Jetson board from /etc/nv_tegra_release ("# R35 (release), REVISION: 4.1, ...")
+    and /proc/device-tree/model ("NVIDIA Jetson AGX Orin Developer Kit"); None for other machines."""
+    if model and re.search(r"jetson|nvidia.*(orin|thor|xavier)", model, re.IGNORECASE):
+        return model
+    return "NVIDIA Jetson" if release and re.match(r"# R\d+ \(release\)", release) else None
+
+
+def read_hardware(root: Path) -> tuple[Hardware, ...]:
+    """All traces of a GPU that do not need a driver's cooperation."""
+    found = list(read_pci(root))
+    found += [
+        Hardware(vendor="nvidia", address=node.path)
+        for node in device_nodes(root)
+        if node.path != "/dev/dxg"  # Microsoft's, there for GPUs of every maker
+    ]
+    if is_there(under(root, WSL_LIBCUDA)):
+        found.append(Hardware(vendor="nvidia", address=WSL_LIBCUDA))
+    board = jetson_model(read_text(root, "/etc/nv_tegra_release"), read_text(root, "/proc/device-tree/model"))
+    if board:
+        found.append(Hardware(vendor="nvidia", address=JETSON, device=board))
+    return tuple(found)
+
+
+def judge_hardware(hardware: tuple[Hardware, ...]) -> tuple[Finding, ...]:
+    """One honest sentence about boards that gpuenv knows no builds for."""
+    jetson = next((item for item in hardware if item.address == JETSON), None)
+    if jetson:
+        title = (
+            f"{jetson.device} is a Jetson: its GPU is served by NVIDIA's own builds for JetPack, "
+            "which gpuenv does not know"
+        )
+        fix = (
+            "Install NVIDIA's wheels for this JetPack release, or make a CPU environment with `--device cpu`."
+        )
+        return (_finding(title, (jetson,), fix),)
+    if any(item.vendor == "nvidia" for item in hardware):
+        return ()
+    findings = []
+    for vendor, name in (("amd", "AMD"), ("intel", "Intel")):
+        items = tuple(item for item in hardware if item.vendor == vendor)
+        if items:
+            title = (
+                f"The GPU here is {name}'s: gpuenv makes environments for NVIDIA GPUs and for the CPU only"
+            )
+            fix = "Take the CPU environment (`--device cpu`), or the maker's own instructions for this GPU."
+            findings.append(_finding(title, items, fix))
+    return tuple(findings)
+
+
+def _finding(title: str, items: tuple[Hardware, ...], fix: str) -> Finding:
+    evidence = tuple(
+        Evidence(
+            text=f"{item.vendor} device {item.device or 'of unknown model'}",
+            source=item.address if item.address == JETSON else f"/sys/bus/pci/devices/{item.address}",
+        )
+        for item in items
+    )
+    return Finding(
+        cause="no_gpu_build_for_platform", title=title, evidence=evidence, fix=fix, confidence="certain"
+    )
