@@ -337,6 +337,25 @@ class Supply:
     unreachable: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sources:
+    """Where packages come from: the user's pip and uv configuration with the options laid over it.
+
+    `default` None means the installer's own default index. `pytorch` is the base address of the
+    PyTorch index. URLs may carry credentials: they reach the installer's environment and nothing
+    else.
+    """
+
+    default: str | None = None
+    extra: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
+    pytorch: str = ""
+    cert: str | None = None
+    no_index: bool = False
+    offline: bool = False
+    cache_dir: str | None = None
+
+
 # --- what is decided -----------------------------------------------------------------------
 
 
@@ -553,6 +572,8 @@ def from_plain(cls: type[T], data: Any, where: str = "") -> T:
         path = f"{where}.{key}" if where else key
         if key in data:
             kwargs[field.name] = _convert(hints[field.name], data.pop(key), path)
+        elif type(None) in typing.get_args(hints[field.name]):
+            kwargs[field.name] = None  # TOML has no null: what is unknown is left out there
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise ValueError(f"{path}: missing")
     if data:

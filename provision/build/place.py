@@ -1,0 +1,143 @@
+"""Where an environment is put: one writer at a time, all or nothing.
+
+An environment is made in a hidden sibling of its place and renamed into it, so that a crash at
+any moment leaves the old environment or none. `.gpuenv/` inside marks what gpuenv made; a folder
+without it is never touched.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import BuildError, UsageError
+
+MARK = ".gpuenv"
+
+
+def made_by_gpuenv(path: Path) -> bool:
+    return (path / MARK).is_dir() and not (path / MARK).is_symlink()
+
+
+def check_place(path: Path) -> None:
+    """Refuse a place that is a file, a link to somewhere else, or a folder of someone else's.
+
+    Raises UsageError (exit 2).
+    """
+    if path.is_symlink() and not path.exists():
+        raise UsageError(f"{path} is a broken symbolic link", hint="remove the link or name another ENV")
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{path} is a file, not an environment", hint="name another ENV")
+    if path.is_dir() and not made_by_gpuenv(path) and any(path.iterdir()):
+        raise UsageError(
+            f"{path} is a folder that gpuenv did not make; it is left alone",
+            hint="name another ENV, or remove the folder yourself",
+        )
+
+
+@contextmanager
+def held(path: Path, cache_dir: Path) -> Iterator[None]:
+    """Hold the place against a second gpuenv. The lock file lies in the cache, named after the
+    place, and the kernel frees it when the process ends however it ends. Raises BuildError."""
+    from filelock import FileLock, Timeout
+
+    name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]
+    locks = cache_dir / "locks"
+    try:
+        locks.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(locks / f"{name}.lock", timeout=0)
+        lock.acquire()
+    except Timeout as error:
+        raise BuildError(
+            f"another gpuenv is at work on {path}", hint="wait for it to end, then run the command again"
+        ) from error
+    except OSError as error:
+        raise not_writable(locks, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def draft(place: Path) -> Iterator[Path]:
+    """A fresh marked sibling to build in. It is removed unless `settle` moved it away. Raises
+    BuildError when the sibling cannot be made."""
+    path = place.with_name(f".{place.name}.gpuenv-new")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        discard(path)
+        path.mkdir()
+        (path / MARK).mkdir()
+    except OSError as error:
+        raise not_writable(place.parent, error) from error
+    try:
+        yield path
+    finally:
+        discard(path)
+
+
+def discard(path: Path) -> None:
+    """Remove a folder that gpuenv made (or an empty one); refuse any other. Links are unlinked,
+    never followed."""
+    if path.is_symlink():
+        path.unlink()
+    elif path.is_dir():
+        if not made_by_gpuenv(path) and any(path.iterdir()):
+            raise BuildError(
+                f"{path} is in the way and gpuenv did not make it", hint="move it away, then try again"
+            )
+        # The mark goes last: what is left of an interrupted removal is still known as ours.
+        for child in path.iterdir():
+            if child.name != MARK:
+                shutil.rmtree(child) if child.is_dir() and not child.is_symlink() else child.unlink()
+        shutil.rmtree(path)
+
+
+def settle(built: Path, place: Path) -> None:
+    """Move a finished draft into its place. An environment that is there is put aside first and
+    removed last; between the two renames nothing is lost. Raises BuildError."""
+    aside = _aside(place)
+    discard(aside)
+    old = made_by_gpuenv(place)
+    try:
+        if old:
+            place.rename(aside)
+        try:
+            built.rename(place)
+        except OSError:
+            if old:
+                aside.rename(place)
+            raise
+    except OSError as error:
+        raise not_writable(place.parent, error) from error
+    discard(aside)
+
+
+def recover(place: Path) -> None:
+    """Finish what a killed swap left: if the place is empty and the old environment stands aside,
+    it comes back; if both are there the old one is removed."""
+    aside = _aside(place)
+    if made_by_gpuenv(aside):
+        if place.exists():
+            discard(aside)
+        else:
+            aside.rename(place)
+
+
+def _aside(place: Path) -> Path:
+    return place.with_name(f".{place.name}.gpuenv-old")
+
+
+def not_writable(path: Path, error: OSError) -> BuildError:
+    """A BuildError for a file system that refused: full, read-only, no permission."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return BuildError(f"the disk of {path} is full: {error.strerror}", hint="free space, then try again")
+    return BuildError(
+        f"cannot write in {path}: {error.strerror or error}",
+        hint="name an ENV in a folder you may write to",
+    )

@@ -1,0 +1,139 @@
+"""What an environment that gpuenv made says of itself: `.gpuenv/` with request, plan, lock and
+the last verdict, and what has changed since."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ..errors import BuildError
+from ..model import Environment, Lock, Machine, Plan, Request, Verdict, as_document, as_plain, from_plain
+from .place import MARK, not_writable
+
+
+def write(env: Path, name: str, document: dict[str, Any]) -> None:
+    """Write one file of `.gpuenv/` in one step. Raises BuildError."""
+    folder = env / MARK
+    draft = folder / f".{name}.{os.getpid()}"
+    try:
+        draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        draft.replace(folder / name)
+    except OSError as error:
+        raise not_writable(folder, error) from error
+
+
+def read(env: Path, name: str) -> dict[str, Any] | None:
+    """One file of `.gpuenv/`, None when it is missing. Raises BuildError when it is damaged."""
+    path = env / MARK / name
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise BuildError(
+            f"{path} cannot be read: {error}", hint="build it again: gpuenv create --recreate"
+        ) from error
+    if not isinstance(data, dict):
+        raise BuildError(f"{path} is not a table", hint="build it again: gpuenv create --recreate")
+    return data
+
+
+def remember(env: Path, request: Request | None, plan: Plan) -> None:
+    write(env, "plan.json", as_document(plan))
+    if request is not None:
+        write(env, "request.json", as_plain(request))
+
+
+def plan_of(env: Path) -> Plan | None:
+    data = read(env, "plan.json")
+    return _parsed(env, Plan, data) if data else None
+
+
+def verdict_of(env: Path) -> Verdict | None:
+    data = read(env, "verdict.json")
+    return _parsed(env, Verdict, data["verdict"]) if data else None
+
+
+def _parsed(env: Path, cls: Any, data: Any) -> Any:
+    try:
+        return from_plain(cls, data)
+    except ValueError as error:
+        raise BuildError(
+            f"{env / MARK} is damaged: {error}", hint="build it again: gpuenv create --recreate"
+        ) from error
+
+
+def answers(env: Path, request: Request) -> bool:
+    """Whether the environment was built for this very request and is whole."""
+    return read(env, "request.json") == json.loads(json.dumps(as_plain(request))) and bool(interpreter(env))
+
+
+def interpreter(env: Path) -> Path | None:
+    """The environment's python, None where there is none."""
+    for name in ("bin/python", "Scripts/python.exe"):
+        if (env / name).exists():
+            return env / name
+    return None
+
+
+def circumstances(env: Path, lock: Lock | None, machine: Machine) -> dict[str, Any]:
+    """What a verdict holds under: when this is unchanged, the verdict stands."""
+    target = machine.target
+    return {
+        "lock": lock_digest(lock),
+        "driver": target.driver,
+        "gpus": [g.uuid or g.capability for g in machine.gpus],
+        "variables": {k: v for k, v in machine.environment.items() if k != "VIRTUAL_ENV"},
+        "files": installed_digest(env),
+    }
+
+
+def lock_digest(lock: Lock | None) -> str | None:
+    if lock is None:
+        return None
+    names = sorted(f"{p.name}=={p.version}:{p.sha256 or p.md5}" for p in lock.packages)
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()
+
+
+def installed_digest(env: Path) -> str:
+    """A digest of the installed distributions: each RECORD's size and time of change. An installer
+    that adds, replaces or removes a package changes it."""
+    marks = []
+    for folder in sorted(env.glob("lib*/python3*/site-packages/*.dist-info")):
+        try:
+            found = (folder / "RECORD").stat()
+        except FileNotFoundError:
+            marks.append(f"{folder.name}:none")
+        else:
+            marks.append(f"{folder.name}:{found.st_size}:{found.st_mtime_ns}")
+    return hashlib.sha256("\n".join(marks).encode()).hexdigest()
+
+
+def keep_verdict(env: Path, verdict: Verdict, under: dict[str, Any]) -> None:
+    write(env, "verdict.json", {"verdict": as_document(verdict), "under": under})
+
+
+def standing_verdict(env: Path, under: dict[str, Any]) -> Verdict | None:
+    """The last passing verdict, if nothing that it depends on has changed."""
+    data = read(env, "verdict.json")
+    if not data or data.get("under") != json.loads(json.dumps(under)):
+        return None
+    verdict: Verdict = _parsed(env, Verdict, data.get("verdict"))
+    return verdict if verdict.verdict in ("works", "cpu") else None
+
+
+def environment(path: Path, *, changed: bool) -> Environment:
+    """The built environment as a value."""
+    python = interpreter(path)
+    plan = plan_of(path)
+    return Environment(
+        path=str(path),
+        manager=plan.manager if plan else None,
+        python=str(python) if python else "",
+        python_version=plan.python if plan else None,
+        made_by_gpuenv=True,
+        changed=changed,
+    )

@@ -1,0 +1,50 @@
+"""uv, the installer: where its program is and the environment it runs in.
+
+Addresses go to uv through its environment and never through its arguments, which any user of the
+machine can read in the process list and which may hold credentials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..model import Sources
+
+
+def program() -> str:
+    """The uv that was installed along with gpuenv. Raises FileNotFoundError without it."""
+    from uv import find_uv_bin
+
+    return find_uv_bin()
+
+
+def environment(
+    sources: Sources, environ: Mapping[str, str], *, only_wheels: bool = False, extra: tuple[str, ...] = ()
+) -> dict[str, str]:
+    """The environment for uv: the user's own, the configured indexes, no surprise downloads.
+
+    `only_wheels` leaves just the find-links; `extra` are indexes of a lock to be asked as well.
+    Several indexes are merged as pip merges them: the best version of all of them is taken, and
+    hashes decide what is installed.
+    """
+    env = dict(environ)
+    env.update(UV_PYTHON_DOWNLOADS="never", NO_COLOR="1")
+    if sources.cache_dir:
+        env["UV_CACHE_DIR"] = str(Path(sources.cache_dir) / "uv")
+    if sources.cert and "SSL_CERT_FILE" not in env:
+        env["SSL_CERT_FILE"] = sources.cert
+    if sources.default:
+        env["UV_DEFAULT_INDEX"] = sources.default
+    indexes = [*sources.extra, *extra]
+    if indexes:
+        env["UV_INDEX"] = " ".join([*indexes, *env.get("UV_INDEX", "").split()])
+        env["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    if sources.find_links:
+        given = [*sources.find_links, *filter(None, env.get("UV_FIND_LINKS", "").split(","))]
+        env["UV_FIND_LINKS"] = ",".join(dict.fromkeys(given))
+    if only_wheels or sources.no_index:
+        env["UV_NO_INDEX"] = "1"
+    if sources.offline:
+        env["UV_OFFLINE"] = "1"
+    return env

@@ -1,0 +1,96 @@
+"""What uv printed, as packages: pure readers of its pylock.toml and of its annotated list."""
+
+from __future__ import annotations
+
+import re
+
+from packaging.pylock import Package as PylockPackage
+from packaging.pylock import Pylock, PylockSelectError, PylockValidationError
+from packaging.tags import Tag, compatible_tags, cpython_tags
+
+from ..errors import LockError
+from ..model import Package, Plan
+
+_OLD_TAGS = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+
+
+def target_tags(plan: Plan) -> list[Tag]:
+    """The wheel tags the plan's Python takes on the target, best first (PEP 425, PEP 600)."""
+    kind, _, machine = plan.platform.partition("-")
+    platforms = ["win_amd64"] if kind == "windows" else _manylinux(plan.target.glibc or "2.17", machine)
+    parts = tuple(int(p) for p in (plan.python or "").split("."))
+    interpreter = "cp" + "".join(map(str, parts))
+    return [
+        *cpython_tags(parts, platforms=platforms),
+        *compatible_tags(parts, interpreter, platforms),
+    ]
+
+
+def _manylinux(glibc: str, machine: str) -> list[str]:
+    found = []
+    for minor in range(int(glibc.split(".")[1]), 4, -1):
+        found.append(f"manylinux_2_{minor}_{machine}")
+        if minor in _OLD_TAGS:
+            found.append(f"{_OLD_TAGS[minor]}_{machine}")
+    return [*found, f"linux_{machine}"]
+
+
+def parse_pylock(text: str, plan: Plan) -> tuple[Package, ...]:
+    """One wheel per package: the one whose tags fit the target best. Raises LockError."""
+    try:
+        import tomllib
+    except ModuleNotFoundError:  # Python 3.10
+        import tomli as tomllib
+    try:
+        locked = Pylock.from_dict(tomllib.loads(text))
+    except (ValueError, PylockValidationError, PylockSelectError) as error:
+        raise LockError(f"the solver's answer cannot be read: {error}") from error
+    ranks = {str(tag): i for i, tag in enumerate(target_tags(plan))}
+    return tuple(_best_wheel(p, ranks) for p in locked.packages)
+
+
+def _best_wheel(package: PylockPackage, ranks: dict[str, int]) -> Package:
+    from packaging.utils import parse_wheel_filename
+
+    fitting = []
+    for wheel in package.wheels or ():
+        name = wheel.name or _last_part(wheel.url or wheel.path or "")
+        _, _, build, tags = parse_wheel_filename(name)
+        rank = min((ranks[str(t)] for t in tags if str(t) in ranks), default=None)
+        if rank is not None:
+            # A later build tag replaces an earlier upload of the same wheel (PEP 427).
+            fitting.append(((rank, -(build[0] if build else 0)), wheel))
+    if not fitting or package.version is None:
+        raise LockError(
+            f"{package.name} {package.version or ''} has no wheel that fits the target",
+            hint="another --python may have one",
+        )
+    wheel = min(fitting, key=lambda pair: pair[0])[1]
+    return Package(
+        name=str(package.name),
+        version=str(package.version),
+        url=wheel.url or wheel.path or "",
+        sha256=wheel.hashes.get("sha256"),
+        index=package.index,
+        size=wheel.size,
+    )
+
+
+def _last_part(url: str) -> str:
+    from urllib.parse import unquote
+
+    return unquote(url.rsplit("/", 1)[-1])
+
+
+def parse_annotations(text: str) -> dict[str, str]:
+    """The index of each package, from `# from URL` under each pin of `uv pip compile`."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in text.splitlines():
+        pin = re.match(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?={2,3}", line)
+        if pin:
+            name = pin.group(1).lower()
+        origin = re.match(r"\s+# from (\S+)", line)
+        if origin and name:
+            found[name] = origin.group(1)
+    return found
