@@ -44,7 +44,7 @@ def is_wsl(release: str, *, driver_folder: bool) -> bool:
 
 
 def slurm_role(environ: Mapping[str, str], *, installed: bool) -> str | None:
-    """ "job" inside a job, "login" where Slurm is at hand and this is no job."""
+    """Slurm's part here: "job" inside a job, "login" where Slurm is at hand and this is no job."""
     if "SLURM_JOB_ID" in environ:
         return "job"
     return "login" if installed else None

@@ -16,7 +16,7 @@ from .files import is_there, under
 from .findings import NVML_GPU_LOST, NVML_NO_PERMISSION, Facts, explain
 from .hardware import read_hardware
 from .libcuda import ask_libcuda
-from .libraries import find_libcuda
+from .libraries import find_files
 from .nvml import ask_nvml
 from .smi import ask_smi
 
@@ -38,7 +38,8 @@ def read_driver(root: Path, environ: Mapping[str, str], machine: str, seconds: f
     """
     nvml = ask_nvml()
     module, source = kernel_module(root)
-    libcuda = find_libcuda(root, environ, machine)
+    files = find_files(("libcuda.so.1", "libnvidia-ml.so.1"), root, environ, machine)
+    libcuda = files.get("libcuda.so.1")
     if nvml.ok and nvml.gpus:
         return _working(nvml, module, libcuda)
     cuda = ask_libcuda(environ, seconds)
@@ -53,6 +54,7 @@ def read_driver(root: Path, environ: Mapping[str, str], machine: str, seconds: f
             kernel_module=module,
             kernel_source=source,
             libcuda=libcuda,
+            library=cuda.driver or library_version(files.get("libnvidia-ml.so.1")),
             nodes=device_nodes(root),
             hardware=read_hardware(root),
             context=read_context(root, environ),
@@ -68,7 +70,8 @@ def read_driver(root: Path, environ: Mapping[str, str], machine: str, seconds: f
         libcuda=cuda.path or libcuda,
         problem=problem,
     )
-    return Seen(driver=driver, gpus=smi.gpus if smi and smi.ok else (), findings=findings)
+    more = tuple(trouble_finding(trouble) for trouble in nvml.troubles)
+    return Seen(driver=driver, gpus=smi.gpus if smi and smi.ok else (), findings=(*findings, *more))
 
 
 def _working(answer: Answer, module: str | None, libcuda: str | None, aside: str | None = None) -> Seen:

@@ -21,17 +21,19 @@ CUDA_MISMATCH, CUDA_COMPAT, CUDA_UNKNOWN = 803, 804, 999
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
     """All that was seen when the driver did not work. `nouveau` is whether that module is loaded,
-    `libcuda` the file that the loader finds, `smi` None where there is no nvidia-smi."""
+    `libcuda` the file that the loader finds, `library` the version of the driver's libraries (by their
+    file names), `smi` None where there is no nvidia-smi."""
 
     nvml: Answer
     cuda: Answer
+    context: Context
     smi: Answer | None = None
     kernel_module: str | None = None
     kernel_source: str | None = None
     libcuda: str | None = None
+    library: str | None = None
     nodes: tuple[Node, ...] = ()
     hardware: tuple[Hardware, ...] = ()
-    context: Context = Context()
     nouveau: bool = False
 
     @property
@@ -97,7 +99,7 @@ def _finding(
 def _mismatch(facts: Facts) -> Finding | None:
     if facts.nvml.code != NVML_MISMATCH and facts.cuda.code != CUDA_MISMATCH:
         return None
-    library = facts.cuda.driver or "another version"
+    library = facts.library or "version unknown"
     title = (
         f"The driver's libraries ({library}) and the loaded kernel module "
         f"({facts.kernel_module or 'version unknown'}) are of different versions"
@@ -127,7 +129,8 @@ def _stub(facts: Facts) -> Finding | None:
 
 def _denied(facts: Facts) -> Finding | None:
     locked = [node for node in facts.nodes if not node.allowed]
-    by_code = facts.nvml.code == NVML_NO_PERMISSION
+    codes = (facts.nvml.code, *(trouble.code for trouble in facts.nvml.troubles))
+    by_code = NVML_NO_PERMISSION in codes
     if not by_code and not locked:
         return None
     names = ", ".join(node.path for node in locked) or "/dev/nvidia*"
@@ -157,7 +160,7 @@ def _told_by_code(facts: Facts) -> Finding | None:
         title = f"A cuda-compat libcuda is in use on a GPU that does not allow it: {facts.cuda.path}"
         fix = "Upgrade the host's driver, or take the compat folder off LD_LIBRARY_PATH."
         return _finding("forward_compat_unsupported_hw", title, facts, fix, "certain")
-    if facts.nvml.code == NVML_GPU_LOST:
+    if NVML_GPU_LOST in (facts.nvml.code, *(trouble.code for trouble in facts.nvml.troubles)):
         title = "A GPU has fallen off the bus"
         fix = "See `sudo dmesg | grep -i xid`; power-cycle the machine, check the card, replace it."
         return _finding("gpu_hardware_fault", title, facts, fix, "certain")

@@ -66,10 +66,11 @@ for index in range(count.value):
     tell("device", index=index, codes=codes, board=board.value.decode("utf-8", "replace"),
          capability=[major.value, minor.value], uuid=bytes(uuid).hex(), bytes=memory.value)
 """
+STUB = 34
 STEPS = ("load", "cuDriverGetVersion", "cuInit", "cuDeviceGetCount", "device")
 # Names for what cuGetErrorName of an old or a stub library does not know; from cuda.h (CUresult).
 NAMES = {
-    34: "CUDA_ERROR_STUB_LIBRARY",
+    STUB: "CUDA_ERROR_STUB_LIBRARY",
     46: "CUDA_ERROR_DEVICE_UNAVAILABLE",
     100: "CUDA_ERROR_NO_DEVICE",
     101: "CUDA_ERROR_INVALID_DEVICE",
@@ -103,10 +104,11 @@ def read_told(text: str, end: str | None = None, *, hung: bool = False) -> Answe
     steps = {fact["step"]: fact for fact in told}
     load = steps.get("load", {})
     version = steps.get("cuDriverGetVersion", {})
-    seen = {
+    stub = STUB in (version.get("code"), steps.get("cuInit", {}).get("code"))
+    seen: dict[str, Any] = {
         "source": "libcuda",
         "path": load.get("path"),
-        "driver": library_version(load.get("path")),
+        "driver": None if stub else library_version(load.get("path")),
         "cuda": cuda_version(version.get("value", 0) if version.get("code") == 0 else 0),
         "gpus": tuple(_gpu(fact) for fact in told if fact["step"] == "device"),
     }

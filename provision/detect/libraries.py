@@ -19,7 +19,7 @@ DRIVER_FOLDERS = ("/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", "/usr/local/nvi
 
 
 def ldconfig_rows(text: str, flavour: str | None) -> tuple[tuple[str, str], ...]:
-    """(soname, path) from `ldconfig -p`, in its order; other machines' libraries are left out.
+    r"""(soname, path) from `ldconfig -p`, in its order; other machines' libraries are left out.
 
     A line is "\tlibcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1".
     """
@@ -42,15 +42,20 @@ def loader_cache(root: Path, machine: str) -> tuple[tuple[str, str], ...]:
     return ()
 
 
-def find_libcuda(root: Path, environ: Mapping[str, str], machine: str) -> str | None:
-    """The real file that the loader takes for libcuda.so.1, by its rules (ld.so(8)), unloaded."""
+def find_files(
+    sonames: Iterable[str], root: Path, environ: Mapping[str, str], machine: str
+) -> dict[str, str]:
+    """soname -> the real file that the loader takes for it, by its rules (ld.so(8)), unloaded."""
+    found: dict[str, str] = {}
+    wanted = tuple(sonames)
     for folder in absolute_entries(environ.get("LD_LIBRARY_PATH")):
-        if is_there(folder / "libcuda.so.1"):
-            return str((folder / "libcuda.so.1").resolve())
+        for soname in wanted:
+            if is_there(folder / soname):
+                found.setdefault(soname, str((folder / soname).resolve()))
     for soname, path in loader_cache(root, machine):
-        if soname == "libcuda.so.1":
-            return str(Path(path).resolve())
-    return None
+        if soname in wanted and is_there(Path(path)):
+            found.setdefault(soname, str(Path(path).resolve()))
+    return found
 
 
 def file_version(soname: str, real: str) -> str | None:

@@ -1,0 +1,136 @@
+/* What the stubs answer: a small text file named by GPUENV_STUB, one "key value" per line.
+ *
+ *   driver 580.159.04        version that NVML tells
+ *   cuda 13000               number that cuDriverGetVersion and NVML tell
+ *   nvml_init 18             what nvmlInit returns (nvmlReturn_t; 0 when absent)
+ *   cu_init 803              what cuInit returns (CUresult; 0 when absent)
+ *   cu_version 34            what cuDriverGetVersion returns (0 when absent)
+ *   cu_init_sleep 60         seconds that cuInit takes
+ *   cu_init_signal 11        a signal that cuInit dies of
+ *   cuda_error 46            what everything that needs a context returns
+ *   cudart 12080             number that cudaRuntimeGetVersion tells
+ *   gpu name=NVIDIA H200|cc=9.0|memory_mib=143771|free_mib=143000|uuid=GPU-...|mig=MIG-...,MIG-...|handle_error=4
+ *
+ * One gpu line per board, in PCI order. handle_error is what NVML returns for its handle; libcuda
+ * does not show such a board. cuda_bytes is the memory that libcuda tells, which is somewhat less than
+ * NVML's (as much as NVML's when absent). Without GPUENV_STUB there is a driver without GPUs.
+ */
+#ifndef GPUENV_STUB_SPEC_H
+#define GPUENV_STUB_SPEC_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define MAX_GPUS 16
+#define MAX_MIG 8
+
+struct stub_gpu {
+    char name[96];
+    int major, minor;
+    unsigned long long memory_mib, free_mib, cuda_bytes;
+    char uuid[96];
+    int mig_count;
+    char mig[MAX_MIG][96];
+    int handle_error;
+};
+
+struct stub_spec {
+    char driver[80];
+    int cuda, cudart, nvml_init, cu_init, cu_version, cu_init_sleep, cu_init_signal, cuda_error;
+    int gpu_count;
+    struct stub_gpu gpus[MAX_GPUS];
+};
+
+static void spec_field(struct stub_gpu *gpu, char *field)
+{
+    char *value = strchr(field, '='), *part, *rest;
+    if (!value)
+        return;
+    *value++ = '\0';
+    if (!strcmp(field, "name"))
+        snprintf(gpu->name, sizeof gpu->name, "%s", value);
+    else if (!strcmp(field, "cc"))
+        sscanf(value, "%d.%d", &gpu->major, &gpu->minor);
+    else if (!strcmp(field, "memory_mib"))
+        gpu->memory_mib = strtoull(value, NULL, 10);
+    else if (!strcmp(field, "free_mib"))
+        gpu->free_mib = strtoull(value, NULL, 10);
+    else if (!strcmp(field, "cuda_bytes"))
+        gpu->cuda_bytes = strtoull(value, NULL, 10);
+    else if (!strcmp(field, "uuid"))
+        snprintf(gpu->uuid, sizeof gpu->uuid, "%s", value);
+    else if (!strcmp(field, "handle_error"))
+        gpu->handle_error = atoi(value);
+    else if (!strcmp(field, "mig"))
+        for (part = strtok_r(value, ",", &rest); part && gpu->mig_count < MAX_MIG; part = strtok_r(NULL, ",", &rest))
+            snprintf(gpu->mig[gpu->mig_count++], sizeof gpu->mig[0], "%s", part);
+}
+
+static void spec_gpu(struct stub_spec *spec, char *value)
+{
+    struct stub_gpu *gpu = &spec->gpus[spec->gpu_count++];
+    char *rest, *field;
+    for (field = strtok_r(value, "|", &rest); field; field = strtok_r(NULL, "|", &rest))
+        spec_field(gpu, field);
+    if (!gpu->cuda_bytes)
+        gpu->cuda_bytes = gpu->memory_mib << 20;
+    if (!gpu->free_mib)
+        gpu->free_mib = gpu->memory_mib;
+}
+
+static void spec_line(struct stub_spec *spec, char *line)
+{
+    char *value = strchr(line, ' ');
+    if (line[0] == '#' || !value)
+        return;
+    *value++ = '\0';
+    value[strcspn(value, "\r\n")] = '\0';
+    if (!strcmp(line, "driver"))
+        snprintf(spec->driver, sizeof spec->driver, "%s", value);
+    else if (!strcmp(line, "cuda"))
+        spec->cuda = atoi(value);
+    else if (!strcmp(line, "cudart"))
+        spec->cudart = atoi(value);
+    else if (!strcmp(line, "nvml_init"))
+        spec->nvml_init = atoi(value);
+    else if (!strcmp(line, "cu_init"))
+        spec->cu_init = atoi(value);
+    else if (!strcmp(line, "cu_version"))
+        spec->cu_version = atoi(value);
+    else if (!strcmp(line, "cu_init_sleep"))
+        spec->cu_init_sleep = atoi(value);
+    else if (!strcmp(line, "cu_init_signal"))
+        spec->cu_init_signal = atoi(value);
+    else if (!strcmp(line, "cuda_error"))
+        spec->cuda_error = atoi(value);
+    else if (!strcmp(line, "gpu") && spec->gpu_count < MAX_GPUS)
+        spec_gpu(spec, value);
+    else {
+        fprintf(stderr, "driver stub: unknown line: %s\n", line);
+        abort();
+    }
+}
+
+static struct stub_spec *spec_read(void)
+{
+    static struct stub_spec spec;
+    static int done;
+    char line[4096], *path = getenv("GPUENV_STUB");
+    FILE *file;
+    if (done || !path)
+        return &spec;
+    done = 1;
+    file = fopen(path, "r");
+    if (!file) {
+        perror(path);
+        abort();
+    }
+    while (fgets(line, sizeof line, file))
+        spec_line(&spec, line);
+    fclose(file);
+    return &spec;
+}
+
+#endif
