@@ -520,6 +520,19 @@ class Verdict:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Created:
+    """What `create` did: what each stage handed on, as far as it was reached."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.create/1"
+
+    machine: Machine | None = None
+    plan: Plan | None = None
+    lock: Lock | None = None
+    environment: Environment | None = None
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
     """Something a stage tells while it works. `kind`: start, progress, note, warning or done.
     `done` and `total` are in `unit` (bytes, packages, stages)."""

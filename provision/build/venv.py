@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from .. import index, process
+from .. import process
 from ..errors import BuildError
 from ..index import uv
 from ..model import Event, Lock, Sources
@@ -157,7 +157,7 @@ def _only_missing(log: str) -> bool:
 
 
 def _refusal(done: process.Finished, path: Path) -> BuildError:
-    log = index.redact(done.stderr)
+    log = uv.redacted(done.stderr)
     if "os error 28" in log or "No space left" in log:
         return BuildError(
             f"the disk filled up while installing into {path.parent}",
@@ -208,3 +208,22 @@ def _check_disk(path: Path, packed: int, *, cached: bool = False) -> None:
             f"{path} has {size(free)} free; downloading and unpacking needs about {size(need)}",
             hint="free space, or choose another disk: --cache-dir DIR and another ENV",
         )
+
+
+# --- Pythons -----------------------------------------------------------------------------------
+
+
+def fetch_python(version: str) -> str:
+    """The path of a Python that uv manages, fetched if it is not there. Raises BuildError."""
+    env = {**process.environ(), "NO_COLOR": "1"}
+    done = process.run([uv.program(), "python", "install", version], env=env, timeout=1800)
+    found = process.run(
+        [uv.program(), "python", "find", "--managed-python", "--no-python-downloads", version],
+        env=env, timeout=60,
+    )  # fmt: skip
+    if not found.ok:
+        raise BuildError(
+            f"Python {version} is not on this machine and could not be fetched",
+            log=uv.redacted(done.stderr), hint="install it, or choose another with --python",
+        )  # fmt: skip
+    return found.stdout.strip()

@@ -6,6 +6,7 @@ machine can read in the process list and which may hold credentials.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -48,3 +49,8 @@ def environment(
     if sources.offline:
         env["UV_OFFLINE"] = "1"
     return env
+
+
+def redacted(log: str) -> str:
+    """A program's output without the credentials in its URLs."""
+    return re.sub(r"(\w+://)[^/\s@]+@", r"\1", log)

@@ -12,6 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import tomli
+import tomli_w
 from packaging.pylock import Pylock, PylockValidationError
 
 from ..errors import LockError
@@ -22,8 +24,6 @@ _ABOUT = "pylock.toml"
 
 def write(path: Path, lock: Lock) -> None:
     """Write a lock in one step: a reader sees the old file or the new one. Raises LockError."""
-    import tomli_w
-
     text = tomli_w.dumps(_document(lock))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def read(path: Path) -> Lock:
     """Read a lock. Raises LockError when it is missing, half-written, of another kind, or made by
     a tool that leaves out what gpuenv needs."""
     try:
-        data = _toml(path)
+        data = tomli.loads(path.read_text(encoding="utf-8"))
         locked = Pylock.from_dict(data)
         ours = data.get("tool", {}).get("gpuenv")
         if not isinstance(ours, dict):
@@ -103,15 +103,6 @@ def read(path: Path) -> Lock:
             f"the lock {path} is not valid: {error}", hint="make it again with `gpuenv lock`"
         ) from error
     return Lock(manager=manager, target=target, plan=plan, packages=packages)
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        import tomllib
-    except ModuleNotFoundError:  # Python 3.10
-        import tomli as tomllib
-    with path.open("rb") as file:
-        return tomllib.load(file)
 
 
 def _package(package: Any, position: int) -> Package:

@@ -71,7 +71,8 @@ def _source(scratch: Path, plan: Plan, sources: Sources) -> Path:
 
 
 def _has_wheel(sources: Sources, name: str) -> bool:
-    return any(w.name == name for d in sources.find_links for w in index.wheels_in(Path(d)))
+    folders = [p for p in sources.find_links if "://" not in p and Path(p).exists()]
+    return any(w.name == name for w in index.find_links(folders))
 
 
 def _bound_to_pytorch(plan: Plan) -> list[str]:
@@ -126,7 +127,7 @@ _NO_ANSWER = re.compile(
 
 
 def _refusal(done: process.Finished, sources: Sources) -> LockError:
-    log = index.redact(done.stderr)
+    log = uv.redacted(done.stderr)
     if done.timed_out:
         return LockError(f"solving the packages took longer than {_TIMEOUT:.0f} s", log=log)
     if _NO_ANSWER.search(log):
@@ -161,10 +162,16 @@ def _with_indexes(packages: Iterable[Package], indexes: dict[str, str]) -> tuple
 
 
 def _with_sizes(packages: tuple[Package, ...], sources: Sources) -> tuple[Package, ...]:
+    """Sizes that the index did not tell, asked by HEAD: how much there is to download is said
+    before it is downloaded. A server that refuses the question leaves the size unknown."""
     import dataclasses
 
     unknown = [p.url for p in packages if p.size is None]
-    sizes = index.sizes(unknown, offline=sources.offline)
+    local = [u for u in unknown if u.startswith("file:")]
+    try:
+        sizes = index.Http(tries=1, timeout=20.0).sizes(local if sources.offline else unknown)
+    except LockError:
+        sizes = {}
     return tuple(dataclasses.replace(p, size=p.size or sizes.get(p.url)) for p in packages)
 
 
@@ -173,7 +180,7 @@ def _assert_is_plan(plan: Plan, packages: tuple[Package, ...]) -> None:
     locked = {p.name: p for p in packages}
     for build in plan.builds:
         for text in build.requirements:
-            _assert_pin(plan, locked, text)
+            _assert_pin(locked, text)
         mine = locked[build.framework]
         if plan.device == "cuda" and mine.version.endswith("+cpu"):
             raise LockError(f"the plan wants CUDA {build.cuda}; the solver took {file_name(mine)}")
@@ -189,7 +196,7 @@ def _assert_is_plan(plan: Plan, packages: tuple[Package, ...]) -> None:
         )
 
 
-def _assert_pin(plan: Plan, locked: dict[str, Package], text: str) -> None:
+def _assert_pin(locked: dict[str, Package], text: str) -> None:
     try:
         need = Requirement(text)
     except InvalidRequirement as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import tomli
 from packaging.pylock import Package as PylockPackage
 from packaging.pylock import Pylock, PylockSelectError, PylockValidationError
 from packaging.tags import Tag, compatible_tags, cpython_tags
@@ -38,11 +39,7 @@ def _manylinux(glibc: str, machine: str) -> list[str]:
 def parse_pylock(text: str, plan: Plan) -> tuple[Package, ...]:
     """One wheel per package: the one whose tags fit the target best. Raises LockError."""
     try:
-        import tomllib
-    except ModuleNotFoundError:  # Python 3.10
-        import tomli as tomllib
-    try:
-        locked = Pylock.from_dict(tomllib.loads(text))
+        locked = Pylock.from_dict(tomli.loads(text))
     except (ValueError, PylockValidationError, PylockSelectError) as error:
         raise LockError(f"the solver's answer cannot be read: {error}") from error
     ranks = {str(tag): i for i, tag in enumerate(target_tags(plan))}

@@ -14,12 +14,13 @@ from collections.abc import Iterable, Iterator
 from packaging.requirements import Requirement
 
 from ..model import Build, Plan, Profiles, Reason, Rejected, Request, Supply, Target, Wanted
+from .boards import gpu_named
 from .objections import Question, objections
 from .pins import conflict, planned, toolkit_note
 from .supply import cpu_builds, missing
 from .versions import major, version
 
-__all__ = ["resolve"]
+__all__ = ["gpu_named", "resolve"]
 
 _INDEX_ORDER = {"find-links": 0, "pypi": 1, "pytorch": 2}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from ..model import Target
+from ..model import CudaMajor, CudaRelease, Target
 from .objections import Question
 from .versions import major, version
 
@@ -75,7 +75,7 @@ def _other_drivers(asked: Question) -> Iterator[tuple[str, Question]]:
     if driver is None:
         return
     windows = asked.driver_os == "windows"
-    rows = (*asked.profiles.majors, *asked.profiles.cuda)
+    rows: tuple[CudaMajor | CudaRelease, ...] = (*asked.profiles.majors, *asked.profiles.cuda)
     floors = [r.windows if windows else r.linux for r in rows]
     floors += [g.first_driver for g in asked.profiles.gpus]
     known = sorted({f for f in floors if f}, key=version)

@@ -1,0 +1,54 @@
+# Two commands on a machine with python3 (and its venv module) and make:
+#   make env     an environment with FRAMEWORK (torch), built, verified
+#   make test    everything that CI runs
+PYTHON ?= python3
+FRAMEWORK ?= torch
+ENV ?= .venv
+TOOL := .gpuenv-tool
+GPUENV := $(TOOL)/bin/gpuenv
+DEV := .gpuenv-dev
+
+.PHONY: env verify test test-slow gpu check profiles bench readme clean help
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(TOOL)/.ready: pyproject.toml
+	@$(PYTHON) scripts/private_venv.py $(TOOL)
+	@touch $@
+
+env: $(TOOL)/.ready ## build and verify an environment (FRAMEWORK=torch ENV=.venv ARGS=)
+	@$(GPUENV) create $(ENV) --framework '$(FRAMEWORK)' $(ARGS)
+
+verify: $(TOOL)/.ready ## verify it again
+	@$(GPUENV) verify $(ENV) $(ARGS)
+
+$(DEV)/.ready: pyproject.toml
+	@$(PYTHON) scripts/private_venv.py $(DEV) --group dev
+	@touch $@
+
+check: $(DEV)/.ready ## lint and types
+	@$(DEV)/bin/ruff format --check .
+	@$(DEV)/bin/ruff check .
+	@$(DEV)/bin/mypy
+
+test: check ## everything that CI runs
+	@$(DEV)/bin/python -m pytest -m "not slow and not gpu" $(ARGS)
+
+test-slow: $(DEV)/.ready ## the tests that install gigabytes
+	@$(DEV)/bin/python -m pytest -m "slow" $(ARGS)
+
+gpu: $(DEV)/.ready ## the tests that need a real NVIDIA GPU; fails where there is none
+	@$(DEV)/bin/python -m pytest -m gpu tests/gpu $(ARGS)
+
+profiles: $(DEV)/.ready ## read the index and show what would change in profiles/ (ARGS=--write)
+	@$(DEV)/bin/python scripts/update_profiles.py $(ARGS)
+
+bench: $(DEV)/.ready ## speed against uv, as ratios
+	@$(DEV)/bin/python scripts/bench.py $(ARGS)
+
+readme: $(DEV)/.ready ## run the README's first screen again
+	@$(DEV)/bin/python scripts/readme.py --write
+
+clean: ## remove what make made (not ENV)
+	rm -rf $(TOOL) $(DEV) build dist

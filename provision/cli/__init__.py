@@ -1,0 +1,245 @@
+"""The command line: options in, stages in their order, values to show. Thin."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import typer
+
+from .. import __version__, process, show
+from ..errors import GpuenvError, UsageError
+from . import options as o
+
+app = typer.Typer(
+    name="gpuenv",
+    help="GPU Python environments that match the driver, the GPUs and cuDNN, and are proved.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+# What typer and the click inside it raise for a wrong command line, wherever that click lives.
+_WRONG_USAGE: type[Exception] = typer.BadParameter.__mro__[1]
+_DEFAULT_ENV = Path(".venv")
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run a command line and return its exit code; every failure is shown here."""
+    screen = show.Screen(json="--json" in argv, environ=process.environ())
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        code = typer.main.get_command(app).main(list(argv), prog_name="gpuenv", standalone_mode=False)
+    except GpuenvError as error:
+        show.error(screen, error)
+        return error.code
+    except _WRONG_USAGE as error:
+        show.error(screen, _usage(error))
+        return UsageError.code
+    except (KeyboardInterrupt, typer.Abort):
+        screen.say("interrupted; nothing half-made was left", always=True)
+        return 130
+    except BrokenPipeError:
+        return 0  # the reader closed the pipe (`| head`): nobody is left to tell
+    except Exception:  # noqa: BLE001  # the last line of defence: show it as ours
+        show.bug(screen, __version__)
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _terminated(_signal: int, _frame: FrameType | None) -> None:
+    """SIGTERM unwinds like an interrupt, so that drafts are removed and locks freed."""
+    sys.exit(143)
+
+
+def _usage(error: Exception) -> UsageError:
+    message = getattr(error, "format_message", lambda: str(error))()
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "gpuenv"
+    return UsageError(message, hint=f"{command} --help lists what there is")
+
+
+def _screen(given: dict[str, Any]) -> show.Screen:
+    return show.Screen(
+        json=given["json"], quiet=given["quiet"], verbose=given["verbose"], environ=process.environ()
+    )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"gpuenv {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: bool = typer.Option(
+        False, "--version", "-V", callback=_version, is_eager=True, help="The version."
+    ),
+) -> None:
+    """GPU Python environments that match the driver, the GPUs and cuDNN, and are proved."""
+
+
+@app.command()
+def create(
+    env: o.Env = _DEFAULT_ENV,
+    framework: o.Frameworks = None,
+    with_: o.With = None,
+    locked: bool = typer.Option(False, "--locked", help="Install exactly the lock, or stop."),
+    lock: Path | None = typer.Option(None, "--lock", help="The lock to install."),
+    recreate: bool = typer.Option(False, "--recreate", help="Build anew; the old one stays until then."),
+    verify: bool | None = typer.Option(None, "--verify/--no-verify", help="Verify again / not at all."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Show the plan, build nothing."),
+    target: o.TargetFile = None,
+    driver: o.Driver = None,
+    driver_os: o.DriverOs = None,
+    gpu: o.GpuNames = None,
+    gpus: o.GpuIndexes = None,
+    platform: o.Platform = None,
+    glibc: o.Glibc = None,
+    python: o.PythonVersion = None,
+    cuda: o.Cuda = None,
+    index: o.Index = "auto",
+    manager: o.ManagerName = "venv",
+    device: o.DeviceName = "auto",
+    find_links: o.FindLinks = None,
+    offline: o.Offline = False,
+    pre: o.Pre = False,
+    profiles: o.ProfileDirs = None,
+    cache_dir: o.CacheDir = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Build an environment that fits this machine, and prove it."""
+    from . import flow
+
+    given = locals()
+    how = flow.How(locked=locked, lock_file=lock, recreate=recreate, verify=verify, dry_run=dry_run)
+    return flow.create(_screen(given), env, o.choices(given), how)
+
+
+@app.command()
+def verify(
+    env: o.Env = _DEFAULT_ENV,
+    quick: bool = typer.Option(False, "--quick", help="Driver, runtime, libraries and cuDNN only."),
+    deep: bool = typer.Option(False, "--deep", help="Every case, dtype and hash."),
+    strict: bool = typer.Option(False, "--strict", help="Warnings fail."),
+    device: str | None = typer.Option(None, "--device", help="cuda:N, all or cpu."),
+    framework: list[str] | None = typer.Option(None, "--framework", "-f", help="Only this one; repeatable."),
+    timeout: float = typer.Option(300.0, "--timeout", help="Seconds for each child process."),
+    profiles: o.ProfileDirs = None,
+    cache_dir: o.CacheDir = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """The verdict on any environment: a venv, a conda prefix, or a python executable."""
+    from . import flow
+
+    given = locals()
+    options = {
+        "quick": quick, "deep": deep, "strict": strict, "device": _device_word(device),
+        "frameworks": _framework_words(framework), "timeout": timeout,
+    }  # fmt: skip
+    choices = o.Choices(profiles=list(profiles or []), cache_dir=cache_dir)
+    return flow.show_verdict(_screen(given), env, choices, options)
+
+
+def _device_word(device: str | None) -> str | None:
+    if device is None or device in ("cpu", "all", "cuda"):
+        return None if device == "cuda" else device
+    if device.startswith("cuda:") and device[5:].isdigit():
+        return device
+    raise UsageError(f"--device {device}: expected cpu, all or cuda:N")
+
+
+def _framework_words(framework: list[str] | None) -> tuple[str, ...]:
+    from ..model import FRAMEWORKS
+
+    for name in framework or []:
+        if name not in FRAMEWORKS:
+            raise UsageError(f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}")
+    return tuple(framework or ())
+
+
+@app.command()
+def detect(json: o.Json = False, quiet: o.Quiet = False, verbose: o.Verbose = False) -> int:
+    """This machine: driver, GPUs, Pythons, CUDA and cuDNN files."""
+    from .. import detect as stage
+
+    given = locals()
+    machine = stage.detect()
+    show.result(_screen(given), machine)
+    return 0
+
+
+@app.command()
+def resolve(
+    framework: o.Frameworks = None,
+    with_: o.With = None,
+    explain: bool = typer.Option(False, "--explain", help="Every build and what speaks against it."),
+    target: o.TargetFile = None,
+    driver: o.Driver = None,
+    driver_os: o.DriverOs = None,
+    gpu: o.GpuNames = None,
+    gpus: o.GpuIndexes = None,
+    platform: o.Platform = None,
+    glibc: o.Glibc = None,
+    python: o.PythonVersion = None,
+    cuda: o.Cuda = None,
+    index: o.Index = "auto",
+    manager: o.ManagerName = "venv",
+    device: o.DeviceName = "auto",
+    find_links: o.FindLinks = None,
+    offline: o.Offline = False,
+    pre: o.Pre = False,
+    profiles: o.ProfileDirs = None,
+    cache_dir: o.CacheDir = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """The builds that fit, and why nothing newer does. Builds nothing."""
+    from . import flow
+
+    given = locals()
+    return flow.show_plan(_screen(given), o.choices(given), explain=explain)
+
+
+@app.command()
+def lock(
+    framework: o.Frameworks = None,
+    with_: o.With = None,
+    output: Path = typer.Option(Path("pylock.toml"), "--output", "-o", help="The lock file."),
+    check: bool = typer.Option(False, "--check", help="Say whether the lock still holds; write nothing."),
+    target: o.TargetFile = None,
+    driver: o.Driver = None,
+    driver_os: o.DriverOs = None,
+    gpu: o.GpuNames = None,
+    gpus: o.GpuIndexes = None,
+    platform: o.Platform = None,
+    glibc: o.Glibc = None,
+    python: o.PythonVersion = None,
+    cuda: o.Cuda = None,
+    index: o.Index = "auto",
+    manager: o.ManagerName = "venv",
+    device: o.DeviceName = "auto",
+    find_links: o.FindLinks = None,
+    offline: o.Offline = False,
+    pre: o.Pre = False,
+    profiles: o.ProfileDirs = None,
+    cache_dir: o.CacheDir = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """The exact files, with hashes and the hardware they are for, without building."""
+    from . import flow
+
+    given = locals()
+    return flow.make_lock(_screen(given), o.choices(given), check=check, output=output)

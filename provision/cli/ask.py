@@ -1,0 +1,295 @@
+"""From options to values: the request, the target, the profiles, where packages come from."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import re
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from .. import detect, process, profiles
+from ..errors import ResolveError, UsageError
+from ..model import (
+    FRAMEWORKS,
+    PLATFORMS,
+    Machine,
+    Profiles,
+    Request,
+    Sources,
+    Supply,
+    Target,
+    TargetGpu,
+    Wanted,
+    from_plain,
+)
+from ..resolve import gpu_named
+from .options import Choices
+
+# The address that PyTorch documents for its own index; GPUENV_INDEX_PYTORCH names a mirror.
+_PYTORCH_INDEX = "https://download.pytorch.org/whl"
+_DEFAULT_GLIBC = "2.35"
+_ALIASES = {"pytorch": "torch", "tf": "tensorflow", "keras": "tensorflow", "jaxlib": "jax", "flax": "jax"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Everything the stages need, judged: what is wanted, for which target, from where."""
+
+    request: Request
+    target: Target
+    machine: Machine | None
+    profiles: Profiles
+    supply: Supply
+    sources: Sources
+    reason: str
+    pythons_known: bool
+
+
+def cache_dir(c: Choices) -> Path:
+    """Where gpuenv keeps parsed profiles, locks against a second gpuenv and probes' bytecode."""
+    if c.cache_dir:
+        return c.cache_dir.absolute()
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("gpuenv"))
+
+
+def known(c: Choices) -> Profiles:
+    """The shipped profiles with the user's laid over them. Raises DataError, UsageError."""
+    overlays = list(c.profiles)
+    for folder in overlays:
+        if not folder.is_dir():
+            raise UsageError(f"--profiles {folder}: no such folder")
+    if not overlays:
+        import platformdirs
+
+        mine = Path(platformdirs.user_config_dir("gpuenv")) / "profiles"
+        overlays = [mine] if mine.is_dir() else []
+    return profiles.load(overlays, cache_dir=cache_dir(c))
+
+
+def sources(c: Choices) -> Sources:
+    """pip's and uv's configuration with the options laid over it. Raises LockError, UsageError."""
+    from .. import index
+
+    environ = process.environ()
+    config = index.pip_configuration(environ)
+    for place in c.find_links:
+        if not Path(place).exists():
+            raise UsageError(f"--find-links {place}: no such folder", hint="check the path")
+    configured = [p for p in config.find_links if "://" in p or Path(p).exists()]
+    url = c.index if "://" in c.index else None
+    return Sources(
+        default=url or environ.get("GPUENV_INDEX_PYPI") or config.index_url,
+        extra=() if url else config.extra_index_urls,
+        find_links=tuple(dict.fromkeys([*(str(Path(p).absolute()) for p in c.find_links), *configured])),
+        pytorch=environ.get("GPUENV_INDEX_PYTORCH", _PYTORCH_INDEX),
+        cert=config.cert,
+        no_index=config.no_index,
+        offline=c.offline,
+        cache_dir=str(c.cache_dir.absolute()) if c.cache_dir else None,
+    )
+
+
+def supply(s: Sources) -> Supply:
+    """The wheels at hand, and whether they are all there is."""
+    from .. import index
+
+    folders = [p for p in s.find_links if "://" not in p]
+    return Supply(wheels=index.find_links(folders), only_wheels=s.offline or s.no_index)
+
+
+def judged(c: Choices) -> Asked:
+    """Read options, and the machine as far as they leave it open. Raises UsageError,
+    MachineError, DataError."""
+    data = known(c)
+    check_words(c)
+    wanted, packages = frameworks(c, data)
+    machine, target = _target(c, data)
+    device, reason = _device(c, machine, target)
+    where = sources(c)
+    pythons = _pythons(c, machine)
+    request = Request(
+        frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
+        device=device, python=_minor(c.python), pythons=pythons, pre=c.pre,  # type: ignore[arg-type]  # judged
+    )  # fmt: skip
+    return Asked(
+        request=request, target=target, machine=machine, profiles=data, supply=supply(where),
+        sources=where, reason=reason, pythons_known=bool(pythons),
+    )  # fmt: skip
+
+
+def check_words(c: Choices) -> None:
+    """Refuse a word that is none of an option's own, naming the nearest that is."""
+    for option, value, allowed in (
+        ("--manager", c.manager, ("venv", "conda")),
+        ("--device", c.device, ("auto", "cuda", "cpu")),
+        ("--platform", c.platform, PLATFORMS),
+        ("--driver-os", c.driver_os, ("linux", "windows")),
+    ):
+        if value is not None and value not in allowed:
+            raise UsageError(f"{option} {value}: not one of {', '.join(allowed)}{_near(value, allowed)}")
+    if "://" not in c.index and c.index not in ("auto", "pypi", "pytorch"):
+        near = _near(c.index, ("auto", "pypi", "pytorch"))
+        raise UsageError(f"--index {c.index}: not auto, pypi, pytorch or a URL{near}")
+    for option, value, form in (
+        ("--driver", c.driver, r"\d{3,4}(\.\d+){0,3}"),
+        ("--glibc", c.glibc, r"2\.\d+"),
+        ("--python", c.python, r"3\.\d+(\.\d+)?"),
+        ("--cuda", c.cuda, r"\d+(\.\d+)?"),
+        ("--gpus", c.gpus, r"\d+(,\d+)*"),
+    ):
+        if value is not None and not re.fullmatch(form, value):
+            example = {"--driver": "535.129.03", "--glibc": "2.28", "--python": "3.11", "--cuda": "12.6"}
+            raise UsageError(f"{option} {value}: expected a form like {example.get(option, '0,1')}")
+
+
+def _near(word: str, allowed: tuple[str, ...] | list[str]) -> str:
+    found = difflib.get_close_matches(word, allowed, n=1, cutoff=0.4)
+    return f". Did you mean {found[0]}?" if found else ""
+
+
+def frameworks(c: Choices, data: Profiles) -> tuple[tuple[Wanted, ...], tuple[str, ...]]:
+    """The frameworks and the packages that --framework and --with name. Raises UsageError."""
+    companions = {canonicalize_name(Requirement(x).name) for b in data.builds for x in b.companions}
+    wanted: dict[str, Wanted] = {}
+    packages = []
+    for text in c.framework:
+        need = _requirement("--framework", text)
+        name = canonicalize_name(need.name)
+        if name in FRAMEWORKS:
+            wanted[name] = Wanted(name=name, specifier=str(need.specifier))
+        elif name in companions:
+            packages.append(text)
+        else:
+            alias = _ALIASES.get(name)
+            near = f". Did you mean {alias}?" if alias else _near(name, FRAMEWORKS)
+            raise UsageError(f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}{near}")
+    packages += [str(_requirement("--with", text)) for text in c.with_]
+    if not wanted:
+        raise UsageError("no framework was named", hint=f"--framework {'|'.join(FRAMEWORKS)}")
+    return tuple(wanted.values()), tuple(packages)
+
+
+def _requirement(option: str, text: str) -> Requirement:
+    try:
+        return Requirement(text)
+    except InvalidRequirement as error:
+        raise UsageError(f"{option} {text!r} is no requirement like 'torch>=2.6': {error}") from error
+
+
+# --- the target ------------------------------------------------------------------------------
+
+
+def _target(c: Choices, data: Profiles) -> tuple[Machine | None, Target]:
+    if c.target:
+        return None, read_target(c.target)
+    here_platform = _here_platform()
+    elsewhere = c.platform is not None and c.platform != here_platform
+    if c.driver or c.gpu or elsewhere:
+        return None, _given_target(c, data, here_platform)
+    parts = {"driver", "gpus", "context", "hardware", "environment"} if c.device != "cpu" else {"environment"}
+    machine = detect.detect(parts | (set() if c.python else {"pythons"}))
+    _refuse_other_systems(machine)
+    target = machine.target
+    if c.glibc:
+        target = dataclasses.replace(target, glibc=c.glibc)
+    if c.gpus:
+        target = dataclasses.replace(target, gpus=_picked(c.gpus, target.gpus))
+    return machine, target
+
+
+def _here_platform() -> str:
+    return detect.detect(()).target.platform
+
+
+def _given_target(c: Choices, data: Profiles, here: str) -> Target:
+    """A target from options alone: nothing about drivers or GPUs is taken from this machine."""
+    platform = c.platform or here
+    glibc = c.glibc
+    if glibc is None and platform.startswith("linux"):
+        glibc = detect.detect(()).target.glibc if platform == here else _DEFAULT_GLIBC
+    try:
+        gpus = tuple(gpu_named(name, data.gpus) for name in c.gpu)
+    except ValueError as error:
+        raise UsageError(f"--gpu: {error}") from error
+    system = c.driver_os or ("windows" if platform.startswith("windows") else "linux")
+    return Target(platform=platform, glibc=glibc, driver=c.driver, driver_os=system, gpus=gpus)
+
+
+def _picked(text: str, gpus: tuple[TargetGpu, ...]) -> tuple[TargetGpu, ...]:
+    indexes = [int(i) for i in text.split(",")]
+    beyond = [i for i in indexes if i >= len(gpus)]
+    if beyond:
+        raise UsageError(f"--gpus {text}: this machine has no GPU {beyond[0]} (it has {len(gpus)})")
+    return tuple(gpus[i] for i in dict.fromkeys(indexes))
+
+
+def _refuse_other_systems(machine: Machine) -> None:
+    if machine.target.platform not in PLATFORMS:
+        said = next((f.title for f in machine.findings if f.cause == "no_gpu_build_for_platform"), None)
+        raise ResolveError(
+            said or f"no framework build is known for {machine.target.platform}",
+            hint="resolve and lock work here for another machine: --platform, --driver, --gpu or --target",
+        )
+
+
+def read_target(path: Path) -> Target:
+    """A target from the JSON of `gpuenv detect` or of a target. Raises UsageError."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        schema = data.get("schema") if isinstance(data, dict) else None
+        if schema == Machine.SCHEMA:
+            return from_plain(Machine, data).target
+        return from_plain(Target, data)
+    except OSError as error:
+        raise UsageError(
+            f"--target {path}: {error.strerror}", hint="write one with `gpuenv detect --json`"
+        ) from error
+    except ValueError as error:
+        raise UsageError(
+            f"--target {path} is no target: {error}", hint="write one with `gpuenv detect --json`"
+        ) from error
+
+
+def _device(c: Choices, machine: Machine | None, target: Target) -> tuple[str, str]:
+    if c.device != "auto":
+        if c.device == "cuda" and machine is not None:
+            return detect.judge_device("cuda", machine)
+        return c.device, f"--device {c.device} was given"
+    if machine is not None:
+        return detect.judge_device("auto", machine)
+    if target.driver or target.gpus:
+        return "cuda", "the target has a driver or GPUs"
+    return "cpu", "the target names no driver and no GPU"
+
+
+# --- Pythons ---------------------------------------------------------------------------------
+
+
+def _minor(python: str | None) -> str | None:
+    return ".".join(python.split(".")[:2]) if python else None
+
+
+def _pythons(c: Choices, machine: Machine | None) -> tuple[str, ...]:
+    """The minors at hand: gpuenv's own first, then the newest. Another machine's are not known."""
+    import sys
+
+    if machine is None or c.python:
+        return ()
+    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    minors = {_minor(p.version) or "" for p in machine.pythons}
+    return tuple(sorted(minors, key=lambda m: (m != own, -int(m.split(".")[1]))))
+
+
+def interpreter(python: str, machine: Machine | None, wanted: str | None) -> str | None:
+    """The path of a Python of that minor (of that exact version where one was asked for)."""
+    found = detect.detect({"pythons"}).pythons if machine is None or not machine.pythons else machine.pythons
+    for p in found:
+        if _minor(p.version) == python and (wanted is None or p.version.startswith(wanted)):
+            return p.path
+    return None

@@ -1,0 +1,113 @@
+"""The options that commands share, each defined once, and how they become values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+TARGET = "Target"
+CHOICE = "Choice"
+
+Env = Annotated[Path, typer.Argument(help="Path of the environment.", show_default=True)]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, results only.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also notes, versions, logs.")]
+
+TargetFile = Annotated[
+    Path | None,
+    typer.Option("--target", help="JSON of `gpuenv detect` from another machine.", rich_help_panel=TARGET),
+]
+Driver = Annotated[
+    str | None, typer.Option("--driver", help="Driver version, as 535.129.03.", rich_help_panel=TARGET)
+]
+DriverOs = Annotated[
+    str | None, typer.Option("--driver-os", help="linux or windows (WSL).", rich_help_panel=TARGET)
+]
+GpuNames = Annotated[
+    list[str] | None,
+    typer.Option("--gpu", help="Capability (9.0) or board (RTX 4090); repeatable.", rich_help_panel=TARGET),
+]
+GpuIndexes = Annotated[
+    str | None,
+    typer.Option("--gpus", help="Only these cards of this machine, as 0,2.", rich_help_panel=TARGET),
+]
+Platform = Annotated[
+    str | None,
+    typer.Option("--platform", help="linux-x86_64, linux-aarch64 or windows-x86_64.", rich_help_panel=TARGET),
+]
+Glibc = Annotated[
+    str | None, typer.Option("--glibc", help="glibc of the target, as 2.28.", rich_help_panel=TARGET)
+]
+PythonVersion = Annotated[
+    str | None, typer.Option("--python", help="Python version, as 3.11.", rich_help_panel=TARGET)
+]
+
+Frameworks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--framework", "-f", help="torch, tensorflow or jax, as 'torch>=2.6,<2.9'; repeatable.",
+        rich_help_panel=CHOICE,
+    ),
+]  # fmt: skip
+With = Annotated[
+    list[str] | None,
+    typer.Option("--with", help="A package to lock along, as torchvision.", rich_help_panel=CHOICE),
+]
+Cuda = Annotated[
+    str | None, typer.Option("--cuda", help="CUDA of the build, as 12 or 12.6.", rich_help_panel=CHOICE)
+]
+Index = Annotated[str, typer.Option("--index", help="auto, pypi, pytorch or a URL.", rich_help_panel=CHOICE)]
+ManagerName = Annotated[str, typer.Option("--manager", help="venv or conda.", rich_help_panel=CHOICE)]
+DeviceName = Annotated[str, typer.Option("--device", help="auto, cuda or cpu.", rich_help_panel=CHOICE)]
+FindLinks = Annotated[
+    list[str] | None,
+    typer.Option("--find-links", help="A folder of wheels; repeatable.", rich_help_panel=CHOICE),
+]
+Offline = Annotated[
+    bool, typer.Option("--offline", help="No network: wheels at hand only.", rich_help_panel=CHOICE)
+]
+Pre = Annotated[bool, typer.Option("--pre", help="Pre-releases too.", rich_help_panel=CHOICE)]
+ProfileDirs = Annotated[
+    list[Path] | None,
+    typer.Option("--profiles", help="Profiles laid over gpuenv's own.", rich_help_panel=CHOICE),
+]
+CacheDir = Annotated[
+    Path | None,
+    typer.Option("--cache-dir", help="Cache of gpuenv and of the installer.", rich_help_panel=CHOICE),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """All target and choice options as they were given."""
+
+    target: Path | None = None
+    driver: str | None = None
+    driver_os: str | None = None
+    gpu: list[str] = field(default_factory=list)
+    gpus: str | None = None
+    platform: str | None = None
+    glibc: str | None = None
+    python: str | None = None
+    framework: list[str] = field(default_factory=list)
+    with_: list[str] = field(default_factory=list)
+    cuda: str | None = None
+    index: str = "auto"
+    manager: str = "venv"
+    device: str = "auto"
+    find_links: list[str] = field(default_factory=list)
+    offline: bool = False
+    pre: bool = False
+    profiles: list[Path] = field(default_factory=list)
+    cache_dir: Path | None = None
+
+
+def choices(given: dict[str, Any]) -> Choices:
+    """The `Choices` among a command's parameters; lists that were not given become empty."""
+    known = {name: given[name] for name in Choices.__dataclass_fields__ if name in given}
+    lists = ("gpu", "framework", "with_", "find_links", "profiles")
+    plain: dict[str, Any] = {k: list(v or []) if k in lists else v for k, v in known.items()}
+    return Choices(**plain)

@@ -1,0 +1,45 @@
+"""The activate command of the shell that the user is in."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+_SHELLS = ("bash", "zsh", "fish", "csh", "tcsh", "pwsh", "nu", "sh", "dash", "ksh")
+
+
+def activate_line(env: Path, environ: Mapping[str, str]) -> str:
+    """What to type to enter an environment, relative where it lies below the current folder."""
+    shell = _running_shell() or Path(environ.get("SHELL", "bash")).name
+    try:
+        shown = env.relative_to(Path.cwd())
+    except ValueError:
+        shown = env
+    scripts = {"fish": "activate.fish", "csh": "activate.csh", "tcsh": "activate.csh",
+               "pwsh": "activate.ps1", "nu": "activate.nu"}  # fmt: skip
+    script = shlex.quote(str(shown / "bin" / scripts.get(shell, "activate")))
+    if shell == "pwsh":
+        return script
+    if shell == "nu":
+        return f"overlay use {script}"
+    return f". {script}" if shell in ("sh", "dash", "ksh") else f"source {script}"
+
+
+def _running_shell() -> str | None:
+    """The nearest ancestor that is a shell (make and wrappers lie between), from /proc."""
+    pid = os.getppid()
+    for _ in range(6):
+        try:
+            status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+        except OSError:
+            return None
+        fields = dict(row.split(":\t", 1) for row in status.splitlines() if ":\t" in row)
+        name = fields.get("Name", "").strip()
+        if name in _SHELLS and name != "sh":
+            return name
+        pid = int(fields.get("PPid", "0"))
+        if pid <= 1:
+            return None
+    return None

@@ -1,0 +1,41 @@
+"""A machine for people: driver, GPUs, where we are, what lies on it."""
+
+from __future__ import annotations
+
+from ..model import Machine
+from .screen import Screen
+from .verdict import show_finding
+
+
+def show_machine(screen: Screen, machine: Machine) -> None:
+    """One line a fact; findings last."""
+    target, driver = machine.target, machine.driver
+    glibc = f", glibc {target.glibc}" if target.glibc else ""
+    screen.line(f"platform   {target.platform}{glibc}")
+    if driver.problem:
+        screen.line("driver     " + screen.colour(driver.problem, "red"))
+    elif driver.library:
+        speaks = f", speaks CUDA {driver.cuda}" if driver.cuda else ""
+        screen.line(f"driver     {driver.library}{speaks} (told by {driver.source})")
+    else:
+        screen.line("driver     none")
+    for gpu in machine.gpus:
+        memory = f", {gpu.memory_mib} MiB" if gpu.memory_mib else ""
+        mig = f", {len(gpu.mig)} MIG devices" if gpu.mig else ""
+        screen.line(f"GPU {gpu.index}      {gpu.name or 'unknown'}, capability {gpu.capability}{memory}{mig}")
+    context = machine.context
+    words = [w for w, on in (("WSL", context.wsl), ("Colab", context.colab)) if on]
+    words += [f"container ({context.container})"] if context.container else []
+    words += [f"Slurm {context.slurm}"] if context.slurm else []
+    if words:
+        screen.line(f"context    {', '.join(words)}")
+    for device in machine.hardware:
+        screen.line(f"hardware   {device.vendor} {device.device or ''} at {device.address}")
+    for python in machine.pythons:
+        screen.line(f"Python     {python.version}  {python.path}")
+    for library in machine.libraries:
+        screen.line(f"library    {library.soname} {library.version or ''}  {library.path}")
+    for name, value in machine.environment.items():
+        screen.line(f"variable   {name}={value}")
+    for finding in machine.findings:
+        show_finding(screen, finding)

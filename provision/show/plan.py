@@ -1,0 +1,71 @@
+"""A plan for people: what was chosen, and why nothing newer, folded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from ..model import Plan, Rejected
+from .screen import Screen
+
+_INDEX = {"pypi": "the default index", "pytorch": "the PyTorch index", "find-links": "wheels at hand"}
+
+
+def show_plan(screen: Screen, plan: Plan, *, explain: bool = False) -> None:
+    """The builds, then the objections to everything newer, then notes and the hint."""
+    for build in plan.builds:
+        cuda = f"CUDA {build.cuda}" if build.cuda else "CPU build"
+        cudnn = f", cuDNN {build.cudnn}" if build.cudnn else ""
+        head = screen.colour(f"{build.framework} {build.version}", "bold")
+        screen.line(
+            f"{head}  {cuda}{cudnn}, Python {plan.python}, {plan.platform}, "
+            f"from {_INDEX.get(build.index, build.index)}"
+        )
+    if not plan.builds:
+        screen.line(screen.colour("no build fits", "red") + f"  {plan.platform}{_target_words(plan)}")
+    if explain:
+        _table(screen, plan)
+    else:
+        for sentence in folded(plan.rejected):
+            screen.wrapped(sentence, indent="    ", first="  ")
+    for note in plan.notes:
+        screen.wrapped(f"note: {note}", indent="    ", first="  ")
+    if plan.hint:
+        screen.wrapped(f"would help: {plan.hint}", indent="    ", first="  ")
+
+
+def _target_words(plan: Plan) -> str:
+    words = [f"driver {plan.target.driver}"] if plan.target.driver else []
+    words += [f"{g.name or 'GPU'} ({g.capability})" for g in plan.target.gpus]
+    return ", " + ", ".join(words) if words else ""
+
+
+def folded(rejected: tuple[Rejected, ...]) -> Iterator[str]:
+    """One sentence for each run of neighbouring versions with the same objection:
+    "not torch 2.15.0 to 2.11.0: CUDA 13 needs driver 580.65.06; this machine has 550.144.03".
+
+    A version stands for all its builds with the objection of the build that came closest: the
+    one with the fewest. What was simply not asked for is passed by.
+    """
+    for framework, rows in groupby(rejected, key=lambda r: r.framework):
+        best: dict[str, Rejected] = {}
+        for row in rows:
+            held = best.get(row.version)
+            if held is None or len(row.reasons) < len(held.reasons):
+                best[row.version] = row
+        told = [r for r in best.values() if r.reasons[0].code != "not_requested"]
+        for text, group in groupby(told, key=lambda r: r.reasons[0].text):
+            versions = [r.version for r in group]
+            span = versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
+            yield f"not {framework} {span}: {text}"
+
+
+def _table(screen: Screen, plan: Plan) -> None:
+    """The whole ladder, one row a build."""
+    rows = [(r.framework, r.version, r.cuda or "cpu", r.index, "; ".join(x.text for x in r.reasons))
+            for r in plan.rejected]  # fmt: skip
+    rows += [(b.framework, b.version, b.cuda or "cpu", b.index, "chosen") for b in plan.builds]
+    widths = [max((len(r[i]) for r in rows), default=0) for i in range(4)]
+    for row in rows:
+        head = "  ".join(cell.ljust(w) for cell, w in zip(row[:4], widths, strict=True))
+        screen.wrapped(row[4], indent=" " * (len(head) + 4), first=f"  {head}  ")

@@ -1,0 +1,96 @@
+"""The terminal: results to stdout, progress and errors to stderr, plain where nobody watches.
+
+Everything shown goes through `clean`, because much of it comes from outside: paths, logs, names
+of devices and packages can carry terminal escapes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+_CONTROL = re.compile(
+    r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)
+_COLOURS = {"green": "32", "yellow": "33", "red": "31", "dim": "2", "bold": "1"}
+
+
+def clean(text: str) -> str:
+    """Text without terminal escapes and control characters; tabs and line ends stay."""
+    return _CONTROL.sub("", text)
+
+
+@dataclass
+class Screen:
+    """How this run talks. `json` leaves stdout to one document; `quiet` drops progress."""
+
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    environ: Mapping[str, str] = field(default_factory=dict)
+    out: TextIO = field(default_factory=lambda: sys.stdout)
+    err: TextIO = field(default_factory=lambda: sys.stderr)
+    live: bool = False  # a progress line is standing that the next line must replace
+
+    def colour(self, text: str, name: str, stream: TextIO | None = None) -> str:
+        """Text in a colour where the stream is a terminal and NO_COLOR is not set."""
+        watched = (stream or self.out).isatty() and not self.environ.get("NO_COLOR")
+        if not watched or self.environ.get("TERM") == "dumb":
+            return text
+        return f"\x1b[{_COLOURS[name]}m{text}\x1b[0m"
+
+    def width(self) -> int:
+        return max(40, min(shutil.get_terminal_size((80, 24)).columns, 120))
+
+    def line(self, text: str = "") -> None:
+        """A line of the result."""
+        if not self.json:
+            self._settle()
+            self.out.write(text + "\n")
+            self.out.flush()
+
+    def wrapped(self, text: str, indent: str = "  ", first: str | None = None) -> None:
+        """A paragraph of the result, broken at words only, so that paths stay whole."""
+        for row in self.fold(text, indent, first):
+            self.line(row)
+
+    def fold(self, text: str, indent: str = "  ", first: str | None = None) -> list[str]:
+        return textwrap.wrap(
+            clean(text), self.width(), initial_indent=indent if first is None else first,
+            subsequent_indent=indent, break_long_words=False, break_on_hyphens=False,
+        ) or [""]  # fmt: skip
+
+    def say(self, text: str, *, always: bool = False) -> None:
+        """A line of progress."""
+        if self.quiet and not always:
+            return
+        self._settle()
+        self.err.write(clean(text) + "\n")
+        self.err.flush()
+
+    def progress(self, text: str) -> None:
+        """A line that the next one replaces; only where somebody watches."""
+        if self.quiet or not self.err.isatty() or self.environ.get("TERM") == "dumb":
+            return
+        row = clean(text)[: self.width() - 1]
+        self.err.write(f"\r\x1b[2K{row}")
+        self.err.flush()
+        self.live = True
+
+    def _settle(self) -> None:
+        if self.live:
+            self.err.write("\r\x1b[2K")
+            self.live = False
+
+    def document(self, data: dict[str, Any]) -> None:
+        """The one JSON document of a `--json` run."""
+        self._settle()
+        json.dump(data, self.out, indent=2, ensure_ascii=False)
+        self.out.write("\n")
+        self.out.flush()

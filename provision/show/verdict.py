@@ -1,0 +1,61 @@
+"""A verdict for people: one line a stage, the evidence where it matters, the one sentence last."""
+
+from __future__ import annotations
+
+from ..model import Finding, Stage, Verdict
+from .screen import Screen
+
+_COLOUR = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
+_OUTCOME = {
+    "works": ("green", "works"),
+    "cpu": ("green", "works on the CPU; nothing was proved about a GPU"),
+    "wrong": ("red", "wrong: convolutions ran and their results cannot be trusted"),
+    "fails": ("red", "fails"),
+}
+
+
+def show_verdict(screen: Screen, verdict: Verdict) -> None:
+    """Stages, findings, verdict, hint."""
+    for stage in verdict.stages:
+        _show_stage(screen, stage)
+    for finding in verdict.findings:
+        show_finding(screen, finding)
+    if screen.verbose:
+        _show_libraries(screen, verdict)
+    colour, words = _OUTCOME[verdict.verdict]
+    screen.line(screen.colour(f"verdict: {words}", colour) + f"  ({verdict.env})")
+    if verdict.hint:
+        screen.wrapped(verdict.hint, indent="  ")
+
+
+def _show_stage(screen: Screen, stage: Stage) -> None:
+    mark = screen.colour(stage.status.ljust(4), _COLOUR[stage.status])
+    about = " ".join(x for x in (stage.stage, stage.framework) if x)
+    rows = screen.fold(stage.detail, indent=" " * 29, first="")
+    screen.line(f"  {mark}  {about.ljust(21)}{rows[0].strip() if rows else ''}")
+    for row in rows[1:]:
+        screen.line(row)
+    if stage.status in ("fail", "warn") or screen.verbose:
+        for item in stage.evidence:
+            where = f"  [{item.source}{':' + str(item.line) if item.line else ''}]" if item.source else ""
+            screen.wrapped(item.text + where, indent=" " * 31, first=" " * 29 + "> ")
+
+
+def show_finding(screen: Screen, finding: Finding) -> None:
+    """A cause, what shows it, what to do."""
+    head = screen.colour(finding.cause, "bold")
+    screen.line(f"  {head} ({finding.confidence})")
+    screen.wrapped(finding.title, indent="    ")
+    for item in finding.evidence:
+        source = f"  [{item.source}{':' + str(item.line) if item.line else ''}]" if item.source else ""
+        screen.wrapped(item.text + source, indent="      ", first="    > ")
+    if finding.fix:
+        screen.wrapped(f"fix: {finding.fix}", indent="    ")
+
+
+def _show_libraries(screen: Screen, verdict: Verdict) -> None:
+    for framework in verdict.frameworks:
+        for library in framework.libraries:
+            place = "inside" if library.inside else "OUTSIDE"
+            owner = library.owner or "no package"
+            screen.line(f"  {library.soname} {library.version or '?'} {place}, {owner}: {library.path}")

@@ -1,0 +1,58 @@
+"""Make a private venv with this checkout in it: `private_venv.py FOLDER [--group dev]`.
+
+Needs nothing but Python's own venv module. Where the system splits that off, the message names
+the package to install.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OLDEST = (3, 10)
+
+
+def main() -> None:
+    """Make the venv, or say what is missing and exit with 1."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--group", help="a dependency group of pyproject.toml to install as well")
+    options = parser.parse_args()
+    complain_about_python()
+    folder = options.folder.absolute()
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+    python = folder / "bin" / "python"
+    # gpuenv's own installer installs gpuenv: once pip has brought it, it is ten times as fast.
+    run_quietly([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv"])
+    argv = [str(python), "-m", "uv", "pip", "install", "--quiet", "--python", str(python), "-e", str(ROOT)]
+    argv += ["--group", f"{ROOT / 'pyproject.toml'}:{options.group}"] if options.group else []
+    run_quietly(argv)
+
+
+def complain_about_python() -> None:
+    """Exit with a sentence that helps where this Python cannot make a venv."""
+    if sys.version_info < OLDEST:
+        sys.exit(f"gpuenv needs Python 3.10 or newer; {sys.executable} is {sys.version.split()[0]}")
+    if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
+        package = f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
+        sys.exit(
+            f"{sys.executable} has no venv module. On Debian and Ubuntu: apt-get install {package}"
+            " (or python3-venv)"
+        )
+
+
+def run_quietly(argv: list[str]) -> None:
+    """Run a step; on failure show what it said and exit with its code."""
+    env = {k: v for k, v in os.environ.items() if k != "VIRTUAL_ENV"}
+    done = subprocess.run(argv, env=env, check=False)
+    if done.returncode:
+        sys.exit(f"failed ({done.returncode}): {' '.join(argv)}")
+
+
+if __name__ == "__main__":
+    main()
