@@ -6,6 +6,7 @@ kills the whole family, and with bounded memory: only the last `KEEP` bytes of e
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -61,15 +62,17 @@ class _Tail:
 
     def _read(self) -> None:
         pending = b""
-        while chunk := self._stream.read1(65536):  # type: ignore[attr-defined]  # BufferedReader
-            self._kept += chunk
-            del self._kept[:-KEEP]
-            if self._on_line:
-                *lines, pending = (pending + chunk).replace(b"\r", b"\n").split(b"\n")
-                for line in lines:
-                    self._on_line(line.decode("utf-8", "replace"))
+        with self._stream:
+            while chunk := self._stream.read1(65536):  # type: ignore[attr-defined]  # BufferedReader
+                self._kept += chunk
+                del self._kept[:-KEEP]
+                if self._on_line:
+                    *lines, pending = (pending + chunk).replace(b"\r", b"\n").split(b"\n")
+                    for line in lines:
+                        self._on_line(line.decode("utf-8", "replace"))
         if self._on_line and pending:
             self._on_line(pending.decode("utf-8", "replace"))
+        self._stream.close()
 
     def join(self, seconds: float | None = None) -> bytes:
         self._thread.join(seconds)
@@ -137,12 +140,12 @@ def run(
 def _finish(child: subprocess.Popen[bytes], stdin: str | None, timeout: float | None) -> bool:
     """Feed and wait; True when the deadline passed and the family was killed."""
     try:
-        if stdin is not None and child.stdin:
-            try:
-                child.stdin.write(stdin.encode())
+        if child.stdin:
+            # A child that ends without reading breaks the pipe: its exit status says why.
+            with contextlib.suppress(BrokenPipeError):
+                child.stdin.write((stdin or "").encode())
+            with contextlib.suppress(BrokenPipeError):
                 child.stdin.close()
-            except BrokenPipeError:
-                child.stdin = None  # it ended without reading: its exit status says why
         child.wait(timeout)
     except subprocess.TimeoutExpired:
         _kill_family(child)
@@ -158,7 +161,12 @@ def _kill_family(child: subprocess.Popen[bytes]) -> None:
         os.killpg(child.pid, signal.SIGKILL)
     except ProcessLookupError:
         child.kill()
-    child.wait()
+    try:
+        child.wait(5.0)
+    except subprocess.TimeoutExpired:
+        # A call into a broken driver cannot be interrupted (state D): the child dies when the call
+        # returns, which may be never. It was killed all the same, and we do not wait for it.
+        child.returncode = -signal.SIGKILL
 
 
 def replace(argv: Sequence[str], env: Mapping[str, str]) -> None:

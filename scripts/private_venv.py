@@ -49,9 +49,18 @@ def complain_about_python() -> None:
 def run_quietly(argv: list[str]) -> None:
     """Run a step; on failure show what it said and exit with its code."""
     env = {k: v for k, v in os.environ.items() if k != "VIRTUAL_ENV"}
+    if mirror := configured_index():
+        env.setdefault("UV_DEFAULT_INDEX", mirror)
     done = subprocess.run(argv, env=env, check=False)
     if done.returncode:
         sys.exit(f"failed ({done.returncode}): {' '.join(argv)}")
+
+
+def configured_index() -> str:
+    """The index that pip is configured with, "" where it takes its own default."""
+    asked = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return os.environ.get("PIP_INDEX_URL") or (done.stdout.strip() if done.returncode == 0 else "")
 
 
 if __name__ == "__main__":

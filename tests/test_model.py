@@ -1,0 +1,65 @@
+"""Values to plain data and back."""
+
+import json
+
+import pytest
+from provision.model import (
+    Convolution,
+    Machine,
+    Plan,
+    PlannedBuild,
+    Reason,
+    Rejected,
+    Target,
+    TargetGpu,
+    as_document,
+    as_plain,
+    from_plain,
+)
+
+PLAN = Plan(
+    builds=(PlannedBuild(framework="torch", version="2.10.0", cuda="12.8", index="pypi", requirements=("torch===2.10.0",)),),
+    python="3.11",
+    platform="linux-x86_64",
+    manager="venv",
+    device="cuda",
+    target=Target(platform="linux-x86_64", driver="550.54.15", gpus=(TargetGpu(capability="7.5"),)),
+    rejected=(Rejected(framework="torch", version="2.11.0", cuda="13.0", index="pypi", reasons=(Reason(code="driver_too_old", text="x"),)),),
+)  # fmt: skip
+
+
+def test_a_plan_survives_json():
+    document = json.loads(json.dumps(as_document(PLAN)))
+    assert document["schema"] == "gpuenv.plan/1"
+    assert from_plain(Plan, document) == PLAN
+
+
+def test_lists_are_never_null_and_unknown_is_null():
+    document = as_document(Machine(target=Target(platform="linux-x86_64")))
+    assert document["gpus"] == [] and document["findings"] == [] and document["environment"] == {}
+    assert document["target"]["driver"] is None
+
+
+def test_pass_is_written_without_its_underscore():
+    one = Convolution(case="conv2d", dtype="float32", pass_="forward", max_error=0.0, tolerance=1e-5, ok=True)
+    assert as_plain(one)["pass"] == "forward"
+    assert from_plain(Convolution, as_plain(one)) == one
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"extra": 1}, "extra: unknown key"),
+        ({"builds": "torch"}, "builds: expected a list"),
+        ({"device": "gpu"}, "device: 'gpu' is not one of"),
+        (
+            {"target": {"gpus": [{"capability": 9}], "platform": "x"}},
+            r"target.gpus\[0\].capability: expected str",
+        ),
+        ({"schema": "gpuenv.plan/2"}, "gpuenv.plan/2"),
+        ({"target": None}, "target: expected a table"),
+    ],
+)
+def test_an_error_names_the_key_path(change, message):
+    with pytest.raises(ValueError, match=message):
+        from_plain(Plan, {**as_document(PLAN), **change})

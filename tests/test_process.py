@@ -1,0 +1,81 @@
+"""The door to other programs: real programs, real signals, real deadlines."""
+
+import os
+import sys
+import time
+
+import pytest
+from provision import process
+
+PY = sys.executable
+
+
+def test_output_and_status_come_back():
+    done = process.run([PY, "-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"])
+    assert (done.returncode, done.stdout, done.stderr, done.ok) == (3, "out\n", "err\n", False)
+    assert done.signal is None
+
+
+def test_a_signal_has_its_name():
+    done = process.run([PY, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"])
+    assert done.signal == "SIGSEGV"
+    assert not done.timed_out
+
+
+def test_a_deadline_ends_the_whole_family(tmp_path):
+    mark = tmp_path / "alive"
+    child = f"import time; time.sleep(2); open({str(mark)!r}, 'w')"
+    code = (
+        f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(60)"
+    )
+    began = time.monotonic()
+    done = process.run([PY, "-c", code], timeout=0.7)
+    assert done.timed_out
+    assert time.monotonic() - began < 10
+    time.sleep(2.2)
+    assert not mark.exists()
+
+
+def test_a_report_has_a_descriptor_of_its_own():
+    code = "import os; print('noise'); os.write(int(os.environ['MY_REPORT']), b'{}')"
+    done = process.run([PY, "-c", code], report="MY_REPORT")
+    assert done.report == b"{}"
+    assert done.stdout == "noise\n"
+
+
+def test_only_the_end_of_a_flood_is_kept():
+    code = "import sys\nfor i in range(400000): sys.stdout.write('%09d\\n' % i)"
+    done = process.run([PY, "-c", code])
+    assert len(done.stdout) == process.KEEP
+    assert done.stdout.endswith("000399999\n")
+
+
+def test_lines_of_stderr_are_handed_on():
+    lines = []
+    process.run([PY, "-c", "import sys; sys.stderr.write('a\\rb\\nc')"], on_line=lines.append)
+    assert lines == ["a", "b", "c"]
+
+
+def test_input_that_nobody_reads_is_no_error():
+    done = process.run([PY, "-c", "pass"], stdin="x" * 10_000_000)
+    assert done.ok
+
+
+def test_a_missing_program_raises():
+    with pytest.raises(FileNotFoundError):
+        process.run(["/nonexistent/program"])
+
+
+def test_no_descriptor_is_left_behind():
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        process.run([PY, "-c", "pass"], report="R")
+        with pytest.raises(FileNotFoundError):
+            process.run(["/nonexistent/program"], report="R")
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_replace_becomes_the_other_program():
+    code = "from provision import process; process.replace(['sh', '-c', 'echo $X; exit 7'], {'X': 'y', 'PATH': '/bin:/usr/bin'})"
+    done = process.run([PY, "-c", code])
+    assert (done.returncode, done.stdout) == (7, "y\n")
