@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from provision.model import (
     Convolution,
     Machine,

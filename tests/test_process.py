@@ -5,6 +5,7 @@ import sys
 import time
 
 import pytest
+
 from provision import process
 
 PY = sys.executable
