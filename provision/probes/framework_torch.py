@@ -1,0 +1,99 @@
+"""Stages 5, 6 and 7 for torch, as its user has it."""
+
+
+def import_torch():
+    begin("framework", "import torch")
+    import torch
+
+    cuda = torch.version.cuda
+    told = {"version": torch.__version__, "cuda": cuda, "file": torch.__file__, "devices": []}
+    if getattr(torch.version, "hip", None):
+        told["hip"] = torch.version.hip
+    if cuda and ASKED["device"] != "cpu":
+        begin("framework", "asking torch for its GPUs")
+        told["kernels"] = torch.cuda.get_arch_list()
+        told["available"] = torch.cuda.is_available()
+        told["cudnn_enabled"] = torch.backends.cudnn.enabled
+        torch.cuda.init()
+        told["devices"] = [_device(torch, i) for i in range(torch.cuda.device_count())]
+        begin("framework", "asking torch for cuDNN's version")
+        told["cudnn"] = torch.backends.cudnn.version()
+        told["cudnn_built"] = list(torch._C._cudnn.getCompileVersion())
+    tell("framework", **told)
+    return torch
+
+
+def _device(torch, index):
+    properties = torch.cuda.get_device_properties(index)
+    uuid = getattr(properties, "uuid", None)
+    return {
+        "index": index,
+        "name": properties.name,
+        "capability": "%d.%d" % (properties.major, properties.minor),
+        "uuid": None if uuid is None else "GPU-%s" % uuid,
+    }
+
+
+def main():
+    try:
+        torch = import_torch()
+    except Exception as error:
+        failed("framework", error)
+        return
+    tell("mapped", files=[[p, None] for p in mapped(ASKED["pattern"])])
+    functions = {1: torch.nn.functional.conv1d, 2: torch.nn.functional.conv2d, 3: torch.nn.functional.conv3d}
+    kinds = {"float32": torch.float32, "tf32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+    def array(flat, shape, dtype):
+        made = torch.tensor(flat, dtype=torch.float64).reshape(shape)
+        return made.to(kinds[dtype]).double()
+
+    def zeros(shape):
+        return torch.zeros(tuple(shape), dtype=torch.float64)
+
+    def convolve(device, name, dtype, x, w, gy):
+        case = CASES[name]
+        rank = len(case["size"])
+        first = (0, rank + 1) + tuple(range(1, rank + 1))  # (N, *S, C) to torch's (N, C, *S)
+        last = (0,) + tuple(range(2, rank + 2)) + (1,)
+        kernel = (rank + 1, rank) + tuple(range(rank))  # (*K, I, O) to torch's (O, I, *K)
+        place = "cpu" if device < 0 else "cuda:%d" % device
+        dx, dw, dg = (
+            a.permute(order).contiguous().to(place, kinds[dtype])
+            for a, order in ((x, first), (w, kernel), (gy, first))
+        )
+        if "channels_last" in ASKED.get("variants", ()) and rank == 2:
+            dx, dw = (a.contiguous(memory_format=torch.channels_last) for a in (dx, dw))
+        dx.requires_grad_(), dw.requires_grad_()
+        torch.backends.cudnn.allow_tf32 = dtype == "tf32"
+        options = dict(stride=case["stride"], padding=case["padding"], groups=case.get("groups", 1))
+        if case.get("transposed"):
+            function = getattr(torch.nn.functional, "conv_transpose%dd" % rank)
+        else:
+            function = functions[rank]
+        y = function(dx, dw, **options)
+        gx, gw = torch.autograd.grad(y, (dx, dw), dg)
+        back = tuple(kernel.index(i) for i in range(rank + 2))
+        return tuple(
+            a.detach().to("cpu", torch.float64).permute(order) for a, order in ((y, last), (gx, last), (gw, back))
+        )
+
+    try:
+        if ASKED["device"] == "cpu":
+            sweep(-1, ["float32"], convolve, array, zeros)
+        for index in ASKED["ordinals"] or range(torch.cuda.device_count() if ASKED["device"] != "cpu" else 0):
+            dtypes = ["float32", "float16"]
+            major = torch.cuda.get_device_capability(index)[0]
+            if major >= 8:  # TF32 and bfloat16 came with compute capability 8.0
+                dtypes[1:1] = ["tf32"]
+                dtypes.append("bfloat16")
+            sweep(index, dtypes, convolve, array, zeros)
+    except Exception as error:
+        failed("convolution", error)
+    begin("loaded", "reading what was mapped")
+    tell("mapped", files=[[p, loaded_version(p)] for p in mapped(ASKED["pattern"])])
+    tell("done")
+
+
+main()
+finish()

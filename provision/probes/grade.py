@@ -1,0 +1,180 @@
+"""What a graded convolution is: the cases, the inputs, the reference, the tolerances.
+
+Arrays here are channels-last: x (N, *S, Cin), w (*K, Cin/groups, Cout), y (N, *T, Cout), float64 on
+the CPU, either NumPy's or torch's. The reference uses nothing but slices, `@` and `+=`, which both
+have: for each offset of the kernel one strided view of the padded input is multiplied by one matrix.
+No framework's convolution does that, and none is asked.
+"""
+
+import itertools
+import math
+import random
+
+PASSES = ("forward", "grad_input", "grad_weight")
+
+# name: spatial sizes, kernel, stride, padding, channels in, channels out, groups, transposed, batch.
+# Sizes are odd, the kernel is not square and the stride does not divide, so that edges are exercised;
+# channels are multiples of 8, without which half precision would not use the tensor cores.
+CASES = {
+    "conv2d": dict(size=(29, 31), kernel=(3, 5), stride=(2, 1), padding=(1, 2), cin=16, cout=24, batch=3),
+    "conv1d": dict(size=(57,), kernel=(5,), stride=(2,), padding=(2,), cin=8, cout=16, batch=3),
+    "conv3d": dict(size=(7, 9, 11), kernel=(3, 3, 3), stride=(1, 2, 1), padding=(1, 1, 1), cin=8, cout=8, batch=2),
+    "conv2d_grouped": dict(
+        size=(17, 19), kernel=(3, 3), stride=(1, 1), padding=(1, 1), cin=16, cout=32, batch=2, groups=4
+    ),
+    "conv2d_transposed": dict(
+        size=(13, 15), kernel=(3, 3), stride=(2, 2), padding=(1, 1), cin=16, cout=8, batch=2, transposed=True
+    ),
+}
+
+# The largest relative error by norm that a right result may have. u is half a unit in the last place.
+TOLERANCES = {
+    "float32": (1e-4, "u = 6e-8; sums of 10^2 to 10^4 terms and Winograd or FFT transforms lose 2 to 3 digits, TF32 (3e-4) must not pass"),
+    "tf32": (2e-3, "inputs rounded to 11 bits, u = 5e-4: products are off by 4e-4 by norm, sums stay in float32"),
+    "float16": (5e-3, "result rounded to 11 bits, u = 5e-4; partial sums of split kernels may be kept in float16"),
+    "bfloat16": (2e-2, "result rounded to 8 bits, u = 4e-3; partial sums of split kernels may be kept in bfloat16"),
+}
+
+# One wrong element hides in a norm over 10^5, so the largest single error is held against the root
+# mean square of the result too. Rounding errors are spread like noise, of which the largest of 10^5 is
+# 4 to 5 times the typical one, and the values themselves reach 5: eight is out of their reach.
+PEAK = 8.0
+
+
+def spatial(case):
+    """The output's spatial sizes."""
+    pairs = zip(case["size"], case["kernel"], case["stride"], case["padding"])
+    if case.get("transposed"):
+        return tuple((n - 1) * s - 2 * p + k for n, k, s, p in pairs)
+    return tuple((n + 2 * p - k) // s + 1 for n, k, s, p in pairs)
+
+
+def shapes(case):
+    """The shapes of x, w and of the gradient that comes back for y."""
+    groups = case.get("groups", 1)
+    x = (case["batch"],) + case["size"] + (case["cin"],)
+    # a transposed convolution is the gradient of one that maps cout to cin, and has its weights
+    io = (case["cout"], case["cin"]) if case.get("transposed") else (case["cin"] // groups, case["cout"])
+    return x, case["kernel"] + io, (case["batch"],) + spatial(case) + (case["cout"],)
+
+
+def numbers(name):
+    """The inputs of a case as flat lists: uniform in [-1, 1), never zero, the same on every run."""
+    source = random.Random("gpuenv " + name)
+    drawn = []
+    for shape in shapes(CASES[name]):
+        drawn.append([(source.random() - 0.5) * 2 or 0.5 for _ in range(math.prod(shape))])
+    return drawn
+
+
+def _views(case, size, out):
+    """For each offset of the kernel: its index, and the slices of the padded input that it meets."""
+    for offset in itertools.product(*map(range, case["kernel"])):
+        yield offset, (slice(None),) + tuple(
+            slice(o, o + s * (n - 1) + 1, s) for o, s, n in zip(offset, case["stride"], out)
+        )
+
+
+def _inner(case, size):
+    """The slices that take the padding off again."""
+    return (slice(None),) + tuple(slice(p, p + n) for p, n in zip(case["padding"], size))
+
+
+def _convolve(case, x, w, size, out, zeros):
+    """Correlation of x with w. `x` has spatial `size`, the result `out`; one group."""
+    padded = zeros((x.shape[0],) + tuple(n + 2 * p for n, p in zip(size, case["padding"])) + (x.shape[-1],))
+    padded[_inner(case, size)] = x
+    y = zeros((x.shape[0],) + out + (w.shape[-1],))
+    for offset, view in _views(case, size, out):
+        y += padded[view] @ w[offset]
+    return y
+
+
+def _spread(case, gy, w, size, out, zeros):
+    """The gradient of `_convolve` with respect to x: every output's share goes back where it came from."""
+    padded = zeros((gy.shape[0],) + tuple(n + 2 * p for n, p in zip(size, case["padding"])) + (w.shape[-2],))
+    for offset, view in _views(case, size, out):
+        padded[view] += gy @ w[offset].T
+    return padded[_inner(case, size)]
+
+
+def _weigh(case, x, gy, size, out, zeros):
+    """The gradient of `_convolve` with respect to w."""
+    padded = zeros((x.shape[0],) + tuple(n + 2 * p for n, p in zip(size, case["padding"])) + (x.shape[-1],))
+    padded[_inner(case, size)] = x
+    gw = zeros(case["kernel"] + (x.shape[-1], gy.shape[-1]))
+    flat = gy.reshape(-1, gy.shape[-1])
+    for offset, view in _views(case, size, out):
+        gw[offset] = padded[view].reshape(-1, x.shape[-1]).T @ flat
+    return gw
+
+
+def reference(case, x, w, gy, zeros):
+    """(y, gradient of x, gradient of w) in float64. `zeros(shape)` makes a float64 array."""
+    size, out = case["size"], spatial(case)
+    if case.get("transposed"):
+        # forward is the gradient of the convolution from (out) to (size); so the roles change places
+        y = _spread(case, x, w, out, size, zeros)
+        gx = _convolve(case, gy, w, out, size, zeros)
+        return y, gx, _weigh(case, gy, x, out, size, zeros)
+    groups = case.get("groups", 1)
+    y, gx, gw = zeros(gy.shape), zeros(x.shape), zeros(w.shape)
+    ci, co = case["cin"] // groups, case["cout"] // groups
+    for g in range(groups):
+        i, o = (Ellipsis, slice(g * ci, (g + 1) * ci)), (Ellipsis, slice(g * co, (g + 1) * co))
+        y[o] = _convolve(case, x[i], w[o], size, out, zeros)
+        gx[i] = _spread(case, gy[o], w[o], size, out, zeros)
+        gw[o] = _weigh(case, x[i], gy[o], size, out, zeros)
+    return y, gx, gw
+
+
+def error_of(got, right):
+    """The error of a result, None where it is not a number or of another shape: the larger of the
+    error by norm and a `PEAK`th of the largest single error, both relative to the reference."""
+    if tuple(got.shape) != tuple(right.shape):
+        return None
+    off, scale = got - right, float((right * right).sum())
+    norm = math.sqrt(float((off * off).sum()) / scale)
+    peak = float(abs(off).max()) / math.sqrt(scale / math.prod(right.shape))
+    worst = max(norm, peak / PEAK)
+    # max() can drop a NaN that is not its first argument, so both are asked
+    return worst if math.isfinite(norm) and math.isfinite(peak) else None
+
+
+def grade(device, name, dtype, results, right):
+    """Tell how each pass of one case came out."""
+    tolerance = TOLERANCES[dtype][0]
+    for which, got, want in zip(PASSES, results, right):
+        error = error_of(got, want)
+        tell(
+            "convolution", device=device, case=name, dtype=dtype, which=which, error=error,
+            tolerance=tolerance, reason=TOLERANCES[dtype][1], ok=error is not None and error <= tolerance,
+        )
+
+
+def sweep(device, dtypes, convolve, array, zeros):
+    """Grade every case asked for on one device.
+
+    `array(flat, shape, dtype)` gives the float64 array of numbers that `dtype` can hold exactly, so
+    that what is measured is the convolution's error alone. `convolve(device, name, dtype, x, w, gy)`
+    is the framework: it returns float64 CPU arrays, or raises NotImplementedError with a reason."""
+    for name in ASKED["cases"]:
+        case = CASES[name]
+        for dtype in dtypes if name == "conv2d" or ASKED.get("deep") else dtypes[:1]:
+            begin("convolution", "%s %s on %s" % (name, dtype, device))
+            x, w, gy = (array(n, s, dtype) for n, s in zip(numbers(name), shapes(case)))
+            try:
+                results = convolve(device, name, dtype, x, w, gy)
+            except NotImplementedError as reason:
+                tell("unserved", device=device, case=name, dtype=dtype, reason=str(reason))
+                continue
+            grade(device, name, dtype, results, reference(case, x, w, gy, zeros))
+
+
+def failed(stage, error):
+    """Tell that the framework raised; the last line of the message is what people search for."""
+    import traceback
+
+    text = "".join(traceback.format_exception_only(type(error), error)).strip()
+    tell("failed", stage=stage, error=type(error).__name__, text=text[-4000:])
+    tell("mapped", files=[[p, loaded_version(p)] for p in mapped(ASKED["pattern"])])

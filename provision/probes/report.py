@@ -1,0 +1,92 @@
+"""Shared head of every probe: results go out as JSON lines on the probe's own descriptor, each as soon
+as it is known, so that a crash or a hang loses only what had not been reached."""
+
+import json
+import os
+import sys
+import time
+
+_FD = int(os.environ.pop("GPUENV_REPORT"))
+os.set_inheritable(_FD, False)  # a program that a framework starts must not hold the report open
+ASKED = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+_START = time.perf_counter()
+
+
+def tell(kind, **record):
+    """Report one result; `at` is in seconds since the probe began."""
+    record["kind"] = kind
+    record["at"] = round(time.perf_counter() - _START, 6)
+    data = (json.dumps(record) + "\n").encode("ascii")
+    while data:
+        data = data[os.write(_FD, data) :]
+
+
+def begin(stage, doing):
+    """Say what comes next: when the process dies or hangs, this is what it was doing."""
+    tell("begin", stage=stage, doing=doing)
+
+
+def finish():
+    """End at once: what a framework does at exit proves nothing and costs time. The C library's
+    buffers are written first, because cuDNN's log goes through them."""
+    import ctypes
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    ctypes.CDLL(None).fflush(None)
+    os._exit(0)
+
+
+def mapped(pattern):
+    """The files mapped into this process whose name matches, as the kernel names them."""
+    import re
+
+    wanted, seen = re.compile(pattern), []
+    with open("/proc/self/maps", "rb") as maps:
+        for line in maps:
+            fields = line.rstrip(b"\n").split(None, 5)
+            if len(fields) < 6 or not fields[5].startswith(b"/"):
+                continue
+            path = os.fsdecode(fields[5])
+            if wanted.search(os.path.basename(path)) and path not in seen:
+                seen.append(path)
+    return seen
+
+
+def loaded_version(path):
+    """What an NVIDIA library that is already mapped says of its own version, None if it does not.
+
+    Asked of the mapped file itself: names of files and packages can be wrong. cuDNN sublibraries
+    answer through data symbols of their own."""
+    import ctypes
+
+    name = os.path.basename(path)
+    try:
+        library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        return None
+    number = ctypes.c_int()
+    if name.startswith("libcudnn.so"):
+        ask = library.cudnnGetVersion
+        ask.restype = ctypes.c_size_t
+        value = ask()
+        if value >= 90000:
+            return "%d.%d.%d" % (value // 10000, value // 100 % 100, value % 100)
+        return "%d.%d.%d" % (value // 1000, value // 100 % 10, value % 100)
+    if name.startswith("libcudart"):
+        failed = library.cudaRuntimeGetVersion(ctypes.byref(number))
+        return None if failed else "%d.%d" % (number.value // 1000, number.value % 1000 // 10)
+    if name.startswith("libcublas.") or name.startswith("libcublasLt."):
+        ask = getattr(library, "cublasGetProperty" if name.startswith("libcublas.") else "cublasLtGetProperty", None)
+        parts = []
+        for which in range(3):
+            if ask is None or ask(which, ctypes.byref(number)) != 0:
+                return None
+            parts.append(str(number.value))
+        return ".".join(parts)
+    for start, function in (("libnvrtc.", "nvrtcVersion"), ("libnvJitLink.", "nvJitLinkVersion")):
+        if name.startswith(start) and hasattr(library, function):
+            minor = ctypes.c_int()
+            if getattr(library, function)(ctypes.byref(number), ctypes.byref(minor)) == 0:
+                return "%d.%d" % (number.value, minor.value)
+    return None

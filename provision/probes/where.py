@@ -1,0 +1,28 @@
+"""Where this Python looks for packages, as its user has it: run without -I, from an empty folder."""
+
+import importlib.util
+import site
+import sysconfig
+
+
+def _origin(name):
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError) as error:
+        return {"error": "%s: %s" % (type(error).__name__, error)}
+    if spec is None:
+        return None
+    return {"origin": spec.origin, "folders": list(spec.submodule_search_locations or ())}
+
+
+tell(
+    "where",
+    version="%d.%d.%d" % sys.version_info[:3],
+    executable=sys.executable,
+    prefix=sys.prefix,
+    base_prefix=sys.base_prefix,
+    path=[p for p in sys.path if p],
+    sites=sorted(set(site.getsitepackages() + [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])),
+    user_site=site.getusersitepackages() if site.ENABLE_USER_SITE else None,
+    frameworks={name: _origin(name) for name in ASKED["frameworks"]},
+)

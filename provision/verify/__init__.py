@@ -1,0 +1,73 @@
+"""Stage verify: the verdict on any environment, proved by running probes inside it.
+
+A chain of seven stages; the first that fails is the cause and the later ones are skipped. Stages 1, 2
+and 4 run in one child without any framework, 5 to 7 in one child per framework, 3 reads files. When
+something failed that the user's settings could have caused, the settings are searched for the culprit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..model import CudnnRelease, Environment, Event, Finding, Lock, Outcome, Verdict
+from . import lowlevel, perframework
+from .locate import locate
+from .state import Options, Run, prepare
+
+__all__ = ["Options", "locate", "verify"]
+
+
+def verify(
+    env: Environment,
+    options: Options,
+    *,
+    lock: Lock | None = None,
+    releases: Sequence[CudnnRelease] = (),
+    emit: Callable[[Event], None],
+) -> Verdict:
+    """Prove an environment, or name the layer that is broken.
+
+    Raises UsageError for a device or framework that cannot be meant, and where the environment's
+    Python does not even start. Everything else that can go wrong is the verdict.
+    """
+    run = prepare(env, options, lock, releases, emit)
+    if run.device == "cpu":
+        for stage in ("driver", "runtime", "libraries", "cudnn"):
+            run.skip(stage, "the device is cpu")
+    else:
+        lowlevel.stages(run)
+    if not options.quick:
+        perframework.stages(run)
+    return _verdict(run)
+
+
+def _verdict(run: Run) -> Verdict:
+    outcome: Outcome = "cpu" if run.device == "cpu" else "works"
+    bad = ("fail", "warn") if run.options.strict else ("fail",)
+    if any(s.status in bad for s in run.stages):
+        outcome = "wrong" if run.wrong else "fails"
+    order = {"certain": 0, "likely": 1, "possible": 2}
+    findings = tuple(sorted(dict.fromkeys(run.findings), key=lambda f: order[f.confidence]))
+    return Verdict(
+        env=run.env.path,
+        python=run.env.python,
+        verdict=outcome,
+        stages=tuple(run.stages),
+        frameworks=tuple(run.verdicts),
+        findings=findings,
+        hint=_hint(run, outcome, findings),
+    )
+
+
+def _hint(run: Run, outcome: Outcome, findings: Sequence[Finding]) -> str | None:
+    """One sentence: what to do."""
+    if outcome in ("works", "cpu"):
+        return None
+    if findings and findings[0].fix:
+        return findings[0].fix
+    first = next((s for s in run.stages if s.status == "fail"), None)
+    if first is None:
+        return "Only warnings stand against it; verify without --strict accepts them."
+    if first.stage == "framework" and not run.found.frameworks:
+        return f"Install a framework there, or: gpuenv create {run.env.path} --framework torch."
+    return f"The {first.stage} stage failed: {first.detail}. Run gpuenv diagnose --env {run.env.path}."

@@ -1,0 +1,238 @@
+"""What a failure of the lower layers means: statuses of CUDA and cuDNN to causes of the taxonomy.
+
+The status alone says little (a hidden GPU, a stub libcuda and a masked device file look alike at
+cudnnCreate), so each rule also looks at what the stage saw around it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..model import Evidence, Finding
+
+# CUDA's numbers are the same in driver and runtime since 10.1 (driver_types.h, cuda.h).
+_CODES: dict[int, tuple[str, str, str]] = {
+    2: ("gpu_memory_exhausted", "The GPU's memory is full", "End the process that holds the GPU's memory, or take another GPU."),
+    34: ("cuda_stub_library_loaded", "The CUDA toolkit's stub libcuda is loaded in place of the driver's", "Take the stubs folder off LD_LIBRARY_PATH."),
+    35: ("driver_too_old_for_runtime", "The driver is older than this CUDA runtime needs", "Update the driver, or let gpuenv choose a build for this one: gpuenv create --recreate."),
+    46: ("gpu_busy_exclusive", "The GPU is in exclusive mode and another process owns it", "Take a free GPU, end the other process, or run nvidia-smi -c 0."),
+    209: ("arch_not_in_wheel_too_new", "The build holds no code for this GPU", "Take a build made for this GPU: gpuenv create --recreate."),
+    214: ("gpu_hardware_fault", "The GPU reports an uncorrectable memory error", "Leave this GPU out (CUDA_VISIBLE_DEVICES) and have it checked."),
+    222: ("driver_too_old_for_runtime", "The driver cannot compile this build's PTX: it was made by a newer CUDA", "Update the driver, or let gpuenv choose a build for this one: gpuenv create --recreate."),
+    802: ("fabricmanager_not_running", "The GPUs of this NVSwitch machine wait for their fabric manager", "Start nvidia-fabricmanager in the driver's version (on the host)."),
+    803: ("driver_library_mismatch", "The kernel module and the driver's libraries are of different versions", "Reboot, or reload the NVIDIA modules; remove a second driver from the image."),
+    804: ("forward_compat_unsupported_hw", "A cuda-compat libcuda is in use, which this GPU does not allow", "Take the compat folder off the loader path, or update the host's driver."),
+}  # fmt: skip
+_NO_DEVICE = (100, 101)
+_UNKNOWN = 999
+
+
+def in_container() -> bool:
+    """Whether this process runs in a container: its runtimes leave these files and this variable."""
+    marks = ("/.dockerenv", "/run/.containerenv", "/.singularity.d")
+    return any(os.path.exists(m) for m in marks) or os.path.exists("/var/run/secrets/kubernetes.io")
+
+
+def _in_wsl() -> bool:
+    try:
+        with open("/proc/sys/kernel/osrelease", encoding="ascii", errors="replace") as stream:
+            return "microsoft" in stream.read().lower()
+    except OSError:
+        return False
+
+
+def called(failed: Mapping[str, Any]) -> str:
+    """A failed call in words: "cuInit: CUDA_ERROR_NO_DEVICE (100)"."""
+    code = "" if failed.get("code") is None else f" ({failed['code']})"
+    what = " ".join(str(failed[k]) for k in ("name", "text") if failed.get(k))
+    return f"{failed['call']}: {what or 'failed'}{code}"
+
+
+def of_cuda(failed: Mapping[str, Any], told: Mapping[str, Any], driver: Mapping[str, Any]) -> Finding | None:
+    """The cause of a failed call into libcuda or libcudart. `told` is what the failing stage saw,
+    `driver` what stage 1 saw; they are one and the same where stage 1 failed."""
+    evidence = (Evidence(text=called(failed), source=told.get("libcudart") or driver.get("libcuda")),)
+    code = failed.get("code")
+    if code is None:
+        return _not_loaded(failed, driver, evidence)
+    if code in _CODES:
+        cause, title, fix = _CODES[code]
+        return Finding(
+            cause=cause, title=title, fix=fix, evidence=evidence + memory_evidence(told), confidence="likely"
+        )
+    if code in _NO_DEVICE:
+        return _no_device(driver, evidence)
+    if code == _UNKNOWN:
+        return _denied(driver, evidence) or Finding(
+            cause="nvidia_uvm_stale",
+            title="CUDA cannot start though the driver answers, as after suspend and resume",
+            evidence=evidence,
+            fix="Reload the module (rmmod nvidia_uvm && modprobe nvidia_uvm), or reboot.",
+            confidence="possible",
+        )
+    return None
+
+
+def _not_loaded(
+    failed: Mapping[str, Any], driver: Mapping[str, Any], evidence: tuple[Evidence, ...]
+) -> Finding | None:
+    """libcuda.so.1 could not be loaded at all."""
+    if "libcuda" not in failed["call"]:
+        return None
+    if _in_wsl():
+        linked = os.path.exists("/usr/lib/wsl/lib/libcuda.so.1")
+        return Finding(
+            cause="wsl_libcuda_wrong_or_unlinked" if linked else "wsl_driver_missing",
+            title="Windows offers its driver to WSL, but the loader does not find it"
+            if linked
+            else "Windows offers no NVIDIA driver to WSL",
+            evidence=evidence,
+            fix="Put /usr/lib/wsl/lib on the loader path."
+            if linked
+            else "Install a current NVIDIA driver in Windows, run wsl --update, use WSL 2.",
+        )
+    if in_container():
+        return Finding(
+            cause="container_without_gpu",
+            title="This container was started without the GPU's driver",
+            evidence=evidence,
+            fix="Start it with --gpus all and NVIDIA_DRIVER_CAPABILITIES=compute,utility.",
+        )
+    if driver.get("kernel_module"):
+        return Finding(
+            cause="nvidia_libs_not_on_loader_path",
+            title="The kernel module is loaded, but the loader does not find the driver's libcuda.so.1",
+            evidence=(
+                *evidence,
+                Evidence(text=driver["kernel_module"], source="/proc/driver/nvidia/version"),
+            ),
+            fix="Install the driver's libraries, or put their folder on the loader path.",
+        )
+    return Finding(
+        cause="driver_missing",
+        title="There is no NVIDIA driver on this machine",
+        evidence=evidence,
+        fix="Install the driver; without a GPU, verify with --device cpu.",
+    )
+
+
+def _no_device(driver: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Finding:
+    """CUDA is there but sees no GPU: hidden, forbidden, not given, or without its kernel module."""
+    visible = driver.get("visible")
+    if visible is not None:
+        return Finding(
+            cause="visible_devices_invalid",
+            title=f"CUDA_VISIBLE_DEVICES={visible!r} hides every GPU",
+            evidence=(*evidence, Evidence(text=f"CUDA_VISIBLE_DEVICES={visible}", source="environment")),
+            fix="Unset CUDA_VISIBLE_DEVICES, or name a GPU that is there (numbers begin at 0).",
+        )
+    denied = _denied(driver, evidence)
+    if denied:
+        return denied
+    if in_container() and not driver.get("files"):
+        return Finding(
+            cause="container_without_gpu",
+            title="This container was given the driver's libraries, but no GPU",
+            evidence=evidence,
+            fix="Start it with --gpus all (or the GPU request of your scheduler).",
+        )
+    return Finding(
+        cause="driver_module_not_loaded",
+        title="The driver's libraries are there, but its kernel module answers with no GPU",
+        evidence=evidence,
+        fix="Load the module (modprobe nvidia), or install the driver again for the running kernel.",
+    )
+
+
+def _denied(driver: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Finding | None:
+    """Device files that this process may not open, or that are missing though the module is loaded."""
+    files = {f["path"]: f["problem"] for f in driver.get("files", ())}
+    bad = {p: why for p, why in files.items() if why and re.search(r"nvidia(ctl|-uvm|\d+)$", p)}
+    for needed in ("/dev/nvidiactl", "/dev/nvidia-uvm"):
+        if files and needed not in files:
+            bad[needed] = "not there"
+    if not bad:
+        return None
+    return Finding(
+        cause="gpu_device_access_denied",
+        title=f"This process may not open {', '.join(sorted(bad))}",
+        evidence=evidence + tuple(Evidence(text=why, source=path) for path, why in sorted(bad.items())),
+        fix="Add the user to the group that owns the device files, relax their mode, or give the container these devices.",
+    )
+
+
+def memory_evidence(told: Mapping[str, Any]) -> tuple[Evidence, ...]:
+    """Free memory per GPU, and who holds the rest."""
+    free = [
+        Evidence(
+            text=f"GPU {m['index']}: {m['free_mib']} of {m['total_mib']} MiB free", source="cudaMemGetInfo"
+        )
+        for m in told.get("memory", ())
+    ]
+    held = [
+        Evidence(
+            text=f"GPU {h['gpu']}: process {h['pid']} ({h['name'] or 'unknown'}) holds "
+            f"{'an unknown amount' if h['memory_mib'] is None else str(h['memory_mib']) + ' MiB'}",
+            source="NVML",
+        )
+        for h in told.get("holders", ())
+    ]
+    return (*free, *held)
+
+
+_CUDNN: tuple[tuple[str, str, str, str], ...] = (
+    ("SUBLIBRARY_VERSION_MISMATCH", "cudnn_shadowed_by_other_copy", "A cuDNN sublibrary of another version is mixed in", "Take the other copy off the loader path."),
+    ("SUBLIBRARY_LOADING_FAILED", "cudnn_not_found", "A cuDNN sublibrary is missing or cannot be loaded", "Install cuDNN again, as one whole."),
+    ("ARCH_MISMATCH", "arch_dropped_too_old", "This cuDNN has no code for this GPU", "Take a build whose cuDNN serves this GPU: gpuenv create --recreate."),
+    ("ALLOC_FAILED", "gpu_memory_exhausted", "cuDNN could not get memory on the GPU", "End the process that holds the GPU's memory, or take another GPU."),
+)  # fmt: skip
+
+
+def of_cudnn(failed: Mapping[str, Any], memory: tuple[Evidence, ...], low: bool) -> Finding | None:
+    """The cause of a failed call into cuDNN. `low` says that little GPU memory was free before it:
+    then any status means that, because cuDNN reports a full GPU as INTERNAL_ERROR or NOT_INITIALIZED."""
+    words = called(failed)
+    evidence = (Evidence(text=words, source="cuDNN"),)
+    if low:
+        return Finding(
+            cause="gpu_memory_exhausted",
+            title="The GPU has too little free memory for cuDNN to start",
+            evidence=evidence + memory,
+            fix="End the process that holds the GPU's memory, or take another GPU.",
+            confidence="certain",
+        )
+    for pattern, cause, title, fix in _CUDNN:
+        if pattern in words:
+            return Finding(cause=cause, title=title, fix=fix, evidence=evidence)
+    return of_loading(words, evidence)
+
+
+def of_loading(words: str, evidence: tuple[Evidence, ...]) -> Finding | None:
+    """The cause in the dynamic loader's words."""
+    if re.search(r"version `(GLIBC|GLIBCXX|CXXABI)_", words):
+        return Finding(
+            cause="system_libs_too_old",
+            title="glibc or libstdc++ on this machine is older than this build needs",
+            evidence=evidence,
+            fix="Take an older build (gpuenv create reads this machine's glibc), or a newer system.",
+        )
+    missing = re.search(r"(lib[\w.+-]+\.so[\d.]*): cannot open shared object file", words)
+    if missing:
+        cudnn = missing.group(1).startswith("libcudnn")
+        return Finding(
+            cause="cudnn_not_found" if cudnn else "nvidia_libs_not_installed",
+            title=f"{missing.group(1)} is not found",
+            evidence=evidence,
+            fix="Install the missing library's package again; gpuenv repair puts back what the lock names.",
+        )
+    if re.search(r"undefined symbol: \w*(nvJitLink|cublas|nvrtc|nccl|cusparse)", words, re.IGNORECASE):
+        return Finding(
+            cause="nvidia_lib_symbol_mismatch",
+            title="An NVIDIA library of another version is loaded beside its siblings",
+            evidence=evidence,
+            fix="Unset LD_LIBRARY_PATH, or remove the second copy.",
+        )
+    return None

@@ -1,0 +1,150 @@
+"""Finds what in the user's settings breaks an environment, by running again without it.
+
+Suspects are single entries of LD_LIBRARY_PATH that hold a library which the environment itself brings,
+LD_PRELOAD, entries of PYTHONPATH, the user's site-packages, and the variables that steer cuDNN and
+frameworks. First all are removed at once: where that does not cure, no suspect is guilty, at the price
+of one run. Where it does, each is removed alone; where none alone cures, they are put back one by one
+until only those remain whose removal is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..model import Confidence, Evidence, Finding
+from .libraries import in_folder
+
+_STEERING = re.compile(
+    r"^(CUDNN_|TF_|XLA_|JAX_|TORCH_|PYTORCH_|CUDA_VISIBLE_DEVICES$|CUDA_LAUNCH|NVIDIA_TF32_OVERRIDE$|ONEDNN_|MKL_|OMP_NUM)"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suspect:
+    """A setting that can be taken away: the variable, and the part of it that is suspected (the whole
+    value where it has no parts). `files` are what this part could bring into a process."""
+
+    variable: str
+    part: str
+    files: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> str:
+        return f"{self.variable}={self.part}"
+
+
+def suspects(environ: Mapping[str, str], brought: Sequence[str], user_site: str | None) -> list[Suspect]:
+    """Everything in the environment that could be guilty. `brought` are the library files that the
+    environment itself brings: an entry of LD_LIBRARY_PATH without a copy of any is innocent."""
+    families = {os.path.basename(p).split(".so")[0] for p in brought}
+    found = []
+    for entry in dict.fromkeys(environ.get("LD_LIBRARY_PATH", "").split(":")):
+        files = [f for f in in_folder(entry or ".") if os.path.basename(f).split(".so")[0] in families]
+        stub = _is_stub(entry)
+        # A folder with the driver's libcuda is how Colab and containers find the driver at all.
+        if stub or (files and not os.path.exists(os.path.join(entry, "libcuda.so.1"))):
+            found.append(Suspect(variable="LD_LIBRARY_PATH", part=entry, files=tuple(files)))
+    preloaded = re.split(r"[ :]+", environ.get("LD_PRELOAD", ""))
+    found += [Suspect(variable="LD_PRELOAD", part=p, files=(p,)) for p in preloaded if p]
+    entries = dict.fromkeys(environ.get("PYTHONPATH", "").split(":"))
+    found += [Suspect(variable="PYTHONPATH", part=e) for e in entries if e]
+    if user_site and os.path.isdir(user_site):
+        found.append(Suspect(variable="user site", part=user_site))
+    found += [Suspect(variable=k, part=v) for k, v in sorted(environ.items()) if _STEERING.match(k)]
+    return found
+
+
+def _is_stub(entry: str) -> bool:
+    """The toolkit keeps its stub libcuda in a folder of that name."""
+    return os.path.basename(entry.rstrip("/")) == "stubs" and os.path.exists(
+        os.path.join(entry, "libcuda.so.1")
+    )
+
+
+def without(environ: Mapping[str, str], removed: Sequence[Suspect]) -> dict[str, str]:
+    """The environment without some suspects; a variable that ends empty is unset."""
+    left = dict(environ)
+    for suspect in removed:
+        if suspect.variable == "user site":
+            left["PYTHONNOUSERSITE"] = "1"
+        elif suspect.variable in ("LD_LIBRARY_PATH", "PYTHONPATH"):
+            parts = [p for p in left.get(suspect.variable, "").split(":") if p != suspect.part]
+            left[suspect.variable] = ":".join(parts)
+        elif suspect.variable == "LD_PRELOAD":
+            parts = [p for p in re.split(r"[ :]+", left.get("LD_PRELOAD", "")) if p != suspect.part]
+            left["LD_PRELOAD"] = ":".join(parts)
+        else:
+            left.pop(suspect.variable, None)
+        if left.get(suspect.variable) == "":
+            del left[suspect.variable]
+    return left
+
+
+def search(
+    environ: Mapping[str, str], found: Sequence[Suspect], cured: Callable[[Mapping[str, str]], bool]
+) -> tuple[Suspect, ...]:
+    """The smallest set of suspects whose removal cures, empty where none does."""
+    if not found or not cured(without(environ, found)):
+        return ()
+    if len(found) == 1:
+        return tuple(found)
+    for suspect in found:
+        if cured(without(environ, [suspect])):
+            return (suspect,)
+    guilty = list(found)
+    for suspect in found:
+        rest = [s for s in guilty if s is not suspect]
+        if cured(without(environ, rest)):
+            guilty = rest
+    return tuple(guilty)
+
+
+def finding(guilty: Sequence[Suspect], mapped: Sequence[str], cause: str | None) -> Finding:
+    """The one sentence: which variable, which part of it, which file that part brought in. `mapped` are
+    the files that were in the process when it failed, `cause` what the failure itself said."""
+    evidence, libraries = [], []
+    for suspect in guilty:
+        brought = [p for p in mapped if _from(p, suspect)] or list(suspect.files[:1])
+        libraries += brought
+        evidence.append(Evidence(text="without it everything passes", source=suspect.named))
+        evidence += [Evidence(text="brought in by it", source=path) for path in brought[:4]]
+    names = " and ".join(s.named for s in guilty)
+    brought_in = f" brings in {libraries[0]}, which" if libraries else ""
+    confidence: Confidence = "certain"
+    return Finding(
+        cause=_cause(guilty, libraries, cause),
+        title=f"{names}{brought_in} breaks this environment",
+        evidence=tuple(evidence),
+        fix="; ".join(_fix(s) for s in guilty) + ".",
+        confidence=confidence,
+    )
+
+
+def _from(path: str, suspect: Suspect) -> bool:
+    folder = os.path.realpath(suspect.part)
+    real = os.path.realpath(path)
+    return real == folder or os.path.dirname(real) == folder or path in suspect.files
+
+
+def _cause(guilty: Sequence[Suspect], libraries: Sequence[str], said: str | None) -> str:
+    names = [os.path.basename(p) for p in libraries]
+    if any(n.startswith("libcudnn") for n in names):
+        return "cudnn_shadowed_by_other_copy"
+    if any(_is_stub(s.part) for s in guilty if s.variable == "LD_LIBRARY_PATH"):
+        return "cuda_stub_library_loaded"
+    if names and all(s.variable in ("LD_LIBRARY_PATH", "LD_PRELOAD") for s in guilty):
+        return "nvidia_lib_symbol_mismatch"
+    if any(s.variable in ("PYTHONPATH", "user site") for s in guilty):
+        return "conflicting_frameworks_in_one_env"
+    return said or "visible_devices_invalid"
+
+
+def _fix(suspect: Suspect) -> str:
+    if suspect.variable == "user site":
+        return f"set PYTHONNOUSERSITE=1, or remove the copy in {suspect.part}"
+    if suspect.variable in ("LD_LIBRARY_PATH", "PYTHONPATH", "LD_PRELOAD"):
+        return f"take {suspect.part} out of {suspect.variable}"
+    return f"unset {suspect.variable}"

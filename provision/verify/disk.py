@@ -1,0 +1,269 @@
+"""Judges stage 3: is the cuDNN on disk whole, of one version, and the one that the lock names."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from ..model import CudnnRelease, Environment, Evidence, Finding, Lock
+from .copies import other_copies
+from .judged import Judged, failing
+from .libraries import Distribution, Problem, problems
+from .locate import Surroundings
+
+
+def judge(
+    env: Environment,
+    found: Surroundings,
+    packages: Sequence[Distribution],
+    files: Sequence[str],
+    builds: Mapping[str, bool],
+    *,
+    hashes: bool,
+    deep: bool,
+    lock: Lock | None,
+    releases: Sequence[CudnnRelease],
+    environ: Mapping[str, str],
+) -> Judged:
+    """Stage 3. `files` are the libraries that lie in the environment, `packages` what is installed."""
+    elsewhere = other_copies(found, environ)
+    owners = [p for p in packages if p.is_cudnn and _has_cudnn(p)]
+    bundled = [f for f in files if os.path.basename(f).startswith("libcudnn")]
+    if not owners and not bundled:
+        return _none_here(builds, files, elsewhere)
+    wanted = _wanted(packages, lock)
+    checked = {p.name: problems(p.files, hashes) for p in owners}
+    bad = _cudnn_problem(env, owners, checked, wanted, releases)
+    if bad:
+        return bad
+    bad = _drift(env, owners, lock) or _others(env, packages, hashes and deep)
+    if bad:
+        return bad
+    return _good(owners, bundled, checked, elsewhere)
+
+
+def _has_cudnn(package: Distribution) -> bool:
+    return any(os.path.basename(f.path).startswith("libcudnn") for f in package.files)
+
+
+def _wanted(packages: Sequence[Distribution], lock: Lock | None) -> set[str]:
+    """The cuDNN packages that the lock names, else those that the frameworks' wheels require."""
+    if lock is not None:
+        return {p.name for p in lock.packages if Distribution(name=p.name, version="").is_cudnn}
+    return {
+        r.lower()
+        for p in packages
+        if not p.name.startswith("nvidia-")
+        for r in p.requires
+        if Distribution(name=r.lower(), version="").is_cudnn
+    }
+
+
+def _again(env: Environment, package: Distribution) -> str:
+    """How to put a package's files back."""
+    if env.made_by_gpuenv:
+        return f"gpuenv repair {env.path}"
+    if env.manager == "conda" and not package.name.startswith("nvidia-"):
+        return f"conda install --force-reinstall {package.name}={package.version}"
+    return (
+        f"{env.python} -m pip install --force-reinstall --no-deps --no-cache-dir "
+        f"{package.name}=={package.version}"
+    )
+
+
+def _cudnn_problem(
+    env: Environment,
+    owners: Sequence[Distribution],
+    checked: Mapping[str, list[Problem]],
+    wanted: set[str],
+    releases: Sequence[CudnnRelease],
+) -> Judged | None:
+    whole = [p for p in owners if not checked[p.name]]
+    shared = _shared(owners)
+    if shared and not any(p.name in wanted or not wanted for p in whole):
+        return _two(owners, checked, whole, shared)
+    for package in owners:
+        if checked[package.name] and not (shared and whole):
+            return _broken(env, package, checked[package.name])
+        lacking = _lacking(package, releases)
+        if lacking:
+            names = ", ".join(lacking)
+            return failing(
+                Finding(
+                    cause="cudnn_not_found",
+                    title=f"{package.name} {package.version} needs {names}, and its package does not bring it",
+                    evidence=tuple(Evidence(text="not among the package's files", source=n) for n in lacking),
+                    fix=_again(env, package),
+                    confidence="certain",
+                )
+            )
+    return None
+
+
+def _shared(owners: Sequence[Distribution]) -> list[str]:
+    """Files that two installed cuDNN packages both claim: the one installed last wrote them."""
+    claims = Counter(path for package in owners for path in {f.path for f in package.files})
+    return sorted(path for path, many in claims.items() if many > 1)
+
+
+def _two(
+    owners: Sequence[Distribution],
+    checked: Mapping[str, list[Problem]],
+    whole: Sequence[Distribution],
+    shared: Sequence[str],
+) -> Judged:
+    names = " and ".join(f"{p.name} {p.version}" for p in owners)
+    now = f"they are those of {whole[0].name} {whole[0].version}" if whole else "they are a mixture"
+    evidence = [
+        Evidence(text=f"{len(shared)} files are claimed by both; {now}", source=os.path.dirname(shared[0]))
+    ]
+    evidence += [Evidence(text=f"{n}: {p.text}", source=p.path) for n, ps in checked.items() for p in ps[:4]]
+    return failing(
+        Finding(
+            cause="cudnn_shadowed_by_other_copy",
+            title=f"{names} write the same files; {now}",
+            evidence=tuple(evidence),
+            fix="Uninstall both and install the one that the framework requires, or make the environment again.",
+            confidence="certain",
+        )
+    )
+
+
+def _broken(env: Environment, package: Distribution, bad: Sequence[Problem]) -> Judged:
+    """Missing or cut short: there is no usable file. Whole but with other bytes: another version's."""
+    mixed = all(p.kind in ("size", "hash") for p in bad)
+    names = ", ".join(os.path.basename(p.path) for p in bad)
+    how = {
+        "missing": "is missing",
+        "short": "is cut short",
+        "size": "is another file",
+        "hash": "has other bytes",
+    }
+    title = (
+        f"{names} of {package.name} {package.version} {how[bad[0].kind]}"
+        if len(bad) == 1
+        else f"{len(bad)} files of {package.name} {package.version} are not the package's: {names}"
+    )
+    return failing(
+        Finding(
+            cause="cudnn_shadowed_by_other_copy" if mixed else "cudnn_not_found",
+            title=title,
+            evidence=tuple(Evidence(text=p.text, source=p.path) for p in bad),
+            fix=_again(env, package),
+            confidence="certain",
+        )
+    )
+
+
+def _lacking(package: Distribution, releases: Sequence[CudnnRelease]) -> list[str]:
+    """The sublibraries that this release is known to consist of and the package does not list."""
+    here = "linux-" + platform.machine()
+    for release in releases:
+        if (release.package, release.version, release.platform) == (package.name, package.version, here):
+            listed = {os.path.basename(f.path) for f in package.files}
+            return sorted(set(release.libraries) - listed)
+    return []
+
+
+def _drift(env: Environment, owners: Sequence[Distribution], lock: Lock | None) -> Judged | None:
+    """The cuDNN on disk against the lock's."""
+    if lock is None:
+        return None
+    named = {p.name: p.version for p in lock.packages if Distribution(name=p.name, version="").is_cudnn}
+    for package in owners:
+        locked = named.get(package.name)
+        if locked == package.version or not named:
+            continue
+        want = ", ".join(f"{n} {v}" for n, v in named.items())
+        text = f"{package.name} {package.version} is installed, the lock names {want}"
+        return failing(
+            Finding(
+                cause="cudnn_shadowed_by_other_copy",
+                title=text,
+                evidence=tuple(Evidence(text="installed", source=f.path) for f in package.files[:1]),
+                fix=f"gpuenv repair {env.path}",
+                confidence="certain",
+            )
+        )
+    return None
+
+
+def _others(env: Environment, packages: Sequence[Distribution], hashes: bool) -> Judged | None:
+    """The other NVIDIA packages: sizes always, bytes with --deep."""
+    for package in packages:
+        if package.is_cudnn or package.name == "torch":
+            continue
+        bad = problems(package.files, hashes)
+        if not bad:
+            continue
+        first = bad[0]
+        missing = first.kind in ("missing", "short")
+        title = f"{os.path.basename(first.path)} of {package.name} {package.version}: {first.text}"
+        evidence = tuple(Evidence(text=p.text, source=p.path) for p in bad)
+        finding = Finding(
+            cause="nvidia_libs_not_installed" if missing else "nvidia_lib_symbol_mismatch",
+            title=title,
+            evidence=evidence,
+            fix=_again(env, package),
+            confidence="certain",
+        )
+        return failing(finding)
+    return None
+
+
+def _none_here(builds: Mapping[str, bool], files: Sequence[str], elsewhere: Sequence[str]) -> Judged:
+    """The environment brings no cuDNN: a CPU build, or one that counts on the system's."""
+    if builds and not any(builds.values()):
+        names = ", ".join(builds)
+        finding = Finding(
+            cause="cpu_only_build",
+            title=f"{names} in this environment: a build for the CPU only",
+            evidence=(
+                Evidence(text="no CUDA in the build, and no NVIDIA library in the environment", source=names),
+            ),
+            fix="Make the environment for the GPU: gpuenv create --recreate --device cuda; or verify with --device cpu.",
+            confidence="certain",
+        )
+        return failing(finding)
+    if elsewhere:
+        return Judged(
+            status="warn",
+            detail="the environment brings no cuDNN; the system's will be used",
+            evidence=tuple(Evidence(text="cuDNN outside the environment", source=p) for p in elsewhere[:8]),
+        )
+    return failing(
+        Finding(
+            cause="cudnn_not_found" if files else "nvidia_libs_not_installed",
+            title="No cuDNN is installed" if files else "Neither CUDA's libraries nor cuDNN are installed",
+            evidence=(Evidence(text="searched site-packages, the prefix, LD_LIBRARY_PATH and ldconfig"),),
+            fix="Install the framework with its CUDA libraries (tensorflow[and-cuda], jax[cuda12]), or: "
+            "gpuenv create --recreate.",
+            confidence="certain",
+        )
+    )
+
+
+def _good(
+    owners: Sequence[Distribution],
+    bundled: Sequence[str],
+    checked: Mapping[str, list[Problem]],
+    elsewhere: Sequence[str],
+) -> Judged:
+    whole = [p for p in owners if not checked[p.name]]
+    told = ", ".join(f"{p.name} {p.version}, {len(p.files)} files" for p in whole)
+    evidence = [Evidence(text="another cuDNN on the loader's path", source=p) for p in elsewhere[:8]]
+    if len(owners) > len(whole):
+        stale = next(p for p in owners if checked[p.name])
+        text = f"{stale.name} {stale.version} is installed too, but its files were overwritten; uninstalling it would remove the good ones"
+        return Judged(
+            status="warn",
+            detail=f"{told}; {stale.name} is a leftover",
+            evidence=(Evidence(text=text, source=stale.files[0].path), *evidence),
+        )
+    return Judged(
+        status="pass",
+        detail=told or f"{len(bundled)} files in {os.path.dirname(bundled[0])}",
+        evidence=tuple(evidence),
+    )

@@ -1,0 +1,306 @@
+"""Stages 5, 6 and 7: what a framework's own process told, judged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..model import (
+    Convolution,
+    DeviceVerdict,
+    Environment,
+    Evidence,
+    Finding,
+    FrameworkVerdict,
+    Library,
+    Lock,
+)
+from . import causes, loaded, probe
+from .judged import Judged, failing
+from .layers import PATTERN, number
+from .libraries import Distribution
+
+CASES = ("conv2d", "conv1d", "conv3d", "conv2d_grouped", "conv2d_transposed")
+# Frameworks that reserve nearly the whole GPU would make each other's and cuDNN's memory run out.
+QUIET = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """A framework's three stages, in order, with what was proved; `wrong` where numbers were wrong or
+    another cuDNN than the environment's ran."""
+
+    name: str
+    stages: tuple[tuple[str, Judged], ...]
+    verdict: FrameworkVerdict
+    wrong: bool
+
+    @property
+    def failed(self) -> bool:
+        return any(j.status == "fail" for _, j in self.stages)
+
+    @property
+    def foreign(self) -> tuple[str, ...]:
+        return tuple(p for _, j in self.stages for p in j.foreign)
+
+
+def ask(
+    env: Environment,
+    name: str,
+    *,
+    device: str,
+    ordinals: Sequence[int],
+    deep: bool,
+    environ: Mapping[str, str],
+    timeout: float,
+) -> probe.Told:
+    """Run one framework's probe in a child of its own, as the user has it but for preallocation."""
+    asked = {"device": device, "ordinals": list(ordinals), "cases": CASES, "deep": deep, "pattern": PATTERN}
+    hidden = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"} if device == "cpu" else {}
+    return probe.run(
+        env.python,
+        ("report", "grade", f"framework_{name}"),
+        asked,
+        environ={**environ, **QUIET, **hidden},
+        timeout=timeout,
+    )
+
+
+def judge(
+    name: str,
+    told: probe.Told,
+    *,
+    device: str,
+    roots: Sequence[str],
+    owners: Mapping[str, Distribution],
+    own_families: Sequence[str],
+    devices: Sequence[Mapping[str, Any]],
+    lock: Lock | None,
+    low_memory: bool,
+) -> Outcome:
+    """The three stages of one framework. `owners` says whose each library file is, `own_families` which
+    families the environment itself brings, `devices` what stage 1 saw."""
+    libraries = loaded.libraries(told, roots, owners)
+    first = _framework(name, told, device, lock)
+    second = _convolutions(told, device, low_memory)
+    third = _died(told, "loaded") or loaded.judge(name, told, libraries, device, own_families, lock)
+    if first.status == "fail":
+        second = Judged(status="skip", detail="the framework stage failed")
+    if first.status == "fail" or second.status == "fail":
+        before = "framework" if first.status == "fail" else "convolution"
+        third = Judged(status="skip", detail=f"the {before} stage failed", foreign=third.foreign)
+    verdict = _verdict(name, told, device, libraries, devices)
+    numbers = any(not c.ok for d in verdict.devices for c in d.convolutions)
+    ran = second.status != "fail" and any("libcudnn" in p for p in third.foreign)
+    return Outcome(
+        name=name,
+        stages=(("framework", first), ("convolution", second), ("loaded", third)),
+        verdict=verdict,
+        wrong=numbers or ran,
+    )
+
+
+def _died(told: probe.Told, stage: str) -> Judged | None:
+    """The stage in which the process ended badly; before any stage counts as the framework's."""
+    if told.death is None or (told.stage or "framework") != stage:
+        return None
+    evidence = (Evidence(text=told.death, source=stage), *told.words())
+    finding = causes.of_loading(told.finished.stderr[-4000:], evidence[:1])
+    if finding is None and told.finished.signal == "SIGBUS":
+        finding = Finding(
+            cause="cudnn_not_found",
+            title="A library's file is shorter than it says: reading it ended the process by SIGBUS",
+            evidence=evidence,
+            fix="Install cuDNN again, as one whole.",
+        )
+    return Judged(status="fail", detail=told.death, evidence=evidence, findings=(finding,) if finding else ())
+
+
+def _raised(told: probe.Told, stage: str, low_memory: bool = False) -> Judged | None:
+    """The stage in which the framework raised an exception."""
+    failed = next((r for r in told.all("failed") if r["stage"] == stage), None)
+    if failed is None:
+        return None
+    text = failed["text"]
+    evidence = (Evidence(text=text[:2000], source=stage), *told.words(4))
+    record = {"call": failed["error"], "text": text}
+    finding = _known(text, evidence) or causes.of_cudnn(record, (), low_memory)
+    detail = text.splitlines()[0][:300] if text else failed["error"]
+    return Judged(status="fail", detail=detail, evidence=evidence, findings=(finding,) if finding else ())
+
+
+_TEXTS: tuple[tuple[str, str, str, str], ...] = (
+    (r"compiled against .*found runtime version|Loaded runtime CuDNN library: .* but source was compiled with|runtime version.*older than the version.*compiled",
+     "cudnn_shadowed_by_other_copy", "Another cuDNN than the build's is loaded", "Take the other copy off the loader's path."),
+    (r"out of memory|RESOURCE_EXHAUSTED|CUDA_ERROR_OUT_OF_MEMORY",
+     "gpu_memory_exhausted", "The GPU's memory ran out", "End the process that holds the GPU's memory, or take another GPU."),
+    (r"no kernel image is available|sm_\d+ is not compatible|CUDA_ERROR_NO_BINARY_FOR_GPU",
+     "arch_not_in_wheel_too_new", "The build holds no code for this GPU", "Take a build made for this GPU: gpuenv create --recreate."),
+    (r"driver version is insufficient|driver on your system is too old|unsupported toolchain",
+     "driver_too_old_for_runtime", "The driver is older than this build needs", "Update the driver, or: gpuenv create --recreate."),
+    (r"not compiled with CUDA enabled|CUDA-enabled jaxlib is not installed|Unknown backend:? '?(gpu|cuda)'?",
+     "cpu_only_build", "This is a build for the CPU only", "Make the environment for the GPU: gpuenv create --recreate --device cuda."),
+    (r"Mismatched PJRT plugin|Unexpected PJRT_", "jax_plugin_version_mismatch",
+     "jax, jaxlib and the CUDA plugin are of different releases", "Install all of one release."),
+    (r"compiled using NumPy 1\.x|_ARRAY_API not found|compiled against API version", "numpy_abi",
+     "NumPy's binary interface is not the one this build was made for", "Install numpy<2, or a newer framework."),
+    (r"No CUDA GPUs are available|invalid device ordinal|CUDA_ERROR_NO_DEVICE|no supported devices found", "visible_devices_invalid",
+     "The framework sees no GPU though the driver does", "Unset CUDA_VISIBLE_DEVICES and what else hides GPUs."),
+)  # fmt: skip
+
+
+def _known(text: str, evidence: tuple[Evidence, ...]) -> Finding | None:
+    for pattern, cause, title, fix in _TEXTS:
+        if re.search(pattern, text):
+            return Finding(cause=cause, title=title, evidence=evidence, fix=fix)
+    return None
+
+
+def _framework(name: str, told: probe.Told, device: str, lock: Lock | None) -> Judged:
+    bad = _died(told, "framework") or _raised(told, "framework")
+    if bad:
+        return bad
+    saw = told.last("framework")
+    if saw is None:
+        return Judged(status="fail", detail=f"{name} told nothing", evidence=told.words())
+    evidence = [Evidence(text=saw["file"], source="imported from")]
+    if lock is not None:
+        locked = next((p.version for p in lock.packages if p.name == name), None)
+        if locked and locked.split("+")[0] != saw["version"].split("+")[0]:
+            text = f"{name} {saw['version']} was imported, the lock names {locked}"
+            return Judged(status="fail", detail=text, evidence=tuple(evidence))
+    if device == "cpu":
+        return Judged(status="pass", detail=f"{name} {saw['version']}", evidence=tuple(evidence))
+    if not saw["cuda"]:
+        finding = Finding(
+            cause="cpu_only_build",
+            title=f"{name} {saw['version']} is a build for the CPU only",
+            evidence=tuple(evidence),
+            fix="Make the environment for the GPU: gpuenv create --recreate --device cuda; or verify with --device cpu.",
+            confidence="certain",
+        )
+        return failing(finding)
+    if not saw["devices"]:
+        text = f"{name} {saw['version']} sees no GPU, though the driver does"
+        finding = causes.of_loading(told.finished.stderr, told.words(4)) or Finding(
+            cause="nvidia_libs_not_on_loader_path"
+            if "dlopen" in told.finished.stderr
+            else "visible_devices_invalid",
+            title=text,
+            evidence=told.words(6),
+            fix="What the framework says above names what it lacks.",
+            confidence="possible",
+        )
+        return Judged(status="fail", detail=text, evidence=told.words(), findings=(finding,))
+    return Judged(
+        status="pass",
+        detail=f"{name} {saw['version']}, CUDA {saw['cuda']}, cuDNN {number(saw.get('cudnn')) or 'not told'}, "
+        f"{len(saw['devices'])} GPU{'s' if len(saw['devices']) > 1 else ''}",
+        evidence=tuple(evidence),
+    )
+
+
+def _convolutions(told: probe.Told, device: str, low_memory: bool) -> Judged:
+    bad = _died(told, "convolution") or _raised(told, "convolution", low_memory)
+    if bad:
+        return bad
+    rows = told.all("convolution")
+    unserved = [
+        Evidence(text=f"{r['case']} {r['dtype']}: {r['reason']}", source="not graded")
+        for r in told.all("unserved")
+    ]
+    reasons = {r["dtype"]: f"at most {r['tolerance']:g}: {r['reason']}" for r in rows}
+    evidence = tuple(Evidence(text=text, source=f"tolerance of {dtype}") for dtype, text in reasons.items())
+    wrong = [r for r in rows if not r["ok"]]
+    if not rows:
+        return Judged(status="fail", detail="no convolution was run", evidence=told.words())
+    if wrong:
+        return _wrong(wrong, len(rows), evidence, device)
+    worst = max(rows, key=lambda r: r["error"] / r["tolerance"])
+    return Judged(
+        status="pass",
+        detail=f"{len(rows)} results right; the worst is {_row(worst)}",
+        evidence=(*evidence, *unserved),
+    )
+
+
+def _row(r: Mapping[str, Any]) -> str:
+    error = "not a number" if r["error"] is None else f"off by {r['error']:.2g}"
+    return f"{r['case']} {r['dtype']} {r['which']}: {error}, at most {r['tolerance']:g}"
+
+
+def _wrong(
+    wrong: Sequence[Mapping[str, Any]], many: int, evidence: tuple[Evidence, ...], device: str
+) -> Judged:
+    rows = tuple(Evidence(text=_row(r), source=f"device {r['device']}") for r in wrong[:12])
+    finding = Finding(
+        cause="framework_bug_upgrade",
+        title="The convolution gives wrong numbers",
+        evidence=rows,
+        fix="Take the neighbouring release of the framework"
+        + ("." if device == "cpu" else "; where only one of several GPUs is wrong, have that GPU checked."),
+        confidence="possible",
+    )
+    return Judged(
+        status="fail",
+        detail=f"{len(wrong)} of {many} results are wrong; first: {_row(wrong[0])}",
+        evidence=(*rows, *evidence),
+        findings=(finding,),
+    )
+
+
+def _verdict(
+    name: str,
+    told: probe.Told,
+    device: str,
+    libraries: tuple[Library, ...],
+    devices: Sequence[Mapping[str, Any]],
+) -> FrameworkVerdict:
+    saw = told.last("framework") or {}
+    known = {d["index"]: d for d in devices}
+    rows = told.all("convolution")
+    verdicts = []
+    for index in [-1] if device == "cpu" else [d["index"] for d in saw.get("devices", ())]:
+        mine: Mapping[str, Any] = next((d for d in saw.get("devices", ()) if d["index"] == index), {})
+        low = known.get(index, {})
+        verdicts.append(
+            DeviceVerdict(
+                index=index,
+                uuid=mine.get("uuid") or low.get("uuid"),
+                name=mine.get("name") or low.get("name"),
+                capability=mine.get("capability") or low.get("capability"),
+                convolutions=tuple(_convolution(r) for r in rows if r["device"] == index),
+            )
+        )
+    main = next((x for x in libraries if x.soname.startswith("libcudnn.so")), None)
+    return FrameworkVerdict(
+        name=name,
+        version=saw.get("version"),
+        cuda=saw.get("cuda"),
+        cudnn_built=number(saw.get("cudnn_built")),
+        cudnn_loaded=(loaded.three(main.version) if main else None) or number(saw.get("cudnn")),
+        devices=tuple(verdicts),
+        libraries=libraries,
+    )
+
+
+def _convolution(r: Mapping[str, Any]) -> Convolution:
+    return Convolution(
+        case=r["case"],
+        dtype=r["dtype"],
+        pass_=r["which"],
+        max_error=r["error"],
+        tolerance=r["tolerance"],
+        ok=r["ok"],
+    )
+
+
+def times(told: probe.Told) -> dict[str, float]:
+    """Seconds per stage: from its first begin to the next stage's, or to the last record."""
+    starts: dict[str, float] = {}
+    for r in told.all("begin"):
+        starts.setdefault(r["stage"], r["at"])
+    ends = [*list(starts.values())[1:], told.records[-1]["at"] if told.records else 0.0]
+    return {stage: end - start for (stage, start), end in zip(starts.items(), ends, strict=True)}

@@ -1,0 +1,258 @@
+"""Stages 1, 2 and 4: what the low-level probe told, judged."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..model import Environment, Evidence, Finding
+from . import causes, probe
+from .copies import inside
+from .judged import Judged
+from .libraries import pick
+
+# cuDNN and cuBLAS workspaces of one framework take about this much; with less, any cuDNN status may
+# only mean that memory ran out (a full H200 gave INTERNAL_ERROR and NOT_INITIALIZED).
+LOW_MEMORY_MIB = 1024
+PATTERN = r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)[._-]"
+
+
+def ask(
+    env: Environment,
+    files: Sequence[str],
+    *,
+    major: str | None,
+    system: bool,
+    ordinal: int | None,
+    environ: Mapping[str, str],
+    timeout: float,
+    pycache: Mapping[str, str],
+) -> probe.Told:
+    """Run stages 1, 2 and 4 in one child. `system` allows the loader's own libcudart and libcudnn
+    where the environment brings none; `major` is the CUDA major that the environment is of."""
+    cudnn = pick(files, "libcudnn")
+    cudart = pick(files, "libcudart", major) or pick(files, "libcudart")
+    helpers = [p for f in ("libnvrtc", "libcublasLt", "libcublas") if (p := pick(files, f, major))]
+    fallback = ["libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"] if system else []
+    asked = {
+        "libcudart": [cudart] if cudart else fallback,
+        "libcudnn": cudnn or ("libcudnn.so.9" if system else None),
+        "helpers": helpers,
+        "ordinal": ordinal,
+        "low_memory_mib": LOW_MEMORY_MIB,
+        "pattern": PATTERN,
+    }
+    options = ["-I", "-S"]
+    options += (
+        ["-X", f"pycache_prefix={pycache['PYTHONPYCACHEPREFIX']}"]
+        if "PYTHONPYCACHEPREFIX" in pycache
+        else ["-B"]
+    )
+    return probe.run(
+        env.python, ("report", "lowlevel"), asked, environ=environ, timeout=timeout, options=options
+    )
+
+
+def record(told: probe.Told, stage: str) -> probe.Record | None:
+    return next((r for r in told.all("stage") if r["stage"] == stage), None)
+
+
+def seen(told: probe.Told, stage: str) -> Mapping[str, Any]:
+    """What a stage saw, empty where it was not reached."""
+    found = record(told, stage)
+    return found["told"] if found else {}
+
+
+def _died(told: probe.Told, stage: str) -> Judged | None:
+    """A stage in which the process ended by itself, by a signal or by the deadline."""
+    if told.death is None or told.stage != stage or record(told, stage):
+        return None
+    finding = _death_cause(told, stage)
+    return Judged(
+        status="fail", detail=told.death, evidence=told.words(), findings=(finding,) if finding else ()
+    )
+
+
+def _death_cause(told: probe.Told, stage: str) -> Finding | None:
+    evidence = (Evidence(text=told.death or "", source=stage), *told.words(3))
+    if stage == "cudnn" and told.finished.signal == "SIGBUS":
+        return Finding(
+            cause="cudnn_not_found",
+            title="A cuDNN file is shorter than it says: reading it ended the process by SIGBUS",
+            evidence=evidence,
+            fix="Install cuDNN again, as one whole.",
+        )
+    if stage in ("driver", "runtime") and told.finished.timed_out:
+        return Finding(
+            cause="gpu_hardware_fault",
+            title="The driver does not answer",
+            evidence=evidence,
+            fix="Look for Xid messages in the kernel's log; reload the driver or reboot.",
+            confidence="possible",
+        )
+    return None
+
+
+def driver(told: probe.Told, ordinal: int | None) -> Judged:
+    died = _died(told, "driver")
+    if died:
+        return died
+    found = record(told, "driver")
+    if found is None:
+        return Judged(status="fail", detail=told.death or "the probe told nothing", evidence=told.words())
+    saw = found["told"]
+    evidence = _driver_evidence(saw)
+    if found["failed"]:
+        finding = causes.of_cuda(found["failed"], saw, saw)
+        return Judged(
+            status="fail",
+            detail=causes.called(found["failed"]),
+            evidence=evidence,
+            findings=(finding,) if finding else (),
+        )
+    devices = saw["devices"]
+    if ordinal is not None and ordinal not in [d["index"] for d in devices]:
+        return _no_ordinal(ordinal, saw, evidence)
+    names = ", ".join(f"{d['name']} ({d['capability']})" for d in devices)
+    mismatch = _mismatch(saw)
+    return Judged(
+        status="warn" if mismatch else "pass",
+        detail=f"driver {saw['kernel_module'] or 'of unknown version'}, CUDA {saw['cuda']}: {names}",
+        evidence=evidence,
+        findings=(mismatch,) if mismatch else (),
+    )
+
+
+def _driver_evidence(saw: Mapping[str, Any]) -> tuple[Evidence, ...]:
+    rows = [
+        (saw.get("libcuda"), "libcuda.so.1"),
+        (saw.get("kernel_module"), "/proc/driver/nvidia/version"),
+    ]
+    if saw.get("visible") is not None:
+        rows.append((f"CUDA_VISIBLE_DEVICES={saw['visible']}", "environment"))
+    rows += [(f["problem"], f["path"]) for f in saw.get("files", ()) if f["problem"]]
+    return tuple(Evidence(text=text, source=where) for text, where in rows if text)
+
+
+def _no_ordinal(ordinal: int, saw: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Judged:
+    many = len(saw["devices"])
+    title = f"There is no CUDA device {ordinal}: {many} visible, numbered from 0"
+    finding = Finding(
+        cause="visible_devices_invalid",
+        title=title,
+        evidence=evidence,
+        fix=f"Name one of cuda:0 to cuda:{many - 1}.",
+        confidence="certain",
+    )
+    return Judged(status="fail", detail=title, evidence=evidence, findings=(finding,))
+
+
+def _mismatch(saw: Mapping[str, Any]) -> Finding | None:
+    """libcuda's file name carries its version; a cuda-compat library is another one on purpose."""
+    match = re.search(r"libcuda\.so\.(\d+\.\d+(\.\d+)?)$", os.path.realpath(saw.get("libcuda") or ""))
+    module = saw.get("kernel_module")
+    if not match or not module or match.group(1) == module or "compat" in (saw.get("libcuda") or ""):
+        return None
+    return Finding(
+        cause="driver_library_mismatch",
+        title=f"libcuda is of {match.group(1)}, the kernel module of {module}",
+        evidence=_driver_evidence(saw),
+        fix="Reboot, or reload the NVIDIA modules; remove a second driver from the image.",
+        confidence="possible",
+    )
+
+
+def runtime(told: probe.Told) -> Judged:
+    died = _died(told, "runtime")
+    if died:
+        return died
+    found = record(told, "runtime")
+    if found is None:
+        return Judged(status="skip", detail="the environment brings no CUDA runtime")
+    saw = found["told"]
+    memory = causes.memory_evidence(saw)
+    if found["failed"]:
+        finding = causes.of_cuda(found["failed"], saw, seen(told, "driver"))
+        if finding is None and found["failed"].get("code") is None:
+            words = causes.called(found["failed"])
+            finding = causes.of_loading(words, (Evidence(text=words, source="libcudart"),))
+        return Judged(
+            status="fail",
+            detail=causes.called(found["failed"]),
+            evidence=memory,
+            findings=(finding,) if finding else (),
+        )
+    free = ", ".join(f"{m['free_mib']} of {m['total_mib']} MiB free" for m in saw["memory"])
+    detail = f"CUDA runtime {saw['version']}: {free}"
+    where = Evidence(text=saw["libcudart"], source="libcudart")
+    if not low_memory(told):
+        return Judged(status="pass", detail=detail, evidence=(where, *memory))
+    finding = Finding(
+        cause="gpu_memory_exhausted",
+        title=f"Little GPU memory is free: {free}",
+        evidence=memory,
+        fix="End the process that holds the GPU's memory, or take another GPU.",
+        confidence="possible",
+    )
+    return Judged(status="warn", detail=detail, evidence=(where, *memory), findings=(finding,))
+
+
+def low_memory(told: probe.Told) -> bool:
+    rows = seen(told, "runtime").get("memory", ())
+    return any(m["free_mib"] < LOW_MEMORY_MIB for m in rows)
+
+
+def cudnn(told: probe.Told, roots: Sequence[str], own: str | None) -> Judged:
+    """Stage 4. `own` is the environment's libcudnn, None where it brings none."""
+    died = _died(told, "cudnn")
+    if died:
+        return died
+    found = record(told, "cudnn")
+    if found is None:
+        return Judged(status="fail", detail="cuDNN was not reached", evidence=told.words())
+    saw = found["told"]
+    files = [p for p, _ in saw["mapped"]]
+    foreign = tuple(
+        p for p in files if own and os.path.basename(p).startswith("libcudnn") and not inside(p, roots)
+    )
+    evidence = tuple(Evidence(text=p, source="mapped") for p in files if "libcudnn" in p)
+    if found["failed"]:
+        memory = causes.memory_evidence(seen(told, "runtime"))
+        finding = causes.of_cudnn(found["failed"], memory, low_memory(told))
+        return Judged(
+            status="fail",
+            detail=causes.called(found["failed"]),
+            evidence=evidence,
+            findings=(finding,) if finding else (),
+            foreign=foreign,
+        )
+    if foreign:
+        title = f"cuDNN ran with a library from outside the environment: {foreign[0]}"
+        finding = Finding(
+            cause="cudnn_shadowed_by_other_copy",
+            title=title,
+            evidence=evidence,
+            fix="Take it off the loader's path.",
+        )
+        return Judged(status="fail", detail=title, evidence=evidence, findings=(finding,), foreign=foreign)
+    return Judged(
+        status="pass",
+        detail=f"cuDNN {number(saw['number'])}: a convolution by ctypes is right",
+        evidence=evidence,
+    )
+
+
+def number(value: Any) -> str | None:
+    """cuDNN's version number in three parts: 8907 is 8.9.7, 91002 is 9.10.2; also [9, 19, 0] and
+    words, which some frameworks use."""
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)):
+        return ".".join(str(v) for v in value)
+    if isinstance(value, str):
+        return value
+    if value >= 90000:
+        return f"{value // 10000}.{value // 100 % 100}.{value % 100}"
+    return f"{value // 1000}.{value // 100 % 10}.{value % 100}"

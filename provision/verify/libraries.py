@@ -1,0 +1,228 @@
+"""Stage 3: the NVIDIA libraries on disk, held against what their packages say they are."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import glob
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from .locate import Surroundings
+
+_FAMILIES = re.compile(r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)([._-]|$)")
+_CONDA = re.compile(r"^(cudnn|libcudnn|cudatoolkit|cuda-|libcu|libnv)")
+CUDNN_PACKAGE = re.compile(r"^(nvidia-cudnn(-cu\d+)?|cudnn|libcudnn)$")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shipped:
+    """A library file as its package lists it. `size` in bytes; `sha256` in hexadecimal."""
+
+    path: str
+    size: int | None
+    sha256: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Distribution:
+    """An installed package that brings NVIDIA libraries, or that may ask for them."""
+
+    name: str
+    version: str
+    files: tuple[Shipped, ...] = ()
+    requires: tuple[str, ...] = ()
+
+    @property
+    def is_cudnn(self) -> bool:
+        return bool(CUDNN_PACKAGE.match(self.name))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """A file that is not what its package lists: `kind` is missing, short, size or hash."""
+
+    kind: str
+    path: str
+    text: str
+
+
+def installed(found: Surroundings) -> tuple[Distribution, ...]:
+    """The packages of the environment that have to do with CUDA, from the wheels' own dist-info and
+    from conda-meta. Reads the target's files only; no pip is needed there."""
+    wheels = [d for site in found.sites for d in _wheels(Path(site))]
+    return (*wheels, *_conda(Path(found.prefix)))
+
+
+def _wheels(site: Path) -> Iterable[Distribution]:
+    for folder in sorted(site.glob("*.dist-info")):
+        name, _, version = folder.name[: -len(".dist-info")].partition("-")
+        name = re.sub(r"[-_.]+", "-", name).lower()
+        if name.startswith("nvidia-") or name == "torch":
+            yield Distribution(
+                name=name, version=version, files=tuple(_record(site, folder)), requires=_requires(folder)
+            )
+        elif re.match(r"(jax|jaxlib|tensorflow)(-|$)", name):
+            yield Distribution(name=name, version=version, requires=_requires(folder))
+
+
+def _record(site: Path, folder: Path) -> Iterable[Shipped]:
+    """The NVIDIA libraries in a wheel's RECORD. torch's has ten thousand rows, so rows are chosen
+    before they are parsed."""
+    try:
+        text = (folder / "RECORD").read_text(encoding="utf-8")
+    except OSError:
+        return
+    for name, digest, size in csv.reader(row for row in text.splitlines() if ".so" in row):
+        if "/lib" not in name or not re.search(r"\.so(\.\d+)*$", name):
+            continue
+        if folder.name.startswith("torch-") and not _FAMILIES.match(os.path.basename(name)):
+            continue
+        kind, _, value = digest.partition("=")
+        sha256 = base64.urlsafe_b64decode(value + "=" * (-len(value) % 4)).hex() if kind == "sha256" else None
+        path = os.path.normpath(os.path.join(site, name))
+        yield Shipped(path=path, size=int(size) if size else None, sha256=sha256)
+
+
+def _requires(folder: Path) -> tuple[str, ...]:
+    """The NVIDIA packages that a wheel requires."""
+    try:
+        text = (folder / "METADATA").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ()
+    head = text.split("\n\n", 1)[0]
+    return tuple(re.findall(r"^Requires-Dist:\s*(nvidia-[\w.-]+)", head, re.MULTILINE))
+
+
+def _conda(prefix: Path) -> Iterable[Distribution]:
+    for path in sorted((prefix / "conda-meta").glob("*.json")):
+        if not _CONDA.match(path.name):
+            continue
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        rows = data.get("paths_data", {}).get("paths", [])
+        yield Distribution(
+            name=data["name"],
+            version=data["version"],
+            files=tuple(
+                Shipped(
+                    path=str(prefix / row["_path"]),
+                    size=row.get("size_in_bytes"),
+                    sha256=row.get("sha256_in_prefix") or row.get("sha256"),
+                )
+                for row in rows
+                if re.search(r"/lib[^/]*\.so(\.\d+)*$", row["_path"]) and row.get("path_type") != "softlink"
+            ),
+        )
+
+
+def problems(files: Sequence[Shipped], hashes: bool) -> list[Problem]:
+    """What is wrong with files: that they are there and of the right size always, their bytes where
+    `hashes` is asked. Hashing runs in threads: hashlib lets the interpreter go on meanwhile."""
+    found = [p for f in files if (p := _size_problem(f))]
+    bad = {p.path for p in found}
+    rest = [f for f in files if hashes and f.sha256 and f.path not in bad]
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        digests = list(pool.map(_sha256, (f.path for f in sorted(rest, key=lambda f: -(f.size or 0)))))
+    for f, digest in zip(sorted(rest, key=lambda f: -(f.size or 0)), digests, strict=True):
+        if digest != f.sha256:
+            what = digest or "cannot be read"
+            found.append(Problem(kind="hash", path=f.path, text=f"sha256 {what}, recorded {f.sha256}"))
+    return found
+
+
+def _size_problem(shipped: Shipped) -> Problem | None:
+    try:
+        size = os.stat(shipped.path).st_size
+    except OSError as error:
+        return Problem(kind="missing", path=shipped.path, text=error.strerror or "not there")
+    if shipped.size is None or size == shipped.size:
+        return None
+    kind = "short" if size < shipped.size and _cut_short(shipped.path, size) else "size"
+    return Problem(kind=kind, path=shipped.path, text=f"{size} bytes, recorded {shipped.size}")
+
+
+def _cut_short(path: str, size: int) -> bool:
+    """Whether an ELF file ends before its section headers, which linkers write last."""
+    try:
+        with open(path, "rb") as stream:
+            head = stream.read(64)
+    except OSError:
+        return True
+    if head[:5] != b"\x7fELF\x02":
+        return True
+    start = int.from_bytes(head[40:48], "little")
+    entry, count = int.from_bytes(head[58:60], "little"), int.from_bytes(head[60:62], "little")
+    return start + entry * count > size
+
+
+def _sha256(path: str) -> str | None:
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb", buffering=0) as stream:
+            while chunk := stream.read(1 << 22):
+                digest.update(chunk)
+    except OSError:
+        return None
+    return digest.hexdigest()
+
+
+def present(found: Surroundings) -> tuple[str, ...]:
+    """The CUDA and cuDNN libraries that the environment brings, wherever wheels and conda put them."""
+    folders = [
+        p for s in found.sites for p in (*glob.glob(f"{glob.escape(s)}/nvidia/*/lib"), f"{s}/torch/lib")
+    ]
+    if os.path.isdir(os.path.join(found.prefix, "conda-meta")):
+        folders.append(os.path.join(found.prefix, "lib"))
+    return tuple(path for folder in folders for path in in_folder(folder))
+
+
+def in_folder(folder: str) -> list[str]:
+    """The CUDA and cuDNN libraries in a folder, by name; empty where it cannot be read."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    return [os.path.join(folder, n) for n in names if _FAMILIES.match(n) and ".so" in n]
+
+
+def pick(files: Sequence[str], family: str, major: str | None = None) -> str | None:
+    """The first file `lib<family>.so.<major>` (any major where none is given): the name that the
+    loader asks for, never the development link without a number."""
+    number = re.escape(major) if major else r"\d+"
+    pattern = re.compile(rf"^{family}(-[0-9a-f]+)?\.so\.{number}(\.\d+)*$")
+    named = [f for f in files if pattern.match(os.path.basename(f))]
+    return min(named, key=lambda f: len(os.path.basename(f))) if named else None
+
+
+def cuda_builds(found: Surroundings, packages: Sequence[Distribution]) -> dict[str, bool]:
+    """Per framework on disk, whether it is a CUDA build, without importing it."""
+    names = {d.name for d in packages}
+    builds = {}
+    for framework in found.frameworks:
+        package = Path(framework.origin).parent
+        if framework.name == "torch":
+            match = re.search(r"^cuda\b[^=]*= *(.+)$", _text(package / "version.py"), re.MULTILINE)
+            builds["torch"] = match is None or match.group(1).strip() != "None"
+        elif framework.name == "tensorflow":
+            text = _text(package / "python" / "platform" / "build_info.py")
+            builds["tensorflow"] = not re.search(r"is_cuda_build['\"]\s*[,:]\s*False", text)
+        else:
+            plugin = any(re.match(r"jax-cuda\d+-(plugin|pjrt)$", n) for n in names)
+            builds["jax"] = plugin or any(d.name == "jaxlib" and "cuda" in d.version for d in packages)
+    return builds
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

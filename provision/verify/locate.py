@@ -1,0 +1,178 @@
+"""Finds the Python of an environment, whoever made it, and where that Python looks for packages."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .. import process
+from ..errors import UsageError
+from ..model import FRAMEWORKS, Environment
+from . import probe
+
+_NAMES = ("bin/python", "bin/python3", "Scripts/python.exe", "python.exe")
+_ASK = (
+    "import sys; sys.stdout.write('gpuenv %d.%d.%d %s' % (sys.version_info[:3] + (sys.implementation.name,)))"
+)
+
+
+def locate(env: Path) -> Environment:
+    """The environment at ENV: a venv, a conda prefix, or a python executable.
+
+    Nothing is written there and nothing needs to be installed in it. The executable is never resolved:
+    a venv's python is a link, and its target would not know the venv. Raises UsageError when there is
+    no Python at ENV, with the nearest thing that is one in the hint.
+    """
+    path = Path(os.path.abspath(env.expanduser()))
+    if path.is_dir():
+        python = next((path / n for n in _NAMES if os.access(path / n, os.X_OK)), None)
+        if python is None:
+            raise UsageError(f"{path} holds no Python", hint=_nearest(path))
+        root = path
+    elif path.exists():
+        python = path
+        root = path.parent.parent if path.parent.name in ("bin", "Scripts") else path.parent
+    elif path.is_symlink():
+        raise UsageError(
+            f"{path} is a link to {os.readlink(path)}, which is not there",
+            hint="The Python it was made with is gone: make the environment again.",
+        )
+    else:
+        raise UsageError(f"{path} is not there", hint=_nearest(path))
+    return Environment(
+        path=str(root),
+        manager=_manager(root),
+        python=str(python),
+        python_version=_version(python, path),
+        made_by_gpuenv=(root / ".gpuenv" / "plan.json").is_file(),
+    )
+
+
+def _manager(root: Path) -> str | None:
+    if (root / "conda-meta").is_dir():
+        return "conda"
+    return "venv" if (root / "pyvenv.cfg").is_file() else None
+
+
+def _version(python: Path, given: Path) -> str:
+    """What the executable says it is. A file that is no Python is started with arguments that mean
+    nothing to another program, and is not believed without the word that it must print."""
+    if not os.access(python, os.X_OK):
+        raise UsageError(f"{given} is a file that cannot be run", hint=_nearest(given))
+    try:
+        finished = process.run([str(python), "-I", "-S", "-B", "-c", _ASK], timeout=30)
+    except OSError as error:
+        raise UsageError(f"{given} is no Python: {error.strerror or error}", hint=_nearest(given)) from error
+    words = finished.stdout.split()
+    if not finished.ok or words[:1] != ["gpuenv"]:
+        log = (finished.stderr or finished.stdout)[-2000:]
+        raise UsageError(f"{given} is no Python that runs", hint=_nearest(given), log=log or None)
+    return words[1]
+
+
+def _nearest(path: Path) -> str:
+    """What ENV may have been meant to be."""
+    inside = [p for p in (path / ".venv", path / "venv", path / "env") if _is_environment(p)]
+    if inside:
+        return f"Did you mean {inside[0]}?"
+    parent = path.parent
+    beside = sorted(p for p in _children(parent) if _is_environment(p))
+    close = difflib.get_close_matches(path.name, [p.name for p in beside], n=1, cutoff=0.5)
+    if close:
+        return f"Did you mean {parent / close[0]}?"
+    if beside:
+        return "Environments there: " + ", ".join(str(p) for p in beside[:5]) + "."
+    return "Give a venv, a conda prefix or a python executable; `gpuenv create` makes an environment."
+
+
+def _children(folder: Path) -> list[Path]:
+    try:
+        return [p for p in folder.iterdir() if p.is_dir()]
+    except OSError:
+        return []
+
+
+def _is_environment(path: Path) -> bool:
+    return (path / "pyvenv.cfg").is_file() or (path / "conda-meta").is_dir()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """A framework that this Python would import: the file, and the folder that holds the package."""
+
+    name: str
+    origin: str
+    site: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """Where the target's Python looks. `sites` are its site-packages folders in the order of sys.path,
+    `roots` the folders whose files are the environment's own, `problems` what went wrong in asking."""
+
+    prefix: str
+    sites: tuple[str, ...]
+    roots: tuple[str, ...]
+    user_site: str | None = None
+    frameworks: tuple[Found, ...] = ()
+    problems: tuple[str, ...] = field(default=())
+
+
+def surroundings(env: Environment, environ: Mapping[str, str], timeout: float) -> Surroundings:
+    """Ask the target's Python, as its user has it, where it looks for packages and frameworks.
+
+    Where the user's settings keep that Python from starting (a broken sitecustomize), it is asked again
+    without them, and the problem is told. Raises UsageError when it cannot be asked at all.
+    """
+    problems: list[str] = []
+    for options in ((), ("-I",)):
+        told = probe.run(
+            env.python,
+            ("report", "where"),
+            {"frameworks": list(FRAMEWORKS)},
+            environ=environ,
+            timeout=min(timeout, 60.0),
+            options=options,
+        )
+        where = told.last("where")
+        if where is not None:
+            return _surroundings(env, where, problems)
+        last = told.words(1)
+        problems.append(f"{told.death or 'it told nothing'}{': ' + last[0].text if last else ''}")
+    raise UsageError(
+        f"{env.python} cannot say where it looks for packages: {problems[-1]}",
+        hint="The environment is broken below every framework: make it again.",
+        log=told.finished.stderr[-4000:] or None,
+    )
+
+
+def _surroundings(env: Environment, where: probe.Record, problems: list[str]) -> Surroundings:
+    frameworks = []
+    for name, spec in where["frameworks"].items():
+        if spec is None:
+            continue
+        if "error" in spec or not spec["origin"]:
+            problems.append(f"{name}: {spec.get('error') or 'a folder without a package in it'}")
+            continue
+        package = os.path.dirname(spec["origin"])
+        folder = package if os.path.basename(package) != name else os.path.dirname(package)
+        frameworks.append(Found(name=name, origin=spec["origin"], site=folder))
+    sites = [s for s in where["path"] if s in where["sites"]]
+    user = where["user_site"]
+    # Where the frameworks themselves were installed with --user, that folder is the environment's.
+    if user in where["path"] and env.manager is None and any(f.site == user for f in frameworks):
+        sites.append(user)
+    own = env.manager is not None
+    roots = dict.fromkeys([env.path] * own + [os.path.realpath(env.path)] * own + sites)
+    roots.update(dict.fromkeys(os.path.realpath(s) for s in sites))
+    return Surroundings(
+        prefix=where["prefix"],
+        sites=tuple(dict.fromkeys(sites)),
+        roots=tuple(roots),
+        user_site=user,
+        frameworks=tuple(frameworks),
+        problems=tuple(problems),
+    )

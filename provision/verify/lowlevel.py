@@ -1,0 +1,111 @@
+"""Runs stages 1 to 4: one child for driver, runtime and cuDNN; the files on disk are read here."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+
+from ..model import Event
+from . import disk, layers, libraries, probe
+from .judged import Judged
+from .state import Run, search, suspects
+
+_SECONDS = 120.0
+
+
+def _major(run: Run) -> str | None:
+    """The CUDA major that the environment's cuDNN is for: by the lock, else by the package's name."""
+    if run.lock and run.lock.plan.cuda_major:
+        return run.lock.plan.cuda_major
+    for package in run.packages:
+        match = re.search(r"-cu(\d+)$", package.name) if package.is_cudnn else None
+        if match:
+            return match.group(1)
+    return None
+
+
+def _ask(run: Run, environ: Mapping[str, str]) -> probe.Told:
+    return layers.ask(
+        run.env,
+        run.files,
+        major=_major(run),
+        system=any(run.builds.values()) and not libraries.pick(run.files, "libcudart"),
+        ordinal=run.ordinal,
+        environ=environ,
+        timeout=min(run.options.timeout, _SECONDS),
+        pycache=run.environ,
+    )
+
+
+def stages(run: Run) -> None:
+    run.emit(
+        Event(
+            kind="progress", stage="verify", text="driver, runtime and cuDNN", done=0, total=7, unit="stages"
+        )
+    )
+    told = run.told = _ask(run, run.environ)
+    run.add("driver", layers.driver(told, run.ordinal), _seconds(told, None, "driver"))
+    if run.broken:
+        _search_layers(run, "driver")
+        return run.skip_rest(("runtime", "libraries", "cudnn"))
+    run.add("runtime", layers.runtime(told), _seconds(told, "driver", "runtime"))
+    if run.broken:
+        _search_layers(run, "runtime")
+        return run.skip_rest(("libraries", "cudnn"))
+    start = time.perf_counter()
+    run.add("libraries", _libraries(run), time.perf_counter() - start)
+    if run.broken:
+        return run.skip_rest(("cudnn",))
+    own = libraries.pick(run.files, "libcudnn")
+    judged = layers.cudnn(told, run.found.roots, own)
+    run.add("cudnn", judged, _seconds(told, "runtime", "cudnn"))
+    if judged.status == "fail":
+        run.wrong = run.wrong or bool(judged.foreign)
+        _search_layers(run, "cudnn")
+    return None
+
+
+def _libraries(run: Run) -> Judged:
+    return disk.judge(
+        run.env,
+        run.found,
+        run.packages,
+        run.files,
+        run.builds,
+        hashes=not run.options.quick,
+        deep=run.options.deep,
+        lock=run.lock,
+        releases=run.releases,
+        environ=run.environ,
+    )
+
+
+def _seconds(told: probe.Told, before: str | None, stage: str) -> float | None:
+    """How long a stage of the low-level probe took: from the end of the one before it."""
+    ends = {r["stage"]: r["at"] for r in told.all("stage")}
+    if stage not in ends:
+        return None
+    return float(ends[stage] - ends.get(before or "", 0.0))
+
+
+def _judge_layer(run: Run, told: probe.Told, stage: str) -> Judged:
+    if stage == "driver":
+        return layers.driver(told, run.ordinal)
+    if stage == "runtime":
+        return layers.runtime(told)
+    return layers.cudnn(told, run.found.roots, libraries.pick(run.files, "libcudnn"))
+
+
+def _search_layers(run: Run, stage: str) -> None:
+    """The culprit behind a failing stage 1, 2 or 4: the stages below it must pass too."""
+
+    def cured(environ: Mapping[str, str]) -> bool:
+        again = _ask(run, environ)
+        upto = ("driver", "runtime", "cudnn")[: ("driver", "runtime", "cudnn").index(stage) + 1]
+        return all(_judge_layer(run, again, s).status in ("pass", "warn") for s in upto)
+
+    assert run.told is not None
+    saw = [p for p, _ in layers.seen(run.told, "cudnn").get("mapped", ())]
+    saw += [p for p in [layers.seen(run.told, "driver").get("libcuda")] if p]
+    search(run, [s for s in suspects(run) if s.variable not in ("PYTHONPATH", "user site")], cured, saw)

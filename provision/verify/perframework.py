@@ -1,0 +1,78 @@
+"""Runs stages 5 to 7: one child per framework."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..model import FRAMEWORKS, Event
+from . import copies, frameworks, layers, loaded, probe
+from .judged import Judged
+from .state import Run, search, suspects
+
+
+def stages(run: Run) -> None:
+    names = run.options.frameworks or tuple(f.name for f in run.found.frameworks)
+    if not names:
+        detail = f"no {', '.join(FRAMEWORKS[:-1])} or {FRAMEWORKS[-1]} in {run.env.path}"
+        if run.broken:
+            return run.skip_rest(("framework", "convolution", "loaded"))
+        run.add("framework", Judged(status="fail", detail=detail), None)
+        return run.skip_rest(("convolution", "loaded"))
+    broken = run.broken
+    for name in names:
+        if broken:
+            for stage in ("framework", "convolution", "loaded"):
+                run.skip(stage, f"the {broken} stage failed", name)
+        else:
+            _framework(run, name)
+    return None
+
+
+def _ask_framework(run: Run, name: str, environ: Mapping[str, str]) -> tuple[probe.Told, frameworks.Outcome]:
+    told = frameworks.ask(
+        run.env,
+        name,
+        device=run.device,
+        ordinals=() if run.ordinal is None else (run.ordinal,),
+        deep=run.options.deep,
+        environ=environ,
+        timeout=run.options.timeout,
+    )
+    devices: Sequence[Mapping[str, Any]] = (
+        layers.seen(run.told, "driver").get("devices", ()) if run.told else ()
+    )
+    outcome = frameworks.judge(
+        name,
+        told,
+        device=run.device,
+        roots=run.found.roots,
+        owners=copies.owners_of(run.packages),
+        own_families=loaded.families(run.files),
+        devices=devices,
+        lock=run.lock,
+        low_memory=run.told is not None and layers.low_memory(run.told),
+    )
+    return told, outcome
+
+
+def _framework(run: Run, name: str) -> None:
+    if name not in [f.name for f in run.found.frameworks]:
+        run.add("framework", Judged(status="fail", detail=f"{name} is not in this environment"), None, name)
+        for stage in ("convolution", "loaded"):
+            run.skip(stage, "the framework stage failed", name)
+        return
+    run.emit(Event(kind="progress", stage="verify", text=f"{name}: import and convolutions"))
+    told, outcome = _ask_framework(run, name, run.environ)
+    times = frameworks.times(told)
+    for stage, judged in outcome.stages:
+        run.add(stage, judged, times.get(stage) if judged.status != "skip" else None, name)
+    run.verdicts.append(outcome.verdict)
+    run.wrong = run.wrong or outcome.wrong
+    if outcome.failed or outcome.foreign:
+
+        def cured(environ: Mapping[str, str]) -> bool:
+            _, again = _ask_framework(run, name, environ)
+            return not again.failed and not again.foreign
+
+        search(run, suspects(run), cured, [x.path for x in outcome.verdict.libraries])

@@ -1,0 +1,131 @@
+"""Runs a probe in the target's own Python and reads what it told."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from .. import process
+from ..model import Evidence
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Told:
+    """The records of a probe in order, and how its process ended. `seconds` is the deadline that it
+    ran under, `log` what cuDNN's API log held."""
+
+    records: tuple[Record, ...]
+    finished: process.Finished
+    seconds: float
+    log: str = ""
+
+    def all(self, kind: str) -> list[Record]:
+        return [r for r in self.records if r["kind"] == kind]
+
+    def last(self, kind: str) -> Record | None:
+        return next((r for r in reversed(self.records) if r["kind"] == kind), None)
+
+    @property
+    def death(self) -> str | None:
+        """How the process ended where it did not end well: a sentence, None where it did."""
+        if self.finished.ok:
+            return None
+        last = self.last("begin")
+        doing = f" while {last['doing']}" if last else ""
+        if self.finished.timed_out:
+            return f"no answer within {self.seconds:g} s{doing}"
+        if self.finished.signal:
+            return f"the process was ended by {self.finished.signal}{doing}"
+        return f"the process exited with status {self.finished.returncode}{doing}"
+
+    @property
+    def stage(self) -> str | None:
+        """The stage that the process was in when it ended."""
+        last = self.last("begin")
+        return None if last is None else str(last["stage"])
+
+    def words(self, lines: int = 8) -> tuple[Evidence, ...]:
+        """The last lines of stderr, as evidence."""
+        text = [line.rstrip() for line in self.finished.stderr.splitlines() if line.strip()]
+        return tuple(Evidence(text=line[:500], source="stderr") for line in text[-lines:])
+
+
+def source(*names: str) -> str:
+    """The text of probes, one after another: they share code by standing in one file."""
+    folder = resources.files("provision").joinpath("probes")
+    return "\n".join(folder.joinpath(f"{name}.py").read_text(encoding="utf-8") for name in names)
+
+
+def run(
+    python: str,
+    probes: Sequence[str],
+    asked: Mapping[str, Any],
+    *,
+    environ: Mapping[str, str],
+    timeout: float,
+    options: Sequence[str] = (),
+) -> Told:
+    """Run probes with the target's Python, from an empty folder (a file named torch.py in the user's
+    would be imported in torch's place), and collect cuDNN's API log beside it.
+
+    `timeout` is in seconds. Raises OSError when that Python cannot be started.
+    """
+    with tempfile.TemporaryDirectory(prefix="gpuenv-verify-", ignore_cleanup_errors=True) as scratch:
+        empty, log = Path(scratch, "empty"), Path(scratch, "cudnn.log")
+        empty.mkdir()
+        finished = process.run(
+            [python, *options, "-c", source(*probes), json.dumps(dict(asked))],
+            env={**environ, **_cudnn_logging(log)},
+            cwd=empty,
+            timeout=timeout,
+            report="GPUENV_REPORT",
+        )
+        words = _read(log)
+    return Told(records=_parse(finished.report), finished=finished, seconds=timeout, log=words)
+
+
+def _cudnn_logging(log: Path) -> dict[str, str]:
+    """cuDNN's own switches for its API log: LOGLEVEL for 9 (3 is every call), LOGINFO for 8."""
+    return {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGINFO_DBG": "1", "CUDNN_LOGDEST_DBG": str(log)}
+
+
+def _read(log: Path, limit: int = 1 << 25) -> str:
+    """The first 32 MiB of the log: a call that is not there is not further on either."""
+    try:
+        with log.open("rb") as stream:
+            return stream.read(limit).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+
+
+def _parse(report: bytes) -> tuple[Record, ...]:
+    """The records of a report; the last line may be cut short by a crash, the first by its length."""
+    records = []
+    for line in report.split(b"\n"):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and "kind" in record:
+            records.append(record)
+    return tuple(records)
+
+
+def bytecode(python_packages: Sequence[str], cache: Path | None) -> dict[str, str]:
+    """How the child keeps its bytecode out of the target.
+
+    Where the packages are compiled already, reading what is there is fastest; where they are not, the
+    bytecode goes to gpuenv's cache, so that only the first verify pays for compiling.
+    """
+    compiled = any(os.path.isdir(os.path.join(p, "__pycache__")) for p in python_packages)
+    if compiled or cache is None:
+        return {"PYTHONDONTWRITEBYTECODE": "1"}
+    return {"PYTHONPYCACHEPREFIX": str(cache / "bytecode")}

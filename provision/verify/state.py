@@ -1,0 +1,155 @@
+"""One verification under way: what is fixed for it, and the stages as they come."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import process
+from ..errors import UsageError
+from ..model import FRAMEWORKS, CudnnRelease, Environment, Event, Finding, FrameworkVerdict, Lock, Stage
+from . import culprit, libraries, probe
+from .judged import Judged
+from .locate import Surroundings, surroundings
+
+Emit = Callable[[Event], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """How to verify. `device` is cpu, all, cuda:N, or None for what the lock says (without a lock:
+    cuda); `frameworks` empty means those that are installed; `timeout` is per child, in seconds;
+    `cache_dir` takes the bytecode that must not land in the target."""
+
+    quick: bool = False
+    deep: bool = False
+    device: str | None = None
+    frameworks: tuple[str, ...] = ()
+    timeout: float = 300.0
+    strict: bool = False
+    cache_dir: Path | None = None
+
+
+@dataclass(slots=True)
+class Run:
+    """One verification under way: what is fixed for it, and the stages as they come."""
+
+    env: Environment
+    options: Options
+    lock: Lock | None
+    releases: Sequence[CudnnRelease]
+    emit: Emit
+    device: str
+    ordinal: int | None
+    environ: dict[str, str]
+    found: Surroundings
+    packages: tuple[libraries.Distribution, ...]
+    files: tuple[str, ...]
+    builds: dict[str, bool]
+    stages: list[Stage]
+    findings: list[Finding]
+    verdicts: list[FrameworkVerdict]
+    wrong: bool = False
+    told: probe.Told | None = None
+
+    @property
+    def broken(self) -> str | None:
+        """The first stage that failed."""
+        return next((s.stage for s in self.stages if s.status == "fail"), None)
+
+    def add(self, stage: str, judged: Judged, seconds: float | None, framework: str | None = None) -> None:
+        self.stages.append(
+            Stage(
+                stage=stage,
+                status=judged.status,
+                detail=judged.detail,
+                framework=framework,
+                device=self.device,
+                seconds=None if seconds is None else round(seconds, 3),
+                evidence=judged.evidence,
+            )
+        )
+        self.findings.extend(judged.findings)
+        self.emit(Event(kind="done", stage="verify", text=f"{stage}: {judged.status}: {judged.detail}"))
+
+    def skip(self, stage: str, why: str, framework: str | None = None) -> None:
+        self.add(stage, Judged(status="skip", detail=why), None, framework)
+
+    def skip_rest(self, stages: Sequence[str], framework: str | None = None) -> None:
+        for stage in stages:
+            self.skip(stage, f"the {self.broken} stage failed", framework)
+
+
+def prepare(
+    env: Environment, options: Options, lock: Lock | None, releases: Sequence[CudnnRelease], emit: Emit
+) -> Run:
+    device, ordinal = _device(options, lock)
+    unknown = [f for f in options.frameworks if f not in FRAMEWORKS]
+    if unknown:
+        raise UsageError(
+            f"unknown framework: {', '.join(unknown)}", hint=f"Known are {', '.join(FRAMEWORKS)}."
+        )
+    emit(Event(kind="start", stage="verify", text=f"verifying {env.path}"))
+    environ = {**process.environ(), "PYTHONDONTWRITEBYTECODE": "1"}
+    found = surroundings(env, environ, options.timeout)
+    for problem in found.problems:
+        emit(Event(kind="warning", stage="verify", text=problem))
+    environ.pop("PYTHONDONTWRITEBYTECODE")
+    origins = [str(Path(f.origin).parent) for f in found.frameworks]
+    packages = libraries.installed(found)
+    return Run(
+        env=env,
+        options=options,
+        lock=lock,
+        releases=releases,
+        emit=emit,
+        device=device,
+        ordinal=ordinal,
+        environ={**probe.bytecode(origins, options.cache_dir), **environ},
+        found=found,
+        packages=packages,
+        files=libraries.present(found),
+        builds=libraries.cuda_builds(found, packages),
+        stages=[],
+        findings=[],
+        verdicts=[],
+    )
+
+
+def _device(options: Options, lock: Lock | None) -> tuple[str, int | None]:
+    """("cpu" | "cuda" | "cuda:N", N): what the user said, else what the lock was made for."""
+    asked = options.device or (lock.plan.device if lock else "cuda")
+    if asked == "cpu":
+        return "cpu", None
+    if asked in ("all", "cuda", "auto"):
+        return "cuda", None
+    match = re.fullmatch(r"cuda:(\d+)", asked)
+    if not match:
+        raise UsageError(f"unknown device {asked!r}", hint="Say cpu, all, or cuda:N with N counted from 0.")
+    return asked, int(match.group(1))
+
+
+def suspects(run: Run) -> list[culprit.Suspect]:
+    return culprit.suspects(process.environ(), run.files, run.found.user_site)
+
+
+def search(
+    run: Run,
+    found: Sequence[culprit.Suspect],
+    cured: Callable[[Mapping[str, str]], bool],
+    mapped: Sequence[str],
+) -> None:
+    """Search the suspects and put what is found in front of what the failure itself said."""
+    if not found:
+        return
+    run.emit(
+        Event(
+            kind="note", stage="verify", text="running again without " + ", ".join(s.variable for s in found)
+        )
+    )
+    guilty = culprit.search(run.environ, found, cured)
+    if guilty:
+        said = run.findings[-1].cause if run.findings else None
+        run.findings.insert(0, culprit.finding(guilty, mapped, said))
