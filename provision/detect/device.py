@@ -50,8 +50,8 @@ def nvidia_traces(machine: Machine) -> tuple[str, ...]:
         traces.append(f"kernel module nvidia {machine.driver.kernel_module}")
     if machine.driver.libcuda and machine.driver.libcuda.startswith("/usr/lib/wsl/"):
         traces.append(machine.driver.libcuda)
-    if machine.driver.library and not traces:
-        traces.append(f"driver libraries {machine.driver.library}")
+    if machine.driver.library and machine.driver.source == "nvml" and not traces:
+        traces.append(f"driver {machine.driver.library}")
     return tuple(dict.fromkeys(traces))
 
 

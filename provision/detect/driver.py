@@ -61,11 +61,13 @@ def read_driver(root: Path, environ: Mapping[str, str], machine: str, seconds: f
             nouveau=is_there(under(root, "/sys/module/nouveau")),
         )
     )
-    tellers = [answer for answer in (nvml, cuda, smi) if answer and answer.driver]
+    # libcuda's version is its file's name, which says nothing of a driver where no module is loaded.
+    asked = (nvml, cuda if module else None, smi)
+    tellers = [answer for answer in asked if answer and answer.driver]
     driver = Driver(
         library=tellers[0].driver if tellers else None,
         kernel_module=module,
-        cuda=cuda.cuda,
+        cuda=cuda.cuda if tellers else None,
         source=tellers[0].source if tellers else source,
         libcuda=cuda.path or libcuda,
         problem=problem,
