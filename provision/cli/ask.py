@@ -276,11 +276,16 @@ def _minor(python: str | None) -> str | None:
 
 
 def _pythons(c: Choices, machine: Machine | None) -> tuple[str, ...]:
-    """The minors at hand: gpuenv's own first, then the newest. Another machine's are not known."""
+    """The minors at hand: gpuenv's own first, then the newest. Those of a machine that only a
+    target describes are not known, but what is built is built here."""
     import sys
 
-    if machine is None or c.python:
+    if c.python:
         return ()
+    if machine is None:
+        if c.target or c.platform not in (None, _here_platform()):
+            return ()
+        machine = detect.detect({"pythons"})
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
     minors = {_minor(p.version) or "" for p in machine.pythons}
     return tuple(sorted(minors, key=lambda m: (m != own, -int(m.split(".")[1]))))

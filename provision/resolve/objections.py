@@ -116,9 +116,12 @@ def _not_wanted(asked: Question, wanted: Wanted, build: Build) -> Iterator[Reaso
 
 def _source(asked: Question, build: Build) -> Iterator[Reason]:
     index = asked.request.index
-    if build.index == "find-links" or asked.supply.only_wheels:
+    if asked.supply.only_wheels:
         return
-    if index != "auto" and build.index != _kind_of(index):
+    if build.index == "find-links":
+        if index != "auto":
+            yield Reason(code="index_excluded", text=f"is a wheel at hand; --index {index} was given")
+    elif index != "auto" and build.index != _kind_of(index):
         yield Reason(code="index_excluded", text=f"is on the {build.index} index; --index {index} was given")
     elif build.index in asked.supply.unreachable:
         yield Reason(code="index_excluded", text=f"the {build.index} index does not answer")

@@ -193,7 +193,7 @@ def _framework(name: str, told: probe.Told, device: str, lock: Lock | None) -> J
             fix="What the framework says above names what it lacks.",
             confidence="possible",
         )
-        return Judged(status="fail", detail=text, evidence=told.words(), findings=(finding,))
+        return failing(finding)
     return Judged(
         status="pass",
         detail=f"{name} {saw['version']}, CUDA {saw['cuda']}, cuDNN {number(saw.get('cudnn')) or 'not told'}, "

@@ -10,7 +10,7 @@ from typing import Any
 from ..model import Environment, Evidence, Finding
 from . import causes, probe
 from .copies import inside
-from .judged import Judged
+from .judged import Judged, failing
 from .libraries import pick
 
 # cuDNN and cuBLAS workspaces of one framework take about this much; with less, any cuDNN status may
@@ -146,7 +146,7 @@ def _no_ordinal(ordinal: int, saw: Mapping[str, Any], evidence: tuple[Evidence, 
         fix=f"Name one of cuda:0 to cuda:{many - 1}.",
         confidence="certain",
     )
-    return Judged(status="fail", detail=title, evidence=evidence, findings=(finding,))
+    return failing(finding)
 
 
 def _mismatch(saw: Mapping[str, Any]) -> Finding | None:
@@ -236,7 +236,7 @@ def cudnn(told: probe.Told, roots: Sequence[str], own: str | None) -> Judged:
             evidence=evidence,
             fix="Take it off the loader's path.",
         )
-        return Judged(status="fail", detail=title, evidence=evidence, findings=(finding,), foreign=foreign)
+        return failing(finding, foreign)
     return Judged(
         status="pass",
         detail=f"cuDNN {number(saw['number'])}: a convolution by ctypes is right",

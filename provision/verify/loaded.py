@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from ..model import NVIDIA_LIBRARY_FAMILIES, Evidence, Finding, Library, Lock, Package
 from . import probe
 from .copies import inside
-from .judged import Judged
+from .judged import Judged, failing
 from .libraries import CUDNN_PACKAGE, Distribution
 
 # Functions of cuDNN that compute, as its API log names them: the graph API of 8 and 9, the older one.
@@ -128,7 +128,7 @@ def _mixed(found: Sequence[Library], evidence: tuple[Evidence, ...]) -> Judged |
         fix="Keep one of them: make the environment again with one cuDNN.",
         confidence="certain",
     )
-    return Judged(status="fail", detail=title, evidence=evidence, findings=(finding,))
+    return failing(finding)
 
 
 def three(version: str | None) -> str | None:
@@ -151,7 +151,7 @@ def _not_locked(found: Sequence[Library], lock: Lock | None, evidence: tuple[Evi
         fix="gpuenv repair",
         confidence="certain",
     )
-    return Judged(status="fail", detail=title, evidence=evidence, findings=(finding,), foreign=(main.path,))
+    return failing(finding, foreign=(main.path,))
 
 
 def _not_called(

@@ -1,0 +1,204 @@
+"""Requests: bounded retries, deadlines, range reads, and no credentials in any message."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import ssl
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from provision import __version__
+from provision.errors import LockError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from email.message import Message
+
+    from .pipconf import PipConfig
+
+TRIES = 4
+TIMEOUT = 60.0
+"""Seconds without a byte before a request counts as failed."""
+AT_ONCE = 8
+"""Requests in flight together: what an index bears from one client without slowing it down."""
+_AGAIN = frozenset({408, 429, 500, 502, 503, 504})
+
+
+class Response(NamedTuple):
+    """A body and its headers; `status` is 200 or 206. `url` is where redirects ended."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    url: str
+
+
+def redact(url: str) -> str:
+    """A URL without its user, password and query, fit for the screen, a lock or a report."""
+    parts = urllib.parse.urlsplit(url)
+    if not parts.netloc:
+        return url.partition("?")[0] if parts.scheme else url
+    host = parts.netloc.rpartition("@")[2]
+    return urllib.parse.urlunsplit((parts.scheme, host, parts.path, "", parts.fragment))
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect only over HTTP(S), never from https to http, and never takes
+    credentials to another host."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: object,
+        code: int,
+        msg: str,
+        headers: Message,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        old, new = urllib.parse.urlsplit(req.full_url), urllib.parse.urlsplit(newurl)
+        if new.scheme not in ("http", "https") or (old.scheme, new.scheme) == ("https", "http"):
+            raise urllib.error.URLError(f"redirected to {redact(newurl)}, which is not followed")
+        made = super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
+        if made is not None and new.hostname != old.hostname:
+            made.headers.pop("Authorization", None)
+        return made
+
+
+class Http:
+    """A way out to indexes, with the proxy and certificates that pip is configured with.
+
+    Proxies and certificates of the environment (https_proxy, SSL_CERT_FILE) hold where `config`
+    names none.
+    """
+
+    def __init__(
+        self, config: PipConfig | None = None, *, timeout: float = TIMEOUT, tries: int = TRIES
+    ) -> None:
+        context = ssl.create_default_context(cafile=config.cert if config else None)
+        proxies = {"http": config.proxy, "https": config.proxy} if config and config.proxy else None
+        trusting = ssl.create_default_context()
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        self._trusted = frozenset(config.trusted_hosts if config else ())
+        self._opener = _opener(proxies, context)
+        self._trusting = _opener(proxies, trusting)
+        self._timeout, self._tries = timeout, tries
+
+    def get(
+        self,
+        url: str,
+        *,
+        accept: str | None = None,
+        span: tuple[int, int] | None = None,
+        head: bool = False,
+        missing_ok: bool = False,
+    ) -> Response | None:
+        """Fetch a URL; None where it does not exist and `missing_ok` is set.
+
+        `span` is a first byte and a length; a negative first byte counts from the end. Raises
+        LockError, with `unreachable` set, when the host does not answer or refuses.
+        """
+        headers = {"User-Agent": f"gpuenv/{__version__}", "Accept-Encoding": "identity"}
+        if accept:
+            headers["Accept"] = accept
+        if span:
+            first, length = span
+            headers["Range"] = f"bytes={first}" if first < 0 else f"bytes={first}-{first + length - 1}"
+        if url.startswith("file:"):
+            return _local(url, span, missing_ok)
+        url, credentials = _split_credentials(url)
+        if credentials:
+            headers["Authorization"] = credentials
+        request = urllib.request.Request(url, headers=headers, method="HEAD" if head else "GET")  # noqa: S310
+        return self._retry(request, missing_ok)
+
+    def _retry(self, request: urllib.request.Request, missing_ok: bool) -> Response | None:
+        url = request.full_url
+        host = urllib.parse.urlsplit(url)
+        trusted = bool({host.hostname, host.netloc} & self._trusted)
+        opener = self._trusting if trusted else self._opener
+        for left in reversed(range(self._tries)):
+            try:
+                with opener.open(request, timeout=self._timeout) as answer:
+                    told = {k.lower(): v for k, v in answer.headers.items()}
+                    return Response(answer.status, told, answer.read(), answer.url)
+            except urllib.error.HTTPError as e:
+                e.close()
+                if missing_ok and e.code in (403, 404, 410):
+                    return None
+                if e.code not in _AGAIN or not left:
+                    raise _failed(url, f"answered {e.code} {e.reason}") from None
+            except (OSError, http.client.HTTPException, EOFError) as e:
+                if not left or isinstance(getattr(e, "reason", None), ssl.SSLCertVerificationError):
+                    raise _failed(url, str(getattr(e, "reason", None) or e or type(e).__name__)) from None
+            time.sleep(0.5 * 2 ** (self._tries - 1 - left))
+        raise AssertionError("the last try returns or raises")
+
+    def sizes(self, urls: Iterable[str]) -> dict[str, int | None]:
+        """The size in bytes of each URL's file, by HEAD; None where the server does not tell."""
+
+        def size(url: str) -> int | None:
+            answer = self.get(url, head=True, missing_ok=True)
+            length = answer.headers.get("content-length") if answer else None
+            return int(length) if length and length.isdigit() else None
+
+        wanted = list(dict.fromkeys(urls))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return dict(zip(wanted, pool.map(size, wanted), strict=True))
+
+
+def _opener(proxies: dict[str, str] | None, context: ssl.SSLContext) -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(
+        urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=context), _Redirects()
+    )
+
+
+def _split_credentials(url: str) -> tuple[str, str | None]:
+    """A URL without user and password, and the Authorization header that they make."""
+    parts = urllib.parse.urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    if parts.scheme not in ("http", "https"):
+        raise LockError(
+            f"{redact(url)} is no HTTP or file URL.", hint="Indexes are http, https or file URLs."
+        )
+    bare = urllib.parse.urlunsplit((parts.scheme, host, parts.path, parts.query, ""))
+    if not at:
+        return bare, None
+    text = urllib.parse.unquote(user if ":" in user else f"{user}:")
+    return bare, "Basic " + base64.b64encode(text.encode()).decode()
+
+
+def _local(url: str, span: tuple[int, int] | None, missing_ok: bool) -> Response | None:
+    path = Path(urllib.request.url2pathname(urllib.parse.urlsplit(url).path))
+    try:
+        with path.open("rb") as file:
+            total = file.seek(0, 2)
+            first, length = span or (0, total)
+            start = max(0, total + first) if first < 0 else first
+            file.seek(start)
+            body = file.read(total - start if first < 0 else length)
+    except FileNotFoundError:
+        if missing_ok:
+            return None
+        raise _failed(url, "does not exist") from None
+    except OSError as e:
+        raise _failed(url, e.strerror or str(e)) from None
+    headers = {
+        "content-length": str(len(body)),
+        "content-range": f"bytes {start}-{start + len(body) - 1}/{total}",
+    }
+    return Response(206 if span else 200, headers, body, url)
+
+
+def _failed(url: str, why: str) -> LockError:
+    shown = redact(url)
+    return LockError(
+        f"{shown} could not be read: {why}.",
+        hint="Check the network, the proxy and pip's index configuration, or work with --offline.",
+        unreachable=shown,
+    )

@@ -1,0 +1,15 @@
+"""What the default index can tell, as rows of the profiles: measured out of the wheels themselves.
+
+`torch_rows`, `tensorflow_rows`, `jax_rows` and `cudnn_rows` each take a `Reader` and give rows as
+plain data. What cannot be read is told to the reader (`Reader.problems`), never guessed.
+"""
+
+from __future__ import annotations
+
+from .cudnn_wheels import cudnn_rows
+from .jax_builds import jax_rows
+from .reader import Reader
+from .tensorflow_builds import tensorflow_rows
+from .torch_builds import torch_rows
+
+__all__ = ["Reader", "cudnn_rows", "jax_rows", "tensorflow_rows", "torch_rows"]

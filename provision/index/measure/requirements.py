@@ -1,0 +1,115 @@
+"""What a wheel requires on one platform: Requires-Dist lines with their markers judged."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from .reader import number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+GPU_NAMES = re.compile(r"(nvidia|cuda|tensorrt)-.*|triton|pytorch-triton|jax-cuda\d+-(plugin|pjrt)")
+"""The requirements that a build's row keeps: what is, or brings, code for GPUs."""
+
+_PLATFORMS = {
+    "linux-x86_64": {
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "platform_machine": "x86_64",
+        "os_name": "posix",
+    },
+    "linux-aarch64": {
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "platform_machine": "aarch64",
+        "os_name": "posix",
+    },
+    "windows-x86_64": {
+        "sys_platform": "win32",
+        "platform_system": "Windows",
+        "platform_machine": "AMD64",
+        "os_name": "nt",
+    },
+}
+
+
+def environment(platform: str, python: str) -> dict[str, str]:
+    """The marker environment (PEP 508) of a platform and a Python minor version."""
+    return {
+        **_PLATFORMS[platform],
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "implementation_name": "cpython",
+        "implementation_version": f"{python}.0",
+        "platform_python_implementation": "CPython",
+        "platform_release": "",
+        "platform_version": "",
+    }
+
+
+def parse(line: str) -> Requirement | None:
+    """A Requires-Dist line; None for the few that old wheels got wrong."""
+    try:
+        return Requirement(
+            re.sub(r"\(([^)]*)\)", r"\1", line, count=1) if "(" in line.split(";")[0] else line
+        )
+    except InvalidRequirement:
+        return None
+
+
+def required(
+    lines: Iterable[str], platform: str, pythons: Sequence[str], extras: Sequence[str] = ()
+) -> list[tuple[Requirement, tuple[str, ...]]]:
+    """The requirements that hold on a platform with these extras, and for which of the Pythons."""
+    held = []
+    for line in lines:
+        requirement = parse(line)
+        if requirement is None:
+            continue
+        marker = requirement.marker
+        where = tuple(
+            p
+            for p in pythons
+            if marker is None
+            or any(marker.evaluate({**environment(platform, p), "extra": extra}) for extra in extras or ("",))
+        )
+        if where:
+            requirement.marker = None
+            held.append((requirement, where))
+    return held
+
+
+def written(requirement: Requirement, where: Sequence[str], pythons: Sequence[str]) -> str:
+    """A requirement as a profile row has it: a marker only where it does not hold for every Python."""
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    text = f"{canonicalize_name(requirement.name)}{extras}{requirement.specifier}"
+    if len(where) == len(pythons):
+        return text
+    ordered = sorted(where, key=number)
+    if ordered == sorted(pythons, key=number)[: len(ordered)]:
+        first_out = sorted(pythons, key=number)[len(ordered)]
+        return f'{text}; python_version < "{first_out}"'
+    if ordered == sorted(pythons, key=number)[-len(ordered) :]:
+        return f'{text}; python_version >= "{ordered[0]}"'
+    alone = " or ".join(f'python_version == "{p}"' for p in ordered)
+    return f"{text}; {alone}"
+
+
+def cudnn_specifier(requires: Iterable[str]) -> str | None:
+    """The specifier of the cuDNN package among a row's requirements."""
+    for text in requires:
+        requirement = Requirement(text)
+        if re.fullmatch(r"nvidia-cudnn-cu\d+", requirement.name):
+            return str(requirement.specifier)
+    return None
+
+
+def allows(specifier: SpecifierSet | None, version: str) -> bool:
+    """Whether a specifier takes a version (pre-releases included)."""
+    return specifier is None or specifier.contains(version, prereleases=True)

@@ -1,0 +1,157 @@
+"""torch on the default index: CUDA from torch/version.py, kernels from what torch was compiled with."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from provision import model
+from provision.index.kernels import from_words
+from provision.index.wheels import member
+
+from . import requirements as rq
+from .reader import Reader, WheelFile, nothing_more, number, pythons, releases, representative, yanked
+
+if TYPE_CHECKING:
+    import zipfile
+    from collections.abc import Iterable, Sequence
+
+OLDEST = "1.12"
+COMPANIONS = ("torchvision", "torchaudio")
+
+_ARCH_LIST = re.compile(rb"(?:(?:sm|compute)_\d+[af]?)(?: (?:sm|compute)_\d+[af]?)+")
+_GLIBC = re.compile(rb"GLIBC_(2\.\d+)\0")
+
+
+def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
+    """CUDA release, kernels and the glibc of the symbols in torch's Python library."""
+    text = wheel.read("torch/version.py").decode()
+    cuda = re.search(r"^cuda(?:: [^=]+)? = '([\d.]+)'", text, re.MULTILINE)
+    if not cuda and not re.search(r"^cuda(?:: [^=]+)? = None", text, re.MULTILINE):
+        raise ValueError("torch/version.py does not tell its CUDA")
+    library = member(wheel, r"torch/lib/libtorch_python\.so")
+    facts: dict[str, Any] = {"cuda": cuda[1] if cuda else None, "kernels": "", "glibc": None}
+    if cuda and library:
+        data = wheel.read(library)
+        lists = {m.decode() for m in _ARCH_LIST.findall(data)}
+        if len(lists) != 1:
+            raise ValueError(f"{library} has {len(lists)} lists of architectures")
+        facts["kernels"] = from_words(lists.pop().split())
+        facts["glibc"] = max((g.decode() for g in _GLIBC.findall(data)), key=number, default=None)
+    cudnn = sorted(
+        n.rpartition("/")[2] for n in wheel.namelist() if re.fullmatch(r"torch/lib/libcudnn[^/]*", n)
+    )
+    facts["carries"] = cudnn
+    return facts
+
+
+def torch_rows(reader: Reader) -> list[dict[str, Any]]:
+    """One row per torch release and platform of the default index."""
+    builds = [
+        (version, platform, mine)
+        for version, wheels in releases(reader.wheels("torch"), OLDEST).items()
+        for platform in model.PLATFORMS
+        if (mine := [w for w in wheels if w.platform == platform])
+    ]
+    facts = reader.all_facts((representative(m) for _, _, m in builds), "torch", measure)
+    companions = _companions(reader)
+    rows = []
+    for version, platform, mine in builds:
+        fact = facts[representative(mine)]
+        if fact:
+            rows.append(_row(reader, version, platform, mine, fact, companions))
+    return rows
+
+
+def _row(
+    reader: Reader,
+    version: Version,
+    platform: str,
+    wheels: list[WheelFile],
+    fact: dict[str, Any],
+    companions: dict[str, list[tuple[Version, SpecifierSet | None]]],
+) -> dict[str, Any]:
+    tags = [w.glibc for w in wheels if w.glibc]
+    glibc = max([*tags[:1], *([fact["glibc"]] if fact["glibc"] else [])], key=number, default=None)
+    row: dict[str, Any] = {
+        "version": str(version),
+        "platform": platform,
+        "index": "pypi",
+        "python": " ".join(pythons(wheels)),
+        "sha256": fact["sha256"],
+        "bytes": str(fact["bytes"]),
+    }
+    if glibc:
+        row["glibc"] = glibc
+    if fact["cuda"]:
+        requires = gpu_requirements(reader, fact["requires"], platform, pythons(wheels))
+        row |= {"cuda": fact["cuda"], "kernels": fact["kernels"], "requires": requires}
+        if cudnn := rq.cudnn_specifier(requires):
+            row["cudnn"] = cudnn
+    if with_it := [f"{name}=={v}" for name in COMPANIONS if (v := companion_for(version, companions[name]))]:
+        row["companions"] = with_it
+    if yanked(tuple(wheels)):
+        row["yanked"] = "yes"
+    return row
+
+
+def gpu_requirements(reader: Reader, lines: Iterable[str], platform: str, minors: Sequence[str]) -> list[str]:
+    """A build's GPU requirements; those of the cuda-toolkit meta package are written out too."""
+    out = []
+    for requirement, where in rq.required(lines, platform, minors):
+        if not rq.GPU_NAMES.fullmatch(requirement.name):
+            continue
+        out.append(rq.written(requirement, where, minors))
+        if requirement.name == "cuda-toolkit":
+            out += _toolkit(reader, requirement, platform, where, minors)
+    return sorted(dict.fromkeys(out))
+
+
+def _toolkit(
+    reader: Reader, wanted: Requirement, platform: str, where: Sequence[str], minors: Sequence[str]
+) -> list[str]:
+    fitting = [w for w in reader.wheels("cuda-toolkit") if rq.allows(wanted.specifier, str(w.version))]
+    fact = fitting and reader.facts(max(fitting, key=lambda w: w.version), "metadata", nothing_more)
+    if not fact:
+        reader.problem(f"{wanted}: the meta package is not on the index")
+        return []
+    held = rq.required(fact["requires"], platform, where, sorted(wanted.extras))
+    return [rq.written(r, where, minors) for r, _ in held]
+
+
+def _companions(reader: Reader) -> dict[str, list[tuple[Version, SpecifierSet | None]]]:
+    """Each companion's releases, newest first, with the torch that they ask for (None: any)."""
+    found = {}
+    for name in COMPANIONS:
+        one = {v: representative(ws) for v, ws in releases(reader.wheels(name), "0.12").items()}
+        facts = reader.all_facts(one.values(), "metadata", nothing_more)
+        found[name] = [(v, _torch_of(fact["requires"])) for v, w in one.items() if (fact := facts[w])]
+    return found
+
+
+def _torch_of(lines: Iterable[str]) -> SpecifierSet | None:
+    for line in lines:
+        requirement = rq.parse(line)
+        if requirement and requirement.name == "torch":
+            return requirement.specifier or None
+    return None
+
+
+def companion_for(
+    torch: Version, candidates: Iterable[tuple[Version, SpecifierSet | None]]
+) -> Version | None:
+    """The newest companion made for a torch. One that names no torch goes with the torch of its
+    own minor version only: that it asks for none does not say that it was made for all."""
+    for version, wanted in candidates:
+        if version.is_prerelease:
+            continue
+        if wanted is None:
+            if version.release[:2] == torch.release[:2]:
+                return version
+        elif wanted.contains(str(torch), prereleases=True):
+            return version
+    return None

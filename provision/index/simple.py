@@ -1,0 +1,104 @@
+"""The simple repository API: which files a project has, from HTML and JSON answers (PEP 503, 691)."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import urllib.parse
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packaging.utils import canonicalize_name
+
+from provision.errors import LockError
+
+from .http import redact
+
+if TYPE_CHECKING:
+    from .http import Http, Response
+
+ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class File:
+    """A file that an index lists. `size` is in bytes, `yanked` the reason ("" without one) or None."""
+
+    name: str
+    url: str
+    sha256: str | None = None
+    size: int | None = None
+    requires_python: str | None = None
+    yanked: str | None = None
+
+
+def project_files(http: Http, index: str, project: str) -> list[File]:
+    """The files of a project, in the index's order; empty where the index does not have it.
+
+    `index` is a simple index (http, https or file). Raises LockError when it does not answer.
+    """
+    base = index.rstrip("/") + "/" + canonicalize_name(project) + "/"
+    url = base + "index.html" if base.startswith("file:") else base
+    answer = http.get(url, accept=ACCEPT, missing_ok=True)
+    return parse_project(answer) if answer else []
+
+
+def parse_project(answer: Response) -> list[File]:
+    """The files in an index's answer. Raises LockError where it is neither HTML nor JSON."""
+    text = answer.body.decode("utf-8", "replace")
+    if "json" in answer.headers.get("content-type", "") or text.lstrip().startswith("{"):
+        try:
+            return [_from_json(answer.url, entry) for entry in json.loads(text)["files"]]
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            raise LockError(
+                f"{redact(answer.url)} answered something that is no simple index: {e!r}.",
+                hint="Name an index that speaks the simple repository API.",
+            ) from e
+    parser = _Links(answer.url)
+    parser.feed(text)
+    return parser.files
+
+
+def _from_json(base: str, entry: dict[str, object]) -> File:
+    hashes, yanked, size = entry.get("hashes"), entry.get("yanked", False), entry.get("size")
+    requires = entry.get("requires-python")
+    return File(
+        name=str(entry["filename"]),
+        url=urllib.parse.urljoin(base, str(entry["url"])),
+        sha256=str(hashes["sha256"]) if isinstance(hashes, dict) and "sha256" in hashes else None,
+        size=size if isinstance(size, int) else None,
+        requires_python=str(requires) if requires else None,
+        yanked=(yanked if isinstance(yanked, str) else "") if yanked else None,
+    )
+
+
+class _Links(html.parser.HTMLParser):
+    """Collects the anchors of a simple index page."""
+
+    def __init__(self, base: str) -> None:
+        super().__init__()
+        self._base = base
+        self.files: list[File] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        href = given.get("href")
+        if tag == "base" and href:
+            self._base = urllib.parse.urljoin(self._base, href)
+        if tag != "a" or not href:
+            return
+        url, _, fragment = urllib.parse.urljoin(self._base, href).partition("#")
+        name = urllib.parse.unquote(urllib.parse.urlsplit(url).path.rpartition("/")[2])
+        if not name.endswith((".whl", ".tar.gz", ".zip")):
+            return
+        hashed = urllib.parse.parse_qs(fragment).get("sha256", [None])[0]
+        yanked = (given.get("data-yanked") or "") if "data-yanked" in given else None
+        self.files.append(
+            File(
+                name=name,
+                url=url,
+                sha256=hashed,
+                requires_python=given.get("data-requires-python") or None,
+                yanked=yanked,
+            )
+        )

@@ -1,0 +1,160 @@
+"""Wheels far and near: members of a zip by range requests, metadata, folders of wheels."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+
+from provision import model
+from provision.errors import LockError
+
+from .http import redact
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .http import Http
+    from .simple import File
+
+TAIL = 1 << 16
+STEP = 1 << 16
+MOST = 1 << 22
+"""Bytes of a range request: the tail of the zip first, then steps that double while reading on."""
+
+
+class RangeFile(io.RawIOBase):
+    """A file at a URL, read by range requests; `fetched` counts the bytes that came over."""
+
+    def __init__(self, http: Http, url: str) -> None:
+        self._http, self._url = http, url
+        self._position = 0
+        self._step = STEP
+        self._spans: list[tuple[int, bytes]] = []
+        self.fetched = 0
+        self.size = 0
+        start, body = self._fetch((-TAIL, 0))
+        self._spans.append((start, body))
+
+    def _fetch(self, span: tuple[int, int]) -> tuple[int, bytes]:
+        answer = self._http.get(self._url, span=span)
+        assert answer is not None
+        told = re.match(r"bytes (\d+)-(\d+)/(\d+)", answer.headers.get("content-range", ""))
+        if answer.status != 206 or not told:
+            raise LockError(
+                f"{redact(self._url)} cannot be read in parts: its server ignores range requests.",
+                hint="Use an index whose server answers range requests, or download the wheel.",
+            )
+        self.fetched += len(answer.body)
+        self.size = int(told[3])
+        return int(told[1]), answer.body
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        end = self.size if size is None or size < 0 else min(self.size, self._position + size)
+        parts = []
+        while self._position < end:
+            part = self._part(self._position, end)
+            parts.append(part)
+            self._position += len(part)
+        return b"".join(parts)
+
+    def _part(self, start: int, end: int) -> bytes:
+        for first, body in self._spans:
+            if first <= start < first + len(body):
+                return body[start - first : end - first]
+        follows = any(first + len(body) == start for first, body in self._spans[1:])
+        self._step = min(MOST, self._step * 2) if follows else STEP
+        length = min(max(end - start, self._step), MOST, self.size - start)
+        span = self._fetch((start, length))
+        self._spans[1:] = [*self._spans[1:][-3:], span]  # the tail holds the directory and stays
+        return span[1][: end - start]
+
+
+def open_wheel(http: Http, url: str) -> tuple[zipfile.ZipFile, RangeFile]:
+    """A wheel at a URL as a zip whose members are read by range requests, and what counts them.
+
+    Raises LockError when it cannot be read in parts or is no zip.
+    """
+    file = RangeFile(http, url)
+    try:
+        return zipfile.ZipFile(file), file
+    except zipfile.BadZipFile as e:
+        raise LockError(f"{redact(url)} is no wheel: {e}.", hint="Remove it from its index.") from e
+
+
+def member(wheel: zipfile.ZipFile, pattern: str) -> str | None:
+    """The first member whose whole name matches a regular expression."""
+    return next((n for n in wheel.namelist() if re.fullmatch(pattern, n)), None)
+
+
+def metadata_of(wheel: zipfile.ZipFile, name: str) -> str:
+    """The METADATA of an open wheel. Raises LockError where it has none."""
+    found = member(wheel, r"[^/]+\.dist-info/METADATA")
+    if not found:
+        raise LockError(f"{name} has no METADATA.", hint="It is no wheel; remove it.")
+    return wheel.read(found).decode("utf-8", "replace")
+
+
+def metadata(http: Http, file: File) -> str:
+    """A wheel's METADATA: the file beside it (PEP 658), else from the zip by range requests."""
+    beside = http.get(file.url + ".metadata", missing_ok=True)
+    if beside and beside.body.startswith((b"Metadata-Version", b"Name")):
+        return beside.body.decode("utf-8", "replace")
+    wheel, _ = open_wheel(http, file.url)
+    return metadata_of(wheel, file.name)
+
+
+def local_metadata(path: Path) -> str:
+    """The METADATA of a wheel on disk. Raises LockError when it cannot be read."""
+    try:
+        with zipfile.ZipFile(path) as wheel:
+            return metadata_of(wheel, path.name)
+    except (OSError, zipfile.BadZipFile) as e:
+        raise LockError(f"{path} cannot be read as a wheel: {e}.", hint="Copy it again, or remove it.") from e
+
+
+def find_links(places: Sequence[str | Path]) -> tuple[model.Wheel, ...]:
+    """The wheels in folders (or wheel files) on disk, sorted by file name; other files are passed by.
+
+    Raises LockError for a folder that does not exist.
+    """
+    wheels = []
+    for place in places:
+        path = Path(str(place).removeprefix("file://"))
+        if not path.exists():
+            raise LockError(
+                f"{path}: there is no such folder of wheels.", hint="Check --find-links and pip.conf."
+            )
+        for file in sorted(path.glob("*.whl")) if path.is_dir() else [path]:
+            if wheel := wheel_named(file.name, file.resolve().as_uri()):
+                wheels.append(wheel)
+    return tuple(wheels)
+
+
+def wheel_named(filename: str, url: str) -> model.Wheel | None:
+    """A Wheel from its file name, or None where that is no wheel's."""
+    try:
+        name, version, _, tags = parse_wheel_filename(filename)
+    except InvalidWheelFilename:
+        return None
+    return model.Wheel(
+        name=canonicalize_name(name), version=str(version), url=url, tags=tuple(sorted(map(str, tags)))
+    )
