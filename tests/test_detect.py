@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from provision import detect as package
 from provision.detect import PARTS, detect
@@ -15,6 +17,7 @@ from provision.detect.context import container_kind, is_wsl, read_context, slurm
 from provision.detect.driver_files import cuda_version, device_nodes, library_version, proc_version, smi_rows
 from provision.detect.files import absolute_entries
 from provision.detect.hardware import jetson_model, judge_hardware, pci_device, read_hardware
+from provision.detect.libcuda import read_told
 from provision.detect.libraries import (
     FLAVOURS,
     file_version,
@@ -88,6 +91,17 @@ def test_smi_rows_with_unknown_memory():
 
 def test_smi_rows_of_a_failure():
     assert smi_rows(sample("smi_failed.txt")) == ((), None)
+
+
+@given(st.text())
+def test_parsers_take_any_text(text):
+    for parse in (proc_version, library_version, uv_version, pyenv_version):
+        assert parse(text) is None or text
+    assert ldconfig_rows(text, None) == () or "=>" in text
+    assert read_told(text).gpus == ()
+    gpus, driver = smi_rows(f"\u00b2,{text}\n0,{text},,,,\n")
+    assert driver is None
+    assert len(gpus) <= 1
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_a_baked_in_nvidia_visible_devices_is_a_warning(value, warned):
 def test_cuda_without_a_driver_is_refused():
     with pytest.raises(MachineError) as caught:
         judge_device("cuda", machine())
-    assert caught.value.message.startswith("--device cuda was asked for, but")
+    assert caught.value.message.startswith("--device cuda was asked for and cannot be had")
     assert "--target" in caught.value.hint
 
 

@@ -383,6 +383,10 @@ def nvml(code, **more):
         ({"context": Context(wsl=True), "hardware": WSL_LIBRARY}, "wsl_libcuda_wrong_or_unlinked"),
         ({"context": Context(wsl=True), "hardware": WSL_LIBRARY, "cuda": cuda(100)}, "wsl_driver_missing"),
         ({"context": Context(container="docker")}, "container_without_gpu"),
+        (
+            {"context": Context(slurm="job"), "kernel_module": "580.1", "nodes": (CTL,)},
+            "gpu_device_access_denied",
+        ),
         ({}, "driver_missing"),
     ],
 )
@@ -390,7 +394,7 @@ def test_rules(facts, cause):
     problem, findings = explain(Facts(**{"nvml": NO_NVML, "cuda": NO_CUDA, "context": Context(), **facts}))
     assert findings[0].cause == cause
     assert problem == findings[0].title
-    assert all("`" in finding.fix or "driver" in finding.fix for finding in findings)
+    assert all("`" in finding.fix or finding.cause == "forward_compat_unsupported_hw" for finding in findings)
     assert all(finding.evidence for finding in findings)
 
 

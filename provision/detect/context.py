@@ -52,7 +52,7 @@ def slurm_role(environ: Mapping[str, str], *, installed: bool) -> str | None:
 
 def read_wsl(root: Path) -> bool:
     """Whether this is WSL."""
-    release = read_text(root, "/proc/sys/kernel/osrelease") or ""
+    release = read_text(under(root, "/proc/sys/kernel/osrelease")) or ""
     return is_wsl(release, driver_folder=is_there(under(root, "/usr/lib/wsl/lib")))
 
 
@@ -62,8 +62,8 @@ def read_context(root: Path, environ: Mapping[str, str]) -> Context:
         environ,
         dockerenv=is_there(under(root, "/.dockerenv")),
         containerenv=is_there(under(root, "/run/.containerenv")),
-        cgroup=read_text(root, "/proc/1/cgroup") or "",
-        init=read_text(root, "/run/systemd/container") or "",
+        cgroup=read_text(under(root, "/proc/1/cgroup")) or "",
+        init=read_text(under(root, "/run/systemd/container")) or "",
     )
     slurm = (
         "SLURM_CONF" in environ
@@ -84,6 +84,6 @@ def _has_colab_package(root: Path) -> bool:
         return False
     return any(
         is_there(folder / "dist-packages" / "google" / "colab")
-        for folder in entries(root, "/usr/local/lib")
+        for folder in entries(under(root, "/usr/local/lib"))
         if folder.name.startswith("python3")
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import MachineError
-from ..model import Device, Finding, Machine
+from ..model import Device, Machine
 from .hardware import WSL_LIBCUDA
 
 
@@ -55,13 +55,8 @@ def nvidia_traces(machine: Machine) -> tuple[str, ...]:
     return tuple(dict.fromkeys(traces))
 
 
-def _relevant(machine: Machine) -> tuple[Finding, ...]:
-    """The findings that explain a missing GPU: all, because detect makes no others."""
-    return machine.findings
-
-
 def _broken(machine: Machine, traces: tuple[str, ...]) -> MachineError:
-    findings = _relevant(machine)
+    findings = machine.findings
     what = machine.driver.problem or (findings[0].title if findings else "its driver does not answer")
     fix = findings[0].fix if findings and findings[0].fix else "Run `nvidia-smi` and see what it says."
     error = MachineError(
@@ -73,13 +68,13 @@ def _broken(machine: Machine, traces: tuple[str, ...]) -> MachineError:
 
 
 def _no_driver(machine: Machine) -> MachineError:
-    findings = _relevant(machine)
+    findings = machine.findings
     what = machine.driver.problem or "no NVIDIA driver and no NVIDIA GPU is to be seen here"
+    fix = next((f.fix for f in findings if f.fix), "Run this on a machine with an NVIDIA driver.")
     sentence = "; ".join(f.title for f in findings if f.cause == "no_gpu_build_for_platform")
     error = MachineError(
-        f"--device cuda was asked for, but {what}" + (f". {sentence}" if sentence else ""),
-        hint="Run this on a machine with an NVIDIA driver, describe that machine with --target FILE or "
-        "--driver and --gpu, or pass --device cpu",
+        f"--device cuda was asked for and cannot be had: {what}" + (f". {sentence}" if sentence else ""),
+        hint=f"{fix} For another machine pass --target FILE, or --driver and --gpu",
     )
     error.findings = findings
     return error

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..model import Gpu
-from .files import entries, read_text
+from .files import entries, read_text, under
 
 SMI_FIELDS = ("index", "name", "compute_cap", "uuid", "memory.total", "driver_version")
 
@@ -35,17 +35,17 @@ def proc_version(text: str) -> str | None:
 
 def kernel_module(root: Path) -> tuple[str | None, str | None]:
     """(version, source) of the loaded kernel module; the source is proc or sys."""
-    version = proc_version(read_text(root, "/proc/driver/nvidia/version") or "")
+    version = proc_version(read_text(under(root, "/proc/driver/nvidia/version")) or "")
     if version:
         return version, "proc"
-    version = read_text(root, "/sys/module/nvidia/version")
+    version = read_text(under(root, "/sys/module/nvidia/version"))
     return (version, "sys") if version else (None, None)
 
 
 def device_nodes(root: Path) -> tuple[Node, ...]:
     """/dev/nvidia0, /dev/nvidiactl, ... and WSL's /dev/dxg."""
     nodes = []
-    for path in entries(root, "/dev"):
+    for path in entries(under(root, "/dev")):
         if not re.fullmatch(r"nvidia(\d+|ctl|-uvm)|dxg", path.name):
             continue
         try:
@@ -74,8 +74,8 @@ def smi_rows(text: str, fields: tuple[str, ...] = SMI_FIELDS) -> tuple[tuple[Gpu
     nvidia-smi writes in brackets ("[N/A]", "[Not Supported]") is unknown.
     """
     gpus, driver = [], None
-    for row in csv.reader(text.splitlines(), skipinitialspace=True):
-        if len(row) != len(fields) or not row[0].strip().isdigit():
+    for row in csv.reader(text.replace("\0", "").splitlines(), skipinitialspace=True, quoting=csv.QUOTE_NONE):
+        if len(row) != len(fields) or not row[0].strip().isdecimal():
             continue
         cells = {k: v.strip() for k, v in zip(fields, row, strict=True)}
         known = {k: v for k, v in cells.items() if v and not v.startswith("[") and v != "N/A"}
@@ -86,7 +86,7 @@ def smi_rows(text: str, fields: tuple[str, ...] = SMI_FIELDS) -> tuple[tuple[Gpu
                 name=known.get("name"),
                 capability=known.get("compute_cap"),
                 uuid=known.get("uuid"),
-                memory_mib=int(memory) if memory.isdigit() else None,
+                memory_mib=int(memory) if memory.isdecimal() else None,
             )
         )
         driver = known.get("driver_version", driver)

@@ -12,18 +12,18 @@ def under(root: Path, path: str) -> Path:
     return root / path.lstrip("/")
 
 
-def read_text(root: Path, path: str) -> str | None:
+def read_text(path: Path) -> str | None:
     """The stripped text of a file, or None where it is absent or may not be read."""
     try:
-        return under(root, path).read_text("utf-8", "replace").strip("\0\n ")
+        return path.read_text("utf-8", "replace").strip("\0\n ")
     except OSError:
         return None
 
 
-def entries(root: Path, path: str) -> tuple[Path, ...]:
+def entries(folder: Path) -> tuple[Path, ...]:
     """What a directory holds, sorted by name; empty where it is absent or may not be read."""
     try:
-        return tuple(sorted(under(root, path).iterdir()))
+        return tuple(sorted(folder.iterdir()))
     except OSError:
         return ()
 

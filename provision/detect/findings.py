@@ -64,24 +64,22 @@ class Facts:
 
 def explain(facts: Facts) -> tuple[str, tuple[Finding, ...]]:
     """(the problem, findings with the likeliest first) for a driver that gave no usable GPU."""
-    for rule in (
+    rules = (
         _mismatch,
         _stub,
         _denied,
         _told_by_code,
         _hung,
+        _slurm,
         _wsl,
         _container,
         _module,
         _libraries,
-        _missing,
-    ):
-        found = rule(facts)
-        if found:
-            break
-    assert found
-    more = (_missing(facts),) if found.cause == "cuda_stub_library_loaded" and not facts.kernel_module else ()
-    return found.title, (found, *(m for m in more if m))
+    )
+    found = next((finding for rule in rules if (finding := rule(facts))), None) or _missing(facts)
+    if found.cause == "cuda_stub_library_loaded" and not facts.kernel_module:
+        return found.title, (found, _missing(facts))
+    return found.title, (found,)
 
 
 def _finding(
@@ -186,6 +184,15 @@ def _hung(facts: Facts) -> Finding | None:
     return _finding("gpu_hardware_fault", title, facts, fix, "possible")
 
 
+def _slurm(facts: Facts) -> Finding | None:
+    """Slurm hides the GPUs of its node from a job that did not ask for them (ConstrainDevices)."""
+    if facts.context.slurm != "job" or not facts.kernel_module:
+        return None
+    title = "This Slurm job was given no GPU of its node"
+    fix = "Ask for one: `srun --gpus=1 ...`, or `#SBATCH --gpus=1` in the job's script."
+    return _finding("gpu_device_access_denied", title, facts, fix, "likely")
+
+
 def _wsl(facts: Facts) -> Finding | None:
     if not facts.context.wsl:
         return None
@@ -258,7 +265,7 @@ def _libraries(facts: Facts) -> Finding | None:
     return None
 
 
-def _missing(facts: Facts) -> Finding | None:
+def _missing(facts: Facts) -> Finding:
     if facts.kernel_module:
         title = f"Kernel module {facts.kernel_module} is loaded, but the driver does not work"
         if facts.nvml.code is None and facts.cuda.code is None:

@@ -27,10 +27,8 @@ def pci_device(address: str, vendor: str, device: str, kind: str) -> Hardware | 
 def read_pci(root: Path) -> tuple[Hardware, ...]:
     """GPUs and accelerators in /sys/bus/pci/devices."""
     found = []
-    for path in entries(root, "/sys/bus/pci/devices"):
-        vendor, device, kind = (
-            read_text(Path("/"), str(path / name)) or "" for name in ("vendor", "device", "class")
-        )
+    for path in entries(under(root, "/sys/bus/pci/devices")):
+        vendor, device, kind = (read_text(path / name) or "" for name in ("vendor", "device", "class"))
         found.append(pci_device(path.name, vendor, device, kind))
     return tuple(item for item in found if item)
 
@@ -53,7 +51,9 @@ def read_hardware(root: Path) -> tuple[Hardware, ...]:
     ]
     if is_there(under(root, WSL_LIBCUDA)):
         found.append(Hardware(vendor="nvidia", address=WSL_LIBCUDA))
-    board = jetson_model(read_text(root, "/etc/nv_tegra_release"), read_text(root, "/proc/device-tree/model"))
+    board = jetson_model(
+        read_text(under(root, "/etc/nv_tegra_release")), read_text(under(root, "/proc/device-tree/model"))
+    )
     if board:
         found.append(Hardware(vendor="nvidia", address=JETSON, device=board))
     return tuple(found)

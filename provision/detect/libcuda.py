@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .. import process
@@ -100,7 +100,7 @@ def ask_libcuda(environ: Mapping[str, str], seconds: float) -> Answer:
 
 def read_told(text: str, end: str | None = None, *, hung: bool = False) -> Answer:
     """The answer in what the child told, line by line; `end` says how it ended if not well."""
-    told = [json.loads(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
+    told = list(_facts(text))
     steps = {fact["step"]: fact for fact in told}
     load = steps.get("load", {})
     version = steps.get("cuDriverGetVersion", {})
@@ -123,6 +123,17 @@ def read_told(text: str, end: str | None = None, *, hung: bool = False) -> Answe
         call = next((step for step in STEPS if step not in steps), STEPS[-1])
         return Answer(**seen, error=f"libcuda: {call} {end}", hung=call if hung else None)
     return Answer(**seen, code=0)
+
+
+def _facts(text: str) -> Iterator[dict[str, Any]]:
+    """The lines that are facts: the last may be cut off, a preloaded library may print its own."""
+    for line in text.splitlines():
+        try:
+            fact = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(fact, dict) and fact.get("step") in STEPS:
+            yield fact
 
 
 def _gpu(fact: Mapping[str, Any]) -> Gpu:

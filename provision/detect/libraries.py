@@ -85,15 +85,15 @@ def read_libraries(root: Path, environ: Mapping[str, str], machine: str) -> tupl
     without being on the loader's path."""
     found: list[Library] = []
     for folder in absolute_entries(environ.get("LD_LIBRARY_PATH")):
-        found += folder_libraries(folder, (path.name for path in entries(Path("/"), str(folder))))
+        found += folder_libraries(folder, (path.name for path in entries(folder)))
     cached: dict[Path, list[str]] = {}
     for soname, path in loader_cache(root, machine):
         cached.setdefault(Path(path).parent, []).append(soname)
     for folder, names in cached.items():
         found += folder_libraries(folder, names)
-    toolkits = [p / "lib64" for p in entries(root, "/usr/local") if p.name.startswith("cuda")]
+    toolkits = [p / "lib64" for p in entries(under(root, "/usr/local")) if p.name.startswith("cuda")]
     for folder in (*toolkits, *(under(root, name) for name in DRIVER_FOLDERS)):
-        found += folder_libraries(folder, (path.name for path in entries(Path("/"), str(folder))))
+        found += folder_libraries(folder, (path.name for path in entries(folder)))
     first: dict[tuple[str, Path], Library] = {}
     for library in found:
         first.setdefault((library.soname, Path(library.path).resolve()), library)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .. import process
 from ..model import Python
-from .files import absolute_entries, entries, is_there, under
+from .files import absolute_entries, entries, is_there, read_text, under
 
 OLDEST = (3, 8)
 EXECUTABLE = re.compile(r"python(3(\.\d+)?)?(\.exe)?")
@@ -92,7 +92,7 @@ def _uv(environ: Mapping[str, str], home: Path) -> Iterator[_Found]:
 def _by_folder(
     folder: Path, source: str, version_of: Callable[[str], tuple[str, bool] | None]
 ) -> Iterator[_Found]:
-    for prefix in entries(Path("/"), str(folder)):
+    for prefix in entries(folder):
         told, executable = version_of(prefix.name), _executable(prefix)
         if told and executable:
             yield _Found(path=executable, source=source, version=told[0], free_threaded=told[1])
@@ -102,19 +102,18 @@ def _conda(root: Path, environ: Mapping[str, str], home: Path) -> Iterator[_Foun
     bases = [home / name for name in CONDA_HOMES] + [under(root, "/opt/conda")]
     prefixes = [Path(environ["CONDA_PREFIX"])] if environ.get("CONDA_PREFIX") else []
     for base in bases:
-        prefixes += [base, *entries(Path("/"), str(base / "envs"))]
-    listed = home / ".conda" / "environments.txt"
-    if is_there(listed):
-        prefixes += [Path(line.strip()) for line in listed.read_text("utf-8", "replace").splitlines() if line]
+        prefixes += [base, *entries(base / "envs")]
+    listed = read_text(home / ".conda" / "environments.txt") or ""
+    prefixes += [Path(line.strip()) for line in listed.splitlines() if line.strip()]
     for prefix in prefixes:
-        told = conda_version(path.name for path in entries(Path("/"), str(prefix / "conda-meta")))
+        told = conda_version(path.name for path in entries(prefix / "conda-meta"))
         executable = _executable(prefix)
         if told and executable:
             yield _Found(path=executable, source="conda", version=told[0], free_threaded=told[1])
 
 
 def _in_folder(folder: Path, source: str) -> Iterator[_Found]:
-    for path in entries(Path("/"), str(folder)):
+    for path in entries(folder):
         if EXECUTABLE.fullmatch(path.name) and os.access(path, os.X_OK) and not path.is_dir():
             yield _Found(path=path, source=source)
 
@@ -127,7 +126,7 @@ def _path(environ: Mapping[str, str], home: Path) -> Iterator[_Found]:
 
 
 def _system(root: Path) -> Iterator[_Found]:
-    folders = [path / "bin" for path in entries(root, "/opt")]
+    folders = [path / "bin" for path in entries(under(root, "/opt"))]
     for folder in (*folders, under(root, "/usr/local/bin"), under(root, "/usr/bin")):
         yield from _in_folder(folder, "system")
 
