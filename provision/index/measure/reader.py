@@ -10,7 +10,7 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.parser import HeaderParser
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
@@ -84,7 +84,7 @@ def _wheel_files(file: File) -> list[WheelFile]:
     ]
 
 
-def _python_of(tag: Tag) -> str | None | bool:
+def _python_of(tag: Tag) -> str | Literal[False] | None:
     """ "3.12", None for any Python 3, False for what gpuenv does not serve (free-threaded, PyPy)."""
     if tag.abi.endswith("t") and tag.abi.startswith("cp"):
         return False
