@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from driver_stub import B200, H200, T4, V100, build, scenario, spec
+from driver_stub import B200, H200, T4, V100, build, build_runtime, scenario, spec
 from driver_stub.compare import as_spec
 from provision.detect.answers import Answer, Trouble
 from provision.detect.driver import is_newer
@@ -458,6 +458,7 @@ codes += [rt.cudaGetDeviceCount(ctypes.byref(n)), rt.cudaSetDevice(1),
 print(version, n.value, total.value >> 20, codes)
 """
     libraries = build(tmp_path / "driver")
+    build_runtime(libraries, "libcudart.so.12")
 
     def run(what):
         env = {**os.environ, **scenario(libraries, what)}

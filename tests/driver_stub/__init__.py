@@ -1,7 +1,8 @@
-"""A driver made of C for machines without one: libcuda.so.1, libnvidia-ml.so.1, libcudart.so.12.
+"""A driver made of C for machines without one: libcuda.so.1 and libnvidia-ml.so.1, and the libraries of
+an environment on top of it, libcudart.so.12 and libcudnn.so.9.
 
 Built by gcc at test time against NVIDIA's own headers (cuda.h and cuda_runtime_api.h of the wheel
-nvidia-cuda-runtime-cu12, nvml.h of nvidia-nvml-dev-cu12), so a wrong signature does not compile.
+nvidia-cuda-runtime-cu12, nvml.h of nvidia-nvml-dev-cu12), so a wrong signature does not compile (cuDNN's header is in no small wheel).
 They answer what a small text file says, which the variable GPUENV_STUB names (see spec.h), and are
 found through LD_LIBRARY_PATH, which the loader reads at a program's start only: use them in a child.
 
@@ -13,7 +14,8 @@ found through LD_LIBRARY_PATH, which the loader reads at a program's start only:
     subprocess.run([sys.executable, "-m", "provision", "detect"], env={**os.environ, **env})
 
 `build` lays the libraries out as the driver's package does: the soname is a link to a file with the
-driver's version in its name (libcuda.so.1 -> libcuda.so.580.159.04).
+driver's version in its name (libcuda.so.1 -> libcuda.so.580.159.04). `build_runtime` makes the
+libraries of an environment. "Device memory" is the host's: copies and one convolution really happen.
 """
 
 from __future__ import annotations
@@ -35,12 +37,13 @@ HEADERS = {
 LIBRARIES = {
     "libcuda.c": ("libcuda.so.1", True),
     "libnvidia_ml.c": ("libnvidia-ml.so.1", True),
-    "libcudart.c": ("libcudart.so.12", False),
 }
+RUNTIME = {"libcudart.c": ("libcudart.so.12", False), "libcudnn.c": ("libcudnn.so.9", False)}
 
 
 def gpu(name: str, cc: str, memory_mib: int, uuid: str, **more: str | int) -> str:
-    """A gpu line of a spec; `more` are free_mib, mig (UUIDs with commas), handle_error."""
+    """A gpu line of a spec; `more` are free_mib, mig (UUIDs with commas), handle_error,
+    mode (compute mode), holder (a pid)."""
     fields = {"name": name, "cc": cc, "memory_mib": memory_mib, "uuid": uuid, **more}
     return "gpu " + "|".join(f"{key}={value}" for key, value in fields.items())
 
@@ -60,11 +63,18 @@ H200_MIG = gpu(
 
 
 def spec(
-    *, driver: str = "", cuda: int = 0, cudart: int = 12080, gpus: Iterable[str] = (), **codes: int
+    *,
+    driver: str = "",
+    cuda: int = 0,
+    cudart: int = 12080,
+    cudnn: int = 91400,
+    gpus: Iterable[str] = (),
+    **codes: int,
 ) -> str:
     """The text of a spec; `codes` are nvml_init, cu_init, cu_version, cu_init_sleep (seconds),
-    cu_init_signal, cuda_error."""
-    lines = [f"driver {driver}", f"cuda {cuda}", f"cudart {cudart}"]
+    cu_init_signal, cuda_error,
+    cudnn_create, cudnn_wrong."""
+    lines = [f"driver {driver}", f"cuda {cuda}", f"cudart {cudart}", f"cudnn {cudnn}"]
     lines += [f"{key} {value}" for key, value in codes.items()]
     return "\n".join([*lines, *gpus]) + "\n"
 
@@ -111,7 +121,7 @@ def headers() -> set[Path]:
 def _compile() -> Path:
     folder = Path(mkdtemp(prefix="driver-stub-"))
     includes = [f"-I{path}" for path in sorted(headers())] + [f"-I{HERE / 'include'}"]
-    for source, (soname, _) in LIBRARIES.items():
+    for source, (soname, _) in {**LIBRARIES, **RUNTIME}.items():
         command = ["gcc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
         command += ["-fvisibility=hidden", f"-Wl,-soname,{soname}", *includes, str(HERE / source)]
         run([*command, "-o", str(folder / soname), "-ldl"], check=True)
@@ -133,6 +143,14 @@ def build(folder: Path, driver: str = "580.159.04", *, leave_out: Iterable[str] 
             (folder / soname).unlink(missing_ok=True)
             (folder / soname).symlink_to(real)
     return folder
+
+
+def build_runtime(folder: Path, soname: str) -> Path:
+    """One library of an environment ("libcudart.so.12" or "libcudnn.so.9") in `folder`."""
+    global _built  # noqa: PLW0603  # gcc runs once per test run
+    _built = _built or _compile()
+    folder.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy(_built / soname, folder / soname))
 
 
 def scenario(libraries: Path, what: str) -> Mapping[str, str]:

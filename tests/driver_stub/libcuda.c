@@ -183,7 +183,7 @@ EXPORT CUresult CUDAAPI cuDeviceGetAttribute(int *value, CUdevice_attribute attr
         *value = gpu->minor;
         return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
-        *value = CU_COMPUTEMODE_DEFAULT;
+        *value = gpu->mode;
         return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
         *value = visible[device] + 1;

@@ -174,6 +174,26 @@ EXPORT nvmlReturn_t DECLDIR nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMem
     return NVML_SUCCESS;
 }
 
+/* A count of 0 asks how many there are. In a container NVML names nobody: then leave the holder out. */
+EXPORT nvmlReturn_t DECLDIR nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
+                                                                    nvmlProcessInfo_t *infos)
+{
+    GPU(gpu, device);
+    unsigned int room = count ? *count : 0;
+    if (!count || (room && !infos))
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *count = gpu->holder ? 1 : 0;
+    if (!gpu->holder)
+        return NVML_SUCCESS;
+    if (!room)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    memset(infos, 0, sizeof *infos);
+    infos->pid = (unsigned int)gpu->holder;
+    infos->usedGpuMemory = (gpu->memory_mib - gpu->free_mib) << 20;
+    infos->gpuInstanceId = infos->computeInstanceId = 0xFFFFFFFF;
+    return NVML_SUCCESS;
+}
+
 /* Only parts that can do MIG (8.0, 9.0, 10.x) know the question. */
 EXPORT nvmlReturn_t DECLDIR nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
 {

@@ -9,11 +9,15 @@
  *   cu_init_signal 11        a signal that cuInit dies of
  *   cuda_error 46            what everything that needs a context returns
  *   cudart 12080             number that cudaRuntimeGetVersion tells
- *   gpu name=NVIDIA H200|cc=9.0|memory_mib=143771|free_mib=143000|uuid=GPU-...|mig=MIG-...,MIG-...|handle_error=4
+ *   cudnn 91400              number that cudnnGetVersion tells
+ *   cudnn_create 1001        what cudnnCreate returns
+ *   cudnn_wrong 1            the convolution's first number is wrong
+ *   gpu name=NVIDIA H200|cc=9.0|memory_mib=143771|free_mib=143000|uuid=GPU-...|mig=MIG-...,MIG-...|handle_error=4|mode=3|holder=4711
  *
  * One gpu line per board, in PCI order. handle_error is what NVML returns for its handle; libcuda
  * does not show such a board. cuda_bytes is the memory that libcuda tells, which is somewhat less than
- * NVML's (as much as NVML's when absent). Without GPUENV_STUB there is a driver without GPUs.
+ * NVML's (as much as NVML's when absent), mode the compute mode (0 default, 3 exclusive process), holder
+ * the process that holds all memory that is not free. Without GPUENV_STUB there is a driver without GPUs.
  */
 #ifndef GPUENV_STUB_SPEC_H
 #define GPUENV_STUB_SPEC_H
@@ -33,12 +37,13 @@ struct stub_gpu {
     char uuid[96];
     int mig_count;
     char mig[MAX_MIG][96];
-    int handle_error;
+    int handle_error, mode, holder;
 };
 
 struct stub_spec {
     char driver[80];
     int cuda, cudart, nvml_init, cu_init, cu_version, cu_init_sleep, cu_init_signal, cuda_error;
+    int cudnn, cudnn_create, cudnn_wrong;
     int gpu_count;
     struct stub_gpu gpus[MAX_GPUS];
 };
@@ -63,6 +68,10 @@ static void spec_field(struct stub_gpu *gpu, char *field)
         snprintf(gpu->uuid, sizeof gpu->uuid, "%s", value);
     else if (!strcmp(field, "handle_error"))
         gpu->handle_error = atoi(value);
+    else if (!strcmp(field, "mode"))
+        gpu->mode = atoi(value);
+    else if (!strcmp(field, "holder"))
+        gpu->holder = atoi(value);
     else if (!strcmp(field, "mig"))
         for (part = strtok_r(value, ",", &rest); part && gpu->mig_count < MAX_MIG; part = strtok_r(NULL, ",", &rest))
             snprintf(gpu->mig[gpu->mig_count++], sizeof gpu->mig[0], "%s", part);
@@ -105,6 +114,12 @@ static void spec_line(struct stub_spec *spec, char *line)
         spec->cu_init_signal = atoi(value);
     else if (!strcmp(line, "cuda_error"))
         spec->cuda_error = atoi(value);
+    else if (!strcmp(line, "cudnn"))
+        spec->cudnn = atoi(value);
+    else if (!strcmp(line, "cudnn_create"))
+        spec->cudnn_create = atoi(value);
+    else if (!strcmp(line, "cudnn_wrong"))
+        spec->cudnn_wrong = atoi(value);
     else if (!strcmp(line, "gpu") && spec->gpu_count < MAX_GPUS)
         spec_gpu(spec, value);
     else {
