@@ -2,11 +2,13 @@
 
 
 def import_jax():
-    begin("framework", "import jax")
+    begin("framework", "importing jax")
     import jax
     import jaxlib
 
     told = {"version": jax.__version__, "jaxlib": jaxlib.__version__, "file": jax.__file__, "devices": []}
+    told["cuda"] = None
+    tell("framework", **told)
     built = None
     for major in ("13", "12"):
         try:
@@ -23,14 +25,11 @@ def import_jax():
         number = built.cuda_runtime_build_version()
         told["cuda"] = "%d.%d" % (number // 1000, number % 1000 // 10)
         told["cudnn_built"] = built.cudnn_build_version()
-    else:
-        told["cuda"] = None
     if ASKED["device"] == "cpu":
         begin("framework", "asking JAX for the CPU")
         jax.devices("cpu")
     elif told["cuda"]:
         begin("framework", "asking JAX for its GPUs")
-        told["cudnn"] = built.cudnn_get_version()
         for device in jax.devices("gpu"):
             told["devices"].append(
                 {
@@ -40,11 +39,13 @@ def import_jax():
                     "uuid": None,
                 }
             )
+        begin("framework", "asking JAX for cuDNN's version")
+        told["cudnn"] = built.cudnn_get_version()  # after the GPUs: JAX loads its own cuDNN for them first
     tell("framework", **told)
     return jax
 
 
-def main():
+def jax_stages():
     try:
         jax = import_jax()
     except Exception as error:
@@ -102,5 +103,4 @@ def main():
     tell("done")
 
 
-main()
-finish()
+STAGES["jax"] = jax_stages

@@ -2,13 +2,14 @@
 
 
 def import_tensorflow():
-    begin("framework", "import tensorflow")
+    begin("framework", "importing tensorflow")
     import tensorflow
 
     built = tensorflow.sysconfig.get_build_info()
     told = {"version": tensorflow.__version__, "file": tensorflow.__file__, "devices": []}
     told["cuda"] = built.get("cuda_version") if built.get("is_cuda_build") else None
     told["cudnn_built"] = built.get("cudnn_version") if told["cuda"] else None
+    tell("framework", **told)
     if ASKED["device"] == "cpu":
         tensorflow.config.set_visible_devices([], "GPU")
     elif told["cuda"]:
@@ -28,7 +29,7 @@ def import_tensorflow():
     return tensorflow, [d["capability"] for d in told["devices"]]
 
 
-def main():
+def tensorflow_stages():
     try:
         tf, capabilities = import_tensorflow()
     except Exception as error:
@@ -88,5 +89,4 @@ def main():
     tell("done")
 
 
-main()
-finish()
+STAGES["tensorflow"] = tensorflow_stages

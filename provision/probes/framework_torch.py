@@ -2,11 +2,12 @@
 
 
 def import_torch():
-    begin("framework", "import torch")
+    begin("framework", "importing torch")
     import torch
 
     cuda = torch.version.cuda
     told = {"version": torch.__version__, "cuda": cuda, "file": torch.__file__, "devices": []}
+    tell("framework", **told)
     if getattr(torch.version, "hip", None):
         told["hip"] = torch.version.hip
     if cuda and ASKED["device"] != "cpu":
@@ -15,7 +16,7 @@ def import_torch():
         told["available"] = torch.cuda.is_available()
         told["cudnn_enabled"] = torch.backends.cudnn.enabled
         torch.cuda.init()
-        told["devices"] = [_device(torch, i) for i in range(torch.cuda.device_count())]
+        told["devices"] = [_torch_device(torch, i) for i in range(torch.cuda.device_count())]
         begin("framework", "asking torch for cuDNN's version")
         told["cudnn"] = torch.backends.cudnn.version()
         told["cudnn_built"] = list(torch._C._cudnn.getCompileVersion())
@@ -23,7 +24,7 @@ def import_torch():
     return torch
 
 
-def _device(torch, index):
+def _torch_device(torch, index):
     properties = torch.cuda.get_device_properties(index)
     uuid = getattr(properties, "uuid", None)
     return {
@@ -34,7 +35,7 @@ def _device(torch, index):
     }
 
 
-def main():
+def torch_stages():
     try:
         torch = import_torch()
     except Exception as error:
@@ -95,5 +96,4 @@ def main():
     tell("done")
 
 
-main()
-finish()
+STAGES["torch"] = torch_stages

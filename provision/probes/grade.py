@@ -10,6 +10,7 @@ import itertools
 import math
 import random
 
+STAGES = {}  # name -> what runs stages 5 to 7 of a framework; each framework's probe adds itself
 PASSES = ("forward", "grad_input", "grad_weight")
 
 # name: spatial sizes, kernel, stride, padding, channels in, channels out, groups, transposed, batch.
@@ -158,10 +159,11 @@ def sweep(device, dtypes, convolve, array, zeros):
     `array(flat, shape, dtype)` gives the float64 array of numbers that `dtype` can hold exactly, so
     that what is measured is the convolution's error alone. `convolve(device, name, dtype, x, w, gy)`
     is the framework: it returns float64 CPU arrays, or raises NotImplementedError with a reason."""
+    place = "the CPU" if device < 0 else "device %d" % device
     for name in ASKED["cases"]:
         case = CASES[name]
         for dtype in dtypes if name == "conv2d" or ASKED.get("deep") else dtypes[:1]:
-            begin("convolution", "%s %s on %s" % (name, dtype, device))
+            begin("convolution", "running %s in %s on %s" % (name, dtype, place))
             x, w, gy = (array(n, s, dtype) for n, s in zip(numbers(name), shapes(case)))
             try:
                 results = convolve(device, name, dtype, x, w, gy)

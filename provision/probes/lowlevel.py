@@ -69,7 +69,7 @@ def driver():
             raise Failed("dlopen libcuda.so.1", text=str(error))
         paths = mapped(r"^libcuda\.so")
         told["libcuda"] = paths[0] if paths else None
-        begin("driver", "cuInit")
+        begin("driver", "calling cuInit")
         driver_call(cuda, "cuInit", 0)
         number = ctypes.c_int()
         driver_call(cuda, "cuDriverGetVersion", ctypes.byref(number))
@@ -139,10 +139,10 @@ def runtime(paths, ordinals):
         number = ctypes.c_int()
         runtime_call(cudart, "cudaRuntimeGetVersion", ctypes.byref(number))
         told["version"] = "%d.%d" % (number.value // 1000, number.value % 1000 // 10)
-        begin("runtime", "cudaGetDeviceCount")
+        begin("runtime", "calling cudaGetDeviceCount")
         runtime_call(cudart, "cudaGetDeviceCount", ctypes.byref(number))
         for ordinal in ordinals:
-            begin("runtime", "a context on device %d" % ordinal)
+            begin("runtime", "making a context on device %d" % ordinal)
             told["device"] = ordinal
             runtime_call(cudart, "cudaSetDevice", ordinal)
             runtime_call(cudart, "cudaFree", None)
@@ -240,9 +240,9 @@ def cudnn(cudart, path, helpers, ordinals):
             told["device"] = ordinal
             runtime_call(cudart, "cudaSetDevice", ordinal)
             handle = ctypes.c_void_p()
-            begin("cudnn", "cudnnCreate on device %d" % ordinal)
+            begin("cudnn", "calling cudnnCreate on device %d" % ordinal)
             cudnn_call(library, "cudnnCreate", ctypes.byref(handle))
-            begin("cudnn", "a convolution on device %d" % ordinal)
+            begin("cudnn", "running a convolution on device %d" % ordinal)
             wrong = _convolve(library, cudart, handle)
             if wrong:
                 raise Failed("cudnnConvolutionForward", text=wrong)

@@ -17,11 +17,13 @@ from ..model import Evidence, Finding
 _CODES: dict[int, tuple[str, str, str]] = {
     2: ("gpu_memory_exhausted", "The GPU's memory is full", "End the process that holds the GPU's memory, or take another GPU."),
     34: ("cuda_stub_library_loaded", "The CUDA toolkit's stub libcuda is loaded in place of the driver's", "Take the stubs folder off LD_LIBRARY_PATH."),
+    36: ("driver_too_old_for_runtime", "The driver is older than this CUDA runtime needs", "Update the driver, or let gpuenv choose a build for this one: gpuenv create --recreate."),
     35: ("driver_too_old_for_runtime", "The driver is older than this CUDA runtime needs", "Update the driver, or let gpuenv choose a build for this one: gpuenv create --recreate."),
     46: ("gpu_busy_exclusive", "The GPU is in exclusive mode and another process owns it", "Take a free GPU, end the other process, or run nvidia-smi -c 0."),
     209: ("arch_not_in_wheel_too_new", "The build holds no code for this GPU", "Take a build made for this GPU: gpuenv create --recreate."),
     214: ("gpu_hardware_fault", "The GPU reports an uncorrectable memory error", "Leave this GPU out (CUDA_VISIBLE_DEVICES) and have it checked."),
     222: ("driver_too_old_for_runtime", "The driver cannot compile this build's PTX: it was made by a newer CUDA", "Update the driver, or let gpuenv choose a build for this one: gpuenv create --recreate."),
+    304: ("gpu_device_access_denied", "The system refuses this process the GPU's device files", "Add the user to the group that owns /dev/nvidia*, or give the container these devices."),
     802: ("fabricmanager_not_running", "The GPUs of this NVSwitch machine wait for their fabric manager", "Start nvidia-fabricmanager in the driver's version (on the host)."),
     803: ("driver_library_mismatch", "The kernel module and the driver's libraries are of different versions", "Reboot, or reload the NVIDIA modules; remove a second driver from the image."),
     804: ("forward_compat_unsupported_hw", "A cuda-compat libcuda is in use, which this GPU does not allow", "Take the compat folder off the loader path, or update the host's driver."),

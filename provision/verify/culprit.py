@@ -3,8 +3,7 @@
 Suspects are single entries of LD_LIBRARY_PATH that hold a library which the environment itself brings,
 LD_PRELOAD, entries of PYTHONPATH, the user's site-packages, and the variables that steer cuDNN and
 frameworks. First all are removed at once: where that does not cure, no suspect is guilty, at the price
-of one run. Where it does, each is removed alone; where none alone cures, they are put back one by one
-until only those remain whose removal is needed.
+of one run.
 """
 
 from __future__ import annotations
@@ -17,9 +16,13 @@ from dataclasses import dataclass
 from ..model import Confidence, Evidence, Finding
 from .libraries import in_folder
 
-_STEERING = re.compile(
-    r"^(CUDNN_|TF_|XLA_|JAX_|TORCH_|PYTORCH_|CUDA_VISIBLE_DEVICES$|CUDA_LAUNCH|NVIDIA_TF32_OVERRIDE$|ONEDNN_|MKL_|OMP_NUM)"
-)
+# Variables that steer cuDNN, CUDA and each framework. TF_VAR_*, TF_CLI_* and the like are Terraform's.
+_STEERING = {
+    "": r"CUDNN_|CUDA_(?!HOME$|PATH)|NVIDIA_TF32_OVERRIDE$",
+    "torch": r"TORCH_|PYTORCH_|ONEDNN_|DNNL_",
+    "tensorflow": r"TF_(?!VAR_|CLI_|LOG|DATA_DIR$|WORKSPACE$|IN_AUTOMATION$|PLUGIN_CACHE|INPUT$)|XLA_|ONEDNN_|DNNL_",
+    "jax": r"XLA_|JAX_",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,9 +39,12 @@ class Suspect:
         return f"{self.variable}={self.part}"
 
 
-def suspects(environ: Mapping[str, str], brought: Sequence[str], user_site: str | None) -> list[Suspect]:
+def suspects(
+    environ: Mapping[str, str], brought: Sequence[str], user_site: str | None, framework: str | None
+) -> list[Suspect]:
     """Everything in the environment that could be guilty. `brought` are the library files that the
-    environment itself brings: an entry of LD_LIBRARY_PATH without a copy of any is innocent."""
+    environment itself brings: an entry of LD_LIBRARY_PATH without a copy of any is innocent. Without a
+    framework, what only steers Python or frameworks is innocent too."""
     families = {os.path.basename(p).split(".so")[0] for p in brought}
     found = []
     for entry in dict.fromkeys(environ.get("LD_LIBRARY_PATH", "").split(":")):
@@ -49,12 +55,13 @@ def suspects(environ: Mapping[str, str], brought: Sequence[str], user_site: str 
             found.append(Suspect(variable="LD_LIBRARY_PATH", part=entry, files=tuple(files)))
     preloaded = re.split(r"[ :]+", environ.get("LD_PRELOAD", ""))
     found += [Suspect(variable="LD_PRELOAD", part=p, files=(p,)) for p in preloaded if p]
-    entries = dict.fromkeys(environ.get("PYTHONPATH", "").split(":"))
-    found += [Suspect(variable="PYTHONPATH", part=e) for e in entries if e]
-    if user_site and os.path.isdir(user_site):
-        found.append(Suspect(variable="user site", part=user_site))
-    found += [Suspect(variable=k, part=v) for k, v in sorted(environ.items()) if _STEERING.match(k)]
-    return found
+    if framework:
+        entries = dict.fromkeys(environ.get("PYTHONPATH", "").split(":"))
+        found += [Suspect(variable="PYTHONPATH", part=e) for e in entries if e]
+        if user_site and os.path.isdir(user_site):
+            found.append(Suspect(variable="user site", part=user_site))
+    steering = re.compile("|".join((_STEERING[""], _STEERING[framework]) if framework else (_STEERING[""],)))
+    return found + [Suspect(variable=k, part=v) for k, v in sorted(environ.items()) if steering.match(k)]
 
 
 def _is_stub(entry: str) -> bool:
@@ -86,19 +93,34 @@ def without(environ: Mapping[str, str], removed: Sequence[Suspect]) -> dict[str,
 def search(
     environ: Mapping[str, str], found: Sequence[Suspect], cured: Callable[[Mapping[str, str]], bool]
 ) -> tuple[Suspect, ...]:
-    """The smallest set of suspects whose removal cures, empty where none does."""
-    if not found or not cured(without(environ, found)):
+    """A smallest set of suspects whose removal cures (none of them can be put back), empty where
+    removing all of them does not.
+
+    This is delta debugging (Zeller and Hildebrandt 2002): halves, then quarters and their complements,
+    so that one guilty among n is found in about log n runs.
+    """
+
+    def cures(removed: Sequence[Suspect]) -> bool:
+        return cured(without(environ, removed))
+
+    if not found or not cures(found):
         return ()
-    if len(found) == 1:
-        return tuple(found)
-    for suspect in found:
-        if cured(without(environ, [suspect])):
-            return (suspect,)
-    guilty = list(found)
-    for suspect in found:
-        rest = [s for s in guilty if s is not suspect]
-        if cured(without(environ, rest)):
-            guilty = rest
+    guilty, parts = list(found), 2
+    while len(guilty) > 1:
+        size = -(-len(guilty) // parts)
+        chunks = [guilty[i : i + size] for i in range(0, len(guilty), size)]
+        smaller = next((c for c in chunks if cures(c)), None)
+        if smaller is not None:
+            guilty, parts = smaller, 2
+            continue
+        rests = [[s for s in guilty if s not in c] for c in chunks] if len(chunks) > 2 else []
+        smaller = next((r for r in rests if cures(r)), None)
+        if smaller is not None:
+            guilty, parts = smaller, max(parts - 1, 2)
+        elif parts >= len(guilty):
+            break
+        else:
+            parts = min(len(guilty), parts * 2)
     return tuple(guilty)
 
 

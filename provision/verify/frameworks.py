@@ -23,8 +23,6 @@ from .layers import PATTERN, number
 from .libraries import Distribution
 
 CASES = ("conv2d", "conv1d", "conv3d", "conv2d_grouped", "conv2d_transposed")
-# Frameworks that reserve nearly the whole GPU would make each other's and cuDNN's memory run out.
-QUIET = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +44,13 @@ class Outcome:
         return tuple(p for _, j in self.stages for p in j.foreign)
 
 
+def quiet(device: str) -> dict[str, str]:
+    """What a framework's child is told beyond the user's settings: not to reserve nearly the whole GPU
+    (cuDNN, and the next framework, would get no memory), and on the CPU to leave GPUs alone."""
+    hidden = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"} if device == "cpu" else {}
+    return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true", **hidden}
+
+
 def ask(
     env: Environment,
     name: str,
@@ -57,13 +62,19 @@ def ask(
     timeout: float,
 ) -> probe.Told:
     """Run one framework's probe in a child of its own, as the user has it but for preallocation."""
-    asked = {"device": device, "ordinals": list(ordinals), "cases": CASES, "deep": deep, "pattern": PATTERN}
-    hidden = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"} if device == "cpu" else {}
+    asked = {
+        "framework": name,
+        "device": device,
+        "ordinals": list(ordinals),
+        "cases": CASES,
+        "deep": deep,
+        "pattern": PATTERN,
+    }
     return probe.run(
         env.python,
-        ("report", "grade", f"framework_{name}"),
+        ("report", "grade", f"framework_{name}", "alone"),
         asked,
-        environ={**environ, **QUIET, **hidden},
+        environ={**environ, **quiet(device)},
         timeout=timeout,
     )
 

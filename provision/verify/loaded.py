@@ -30,23 +30,31 @@ def families(files: Sequence[str]) -> tuple[str, ...]:
 def libraries(
     told: probe.Told, roots: Sequence[str], owners: Mapping[str, Distribution]
 ) -> tuple[Library, ...]:
-    """The mapped NVIDIA libraries: version by the library's own word, else by its package, else by the
-    number in its file's name."""
+    """The mapped NVIDIA libraries, with their versions."""
     last = told.last("mapped")
     found = []
     for path, version in last["files"] if last else ():
         owner = owners.get(os.path.realpath(path))
-        named = re.search(r"\.so\.(\d+\.\d+\.\d+)$", os.path.realpath(path))
         found.append(
             Library(
                 soname=os.path.basename(path),
                 path=path,
-                version=version or (owner.version if owner else None) or (named.group(1) if named else None),
+                version=_version(path, version, owner),
                 owner=f"{owner.name} {owner.version}" if owner else None,
                 inside=inside(path, roots) or owner is not None,
             )
         )
     return tuple(found)
+
+
+def _version(path: str, own: str | None, owner: Distribution | None) -> str | None:
+    """The library's own word; the package's, which has more parts, where the two agree or the library
+    says nothing; else the number in the file's name."""
+    cudnn = os.path.basename(path).startswith("libcudnn.so")
+    if owner and (own is None or (not cudnn and owner.version.startswith(own + "."))):
+        return owner.version
+    named = re.search(r"\.so\.(\d+\.\d+\.\d+)$", os.path.realpath(path))
+    return own or (named.group(1) if named else None)
 
 
 def judge(

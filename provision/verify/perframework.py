@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..model import FRAMEWORKS, Event
-from . import copies, frameworks, layers, loaded, probe
+from . import copies, frameworks, layers, loaded, probe, together
 from .judged import Judged
 from .state import Run, search, suspects
 
@@ -26,7 +27,30 @@ def stages(run: Run) -> None:
                 run.skip(stage, f"the {broken} stage failed", name)
         else:
             _framework(run, name)
+    # On the CPU no library is shared; there the two more processes are worth it only when asked.
+    if len(names) > 1 and not run.broken and (run.device != "cpu" or run.options.deep):
+        _together(run, names)
     return None
+
+
+def _together(run: Run, names: Sequence[str]) -> None:
+    run.emit(Event(kind="progress", stage="verify", text="in one process: " + ", ".join(names)))
+    start = time.perf_counter()
+    tried = [
+        (
+            order,
+            together.ask(
+                run.env,
+                order,
+                device=run.device,
+                ordinals=() if run.ordinal is None else (run.ordinal,),
+                environ=run.environ,
+                timeout=run.options.timeout,
+            ),
+        )
+        for order in (tuple(names), tuple(reversed(names)))
+    ]
+    run.add("framework", together.judge(tried), time.perf_counter() - start, ", ".join(names))
 
 
 def _ask_framework(run: Run, name: str, environ: Mapping[str, str]) -> tuple[probe.Told, frameworks.Outcome]:
@@ -75,4 +99,4 @@ def _framework(run: Run, name: str) -> None:
             _, again = _ask_framework(run, name, environ)
             return not again.failed and not again.foreign
 
-        search(run, suspects(run), cured, [x.path for x in outcome.verdict.libraries])
+        search(run, suspects(run, name), cured, [x.path for x in outcome.verdict.libraries])

@@ -131,8 +131,8 @@ def _device(options: Options, lock: Lock | None) -> tuple[str, int | None]:
     return asked, int(match.group(1))
 
 
-def suspects(run: Run) -> list[culprit.Suspect]:
-    return culprit.suspects(process.environ(), run.files, run.found.user_site)
+def suspects(run: Run, framework: str | None = None) -> list[culprit.Suspect]:
+    return culprit.suspects(process.environ(), run.files, run.found.user_site, framework)
 
 
 def search(
