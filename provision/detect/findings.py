@@ -14,7 +14,7 @@ from .driver_files import Node
 
 NVML_NO_PERMISSION, NVML_NOT_LOADED, NVML_GPU_LOST = 4, 9, 15
 NVML_MISMATCH, NVML_UNKNOWN = 18, 999
-CUDA_STUB, CUDA_OPERATING_SYSTEM, CUDA_NOT_READY = 34, 304, 802
+CUDA_STUB, CUDA_NO_DEVICE, CUDA_NOT_READY = 34, 100, 802
 CUDA_MISMATCH, CUDA_COMPAT, CUDA_UNKNOWN = 803, 804, 999
 
 
@@ -73,6 +73,7 @@ def explain(facts: Facts) -> tuple[str, tuple[Finding, ...]]:
         _slurm,
         _wsl,
         _container,
+        _no_files,
         _module,
         _libraries,
     )
@@ -230,6 +231,18 @@ def _container(facts: Facts) -> Finding | None:
     )
     evidence = Evidence(text="no /dev/nvidia* in this container", source=kind)
     return _finding("container_without_gpu", title, facts, fix, "certain" if host else "possible", evidence)
+
+
+def _no_files(facts: Facts) -> Finding | None:
+    """The module is loaded and the libraries are there, but nobody made the device files."""
+    if not facts.kernel_module or any(node.path == "/dev/nvidiactl" for node in facts.nodes):
+        return None
+    if facts.nvml.code != NVML_NOT_LOADED and facts.cuda.code != CUDA_NO_DEVICE:
+        return None
+    title = "The kernel module is loaded, but its device file /dev/nvidiactl is not there"
+    fix = "Have it made: `sudo nvidia-modprobe -u -c 0` (a container needs it from its host: `--device /dev/nvidiactl`)."
+    evidence = Evidence(text="absent", source="/dev/nvidiactl")
+    return _finding("gpu_device_access_denied", title, facts, fix, "likely", evidence)
 
 
 def _module(facts: Facts) -> Finding | None:

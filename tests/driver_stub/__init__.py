@@ -20,6 +20,7 @@ libraries of an environment. "Device memory" is the host's: copies and one convo
 
 from __future__ import annotations
 
+import atexit
 import shutil
 from collections.abc import Iterable, Mapping
 from importlib import metadata
@@ -120,6 +121,7 @@ def headers() -> set[Path]:
 
 def _compile() -> Path:
     folder = Path(mkdtemp(prefix="driver-stub-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     includes = [f"-I{path}" for path in sorted(headers())] + [f"-I{HERE / 'include'}"]
     for source, (soname, _) in {**LIBRARIES, **RUNTIME}.items():
         command = ["gcc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
@@ -130,12 +132,14 @@ def _compile() -> Path:
 
 def build(folder: Path, driver: str = "580.159.04", *, leave_out: Iterable[str] = ()) -> Path:
     """The libraries in `folder`, as a driver of that version installs them (plain files when "", as
-    the toolkit's stubs are); `leave_out` names sonames that are not wanted there."""
+    the toolkit's stubs are). The sonames in `leave_out` are empty files: the loader refuses such a file
+    and looks no further, so that a real driver of this machine is not found either."""
     global _built  # noqa: PLW0603  # gcc runs once per test run
     _built = _built or _compile()
     folder.mkdir(parents=True, exist_ok=True)
     for soname, versioned in LIBRARIES.values():
         if soname in leave_out:
+            (folder / soname).write_bytes(b"")
             continue
         real = soname.rpartition(".")[0] + f".{driver}" if versioned and driver else soname
         shutil.copy(_built / soname, folder / real)
