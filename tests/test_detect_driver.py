@@ -385,6 +385,8 @@ def nvml(code, **more):
             {"context": Context(slurm="job"), "kernel_module": "580.1", "nodes": (CTL,)},
             "gpu_device_access_denied",
         ),
+        ({"nvml": nvml(9), "kernel_module": "580.1", "hardware": BOARD}, "gpu_device_access_denied"),
+        ({"nvml": nvml(9), "kernel_module": "580.1", "nodes": (CTL,)}, "driver_module_not_loaded"),
         ({}, "driver_missing"),
     ],
 )

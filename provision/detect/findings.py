@@ -237,7 +237,7 @@ def _no_files(facts: Facts) -> Finding | None:
     """The module is loaded and the libraries are there, but nobody made the device files."""
     if not facts.kernel_module or any(node.path == "/dev/nvidiactl" for node in facts.nodes):
         return None
-    if facts.nvml.code != NVML_NOT_LOADED and facts.cuda.code != CUDA_NO_DEVICE:
+    if facts.nvml.ok or (facts.nvml.code != NVML_NOT_LOADED and facts.cuda.code != CUDA_NO_DEVICE):
         return None
     title = "The kernel module is loaded, but its device file /dev/nvidiactl is not there"
     fix = "Have it made: `sudo nvidia-modprobe -u -c 0` (a container needs it from its host: `--device /dev/nvidiactl`)."
@@ -253,6 +253,8 @@ def _module(facts: Facts) -> Finding | None:
         return None
     if facts.nvml.ok:
         title = "The driver is loaded but serves none of the GPUs"
+    elif facts.kernel_module:
+        title = f"Kernel module {facts.kernel_module} is loaded, but does not answer the driver's libraries"
     else:
         title = "The driver is installed, but its kernel module is not loaded"
     fix = (
