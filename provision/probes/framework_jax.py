@@ -99,7 +99,7 @@ def jax_stages():
     except Exception as error:
         failed("convolution", error)
     begin("loaded", "reading what was mapped")
-    tell("mapped", files=[[p, loaded_version(p)] for p in mapped(ASKED["pattern"])])
+    tell("mapped", files=libraries())
     tell("done")
 
 

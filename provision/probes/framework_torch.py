@@ -92,7 +92,7 @@ def torch_stages():
     except Exception as error:
         failed("convolution", error)
     begin("loaded", "reading what was mapped")
-    tell("mapped", files=[[p, loaded_version(p)] for p in mapped(ASKED["pattern"])])
+    tell("mapped", files=libraries())
     tell("done")
 
 

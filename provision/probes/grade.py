@@ -179,4 +179,4 @@ def failed(stage, error):
 
     text = "".join(traceback.format_exception_only(type(error), error)).strip()
     tell("failed", stage=stage, error=type(error).__name__, text=text[-4000:])
-    tell("mapped", files=[[p, loaded_version(p)] for p in mapped(ASKED["pattern"])])
+    tell("mapped", files=libraries())

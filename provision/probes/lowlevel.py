@@ -248,10 +248,10 @@ def cudnn(cudart, path, helpers, ordinals):
                 raise Failed("cudnnConvolutionForward", text=wrong)
             cudnn_call(library, "cudnnDestroy", handle)
     except Failed as failed:
-        told["mapped"] = [[p, loaded_version(p)] for p in mapped(ASKED["pattern"])]
+        told["mapped"] = libraries()
         tell("stage", stage="cudnn", failed=failed.record, told=told)
         return
-    told["mapped"] = [[p, loaded_version(p)] for p in mapped(ASKED["pattern"])]
+    told["mapped"] = libraries()
     tell("stage", stage="cudnn", failed=None, told=told)
 
 

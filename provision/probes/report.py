@@ -53,6 +53,15 @@ def mapped(pattern):
     return seen
 
 
+def libraries():
+    """The NVIDIA libraries of this process as [path, version]. Asked for its version, cuDNN opens its
+    sublibraries by name, so what is mapped is read once more: on a machine without a GPU nothing else
+    would show which sublibraries this process would get."""
+    for path in mapped(ASKED["pattern"]):
+        loaded_version(path)
+    return [[path, loaded_version(path)] for path in mapped(ASKED["pattern"])]
+
+
 def loaded_version(path):
     """What an NVIDIA library that is already mapped says of its own version, None if it does not.
 

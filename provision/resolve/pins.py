@@ -55,8 +55,8 @@ def _shared_cudnn(asked: Question, chosen: list[Build]) -> str | None:
 
 
 def _cudnn_pin(build: Build, cudnn: str | None) -> list[str]:
-    needs = [Requirement(r).name for r in build.requires if r.startswith("nvidia-cudnn")]
-    return [f"{name}==={cudnn}" for name in needs if cudnn]
+    needs = [Requirement(r) for r in build.requires if r.startswith("nvidia-cudnn")]
+    return [f"{n.name}==={cudnn}" for n in needs if cudnn and not is_exact(str(n.specifier))]
 
 
 def _toolkit_pin(asked: Question, build: Build, chosen: list[Build], python: str) -> list[str]:
@@ -68,21 +68,19 @@ def _toolkit_pin(asked: Question, build: Build, chosen: list[Build], python: str
     extras = sorted(set(_toolkit_extras(build)))
     if not extras:
         return []
-    pin = f"cuda-toolkit[{','.join(extras)}]=={build.cuda}.*"
+    # One toolkit for all of them: the newest that any was built with, as CUDA's libraries keep
+    # working for programs built with an older minor of the same major.
+    release = max((b.cuda for b in chosen if b.cuda), key=version)
     if asked.supply.only_wheels:
         found = wheels_for(asked.supply, "cuda-toolkit", python, build.platform, asked.target.glibc)
-        if not any(meets(w.version, f"=={build.cuda}.*") for w in found):
+        if not any(meets(w.version, f"=={release}.*") for w in found):
             return []
-    return [pin]
+    return [f"cuda-toolkit[{','.join(extras)}]=={release}.*"]
 
 
 def _pins_toolkit(build: Build) -> bool:
-    """Whether a wheel names its runtime exactly by itself."""
-    names = [Requirement(r) for r in build.requires]
-    return any(
-        (n.name == "cuda-toolkit" or n.name.startswith("nvidia-cuda-runtime")) and is_exact(str(n.specifier))
-        for n in names
-    )
+    """Whether a wheel names its libraries exactly by itself, as all those do that name cuDNN so."""
+    return any(is_exact(str(n.specifier)) for n in map(Requirement, build.requires) if "cudnn" in n.name)
 
 
 def _toolkit_extras(build: Build) -> Iterator[str]:
