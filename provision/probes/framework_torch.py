@@ -63,7 +63,8 @@ def torch_stages():
             a.permute(order).contiguous().to(place, kinds[dtype])
             for a, order in ((x, first), (w, kernel), (gy, first))
         )
-        if "channels_last" in ASKED.get("variants", ()) and rank == 2:
+        torch.backends.cudnn.benchmark = name == "conv2d_autotuned"
+        if name == "conv2d_channels_last":
             dx, dw = (a.contiguous(memory_format=torch.channels_last) for a in (dx, dw))
         dx.requires_grad_(), dw.requires_grad_()
         torch.backends.cudnn.allow_tf32 = dtype == "tf32"

@@ -28,6 +28,10 @@ CASES = {
     ),
 }
 
+# Asked for with --deep, where a framework has them: the same inputs on other paths through cuDNN.
+CASES["conv2d_channels_last"] = CASES["conv2d_autotuned"] = CASES["conv2d"]
+CASES["conv2d_depthwise"] = dict(CASES["conv2d_grouped"], groups=16)
+
 # The largest relative error by norm that a right result may have. u is half a unit in the last place.
 TOLERANCES = {
     "float32": (1e-4, "u = 6e-8; sums of 10^2 to 10^4 terms and Winograd or FFT transforms lose 2 to 3 digits, TF32 (3e-4) must not pass"),

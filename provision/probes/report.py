@@ -65,8 +65,8 @@ def libraries():
 def loaded_version(path):
     """What an NVIDIA library that is already mapped says of its own version, None if it does not.
 
-    Asked of the mapped file itself: names of files and packages can be wrong. cuDNN sublibraries
-    answer through data symbols of their own."""
+    Asked of the mapped file itself: names of files and packages can be wrong. libcudnn.so of cuDNN 9
+    asks its libcudnn_graph; the other sublibraries do not tell."""
     import ctypes
 
     name = os.path.basename(path)
@@ -75,7 +75,7 @@ def loaded_version(path):
     except OSError:
         return None
     number = ctypes.c_int()
-    if name.startswith("libcudnn.so"):
+    if name.startswith("libcudnn.so") or name.startswith("libcudnn_graph.so"):
         ask = library.cudnnGetVersion
         ask.restype = ctypes.c_size_t
         value = ask()

@@ -7,6 +7,7 @@ something failed that the user's settings could have caused, the settings are se
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 from ..model import CudnnRelease, Environment, Event, Finding, Lock, Outcome, Verdict
@@ -47,7 +48,7 @@ def _verdict(run: Run) -> Verdict:
     if any(s.status in bad for s in run.stages):
         outcome = "wrong" if run.wrong else "fails"
     order = {"certain": 0, "likely": 1, "possible": 2}
-    findings = tuple(sorted(dict.fromkeys(run.findings), key=lambda f: order[f.confidence]))
+    findings = _merged(sorted(run.findings, key=lambda f: order[f.confidence]))
     return Verdict(
         env=run.env.path,
         python=run.env.python,
@@ -57,6 +58,16 @@ def _verdict(run: Run) -> Verdict:
         findings=findings,
         hint=_hint(run, outcome, findings),
     )
+
+
+def _merged(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """One finding per cause, the surest, with the evidence of all."""
+    causes: dict[str, Finding] = {}
+    for finding in findings:
+        first = causes.setdefault(finding.cause, finding)
+        evidence = tuple(dict.fromkeys(first.evidence + finding.evidence))
+        causes[finding.cause] = dataclasses.replace(first, evidence=evidence)
+    return tuple(causes.values())
 
 
 def _hint(run: Run, outcome: Outcome, findings: Sequence[Finding]) -> str | None:

@@ -101,7 +101,8 @@ def _not_loaded(
             cause="container_without_gpu",
             title="This container was started without the GPU's driver",
             evidence=evidence,
-            fix="Start it with --gpus all and NVIDIA_DRIVER_CAPABILITIES=compute,utility.",
+            fix="Start it with --gpus all and NVIDIA_DRIVER_CAPABILITIES=compute,utility; without a GPU, "
+            "verify with --device cpu.",
         )
     if driver.get("kernel_module"):
         return Finding(
@@ -205,6 +206,14 @@ def of_cudnn(failed: Mapping[str, Any], memory: tuple[Evidence, ...], low: bool)
             evidence=evidence + memory,
             fix="End the process that holds the GPU's memory, or take another GPU.",
             confidence="certain",
+        )
+    if failed["call"] == "cudnnConvolutionForward" and failed.get("code") is None:
+        return Finding(
+            cause="gpu_hardware_fault",
+            title="cuDNN's convolution gives wrong numbers",
+            evidence=evidence,
+            fix="Try another GPU of this machine and another cuDNN release: where only one GPU is wrong, have it checked.",
+            confidence="possible",
         )
     for pattern, cause, title, fix in _CUDNN:
         if pattern in words:

@@ -36,6 +36,10 @@ class Suspect:
 
     @property
     def named(self) -> str:
+        if self.variable == "user site":
+            return f"the user's site-packages, {self.part},"
+        if self.variable in ("LD_LIBRARY_PATH", "PYTHONPATH", "LD_PRELOAD"):
+            return f"{self.part} in {self.variable}"
         return f"{self.variable}={self.part}"
 
 
@@ -131,14 +135,15 @@ def finding(guilty: Sequence[Suspect], mapped: Sequence[str], cause: str | None)
     for suspect in guilty:
         brought = [p for p in mapped if _from(p, suspect)] or list(suspect.files[:1])
         libraries += brought
-        evidence.append(Evidence(text="without it everything passes", source=suspect.named))
+        evidence.append(Evidence(text=suspect.named, source=suspect.variable))
         evidence += [Evidence(text="brought in by it", source=path) for path in brought[:4]]
     names = " and ".join(s.named for s in guilty)
-    brought_in = f" brings in {libraries[0]}, which" if libraries else ""
+    brought_in = f" brought in {libraries[0]};" if libraries else ":"
+    without_it = "without it" if len(guilty) == 1 else "without them"
     confidence: Confidence = "certain"
     return Finding(
         cause=_cause(guilty, libraries, cause),
-        title=f"{names}{brought_in} breaks this environment",
+        title=f"{names}{brought_in} {without_it} everything passes",
         evidence=tuple(evidence),
         fix="; ".join(_fix(s) for s in guilty) + ".",
         confidence=confidence,
@@ -166,7 +171,7 @@ def _cause(guilty: Sequence[Suspect], libraries: Sequence[str], said: str | None
 
 def _fix(suspect: Suspect) -> str:
     if suspect.variable == "user site":
-        return f"set PYTHONNOUSERSITE=1, or remove the copy in {suspect.part}"
+        return f"Set PYTHONNOUSERSITE=1, or remove the copy in {suspect.part}"
     if suspect.variable in ("LD_LIBRARY_PATH", "PYTHONPATH", "LD_PRELOAD"):
-        return f"take {suspect.part} out of {suspect.variable}"
-    return f"unset {suspect.variable}"
+        return f"Take {suspect.part} out of {suspect.variable}"
+    return f"Unset {suspect.variable}"

@@ -23,6 +23,12 @@ from .layers import PATTERN, number
 from .libraries import Distribution
 
 CASES = ("conv2d", "conv1d", "conv3d", "conv2d_grouped", "conv2d_transposed")
+# With --deep. JAX and TensorFlow are channels-last and autotuned as they come.
+DEEP = {
+    "torch": ("conv2d_channels_last", "conv2d_autotuned", "conv2d_depthwise"),
+    "tensorflow": ("conv2d_depthwise",),
+    "jax": ("conv2d_depthwise",),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +72,7 @@ def ask(
         "framework": name,
         "device": device,
         "ordinals": list(ordinals),
-        "cases": CASES,
+        "cases": CASES + (DEEP[name] if deep else ()),
         "deep": deep,
         "pattern": PATTERN,
     }
@@ -104,7 +110,7 @@ def judge(
         third = Judged(status="skip", detail=f"the {before} stage failed", foreign=third.foreign)
     verdict = _verdict(name, told, device, libraries, devices)
     numbers = any(not c.ok for d in verdict.devices for c in d.convolutions)
-    ran = second.status != "fail" and any("libcudnn" in p for p in third.foreign)
+    ran = device != "cpu" and second.status == "pass" and any("libcudnn" in p for p in third.foreign)
     return Outcome(
         name=name,
         stages=(("framework", first), ("convolution", second), ("loaded", third)),

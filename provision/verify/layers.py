@@ -119,7 +119,8 @@ def driver(told: probe.Told, ordinal: int | None) -> Judged:
     mismatch = _mismatch(saw)
     return Judged(
         status="warn" if mismatch else "pass",
-        detail=f"driver {saw['kernel_module'] or 'of unknown version'}, CUDA {saw['cuda']}: {names}",
+        detail=f"driver {saw['kernel_module'] or _libcuda_version(saw) or 'of unknown version'}, "
+        f"CUDA {saw['cuda']}: {names}",
         evidence=evidence,
         findings=(mismatch,) if mismatch else (),
     )
@@ -149,15 +150,20 @@ def _no_ordinal(ordinal: int, saw: Mapping[str, Any], evidence: tuple[Evidence, 
     return failing(finding)
 
 
-def _mismatch(saw: Mapping[str, Any]) -> Finding | None:
-    """libcuda's file name carries its version; a cuda-compat library is another one on purpose."""
+def _libcuda_version(saw: Mapping[str, Any]) -> str | None:
+    """The driver's version that the name of libcuda's file carries."""
     match = re.search(r"libcuda\.so\.(\d+\.\d+(\.\d+)?)$", os.path.realpath(saw.get("libcuda") or ""))
-    module = saw.get("kernel_module")
-    if not match or not module or match.group(1) == module or "compat" in (saw.get("libcuda") or ""):
+    return match.group(1) if match else None
+
+
+def _mismatch(saw: Mapping[str, Any]) -> Finding | None:
+    """A cuda-compat library is of another version than the module on purpose."""
+    version, module = _libcuda_version(saw), saw.get("kernel_module")
+    if not version or not module or version == module or "compat" in (saw.get("libcuda") or ""):
         return None
     return Finding(
         cause="driver_library_mismatch",
-        title=f"libcuda is of {match.group(1)}, the kernel module of {module}",
+        title=f"libcuda is of {version}, the kernel module of {module}",
         evidence=_driver_evidence(saw),
         fix="Reboot, or reload the NVIDIA modules; remove a second driver from the image.",
         confidence="possible",
@@ -241,6 +247,16 @@ def cudnn(told: probe.Told, roots: Sequence[str], own: str | None) -> Judged:
         status="pass",
         detail=f"cuDNN {number(saw['number'])}: a convolution by ctypes is right",
         evidence=evidence,
+    )
+
+
+def wrong(told: probe.Told, judged: Judged) -> bool:
+    """Whether stage 4 computed, but wrong numbers, or with another cuDNN than the environment's."""
+    failed = (record(told, "cudnn") or {"failed": {"call": ""}})["failed"]
+    return (
+        bool(judged.foreign)
+        if failed is None
+        else failed["call"] == "cudnnConvolutionForward" and not failed["code"]
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from ..model import NVIDIA_LIBRARY_FAMILIES, Evidence, Finding, Library, Lock, Package
 from . import probe
@@ -54,7 +55,14 @@ def _version(path: str, own: str | None, owner: Distribution | None) -> str | No
     if owner and (own is None or (not cudnn and owner.version.startswith(own + "."))):
         return owner.version
     named = re.search(r"\.so\.(\d+\.\d+\.\d+)$", os.path.realpath(path))
-    return own or (named.group(1) if named else None)
+    return own or (named.group(1) if named else _neighbour(path))
+
+
+def _neighbour(path: str) -> str | None:
+    """The version of the cuDNN wheel that a file of another site-packages folder lies in."""
+    site = Path(path).parents[2] if len(Path(path).parents) > 2 else Path("/")
+    beside = sorted(site.glob("nvidia_cudnn*.dist-info")) if "libcudnn" in os.path.basename(path) else []
+    return beside[0].name[: -len(".dist-info")].partition("-")[2] if len(beside) == 1 else None
 
 
 def judge(
@@ -67,8 +75,7 @@ def judge(
 ) -> Judged:
     """Stage 7. `found` are the mapped found, `own_families` those that the environment brings."""
     evidence = tuple(
-        Evidence(text=f"{lib.soname} {lib.version or ''} of {lib.owner or 'no package'}", source=lib.path)
-        for lib in found
+        Evidence(text=f"{_named(lib)} of {lib.owner or 'no package here'}", source=lib.path) for lib in found
     )
     if not found:
         if device == "cpu":
@@ -101,13 +108,17 @@ def judge(
     )
 
 
+def _named(library: Library) -> str:
+    return f"{library.soname} {library.version}" if library.version else library.soname
+
+
 def _shadowed(foreign: Sequence[Library], evidence: tuple[Evidence, ...]) -> Judged | None:
     """A library from elsewhere stands where the environment has its own."""
     if not foreign:
         return None
     cudnn = [lib for lib in foreign if lib.soname.startswith("libcudnn")]
     first = (cudnn or list(foreign))[0]
-    title = f"{first.soname} {first.version or ''} was loaded from {os.path.dirname(first.path)}, outside the environment"
+    title = f"{_named(first)} was loaded from {os.path.dirname(first.path)}, outside the environment"
     finding = Finding(
         cause="cudnn_shadowed_by_other_copy" if cudnn else "nvidia_lib_symbol_mismatch",
         title=title,

@@ -139,7 +139,8 @@ def surroundings(env: Environment, environ: Mapping[str, str], timeout: float) -
         )
         where = told.last("where")
         if where is not None:
-            return _surroundings(env, where, problems)
+            given = [os.path.abspath(p) for p in environ.get("PYTHONPATH", "").split(":") if p]
+            return _surroundings(env, where, given, problems)
         last = told.words(1)
         problems.append(f"{told.death or 'it told nothing'}{': ' + last[0].text if last else ''}")
     raise UsageError(
@@ -149,7 +150,15 @@ def surroundings(env: Environment, environ: Mapping[str, str], timeout: float) -
     )
 
 
-def _surroundings(env: Environment, where: probe.Record, problems: list[str]) -> Surroundings:
+def _is_site(folder: str) -> bool:
+    """Folders that a .pth file adds are site-packages too, by name."""
+    return os.path.basename(folder) in ("site-packages", "dist-packages")
+
+
+def _surroundings(
+    env: Environment, where: probe.Record, given: list[str], problems: list[str]
+) -> Surroundings:
+    """`given` are the entries of PYTHONPATH, which are the user's, not the environment's."""
     frameworks = []
     for name, spec in where["frameworks"].items():
         if spec is None:
@@ -160,8 +169,10 @@ def _surroundings(env: Environment, where: probe.Record, problems: list[str]) ->
         package = os.path.dirname(spec["origin"])
         folder = package if os.path.basename(package) != name else os.path.dirname(package)
         frameworks.append(Found(name=name, origin=spec["origin"], site=folder))
-    sites = [s for s in where["path"] if s in where["sites"]]
     user = where["user_site"]
+    sites = [
+        s for s in where["path"] if s in where["sites"] or (_is_site(s) and s != user and s not in given)
+    ]
     # Where the frameworks themselves were installed with --user, that folder is the environment's.
     if user in where["path"] and env.manager is None and any(f.site == user for f in frameworks):
         sites.append(user)

@@ -61,7 +61,7 @@ def stages(run: Run) -> None:
     judged = layers.cudnn(told, run.found.roots, own)
     run.add("cudnn", judged, _seconds(told, "runtime", "cudnn"))
     if judged.status == "fail":
-        run.wrong = run.wrong or bool(judged.foreign)
+        run.wrong = run.wrong or layers.wrong(told, judged)
         _search_layers(run, "cudnn")
     return None
 
