@@ -140,7 +140,11 @@ def _refusal(done: process.Finished, sources: Sources) -> LockError:
             log=log,
             unreachable=kind,
         )
-    return LockError("the packages of this plan cannot be solved together", log=log, hint=_first_because(log))
+    if "No solution found" in log or "unsatisfiable" in log:
+        told = "the packages of this plan cannot be solved together"
+        return LockError(told, log=log, hint=_first_because(log))
+    first = next((x.removeprefix("error: ") for x in log.splitlines() if x.startswith("error")), "")
+    return LockError(f"the packages could not be solved: {first}", log=log, hint="mend what the log names")
 
 
 def _first_because(log: str) -> str:

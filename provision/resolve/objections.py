@@ -89,11 +89,11 @@ def objections(asked: Question, wanted: Wanted, build: Build) -> tuple[Reason, .
     """All that speaks against a build, what the user asked for first."""
     reasons = [*_not_wanted(asked, wanted, build), *_source(asked, build), *_interpreter(asked, build)]
     reasons += _platform(asked, build)
+    reasons += _supply(asked, build)
     if asked.request.device == "cuda" and build.cuda:
         reasons += _driver(asked, build)
         reasons += _kernels(asked, build)
         reasons += _cudnn(asked, build)
-    reasons += _supply(asked, build)
     return tuple(reasons)
 
 

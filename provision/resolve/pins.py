@@ -32,7 +32,7 @@ def planned(asked: Question, chosen: list[Build], python: str) -> tuple[PlannedB
                 framework=build.framework,
                 version=build.version,
                 cuda=build.cuda,
-                index=build.index,
+                index="find-links" if asked.supply.only_wheels else build.index,
                 requirements=tuple(dict.fromkeys(pins)),
                 cudnn=cudnn if build.cuda else None,
             )

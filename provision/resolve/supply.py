@@ -57,7 +57,7 @@ def at_hand(supply: Supply, build: Build, python: str, glibc: str | None) -> boo
 def missing(supply: Supply, build: Build, python: str, glibc: str | None) -> str | None:
     """The first requirement of a build that no wheel at hand meets, None when all are met."""
     if not at_hand(supply, build, python, glibc):
-        return f"{build.framework} {build.version}{'+' + build.local if build.local else ''}"
+        return "its own wheel"  # no version here: equal objections to many versions are folded
     for text in build.requires:
         need = Requirement(text)
         found = wheels_for(supply, need.name, python, build.platform, glibc)

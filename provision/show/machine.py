@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from ..model import Machine
-from .screen import Screen
+from .screen import Screen, clean
 from .verdict import show_finding
+
+_LONG = 160  # container images carry driver requirements of thousands of letters
 
 
 def show_machine(screen: Screen, machine: Machine) -> None:
@@ -36,6 +38,7 @@ def show_machine(screen: Screen, machine: Machine) -> None:
     for library in machine.libraries:
         screen.line(f"library    {library.soname} {library.version or ''}  {library.path}")
     for name, value in machine.environment.items():
-        screen.line(f"variable   {name}={value}")
+        shown = value if len(value) <= _LONG or screen.verbose else value[:_LONG] + " ..."
+        screen.line(clean(f"variable   {name}={shown}"))
     for finding in machine.findings:
         show_finding(screen, finding)

@@ -211,7 +211,7 @@ EXPORT nvmlReturn_t DECLDIR nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, 
     GPU(gpu, device);
     if (!count)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *count = gpu->major < 8 || gpu->minor != 0 ? 0 : MAX_MIG - 1;
+    *count = gpu->mig_count ? MAX_MIG - 1 : 0; /* an H200 with MIG off says 0 */
     return NVML_SUCCESS;
 }
 

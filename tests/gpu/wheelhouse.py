@@ -63,8 +63,12 @@ def make(dist: importlib.metadata.Distribution, folder: Path) -> Path:
     with zipfile.ZipFile(path, "w", allowZip64=True) as wheel:
         for file in dist.files or ():
             inside = str(file)
-            if inside.startswith("..") or inside.endswith(".pyc") or file.name in MADE_BY_INSTALLERS:
-                info = str(file.parent) if file.name == "RECORD" else info
+            # Only the distribution's own .dist-info: setuptools carries those of others inside.
+            own = len(file.parts) == 2 and file.parts[0].endswith(".dist-info")
+            info = file.parts[0] if own else info
+            if inside.startswith("..") or inside.endswith(".pyc"):
+                continue
+            if own and file.name in MADE_BY_INSTALLERS:
                 continue
             data = Path(str(file.locate())).read_bytes()
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
