@@ -1,0 +1,139 @@
+"""Verify a real environment on a real NVIDIA GPU; exits 1 when anything is not proved.
+
+    python tests/gpu/run_gpu.py ENV [--out FOLDER] [--framework torch --framework jax] [--compare]
+
+ENV is a venv, a conda prefix or a python executable that has the frameworks. Needs no pytest: run it
+with any Python that can import provision. One verdict is written per step, as JSON, and a table is
+printed; a step that raises is a failed step, and the others still run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from provision.model import Event, Verdict, as_document
+from provision.verify import Options, locate, verify
+
+BARE = {
+    "torch": """
+import torch
+x = torch.randn(3, 16, 29, 31, device="cuda", requires_grad=True)
+w = torch.randn(24, 16, 3, 5, device="cuda", requires_grad=True)
+torch.nn.functional.conv2d(x, w, stride=(2, 1), padding=(1, 2)).sum().backward()
+torch.cuda.synchronize()
+""",
+    "jax": """
+import jax
+def f(x, w):
+    return jax.lax.conv_general_dilated(x, w, (2, 1), ((1, 1), (2, 2)), dimension_numbers=("NHWC", "HWIO", "NHWC")).sum()
+k = jax.random.key(0)
+g = jax.jit(jax.grad(f, (0, 1)))(jax.random.normal(k, (3, 29, 31, 16)), jax.random.normal(k, (3, 5, 16, 24)))
+jax.block_until_ready(g)
+""",
+}
+STAGES = {"driver", "runtime", "libraries", "cudnn", "framework", "convolution", "loaded"}
+
+
+def say(event: Event) -> None:
+    print(f"    {event.kind}: {event.text}", flush=True)
+
+
+def problems(verdict: Verdict, quick: bool) -> list[str]:
+    """What speaks against a healthy GPU environment."""
+    found = [] if verdict.verdict == "works" else [f"verdict {verdict.verdict}: {verdict.hint}"]
+    found += [
+        f"{s.stage} {s.framework or ''}: {s.status}: {s.detail}" for s in verdict.stages if s.status != "pass"
+    ]
+    if quick:
+        return found
+    found += [f"no stage {s}" for s in STAGES - {s.stage for s in verdict.stages}]
+    for framework in verdict.frameworks:
+        cudnn = [x for x in framework.libraries if x.soname.startswith("libcudnn")]
+        if not cudnn:
+            found.append(f"{framework.name}: no libcudnn was mapped")
+        found += [f"{framework.name}: {x.path} is not the environment's" for x in cudnn if not x.inside]
+        if not framework.devices:
+            found.append(f"{framework.name}: no device")
+        for device in framework.devices:
+            dtypes = {c.dtype for c in device.convolutions if c.case == "conv2d"}
+            if not {"float32", "float16"} <= dtypes:
+                found.append(f"{framework.name}: only {sorted(dtypes)} were graded")
+    return found
+
+
+def step(name: str, env: str, options: Options, out: Path) -> list[str]:
+    print(f"== {name}", flush=True)
+    start = time.perf_counter()
+    try:
+        verdict = verify(locate(Path(env)), options, emit=say)
+    except Exception:  # noqa: BLE001 - a step that raises must not keep the next from running
+        traceback.print_exc()
+        return [f"{name}: raised"]
+    seconds = time.perf_counter() - start
+    (out / f"{name}.json").write_text(json.dumps(as_document(verdict), indent=1))
+    for s in verdict.stages:
+        took = "" if s.seconds is None else f"{s.seconds:.3f} s"
+        print(f"  {s.stage:12} {s.framework or '':11} {s.status:5} {took:9} {s.detail}")
+    for f in verdict.findings:
+        print(f"  finding: {f.cause} ({f.confidence}): {f.title}; {f.fix}")
+    print(f"  {verdict.verdict} in {seconds:.2f} s", flush=True)
+    return [f"{name}: {p}" for p in problems(verdict, options.quick)]
+
+
+def bare(python: str, framework: str) -> float:
+    """Seconds of a script that imports a framework and runs one convolution with its gradients."""
+    start = time.perf_counter()
+    subprocess.run([python, "-c", BARE[framework]], check=True, timeout=300)
+    return time.perf_counter() - start
+
+
+def compare(env: str, frameworks: list[str]) -> None:
+    """The cost of a verdict as a ratio, medians of three interleaved runs after one warm-up each."""
+    where = locate(Path(env))
+    for framework in frameworks:
+        options = Options(frameworks=(framework,))
+        mine, theirs = [], []
+        for _ in range(4):
+            theirs.append(bare(where.python, framework))
+            start = time.perf_counter()
+            verify(where, options, emit=lambda _: None)
+            mine.append(time.perf_counter() - start)
+        a, b = sorted(mine[1:])[1], sorted(theirs[1:])[1]
+        print(f"  {framework}: verify {a:.2f} s, bare {b:.2f} s, ratio {a / b:.2f}", flush=True)
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        verify(where, Options(quick=True), emit=lambda _: None)
+        times.append(time.perf_counter() - start)
+    print(f"  --quick: {sorted(times)[2]:.2f} s", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("env")
+    parser.add_argument("--out", type=Path, default=Path("verdicts"))
+    parser.add_argument("--framework", action="append", default=[])
+    parser.add_argument("--compare", action="store_true", help="also measure the cost against a bare script")
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    frameworks = asked.framework or ["torch", "jax"]
+    bad = step("quick", asked.env, Options(quick=True), asked.out)
+    for framework in frameworks:
+        bad += step(framework, asked.env, Options(frameworks=(framework,), timeout=200), asked.out)
+    bad += step("all", asked.env, Options(frameworks=tuple(frameworks), deep=True, timeout=200), asked.out)
+    if asked.compare:
+        compare(asked.env, frameworks)
+    print("\n".join(["", *bad]) if bad else "\nall stages pass; the cuDNN that ran is the environment's")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
