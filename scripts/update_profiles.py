@@ -1,50 +1,87 @@
 """Measure what the default index can tell and bring the tables of profiles/ up to date.
 
     python scripts/update_profiles.py [torch tensorflow jax cudnn] [--write] [--cache DIR]
+    python scripts/update_profiles.py --sample 3
 
 Shows a unified diff and changes nothing unless told `--write`. Tables marked `kept: "by hand"` are
-left as they are. A wheel that cannot be read is reported, its old row (if any) goes, and the exit
-status is 1. What was read is kept in the cache folder by the wheel's sha256: a run can be resumed.
+left as they are. A wheel that cannot be read is reported and has no row. What was read is kept in
+the cache folder by the wheel's sha256, so a run that the network ended is resumed by starting it
+again. `--sample` reads that many random rows once more, with no cache, and fails if one differs.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
+import datetime as dt
 import difflib
+import random
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from provision import index, process, profiles
+from provision.errors import GpuenvError
 from provision.index import measure
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 ROOT = Path(__file__).resolve().parent.parent
-MEASURED: dict[str, tuple[str, Callable[[measure.Reader], list[dict[str, Any]]]]] = {
-    "cudnn": ("cudnn", measure.cudnn_rows),
-    "torch": ("builds", measure.torch_rows),
-    "tensorflow": ("builds", measure.tensorflow_rows),
-    "jax": ("builds", measure.jax_rows),
-}
-SOURCE = "the wheels of the default index"
 
 
-def updated(path: Path, name: str, table: str, rows: list[dict[str, Any]]) -> str:
-    """The text of a profile file with its measured table replaced."""
+def read(path: Path) -> list[profiles.Table]:
+    """The tables of a profile file; ends the program when it is invalid."""
     tables, problems = profiles.read_file(path) if path.exists() else ([], [])
     if problems:
         raise SystemExit("\n".join(problems))
-    old = next((t for t in tables if t.head.get("kept") == "measured"), None)
-    head = dict(old.head) if old else {"table": table, "source": SOURCE, "kept": "measured"}
-    if table == "builds":
-        head["framework"] = name
-    if not old or list(old.rows) != rows:
-        head["read"] = datetime.datetime.now(tz=datetime.timezone.utc).date().isoformat()
-    made = profiles.Table(head=head, rows=tuple(rows))
-    return profiles.dump([made, *(t for t in tables if t is not old)])
+    return tables
+
+
+def head(name: str) -> dict[str, str]:
+    """What a measured table says of itself."""
+    today = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
+    table = measure.MEASURED[name][0]
+    framework = {"framework": name} if table == "builds" else {}
+    return {"table": table, **framework, "source": measure.SOURCE, "read": today}
+
+
+def sample(reader: measure.Reader, folder: Path, count: int) -> int:
+    """Read `count` random measured rows again; how many are not as the profiles have them."""
+    known = []
+    for name in measure.MEASURED:
+        tables = read(folder / f"{name}.yaml")
+        known += [
+            (name, tables, row)
+            for t in tables
+            if t.head.get("kept") == "measured"
+            for row in t.rows
+            if "sha256" in row
+        ]
+    wrong = 0
+    for name, tables, row in random.sample(known, count):  # which rows, no secret
+        reader.only = frozenset({(row["version"], row["platform"])})
+        kind = profiles.KINDS[measure.MEASURED[name][0]]
+        found = measure.MEASURED[name][1](reader, profiles.documents(tables))
+        key = profiles.row_key(kind, {}, row)
+        again = next((r for r in found if profiles.row_key(kind, {}, r) == key), None)
+        wrong += again != row
+        print(f"{'as before' if again == row else 'DIFFERS'}: {name} {row['version']} {row['platform']}")
+        if again != row:
+            print(f"  profiles: {row}\n  index:    {again}")
+    return wrong
+
+
+def update(reader: measure.Reader, folder: Path, names: list[str], *, write: bool) -> int:
+    """Show (and with `write` make) the difference of each named file; how many differ."""
+    changed = 0
+    for name in names:
+        path = folder / f"{name}.yaml"
+        tables = read(path)
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        rows = measure.MEASURED[name][1](reader, profiles.documents(tables))
+        after = profiles.dump(profiles.replaced(tables, rows, head(name)))
+        sides = before.splitlines(keepends=True), after.splitlines(keepends=True)
+        sys.stdout.writelines(difflib.unified_diff(*sides, f"a/{path.name}", f"b/{path.name}"))
+        changed += before != after
+        if write and before != after:
+            path.write_text(after, encoding="utf-8")
+    return changed
 
 
 def main() -> int:
@@ -52,35 +89,36 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", nargs="*", choices=[*MEASURED, []], help="which tables (default: all)")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(measure.MEASURED)} (default: all)"
+    )
     parser.add_argument("--write", action="store_true", help="write the files")
+    parser.add_argument("--sample", type=int, metavar="N", help="only read N random rows again")
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "measured")
     parser.add_argument("--index", help="a simple index (default: the one that pip or uv takes)")
     parser.add_argument("--profiles", type=Path, default=ROOT / "profiles")
     parser.add_argument("-v", "--verbose", action="store_true", help="say each wheel as it is read")
     options = parser.parse_args()
+    if unknown := set(options.names) - set(measure.MEASURED):
+        parser.error(f"no such table: {', '.join(sorted(unknown))}")
     environ = process.environ()
     http = index.Http(index.pip_configuration(environ))
     say = (lambda text: print(text, file=sys.stderr, flush=True)) if options.verbose else None
-    reader = measure.Reader(http, options.index or index.default_index(environ), options.cache, say=say)
-    changed = 0
-    for name in options.names or MEASURED:
-        table, rows_of = MEASURED[name]
-        path = options.profiles / f"{name}.yaml"
-        before = path.read_text(encoding="utf-8") if path.exists() else ""
-        after = updated(path, name, table, rows_of(reader))
-        diff = difflib.unified_diff(
-            before.splitlines(True), after.splitlines(True), f"a/{path.name}", f"b/{path.name}"
-        )
-        sys.stdout.writelines(diff)
-        changed += before != after
-        if options.write and before != after:
-            path.write_text(after, encoding="utf-8")
+    cache = None if options.sample else options.cache
+    try:
+        reader = measure.Reader(http, options.index or index.default_index(environ), cache, say=say)
+        if options.sample:
+            return 1 if sample(reader, options.profiles, options.sample) else 0
+        names = options.names or list(measure.MEASURED)
+        changed = update(reader, options.profiles, names, write=options.write)
+    except GpuenvError as e:
+        print(f"{e}\n{e.hint or ''}", file=sys.stderr)
+        return e.code
     for problem in reader.problems:
         print(f"left out: {problem}", file=sys.stderr)
     done = "written" if options.write else "not written (--write)"
     print(f"{reader.told} wheels read, {changed} files differ, {done}", file=sys.stderr)
-    return 1 if reader.problems else 0
+    return 0
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ def read_fatbins(file: IO[bytes], *, enough: int, budget: int) -> Found:
 
 
 def capability(arch: int | str) -> str:
-    """ "9.0" for 90, "12.0" for 120, "9.0a" for "90a"."""
+    """Capability of an architecture number: "9.0" for 90, "12.0" for 120, "9.0a" for "90a"."""
     digits = re.match(r"\d+", str(arch))
     assert digits, arch
     number = digits[0]

@@ -136,16 +136,15 @@ def find_links(places: Sequence[str | Path]) -> tuple[model.Wheel, ...]:
 
     Raises LockError for a folder that does not exist.
     """
-    wheels = []
+    wheels: list[model.Wheel] = []
     for place in places:
         path = Path(str(place).removeprefix("file://"))
         if not path.exists():
             raise LockError(
                 f"{path}: there is no such folder of wheels.", hint="Check --find-links and pip.conf."
             )
-        for file in sorted(path.glob("*.whl")) if path.is_dir() else [path]:
-            if wheel := wheel_named(file.name, file.resolve().as_uri()):
-                wheels.append(wheel)
+        files = sorted(path.glob("*.whl")) if path.is_dir() else [path]
+        wheels += filter(None, (wheel_named(f.name, f.resolve().as_uri()) for f in files))
     return tuple(wheels)
 
 

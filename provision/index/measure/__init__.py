@@ -8,8 +8,27 @@ from __future__ import annotations
 
 from .cudnn_wheels import cudnn_rows
 from .jax_builds import jax_rows
-from .reader import Reader
+from .reader import Documents, Reader
 from .tensorflow_builds import tensorflow_rows
 from .torch_builds import torch_rows
 
-__all__ = ["Reader", "cudnn_rows", "jax_rows", "tensorflow_rows", "torch_rows"]
+MEASURED = {
+    "cudnn": ("cudnn", cudnn_rows),
+    "torch": ("builds", torch_rows),
+    "tensorflow": ("builds", tensorflow_rows),
+    "jax": ("builds", jax_rows),
+}
+"""Profile file (without its suffix) -> the table in it that is measured, and what measures it."""
+
+SOURCE = "The wheels of the default index, read by scripts/update_profiles.py."
+
+__all__ = [
+    "MEASURED",
+    "SOURCE",
+    "Documents",
+    "Reader",
+    "cudnn_rows",
+    "jax_rows",
+    "tensorflow_rows",
+    "torch_rows",
+]

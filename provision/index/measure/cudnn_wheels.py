@@ -9,7 +9,7 @@ from provision import model
 from provision.index.kernels import from_found, read_fatbins
 from provision.index.wheels import member
 
-from .reader import Reader, number, releases, representative, yanked
+from .reader import Documents, Reader, number, releases, representative, yanked
 
 if TYPE_CHECKING:
     import zipfile
@@ -34,15 +34,17 @@ def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
     return {"kernels": from_found(found), "libraries": libraries}
 
 
-def cudnn_rows(reader: Reader) -> list[dict[str, Any]]:
-    """One row per cuDNN package, release and platform of the default index."""
+def cudnn_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]:
+    """One row per cuDNN package, release and platform of the default index; the oldest drivers
+    come from the `floors` table."""
+    floors = {row["cuda"]: row for row in documents.get("floors", ())}
     builds = [
         (cuda, package, version, platform, mine)
         for cuda, package in PACKAGES.items()
         for version, wheels in releases(reader.wheels(package), OLDEST).items()
         if not version.is_prerelease
         for platform in model.PLATFORMS
-        if (mine := [w for w in wheels if w.platform == platform])
+        if reader.takes(version, platform) and (mine := [w for w in wheels if w.platform == platform])
     ]
     facts = reader.all_facts((representative(b[4]) for b in builds), "cudnn", measure)
     rows = []
@@ -64,5 +66,7 @@ def cudnn_rows(reader: Reader) -> list[dict[str, Any]]:
             row["glibc"] = min(tags, key=number)
         if yanked(tuple(mine)):
             row["yanked"] = "yes"
+        floor = floors.get(cuda, {})
+        row |= {k: floor[k] for k in ("driver_linux", "driver_windows") if k in floor}
         rows.append(row)
     return rows

@@ -6,21 +6,35 @@ import re
 import struct
 from typing import TYPE_CHECKING, Any
 
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.version import Version
+from packaging.utils import canonicalize_name
 
 from provision import model
 from provision.index.kernels import from_found, read_fatbins
 from provision.index.wheels import member
 
 from . import requirements as rq
-from .reader import Reader, WheelFile, nothing_more, number, pythons, releases, representative, yanked
+from .reader import (
+    Documents,
+    Reader,
+    WheelFile,
+    nothing_more,
+    number,
+    pythons,
+    releases,
+    representative,
+    yanked,
+)
 
 if TYPE_CHECKING:
     import zipfile
     from collections.abc import Iterable
 
+    from packaging.version import Version
+
 OLDEST = "0.4.14"
+EXTRAS = ("cuda13", "cuda12")
 MINORS = tuple(f"3.{n}" for n in range(8, 20))
 
 
@@ -31,14 +45,15 @@ def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
         raise ValueError("the plugin has no _versions.so or no _prng.so")
     major = re.search(r"cuda(\d+)", versions)
     assert major, versions
-    built = cuda_in_code(wheel.read(versions), int(major[1]))
+    code = wheel.read(versions)
+    built = cuda_in_code(code, int(major[1]))
     if len(built) != 1:
         raise ValueError(f"{versions} names {len(built)} CUDA releases: {' '.join(sorted(built))}")
     with wheel.open(prng) as file:
         found = read_fatbins(file, enough=4, budget=1 << 26)
     if not found.fatbins:
         raise ValueError(f"{prng} has no fat binary")
-    return {"cuda": built.pop(), "kernels": from_found(found)}
+    return {"cuda": built.pop(), "kernels": from_found(found), "numbers": cudnn_numbers(code)}
 
 
 def cuda_in_code(library: bytes, major: int) -> set[str]:
@@ -62,6 +77,27 @@ def cuda_in_code(library: bytes, major: int) -> set[str]:
     return found
 
 
+def cudnn_numbers(library: bytes) -> list[int]:
+    """Constants in x86-64 code that could be CUDNN_VERSION (8904 is 8.9.4, 91002 is 9.10.2)."""
+    if library[18:20] != b"\x3e\x00":
+        return []
+    loads = re.finditer(rb"[\xb8-\xbf](..[\x00\x01]\x00)", library, re.DOTALL)
+    values = {struct.unpack("<I", m[1])[0] for m in loads}
+    return sorted(v for v in values if 8500 <= v < 9000 or 90000 <= v < 100000)
+
+
+def cudnn_major(reader: Reader, package: str, numbers: Iterable[int]) -> int | None:
+    """The cuDNN major that code was built with: of its constants, the one that is a release on the
+    index; None where several majors are."""
+    released = {w.version.release[:3] for w in reader.wheels(package)}
+    majors = set()
+    for value in numbers:
+        scale = 1000 if value < 10000 else 10000
+        if (value // scale, value % scale // 100, value % 100) in released:
+            majors.add(value // scale)
+    return majors.pop() if len(majors) == 1 else None
+
+
 def _places(data: bytes, part: bytes) -> Iterable[int]:
     at = data.find(part)
     while at >= 0:
@@ -69,82 +105,139 @@ def _places(data: bytes, part: bytes) -> Iterable[int]:
         at = data.find(part, at + 1)
 
 
-def jax_rows(reader: Reader) -> list[dict[str, Any]]:
+def jax_rows(reader: Reader, _: Documents) -> list[dict[str, Any]]:
     """A CPU row per JAX release and platform, and one per CUDA extra and Linux platform."""
     jaxes = releases(reader.wheels("jax"), OLDEST)
+    jaxes = {v: w for v, w in jaxes.items() if any(reader.takes(v, p) for p in model.PLATFORMS)}
     facts = reader.all_facts((representative(w) for w in jaxes.values()), "metadata", nothing_more)
+    if reader.only is None:
+        _read_ahead(reader)
     rows = []
     for version, wheels in jaxes.items():
         fact = facts[representative(wheels)]
         if not fact:
             continue
-        for platform in model.PLATFORMS:
-            extras = [
-                e for e in ("cuda12", "cuda13") if any(_names_extra(line, e) for line in fact["requires"])
-            ]
-            for extra in (*sorted(extras, reverse=True), None):
-                row = _row(reader, version, platform, extra, fact)
-                if row and yanked(tuple(wheels)):
-                    row["yanked"] = "yes"
-                rows += [row] if row else []
+        offered = [e for e in EXTRAS if any(_names_extra(line, e) for line in fact["requires"])]
+        for platform in (p for p in model.PLATFORMS if reader.takes(version, p)):
+            made = [_cuda_row(reader, version, platform, extra, fact) for extra in offered]
+            mark = {"yanked": "yes"} if yanked(tuple(wheels)) else {}
+            rows += [r | mark for r in (*made, _cpu_row(reader, version, platform, fact)) if r]
     return rows
+
+
+def _read_ahead(reader: Reader) -> None:
+    """Read every plugin's wheel at once rather than one after the other."""
+    builds = [
+        [w for w in wheels if w.platform == platform]
+        for extra in EXTRAS
+        for wheels in releases(reader.wheels(f"jax-{extra}-plugin"), OLDEST).values()
+        for platform in model.PLATFORMS
+    ]
+    reader.all_facts((representative(b) for b in builds if b), "jax-plugin", measure)
 
 
 def _names_extra(line: str, extra: str) -> bool:
     return bool(re.search(rf"""extra\s*==\s*['"]{extra}['"]""", line))
 
 
-def _row(
-    reader: Reader, version: Version, platform: str, extra: str | None, jax: dict[str, Any]
+def _wanted(jax: dict[str, Any], platform: str, minors: list[str], extra: str) -> dict[str, Requirement]:
+    """What jax[extra] requires, one requirement per project with all its specifiers joined."""
+    joined: dict[str, Requirement] = {}
+    for requirement, _ in rq.required(jax["requires"], platform, minors, ("", extra)):
+        known = joined.setdefault(requirement.name, requirement)
+        known.specifier &= requirement.specifier
+    return joined
+
+
+def _minors(jax: dict[str, Any]) -> list[str]:
+    return [m for m in MINORS if rq.allows(SpecifierSet(jax["requires_python"] or ""), f"{m}.20")]
+
+
+def _cpu_row(reader: Reader, version: Version, platform: str, jax: dict[str, Any]) -> dict[str, Any] | None:
+    wanted = _wanted(jax, platform, _minors(jax), "cpu")
+    jaxlib = _newest(reader, "jaxlib", wanted.get("jaxlib"), platform)
+    return _joined(version, platform, jax, [jaxlib]) if jaxlib else None
+
+
+def _cuda_row(
+    reader: Reader, version: Version, platform: str, extra: str, jax: dict[str, Any]
 ) -> dict[str, Any] | None:
-    minors = [m for m in MINORS if rq.allows(SpecifierSet(jax["requires_python"] or ""), f"{m}.20")]
-    held = {
-        r.name: r
-        for r, _ in rq.required(jax["requires"], platform, minors, (extra,) if extra else ("", "cpu"))
-        if r.name == "jaxlib" or rq.GPU_NAMES.fullmatch(r.name)
-    }
-    jaxlib = _newest(reader, "jaxlib", held.get("jaxlib"), platform)
-    if not jaxlib:
+    wanted = _wanted(jax, platform, _minors(jax), extra)
+    jaxlib = _newest(reader, "jaxlib", wanted.get("jaxlib"), platform)
+    plugin = _newest(reader, f"jax-{extra}-plugin", wanted.get(f"jax-{extra}-plugin"), platform)
+    if not jaxlib or not plugin:
         return None
-    parts = [jaxlib]
+    exact = Requirement(f"jax-{extra}-pjrt=={plugin[0].version}")
+    pjrt = _newest(reader, exact.name, exact, platform)
+    fact = reader.facts(representative(plugin), "jax-plugin", measure)
+    if not pjrt:
+        reader.problem(f"jax {version} {extra} {platform}: {exact} is not on the index")
+    row = _joined(version, platform, jax, [jaxlib, plugin, pjrt]) if pjrt and fact else None
+    if not row or not fact:
+        return None
+    minors = row["python"].split()
+    gpu = rq.required(fact["requires"], platform, minors, ("with-cuda",))
+    gpu += [(r, tuple(minors)) for r in wanted.values()]
+    cuda = extra.replace("cuda", "cu")
+    gpu = _bounded(
+        gpu, f"nvidia-cudnn-{cuda}", cudnn_major(reader, f"nvidia-cudnn-{cuda}", _numbers(reader, plugin))
+    )
+    nvidia = sorted({rq.written(r, where, minors) for r, where in gpu if r.name.startswith("nvidia-")})
+    row["requires"] += nvidia
+    row |= {"cuda": fact["cuda"], "kernels": fact["kernels"]}
+    row |= {"sha256": fact["sha256"], "bytes": str(fact["bytes"])}
+    if cudnn := rq.cudnn_specifier(nvidia):
+        row["cudnn"] = cudnn
+    if missing := rq.unresolvable(reader, nvidia, platform, minors):
+        row["unresolvable"] = missing
+    return row
+
+
+def _numbers(reader: Reader, plugin: list[WheelFile]) -> list[int]:
+    """The constants of a plugin release, as its x86-64 wheel has them."""
+    same = [
+        w
+        for w in reader.wheels(_project(plugin[0]))
+        if w.version == plugin[0].version and w.platform == "linux-x86_64"
+    ]
+    fact = reader.facts(representative(same), "jax-plugin", measure) if same else None
+    return fact["numbers"] if fact else []
+
+
+def _bounded(
+    gpu: list[tuple[Requirement, tuple[str, ...]]], package: str, major: int | None
+) -> list[tuple[Requirement, tuple[str, ...]]]:
+    """The requirements with cuDNN held to the major it was built with: a wheel of early 2024 that
+    names no upper bound still loads libcudnn.so.8 only."""
+    for requirement, _ in gpu:
+        open_ended = not any(s.operator in ("<", "<=", "==") for s in requirement.specifier)
+        if requirement.name == package and major is not None and open_ended:
+            requirement.specifier &= SpecifierSet(f"<{major + 1}")
+    return gpu
+
+
+def _joined(
+    version: Version, platform: str, jax: dict[str, Any], parts: list[list[WheelFile]]
+) -> dict[str, Any] | None:
+    """The row of a release made of several projects' wheels: Pythons that all have, the newest
+    glibc that any needs; None where no Python is served by all."""
+    served = [m for m in _minors(jax) if all(not (p := pythons(part)) or m in p for part in parts)]
+    if not served:
+        return None
     row: dict[str, Any] = {"version": str(version), "platform": platform, "index": "pypi"}
-    requires = [f"jaxlib=={jaxlib[0].version}"]
-    if extra:
-        plugin_name = f"jax-{extra}-plugin"
-        plugin = _newest(reader, plugin_name, held.get(plugin_name), platform)
-        pjrt = plugin and _newest(reader, f"jax-{extra}-pjrt", _exactly(plugin), platform)
-        if not plugin or not pjrt:
-            if plugin and not platform.startswith("windows"):
-                reader.problem(
-                    f"jax {version} {extra} {platform}: no jax-{extra}-pjrt of that version on the index"
-                )
-            return None
-        fact = reader.facts(representative(plugin), "jax-plugin", measure)
-        if not fact:
-            return None
-        parts += [plugin, pjrt]
-        requires += [f"{plugin_name}=={plugin[0].version}", f"jax-{extra}-pjrt=={pjrt[0].version}"]
-        gpu = [*rq.required(fact["requires"], platform, minors, ("with-cuda",))]
-        gpu += [(r, tuple(minors)) for r in held.values()]
-        requires += sorted({rq.written(r, w, minors) for r, w in gpu if r.name.startswith("nvidia-")})
-        row |= {"cuda": fact["cuda"], "kernels": fact["kernels"]}
-        row |= {"sha256": fact["sha256"], "bytes": str(fact["bytes"])}
-        if cudnn := rq.cudnn_specifier(requires):
-            row["cudnn"] = cudnn
-    shared = [m for m in minors if all(not (p := pythons(part)) or m in p for part in parts)]
-    if not shared:
-        return None
-    glibcs = [max(tags, key=number) for part in parts if (tags := [w.glibc for w in part if w.glibc])]
+    row["python"] = " ".join(served)
+    glibcs = [w.glibc for part in parts for w in part if w.glibc]
     if glibcs:
         row["glibc"] = max(glibcs, key=number)
-    return row | {"python": " ".join(shared), "requires": requires}
+    row["requires"] = [f"{_project(part[0])}=={part[0].version}" for part in parts]
+    return row
 
 
-def _exactly(wheels: list[WheelFile]) -> Any:
-    return rq.parse(f"x=={wheels[0].version}")
+def _project(wheel: WheelFile) -> str:
+    return canonicalize_name(wheel.file.name.partition("-")[0])
 
 
-def _newest(reader: Reader, project: str, wanted: Any, platform: str) -> list[WheelFile]:
+def _newest(reader: Reader, project: str, wanted: Requirement | None, platform: str) -> list[WheelFile]:
     """The wheels of the newest release that a requirement takes on a platform, yanked ones last."""
     if wanted is None:
         return []

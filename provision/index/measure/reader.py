@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
     Measure = Callable[[zipfile.ZipFile], dict[str, Any]]
 
+Documents = dict[str, list[dict[str, Any]]]
+"""The hand-kept tables of a profile file by name, for what no wheel tells."""
+
 LEGACY_TAGS = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}
 """PEP 513, 571 and 599: the glibc behind the tags that do not say it."""
 
@@ -85,7 +88,7 @@ def _wheel_files(file: File) -> list[WheelFile]:
 
 
 def _python_of(tag: Tag) -> str | Literal[False] | None:
-    """ "3.12", None for any Python 3, False for what gpuenv does not serve (free-threaded, PyPy)."""
+    """Minor version ("3.12"), None for any Python 3, False for what gpuenv does not serve (free-threaded, PyPy)."""
     if tag.abi.endswith("t") and tag.abi.startswith("cp"):
         return False
     if found := re.fullmatch(r"cp3(\d+)", tag.interpreter):
@@ -94,7 +97,7 @@ def _python_of(tag: Tag) -> str | Literal[False] | None:
 
 
 def number(version: str) -> tuple[int, ...]:
-    """ "2.17" as something that can be compared."""
+    """A version like "2.17" as something that can be compared."""
     return tuple(int(n) for n in version.split("."))
 
 
@@ -102,7 +105,8 @@ class Reader:
     """A way to an index and a memory of what its wheels said.
 
     `cache` is a folder of one JSON file per wheel; None keeps nothing. `problems` are the things
-    that could not be read, one sentence each. `told` counts wheels read over the network.
+    that could not be read, one sentence each. `told` counts wheels read over the network. `only`,
+    where set, are the (version, platform) of the rows that are wanted.
     """
 
     def __init__(
@@ -111,6 +115,7 @@ class Reader:
         self.http, self.index, self.cache = http, index, cache
         self.problems: list[str] = []
         self.told = 0
+        self.only: frozenset[tuple[str, str]] | None = None
         self._say = say or (lambda _: None)
         self._lock = threading.Lock()
         self._wheels: dict[str, list[WheelFile]] = {}
@@ -121,6 +126,10 @@ class Reader:
             listed = project_files(self.http, self.index, project)
             self._wheels[project] = [w for f in listed for w in _wheel_files(f)]
         return self._wheels[project]
+
+    def takes(self, version: Version, platform: str) -> bool:
+        """Whether a row of this version and platform is wanted."""
+        return self.only is None or (str(version), platform) in self.only
 
     def problem(self, text: str) -> None:
         """Report something that cannot be read."""
@@ -152,6 +161,8 @@ class Reader:
                 "sha256": file.sha256,
             }
         except (GpuenvError, ValueError, KeyError, OSError) as e:
+            if getattr(e, "unreachable", None):
+                raise  # the network, not the wheel: stop, and go on from the cache another time
             self.problem(f"{file.name}: {e}")
             return None
         with self._lock:

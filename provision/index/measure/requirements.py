@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
@@ -14,7 +14,11 @@ from .reader import number
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-GPU_NAMES = re.compile(r"(nvidia|cuda|tensorrt)-.*|triton|pytorch-triton|jax-cuda\d+-(plugin|pjrt)")
+    from packaging.version import Version
+
+    from .reader import Reader
+
+GPU_NAMES = re.compile(r"(nvidia|cuda|tensorrt)-.*|tensorrt|triton|pytorch-triton|jax-cuda\d+-(plugin|pjrt)")
 """The requirements that a build's row keeps: what is, or brings, code for GPUs."""
 
 _PLATFORMS = {
@@ -57,7 +61,7 @@ def parse(line: str) -> Requirement | None:
     """A Requires-Dist line; None for the few that old wheels got wrong."""
     try:
         return Requirement(
-            re.sub(r"\(([^)]*)\)", r"\1", line, count=1) if "(" in line.split(";")[0] else line
+            re.sub(r"\(([^)]*)\)", r"\1", line, count=1) if "(" in line.split(";", maxsplit=1)[0] else line
         )
     except InvalidRequirement:
         return None
@@ -107,6 +111,43 @@ def cudnn_specifier(requires: Iterable[str]) -> str | None:
         requirement = Requirement(text)
         if re.fullmatch(r"nvidia-cudnn-cu\d+", requirement.name):
             return str(requirement.specifier)
+    return None
+
+
+def unresolvable(
+    reader: Reader, lines: Iterable[str], platform: str, pythons: Sequence[str], extras: Sequence[str] = ()
+) -> list[str]:
+    """The Pythons for which a GPU requirement has no wheel on the index, and which it is."""
+    held = [
+        (r, where) for r, where in required(lines, platform, pythons, extras) if GPU_NAMES.fullmatch(r.name)
+    ]
+    out = []
+    for python in pythons:
+        for requirement, where in held:
+            if python in where and not _has_wheel(reader, requirement, platform, python):
+                out.append(f"{python}: {requirement.name}{requirement.specifier} has no wheel for it")
+                break
+    return out
+
+
+def _has_wheel(reader: Reader, requirement: Requirement, platform: str, python: str) -> bool:
+    return any(
+        w.platform in (platform, "any")
+        and w.python in (None, python)
+        and w.file.yanked is None
+        and allows(requirement.specifier, str(w.version))
+        for w in reader.wheels(requirement.name)
+    )
+
+
+def documented(
+    rows: Iterable[dict[str, Any]], version: Version, cuda: str, cudnn_major: str | None = None
+) -> str | None:
+    """The documented cuDNN of a release, if the document's CUDA (and cuDNN major) are the wheel's."""
+    for row in rows:
+        same = f"{version}.".startswith(f"{row['version']}.") and row["cuda"] == cuda
+        if same and (cudnn_major is None or allows(SpecifierSet(row["cudnn"]), f"{cudnn_major}.99")):
+            return str(row["cudnn"])
     return None
 
 

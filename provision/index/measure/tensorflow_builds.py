@@ -15,8 +15,11 @@ from .reader import Reader, WheelFile, number, pythons, releases, representative
 
 if TYPE_CHECKING:
     import zipfile
+    from collections.abc import Sequence
 
     from packaging.version import Version
+
+    from .reader import Documents
 
 OLDEST = "2.4"
 
@@ -42,7 +45,7 @@ def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
 
 
 def _cuda(text: str) -> str:
-    """ "12.5.1" is 12.5, and Windows' "64_112" is 11.2."""
+    """CUDA minor version: "12.5.1" is 12.5, and Windows' "64_112" is 11.2."""
     digits = text.rpartition("_")[2]
     if "." not in digits:
         return f"{digits[:-1]}.{digits[-1]}"
@@ -55,24 +58,33 @@ def _kernels(words: list[str]) -> str:
     return kernels(ptx | {capability(w.partition("_")[2]) for w in words}, ptx)
 
 
-def tensorflow_rows(reader: Reader) -> list[dict[str, Any]]:
-    """One row per TensorFlow release and platform of the default index."""
+def tensorflow_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]:
+    """One row per TensorFlow release and platform of the default index.
+
+    What a release without the and-cuda extra was tested with comes from the `tested` table.
+    """
+    tested = documents.get("tested", ())
     builds = [
         (version, platform, mine)
         for version, wheels in releases(reader.wheels("tensorflow"), OLDEST).items()
         for platform in model.PLATFORMS
-        if (mine := [w for w in wheels if w.platform == platform])
+        if reader.takes(version, platform) and (mine := [w for w in wheels if w.platform == platform])
     ]
     facts = reader.all_facts((representative(m) for _, _, m in builds), "tensorflow", measure)
     return [
-        _row(reader, version, platform, mine, fact)
+        _row(reader, version, platform, mine, fact, tested)
         for version, platform, mine in builds
         if (fact := facts[representative(mine)])
     ]
 
 
 def _row(
-    reader: Reader, version: Version, platform: str, wheels: list[WheelFile], fact: dict[str, Any]
+    reader: Reader,
+    version: Version,
+    platform: str,
+    wheels: list[WheelFile],
+    fact: dict[str, Any],
+    tested: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
     minors = pythons(wheels)
     row: dict[str, Any] = {
@@ -91,30 +103,14 @@ def _row(
         requires = sorted(rq.written(r, w, minors) for r, w in held if rq.GPU_NAMES.fullmatch(r.name))
         if requires:
             row["requires"] = requires
-        major = int(fact["cudnn"])
-        row["cudnn"] = rq.cudnn_specifier(requires) or f">={major},<{major + 1}"
-        if missing := unresolvable(reader, held, platform, minors):
+        if cudnn := rq.cudnn_specifier(requires) or rq.documented(
+            tested, version, fact["cuda"], fact["cudnn"]
+        ):
+            row["cudnn"] = cudnn
+        else:
+            reader.problem(f"tensorflow {version}: neither a pin nor a document tells its cuDNN")
+        if missing := rq.unresolvable(reader, fact["requires"], platform, minors, ("and-cuda",)):
             row["unresolvable"] = missing
     if yanked(tuple(wheels)):
         row["yanked"] = "yes"
     return row
-
-
-def unresolvable(reader: Reader, held: list[Any], platform: str, minors: tuple[str, ...]) -> list[str]:
-    """The Pythons for which a pinned GPU requirement has no wheel on the index, and which it is."""
-    out = []
-    for python in minors:
-        for requirement, where in held:
-            if python not in where or not rq.GPU_NAMES.fullmatch(requirement.name):
-                continue
-            fitting = [
-                w
-                for w in reader.wheels(requirement.name)
-                if w.platform in (platform, "any")
-                and w.python in (None, python)
-                and rq.allows(requirement.specifier, str(w.version))
-            ]
-            if not fitting:
-                out.append(f"{python}: {requirement.name}{requirement.specifier} has no wheel for it")
-                break
-    return out

@@ -14,7 +14,17 @@ from provision.index.kernels import from_words
 from provision.index.wheels import member
 
 from . import requirements as rq
-from .reader import Reader, WheelFile, nothing_more, number, pythons, releases, representative, yanked
+from .reader import (
+    Documents,
+    Reader,
+    WheelFile,
+    nothing_more,
+    number,
+    pythons,
+    releases,
+    representative,
+    yanked,
+)
 
 if TYPE_CHECKING:
     import zipfile
@@ -22,6 +32,7 @@ if TYPE_CHECKING:
 
 OLDEST = "1.12"
 COMPANIONS = ("torchvision", "torchaudio")
+SMALL = 2 << 20
 
 _ARCH_LIST = re.compile(rb"(?:(?:sm|compute)_\d+[af]?)(?: (?:sm|compute)_\d+[af]?)+")
 _GLIBC = re.compile(rb"GLIBC_(2\.\d+)\0")
@@ -41,21 +52,32 @@ def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
         if len(lists) != 1:
             raise ValueError(f"{library} has {len(lists)} lists of architectures")
         facts["kernels"] = from_words(lists.pop().split())
-        facts["glibc"] = max((g.decode() for g in _GLIBC.findall(data)), key=number, default=None)
-    cudnn = sorted(
-        n.rpartition("/")[2] for n in wheel.namelist() if re.fullmatch(r"torch/lib/libcudnn[^/]*", n)
-    )
-    facts["carries"] = cudnn
+        facts["glibc"] = max((_glibc(data), *_small_glibcs(wheel)), key=number)
     return facts
 
 
-def torch_rows(reader: Reader) -> list[dict[str, Any]]:
-    """One row per torch release and platform of the default index."""
+def _glibc(library: bytes) -> str:
+    """The newest glibc whose symbols a library asks for; "0" for none."""
+    return max((g.decode() for g in _GLIBC.findall(library)), key=number, default="0")
+
+
+def _small_glibcs(wheel: zipfile.ZipFile) -> list[str]:
+    """Of the libraries beside it that are small enough to be read whole (libgomp, libc10, ...)."""
+    names = [i.filename for i in wheel.infolist() if i.file_size < SMALL]
+    return [_glibc(wheel.read(n)) for n in names if re.fullmatch(r"torch/lib/lib[^/]*\.so[^/]*", n)]
+
+
+def torch_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]:
+    """One row per torch release and platform of the default index.
+
+    The cuDNN of the builds that have it linked in comes from the `tested` table.
+    """
+    tested = documents.get("tested", ())
     builds = [
         (version, platform, mine)
         for version, wheels in releases(reader.wheels("torch"), OLDEST).items()
         for platform in model.PLATFORMS
-        if (mine := [w for w in wheels if w.platform == platform])
+        if reader.takes(version, platform) and (mine := [w for w in wheels if w.platform == platform])
     ]
     facts = reader.all_facts((representative(m) for _, _, m in builds), "torch", measure)
     companions = _companions(reader)
@@ -63,7 +85,7 @@ def torch_rows(reader: Reader) -> list[dict[str, Any]]:
     for version, platform, mine in builds:
         fact = facts[representative(mine)]
         if fact:
-            rows.append(_row(reader, version, platform, mine, fact, companions))
+            rows.append(_row(reader, version, platform, mine, fact, companions, tested))
     return rows
 
 
@@ -74,9 +96,10 @@ def _row(
     wheels: list[WheelFile],
     fact: dict[str, Any],
     companions: dict[str, list[tuple[Version, SpecifierSet | None]]],
+    tested: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
-    tags = [w.glibc for w in wheels if w.glibc]
-    glibc = max([*tags[:1], *([fact["glibc"]] if fact["glibc"] else [])], key=number, default=None)
+    told = [g for g in (*(w.glibc for w in wheels), fact["glibc"]) if g]
+    glibc = max(told, key=number, default=None)
     row: dict[str, Any] = {
         "version": str(version),
         "platform": platform,
@@ -89,8 +112,12 @@ def _row(
         row["glibc"] = glibc
     if fact["cuda"]:
         requires = gpu_requirements(reader, fact["requires"], platform, pythons(wheels))
-        row |= {"cuda": fact["cuda"], "kernels": fact["kernels"], "requires": requires}
-        if cudnn := rq.cudnn_specifier(requires):
+        row |= {"cuda": fact["cuda"], "kernels": fact["kernels"]}
+        if requires:
+            row["requires"] = requires
+        if missing := rq.unresolvable(reader, fact["requires"], platform, pythons(wheels)):
+            row["unresolvable"] = missing
+        if cudnn := rq.cudnn_specifier(requires) or rq.documented(tested, version, fact["cuda"]):
             row["cudnn"] = cudnn
     if with_it := [f"{name}=={v}" for name in COMPANIONS if (v := companion_for(version, companions[name]))]:
         row["companions"] = with_it

@@ -1,0 +1,186 @@
+"""profiles/*.yaml -> model, strictly: what is known of drivers, GPUs, cuDNN and framework builds.
+
+A file is a list of tables. A table says what its rows are (`table`), for builds which `framework`,
+where the rows come from (`source`), when they were read (`read`), who keeps them (`kept`: "measured"
+by scripts/update_profiles.py, or "by hand"), and holds `rows`, one line each. Every scalar is a
+quoted string: an unquoted 12.10 would be the number 12.1. All mistakes are reported at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from provision import model
+from provision.errors import DataError
+
+from .checks import check_table, row_key
+from .files import dump, read_file
+from .kinds import FILES, KINDS, Kind, Row, Table
+from .update import difference, documents, replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "FILES",
+    "KINDS",
+    "Row",
+    "Table",
+    "check_table",
+    "difference",
+    "directory",
+    "documents",
+    "dump",
+    "load",
+    "parse",
+    "read_file",
+    "replaced",
+    "row_key",
+]
+
+CACHE_FORMAT = "1"
+OTHER_FILES = ("conda.yaml", "failures.yaml")
+"""Data of the same folder that other modules read."""
+
+
+def directory() -> Path:
+    """The profiles that came with gpuenv: inside the wheel, else beside the package in a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    shipped = package / "profiles_data"
+    return shipped if shipped.is_dir() else package.parent / "profiles"
+
+
+def load(overlays: Sequence[Path] = (), *, cache_dir: Path | None = None) -> model.Profiles:
+    """All that is known: our profiles, with the rows of `overlays` laid over them in order.
+
+    A row of an overlay replaces the row of equal key, or is added. With `cache_dir` the parsed
+    profiles are kept there as JSON under the sha256 of the files. Raises DataError with every
+    mistake of every file.
+    """
+    folders = [directory(), *overlays]
+    texts = [(i, path, path.read_bytes()) for i, folder in enumerate(folders) for path in _yaml_files(folder)]
+    digest = hashlib.sha256(CACHE_FORMAT.encode())
+    for i, path, data in texts:
+        digest.update(f"\0{i} {path.name} {len(data)}\0".encode() + data)
+    cache = cache_dir / f"profiles-{digest.hexdigest()}.json" if cache_dir else None
+    plain = _read_cache(cache) if cache else None
+    if plain is None:
+        plain = parse(folders)
+        if cache:
+            _write_cache(cache, plain)
+    return construct(plain)
+
+
+def _yaml_files(folder: Path) -> list[Path]:
+    try:
+        return sorted(
+            p for p in folder.iterdir() if p.suffix in (".yaml", ".yml") and p.name not in OTHER_FILES
+        )
+    except OSError as e:
+        raise DataError(
+            f"The profiles folder {folder} cannot be read: {e.strerror}.",
+            hint="Name an existing folder with --profiles, or install gpuenv again.",
+        ) from e
+
+
+def parse(folders: Sequence[Path]) -> dict[str, list[list[Any]]]:
+    """The rows of the folders as plain values in field order, by field of Profiles; later folders
+    replace rows of equal key. Raises DataError with every mistake."""
+    merged: dict[str, dict[tuple[Any, ...], list[Any]]] = {k.into: {} for k in KINDS.values() if k.into}
+    problems: list[str] = []
+    for i, folder in enumerate(folders):
+        files = _yaml_files(folder)
+        problems += [f"{p.name}: gpuenv reads no such file" for p in files if p.name not in FILES]
+        missing = set(FILES) - {p.name for p in files} if i == 0 else set()
+        problems += [f"{name}: missing in {folder}" for name in sorted(missing)]
+        tables: list[tuple[str, Table]] = []
+        for path in files:
+            if path.name in FILES:
+                found, wrong = read_file(path)
+                tables += [(path.name, t) for t in found if t.head.get("table") in KINDS]
+                problems += [f"{folder / p}" for p in wrong] if i else wrong
+        problems += _merge(tables, merged)
+    if problems:
+        raise DataError(
+            f"The profiles are invalid: {len(problems)} mistake{'s' * (len(problems) > 1)}.",
+            problems=tuple(problems),
+            hint="Mend the rows named; `gpuenv profiles check` reads them again.",
+        )
+    return {into: list(rows.values()) for into, rows in merged.items()}
+
+
+def _merge(
+    tables: list[tuple[str, Table]], merged: dict[str, dict[tuple[Any, ...], list[Any]]]
+) -> Iterable[str]:
+    """Add one folder's rows; a key that two of its tables hold is a mistake."""
+    problems = []
+    seen: dict[tuple[Any, ...], str] = {}
+    for file, table in tables:
+        kind = KINDS[table.head["table"]]
+        if not kind.into:
+            continue
+        mine = {(kind.into, *row_key(kind, table.head, row)) for row in table.rows}
+        problems += [f"{file}: {' '.join(map(str, k[1:]))} is also in {seen[k]}" for k in mine if k in seen]
+        seen.update(dict.fromkeys(mine, file))
+        for row in table.rows:
+            merged[kind.into][row_key(kind, table.head, row)] = _values(kind, table.head, row)
+    return sorted(problems)
+
+
+def _values(kind: Kind, head: dict[str, str], row: Row) -> list[Any]:
+    values: list[Any] = []
+    for field in fields(kind.cls):
+        key = field.name
+        if key == "framework":
+            values.append(head.get("framework"))
+        elif key in kind.flags:
+            values.append(row.get(key) == "yes")
+        elif key in kind.words:
+            values.append(str(row.get(key, "")).split())
+        elif key in kind.lists:
+            values.append(row.get(key, []))
+        else:
+            values.append(row.get(key))
+    return values
+
+
+def construct(plain: dict[str, list[list[Any]]]) -> model.Profiles:
+    """The Profiles of plain values as `parse` gives them."""
+    parts: dict[str, tuple[Any, ...]] = {}
+    for kind in filter(lambda k: k.into, KINDS.values()):
+        names = [f.name for f in fields(kind.cls)]
+        made = []
+        for values in plain[kind.into]:
+            pairs = zip(names, values, strict=True)
+            made.append(kind.cls(**{k: tuple(v) if type(v) is list else v for k, v in pairs}))
+        parts[kind.into] = tuple(made)
+    return model.Profiles(**parts)
+
+
+def _read_cache(path: Path) -> dict[str, list[list[Any]]] | None:
+    """The cached rows, or None where there is no cache or it is broken (it is then written anew)."""
+    try:
+        plain = json.loads(path.read_bytes())
+        construct(plain)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return plain if isinstance(plain, dict) else None
+
+
+def _write_cache(path: Path, plain: dict[str, list[list[Any]]]) -> None:
+    """Keep the rows; a cache that cannot be written only costs time, so that is no error."""
+    import tempfile
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem[:16])
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            json.dump(plain, file, separators=(",", ":"))
+        Path(name).replace(path)
+    except OSError:
+        return

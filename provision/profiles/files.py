@@ -1,0 +1,101 @@
+"""Reading and writing one profile file: strict YAML, one row one line, `dump(read_file(f)) == f`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from .checks import check_table
+from .kinds import KINDS, ROW_EXTRA, TABLE_KEYS, Row, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+def read_file(path: Path) -> tuple[list[Table], list[str]]:
+    """The tables of a file, and every mistake in it as "file:line: row, key: what"."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=loader)
+    except (yaml.YAMLError, UnicodeDecodeError) as e:
+        mark = getattr(e, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        return [], [f"{path.name}{line}: not YAML: {getattr(e, 'problem', None) or e}"]
+    except OSError as e:
+        return [], [f"{path.name}: cannot be read: {e.strerror}"]
+    problems: list[str] = []
+    if not isinstance(root, yaml.SequenceNode):
+        return [], [f"{path.name}: expected a list of tables"]
+    tables = [t for node in root.value if (t := _table(path.name, node, problems))]
+    for table in tables:
+        problems += check_table(path.name, table)
+    return tables, problems
+
+
+def _plain(file: str, node: Any, where: str, problems: list[str]) -> Any:
+    """A YAML node as strings, lists and dicts; anything but a quoted string is a mistake."""
+    line = node.start_mark.line + 1
+    if node.id == "scalar":
+        if node.style not in ('"', "'"):
+            problems.append(f"{file}:{line}: {where}: {node.value!r} must be a quoted string")
+        return node.value
+    if node.id == "sequence":
+        return [_plain(file, item, where, problems) for item in node.value]
+    plain: Row = {}
+    for key_node, value_node in node.value:
+        key = str(key_node.value)
+        if key in plain:
+            problems.append(f"{file}:{line}: {where}: key {key!r} stands twice")
+        plain[key] = _plain(file, value_node, f"{where}, {key}" if where else key, problems)
+    return plain
+
+
+def _table(file: str, node: Any, problems: list[str]) -> Table | None:
+    line = node.start_mark.line + 1
+    if node.id != "mapping":
+        problems.append(f"{file}:{line}: expected a table with the keys table, source, read, rows")
+        return None
+    head: Row = {}
+    rows: list[Row] = []
+    lines: list[int] = []
+    for key_node, value_node in node.value:
+        key = str(key_node.value)
+        if key != "rows":
+            head[key] = _plain(file, value_node, key, problems)
+            continue
+        for i, item in enumerate(value_node.value if value_node.id == "sequence" else [], start=1):
+            if item.id != "mapping":
+                problems.append(f'{file}:{item.start_mark.line + 1}: row {i}: expected {{key: "value", ...}}')
+                continue
+            rows.append(_plain(file, item, f"row {i}", problems))
+            lines.append(item.start_mark.line + 1)
+    return Table(head=head, rows=tuple(rows), lines=tuple(lines))
+
+
+def dump(tables: Sequence[Table]) -> str:
+    """Tables as the text of a profile file; `dump(read_file(f))` is the file, byte for byte."""
+    out = []
+    for table in tables:
+        kind = KINDS[table.head["table"]]
+        order = [k for k in (f.name for f in fields(kind.cls)) if k != "framework"]
+        order += [k for k in ROW_EXTRA if k not in order]
+        lead = "- "
+        for key in TABLE_KEYS:
+            if key in table.head:
+                out.append(f"{lead}{key}: {_quoted(table.head[key])}")
+                lead = "  "
+        out.append("  rows:")
+        for row in table.rows:
+            pairs = [f"{key}: {_quoted(row[key])}" for key in order if key in row]
+            out.append(f"  - {{{', '.join(pairs)}}}")
+    return "\n".join(out) + "\n"
+
+
+def _quoted(value: str | list[str]) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(_quoted(v) for v in value) + "]"
+    return json.dumps(value, ensure_ascii=False)
