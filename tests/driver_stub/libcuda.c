@@ -284,8 +284,10 @@ EXPORT CUresult CUDAAPI cuCtxSynchronize(void)
 EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
     CONTEXT();
+    *total = (size_t)of_current()->cuda_bytes; /* less than NVML's: the driver keeps some */
     *free_bytes = (size_t)of_current()->free_mib << 20;
-    *total = (size_t)of_current()->cuda_bytes;
+    if (*free_bytes > *total)
+        *free_bytes = *total;
     return CUDA_SUCCESS;
 }
 
