@@ -1,0 +1,360 @@
+"""locate, the culprit search, and the chain on real frameworks on the CPU."""
+
+import configparser
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from provision.errors import UsageError
+from provision.model import Verdict, as_document, from_plain
+from provision.verify import Options, locate, verify
+from provision.verify.culprit import Suspect, search, suspects, without
+
+CPU = Options(device="cpu", timeout=120)
+
+
+def judge(env, options=CPU):
+    return verify(locate(Path(env)), options, emit=lambda _: None)
+
+
+def stage(verdict, name):
+    return next(s for s in verdict.stages if s.stage == name)
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch):
+    for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "LD_PRELOAD"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def venv(path):
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", path], check=True)
+    return Path(path), next(Path(path).glob("lib/python*/site-packages"))
+
+
+def find_links():
+    """The folders that pip is told to look for wheels in."""
+    said = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+    ).stdout
+    files = [Path("/etc/pip.conf"), Path("~/.config/pip/pip.conf").expanduser()]
+    files += [Path(os.environ["PIP_CONFIG_FILE"])] if "PIP_CONFIG_FILE" in os.environ else []
+    folders = said.partition("find-links=")[2].split("\n")[0].strip("'").split()
+    for file in files:
+        config = configparser.ConfigParser(interpolation=None)
+        config.read(file)
+        folders += config.get("global", "find-links", fallback="").split()
+    return [f for f in dict.fromkeys(folders) if Path(f).is_dir()]
+
+
+WANTED = {"jax": ["jax"], "tensorflow": ["tensorflow-cpu"], "torch": ["torch"]}
+
+
+@pytest.fixture(scope="session")
+def framework_env(tmp_path_factory):
+    """A venv with one framework for the CPU, made once per session: `framework_env("jax")`."""
+    made = {}
+
+    def make(name):
+        if name not in made:
+            path, _ = venv(tmp_path_factory.mktemp("frameworks") / f"{name} für alle")
+            wanted, links = WANTED[name], find_links()
+            if name == "torch":
+                tag = f"-cp{sys.version_info[0]}{sys.version_info[1]}-"
+                wheels = [w for f in links for w in Path(f).glob("torch-*+cpu*.whl") if tag in w.name]
+                if not wheels:
+                    pytest.skip("pip's find-links hold no CPU wheel of torch for this Python")
+                wanted = [str(max(wheels))]
+            command = [
+                sys.executable,
+                "-m",
+                "uv",
+                "pip",
+                "install",
+                "-q",
+                "--python",
+                path / "bin" / "python",
+            ]
+            done = subprocess.run([*command, *wanted], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            made[name] = path
+        return made[name]
+
+    return make
+
+
+def snapshot(folder):
+    return {p: (p.lstat().st_mtime_ns, p.lstat().st_size) for p in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("name", ["jax", "torch", pytest.param("tensorflow", marks=pytest.mark.slow)])
+def test_a_framework_on_the_cpu(framework_env, name, tmp_path, monkeypatch):
+    """The path of the environment has a space and an umlaut; the working directory would shadow the
+    framework; bytecode must not land in the environment."""
+    env = framework_env(name)
+    (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the working directory')\n")
+    monkeypatch.chdir(tmp_path)
+    before = snapshot(env)
+    verdict = judge(env, Options(device="cpu", timeout=120, cache_dir=tmp_path / "cache"))
+    assert snapshot(env) == before
+    assert verdict.verdict == "cpu"
+    assert [s.status for s in verdict.stages] == ["skip"] * 4 + ["pass", "pass", "skip"]
+    assert all("cpu" in s.detail for s in verdict.stages[:4])
+    (framework,) = verdict.frameworks
+    assert framework.name == name
+    (device,) = framework.devices
+    assert device.index == -1
+    graded = {(c.case, c.pass_) for c in device.convolutions}
+    for case in ("conv1d", "conv2d", "conv3d", "conv2d_transposed"):
+        assert {(case, p) for p in ("forward", "grad_input", "grad_weight")} <= graded
+    assert ("conv2d_grouped", "forward") in graded or name == "tensorflow"
+    assert all(c.ok and 0 < c.max_error < c.tolerance / 10 for c in device.convolutions)
+    assert from_plain(Verdict, json.loads(json.dumps(as_document(verdict)))) == verdict
+
+
+PLANTED = """
+import importlib.abc, importlib.util, sys
+
+class Patch(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != {module!r}:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        load = spec.loader.exec_module
+        def execute(module):
+            load(module)
+            right = module.{function}
+            def wrong(*args, **kwargs):
+                y = right(*args, **kwargs)
+                {change}
+            module.{function} = wrong
+        spec.loader.exec_module = execute
+        return spec
+
+sys.meta_path.insert(0, Patch())
+"""
+ONE_ELEMENT = PLANTED.format(
+    module="torch.nn.functional",
+    function="conv2d",
+    change="import torch; o = torch.zeros_like(y); o.view(-1)[7] = 0.05; return y + o",
+)
+ONE_NAN = PLANTED.format(
+    module="jax.lax", function="conv_general_dilated", change="return y.at[(0,) * y.ndim].set(float('nan'))"
+)
+
+
+def test_one_wrong_element_is_caught_and_laid_on_pythonpath(framework_env, tmp_path, monkeypatch):
+    env = framework_env("torch")
+    (tmp_path / "sitecustomize.py").write_text(ONE_ELEMENT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    verdict = judge(env)
+    assert verdict.verdict == "wrong"
+    assert stage(verdict, "convolution").status == "fail"
+    wrong = [c for f in verdict.frameworks for d in f.devices for c in d.convolutions if not c.ok]
+    assert {c.pass_ for c in wrong} == {"forward"}
+    assert {c.case for c in wrong} == {"conv2d", "conv2d_grouped"}
+    first = verdict.findings[0]
+    assert first.confidence == "certain"
+    assert first.title.startswith(f"{tmp_path} in PYTHONPATH")
+    assert verdict.hint == f"Take {tmp_path} out of PYTHONPATH."
+
+
+def test_a_nan_never_passes(framework_env, tmp_path):
+    """Planted in the environment itself, so that no setting is guilty."""
+    source = framework_env("jax")
+    env, site = venv(tmp_path / "env")
+    (site / "planted.py").write_text(ONE_NAN)
+    (site / "planted.pth").write_text(f"{next(source.glob('lib/python*/site-packages'))}\nimport planted\n")
+    verdict = judge(env)
+    assert verdict.verdict == "wrong"
+    rows = verdict.frameworks[0].devices[0].convolutions
+    assert {c.max_error for c in rows if c.pass_ == "forward" and c.case == "conv2d"} == {None}
+    assert not any(c.ok for c in rows if c.max_error is None)
+    assert "not a number" in stage(verdict, "convolution").detail
+    assert [f.cause for f in verdict.findings] == ["framework_bug_upgrade"]
+
+
+@pytest.fixture
+def fake(tmp_path):
+    """A venv whose torch is a few lines: `fake("...")`."""
+
+    def make(text):
+        env, site = venv(tmp_path / "fake")
+        (site / "torch").mkdir()
+        (site / "torch" / "__init__.py").write_text(text)
+        return env
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGBUS", "SIGABRT"])
+def test_a_crash_while_importing_is_a_result(fake, name):
+    verdict = judge(fake(f"import os, signal\nos.kill(os.getpid(), signal.{name})\n"))
+    assert verdict.verdict == "fails"
+    assert stage(verdict, "framework").detail == f"the process was ended by {name} while importing torch"
+    assert stage(verdict, "convolution").status == "skip"
+
+
+def test_a_hang_while_importing_is_a_result(fake):
+    verdict = judge(fake("import time\ntime.sleep(600)\n"), Options(device="cpu", timeout=1.5))
+    assert stage(verdict, "framework").detail == "no answer within 1.5 s while importing torch"
+
+
+def test_a_missing_library_is_named_by_its_cause(fake):
+    text = "raise ImportError('libcudnn.so.9: cannot open shared object file: No such file or directory')"
+    verdict = judge(fake(text))
+    assert stage(verdict, "framework").status == "fail"
+    assert verdict.findings[0].cause == "cudnn_not_found"
+
+
+def test_an_environment_without_frameworks(tmp_path):
+    env, _ = venv(tmp_path / "bare")
+    verdict = judge(env)
+    assert verdict.verdict == "fails"
+    assert "no torch, tensorflow or jax" in stage(verdict, "framework").detail
+    asked = judge(env, Options(device="cpu", frameworks=("jax",)))
+    assert stage(asked, "framework").detail == "jax is not in this environment"
+    assert judge(env, Options(device="cpu", quick=True)).verdict == "cpu"
+
+
+def test_what_cannot_be_meant_is_a_usage_error(tmp_path):
+    env, _ = venv(tmp_path / "bare")
+    with pytest.raises(UsageError, match="unknown device 'gpu'"):
+        judge(env, Options(device="gpu"))
+    with pytest.raises(UsageError, match="unknown framework: pytorch"):
+        judge(env, Options(frameworks=("pytorch",)))
+
+
+def test_a_sitecustomize_that_raises_does_not_hide_the_environment(tmp_path, monkeypatch):
+    env, _ = venv(tmp_path / "bare")
+    (tmp_path / "sitecustomize.py").write_text("import os; os._exit(3)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    events = []
+    verify(locate(env), Options(device="cpu", quick=True), emit=events.append)
+    assert any("status 3" in e.text for e in events if e.kind == "warning")
+
+
+# --- locate --------------------------------------------------------------------------------
+
+
+def test_locate_takes_a_venv_its_python_and_any_python(tmp_path):
+    env, _ = venv(tmp_path / "mit Leerzeichen und ä")
+    whole, python = locate(env), locate(env / "bin" / "python")
+    assert whole == python
+    assert (whole.manager, whole.path, whole.made_by_gpuenv) == ("venv", str(env), False)
+    assert whole.python_version == ".".join(map(str, sys.version_info[:3]))
+    system = locate(Path(sys.base_prefix, "bin", Path(sys.executable).resolve().name))
+    assert system.manager in (None, "conda")
+
+
+def test_locate_knows_conda_and_what_gpuenv_made(tmp_path):
+    env, _ = venv(tmp_path / "conda")
+    (env / "conda-meta").mkdir()
+    (env / ".gpuenv").mkdir()
+    (env / ".gpuenv" / "plan.json").write_text("{}")
+    found = locate(env)
+    assert (found.manager, found.made_by_gpuenv) == ("conda", True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message", "hint"),
+    [
+        (".vnv", "is not there", "Did you mean {0}/.venv?"),
+        ("project", "holds no Python", "Did you mean {0}/project/.venv?"),
+        ("notes.txt", "cannot be run", "Environments there: {0}/.venv."),
+        ("tool", "is no Python that runs", "Environments there: {0}/.venv."),
+        ("broken", "is no Python", "Environments there: {0}/.venv."),
+        ("gone", "a link to /nowhere/python", "make the environment again"),
+    ],
+)
+def test_locate_says_what_is_wrong_and_what_was_meant(tmp_path, asked, message, hint):
+    venv(tmp_path / ".venv")
+    venv(tmp_path / "project" / ".venv")
+    (tmp_path / "notes.txt").write_text("no program\n")
+    for name, text in (("tool", "#!/bin/sh\necho hello\n"), ("broken", "\x7fELF")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "gone").symlink_to("/nowhere/python")
+    with pytest.raises(UsageError, match=message) as caught:
+        locate(tmp_path / asked)
+    assert hint.format(tmp_path) in caught.value.hint
+
+
+# --- the culprit search --------------------------------------------------------------------
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 12), st.data())
+def test_search_finds_exactly_the_guilty(many, data):
+    found = [Suspect(variable=f"V{i}", part=str(i)) for i in range(many)]
+    guilty = data.draw(st.sets(st.sampled_from(range(many)), min_size=1))
+    environ = {s.variable: s.part for s in found}
+    runs = []
+
+    def cured(left):
+        runs.append(left)
+        return not any(f"V{i}" in left for i in guilty)
+
+    assert search(environ, found, cured) == tuple(found[i] for i in sorted(guilty))
+    if len(guilty) == 1:
+        assert len(runs) <= 2 * many.bit_length() + 1
+
+
+def test_search_of_innocents_costs_one_run():
+    found = [Suspect(variable=f"V{i}", part="") for i in range(9)]
+    runs = []
+    assert search({}, found, lambda left: bool(runs.append(left))) == ()
+    assert len(runs) == 1
+
+
+def test_suspects_are_entries_with_a_library_that_the_environment_brings(tmp_path):
+    for folder, names in {
+        "innocent": ["libfoo.so.1"],
+        "guilty": ["libcudnn.so.9"],
+        "driver": ["libcudnn.so.9", "libcuda.so.1"],
+        "stubs": ["libcuda.so.1"],
+        "other": ["libnvrtc.so.13"],
+    }.items():
+        (tmp_path / folder).mkdir()
+        for name in names:
+            (tmp_path / folder / name).touch()
+    path = [str(tmp_path / f) for f in ("innocent", "guilty", "driver", "stubs", "other")]
+    environ = {
+        "LD_LIBRARY_PATH": ":".join(["", *path]),
+        "LD_PRELOAD": "/a.so:/b.so",
+        "PYTHONPATH": "/p",
+        "TF_CPP_MIN_LOG_LEVEL": "1",
+        "TF_VAR_region": "x",
+        "XLA_FLAGS": "--x",
+        "CUDA_HOME": "/usr/local/cuda",
+        "CUDA_VISIBLE_DEVICES": "0",
+    }
+    found = suspects(environ, ["/env/libcudnn.so.9"], str(tmp_path), "jax")
+    assert [(s.variable, Path(s.part).name) for s in found] == [
+        ("LD_LIBRARY_PATH", "guilty"),
+        ("LD_LIBRARY_PATH", "stubs"),
+        ("LD_PRELOAD", "a.so"),
+        ("LD_PRELOAD", "b.so"),
+        ("PYTHONPATH", "p"),
+        ("user site", tmp_path.name),
+        ("CUDA_VISIBLE_DEVICES", "0"),
+        ("XLA_FLAGS", "--x"),
+    ]
+    left = without(environ, [found[0], found[2], found[4], found[5]])
+    assert left["LD_LIBRARY_PATH"].split(":") == ["", path[0], *path[2:]]
+    assert left["LD_PRELOAD"] == "/b.so"
+    assert "PYTHONPATH" not in left
+    assert left["PYTHONNOUSERSITE"] == "1"
+    assert [s.variable for s in suspects(environ, [], None, None)] == [
+        "LD_LIBRARY_PATH",
+        "LD_PRELOAD",
+        "LD_PRELOAD",
+        "CUDA_VISIBLE_DEVICES",
+    ]
