@@ -337,6 +337,16 @@ def test_conda_packages_are_judged_by_conda_meta(judge, env, cudnn):
     assert stage(again, "libraries").status == "fail"
 
 
+def test_libraries_linked_from_an_installers_cache_are_the_environments(judge, cudnn, tmp_path):
+    """uv can link a wheel's files from its cache; the kernel then names the cache's file."""
+    for path in [*cudnn.iterdir()]:
+        path.rename(tmp_path / path.name)
+        path.symlink_to(tmp_path / path.name)
+    verdict = judge(options=Options(timeout=20))
+    assert stage(verdict, "libraries").status == "pass"
+    assert stage(verdict, "cudnn").status == "pass"
+
+
 def test_strict_lets_a_warning_fail(judge):
     low = spec(driver="580.159.04", cuda=13000, gpus=[f"{H200}|free_mib=300"])
     assert judge(low).verdict == "works"

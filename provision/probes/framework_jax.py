@@ -66,7 +66,9 @@ def jax_stages():
         letters = "DHW"[3 - len(case["size"]) :]
         precision = jax.lax.Precision.HIGHEST if dtype == "float32" else jax.lax.Precision.DEFAULT
         pads = tuple((p, p) for p in case["padding"])
-        options = dict(dimension_numbers=("N%sC" % letters, "%sIO" % letters, "N%sC" % letters), precision=precision)
+        options = dict(
+            dimension_numbers=("N%sC" % letters, "%sIO" % letters, "N%sC" % letters), precision=precision
+        )
 
         def forward(a, b):
             if not case.get("transposed"):

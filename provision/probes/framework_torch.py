@@ -43,7 +43,12 @@ def torch_stages():
         return
     tell("mapped", files=[[p, None] for p in mapped(ASKED["pattern"])])
     functions = {1: torch.nn.functional.conv1d, 2: torch.nn.functional.conv2d, 3: torch.nn.functional.conv3d}
-    kinds = {"float32": torch.float32, "tf32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+    kinds = {
+        "float32": torch.float32,
+        "tf32": torch.float32,
+        "float16": torch.float16,
+        "bfloat16": torch.bfloat16,
+    }
 
     def array(flat, shape, dtype):
         made = torch.tensor(flat, dtype=torch.float64).reshape(shape)
@@ -77,7 +82,8 @@ def torch_stages():
         gx, gw = torch.autograd.grad(y, (dx, dw), dg)
         back = tuple(kernel.index(i) for i in range(rank + 2))
         return tuple(
-            a.detach().to("cpu", torch.float64).permute(order) for a, order in ((y, last), (gx, last), (gw, back))
+            a.detach().to("cpu", torch.float64).permute(order)
+            for a, order in ((y, last), (gx, last), (gw, back))
         )
 
     try:

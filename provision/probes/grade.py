@@ -19,7 +19,9 @@ PASSES = ("forward", "grad_input", "grad_weight")
 CASES = {
     "conv2d": dict(size=(29, 31), kernel=(3, 5), stride=(2, 1), padding=(1, 2), cin=16, cout=24, batch=3),
     "conv1d": dict(size=(57,), kernel=(5,), stride=(2,), padding=(2,), cin=8, cout=16, batch=3),
-    "conv3d": dict(size=(7, 9, 11), kernel=(3, 3, 3), stride=(1, 2, 1), padding=(1, 1, 1), cin=8, cout=8, batch=2),
+    "conv3d": dict(
+        size=(7, 9, 11), kernel=(3, 3, 3), stride=(1, 2, 1), padding=(1, 1, 1), cin=8, cout=8, batch=2
+    ),
     "conv2d_grouped": dict(
         size=(17, 19), kernel=(3, 3), stride=(1, 1), padding=(1, 1), cin=16, cout=32, batch=2, groups=4
     ),
@@ -34,10 +36,22 @@ CASES["conv2d_depthwise"] = dict(CASES["conv2d_grouped"], groups=16)
 
 # The largest relative error by norm that a right result may have. u is half a unit in the last place.
 TOLERANCES = {
-    "float32": (1e-4, "u = 6e-8; sums of 10^2 to 10^4 terms and Winograd or FFT transforms lose 2 to 3 digits, TF32 (3e-4) must not pass"),
-    "tf32": (2e-3, "inputs rounded to 11 bits, u = 5e-4: products are off by 4e-4 by norm, sums stay in float32"),
-    "float16": (5e-3, "result rounded to 11 bits, u = 5e-4; partial sums of split kernels may be kept in float16"),
-    "bfloat16": (2e-2, "result rounded to 8 bits, u = 4e-3; partial sums of split kernels may be kept in bfloat16"),
+    "float32": (
+        1e-4,
+        "u = 6e-8; sums of 10^2 to 10^4 terms and Winograd or FFT transforms lose 2 to 3 digits, TF32 (3e-4) must not pass",
+    ),
+    "tf32": (
+        2e-3,
+        "inputs rounded to 11 bits, u = 5e-4: products are off by 4e-4 by norm, sums stay in float32",
+    ),
+    "float16": (
+        5e-3,
+        "result rounded to 11 bits, u = 5e-4; partial sums of split kernels may be kept in float16",
+    ),
+    "bfloat16": (
+        2e-2,
+        "result rounded to 8 bits, u = 4e-3; partial sums of split kernels may be kept in bfloat16",
+    ),
 }
 
 # One wrong element hides in a norm over 10^5, so the largest single error is held against the root
@@ -75,8 +89,10 @@ def numbers(name):
 def _views(case, size, out):
     """For each offset of the kernel: its index, and the slices of the padded input that it meets."""
     for offset in itertools.product(*map(range, case["kernel"])):
-        yield offset, (slice(None),) + tuple(
-            slice(o, o + s * (n - 1) + 1, s) for o, s, n in zip(offset, case["stride"], out)
+        yield (
+            offset,
+            (slice(None),)
+            + tuple(slice(o, o + s * (n - 1) + 1, s) for o, s, n in zip(offset, case["stride"], out)),
         )
 
 
@@ -152,8 +168,15 @@ def grade(device, name, dtype, results, right):
     for which, got, want in zip(PASSES, results, right):
         error = error_of(got, want)
         tell(
-            "convolution", device=device, case=name, dtype=dtype, which=which, error=error,
-            tolerance=tolerance, reason=TOLERANCES[dtype][1], ok=error is not None and error <= tolerance,
+            "convolution",
+            device=device,
+            case=name,
+            dtype=dtype,
+            which=which,
+            error=error,
+            tolerance=tolerance,
+            reason=TOLERANCES[dtype][1],
+            ok=error is not None and error <= tolerance,
         )
 
 

@@ -194,9 +194,7 @@ def holders():
             if row.pid == os.getpid():
                 continue
             unknown = row.memory == ctypes.c_ulonglong(-1).value
-            found.append(
-                {"gpu": index, "pid": row.pid, "memory_mib": None if unknown else row.memory >> 20}
-            )
+            found.append({"gpu": index, "pid": row.pid, "memory_mib": None if unknown else row.memory >> 20})
     nvml.nvmlShutdown()
     for row in found:
         try:
@@ -286,20 +284,27 @@ def _convolve(library, cudart, handle):
     cudnn_call(library, "cudnnSetFilter4dDescriptor", dw, 0, 0, k, c, 3, 3)
     cudnn_call(library, "cudnnSetTensor4dDescriptor", dy, 0, 0, 1, k, h, wd)
     cudnn_call(library, "cudnnSetConvolution2dDescriptor", dc, 1, 1, 1, 1, 1, 1, 1, 0)
-    size = ctypes.c_size_t()
-    # CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM 0: the one that needs nothing but itself
-    cudnn_call(
-        library, "cudnnGetConvolutionForwardWorkspaceSize", handle, dx, dw, dc, dy, 0, ctypes.byref(size)
-    )
     outcome = [float("nan")] * (k * h * wd)
     memory = [_put(cudart, x), _put(cudart, w), _put(cudart, outcome), ctypes.c_void_p()]
-    if size.value:
-        runtime_call(cudart, "cudaMalloc", ctypes.byref(memory[3]), size)
-    one, zero = ctypes.c_float(1), ctypes.c_float(0)
-    cudnn_call(
-        library, "cudnnConvolutionForward", handle, ctypes.byref(one), dx, memory[0], dw, memory[1],
-        dc, 0, memory[3], size, ctypes.byref(zero), dy, memory[2],
-    )
+    one, zero, size = ctypes.c_float(1), ctypes.c_float(0), ctypes.c_size_t()
+    # CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM 1, _IMPLICIT_GEMM 0: those that every release
+    # has for every GPU that it serves; one of them may not be supported, so both are tried.
+    for algorithm in (1, 0):
+        try:
+            cudnn_call(
+                library, "cudnnGetConvolutionForwardWorkspaceSize", handle, dx, dw, dc, dy, algorithm,
+                ctypes.byref(size),
+            )
+            if size.value:
+                runtime_call(cudart, "cudaMalloc", ctypes.byref(memory[3]), size)
+            cudnn_call(
+                library, "cudnnConvolutionForward", handle, ctypes.byref(one), dx, memory[0], dw, memory[1],
+                dc, algorithm, memory[3], size, ctypes.byref(zero), dy, memory[2],
+            )
+            break
+        except Failed as failed:
+            if "NOT_SUPPORTED" not in str(failed.record["name"]) or algorithm == 0:
+                raise
     runtime_call(cudart, "cudaDeviceSynchronize")
     y = (ctypes.c_float * len(outcome))()
     runtime_call(cudart, "cudaMemcpy", y, memory[2], ctypes.c_size_t(ctypes.sizeof(y)), 2)

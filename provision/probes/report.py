@@ -86,7 +86,9 @@ def loaded_version(path):
         failed = library.cudaRuntimeGetVersion(ctypes.byref(number))
         return None if failed else "%d.%d" % (number.value // 1000, number.value % 1000 // 10)
     if name.startswith("libcublas.") or name.startswith("libcublasLt."):
-        ask = getattr(library, "cublasGetProperty" if name.startswith("libcublas.") else "cublasLtGetProperty", None)
+        ask = getattr(
+            library, "cublasGetProperty" if name.startswith("libcublas.") else "cublasLtGetProperty", None
+        )
         parts = []
         for which in range(3):
             if ask is None or ask(which, ctypes.byref(number)) != 0:

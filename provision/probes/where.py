@@ -22,7 +22,9 @@ tell(
     prefix=sys.prefix,
     base_prefix=sys.base_prefix,
     path=[p for p in sys.path if p],
-    sites=sorted(set(site.getsitepackages() + [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])),
+    sites=sorted(
+        set(site.getsitepackages() + [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])
+    ),
     user_site=site.getusersitepackages() if site.ENABLE_USER_SITE else None,
     frameworks={name: _origin(name) for name in ASKED["frameworks"]},
 )

@@ -29,7 +29,8 @@ def judge(
 ) -> Judged:
     """Stage 3. `files` are the libraries that lie in the environment, `packages` what is installed."""
     elsewhere = other_copies(found, environ)
-    owners = [p for p in packages if p.is_cudnn and _has_cudnn(p)]
+    # torch up to 1.12, and its cu118 builds for longer, carry cuDNN in torch/lib
+    owners = [p for p in packages if (p.is_cudnn or p.name == "torch") and _has_cudnn(p)]
     bundled = [f for f in files if os.path.basename(f).startswith("libcudnn")]
     if not owners and not bundled:
         return _none_here(builds, files, elsewhere)
@@ -174,7 +175,7 @@ def _drift(env: Environment, owners: Sequence[Distribution], lock: Lock | None) 
     named = {p.name: p.version for p in lock.packages if Distribution(name=p.name, version="").is_cudnn}
     for package in owners:
         locked = named.get(package.name)
-        if locked == package.version or not named:
+        if locked == package.version or not named or not package.is_cudnn:
             continue
         want = ", ".join(f"{n} {v}" for n, v in named.items())
         text = f"{package.name} {package.version} is installed, the lock names {want}"

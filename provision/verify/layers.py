@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from ..model import Environment, Evidence, Finding
@@ -210,8 +210,9 @@ def low_memory(told: probe.Told) -> bool:
     return any(m["free_mib"] < LOW_MEMORY_MIB for m in rows)
 
 
-def cudnn(told: probe.Told, roots: Sequence[str], own: str | None) -> Judged:
-    """Stage 4. `own` is the environment's libcudnn, None where it brings none."""
+def cudnn(told: probe.Told, roots: Sequence[str], owned: Container[str], own: str | None) -> Judged:
+    """Stage 4. `own` is the environment's libcudnn, None where it brings none; `owned` are the resolved
+    paths of the environment's libraries (uv can link them from its cache)."""
     died = _died(told, "cudnn")
     if died:
         return died
@@ -220,9 +221,8 @@ def cudnn(told: probe.Told, roots: Sequence[str], own: str | None) -> Judged:
         return Judged(status="fail", detail="cuDNN was not reached", evidence=told.words())
     saw = found["told"]
     files = [p for p, _ in saw["mapped"]]
-    foreign = tuple(
-        p for p in files if own and os.path.basename(p).startswith("libcudnn") and not inside(p, roots)
-    )
+    elsewhere = [p for p in files if not inside(p, roots) and os.path.realpath(p) not in owned]
+    foreign = tuple(p for p in elsewhere if own and os.path.basename(p).startswith("libcudnn"))
     evidence = tuple(Evidence(text=p, source="mapped") for p in files if "libcudnn" in p)
     if found["failed"]:
         memory = causes.memory_evidence(seen(told, "runtime"))

@@ -52,8 +52,9 @@ def _version(path: str, own: str | None, owner: Distribution | None) -> str | No
     """The library's own word; the package's, which has more parts, where the two agree or the library
     says nothing; else the number in the file's name."""
     cudnn = os.path.basename(path).startswith("libcudnn.so")
-    if owner and (own is None or (not cudnn and owner.version.startswith(own + "."))):
-        return owner.version
+    packaged = owner.version if owner and owner.name != "torch" else None  # old torch bundles libraries
+    if packaged and (own is None or (not cudnn and packaged.startswith(own + "."))):
+        return packaged
     named = re.search(r"\.so\.(\d+\.\d+\.\d+)$", os.path.realpath(path))
     return own or (named.group(1) if named else _neighbour(path))
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from ..model import Event
-from . import disk, layers, libraries, probe
+from . import copies, disk, layers, libraries, probe
 from .judged import Judged
 from .state import Run, search, suspects
 
@@ -57,8 +57,7 @@ def stages(run: Run) -> None:
     run.add("libraries", _libraries(run), time.perf_counter() - start)
     if run.broken:
         return run.skip_rest(("cudnn",))
-    own = libraries.pick(run.files, "libcudnn")
-    judged = layers.cudnn(told, run.found.roots, own)
+    judged = _judge_layer(run, told, "cudnn")
     run.add("cudnn", judged, _seconds(told, "runtime", "cudnn"))
     if judged.status == "fail":
         run.wrong = run.wrong or layers.wrong(told, judged)
@@ -94,7 +93,8 @@ def _judge_layer(run: Run, told: probe.Told, stage: str) -> Judged:
         return layers.driver(told, run.ordinal)
     if stage == "runtime":
         return layers.runtime(told)
-    return layers.cudnn(told, run.found.roots, libraries.pick(run.files, "libcudnn"))
+    owned = copies.owners_of(run.packages)
+    return layers.cudnn(told, run.found.roots, owned, libraries.pick(run.files, "libcudnn"))
 
 
 def _search_layers(run: Run, stage: str) -> None:
