@@ -1,20 +1,15 @@
 """locate, the culprit search, and the chain on real frameworks on the CPU."""
 
-import configparser
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from framework_envs import framework_env, venv
 
 from provision.errors import UsageError
 from provision.model import Verdict, as_document, from_plain
 from provision.verify import Options, locate, verify
-from provision.verify.culprit import Suspect, search, suspects, without
 
 CPU = Options(device="cpu", timeout=120)
 
@@ -33,68 +28,12 @@ def _clean(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def venv(path):
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", path], check=True)
-    return Path(path), next(Path(path).glob("lib/python*/site-packages"))
-
-
-def find_links():
-    """The folders that pip is told to look for wheels in."""
-    said = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
-    ).stdout
-    files = [Path("/etc/pip.conf"), Path("~/.config/pip/pip.conf").expanduser()]
-    files += [Path(os.environ["PIP_CONFIG_FILE"])] if "PIP_CONFIG_FILE" in os.environ else []
-    folders = said.partition("find-links=")[2].split("\n")[0].strip("'").split()
-    for file in files:
-        config = configparser.ConfigParser(interpolation=None)
-        config.read(file)
-        folders += config.get("global", "find-links", fallback="").split()
-    return [f for f in dict.fromkeys(folders) if Path(f).is_dir()]
-
-
-WANTED = {"jax": ["jax"], "tensorflow": ["tensorflow-cpu"], "torch": ["torch"]}
-
-
-@pytest.fixture(scope="session")
-def framework_env(tmp_path_factory):
-    """A venv with one framework for the CPU, made once per session: `framework_env("jax")`."""
-    made = {}
-
-    def make(name):
-        if name not in made:
-            path, _ = venv(tmp_path_factory.mktemp("frameworks") / f"{name} für alle")
-            wanted, links = WANTED[name], find_links()
-            if name == "torch":
-                tag = f"-cp{sys.version_info[0]}{sys.version_info[1]}-"
-                wheels = [w for f in links for w in Path(f).glob("torch-*+cpu*.whl") if tag in w.name]
-                if not wheels:
-                    pytest.skip("pip's find-links hold no CPU wheel of torch for this Python")
-                wanted = [str(max(wheels))]
-            command = [
-                sys.executable,
-                "-m",
-                "uv",
-                "pip",
-                "install",
-                "-q",
-                "--python",
-                path / "bin" / "python",
-            ]
-            done = subprocess.run([*command, *wanted], capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
-            made[name] = path
-        return made[name]
-
-    return make
-
-
 def snapshot(folder):
     return {p: (p.lstat().st_mtime_ns, p.lstat().st_size) for p in folder.rglob("*")}
 
 
 @pytest.mark.parametrize("name", ["jax", "torch", pytest.param("tensorflow", marks=pytest.mark.slow)])
-def test_a_framework_on_the_cpu(framework_env, name, tmp_path, monkeypatch):
+def test_a_framework_on_the_cpu(name, tmp_path, monkeypatch):
     """The path of the environment has a space and an umlaut; the working directory would shadow the
     framework; bytecode must not land in the environment."""
     env = framework_env(name)
@@ -150,7 +89,7 @@ ONE_NAN = PLANTED.format(
 )
 
 
-def test_one_wrong_element_is_caught_and_laid_on_pythonpath(framework_env, tmp_path, monkeypatch):
+def test_one_wrong_element_is_caught_and_laid_on_pythonpath(tmp_path, monkeypatch):
     env = framework_env("torch")
     (tmp_path / "sitecustomize.py").write_text(ONE_ELEMENT)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -166,7 +105,7 @@ def test_one_wrong_element_is_caught_and_laid_on_pythonpath(framework_env, tmp_p
     assert verdict.hint == f"Take {tmp_path} out of PYTHONPATH."
 
 
-def test_a_nan_never_passes(framework_env, tmp_path):
+def test_a_nan_never_passes(tmp_path):
     """Planted in the environment itself, so that no setting is guilty."""
     source = framework_env("jax")
     env, site = venv(tmp_path / "env")
@@ -285,76 +224,3 @@ def test_locate_says_what_is_wrong_and_what_was_meant(tmp_path, asked, message, 
     with pytest.raises(UsageError, match=message) as caught:
         locate(tmp_path / asked)
     assert hint.format(tmp_path) in caught.value.hint
-
-
-# --- the culprit search --------------------------------------------------------------------
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.integers(1, 12), st.data())
-def test_search_finds_exactly_the_guilty(many, data):
-    found = [Suspect(variable=f"V{i}", part=str(i)) for i in range(many)]
-    guilty = data.draw(st.sets(st.sampled_from(range(many)), min_size=1))
-    environ = {s.variable: s.part for s in found}
-    runs = []
-
-    def cured(left):
-        runs.append(left)
-        return not any(f"V{i}" in left for i in guilty)
-
-    assert search(environ, found, cured) == tuple(found[i] for i in sorted(guilty))
-    if len(guilty) == 1:
-        assert len(runs) <= 2 * many.bit_length() + 1
-
-
-def test_search_of_innocents_costs_one_run():
-    found = [Suspect(variable=f"V{i}", part="") for i in range(9)]
-    runs = []
-    assert search({}, found, lambda left: bool(runs.append(left))) == ()
-    assert len(runs) == 1
-
-
-def test_suspects_are_entries_with_a_library_that_the_environment_brings(tmp_path):
-    for folder, names in {
-        "innocent": ["libfoo.so.1"],
-        "guilty": ["libcudnn.so.9"],
-        "driver": ["libcudnn.so.9", "libcuda.so.1"],
-        "stubs": ["libcuda.so.1"],
-        "other": ["libnvrtc.so.13"],
-    }.items():
-        (tmp_path / folder).mkdir()
-        for name in names:
-            (tmp_path / folder / name).touch()
-    path = [str(tmp_path / f) for f in ("innocent", "guilty", "driver", "stubs", "other")]
-    environ = {
-        "LD_LIBRARY_PATH": ":".join(["", *path]),
-        "LD_PRELOAD": "/a.so:/b.so",
-        "PYTHONPATH": "/p",
-        "TF_CPP_MIN_LOG_LEVEL": "1",
-        "TF_VAR_region": "x",
-        "XLA_FLAGS": "--x",
-        "CUDA_HOME": "/usr/local/cuda",
-        "CUDA_VISIBLE_DEVICES": "0",
-    }
-    found = suspects(environ, ["/env/libcudnn.so.9"], str(tmp_path), "jax")
-    assert [(s.variable, Path(s.part).name) for s in found] == [
-        ("LD_LIBRARY_PATH", "guilty"),
-        ("LD_LIBRARY_PATH", "stubs"),
-        ("LD_PRELOAD", "a.so"),
-        ("LD_PRELOAD", "b.so"),
-        ("PYTHONPATH", "p"),
-        ("user site", tmp_path.name),
-        ("CUDA_VISIBLE_DEVICES", "0"),
-        ("XLA_FLAGS", "--x"),
-    ]
-    left = without(environ, [found[0], found[2], found[4], found[5]])
-    assert left["LD_LIBRARY_PATH"].split(":") == ["", path[0], *path[2:]]
-    assert left["LD_PRELOAD"] == "/b.so"
-    assert "PYTHONPATH" not in left
-    assert left["PYTHONNOUSERSITE"] == "1"
-    assert [s.variable for s in suspects(environ, [], None, None)] == [
-        "LD_LIBRARY_PATH",
-        "LD_PRELOAD",
-        "LD_PRELOAD",
-        "CUDA_VISIBLE_DEVICES",
-    ]

@@ -116,11 +116,11 @@ def create(
     verbose: o.Verbose = False,
 ) -> int:
     """Build an environment that fits this machine, and prove it."""
-    from . import flow
+    from . import creating
 
     given = locals()
-    how = flow.How(locked=locked, lock_file=lock, recreate=recreate, verify=verify, dry_run=dry_run)
-    return flow.create(_screen(given), env, o.choices(given), how)
+    how = creating.How(locked=locked, lock_file=lock, recreate=recreate, verify=verify, dry_run=dry_run)
+    return creating.create(_screen(given), env, o.choices(given), how)
 
 
 @app.command()
@@ -139,7 +139,7 @@ def verify(
     verbose: o.Verbose = False,
 ) -> int:
     """The verdict on any environment: a venv, a conda prefix, or a python executable."""
-    from . import flow
+    from . import proving
 
     given = locals()
     options = {
@@ -147,7 +147,7 @@ def verify(
         "frameworks": _framework_words(framework), "timeout": timeout,
     }  # fmt: skip
     choices = o.Choices(profiles=list(profiles or []), cache_dir=cache_dir)
-    return flow.show_verdict(_screen(given), env, choices, options)
+    return proving.show_verdict(_screen(given), env, choices, options)
 
 
 def _device_word(device: str | None) -> str | None:
@@ -205,10 +205,10 @@ def resolve(
     verbose: o.Verbose = False,
 ) -> int:
     """The builds that fit, and why nothing newer does. Builds nothing."""
-    from . import flow
+    from . import planning
 
     given = locals()
-    return flow.show_plan(_screen(given), o.choices(given), explain=explain)
+    return planning.show_plan(_screen(given), o.choices(given), explain=explain)
 
 
 @app.command()
@@ -239,7 +239,7 @@ def lock(
     verbose: o.Verbose = False,
 ) -> int:
     """The exact files, with hashes and the hardware they are for, without building."""
-    from . import flow
+    from . import locking
 
     given = locals()
-    return flow.make_lock(_screen(given), o.choices(given), check=check, output=output)
+    return locking.make_lock(_screen(given), o.choices(given), check=check, output=output)

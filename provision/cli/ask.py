@@ -298,3 +298,9 @@ def interpreter(python: str, machine: Machine | None, wanted: str | None) -> str
         if _minor(p.version) == python and (wanted is None or p.version.startswith(wanted)):
             return p.path
     return None
+
+
+def absolute(env: Path) -> Path:
+    """Absolute, with the parent's links followed and the last part as it was named."""
+    env = Path.cwd() / env.expanduser()
+    return env.parent.resolve() / env.name

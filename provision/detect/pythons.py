@@ -113,8 +113,12 @@ def _conda(root: Path, environ: Mapping[str, str], home: Path) -> Iterator[_Foun
 
 
 def _in_folder(folder: Path, source: str) -> Iterator[_Found]:
-    for path in entries(folder):
-        if EXECUTABLE.fullmatch(path.name) and os.access(path, os.X_OK) and not path.is_dir():
+    try:
+        names = [n for n in os.listdir(folder) if EXECUTABLE.fullmatch(n)]  # noqa: PTH208  # thousands of names
+    except OSError:
+        return  # a PATH entry that is not there or may not be read holds no Python for us
+    for path in (folder / name for name in sorted(names)):
+        if os.access(path, os.X_OK) and not path.is_dir():
             yield _Found(path=path, source=source)
 
 

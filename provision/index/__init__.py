@@ -1,20 +1,56 @@
-"""The one door to HTTP: indexes, wheels read in parts, sizes, and pip's configuration."""
+"""The one door to HTTP: indexes, wheels read in parts, sizes, and pip's configuration.
+
+Names are looked up when they are used: most commands want pip's configuration and no HTTP client.
+"""
 
 from __future__ import annotations
 
-from .http import AT_ONCE, Http, Response, redact
-from .pipconf import PipConfig, default_index, parse_pip_conf, pip_configuration, pip_files
-from .simple import File, parse_project, project_files
-from .wheels import (
-    RangeFile,
-    find_links,
-    local_metadata,
-    member,
-    metadata,
-    metadata_of,
-    open_wheel,
-    wheel_named,
-)
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .http import AT_ONCE, Http, Response, redact
+    from .links import find_links, wheel_named
+    from .pipconf import PipConfig, default_index, parse_pip_conf, pip_configuration, pip_files
+    from .simple import File, parse_project, project_files
+    from .wheels import (
+        RangeFile,
+        local_metadata,
+        member,
+        metadata,
+        metadata_of,
+        open_wheel,
+    )
+
+_HOME = {
+    "AT_ONCE": "http",
+    "File": "simple",
+    "Http": "http",
+    "PipConfig": "pipconf",
+    "RangeFile": "wheels",
+    "Response": "http",
+    "default_index": "pipconf",
+    "find_links": "links",
+    "local_metadata": "wheels",
+    "member": "wheels",
+    "metadata": "wheels",
+    "metadata_of": "wheels",
+    "open_wheel": "wheels",
+    "parse_pip_conf": "pipconf",
+    "parse_project": "simple",
+    "pip_configuration": "pipconf",
+    "pip_files": "pipconf",
+    "project_files": "simple",
+    "redact": "http",
+    "wheel_named": "links",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+
 
 __all__ = [
     "AT_ONCE",

@@ -8,15 +8,11 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-
-from provision import model
 from provision.errors import LockError
 
 from .http import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
 
     from .http import Http
     from .simple import File
@@ -129,31 +125,3 @@ def local_metadata(path: Path) -> str:
             return metadata_of(wheel, path.name)
     except (OSError, zipfile.BadZipFile) as e:
         raise LockError(f"{path} cannot be read as a wheel: {e}.", hint="Copy it again, or remove it.") from e
-
-
-def find_links(places: Sequence[str | Path]) -> tuple[model.Wheel, ...]:
-    """The wheels in folders (or wheel files) on disk, sorted by file name; other files are passed by.
-
-    Raises LockError for a folder that does not exist.
-    """
-    wheels: list[model.Wheel] = []
-    for place in places:
-        path = Path(str(place).removeprefix("file://"))
-        if not path.exists():
-            raise LockError(
-                f"{path}: there is no such folder of wheels.", hint="Check --find-links and pip.conf."
-            )
-        files = sorted(path.glob("*.whl")) if path.is_dir() else [path]
-        wheels += filter(None, (wheel_named(f.name, f.resolve().as_uri()) for f in files))
-    return tuple(wheels)
-
-
-def wheel_named(filename: str, url: str) -> model.Wheel | None:
-    """A Wheel from its file name, or None where that is no wheel's."""
-    try:
-        name, version, _, tags = parse_wheel_filename(filename)
-    except InvalidWheelFilename:
-        return None
-    return model.Wheel(
-        name=canonicalize_name(name), version=str(version), url=url, tags=tuple(sorted(map(str, tags)))
-    )

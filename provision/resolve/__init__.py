@@ -35,6 +35,8 @@ def resolve(request: Request, target: Target, profiles: Profiles, supply: Supply
 
     asked = Question(request, target, profiles, supply or Supply())
     plan = _attempt(asked)
+    if plan.builds and request.device == "cpu":
+        plan = dataclasses.replace(plan, notes=(*plan.notes, *_newer_cuda_builds(asked, plan)))
     if not plan.builds:
         plan = dataclasses.replace(plan, hint=hint_for(asked, lambda q: bool(_attempt(q).builds)))
     return plan
@@ -180,7 +182,7 @@ def _notes(asked: Question, chosen: Iterable[Build]) -> Iterator[str]:
             if build.cuda:
                 yield (
                     f"{build.framework} {build.version} is the CUDA {build.cuda} build, run on the CPU: "
-                    "no CPU build is at hand"
+                    "no CPU build of it is at hand"
                 )
         return
     if not target.driver:
@@ -194,6 +196,18 @@ def _notes(asked: Question, chosen: Iterable[Build]) -> Iterator[str]:
                 f"speaks {asked.speaks} and runs it by minor-version compatibility"
             )
         yield from toolkit_note(asked, build)
+
+
+def _newer_cuda_builds(asked: Question, plan: Plan) -> Iterator[str]:
+    """A CPU build comes before a newer CUDA build: say what was passed by."""
+    for wanted, build in zip(asked.request.frameworks, plan.builds, strict=True):
+        fitting = [b.version for b, reasons in _judged(asked, wanted) if not reasons and b.cuda]
+        newest = max(fitting, key=version, default=build.version)
+        if build.cuda is None and version(newest) > version(build.version):
+            yield (
+                f"{build.framework} {newest} is newer, but to be had only as a CUDA build: "
+                f"--framework '{build.framework}=={newest}'"
+            )
 
 
 def _companions(asked: Question, chosen: list[Build]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -23,10 +23,13 @@ def planned(asked: Question, chosen: list[Build], python: str) -> tuple[PlannedB
     builds = []
     for build in chosen:
         local = f"+{build.local}" if build.local else ""
-        pins = [f"{build.framework}==={build.version}{local}", *build.requires]
-        on_gpu = build.cuda if asked.request.device == "cuda" else None
-        if on_gpu:
-            pins += _cudnn_pin(build, cudnn) + _toolkit_pin(asked, build, chosen, python)
+        pins = [f"{build.framework}==={build.version}{local}"]
+        if build.cuda and asked.request.device == "cuda":
+            pins += [*build.requires, *_cudnn_pin(build, cudnn)]
+            pins += _toolkit_pin(asked, build, chosen, python)
+        else:
+            # On the CPU nothing of NVIDIA's is asked for; what a wheel itself insists on comes along.
+            pins += [r for r in build.requires if not r.startswith(("nvidia-", "cuda-", "tensorrt"))]
         builds.append(
             PlannedBuild(
                 framework=build.framework,
@@ -34,7 +37,7 @@ def planned(asked: Question, chosen: list[Build], python: str) -> tuple[PlannedB
                 cuda=build.cuda,
                 index="find-links" if asked.supply.only_wheels else build.index,
                 requirements=tuple(dict.fromkeys(pins)),
-                cudnn=cudnn if build.cuda else None,
+                cudnn=cudnn if build.cuda and asked.request.device == "cuda" else None,
             )
         )
     return tuple(builds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import DataError, GpuenvError
@@ -22,7 +23,7 @@ from .plan import show_plan
 from .screen import Screen, clean
 from .verdict import show_finding, show_verdict
 
-__all__ = ["Screen", "bug", "error", "event", "result"]
+__all__ = ["Screen", "bug", "emitter", "error", "event", "result"]
 
 
 def event(screen: Screen, told: Event) -> None:
@@ -35,6 +36,11 @@ def event(screen: Screen, told: Event) -> None:
         screen.say(f"note: {told.text}")
     elif told.kind == "start" or screen.verbose:
         screen.say(f"{told.stage}: {told.text}")
+
+
+def emitter(screen: Screen) -> Callable[[Event], None]:
+    """What a stage tells its progress to."""
+    return lambda told: event(screen, told)
 
 
 def result(screen: Screen, value: Any, *, next_step: str | None = None, explain: bool = False) -> None:

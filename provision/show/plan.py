@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
+from packaging.version import Version
+
 from ..model import Plan, Rejected
 from .screen import Screen
 
@@ -26,7 +28,7 @@ def show_plan(screen: Screen, plan: Plan, *, explain: bool = False) -> None:
     if explain:
         _table(screen, plan)
     else:
-        for sentence in folded(plan.rejected):
+        for sentence in folded(plan):
             screen.wrapped(sentence, indent="    ", first="  ")
     for note in plan.notes:
         screen.wrapped(f"note: {note}", indent="    ", first="  ")
@@ -40,20 +42,26 @@ def _target_words(plan: Plan) -> str:
     return ", " + ", ".join(words) if words else ""
 
 
-def folded(rejected: tuple[Rejected, ...]) -> Iterator[str]:
+def folded(plan: Plan) -> Iterator[str]:
     """One sentence for each run of neighbouring versions with the same objection:
     "not torch 2.15.0 to 2.11.0: CUDA 13 needs driver 580.65.06; this machine has 550.144.03".
 
     A version stands for all its builds with the objection of the build that came closest: the
-    one with the fewest. What was simply not asked for is passed by.
+    one with the fewest. What was not asked for, and what is no newer than the choice, is passed by.
     """
-    for framework, rows in groupby(rejected, key=lambda r: r.framework):
+    chosen = {b.framework: Version(b.version) for b in plan.builds}
+    for framework, rows in groupby(plan.rejected, key=lambda r: r.framework):
         best: dict[str, Rejected] = {}
         for row in rows:
             held = best.get(row.version)
             if held is None or len(row.reasons) < len(held.reasons):
                 best[row.version] = row
-        told = [r for r in best.values() if r.reasons[0].code != "not_requested"]
+        taken = chosen.get(framework)
+        told = [
+            r
+            for r in best.values()
+            if r.reasons[0].code != "not_requested" and (taken is None or Version(r.version) > taken)
+        ]
         for text, group in groupby(told, key=lambda r: r.reasons[0].text):
             versions = [r.version for r in group]
             span = versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"

@@ -31,14 +31,14 @@ def show_verdict(screen: Screen, verdict: Verdict) -> None:
 def _show_stage(screen: Screen, stage: Stage) -> None:
     mark = screen.colour(stage.status.ljust(4), _COLOUR[stage.status])
     about = " ".join(x for x in (stage.stage, stage.framework) if x)
-    rows = screen.fold(stage.detail, indent=" " * 29, first="")
-    screen.line(f"  {mark}  {about.ljust(21)}{rows[0].strip() if rows else ''}")
+    rows = screen.fold(stage.detail, indent=" " * 33, first="")
+    screen.line(f"  {mark}  {about.ljust(25)}{rows[0].strip() if rows else ''}")
     for row in rows[1:]:
         screen.line(row)
     if stage.status in ("fail", "warn") or screen.verbose:
         for item in stage.evidence:
             where = f"  [{item.source}{':' + str(item.line) if item.line else ''}]" if item.source else ""
-            screen.wrapped(item.text + where, indent=" " * 31, first=" " * 29 + "> ")
+            screen.wrapped(item.text + where, indent=" " * 35, first=" " * 33 + "> ")
 
 
 def show_finding(screen: Screen, finding: Finding) -> None:

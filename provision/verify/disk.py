@@ -42,7 +42,7 @@ def judge(
     bad = _drift(env, owners, lock) or _others(env, packages, hashes and deep)
     if bad:
         return bad
-    return _good(owners, bundled, checked, elsewhere)
+    return _good(owners, bundled, checked, elsewhere, _differences(packages, lock))
 
 
 def _has_cudnn(package: Distribution) -> bool:
@@ -191,6 +191,16 @@ def _drift(env: Environment, owners: Sequence[Distribution], lock: Lock | None) 
     return None
 
 
+def _differences(packages: Sequence[Distribution], lock: Lock | None) -> list[Evidence]:
+    """The other packages that have to do with CUDA, against the lock's: public versions compared."""
+    here = {p.name: p.version for p in packages}
+    return [
+        Evidence(text=f"{p.name} {here[p.name]} is installed, the lock names {p.version}", source="lock")
+        for p in (lock.packages if lock else ())
+        if p.name in here and here[p.name].split("+")[0] != p.version.split("+")[0]
+    ]
+
+
 def _others(env: Environment, packages: Sequence[Distribution], hashes: bool) -> Judged | None:
     """The other NVIDIA packages: sizes always, bytes with --deep."""
     for package in packages:
@@ -251,6 +261,7 @@ def _good(
     bundled: Sequence[str],
     checked: Mapping[str, list[Problem]],
     elsewhere: Sequence[str],
+    differences: Sequence[Evidence],
 ) -> Judged:
     whole = [p for p in owners if not checked[p.name]]
     told = ", ".join(f"{p.name} {p.version}, {len(p.files)} files" for p in whole)
@@ -261,7 +272,13 @@ def _good(
         return Judged(
             status="warn",
             detail=f"{told}; {stale.name} is a leftover",
-            evidence=(Evidence(text=text, source=stale.files[0].path), *evidence),
+            evidence=(Evidence(text=text, source=stale.files[0].path), *differences, *evidence),
+        )
+    if differences:
+        return Judged(
+            status="warn",
+            detail=f"{told}; {len(differences)} other packages are not the lock's",
+            evidence=(*differences, *evidence),
         )
     return Judged(
         status="pass",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from ..model import (
     Library,
     Lock,
 )
-from . import causes, loaded, probe
+from . import causes, loaded, probe, words
 from .judged import Judged, failing
 from .layers import PATTERN, number
 from .libraries import Distribution
@@ -143,36 +142,10 @@ def _raised(told: probe.Told, stage: str, low_memory: bool = False) -> Judged | 
     text = failed["text"]
     evidence = (Evidence(text=text[:2000], source=stage), *told.words(4))
     record = {"call": failed["error"], "text": text}
-    finding = _known(text, evidence) or causes.of_cudnn(record, (), low_memory)
+    saw = told.last("framework") or {}
+    finding = words.cause(text, saw, evidence) or causes.of_cudnn(record, (), low_memory)
     detail = text.splitlines()[0][:300] if text else failed["error"]
     return Judged(status="fail", detail=detail, evidence=evidence, findings=(finding,) if finding else ())
-
-
-_TEXTS: tuple[tuple[str, str, str, str], ...] = (
-    (r"compiled against .*found runtime version|Loaded runtime CuDNN library: .* but source was compiled with|runtime version.*older than the version.*compiled",
-     "cudnn_shadowed_by_other_copy", "Another cuDNN than the build's is loaded", "Take the other copy off the loader's path."),
-    (r"out of memory|RESOURCE_EXHAUSTED|CUDA_ERROR_OUT_OF_MEMORY",
-     "gpu_memory_exhausted", "The GPU's memory ran out", "End the process that holds the GPU's memory, or take another GPU."),
-    (r"no kernel image is available|sm_\d+ is not compatible|CUDA_ERROR_NO_BINARY_FOR_GPU",
-     "arch_not_in_wheel_too_new", "The build holds no code for this GPU", "Take a build made for this GPU: gpuenv create --recreate."),
-    (r"driver version is insufficient|driver on your system is too old|unsupported toolchain",
-     "driver_too_old_for_runtime", "The driver is older than this build needs", "Update the driver, or: gpuenv create --recreate."),
-    (r"not compiled with CUDA enabled|CUDA-enabled jaxlib is not installed|Unknown backend:? '?(gpu|cuda)'?",
-     "cpu_only_build", "This is a build for the CPU only", "Make the environment for the GPU: gpuenv create --recreate --device cuda."),
-    (r"Mismatched PJRT plugin|Unexpected PJRT_", "jax_plugin_version_mismatch",
-     "jax, jaxlib and the CUDA plugin are of different releases", "Install all of one release."),
-    (r"compiled using NumPy 1\.x|_ARRAY_API not found|compiled against API version", "numpy_abi",
-     "NumPy's binary interface is not the one this build was made for", "Install numpy<2, or a newer framework."),
-    (r"No CUDA GPUs are available|invalid device ordinal|CUDA_ERROR_NO_DEVICE|no supported devices found", "visible_devices_invalid",
-     "The framework sees no GPU though the driver does", "Unset CUDA_VISIBLE_DEVICES and what else hides GPUs."),
-)  # fmt: skip
-
-
-def _known(text: str, evidence: tuple[Evidence, ...]) -> Finding | None:
-    for pattern, cause, title, fix in _TEXTS:
-        if re.search(pattern, text):
-            return Finding(cause=cause, title=title, evidence=evidence, fix=fix)
-    return None
 
 
 def _framework(name: str, told: probe.Told, device: str, lock: Lock | None) -> Judged:

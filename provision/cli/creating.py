@@ -1,0 +1,213 @@
+"""create as a command: the stages in their order, or the news that everything is in place."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from .. import lock, process, show
+from ..build import place, state, venv
+from ..errors import BuildError, UsageError
+from ..model import Created, Event, Lock, Machine, Plan, Profiles, Sources, Verdict, as_plain, from_plain
+from . import ask
+from .locking import LOCK_NAME, Emit, accepted, locked
+from .options import Choices
+from .planning import show_plan
+from .proving import exit_code, machine_for_verdict, prove
+from .shell import activate_line
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class How:
+    """The options of `create` beside target and choice."""
+
+    locked: bool = False
+    lock_file: Path | None = None
+    recreate: bool = False
+    verify: bool | None = None
+    dry_run: bool = False
+
+
+def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
+    """All stages, or the news that everything is in place."""
+    env = ask.absolute(env)
+    place.check_place(env)
+    if choices.manager == "conda":
+        raise UsageError("--manager conda is not there yet", hint="use --manager venv")
+    if how.dry_run:
+        return show_plan(screen, choices)
+    cache = ask.cache_dir(choices)
+    with place.held(env, cache):
+        place.recover(env)
+        if not how.recreate and place.made_by_gpuenv(env):
+            return _in_place(screen, env, choices, how)
+        return _anew(screen, env, choices, how)
+
+
+def _remembered(choices: Choices, lock_file: Lock | None) -> dict[str, Any]:
+    """What makes two creates the same: the options that choose, and the lock where one was given."""
+    plain = dataclasses.asdict(dataclasses.replace(choices, cache_dir=None, offline=False))
+    return {"choices": json.loads(json.dumps(plain, default=str)), "lock": state.lock_digest(lock_file)}
+
+
+def _given_lock(env: Path, how: How) -> Lock | None:
+    """The lock that --locked or --lock names: the file, ./pylock.toml, or the environment's own."""
+    if how.lock_file:
+        return lock.read(how.lock_file)
+    if not how.locked:
+        return None
+    own = env / place.MARK / LOCK_NAME
+    here = Path.cwd() / LOCK_NAME
+    if not here.exists() and own.exists():
+        return lock.read(own)
+    return lock.read(here)
+
+
+def _in_place(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
+    given = _given_lock(env, how)
+    wanted = _remembered(choices, given)
+    if given is not None and not choices.framework:
+        matches = (state.read(env, "lock.json") or {}).get("digest") == state.lock_digest(given)
+    else:
+        ask.frameworks(choices, Profiles()) if not choices.framework else None
+        matches = state.read(env, "request.json") == wanted
+    if not matches or state.interpreter(env) is None:
+        have = state.plan_of(env)
+        words = ", ".join(f"{b.framework} {b.version}" for b in have.builds) if have else "unfinished"
+        raise UsageError(
+            f"{env} is an environment made for something else ({words})",
+            hint="--recreate builds it anew and keeps the old one until the new one is proved",
+        )
+    machine = machine_for_verdict()
+    made = state.environment(env, changed=False)
+    built = lock.read(env / place.MARK / LOCK_NAME)
+    under = state.circumstances(env, built, machine)
+    verdict = None if how.verify else state.standing_verdict(env, under)
+    if verdict is None and how.verify is not False:
+        verdict = prove(screen, made, built, choices)
+        state.keep_verdict(env, verdict, under)
+    plan = state.plan_of(env)
+    value = Created(machine=machine, plan=plan, lock=built, environment=made, verdict=verdict)
+    return _finish(screen, value, env)
+
+
+def _anew(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
+    emit = show.emitter(screen)
+    given = _given_lock(env, how)
+    if given is None:
+        asked = ask.judged(choices)
+        by_itself = choices.device == "auto" and asked.request.device == "cpu"
+        kind, words = ("warning", "this will be a CPU environment") if by_itself else ("note", "for a GPU")
+        if by_itself or asked.request.device == "cuda":
+            emit(Event(kind=kind, stage="resolve", text=f"{words}: {asked.reason}"))
+        plan, made_lock = locked(asked, choices, emit)
+        if made_lock is None:
+            show.result(screen, Created(machine=asked.machine, plan=plan))
+            return 5
+        if by_itself:
+            plan = dataclasses.replace(plan, notes=(*plan.notes, f"a CPU environment: {asked.reason}"))
+            made_lock = dataclasses.replace(made_lock, plan=plan)
+        machine, sources = asked.machine, asked.sources
+    else:
+        machine, made_lock, sources = accepted(given, choices), given, ask.sources(choices)
+        plan = given.plan
+    python = _python_for(plan, machine, choices, emit)
+    built = _Built(env=env, lock=made_lock, remembered=_remembered(choices, given))
+    return _built_and_proved(screen, built, python, sources, machine, choices, how)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Built:
+    env: Path
+    lock: Lock
+    remembered: dict[str, Any]
+
+    def write(self, path: Path) -> None:
+        """Fill `.gpuenv/` of the environment at `path`."""
+        state.remember(path, None, self.lock.plan)
+        state.write(path, "request.json", self.remembered)
+        state.write(path, "lock.json", {"digest": state.lock_digest(self.lock)})
+        lock.write(path / place.MARK / LOCK_NAME, self.lock)
+
+
+def _built_and_proved(
+    screen: show.Screen,
+    built: _Built,
+    python: str,
+    sources: Sources,
+    machine: Machine | None,
+    choices: Choices,
+    how: How,
+) -> int:
+    env, emit = built.env, show.emitter(screen)
+    replacing = place.made_by_gpuenv(env)
+    proving = how.verify is not False and _can_prove(built.lock, machine, emit)
+    early: Verdict | None = None
+    with place.draft(env) as draft:
+        venv.build(built.lock, draft, python, sources, emit, final=env)
+        built.write(draft)
+        if replacing and proving:
+            early = prove(screen, state.environment(draft, changed=True), built.lock, choices)
+            early = _at(early, draft, env)
+            if exit_code(early, built.lock) != 0:
+                show.result(
+                    screen, Created(machine=machine, plan=built.lock.plan, lock=built.lock, verdict=early)
+                )
+                told = "the new environment failed; the old one is as it was"
+                emit(Event(kind="warning", stage="build", text=told))
+                return 8
+        place.settle(draft, env)
+    venv.settle_scripts(env, python)
+    made = state.environment(env, changed=True)
+    verdict = early
+    if proving:
+        verdict = early or prove(screen, made, built.lock, choices)
+        under = state.circumstances(env, built.lock, machine_for_verdict())
+        state.keep_verdict(env, verdict, under)
+    value = Created(machine=machine, plan=built.lock.plan, lock=built.lock, environment=made, verdict=verdict)
+    return _finish(screen, value, env)
+
+
+def _at(verdict: Verdict, draft: Path, env: Path) -> Verdict:
+    """A verdict on the draft, told of the place that the environment is moved to."""
+    moved = json.loads(
+        json.dumps(as_plain(verdict)).replace(json.dumps(str(draft))[1:-1], json.dumps(str(env))[1:-1])
+    )
+    return from_plain(Verdict, moved)
+
+
+def _can_prove(made: Lock, machine: Machine | None, emit: Emit) -> bool:
+    """Whether this machine can prove the environment: not if it was made for another one with a
+    GPU that is not here."""
+    if made.plan.device == "cpu" or machine is not None:
+        return True
+    here = machine_for_verdict()
+    if here.gpus and not here.driver.problem:
+        return True
+    told = "unproven here: the environment is for another machine's GPU, and this machine has none"
+    emit(Event(kind="warning", stage="verify", text=told))
+    return False
+
+
+def _finish(screen: show.Screen, value: Created, env: Path) -> int:
+    status = exit_code(value.verdict, value.lock) if value.verdict else 0
+    step = activate_line(env, process.environ()) if status == 0 else None
+    show.result(screen, value, next_step=step)
+    return status
+
+
+def _python_for(plan: Plan, machine: Machine | None, choices: Choices, emit: Emit) -> str:
+    """The interpreter to build with: one at hand, else one that uv fetches. Raises BuildError."""
+    found = ask.interpreter(plan.python or "", machine, choices.python)
+    if found:
+        return found
+    wanted = choices.python or plan.python or ""
+    if choices.offline:
+        raise BuildError(
+            f"Python {wanted} is not on this machine, and --offline forbids fetching it",
+            hint="install it, or choose another with --python",
+        )
+    emit(Event(kind="start", stage="build", text=f"fetching Python {wanted}"))
+    return venv.fetch_python(wanted)

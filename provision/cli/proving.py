@@ -1,0 +1,65 @@
+"""verify as a command, and the verdict that create ends with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .. import detect, lock, show, verify
+from ..build import place, state
+from ..errors import GpuenvError
+from ..model import Environment, Event, Lock, Machine, Verdict
+from . import ask
+from .locking import LOCK_NAME
+from .options import Choices
+
+
+def machine_for_verdict() -> Machine:
+    """What a verdict depends on: driver, GPUs, the variables that matter."""
+    return detect.detect({"driver", "gpus", "environment"})
+
+
+def exit_code(verdict: Verdict, made: Lock | None, *, asked_cpu: bool = False) -> int:
+    """The exit code of a verdict: cpu is fine only where it was meant."""
+    if verdict.verdict == "works":
+        return 0
+    on_purpose = asked_cpu or (made is not None and made.plan.device == "cpu")
+    return 0 if verdict.verdict == "cpu" and on_purpose else 8
+
+
+def prove(
+    screen: show.Screen, env: Environment, made: Lock | None, choices: Choices, **options: Any
+) -> Verdict:
+    emit = show.emitter(screen)
+    emit(Event(kind="start", stage="verify", text=f"running convolutions in {env.path}"))
+    cache = ask.cache_dir(choices)
+    wanted = verify.Options(cache_dir=cache, **options)
+    return verify.verify(env, wanted, lock=made, releases=ask.known(choices).cudnn, emit=emit)
+
+
+def show_verdict(screen: show.Screen, env: Path, choices: Choices, options: dict[str, Any]) -> int:
+    """`gpuenv verify`: the verdict on any environment, whoever made it."""
+    found = verify.locate(ask.absolute(env))
+    made: Lock | None = None
+    path = Path(found.path)
+    if found.made_by_gpuenv:
+        made = lock.read(path / place.MARK / LOCK_NAME)
+    verdict = prove(screen, found, made, choices, **options)
+    if found.made_by_gpuenv and not options.get("quick"):
+        _keep(path, made, verdict, screen)
+    show.result(screen, verdict)
+    return _strictly(verdict, exit_code(verdict, made, asked_cpu=options.get("device") == "cpu"), options)
+
+
+def _strictly(verdict: Verdict, code: int, options: dict[str, Any]) -> int:
+    warned = any(s.status == "warn" for s in verdict.stages)
+    return 8 if options.get("strict") and warned else code
+
+
+def _keep(path: Path, made: Lock | None, verdict: Verdict, screen: show.Screen) -> None:
+    try:
+        under = state.circumstances(path, made, machine_for_verdict())
+        state.keep_verdict(path, verdict, under)
+    except GpuenvError as error:
+        # A read-only environment can be verified; its verdict just cannot be kept inside.
+        show.event(screen, Event(kind="note", stage="verify", text=error.message))

@@ -1,0 +1,188 @@
+"""Logs of any size and kind to the lines that can matter, in one bounded pass.
+
+A short log is kept whole. Of a long one the beginning and the end are kept whole, and of what lies
+between the lines that hold one of a few stems (`STEMS`), each shape once: lines that differ in digits only
+are one shape. Memory and time do not depend on what the log says: every step is a search for a fixed
+string, and every list has a bound.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+BLOCK = 1 << 20
+EDGE = 192 << 10
+"""Bytes kept whole at the beginning and at the end of a long log."""
+WIDTH = 4000
+"""Characters of a line that are looked at: no message of a program is longer, and base64 is."""
+LINES = 4000
+"""Lines kept of one log, beginning and end first."""
+STEMS = (b"cud", b"nvidia", b"gpu", b"error", b"cannot", b"could", b"symbol", b"ptxas", b"not found", b"memory")
+"""Lower case; every message of profiles/failures.yaml that names a failure holds one (a test says so)."""
+_HITS = 40  # lines with one stem in one block before the block is read by shapes
+
+_CONTROL = re.compile(
+    r"\x1b\[[0-9;?]{0,32}[ -/]{0,4}[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a log: where it stands (1-based), without escapes and control characters."""
+
+    source: str
+    number: int
+    text: str
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What was kept of one log so far."""
+
+    source: str
+    lines: dict[tuple[int, str], Line] = field(default_factory=dict)
+    shapes: set[bytes] = field(default_factory=set)
+
+    def add(self, number: int, raw: bytes) -> None:
+        for text in _shown(raw):
+            self.lines.setdefault((number, text), Line(self.source, number, text))
+
+
+def read(source: str, chunks: Iterable[bytes]) -> list[Line]:
+    """The lines of a log that can matter, in order. `chunks` are its bytes in pieces of any size."""
+    kept = _Kept(source)
+    number, tail = 1, deque[tuple[int, bytes]](maxlen=2)
+    for i, block in enumerate(_blocks(_utf8(chunks))):
+        if i == 0:
+            _whole(kept, number, block[:EDGE])
+            edge = block.rfind(b"\n", 0, EDGE) + 1 or min(EDGE, len(block))
+            number += block.count(b"\n", 0, edge)
+            block = block[edge:]
+        if block:
+            _stems(kept, number, block)
+            tail.append((number, block))
+        number += block.count(b"\n")
+    _tail(kept, tail)
+    return sorted(kept.lines.values(), key=lambda line: line.number)
+
+
+def _utf8(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The bytes as UTF-8: UTF-16 (PowerShell's `>`) is recognised by its mark or by its zeros."""
+    decoder: codecs.IncrementalDecoder | None = None
+    for i, chunk in enumerate(chunks):
+        if i == 0 and (name := _utf16(chunk)):
+            decoder = codecs.getincrementaldecoder(name)("replace")
+        yield decoder.decode(chunk).encode("utf-8", "replace") if decoder else chunk
+
+
+def _utf16(first: bytes) -> str | None:
+    if first.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    sample = first[:2000]
+    if len(sample) < 8:
+        return None
+    if sample[1::2].count(0) > len(sample) * 0.4:
+        return "utf-16-le"
+    return "utf-16-be" if sample[::2].count(0) > len(sample) * 0.4 else None
+
+
+def _blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The bytes in blocks of about BLOCK that end with a line, or anywhere in a line longer than that."""
+    held = bytearray()
+    for chunk in chunks:
+        held += chunk
+        while len(held) >= BLOCK:
+            end = held.rfind(b"\n", 0, BLOCK) + 1 or BLOCK
+            yield bytes(held[:end])
+            del held[:end]
+    if held:
+        yield bytes(held)
+
+
+def _whole(kept: _Kept, number: int, block: bytes) -> None:
+    """Keep every line of a block, up to half of what may be kept."""
+    for n, raw in enumerate(block.split(b"\n")):
+        if n >= LINES // 2:
+            break
+        kept.add(number + n, raw)
+
+
+def _tail(kept: _Kept, tail: Iterable[tuple[int, bytes]]) -> None:
+    """Keep the last lines whole: errors stand at the end."""
+    left, wanted = EDGE, LINES // 2
+    for number, block in reversed(list(tail)):
+        start = max(0, len(block) - left)
+        start = block.find(b"\n", start) + 1 if start else 0
+        first = number + block.count(b"\n", 0, start)
+        rows = block[start:].split(b"\n")
+        for n in range(max(0, len(rows) - wanted), len(rows)):
+            kept.add(first + n, rows[n])
+        left, wanted = left - (len(block) - start), wanted - len(rows)
+        if left <= 0 or wanted <= 0:
+            return
+
+
+def _stems(kept: _Kept, number: int, block: bytes) -> None:
+    """Keep the lines of a block that hold a stem, each shape once."""
+    if len(kept.lines) >= LINES * 2:
+        return
+    low = block.lower()
+    starts: set[int] = set()
+    for stem in STEMS:
+        at = low.find(stem)
+        for _ in range(_HITS):
+            if at < 0:
+                break
+            start = low.rfind(b"\n", max(0, at - WIDTH), at) + 1 or max(0, at - WIDTH // 2)
+            starts.add(start)
+            after = low.find(b"\n", at)
+            at = low.find(stem, after) if after >= 0 else -1
+        else:
+            _by_shape(kept, number, block)
+            return
+    line, done = number, 0
+    for start in sorted(starts):
+        line, done = line + block.count(b"\n", done, start), start
+        end = block.find(b"\n", start, start + WIDTH)
+        _unseen(kept, line, block[start : end if end >= 0 else start + WIDTH])
+
+
+def _by_shape(kept: _Kept, number: int, block: bytes) -> None:
+    """A block full of stems (a progress line that names its GPU): its new shapes, with their stems."""
+    rows = block.split(b"\n")
+    fresh = 0
+    for n, shape in enumerate(block.translate(None, b"0123456789").split(b"\n")):
+        if shape in kept.shapes or fresh >= 5 * _HITS:
+            continue
+        low = shape[: WIDTH * 2].lower()
+        if any(stem in low for stem in STEMS):
+            fresh += 1
+            _unseen(kept, number + n, rows[n])
+
+
+def _unseen(kept: _Kept, number: int, raw: bytes) -> None:
+    shape = raw[: WIDTH * 2].translate(None, b"0123456789")
+    if shape in kept.shapes or len(kept.lines) >= LINES * 2:
+        return
+    kept.shapes.add(shape)
+    kept.add(number, raw)
+
+
+def _shown(raw: bytes) -> Iterator[str]:
+    """The texts of one line: what a terminal would have shown one after the other on it (`\\r`)."""
+    parts = raw[: 64 * WIDTH].split(b"\r")
+    if len(parts) > 60:
+        parts = [*parts[:20], *(p for p in parts[20:-20] if _speaks(p)), *parts[-20:]][:200]
+    for part in parts:
+        text = _CONTROL.sub("", part[:WIDTH].decode("utf-8", "replace")).rstrip()
+        if text:
+            yield text
+
+
+def _speaks(part: bytes) -> bool:
+    low = part[:WIDTH].lower()
+    return any(stem in low for stem in STEMS[3:])

@@ -1,0 +1,39 @@
+"""Wheels at hand: folders of them on disk. No HTTP here, as every plan looks at them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+
+from .. import model
+from ..errors import LockError
+
+
+def find_links(places: Sequence[str | Path]) -> tuple[model.Wheel, ...]:
+    """The wheels in folders (or wheel files) on disk, sorted by file name; other files are passed by.
+
+    Raises LockError for a folder that does not exist.
+    """
+    wheels: list[model.Wheel] = []
+    for place in places:
+        path = Path(str(place).removeprefix("file://"))
+        if not path.exists():
+            raise LockError(
+                f"{path}: there is no such folder of wheels.", hint="Check --find-links and pip.conf."
+            )
+        files = sorted(path.glob("*.whl")) if path.is_dir() else [path]
+        wheels += filter(None, (wheel_named(f.name, f.resolve().as_uri()) for f in files))
+    return tuple(wheels)
+
+
+def wheel_named(filename: str, url: str) -> model.Wheel | None:
+    """A Wheel from its file name, or None where that is no wheel's."""
+    try:
+        name, version, _, tags = parse_wheel_filename(filename)
+    except InvalidWheelFilename:
+        return None
+    return model.Wheel(
+        name=canonicalize_name(name), version=str(version), url=url, tags=tuple(sorted(map(str, tags)))
+    )

@@ -1,0 +1,56 @@
+"""The cause in a framework's own words: messages that only one thing can mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..model import Evidence, Finding
+
+_TEXTS: tuple[tuple[str, str, str, str], ...] = (
+    (r"compiled against .*found runtime version|Loaded runtime CuDNN library: .* but source was compiled with|runtime version.*older than the version.*compiled",
+     "cudnn_shadowed_by_other_copy", "Another cuDNN than the build's is loaded", "Take the other copy off the loader's path."),
+    (r"out of memory|RESOURCE_EXHAUSTED|CUDA_ERROR_OUT_OF_MEMORY",
+     "gpu_memory_exhausted", "The GPU's memory ran out", "End the process that holds the GPU's memory, or take another GPU."),
+    (r"no kernel image is available|sm_\d+ is not compatible|CUDA_ERROR_NO_BINARY_FOR_GPU",
+     "arch_not_in_wheel_too_new", "The build holds no code for this GPU", "Take a build made for this GPU: gpuenv create --recreate."),
+    (r"driver version is insufficient|driver on your system is too old|unsupported toolchain",
+     "driver_too_old_for_runtime", "The driver is older than this build needs", "Update the driver, or: gpuenv create --recreate."),
+    (r"not compiled with CUDA enabled|CUDA-enabled jaxlib is not installed|Unknown backend:? '?(gpu|cuda)'?",
+     "cpu_only_build", "This is a build for the CPU only", "Make the environment for the GPU: gpuenv create --recreate --device cuda."),
+    (r"Mismatched PJRT plugin|Unexpected PJRT_", "jax_plugin_version_mismatch",
+     "jax, jaxlib and the CUDA plugin are of different releases", "Install all of one release."),
+    (r"compiled using NumPy 1\.x|_ARRAY_API not found|compiled against API version", "numpy_abi",
+     "NumPy's binary interface is not the one this build was made for", "Install numpy<2, or a newer framework."),
+    (r"No CUDA GPUs are available|invalid device ordinal|CUDA_ERROR_NO_DEVICE|no supported devices found", "visible_devices_invalid",
+     "The framework sees no GPU though the driver does", "Unset CUDA_VISIBLE_DEVICES and what else hides GPUs."),
+)  # fmt: skip
+
+
+def cause(text: str, saw: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Finding | None:
+    """The cause that a framework's message names; `saw` is what its framework stage told before."""
+    finding = _no_kernels(text, saw, evidence)
+    if finding:
+        return finding
+    for pattern, label, title, fix in _TEXTS:
+        if re.search(pattern, text):
+            return Finding(cause=label, title=title, evidence=evidence, fix=fix)
+    return None
+
+
+def _no_kernels(text: str, saw: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Finding | None:
+    """A GPU outside the build's list of kernels, told as older or newer than all of them."""
+    kernels = [int(k[3:].rstrip("af")) for k in saw.get("kernels", ()) if re.fullmatch(r"sm_\d+[af]?", k)]
+    gpus = [int(d["capability"].replace(".", "")) for d in saw.get("devices", ()) if d["capability"]]
+    if not kernels or not gpus or "no kernel image" not in text:
+        return None
+    old = min(gpus) < min(kernels)
+    return Finding(
+        cause="arch_dropped_too_old" if old else "arch_not_in_wheel_too_new",
+        title=f"The build holds code for sm_{', sm_'.join(map(str, kernels))}, "
+        f"the GPU is {'older' if old else 'not among them'} (sm_{min(gpus) if old else max(gpus)})",
+        evidence=evidence,
+        fix="Take a build made for this GPU: gpuenv create --recreate.",
+        confidence="certain",
+    )

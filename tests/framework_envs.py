@@ -1,0 +1,71 @@
+"""Real environments with a framework for the CPU, made once per test run by uv."""
+
+import atexit
+import configparser
+import functools
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+WANTED = {"jax": "jax", "tensorflow": "tensorflow-cpu", "torch": "torch"}
+
+
+def venv(path):
+    """An empty venv, and its site-packages."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", path], check=True)
+    return Path(path), next(Path(path).glob("lib/python*/site-packages"))
+
+
+def find_links():
+    """The folders that pip is told to look for wheels in."""
+    files = [
+        Path("/etc/pip.conf"),
+        *(Path(p).expanduser() for p in ("~/.pip/pip.conf", "~/.config/pip/pip.conf")),
+    ]
+    files += [Path(os.environ["PIP_CONFIG_FILE"])] if "PIP_CONFIG_FILE" in os.environ else []
+    folders = os.environ.get("PIP_FIND_LINKS", "").split()
+    for file in files:
+        config = configparser.ConfigParser(interpolation=None)
+        config.read(file)
+        folders += config.get("global", "find-links", fallback="").split()
+    return [f for f in dict.fromkeys(folders) if Path(f).is_dir()]
+
+
+@functools.cache
+def _home():
+    folder = tempfile.mkdtemp(prefix="gpuenv-frameworks-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+@functools.cache
+def framework_env(name):
+    """A venv with one framework, in a path with a space and an umlaut. torch comes from a CPU wheel in
+    pip's find-links: the index has gigabytes instead."""
+    wanted = WANTED[name]
+    if name == "torch":
+        tag = f"-cp{sys.version_info[0]}{sys.version_info[1]}-"
+        wheels = [w for f in find_links() for w in Path(f).glob("torch-*+cpu*.whl") if tag in w.name]
+        if not wheels:
+            pytest.skip("pip's find-links hold no CPU wheel of torch for this Python")
+        wanted = str(max(wheels))
+    path, _ = venv(_home() / f"{name} für alle")
+    command = [
+        sys.executable,
+        "-m",
+        "uv",
+        "pip",
+        "install",
+        "-q",
+        "--python",
+        path / "bin" / "python",
+        wanted,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return path

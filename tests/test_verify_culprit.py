@@ -1,0 +1,171 @@
+"""The culprit search: as a search, over suspects, and on real processes that map real libraries."""
+
+from pathlib import Path
+
+import pytest
+from framework_envs import framework_env, venv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driver_stub import build_runtime
+from provision.verify import Options, locate, verify
+from provision.verify.culprit import Suspect, search, suspects, without
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 12), st.data())
+def test_search_finds_exactly_the_guilty(many, data):
+    found = [Suspect(variable=f"V{i}", part=str(i)) for i in range(many)]
+    guilty = data.draw(st.sets(st.sampled_from(range(many)), min_size=1))
+    environ = {s.variable: s.part for s in found}
+    runs = []
+
+    def cured(left):
+        runs.append(left)
+        return not any(f"V{i}" in left for i in guilty)
+
+    assert search(environ, found, cured) == tuple(found[i] for i in sorted(guilty))
+    if len(guilty) == 1:
+        assert len(runs) <= 2 * many.bit_length() + 1
+
+
+def test_search_of_innocents_costs_one_run():
+    found = [Suspect(variable=f"V{i}", part="") for i in range(9)]
+    runs = []
+    assert search({}, found, lambda left: bool(runs.append(left))) == ()
+    assert len(runs) == 1
+
+
+def test_suspects_are_entries_with_a_library_that_the_environment_brings(tmp_path):
+    for folder, names in {
+        "innocent": ["libfoo.so.1"],
+        "guilty": ["libcudnn.so.9"],
+        "driver": ["libcudnn.so.9", "libcuda.so.1"],
+        "stubs": ["libcuda.so.1"],
+        "other": ["libnvrtc.so.13"],
+    }.items():
+        (tmp_path / folder).mkdir()
+        for name in names:
+            (tmp_path / folder / name).touch()
+    path = [str(tmp_path / f) for f in ("innocent", "guilty", "driver", "stubs", "other")]
+    environ = {
+        "LD_LIBRARY_PATH": ":".join(["", *path]),
+        "LD_PRELOAD": "/a.so:/b.so",
+        "PYTHONPATH": "/p",
+        "TF_CPP_MIN_LOG_LEVEL": "1",
+        "TF_VAR_region": "x",
+        "XLA_FLAGS": "--x",
+        "CUDA_HOME": "/usr/local/cuda",
+        "CUDA_VISIBLE_DEVICES": "0",
+    }
+    found = suspects(environ, ["/env/libcudnn.so.9"], str(tmp_path), "jax")
+    assert [(s.variable, Path(s.part).name) for s in found] == [
+        ("LD_LIBRARY_PATH", "guilty"),
+        ("LD_LIBRARY_PATH", "stubs"),
+        ("LD_PRELOAD", "a.so"),
+        ("LD_PRELOAD", "b.so"),
+        ("PYTHONPATH", "p"),
+        ("user site", tmp_path.name),
+        ("CUDA_VISIBLE_DEVICES", "0"),
+        ("XLA_FLAGS", "--x"),
+    ]
+    left = without(environ, [found[0], found[2], found[4], found[5]])
+    assert left["LD_LIBRARY_PATH"].split(":") == ["", path[0], *path[2:]]
+    assert left["LD_PRELOAD"] == "/b.so"
+    assert "PYTHONPATH" not in left
+    assert left["PYTHONNOUSERSITE"] == "1"
+    assert [s.variable for s in suspects(environ, [], None, None)] == [
+        "LD_LIBRARY_PATH",
+        "LD_PRELOAD",
+        "LD_PRELOAD",
+        "CUDA_VISIBLE_DEVICES",
+    ]
+
+
+# --- on a real framework whose process also opens a libcudnn, as GPU builds do -------------------
+
+LOADER = """
+import ctypes, os
+own = os.path.join(os.path.dirname(__file__), "nvidia", "cudnn", "lib", "libcudnn.so.9")
+{how}
+"""
+BY_NAME = """
+try:
+    ctypes.CDLL("libcudnn.so.9")
+except OSError:
+    ctypes.CDLL(own)
+"""
+
+
+@pytest.fixture
+def jax_with_cudnn(tmp_path, monkeypatch):
+    """JAX in an environment that brings a libcudnn; `how` is the way in which it opens it."""
+    for name in ("PYTHONPATH", "LD_PRELOAD", "LD_LIBRARY_PATH"):
+        monkeypatch.delenv(name, raising=False)
+
+    def make(how):
+        source = next(framework_env("jax").glob("lib/python*/site-packages"))
+        env, site = venv(tmp_path / "env")
+        build_runtime(site / "nvidia" / "cudnn" / "lib", "libcudnn.so.9")
+        (site / "opens_cudnn.py").write_text(LOADER.format(how=how))
+        (site / "opens_cudnn.pth").write_text(f"{source}\nimport opens_cudnn\n")
+        return env
+
+    return make
+
+
+def judge(env):
+    return verify(locate(env), Options(device="cpu", timeout=120), emit=lambda _: None)
+
+
+def test_the_environments_own_cudnn_passes(jax_with_cudnn):
+    verdict = judge(jax_with_cudnn("ctypes.CDLL(own)"))
+    assert verdict.verdict == "cpu"
+    (library,) = [x for x in verdict.frameworks[0].libraries if x.soname == "libcudnn.so.9"]
+    assert library.inside
+    assert library.version == "9.14.0"
+    assert verdict.stages[-1].status == "pass"
+
+
+def test_one_guilty_entry_among_five_innocent(jax_with_cudnn, tmp_path, monkeypatch):
+    env = jax_with_cudnn(BY_NAME)
+    guilty = build_runtime(tmp_path / "guilty", "libcudnn.so.9")
+    innocent = [tmp_path / f"innocent {i}" for i in range(5)]
+    for folder in innocent:
+        folder.mkdir()
+        (folder / "libfoo.so.1").touch()
+    monkeypatch.setenv("LD_LIBRARY_PATH", ":".join(map(str, [*innocent[:3], guilty.parent, *innocent[3:]])))
+    verdict = judge(env)
+    assert verdict.verdict == "fails"
+    assert verdict.stages[-1].stage == "loaded"
+    assert verdict.stages[-1].status == "fail"
+    (finding,) = verdict.findings
+    assert (finding.cause, finding.confidence) == ("cudnn_shadowed_by_other_copy", "certain")
+    assert finding.title.startswith(f"{guilty.parent} in LD_LIBRARY_PATH brought in {guilty};")
+    assert verdict.hint == f"Take {guilty.parent} out of LD_LIBRARY_PATH."
+
+
+@pytest.mark.slow
+def test_two_guilty_variables_are_both_named(jax_with_cudnn, tmp_path, monkeypatch):
+    env = jax_with_cudnn(BY_NAME)
+    one = build_runtime(tmp_path / "one", "libcudnn.so.9")
+    two = build_runtime(tmp_path / "two", "libcudnn.so.9")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(one.parent))
+    monkeypatch.setenv("LD_PRELOAD", str(two))
+    (env / "lib").mkdir(exist_ok=True)
+    verdict = judge(env)
+    assert verdict.findings[0].confidence == "certain"
+    assert str(one.parent) in verdict.hint or str(two) in verdict.hint
+
+
+def test_an_innocent_variable_with_the_guilty_file_elsewhere(jax_with_cudnn, tmp_path, monkeypatch):
+    """The environment itself opens a copy outside: no setting is guilty, and none is accused."""
+    other = build_runtime(tmp_path / "other", "libcudnn.so.9")
+    innocent = build_runtime(tmp_path / "innocent", "libcudnn.so.9").parent
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(innocent))
+    verdict = judge(jax_with_cudnn(f"ctypes.CDLL({str(other)!r})"))
+    assert verdict.stages[-1].status == "fail"
+    (finding,) = verdict.findings
+    assert finding.cause == "cudnn_shadowed_by_other_copy"
+    assert finding.confidence == "likely"
+    assert "LD_LIBRARY_PATH" not in finding.title
