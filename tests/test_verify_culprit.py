@@ -7,7 +7,7 @@ from framework_envs import framework_env, venv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driver_stub import build_runtime
+from driver_stub import build_runtime, scenario, spec
 from provision.verify import Options, locate, verify
 from provision.verify.culprit import Suspect, search, suspects, without
 
@@ -102,6 +102,7 @@ def jax_with_cudnn(tmp_path, monkeypatch):
     """JAX in an environment that brings a libcudnn; `how` is the way in which it opens it."""
     for name in ("PYTHONPATH", "LD_PRELOAD", "LD_LIBRARY_PATH"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GPUENV_STUB", scenario(tmp_path, spec(cudnn=91400))["GPUENV_STUB"])
 
     def make(how):
         source = next(framework_env("jax").glob("lib/python*/site-packages"))
@@ -152,10 +153,10 @@ def test_two_guilty_variables_are_both_named(jax_with_cudnn, tmp_path, monkeypat
     two = build_runtime(tmp_path / "two", "libcudnn.so.9")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(one.parent))
     monkeypatch.setenv("LD_PRELOAD", str(two))
-    (env / "lib").mkdir(exist_ok=True)
     verdict = judge(env)
     assert verdict.findings[0].confidence == "certain"
-    assert str(one.parent) in verdict.hint or str(two) in verdict.hint
+    assert f"{one.parent} in LD_LIBRARY_PATH and {two} in LD_PRELOAD" in verdict.findings[0].title
+    assert verdict.hint == f"Take {one.parent} out of LD_LIBRARY_PATH; take {two} out of LD_PRELOAD."
 
 
 def test_an_innocent_variable_with_the_guilty_file_elsewhere(jax_with_cudnn, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Stages 1 to 4 on a driver made of C: every answer of CUDA and cuDNN that this machine cannot give."""
 
 import base64
+import dataclasses
 import hashlib
 import os
 import shutil
@@ -274,6 +275,28 @@ def test_the_lock_names_another_cudnn(judge):
     assert failing(verdict) == "libraries"
     assert "9.10.2.21" in verdict.findings[0].title
     assert judge(lock=locked("9.10.2.21", device="cpu")).verdict == "cpu"
+
+
+def test_another_package_than_the_locks_is_a_warning(judge):
+    lock = locked("9.14.0.64")
+    other = Package(name="nvidia-cuda-runtime-cu12", version="12.9.79", url="file:///y.whl")
+    verdict = judge(lock=dataclasses.replace(lock, packages=(*lock.packages, other)))
+    assert verdict.verdict == "works"
+    assert stage(verdict, "libraries").status == "warn"
+    assert "the lock names 12.9.79" in stage(verdict, "libraries").evidence[0].text
+
+
+def test_cudnn_bundled_in_torch_is_checked_too(judge, cudnn):
+    site = cudnn.parents[2]
+    shutil.rmtree(next(site.glob("nvidia_cudnn*.dist-info")))
+    (site / "torch").mkdir()
+    cudnn.rename(site / "torch" / "lib")
+    record(site, "torch", "1.12.1", [site / "torch" / "lib" / n for n in LIBRARIES])
+    assert judge().verdict == "works"
+    (site / "torch" / "lib" / "libcudnn_ops.so.9").unlink()
+    verdict = judge()
+    assert failing(verdict) == "libraries"
+    assert "libcudnn_ops.so.9 of torch 1.12.1 is missing" in verdict.findings[0].title
 
 
 def test_a_cpu_build_on_a_gpu_machine(judge, cudnn):

@@ -145,7 +145,7 @@ def finding(guilty: Sequence[Suspect], mapped: Sequence[str], cause: str | None)
         cause=_cause(guilty, libraries, cause),
         title=f"{names}{brought_in} {without_it} everything passes",
         evidence=tuple(evidence),
-        fix="; ".join(_fix(s) for s in guilty) + ".",
+        fix="; ".join(_fix(s) if s is guilty[0] else _fix(s)[0].lower() + _fix(s)[1:] for s in guilty) + ".",
         confidence=confidence,
     )
 
