@@ -78,7 +78,14 @@ def test_dump_and_read_keep_text_that_yaml_would_take_for_something_else(tmp_pat
 
 @pytest.mark.parametrize(
     ("written", "meant"),
-    [("12.10", "12.1"), ("yes", "True"), ("null", "None"), ("~", "None"), ("2026-11-20", "a date"), ("abc", "text")],
+    [
+        ("12.10", "12.1"),
+        ("yes", "True"),
+        ("null", "None"),
+        ("~", "None"),
+        ("2026-11-20", "a date"),
+        ("abc", "text"),
+    ],
 )
 def test_a_scalar_without_quotes_is_refused(tmp_path, written, meant):
     text = builds(ROW).replace('cuda: "13.0"', f"cuda: {written}")
@@ -103,7 +110,7 @@ def test_a_scalar_without_quotes_is_refused(tmp_path, written, meant):
     ],
 )
 def test_a_mistake_is_told_with_file_row_and_key(tmp_path, name, change, told):
-    text = builds({**ROW, **{"kernel": "9.0"}} if name == "unknown key" else ROW | change)
+    text = builds(ROW | change)
     if name == "unknown key":  # dump leaves out what no class has
         text = builds(ROW).replace('python: "3.12"', 'python: "3.12", kernel: "9.0"')
     problems = problems_of(tmp_path, "torch.yaml", text)
@@ -140,6 +147,24 @@ def test_a_key_that_stands_twice_in_a_row_is_told(tmp_path):
     assert [p for p in problems_of(tmp_path, "torch.yaml", text) if "key 'cuda' stands twice" in p]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("  rows:\n", '  rows: "none"\n', "torch.yaml:5: rows: expected a list of rows"),
+        ('"a test"', '["a", "test"]', "torch.yaml:3: source: expected a quoted string"),
+        ('"a test"', '"a test"\n  source: "b"', "torch.yaml:4: key 'source' stands twice"),
+        ('"a test"', '"a test"\n  author: "b"', "torch.yaml: builds: unknown key 'author'"),
+        ("2026-11-20", "today", "torch.yaml: builds: read: 'today' is not a date like 2026-11-20"),
+        ("  - {", '  - "row"\n  - {', 'torch.yaml:6: row 1: expected {key: "value", ...}'),
+    ],
+)
+def test_a_mistake_of_a_table_is_told(tmp_path, before, after, told):
+    text = builds(ROW).replace(before, after, 1)
+    if "none" in after:
+        text = text[: text.index("  - {")]
+    assert [p for p in problems_of(tmp_path, "torch.yaml", text) if p.endswith(told)]
+
+
 @pytest.mark.parametrize("text", ["", "{}", '"text"', "- 1\n", "- []\n"])
 def test_a_file_that_is_no_list_of_tables_is_told(tmp_path, text):
     assert "torch.yaml" in problems_of(tmp_path, "torch.yaml", text)[0]
@@ -171,7 +196,13 @@ def test_a_folder_that_is_not_there_is_told(tmp_path):
 
 def test_an_overlay_adds_rows_and_replaces_rows_of_equal_key(tmp_path, known):
     old = next(b for b in known.builds if b.framework == "torch" and b.cuda and b.index == "pypi")
-    mine = {"version": old.version, "cuda": old.cuda, "platform": old.platform, "index": "pypi", "python": "3.14"}
+    mine = {
+        "version": old.version,
+        "cuda": old.cuda,
+        "platform": old.platform,
+        "index": "pypi",
+        "python": "3.14",
+    }
     after = profiles.load([overlay(tmp_path, "torch.yaml", builds(ROW, mine))])
     assert len(after.builds) == len(known.builds) + 1
     (replaced,) = [
@@ -247,7 +278,9 @@ def test_replaced_keeps_hand_tables_and_the_date_of_what_did_not_change():
     tables, _ = profiles.read_file(SHIPPED / "torch.yaml")
     measured = next(t for t in tables if t.head["kept"] == "measured")
     head = {k: v for k, v in measured.head.items() if k != "kept"} | {"read": "2099-01-01"}
-    assert profiles.dump(profiles.replaced(tables, measured.rows, head)) == (SHIPPED / "torch.yaml").read_text()
+    assert (
+        profiles.dump(profiles.replaced(tables, measured.rows, head)) == (SHIPPED / "torch.yaml").read_text()
+    )
     fewer = profiles.replaced(tables, measured.rows[1:], head)
     assert fewer[0].head["read"] == "2099-01-01"
     assert [t.rows for t in fewer[1:]] == [t.rows for t in tables if t is not measured]
@@ -262,7 +295,9 @@ def test_removed_releases_come_back_through_an_overlay_equal(name, ours, tmp_pat
     old = [r for r in measured.rows if r["version"] not in newest]
     head = {k: v for k, v in measured.head.items() if k != "kept"}
     path.write_text(profiles.dump(profiles.replaced(tables, old, head)))
-    assert not {b.version for b in profiles.load().builds if b.framework == name and b.index == "pypi"} & set(newest)
+    assert not {b.version for b in profiles.load().builds if b.framework == name and b.index == "pypi"} & set(
+        newest
+    )
     fresh = profiles.difference(profiles.read_file(path)[0], measured.rows, head)
     assert {r["version"] for r in fresh.rows} == set(newest)
     mine = overlay(tmp_path, f"{name}.yaml", profiles.dump([fresh]))
@@ -290,7 +325,9 @@ def test_every_kind_of_row_is_there(known):
         assert not kind.into or getattr(known, kind.into), kind.into
 
 
-@pytest.mark.parametrize(("framework", "oldest"), [("torch", "1.12.0"), ("tensorflow", "2.4.0"), ("jax", "0.4.18")])
+@pytest.mark.parametrize(
+    ("framework", "oldest"), [("torch", "1.12.0"), ("tensorflow", "2.4.0"), ("jax", "0.4.18")]
+)
 def test_coverage_begins_where_it_should(known, framework, oldest):
     versions = {b.version for b in of(known, framework)}
     assert min(versions, key=Version) == oldest
@@ -359,7 +396,9 @@ def test_cudnn_lines_that_dropped_a_generation(known, package, version, lost, ke
 
 
 def test_the_known_incomplete_cudnn_wheel_is_seen_in_its_libraries(known):
-    by_version = {c.version: c for c in known.cudnn if c.package == "nvidia-cudnn-cu13" and c.platform == "linux-x86_64"}
+    by_version = {
+        c.version: c for c in known.cudnn if c.package == "nvidia-cudnn-cu13" and c.platform == "linux-x86_64"
+    }
     engine = "libcudnn_engines_tensor_ir.so.9"
     assert engine not in by_version["9.20.0.48"].libraries
     assert engine in by_version["9.21.0.82"].libraries
@@ -383,7 +422,11 @@ def test_torch_of_the_default_index(known, version, cuda, kernels):
 
 def test_where_both_indexes_have_a_build_they_agree(known):
     default = {(b.version, b.cuda, b.platform): b for b in of(known, "torch", index="pypi") if b.cuda}
-    both = [(b, default[k]) for b in of(known, "torch", index="pytorch") if (k := (b.version, b.cuda, b.platform)) in default]
+    both = [
+        (b, default[k])
+        for b in of(known, "torch", index="pytorch")
+        if (k := (b.version, b.cuda, b.platform)) in default
+    ]
     assert len(both) > 30
     for theirs, ours in both:
         assert theirs.kernels == ours.kernels, theirs
@@ -405,11 +448,13 @@ def test_the_cuda_toolkit_meta_package_is_written_out(known):
 
 def test_native_windows_gpu_ends_with_tensorflow_2_10(known):
     windows = of(known, "tensorflow", platform="windows-x86_64")
-    assert max((Version(b.version) for b in windows if b.cuda)).release[:2] == (2, 10)
+    assert max(Version(b.version) for b in windows if b.cuda).release[:2] == (2, 10)
 
 
 def test_tensorflow_pythons_that_cannot_resolve(known):
-    told = {b.version: b.unresolvable for b in of(known, "tensorflow", platform="linux-x86_64") if b.unresolvable}
+    told = {
+        b.version: b.unresolvable for b in of(known, "tensorflow", platform="linux-x86_64") if b.unresolvable
+    }
     assert told["2.14.1"] == ("3.11: tensorrt==8.5.3.1 has no wheel for it",)
     assert [u.split(":")[0] for u in told["2.15.0"]] == ["3.9", "3.10", "3.11"]
     assert "2.15.1" not in told

@@ -31,7 +31,6 @@ def prove(
     screen: show.Screen, env: Environment, made: Lock | None, choices: Choices, **options: Any
 ) -> Verdict:
     emit = show.emitter(screen)
-    emit(Event(kind="start", stage="verify", text=f"running convolutions in {env.path}"))
     cache = ask.cache_dir(choices)
     wanted = verify.Options(cache_dir=cache, **options)
     return verify.verify(env, wanted, lock=made, releases=ask.known(choices).cudnn, emit=emit)

@@ -19,10 +19,8 @@ def show_plan(screen: Screen, plan: Plan, *, explain: bool = False) -> None:
         cuda = f"CUDA {build.cuda}" if build.cuda else "CPU build"
         cudnn = f", cuDNN {build.cudnn}" if build.cudnn else ""
         head = screen.colour(f"{build.framework} {build.version}", "bold")
-        screen.line(
-            f"{head}  {cuda}{cudnn}, Python {plan.python}, {plan.platform}, "
-            f"from {_INDEX.get(build.index, build.index)}"
-        )
+        screen.line(f"{head}  {cuda}{cudnn}, Python {plan.python}, {plan.platform}")
+        screen.line(f"  from {_INDEX.get(build.index, build.index)}")
     if not plan.builds:
         screen.line(screen.colour("no build fits", "red") + f"  {plan.platform}{_target_words(plan)}")
     if explain:

@@ -13,6 +13,8 @@ _OUTCOME = {
     "fails": ("red", "fails"),
 }
 
+_COLUMN = 33  # where what a stage says begins
+
 
 def show_verdict(screen: Screen, verdict: Verdict) -> None:
     """Stages, findings, verdict, hint."""
@@ -31,14 +33,14 @@ def show_verdict(screen: Screen, verdict: Verdict) -> None:
 def _show_stage(screen: Screen, stage: Stage) -> None:
     mark = screen.colour(stage.status.ljust(4), _COLOUR[stage.status])
     about = " ".join(x for x in (stage.stage, stage.framework) if x)
-    rows = screen.fold(stage.detail, indent=" " * 33, first="")
-    screen.line(f"  {mark}  {about.ljust(25)}{rows[0].strip() if rows else ''}")
+    rows = screen.fold(stage.detail, indent=" " * _COLUMN)
+    screen.line(f"  {mark}  {about.ljust(_COLUMN - 8)}{rows[0].strip()}")
     for row in rows[1:]:
         screen.line(row)
     if stage.status in ("fail", "warn") or screen.verbose:
         for item in stage.evidence:
             where = f"  [{item.source}{':' + str(item.line) if item.line else ''}]" if item.source else ""
-            screen.wrapped(item.text + where, indent=" " * 35, first=" " * 33 + "> ")
+            screen.wrapped(item.text + where, indent=" " * (_COLUMN + 2), first=" " * _COLUMN + "> ")
 
 
 def show_finding(screen: Screen, finding: Finding) -> None:
