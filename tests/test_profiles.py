@@ -213,7 +213,7 @@ def test_an_overlay_adds_rows_and_replaces_rows_of_equal_key(tmp_path, known):
     ]
     assert replaced.python == ("3.14",)
     assert replaced.kernels == ()
-    assert [b for b in after.builds if b.version == "99.0"][0].cuda == "13.0"
+    assert next(b for b in after.builds if b.version == "99.0").cuda == "13.0"
 
 
 def test_the_last_overlay_wins(tmp_path):

@@ -70,6 +70,8 @@ def check_table(file: str, table: Table) -> list[str]:
         problems.append(
             f"{file}: framework: {table.head['framework']!r} is not one of {', '.join(model.FRAMEWORKS)}"
         )
+    if not _PATTERNS["read"].fullmatch(table.head.get("read", "0000-00-00")):
+        problems.append(f"{file}: {name}: read: {table.head['read']!r} is not a date like 2026-11-20")
     seen: dict[tuple[Any, ...], int] = {}
     for i, row in enumerate(table.rows):
         line = table.lines[i] if table.lines else 0
@@ -113,6 +115,7 @@ def _check_row(kind: Kind, row: Row) -> Iterable[str]:
                     yield f"{key}: {word!r} is not a {key}"
 
 
-def row_key(kind: Kind, head: dict[str, str], row: Row) -> tuple[Any, ...]:
-    """What tells a row from others of its kind."""
-    return tuple(head.get("framework") if k == "framework" else row.get(k) for k in kind.key)
+def row_key(kind: Kind, head: dict[str, str], row: Row) -> tuple[str | None, ...]:
+    """What tells a row from others of its kind; of a wrong row too, whose values may be lists."""
+    values = (head.get("framework") if k == "framework" else row.get(k) for k in kind.key)
+    return tuple(v if v is None else str(v) for v in values)

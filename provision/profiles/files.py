@@ -64,15 +64,22 @@ def _table(file: str, node: Any, problems: list[str]) -> Table | None:
     lines: list[int] = []
     for key_node, value_node in node.value:
         key = str(key_node.value)
-        if key != "rows":
+        at = f"{file}:{value_node.start_mark.line + 1}"
+        if key in head or (key == "rows" and rows):
+            problems.append(f"{at}: key {key!r} stands twice")
+        if key == "rows" and value_node.id == "sequence":
+            for i, item in enumerate(value_node.value, start=1):
+                if item.id == "mapping":
+                    rows.append(_plain(file, item, f"row {i}", problems))
+                    lines.append(item.start_mark.line + 1)
+                else:
+                    problems.append(
+                        f'{file}:{item.start_mark.line + 1}: row {i}: expected {{key: "value", ...}}'
+                    )
+        elif key == "rows" or value_node.id != "scalar":
+            problems.append(f"{at}: {key}: expected a {'list of rows' if key == 'rows' else 'quoted string'}")
+        else:
             head[key] = _plain(file, value_node, key, problems)
-            continue
-        for i, item in enumerate(value_node.value if value_node.id == "sequence" else [], start=1):
-            if item.id != "mapping":
-                problems.append(f'{file}:{item.start_mark.line + 1}: row {i}: expected {{key: "value", ...}}')
-                continue
-            rows.append(_plain(file, item, f"row {i}", problems))
-            lines.append(item.start_mark.line + 1)
     return Table(head=head, rows=tuple(rows), lines=tuple(lines))
 
 
