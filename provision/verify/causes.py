@@ -194,11 +194,13 @@ _CUDNN: tuple[tuple[str, str, str, str], ...] = (
 )  # fmt: skip
 
 
-def of_cudnn(failed: Mapping[str, Any], memory: tuple[Evidence, ...], low: bool) -> Finding | None:
-    """The cause of a failed call into cuDNN. `low` says that little GPU memory was free before it:
+def of_cudnn(
+    failed: Mapping[str, Any], complaints: tuple[Evidence, ...], memory: tuple[Evidence, ...], low: bool
+) -> Finding | None:
+    """The cause of a failed call into cuDNN. `complaints` are from its own log; `low` says that little GPU memory was free before it:
     then any status means that, because cuDNN reports a full GPU as INTERNAL_ERROR or NOT_INITIALIZED."""
     words = called(failed)
-    evidence = (Evidence(text=words, source="cuDNN"),)
+    evidence = (Evidence(text=words, source="cuDNN"), *complaints)
     if low:
         return Finding(
             cause="gpu_memory_exhausted",

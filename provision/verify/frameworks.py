@@ -122,7 +122,7 @@ def _died(told: probe.Told, stage: str) -> Judged | None:
     """The stage in which the process ended badly; before any stage counts as the framework's."""
     if told.death is None or (told.stage or "framework") != stage:
         return None
-    evidence = (Evidence(text=told.death, source=stage), *told.words())
+    evidence = (Evidence(text=told.death, source=stage), *told.complaints(), *told.words())
     finding = causes.of_loading(told.finished.stderr[-4000:], evidence[:1])
     if finding is None and told.finished.signal == "SIGBUS":
         finding = Finding(
@@ -140,10 +140,10 @@ def _raised(told: probe.Told, stage: str, low_memory: bool = False) -> Judged | 
     if failed is None:
         return None
     text = failed["text"]
-    evidence = (Evidence(text=text[:2000], source=stage), *told.words(4))
+    evidence = (Evidence(text=text[:2000], source=stage), *told.complaints(), *told.words(4))
     record = {"call": failed["error"], "text": text}
     saw = told.last("framework") or {}
-    finding = words.cause(text, saw, evidence) or causes.of_cudnn(record, (), low_memory)
+    finding = words.cause(text, saw, evidence) or causes.of_cudnn(record, told.complaints(), (), low_memory)
     detail = text.splitlines()[0][:300] if text else failed["error"]
     return Judged(status="fail", detail=detail, evidence=evidence, findings=(finding,) if finding else ())
 

@@ -226,11 +226,11 @@ def cudnn(told: probe.Told, roots: Sequence[str], owned: Container[str], own: st
     evidence = tuple(Evidence(text=p, source="mapped") for p in files if "libcudnn" in p)
     if found["failed"]:
         memory = causes.memory_evidence(seen(told, "runtime"))
-        finding = causes.of_cudnn(found["failed"], memory, low_memory(told))
+        finding = causes.of_cudnn(found["failed"], told.complaints(), memory, low_memory(told))
         return Judged(
             status="fail",
             detail=causes.called(found["failed"]),
-            evidence=evidence,
+            evidence=told.complaints() + evidence,
             findings=(finding,) if finding else (),
             foreign=foreign,
         )

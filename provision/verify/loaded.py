@@ -9,13 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..model import NVIDIA_LIBRARY_FAMILIES, Evidence, Finding, Library, Lock, Package
-from . import probe
+from . import layers, probe
 from .copies import inside
 from .judged import Judged, failing
 from .libraries import CUDNN_PACKAGE, Distribution
 
 # Functions of cuDNN that compute, as its API log names them: the graph API of 8 and 9, the older one.
 _CALLED = re.compile(r"function (cudnnBackendExecute|cudnnConvolution\w+)\(\) called")
+
+_ANSWERED = re.compile(r"^I! CuDNN \(v(\d+)(?: (\d+))?\)", re.MULTILINE)
 
 
 def _family(soname: str) -> str | None:
@@ -98,8 +100,10 @@ def judge(
     if not calls:
         return _not_called(name, told, found, evidence)
     outside = [lib for lib in found if not lib.inside]
+    versions = sorted({_full(*v) for v in _ANSWERED.findall(told.log)})
     counted = Evidence(
-        text=f"{len(calls)} calls of {', '.join(sorted(set(calls)))}", source="cuDNN's API log"
+        text=f"{len(calls)} calls of {', '.join(sorted(set(calls)))}, answered by cuDNN {' and '.join(versions)}",
+        source="cuDNN's API log",
     )
     return Judged(
         status="warn" if outside else "pass",
@@ -111,6 +115,11 @@ def judge(
 
 def _named(library: Library) -> str:
     return f"{library.soname} {library.version}" if library.version else library.soname
+
+
+def _full(number: str, last: str) -> str:
+    """A version as cuDNN's log writes it, "91900 56": four parts since 9, three before."""
+    return f"{layers.number(int(number))}{'.' + last if last else ''}"
 
 
 def _shadowed(foreign: Sequence[Library], evidence: tuple[Evidence, ...]) -> Judged | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -51,6 +52,11 @@ class Told:
         """The stage that the process was in when it ended."""
         last = self.last("begin")
         return None if last is None else str(last["stage"])
+
+    def complaints(self) -> tuple[Evidence, ...]:
+        """What cuDNN itself logged as the reason of its last errors: more than the status says."""
+        reasons = re.findall(r"^e!\s+Error: (.+)$", self.log, re.MULTILINE)
+        return tuple(Evidence(text=r[:500], source="cuDNN's log") for r in dict.fromkeys(reasons[-20:]))[-3:]
 
     def words(self, lines: int = 8) -> tuple[Evidence, ...]:
         """The last lines of stderr, as evidence."""

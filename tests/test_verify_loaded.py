@@ -1,0 +1,106 @@
+"""Stage 7 on GPU runs as they were told: what was mapped and what cuDNN logged, held against verdicts.
+
+The log lines are those of the real cuDNN 9.19."""
+
+import pytest
+
+from provision.model import Lock, Package, Plan, Target
+from provision.process import Finished
+from provision.verify import loaded
+from provision.verify.libraries import Distribution, Shipped
+from provision.verify.probe import Told
+
+SITE = "/env/lib/python3.12/site-packages/nvidia/cudnn/lib"
+CUDNN = Distribution(
+    name="nvidia-cudnn-cu13",
+    version="9.19.0.56",
+    files=(Shipped(path=f"{SITE}/libcudnn.so.9", size=1, sha256=None),),
+)
+CREATED = "\nI! CuDNN (v91900 56) function cudnnCreate() called:\ni!     handle: location=host;\n"
+EXECUTED = (
+    "\nI! CuDNN (v91900 56) function cudnnBackendExecute() called:\ni!     handle: type=cudnnHandle_t;\n"
+)
+MAPPED = [[f"{SITE}/libcudnn.so.9", "9.19.0"], [f"{SITE}/libcudnn_graph.so.9", "9.19.0"]]
+
+
+def judge(files, log=CREATED + EXECUTED, lock=None, families=("libcudnn",), **framework):
+    done = Finished(returncode=0, stdout="", stderr="", timed_out=False, signal=None, report=b"")
+    records = ({"kind": "framework", **framework}, {"kind": "mapped", "files": files})
+    told = Told(records=records, finished=done, seconds=1.0, log=log)
+    found = loaded.libraries(told, ["/env"], {f.path: CUDNN for f in CUDNN.files})
+    return loaded.judge("torch", told, found, "cuda", families, lock)
+
+
+def locked(version):
+    target = Target(platform="linux-x86_64")
+    plan = Plan(
+        builds=(), python="3.12", platform="linux-x86_64", manager="venv", device="cuda", target=target
+    )
+    package = Package(name="nvidia-cudnn-cu13", version=version, url="file:///x.whl")
+    return Lock(manager="venv", target=target, plan=plan, packages=(package,))
+
+
+def test_the_environments_cudnn_called_passes():
+    judged = judge(MAPPED, lock=locked("9.19.0.56"))
+    assert judged.status == "pass"
+    assert judged.evidence[0].text == "1 calls of cudnnBackendExecute, answered by cuDNN 9.19.0.56"
+
+
+@pytest.mark.parametrize(
+    ("log", "framework", "why"),
+    [
+        (CREATED, {"cudnn_enabled": False}, "torch.backends.cudnn.enabled is False"),
+        (CREATED, {}, "holds no call that computes"),
+        ("", {}, "wrote no API log"),
+    ],
+)
+def test_cudnn_mapped_but_not_called_is_a_warning_with_the_reason(log, framework, why):
+    judged = judge(MAPPED, log, **framework)
+    assert judged.status == "warn"
+    assert why in judged.detail
+
+
+def test_no_cudnn_at_all_is_a_warning():
+    assert judge([]).status == "warn"
+    assert "no libcudnn was loaded" in judge([[f"{SITE}/libcublas.so.13", None]], "").detail
+
+
+def test_another_cudnn_than_the_environments_fails():
+    judged = judge([*MAPPED, ["/usr/lib/x86_64-linux-gnu/libcudnn_cnn.so.9.14.0", None]])
+    assert judged.status == "fail"
+    assert judged.foreign == ("/usr/lib/x86_64-linux-gnu/libcudnn_cnn.so.9.14.0",)
+    assert "libcudnn_cnn.so.9.14.0 9.14.0 was loaded from /usr/lib/x86_64-linux-gnu" in judged.detail
+
+
+def test_the_systems_cudnn_is_a_warning_where_the_environment_brings_none():
+    judged = judge([["/usr/lib/libcudnn.so.9", "9.14.0"]], families=())
+    assert judged.status == "warn"
+    assert judged.foreign == ()
+
+
+def test_two_copies_inside_fail():
+    judged = judge([*MAPPED, ["/env/lib/libcudnn_ops.so.9", None]])
+    assert judged.status == "fail"
+    assert "two copies" in judged.detail
+
+
+def test_another_version_than_the_locks_fails_on_three_parts():
+    assert judge(MAPPED, lock=locked("9.19.0.99")).status == "pass"
+    judged = judge(MAPPED, lock=locked("9.20.0.48"))
+    assert judged.status == "fail"
+    assert "9.20.0.48" in judged.detail
+
+
+def test_another_family_from_elsewhere_is_a_warning():
+    judged = judge([*MAPPED, ["/usr/local/cuda/lib64/libcublas.so.13", "13.1.0"]], families=("libcublas",))
+    assert judged.status == "warn"
+    assert judged.findings[0].cause == "nvidia_lib_symbol_mismatch"
+
+
+def test_what_cudnn_logged_as_the_reason_is_evidence():
+    log = (
+        "e!         Error: CUDNN_STATUS_NOT_INITIALIZED; Reason: cudaGetDeviceCount(&count) != cudaSuccess\n"
+    )
+    done = Finished(returncode=0, stdout="", stderr="", timed_out=False, signal=None, report=b"")
+    (only,) = Told(records=(), finished=done, seconds=1.0, log=log * 3).complaints()
+    assert "cudaGetDeviceCount(&count) != cudaSuccess" in only.text
