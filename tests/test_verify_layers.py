@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from driver_stub import H200, T4, V100, build, build_runtime, scenario, spec
-from provision.model import CudnnRelease, Lock, Package, Plan, Target
+from provision.model import CudnnRelease, Lock, Package, Plan, PlannedBuild, Target
 from provision.verify import Options, locate, verify
 
 LIBRARIES = ("libcudnn.so.9", "libcudnn_ops.so.9", "libcudnn_graph.so.9")
@@ -311,6 +311,34 @@ def test_a_cpu_build_on_a_gpu_machine(judge, cudnn):
     assert failing(verdict) == "libraries"
     assert stage(verdict, "runtime").status == "skip"
     assert verdict.findings[0].cause == "cpu_only_build"
+
+
+def test_a_cpu_build_beside_a_gpu_build_is_a_warning_unless_asked_for(judge, cudnn):
+    site = cudnn.parents[2]
+    for name, version in (("torch", "cuda = None\n"), ("jax", "")):
+        (site / name).mkdir()
+        (site / name / "__init__.py").write_text("raise RuntimeError('not this time')\n")
+        (site / name / "version.py").write_text(version)
+    record(site, "jax_cuda12_plugin", "0.9.0", [])
+    verdict = judge(options=Options(timeout=20))
+    torch = [s for s in verdict.stages if s.framework == "torch"]
+    assert [s.status for s in torch] == ["warn", "skip", "skip"]
+    assert [s.detail for s in verdict.stages if s.framework == "jax" and s.status == "fail"] == [
+        "RuntimeError: not this time"
+    ]
+    asked = judge(options=Options(timeout=20, frameworks=("torch",)))
+    assert next(s for s in asked.stages if s.framework == "torch").status == "fail"
+
+
+def test_a_framework_of_the_plan_that_is_not_there(judge):
+    lock = locked("9.14.0.64")
+    build = PlannedBuild(framework="jax", version="0.9.0", cuda="12.9", index="pypi", requirements=())
+    verdict = judge(
+        options=Options(timeout=20),
+        lock=dataclasses.replace(lock, plan=dataclasses.replace(lock.plan, builds=(build,))),
+    )
+    assert failing(verdict) == "framework"
+    assert stage(verdict, "framework").detail == "jax is not in this environment"
 
 
 def test_a_preloaded_cudnn_is_found_among_innocents(judge, env, tmp_path, monkeypatch):

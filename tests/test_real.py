@@ -1,0 +1,133 @@
+"""The main job for real: environments of torch, TensorFlow and JAX from the index, on the CPU.
+
+Everything is as a user has it: pip's and uv's own configuration and cache. Where no CPU build of torch
+is at hand the gigabytes of the CUDA build are left to `make test-slow`.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+STAGES = ["driver", "runtime", "libraries", "cudnn", "framework", "convolution", "loaded"]
+
+
+def gpuenv(folder, *args):
+    argv = [sys.executable, "-m", "provision", *map(str, args)]
+    env = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONPATH")}
+    return subprocess.run(
+        argv, cwd=folder, env=env, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+
+
+@pytest.fixture(scope="session", params=["torch", "jax", "tensorflow"])
+def made(request, tmp_path_factory):
+    """(framework, folder, JSON of create)."""
+    framework, folder = request.param, tmp_path_factory.mktemp(request.param)
+    plan = json.loads(gpuenv(folder, "resolve", "--framework", framework, "--device", "cpu", "--json").stdout)
+    if plan["builds"][0]["cuda"] and framework == "torch":
+        pytest.skip("no CPU build of torch at hand; `make test-slow` takes the CUDA build")
+    done = gpuenv(folder, "create", "--framework", framework, "--device", "cpu", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return framework, folder, json.loads(done.stdout)
+
+
+def test_create_ends_with_a_graded_convolution(made):
+    framework, folder, result = made
+    verdict = result["verdict"]
+    assert verdict["verdict"] == "cpu"
+    assert [s["stage"] for s in verdict["stages"]] == STAGES
+    status = {s["stage"]: s["status"] for s in verdict["stages"]}
+    assert [status[s] for s in STAGES[:4]] == ["skip"] * 4
+    assert status["framework"] == status["convolution"] == "pass"
+    (mine,) = verdict["frameworks"]
+    assert mine["name"] == framework
+    assert mine["version"].partition("+")[0] == result["plan"]["builds"][0]["version"]
+    graded = [c for d in mine["devices"] for c in d["convolutions"]]
+    assert len(graded) >= 9
+    assert {c["pass"] for c in graded} == {"forward", "grad_input", "grad_weight"}
+    assert all(c["ok"] and 0 < c["max_error"] <= c["tolerance"] for c in graded), (
+        "a zero error is no measurement"
+    )
+    assert (folder / ".venv" / "bin" / "python").exists()
+
+
+def test_nothing_of_nvidia_is_brought_to_the_cpu_unasked(made):
+    framework, _, result = made
+    names = [p["name"] for p in result["lock"]["packages"]]
+    if result["plan"]["builds"][0]["cuda"] is None or framework == "tensorflow":
+        assert not [n for n in names if n.startswith("nvidia-")]
+
+
+def test_create_again_rebuilds_and_verifies_nothing(made):
+    framework, folder, first = made
+    done = gpuenv(folder, "create", "--framework", framework, "--device", "cpu", "--json")
+    again = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert again["environment"]["changed"] is False
+    assert again["verdict"] == first["verdict"], "the standing verdict is shown, seconds and all"
+    assert "verifying" not in done.stderr
+
+
+def test_verify_alone_gives_the_same_verdict(made):
+    _, folder, first = made
+    done = gpuenv(folder, "verify", "--json")
+    verdict = json.loads(done.stdout)
+    assert done.returncode == 0 and verdict["verdict"] == "cpu"
+    assert [s["status"] for s in verdict["stages"]] == [s["status"] for s in first["verdict"]["stages"]]
+
+
+def test_a_package_replaced_by_hand_takes_the_standing_verdict_away(made):
+    framework, folder, _ = made
+    if framework != "jax":
+        pytest.skip("once is enough; the rule knows no framework")
+    record = next((folder / ".venv").glob("lib/python3*/site-packages/opt_einsum-*.dist-info/RECORD"))
+    os.utime(record)
+    done = gpuenv(folder, "create", "--framework", framework, "--device", "cpu", "--json")
+    assert "verifying" in done.stderr
+
+
+def test_pip_works_in_it(made):
+    _, folder, _ = made
+    done = subprocess.run([folder / ".venv/bin/pip", "check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_an_environment_without_a_gpu_that_nobody_meant_for_the_cpu_fails(made, tmp_path):
+    """The same packages, made by no gpuenv: verify wants a GPU, and here is none."""
+    framework, folder, _ = made
+    if framework == "tensorflow":
+        pytest.skip("two frameworks show it")
+    python = folder / ".venv" / "bin" / "python"
+    site = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    foreign = tmp_path / "foreign"
+    base = subprocess.run(
+        [python, "-c", "import sys; print(sys._base_executable)"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    subprocess.run([base, "-m", "venv", "--without-pip", foreign], check=True)
+    (next(foreign.glob("lib/python3*/site-packages")) / "all.pth").write_text(site + "\n")
+    done = gpuenv(tmp_path, "verify", foreign, "--json")
+    verdict = json.loads(done.stdout)
+    if [s for s in verdict["stages"] if s["stage"] == "driver" and s["status"] == "pass"]:
+        pytest.skip("this machine has a GPU")
+    assert done.returncode == 8 and verdict["verdict"] == "fails"
+    assert verdict["stages"][0]["status"] == "fail" and verdict["stages"][0]["stage"] == "driver"
+    assert {s["status"] for s in verdict["stages"][1:]} == {"skip"}
+    assert verdict["findings"] and verdict["hint"]
+    done = gpuenv(tmp_path, "verify", foreign, "--device", "cpu", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["verdict"] == "cpu"
+
+
+@pytest.mark.slow
+def test_the_default_cuda_wheels_of_torch_on_the_cpu(tmp_path):
+    args = ("create", "--framework", "torch", "--index", "pypi", "--device", "cpu", "--json")
+    done = gpuenv(tmp_path, *args)
+    result = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert result["plan"]["builds"][0]["cuda"] and result["verdict"]["verdict"] == "cpu"
+    assert [p for p in result["lock"]["packages"] if p["name"].startswith("nvidia-cudnn")]
