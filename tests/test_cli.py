@@ -1,0 +1,187 @@
+"""The command line as users and programs meet it: help, version, schemas, streams, escapes."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+GPU = ("--driver", "550.54.15", "--gpu", "7.5", "--python", "3.12")
+
+
+@pytest.mark.parametrize("command", [(), ("create",), ("verify",), ("detect",), ("resolve",), ("lock",)])
+def test_help(gpuenv, command):
+    ran = gpuenv(*command, "--help")
+    assert ran.code == 0 and "Usage: gpuenv" in ran.out
+    for word in ("--json", "--quiet", "--verbose") if command else ("create", "verify", "resolve"):
+        assert word in ran.out
+
+
+def test_version(gpuenv):
+    from provision import __version__
+
+    for flag in ("--version", "-V"):
+        assert gpuenv(flag).out == f"gpuenv {__version__}\n"
+
+
+def test_completion_can_be_had(gpuenv):
+    gpuenv.env["SHELL"] = "/bin/bash"
+    ran = gpuenv("--show-completion", "bash")
+    assert ran.code == 0 and "gpuenv" in ran.out
+
+
+def test_resolve_document(gpuenv):
+    ran = gpuenv("resolve", "--framework", "torch", *GPU, "--json")
+    plan = ran.json
+    assert ran.code == 0 and ran.err == ""
+    assert set(plan) == {
+        "schema", "builds", "cuda_major", "cudnn", "python", "platform", "manager", "device", "target",
+        "notes", "hint", "rejected", "packages",
+    }  # fmt: skip
+    assert plan["schema"] == "gpuenv.plan/1"
+    (build,) = plan["builds"]
+    assert set(build) == {"framework", "version", "cuda", "index", "requirements", "cudnn"}
+    assert build["cudnn"] == plan["cudnn"] and plan["cuda_major"] == build["cuda"].split(".")[0]
+    assert set(plan["target"]) == {
+        "platform", "glibc", "driver", "driver_os", "driver_cuda", "gpus", "forward_compat",
+    }  # fmt: skip
+    for row in plan["rejected"]:
+        assert set(row) == {"framework", "version", "cuda", "index", "reasons"}
+        assert row["reasons"] and all(set(r) == {"code", "text"} for r in row["reasons"])
+    assert plan["rejected"][0]["version"] > build["version"]
+    assert "driver_too_old" in {r["code"] for r in plan["rejected"][0]["reasons"]}
+
+
+def test_detect_document(gpuenv):
+    ran = gpuenv("detect", "--json")
+    machine = ran.json
+    assert ran.code == 0 and machine["schema"] == "gpuenv.machine/1"
+    assert {"target", "driver", "gpus", "context", "pythons", "libraries", "environment", "findings"} <= set(
+        machine
+    )
+    assert set(machine["context"]) == {"container", "wsl", "colab", "slurm"}
+    assert any(Path(p["path"]).samefile(sys.executable) for p in machine["pythons"])
+
+
+def test_what_detect_says_is_a_target(gpuenv):
+    (gpuenv.work / "node.json").write_text(gpuenv("detect", "--json").out)
+    ran = gpuenv("resolve", "--framework", "torch", "--target", "node.json", "--device", "cuda", "--json")
+    assert (
+        ran.code == 0 and ran.json["target"] == json.loads((gpuenv.work / "node.json").read_text())["target"]
+    )
+
+
+def test_a_gpu_target_alone_puts_no_driver_limit_and_says_so(gpuenv):
+    plan = gpuenv("resolve", "--framework", "torch", "--gpu", "9.0", "--python", "3.12", "--json").json
+    assert plan["target"]["driver"] is None and plan["device"] == "cuda"
+    assert any("no driver" in n for n in plan["notes"])
+    plan = gpuenv(
+        "resolve", "--framework", "torch", "--driver", "580.65.06", "--python", "3.12", "--json"
+    ).json
+    assert plan["target"]["gpus"] == [] and any("no GPU" in n for n in plan["notes"])
+
+
+def test_another_platform_takes_nothing_from_this_one(gpuenv):
+    args = (
+        "resolve",
+        "--framework",
+        "torch",
+        "--platform",
+        "linux-aarch64",
+        "--gpu",
+        "9.0",
+        "--python",
+        "3.12",
+    )
+    plan = gpuenv(*args, "--json").json
+    assert plan["target"]["glibc"] == "2.35" and plan["platform"] == "linux-aarch64"
+
+
+def test_every_usage_error_is_one_json_document(gpuenv):
+    for args in (("nonsense",), ("create", "--nonsense"), ("resolve",), ("lock", "--check", "--framework")):
+        ran = gpuenv(*args, "--json")
+        assert ran.code == 2
+        assert set(ran.json) == {"schema", "error"} and ran.json["schema"] == "gpuenv.error/1"
+        assert {"code", "message", "hint", "log"} <= set(ran.json["error"])
+
+
+def test_a_broken_profile_tells_file_row_and_key_of_every_mistake(gpuenv):
+    overlay = gpuenv.folder / "overlay"
+    overlay.mkdir()
+    rows = '- {capability: 9.9, generation: "X"}\n  - {capability: "9.8", generation: "X", colour: "red"}\n'
+    text = f'- table: "gpus"\n  source: "s"\n  read: "2026-01-01"\n  kept: "by hand"\n  rows:\n  {rows}'
+    (overlay / "gpus.yaml").write_text(text)
+    ran = gpuenv("resolve", "--framework", "torch", *GPU, "--profiles", overlay, "--json")
+    assert ran.code == 3
+    told = "\n".join(ran.json["error"]["problems"])
+    assert "gpus.yaml" in told and "capability" in told and "colour" in told
+
+
+def test_terminal_escapes_from_outside_do_not_reach_the_screen(gpuenv):
+    ran = gpuenv("verify", "/tmp/\x1b[31mred\x1b]0;title\x07")
+    assert ran.code == 2 and "\x1b" not in ran.out + ran.err
+    assert "red" in ran.err
+
+
+def on_a_terminal(argv, env, cwd):
+    """stdout and stderr of a program that sits on a terminal of 80 columns."""
+    leader, follower = pty.openpty()
+    child = subprocess.Popen(
+        argv,
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        cwd=cwd,
+        env={**env, "COLUMNS": "80", "TERM": "xterm"},
+    )
+    os.close(follower)
+    seen = b""
+    while True:
+        try:
+            chunk = os.read(leader, 65536)
+        except OSError:  # the terminal ends when the last program on it does
+            break
+        if not chunk:
+            break
+        seen += chunk
+    os.close(leader)
+    child.wait()
+    return seen.decode()
+
+
+def test_colour_only_on_a_terminal_and_never_under_no_color(gpuenv):
+    argv = [sys.executable, "-m", "provision", "resolve", "--framework", "torch", *GPU]
+    assert "\x1b[" in on_a_terminal(argv, gpuenv.env, gpuenv.work)
+    assert "\x1b[" not in on_a_terminal(argv, {**gpuenv.env, "NO_COLOR": "1"}, gpuenv.work)
+    assert "\x1b" not in gpuenv("resolve", "--framework", "torch", *GPU).out
+
+
+def test_lines_fit_a_terminal(gpuenv):
+    gpuenv.env["COLUMNS"] = "80"
+    for args in (
+        ("resolve", "--framework", "torch", *GPU),
+        ("resolve", "--framework", "torch", *GPU, "--explain"),
+        ("resolve", "--framework", "jax", "--driver", "450.80.02", "--gpu", "K80", "--python", "3.12"),
+    ):
+        ran = gpuenv(*args)
+        wide = [x for x in ran.out.splitlines() if len(x) > 80]
+        assert not wide, wide
+
+
+def test_a_closed_pipe_is_no_error(gpuenv):
+    argv = f"{sys.executable} -m provision resolve --framework torch {' '.join(GPU)} --explain | head -1"
+    done = subprocess.run(
+        ["bash", "-c", argv], env=gpuenv.env, cwd=gpuenv.work, capture_output=True, text=True, check=True
+    )
+    assert "Traceback" not in done.stderr and "BrokenPipe" not in done.stderr
+
+
+def test_the_objections_are_folded_for_people(gpuenv):
+    ran = gpuenv("resolve", "--framework", "torch", "--driver", "550.144.03", "--gpu", "8.0", "--index", "pypi",
+                 "--python", "3.12")  # fmt: skip
+    flat = re.sub(r"\s+", " ", ran.out)
+    assert "not torch 2.15.0 to 2.11.0: CUDA 13 needs driver 580.65.06; this machine has 550.144.03" in flat
