@@ -13,7 +13,9 @@ from .state import Run, search, suspects
 
 
 def stages(run: Run) -> None:
-    names = run.options.frameworks or tuple(f.name for f in run.found.frameworks)
+    names = run.options.frameworks or tuple(
+        dict.fromkeys([*_planned(run), *(f.name for f in run.found.frameworks)])
+    )
     if not names:
         detail = f"no {', '.join(FRAMEWORKS[:-1])} or {FRAMEWORKS[-1]} in {run.env.path}"
         if run.broken:
@@ -22,15 +24,32 @@ def stages(run: Run) -> None:
         return run.skip_rest(("convolution", "loaded"))
     broken = run.broken
     for name in names:
-        if broken:
+        if not broken and _aside(run, name):
+            text = f"{name} is a build for the CPU only; another framework here uses the GPU"
+            run.add("framework", Judged(status="warn", detail=text), None, name)
+            for stage in ("convolution", "loaded"):
+                run.skip(stage, "a build for the CPU only", name)
+        elif broken:
             for stage in ("framework", "convolution", "loaded"):
                 run.skip(stage, f"the {broken} stage failed", name)
         else:
             _framework(run, name)
     # On the CPU no library is shared; there the two more processes are worth it only when asked.
+    names = tuple(n for n in names if not _aside(run, n))
     if len(names) > 1 and not run.broken and (run.device != "cpu" or run.options.deep):
         _together(run, names)
     return None
+
+
+def _aside(run: Run, name: str) -> bool:
+    """Whether a CPU build stands beside a CUDA build, asked for by no one: JAX users keep a small torch."""
+    wanted = {*run.options.frameworks, *_planned(run)}
+    gpu = run.device != "cpu" and any(run.builds.values())
+    return gpu and name not in wanted and not run.builds.get(name, True)
+
+
+def _planned(run: Run) -> list[str]:
+    return [b.framework for b in run.lock.plan.builds] if run.lock else []
 
 
 def _together(run: Run, names: Sequence[str]) -> None:
