@@ -63,7 +63,7 @@ class _Tail:
     def _read(self) -> None:
         pending = b""
         with self._stream:
-            while chunk := self._stream.read1(65536):  # type: ignore[attr-defined]  # BufferedReader
+            while chunk := self._chunk():
                 self._kept += chunk
                 del self._kept[:-KEEP]
                 if self._on_line:
@@ -72,7 +72,12 @@ class _Tail:
                         self._on_line(line.decode("utf-8", "replace"))
         if self._on_line and pending:
             self._on_line(pending.decode("utf-8", "replace"))
-        self._stream.close()
+
+    def _chunk(self) -> bytes:
+        try:
+            return self._stream.read1(65536)  # type: ignore[attr-defined,no-any-return]  # BufferedReader
+        except OSError:
+            return b""  # a terminal whose other end is closed: EIO is its end of file
 
     def join(self, seconds: float | None = None) -> bytes:
         self._thread.join(seconds)
@@ -88,41 +93,47 @@ def run(
     stdin: str | None = None,
     report: str | None = None,
     on_line: Callable[[str], None] | None = None,
+    terminal: bool = False,
 ) -> Finished:
     """Run a program to its end and say how it ended; never raises for a bad exit status.
 
     `timeout` is in seconds. `report` names an environment variable in which the child finds the
     number of a descriptor of its own to write a report to. `on_line` gets each line of stderr as
-    it comes, in another thread. Raises OSError when the program cannot be started, and passes
+    it comes, in another thread. `terminal` makes stderr a terminal, for programs that tell their
+    progress only there. Raises OSError when the program cannot be started, and passes
     KeyboardInterrupt on after the child's family is gone.
     """
     env = dict(os.environ if env is None else env)
-    read_fd = write_fd = -1
-    if report:
-        read_fd, write_fd = os.pipe()
-        env[report] = str(write_fd)
-    try:
+    with contextlib.ExitStack() as given, contextlib.ExitStack() as kept:
+        # `given` are our copies of the child's ends, closed once it has them; `kept` are our own
+        # ends, which the readers close.
+        reading = screen = -1
+        if report:
+            reading, writing = os.pipe()
+            kept.callback(os.close, reading)
+            given.callback(os.close, writing)
+            env[report] = str(writing)
+        if terminal:
+            screen, theirs = _open_terminal()
+            kept.callback(os.close, screen)
+            given.callback(os.close, theirs)
         child = subprocess.Popen(
             list(argv),
             env=env,
             cwd=cwd,
             stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=theirs if terminal else subprocess.PIPE,
             start_new_session=True,
-            pass_fds=(write_fd,) if report else (),
+            pass_fds=(writing,) if report else (),
         )
-    except BaseException:
-        for fd in (read_fd, write_fd):
-            if fd >= 0:
-                os.close(fd)
-        raise
-    if report:
-        os.close(write_fd)
-    reporter = _Tail(os.fdopen(read_fd, "rb"), None) if report else None
+        kept.pop_all()
+    reporter = _Tail(os.fdopen(reading, "rb"), None) if report else None
     assert child.stdout
-    assert child.stderr
-    out, err = _Tail(child.stdout, None), _Tail(child.stderr, on_line)
+    out = _Tail(child.stdout, None)
+    stream = os.fdopen(screen, "rb") if terminal else child.stderr
+    assert stream
+    err = _Tail(stream, on_line)
     timed_out = _finish(child, stdin, timeout)
     # After a kill a grandchild that left the session could hold the pipes: do not wait for it.
     grace = 5.0 if timed_out else None
@@ -135,6 +146,18 @@ def run(
         signal=signal_name(child.returncode),
         report=reporter.join(grace) if reporter else b"",
     )
+
+
+def _open_terminal() -> tuple[int, int]:
+    """Our end and the child's end of a new terminal, wide enough that no line is broken."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
+    return ours, theirs
 
 
 def _finish(child: subprocess.Popen[bytes], stdin: str | None, timeout: float | None) -> bool:

@@ -57,6 +57,13 @@ def test_lines_of_stderr_are_handed_on():
     assert lines == ["a", "b", "c"]
 
 
+def test_stderr_can_be_a_terminal():
+    code = "import os, sys; print(os.isatty(2), os.isatty(1), file=sys.stderr); os.write(2, b'x' * 150)"
+    lines = []
+    done = process.run([PY, "-c", code], terminal=True, on_line=lines.append)
+    assert done.ok and [x for x in lines if x] == ["True False", "x" * 150]
+
+
 def test_input_that_nobody_reads_is_no_error():
     done = process.run([PY, "-c", "pass"], stdin="x" * 10_000_000)
     assert done.ok
@@ -70,9 +77,9 @@ def test_a_missing_program_raises():
 def test_no_descriptor_is_left_behind():
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
-        process.run([PY, "-c", "pass"], report="R")
+        process.run([PY, "-c", "pass"], report="R", terminal=True)
         with pytest.raises(FileNotFoundError):
-            process.run(["/nonexistent/program"], report="R")
+            process.run(["/nonexistent/program"], report="R", terminal=True)
     assert len(os.listdir("/proc/self/fd")) <= before
 
 

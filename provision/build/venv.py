@@ -124,10 +124,27 @@ def _uv_install(
     ]  # fmt: skip
 
     def told(line: str) -> None:
-        if emit and line.strip():
-            emit(Event(kind="progress", stage="build", text=line.strip()))
+        if emit and (bar := progress(line)):
+            emit(Event(kind="progress", stage="build", text=bar))
 
-    return process.run(argv, env=env, timeout=_TIMEOUT, on_line=told)
+    watched = emit is not None and os.name == "posix"  # uv tells its progress to a terminal only
+    return process.run(argv, env=env, timeout=_TIMEOUT, on_line=told, terminal=watched)
+
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_BAR = re.compile(r"([A-Za-z0-9._-]+)\s+-+\s+([\d.]+ ?[KMGTi]*B)/([\d.]+ ?[KMGTi]*B)")
+
+
+def progress(line: str) -> str | None:
+    """What a line of uv's progress says ("torch 120 MiB of 514 MiB"), None for any other line."""
+    bar = _BAR.search(_ESCAPE.sub("", line))
+    return f"{bar[1]} {bar[2]} of {bar[3]}" if bar else None
+
+
+def without_progress(log: str) -> str:
+    """uv's output on a terminal as plain lines, progress left out."""
+    rows = _ESCAPE.sub("", log.replace("\r", "\n")).splitlines()
+    return "\n".join(r for r in rows if r.strip() and not _BAR.search(r))
 
 
 def _for_lock(lock: Lock, sources: Sources, *, offline: bool) -> Sources:
@@ -157,7 +174,7 @@ def _only_missing(log: str) -> bool:
 
 
 def _refusal(done: process.Finished, path: Path) -> BuildError:
-    log = uv.redacted(done.stderr)
+    log = uv.redacted(without_progress(done.stderr))
     if "os error 28" in log or "No space left" in log:
         return BuildError(
             f"the disk filled up while installing into {path.parent}",
