@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from provision import process
-from provision.verify import probe
+from provision.verify import layers, probe
 
 FOLDER = Path(__file__).parents[1] / "provision" / "probes"
 PROBES = sorted(FOLDER.glob("*.py"))
@@ -75,7 +75,7 @@ def test_the_low_level_probe_without_a_driver(tmp_path):
     environ = {**process.environ(), "LD_LIBRARY_PATH": str(tmp_path)}
     for python in pythons():
         told = probe.run(
-            python, ("report", "lowlevel"), asked, environ=environ, timeout=30, options=("-I", "-S", "-B")
+            python, layers.PROBES, asked, environ=environ, timeout=30, options=("-I", "-S", "-B")
         )
         assert told.death is None, told.finished.stderr
         (only,) = told.all("stage")
@@ -304,9 +304,9 @@ def test_every_tolerance_has_its_reason(grade):
 
 def test_the_low_level_probe_s_own_convolution_is_the_definition(grade):
     """Stage 4 compares with integers; held against the grading probe's reference."""
-    text = probe.source("lowlevel").partition("def main():")[0]
+    text = probe.source("driver", "runtime", "cudnn")
     names = {"os": os, "sys": sys, "ASKED": {}}
-    exec(compile(text, "lowlevel.py", "exec"), names)
+    exec(compile(text, "cudnn.py", "exec"), names)
     c, h, wd, k = 3, 4, 5, 2
     x = [(i * 7 + 3) % 11 - 5 for i in range(c * h * wd)]
     w = [(i * 5 + 1) % 7 - 3 for i in range(k * c * 9)]

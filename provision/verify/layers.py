@@ -16,6 +16,7 @@ from .libraries import pick
 # cuDNN and cuBLAS workspaces of one framework take about this much; with less, any cuDNN status may
 # only mean that memory ran out (a full H200 gave INTERNAL_ERROR and NOT_INITIALIZED).
 LOW_MEMORY_MIB = 1024
+PROBES = ("report", "driver", "runtime", "cudnn", "lowlevel")
 PATTERN = r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)[._-]"
 
 
@@ -50,9 +51,7 @@ def ask(
         if "PYTHONPYCACHEPREFIX" in pycache
         else ["-B"]
     )
-    return probe.run(
-        env.python, ("report", "lowlevel"), asked, environ=environ, timeout=timeout, options=options
-    )
+    return probe.run(env.python, PROBES, asked, environ=environ, timeout=timeout, options=options)
 
 
 def record(told: probe.Told, stage: str) -> probe.Record | None:

@@ -1,0 +1,108 @@
+"""Stage 1 by ctypes alone: libcuda, its devices, the kernel module and the device files."""
+
+import ctypes
+import glob
+import stat
+
+
+class Failed(Exception):
+    """A stage failed: `call` returned `code`, called `name` by the library."""
+
+    def __init__(self, call, code=None, name=None, text=None):
+        Exception.__init__(self, call)
+        self.record = {"call": call, "code": code, "name": name, "text": text}
+
+
+def device_files():
+    """Every /dev/nvidia* and whether this process may open it; opening tells what access(2) cannot
+    (a container's device cgroup), and neither control device does anything on open."""
+    found = []
+    for path in sorted(glob.glob("/dev/nvidia*")) + glob.glob("/dev/dxg"):
+        try:
+            if not stat.S_ISCHR(os.stat(path).st_mode):
+                continue
+            os.close(os.open(path, os.O_RDWR))
+            problem = None
+        except OSError as error:
+            problem = error.strerror
+        found.append({"path": path, "problem": problem})
+    return found
+
+
+def kernel_module():
+    """The version of the loaded kernel module, from the driver's own file."""
+    import re
+
+    try:
+        with open("/proc/driver/nvidia/version") as stream:
+            text = stream.read()
+    except OSError:
+        return None
+    match = re.search(r"Kernel Module(?: for \S+)?\s+(\d+\.\d+(?:\.\d+)?)", text)
+    return match.group(1) if match else None
+
+
+def driver_call(cuda, call, *arguments):
+    code = getattr(cuda, call)(*arguments)
+    if code:
+        name = ctypes.c_char_p()
+        if hasattr(cuda, "cuGetErrorName"):
+            cuda.cuGetErrorName(code, ctypes.byref(name))
+        raise Failed(call, code, name.value.decode() if name.value else None)
+
+
+def driver():
+    """Stage 1. Returns the CUDA ordinals and what is known of each device."""
+    begin("driver", "reading /proc and /dev")
+    told = {"kernel_module": kernel_module(), "files": device_files(), "devices": []}
+    told["visible"] = os.environ.get("CUDA_VISIBLE_DEVICES")
+    try:
+        begin("driver", "loading libcuda.so.1")
+        try:
+            cuda = ctypes.CDLL("libcuda.so.1")
+        except OSError as error:
+            raise Failed("dlopen libcuda.so.1", text=str(error))
+        paths = mapped(r"^libcuda\.so")
+        told["libcuda"] = paths[0] if paths else None
+        begin("driver", "calling cuInit")
+        driver_call(cuda, "cuInit", 0)
+        number = ctypes.c_int()
+        driver_call(cuda, "cuDriverGetVersion", ctypes.byref(number))
+        told["cuda"] = "%d.%d" % (number.value // 1000, number.value % 1000 // 10)
+        driver_call(cuda, "cuDeviceGetCount", ctypes.byref(number))
+        for ordinal in range(number.value):
+            told["devices"].append(_device(cuda, ordinal))
+        if not told["devices"]:
+            raise Failed("cuDeviceGetCount", 100, "CUDA_ERROR_NO_DEVICE", "no device is visible")
+    except Failed as failed:
+        tell("stage", stage="driver", failed=failed.record, told=told)
+        return None
+    tell("stage", stage="driver", failed=None, told=told)
+    return cuda, told["devices"]
+
+
+def _device(cuda, ordinal):
+    device = ctypes.c_int()
+    driver_call(cuda, "cuDeviceGet", ctypes.byref(device), ordinal)
+    name = ctypes.create_string_buffer(256)
+    driver_call(cuda, "cuDeviceGetName", name, 256, device)
+    major, minor, mode = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR, _COMPUTE_MODE of cuda.h
+    driver_call(cuda, "cuDeviceGetAttribute", ctypes.byref(major), 75, device)
+    driver_call(cuda, "cuDeviceGetAttribute", ctypes.byref(minor), 76, device)
+    driver_call(cuda, "cuDeviceGetAttribute", ctypes.byref(mode), 20, device)
+    uuid = (ctypes.c_ubyte * 16)()
+    # the _v2 form names a MIG instance, not the card around it; drivers before R470 lack it
+    call = "cuDeviceGetUuid_v2" if hasattr(cuda, "cuDeviceGetUuid_v2") else "cuDeviceGetUuid"
+    driver_call(cuda, call, uuid, device)
+    total = ctypes.c_size_t()
+    driver_call(cuda, "cuDeviceTotalMem_v2", ctypes.byref(total), device)
+    text = bytes(uuid).hex()
+    return {
+        "index": ordinal,
+        "name": name.value.decode("utf-8", "replace"),
+        "capability": "%d.%d" % (major.value, minor.value),
+        "compute_mode": mode.value,
+        "uuid": "GPU-" + "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:])),
+        "memory_mib": total.value >> 20,
+    }

@@ -1,0 +1,93 @@
+"""Stage 2 by ctypes alone: the environment's libcudart, a context on each device, free memory."""
+
+
+def runtime_call(cudart, call, *arguments):
+    code = getattr(cudart, call)(*arguments)
+    if code:
+        cudart.cudaGetErrorName.restype = ctypes.c_char_p
+        name = cudart.cudaGetErrorName(code)
+        raise Failed(call, code, name.decode() if name else None)
+
+
+def runtime(paths, ordinals):
+    """Stage 2. The first of `paths` is the environment's libcudart; the others are tried for it."""
+    told = {"libcudart": None, "memory": [], "holders": []}
+    try:
+        cudart = None
+        for path in paths:
+            begin("runtime", "loading " + path)
+            try:
+                cudart = ctypes.CDLL(path)
+                break
+            except OSError as error:
+                told["problem"] = str(error)
+        if cudart is None:
+            raise Failed("dlopen " + (paths[0] if paths else "libcudart"), text=told.get("problem"))
+        told["libcudart"] = (mapped(r"^libcudart") or [path])[0]
+        number = ctypes.c_int()
+        runtime_call(cudart, "cudaRuntimeGetVersion", ctypes.byref(number))
+        told["version"] = "%d.%d" % (number.value // 1000, number.value % 1000 // 10)
+        begin("runtime", "calling cudaGetDeviceCount")
+        runtime_call(cudart, "cudaGetDeviceCount", ctypes.byref(number))
+        for ordinal in ordinals:
+            begin("runtime", "making a context on device %d" % ordinal)
+            told["device"] = ordinal
+            runtime_call(cudart, "cudaSetDevice", ordinal)
+            runtime_call(cudart, "cudaFree", None)
+            free, total = ctypes.c_size_t(), ctypes.c_size_t()
+            runtime_call(cudart, "cudaMemGetInfo", ctypes.byref(free), ctypes.byref(total))
+            told["memory"].append(
+                {"index": ordinal, "free_mib": free.value >> 20, "total_mib": total.value >> 20}
+            )
+    except Failed as failed:
+        told["holders"] = holders()
+        tell("stage", stage="runtime", failed=failed.record, told=told)
+        return None
+    if min(m["free_mib"] for m in told["memory"]) < ASKED["low_memory_mib"]:
+        told["holders"] = holders()
+    tell("stage", stage="runtime", failed=None, told=told)
+    return cudart
+
+
+class _Process(ctypes.Structure):
+    """nvmlProcessInfo_t of nvml.h, as nvmlDeviceGetComputeRunningProcesses_v3 fills it."""
+
+    _fields_ = [
+        ("pid", ctypes.c_uint),
+        ("memory", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    ]
+
+
+def holders():
+    """Who holds GPU memory, by NVML where there is one; in a container it names no one."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        ask = nvml.nvmlDeviceGetComputeRunningProcesses_v3
+    except (OSError, AttributeError):
+        return []
+    if nvml.nvmlInit_v2():
+        return []
+    found, count = [], ctypes.c_uint()
+    nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    for index in range(count.value):
+        handle, many = ctypes.c_void_p(), ctypes.c_uint(64)
+        rows = (_Process * 64)()
+        if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)):
+            continue
+        if ask(handle, ctypes.byref(many), rows):
+            continue
+        for row in rows[: many.value]:
+            if row.pid == os.getpid():
+                continue
+            unknown = row.memory == ctypes.c_ulonglong(-1).value
+            found.append({"gpu": index, "pid": row.pid, "memory_mib": None if unknown else row.memory >> 20})
+    nvml.nvmlShutdown()
+    for row in found:
+        try:
+            with open("/proc/%d/comm" % row["pid"]) as stream:
+                row["name"] = stream.read().strip()
+        except OSError:
+            row["name"] = None
+    return found
