@@ -58,6 +58,8 @@ class Index:
         self.requests: Counter[str] = Counter()
         self.faults: dict[str, str] = {}
         self.url = ""
+        self.prefix = "/simple"
+        self.stalled, self.released = threading.Event(), threading.Event()
 
     def add(self, name: str, version: str, requires: tuple[str, ...] = (), content: str = "") -> None:
         name = canonicalize_name(name)
@@ -102,11 +104,14 @@ def _handler(index: Index):
             if body:
                 index.requests[self.path] += 1
             fault = next((f for end, f in index.faults.items() if self.path.endswith(end)), None)
+            if fault == "stalled" and body:
+                index.stalled.set()
+                index.released.wait(60)
             if fault and fault.isdigit():
                 return self.reply(int(fault), b"", body)
             parts = self.path.strip("/").split("/")
-            if parts[0] == "simple" and len(parts) == 2 and parts[1] in index.wheels:
-                return self.reply(200, self.page(parts[1]), body, "text/html")
+            if self.path.startswith(index.prefix + "/") and parts[-1] in index.wheels:
+                return self.reply(200, self.page(parts[-1]), body, "text/html")
             if parts[0] == "files" and parts[-1].removesuffix(".metadata") in index.wheels.get(parts[1], {}):
                 data = index.wheels[parts[1]][parts[-1].removesuffix(".metadata")]
                 if parts[-1].endswith(".metadata"):
@@ -150,6 +155,7 @@ def serving(index: Index):
     try:
         yield index
     finally:
+        index.released.set()
         server.shutdown()
         server.server_close()
         thread.join()

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -164,6 +165,109 @@ def test_a_cpu_wheel_never_answers_for_a_cuda_plan(torch, gpuenv, index, tmp_pat
     ran = torch("--json", "--find-links", links)
     assert ran.code == 0, ran.err
     assert installed(gpuenv.work / ".venv")["torch"] == version
+
+
+# --- indexes -----------------------------------------------------------------------------------
+
+TURING = ("--driver", "550.54.15", "--gpu", "7.5", "--python", HERE)
+
+
+def test_auto_leaves_out_a_pytorch_index_that_does_not_answer_and_says_so(gpuenv, index):
+    """For this target the newest build is on the PyTorch index; the default index has an older one."""
+    ask = ("--framework", "torch", *TURING, "--json")
+    first = gpuenv("resolve", *ask).json
+    assert first["builds"][0]["index"] == "pytorch"
+    index.add_plan(gpuenv("resolve", *ask, "--index", "pypi").json)
+    gpuenv.env |= {
+        "PIP_INDEX_URL": index.url,
+        "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl",
+        "UV_HTTP_RETRIES": "0",
+    }
+    ran = gpuenv("create", *ask, "--no-verify")
+    assert ran.code == 0, ran.err
+    assert "127.0.0.1:9" in ran.err and "again" in ran.err
+    build = ran.json["plan"]["builds"][0]
+    assert build["index"] == "pypi" and build["version"] < first["builds"][0]["version"]
+    told = [r for r in ran.json["plan"]["rejected"] if r["index"] == "pytorch"]
+    assert told and {x["code"] for r in told for x in r["reasons"]} >= {"index_excluded"}
+
+
+def test_a_named_index_that_does_not_answer_is_exit_6(gpuenv, index):
+    gpuenv.env |= {
+        "PIP_INDEX_URL": index.url,
+        "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl",
+        "UV_HTTP_RETRIES": "0",
+    }
+    index.add("pip", "26.0")
+    ran = gpuenv("create", "--framework", "torch", *TURING, "--index", "pytorch", "--no-verify", "--json")
+    assert ran.code == 6 and "127.0.0.1:9" in ran.json["error"]["message"]
+    assert not list(gpuenv.work.iterdir())
+
+
+def test_torch_from_the_pytorch_index_is_never_looked_for_on_another(gpuenv, index):
+    """Both indexes hold the very version; the one the plan chose is asked, nvidia's come from the other."""
+    from loopback import Index, serving
+
+    ask = ("--framework", "torch", *TURING, "--json")
+    plan = gpuenv("resolve", *ask).json
+    version = plan["builds"][0]["requirements"][0].removeprefix("torch===")
+    index.add_plan(plan)
+    with serving(Index()) as other:
+        other.add("torch", version, content="# the one that was meant\n")
+        other.prefix = "/whl/" + version.partition("+")[2]
+        gpuenv.env |= {
+            "PIP_INDEX_URL": index.url,
+            "GPUENV_INDEX_PYTORCH": other.url.replace("/simple", "/whl"),
+        }
+        ran = gpuenv("create", *ask, "--no-verify")
+    assert ran.code == 0, ran.err
+    torch = next(p for p in ran.json["lock"]["packages"] if p["name"] == "torch")
+    assert "/whl/" in torch["index"]
+    text = next((gpuenv.work / ".venv").glob("lib/python3*/site-packages/torch/__init__.py")).read_text()
+    assert "the one that was meant" in text
+
+
+def test_an_environment_for_another_machine_is_unproven_here(torch, gpuenv):
+    args = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU, "--json")
+    ran = gpuenv("create", *args)
+    assert ran.code == 0, ran.err
+    assert ran.json["verdict"] is None and "unproven here" in ran.err
+    assert gpuenv("verify", "--json").code == 8
+
+
+# --- interrupted -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
+)
+@pytest.mark.parametrize("again", [False, True], ids=["first", "recreate"])
+def test_a_build_that_is_ended_leaves_the_old_environment_or_none(torch, gpuenv, index, sent, code, again):
+    if again:
+        assert torch().code == 0
+        shutil.rmtree(gpuenv.env["UV_CACHE_DIR"])
+    file = next(iter(index.wheels["nvidia-cudnn-cu13"]))
+    index.faults[file] = "stalled"
+    argv = [sys.executable, "-m", "provision", "create", "--framework", "torch", "--python", HERE, "--index", "pypi",
+            *GPU, "--no-verify", "--recreate"]  # fmt: skip
+    child = subprocess.Popen(
+        argv, env=gpuenv.env, cwd=gpuenv.work, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert index.stalled.wait(60)
+    child.send_signal(sent)
+    _, err = child.communicate(timeout=30)
+    assert child.returncode == code, err
+    index.released.set()
+    index.faults.clear()
+    left = [p.name for p in gpuenv.work.iterdir()]
+    if sent != signal.SIGKILL:
+        assert left == ([".venv"] if again else [])
+    if again:
+        assert "torch" in installed(gpuenv.work / ".venv")
+    else:
+        assert not (gpuenv.work / ".venv").exists()
+    assert torch("--recreate").code == 0, "the next run succeeds"
+    assert [p.name for p in gpuenv.work.iterdir()] == [".venv"]
 
 
 # --- places ------------------------------------------------------------------------------------
