@@ -33,13 +33,13 @@ check: $(DEV)/.ready ## lint and types
 	@$(DEV)/bin/mypy
 
 test: check ## everything that CI runs
-	@$(DEV)/bin/python -m pytest -m "not slow and not gpu" $(ARGS)
+	@$(DEV)/bin/python -m pytest -m "not slow" $(ARGS)
 
 test-slow: $(DEV)/.ready ## the tests that install gigabytes
 	@$(DEV)/bin/python -m pytest -m "slow" $(ARGS)
 
-gpu: $(DEV)/.ready ## the tests that need a real NVIDIA GPU; fails where there is none
-	@$(DEV)/bin/python -m pytest -m gpu tests/gpu $(ARGS)
+gpu: $(DEV)/.ready ## verify ENV on a real NVIDIA GPU; fails where there is none
+	@$(DEV)/bin/python tests/gpu/run_gpu.py $(ENV) $(ARGS)
 
 profiles: $(DEV)/.ready ## read the index and show what would change in profiles/ (ARGS=--write)
 	@$(DEV)/bin/python scripts/update_profiles.py $(ARGS)
