@@ -12,6 +12,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
@@ -98,9 +99,9 @@ def compiled_for(kernels, capability):
 
 
 def from_ptx(kernels, capability):
-    """PTX for something older, which the driver compiles; Tegra parts take their own code only."""
+    """PTX for something older, which the driver compiles."""
     ptx = [numbers(k.removesuffix("+PTX")) for k in kernels.split() if k.endswith("+PTX")]
-    return "tegra" not in GPUS[capability] and any(p <= numbers(capability) for p in ptx)
+    return any(p <= numbers(one_device(capability)) for p in ptx)
 
 
 def by_kernels(row, target):
@@ -125,13 +126,13 @@ def by_kernels(row, target):
 
 def releases(row):
     """The cuDNN releases that the build's requirement allows, of its CUDA major, for its platform."""
-    major = row["cuda"].split(".")[0]
-    return [
-        c
-        for c in CUDNN
-        if c["cuda"] == major and version(c["version"]) in spec(row["cudnn"])
-        and (c["platform"] == row["platform"])
-    ]  # fmt: skip
+    return _releases(row["cudnn"], row["cuda"].split(".")[0], row["platform"])
+
+
+@cache
+def _releases(bounds, major, platform):
+    mine = [c for c in CUDNN if c["cuda"] == major and c["platform"] == platform]
+    return [c for c in mine if version(c["version"]) in spec(bounds)]
 
 
 def elsewhere(row):
@@ -141,8 +142,7 @@ def elsewhere(row):
 
 def cudnn_serves(release, target):
     return all(
-        compiled_for(release["kernels"], g.capability)
-        or (from_ptx(release["kernels"], g.capability) and "last_cuda" not in GPUS[g.capability])
+        compiled_for(release["kernels"], g.capability) or from_ptx(release["kernels"], g.capability)
         for g in target.gpus
     )
 
@@ -188,7 +188,7 @@ def by_request(row, request):
     if request.index != "auto" and row["index"] != request.index:
         yield "index_excluded"
     if request.cuda and numbers(row["cuda"])[: len(numbers(request.cuda))] != numbers(request.cuda):
-        yield "cuda_conflict"
+        yield "not_requested"
     if not spec(wanted).contains(version(row["version"]), prereleases=True):
         yield "not_requested"
     if version(row["version"]).is_prerelease and not request.pre:
@@ -199,10 +199,8 @@ def by_request(row, request):
 
 def by_python(row, request):
     able = set(row["python"].split()) - {u.split(":")[0] for u in row.get("unresolvable", ())}
-    if request.python not in row["python"].split():
+    if request.python not in row["python"].split() or request.python not in able:
         yield "python_unsupported"
-    elif request.python not in able:
-        yield "requirement_conflict"
 
 
 RULES = (by_driver, by_driver_and_gpu, by_kernels, by_cudnn, by_glibc)
@@ -237,39 +235,44 @@ def one_below(driver):
 def drivers(system):
     exact = {r[system] for r in (*NATIVE.values(), *FLOORS.values()) if system in r}
     branches = {f"{b}.99" for b in BRANCHES} | {"589.10", "590.0", "494.99", "640.10.02"}
-    return sorted(exact | {one_below(d) for d in exact} | branches)
+    return sorted(exact | {one_below(d) for d in exact} | branches, key=numbers)
 
 
 DRIVERS = {s: drivers(s) for s in ("linux", "windows")}
 VERSIONS = {f: sorted({r["version"] for r in BUILDS[f]}, key=version) for f in BUILDS}
+PLATFORMS = ("linux-x86_64", "linux-aarch64", "windows-x86_64")
 GLIBCS = ("2.17", "2.26", "2.27", "2.28", "2.31", "2.35", "2.39")
+
+
+def mostly(usual, anything):
+    """Four times in five what many have, so that about half of the questions have an answer."""
+    return st.integers(0, 4).flatmap(lambda n: st.sampled_from(anything if n == 0 else usual))
 
 
 @st.composite
 def questions(draw, gpus=(1, 3)):
     framework = draw(st.sampled_from(sorted(BUILDS)))
-    platform = draw(st.sampled_from(["linux-x86_64"] * 3 + ["linux-aarch64", "windows-x86_64"]))
-    wsl = platform == "linux-x86_64" and draw(st.integers(0, 5)) == 0
-    system = "windows" if wsl or platform.startswith("windows") else "linux"
-    cards = draw(st.lists(st.sampled_from(sorted(GPUS)), min_size=gpus[0], max_size=gpus[1]))
-    some = st.sampled_from(VERSIONS[framework])
-    bounds = draw(
-        st.one_of(
-            st.just(""), st.just(""), some.map("=={}".format), some.map(">={}".format), some.map("<{}".format)
-        )
-    )
+    platform = draw(mostly(["linux-x86_64"], PLATFORMS))
+    system = "windows" if platform.startswith("windows") else draw(mostly(["linux"], ["windows"]))
+    common = draw(st.sampled_from([["7.0", "7.5", "8.0", "8.9"], ["8.6", "9.0", "9.0"], ["10.0", "12.0"]]))
+    cards = draw(st.lists(mostly(common, sorted(GPUS)), min_size=gpus[0], max_size=gpus[1]))
+    exactly = draw(mostly([""], ["==", ">=", "<", "!="]))
     target = Target(
         platform=platform,
-        glibc=None if platform.startswith("windows") else draw(st.sampled_from(GLIBCS)),
-        driver=draw(st.one_of(st.none(), *[st.sampled_from(DRIVERS[system])] * 5)),
+        glibc=None if platform.startswith("windows") else draw(mostly(["2.28", "2.35"], GLIBCS)),
+        driver=draw(mostly(DRIVERS[system][-25:], [None, *DRIVERS[system]])),
         driver_os=system,
         gpus=tuple(TargetGpu(capability=c) for c in cards),
     )
     request = Request(
-        frameworks=(Wanted(name=framework, specifier=bounds),),
-        index=draw(st.sampled_from(["auto", "pypi", "pytorch"] if framework == "torch" else ["auto", "pypi"])),
-        cuda=draw(st.sampled_from([None] * 6 + ["11", "12", "13", "11.8", "12.6"])),
-        python=draw(st.sampled_from([f"3.{minor}" for minor in range(7, 16)] + ["3.10", "3.11", "3.12"] * 2)),
+        frameworks=(
+            Wanted(
+                name=framework, specifier=exactly and exactly + draw(st.sampled_from(VERSIONS[framework]))
+            ),
+        ),
+        index=draw(mostly(["auto"], ["pypi", "pytorch"] if framework == "torch" else ["pypi"])),
+        cuda=draw(mostly([None], ["11", "12", "13", "11.8", "12.6"])),
+        python=draw(mostly(["3.10", "3.11", "3.12"], [f"3.{minor}" for minor in range(7, 16)])),
         device="cuda",
         pre=draw(st.booleans()),
     )
@@ -310,7 +313,8 @@ def the_pins_are_good(plan, row, target):
         taken = [c for c in usable(row, target) if c["version"] == plan.cudnn]
         assert taken, f"cuDNN {plan.cudnn} is not among those that serve"
         pins = [r for r in plan.builds[0].requirements if r.startswith("nvidia-cudnn")]
-        assert pins == [f"{taken[0]['package']}=={plan.cudnn}"]
+        assert all(version(plan.cudnn) in Requirement(p).specifier for p in pins)
+        assert any("*" not in p and "==" in p for p in pins), "cuDNN is left loose"
         avoided = {c["version"] for c in usable(row, target) if (c["package"], c["version"]) in KNOWN_BAD}
         assert plan.cudnn not in avoided or row["cudnn"].startswith("==")
 
@@ -319,12 +323,12 @@ def every_objection_is_real(plan, judged, request, target):
     """Each rejected build has an objection that stands, and each better build was rejected."""
     mine = {key(row): found for row, found in judged}
     theirs = {(r.version, r.cuda, r.index): {x.code for x in r.reasons} for r in plan.rejected}
+    assert all(r.text for x in plan.rejected for r in x.reasons)
     elsewhere = {key(r) for r in BUILDS[request.frameworks[0].name]}
     for build, reasons in theirs.items():
         assert build in elsewhere
         real = mine.get(build, {"platform_unsupported"})
         assert reasons & real, (build, reasons, real)
-        assert all(r.text for x in plan.rejected for r in x.reasons)
     if plan.builds:
         best = next(row for row, found in judged if key(row) == _chosen(plan))
         better = {

@@ -15,14 +15,14 @@ from packaging.requirements import Requirement
 
 from ..model import Build, Plan, Profiles, Reason, Rejected, Request, Supply, Target, Wanted
 from .boards import gpu_named
-from .objections import Question, objections
-from .pins import conflict, planned, toolkit_note
-from .supply import cpu_builds, missing
+from .choice import candidates, clash, fit
+from .hint import hint_for
+from .objections import objections
+from .pins import planned, toolkit_note
+from .question import Question
 from .versions import major, version
 
 __all__ = ["gpu_named", "resolve"]
-
-_INDEX_ORDER = {"find-links": 0, "pypi": 1, "pytorch": 2}
 
 
 def resolve(request: Request, target: Target, profiles: Profiles, supply: Supply | None = None) -> Plan:
@@ -31,14 +31,12 @@ def resolve(request: Request, target: Target, profiles: Profiles, supply: Supply
 
     `request.device` must be cuda or cpu. Framework names are taken as known. Raises nothing.
     """
-    from .hint import hint_for
-
     asked = Question(request, target, profiles, supply or Supply())
     plan = _attempt(asked)
     if plan.builds and request.device == "cpu":
         plan = dataclasses.replace(plan, notes=(*plan.notes, *_newer_cuda_builds(asked, plan)))
     if not plan.builds:
-        plan = dataclasses.replace(plan, hint=hint_for(asked, lambda q: bool(_attempt(q).builds)))
+        plan = dataclasses.replace(plan, hint=hint_for(asked, plan))
     return plan
 
 
@@ -68,33 +66,9 @@ def _filled(asked: Question, plan: Plan, chosen: list[Build], python: str) -> Pl
     )
 
 
-# --- the candidates, best first, each with what speaks against it --------------------------
-
-
 def _judged(asked: Question, wanted: Wanted) -> list[tuple[Build, tuple[Reason, ...]]]:
-    mine = [b for b in asked.profiles.builds if b.framework == wanted.name]
-    here = [b for b in mine if b.platform == asked.target.platform]
-    here += cpu_builds(asked.supply, wanted.name, asked.target.platform, here)
-    if asked.request.device == "cuda":
-        # A CPU build is an objection worth telling only where the version has no CUDA build here.
-        with_cuda = {b.version for b in here if b.cuda}
-        here = [b for b in here if b.cuda or (b.version not in with_cuda and b.index == "pypi")]
-    by_age = {v: i for i, v in enumerate(sorted({b.version for b in here}, key=version, reverse=True))}
-    ordered = sorted(here, key=lambda b: _rank(asked, b, by_age[b.version]))
-    return [(b, objections(asked, wanted, b)) for b in ordered]
-
-
-def _rank(asked: Question, build: Build, age: int) -> tuple[object, ...]:
-    """Sort key, smallest first. `age` counts the newer versions."""
-    index = _INDEX_ORDER[build.index]
-    if asked.request.device == "cpu":
-        return (build.cuda is not None, age, index)
-    cuda = version(build.cuda) if build.cuda else version("0")
-    native = asked.speaks is None or cuda <= version(asked.speaks)
-    return (age, not native, tuple(-n for n in cuda.release), index)
-
-
-# --- the choice ----------------------------------------------------------------------------
+    """The candidates, best first, each with what speaks against it."""
+    return [(b, objections(asked, wanted, b)) for b in candidates(asked, wanted)]
 
 
 def _choose(
@@ -105,13 +79,12 @@ def _choose(
     """The first build of the first chain that goes with some build of every other one. `rejected`
     gets, chain by chain, what came before the choice."""
     clean = [[b for b, reasons in chain if not reasons] for chain in chains]
-    clash: dict[int, Reason] = {}
-    chosen, python = _fit(asked, [], clean, clash)
+    chosen, python = fit(asked, [], clean)
     for i, chain in enumerate(chains):
         for build, reasons in chain:
             if chosen and build is chosen[i]:
                 break
-            told = reasons or (clash.get(id(build), _no_partner(chains, i)),)
+            told = reasons or (clash(asked, build, chosen[:i], clean[:i] + clean[i + 1 :]),)
             rejected.append(
                 Rejected(
                     framework=build.framework, version=build.version, cuda=build.cuda,
@@ -119,57 +92,6 @@ def _choose(
                 )
             )  # fmt: skip
     return chosen, python
-
-
-def _no_partner(chains: list[list[tuple[Build, tuple[Reason, ...]]]], i: int) -> Reason:
-    others = ", ".join(c[0][0].framework for j, c in enumerate(chains) if j != i and c)
-    return Reason(code="cuda_conflict", text=f"no build of {others or 'the others'} goes with it")
-
-
-def _fit(
-    asked: Question, taken: list[Build], rest: list[list[Build]], clash: dict[int, Reason]
-) -> tuple[list[Build], str | None]:
-    if not rest:
-        python = _common_python(asked, taken)
-        return (taken, python) if taken else ([], None)
-    for build in rest[0]:
-        reason = _against(asked, taken, build)
-        if reason:
-            clash.setdefault(id(build), reason)
-            continue
-        found, python = _fit(asked, [*taken, build], rest[1:], clash)
-        if found:
-            return found, python
-    return [], None
-
-
-def _against(asked: Question, taken: list[Build], build: Build) -> Reason | None:
-    """Why a build cannot join those taken, None when it can."""
-    for other in taken:
-        cuda, theirs = build.cuda, other.cuda
-        if asked.request.device == "cuda" and cuda and theirs and major(cuda) != major(theirs):
-            return Reason(
-                code="cuda_conflict",
-                text=f"is built for CUDA {major(cuda)}; {other.framework} {other.version} for {major(theirs)}",
-            )
-        if why := conflict(other, build):
-            return Reason(code="library_conflict", text=why)
-    if taken and _common_python(asked, [*taken, build]) is None:
-        served = f"{build.python[0]} to {build.python[-1]}"
-        return Reason(
-            code="python_unsupported", text=f"Python {served} has no overlap with {taken[0].framework}"
-        )
-    return None
-
-
-def _common_python(asked: Question, builds: list[Build]) -> str | None:
-    for python in asked.pythons(builds[0]):
-        if all(python in asked.pythons(b) for b in builds) and all(
-            not asked.supply.only_wheels or missing(asked.supply, b, python, asked.target.glibc) is None
-            for b in builds
-        ):
-            return python
-    return None
 
 
 # --- what is said along with it --------------------------------------------------------------

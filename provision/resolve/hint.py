@@ -1,106 +1,107 @@
-"""What would help when no build fits: the smallest change that opens one, found by trying."""
+"""What would help when no build fits: the smallest change that opens one, found by trying.
+
+A change lies on an axis: the index, the Python, the version, the driver. An axis can be freed
+(judged as though it bound nothing) and has steps, the nearest first. Looked for are the fewest axes
+whose freeing opens a build, and then on each of them the first step that still does.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import combinations
 
-from ..model import CudaMajor, CudaRelease, Target
-from .objections import Question
-from .versions import major, version
+from ..model import Plan
+from .axes import AXES, CPU, Axis, with_request
+from .choice import opens
+from .question import Question
+from .versions import meets, specifiers, version
 
-Opens = Callable[[Question], bool]
+_MOST_AXES = 3  # more changes than this are another question, not a hint
 
 
-def hint_for(asked: Question, opens: Opens) -> str | None:
-    """The first change, cheapest for the user first, under which some build fits: another index,
-    another Python, another version, a driver, leaving a GPU out, the CPU. None if none helps."""
-    for sentence, changed in _changes(asked):
-        if opens(changed):
-            return sentence
+def hint_for(asked: Question, plan: Plan) -> str | None:
+    """The fewest and nearest changes under which some build fits, cheapest for the user first. None
+    if none helps. `plan` is the one that came out empty."""
+    parts = [*_newer_than_known(asked), *_apart(asked, plan)]
+    if change := _smallest_change(asked):
+        parts.append(change)
+    return "; or ".join(parts) or None
+
+
+def _smallest_change(asked: Question) -> str | None:
+    """Who asks for a GPU is told of the CPU only where nothing else helps."""
+    binding = [axis for axis in AXES if axis.free(asked) is not None]
+    last = [CPU] if CPU.free(asked) is not None else []
+    for needed in ([], last) if last else ([],):
+        for count in range(_MOST_AXES + 1):
+            for axes in combinations(binding, count):
+                if (axes or needed) and (sentence := _settled(asked, (*axes, *needed))):
+                    return sentence
     return None
 
 
-def _changes(asked: Question) -> Iterator[tuple[str, Question]]:
-    request, target = asked.request, asked.target
-    if request.index != "auto":
-        yield "--index auto: another index has a build", _with(asked, index="auto")
-    if asked.supply.only_wheels:
-        online = dataclasses.replace(asked.supply, only_wheels=False)
-        yield (
-            "without --offline: an index has a build, the wheels given have none",
-            Question(request, target, asked.profiles, online),
-        )
-    yield from _other_pythons(asked)
-    if any(w.specifier for w in request.frameworks):
-        loose = tuple(dataclasses.replace(w, specifier="") for w in request.frameworks)
-        yield f"another version: {_loosened(asked)}", _with(asked, frameworks=loose)
-    if request.cuda:
-        yield "without --cuda", _with(asked, cuda=None)
-    if request.device == "cuda":
-        yield from _other_drivers(asked)
-        yield from _fewer_gpus(asked)
-        yield "--device cpu: no GPU build fits this machine", _with(asked, device="cpu")
+def _settled(asked: Question, axes: tuple[Axis, ...]) -> str | None:
+    """The first step on each axis with which a build still opens while the later axes are free."""
+    if not opens(_freed(asked, axes)):
+        return None
+    now, said = asked, []
+    for i, axis in enumerate(axes):
+        found = _first_step(now, axis, axes[i + 1 :])
+        if found is None:
+            return None
+        sentence, now = found
+        said.append(sentence)
+    return ", and ".join(said)
 
 
-def _with(asked: Question, **changes: object) -> Question:
-    request = dataclasses.replace(asked.request, **changes)  # type: ignore[arg-type]  # fields of Request
-    return Question(request, asked.target, asked.profiles, asked.supply)
+def _first_step(now: Question, axis: Axis, later: tuple[Axis, ...]) -> tuple[str, Question] | None:
+    for sentence, changed in axis.steps(now):
+        if opens(_freed(changed, later)):
+            return sentence, changed
+    return None
 
 
-def _loosened(asked: Question) -> str:
-    """The newest version of each framework that fits without the bounds, for the sentence."""
-    names = " ".join(f"--framework {w.name}" for w in asked.request.frameworks)
-    return f"{names} without bounds finds one that fits"
+def _freed(asked: Question, axes: tuple[Axis, ...]) -> Question:
+    for axis in axes:
+        asked = axis.free(asked) or asked
+    return asked
 
 
-def _other_pythons(asked: Question) -> Iterator[tuple[str, Question]]:
-    """Every Python that any build is made for, nearest to the one asked for first."""
-    known = {p for b in asked.profiles.builds for p in b.python}
-    now = asked.request.python or (asked.request.pythons[0] if asked.request.pythons else None)
-    if now is None:
-        return
-    ordered = sorted(known - {now}, key=lambda p: (abs(_minor(p) - _minor(now)), _minor(p)))
-    for python in ordered:
-        yield f"--python {python}", _with(asked, python=python, pythons=())
+# --- what no step on an axis says --------------------------------------------------------------
 
 
-def _minor(python: str) -> int:
-    return int(python.split(".")[1])
+def _newer_than_known(asked: Question) -> Iterator[str]:
+    """A version above every row of the profiles may exist by now: the index is to be asked."""
+    for wanted in asked.request.frameworks:
+        known = {b.version for b in asked.profiles.builds if b.framework == wanted.name}
+        newest = max(known, key=version, default=None)
+        if newest is None or any(meets(v, wanted.specifier) for v in known):
+            continue
+        named = [s.version.removesuffix(".*") for s in specifiers(wanted.specifier) if s.operator != "!="]
+        if any(version(v) > version(newest) for v in named):
+            yield (
+                f"gpuenv profiles update: {wanted.name}{wanted.specifier} is newer than the "
+                f"{newest} that the profiles know"
+            )
 
 
-def _other_drivers(asked: Question) -> Iterator[tuple[str, Question]]:
-    """Every driver floor above the present driver, lowest first; below it, highest branch first."""
-    driver = asked.target.driver
-    if driver is None:
-        return
-    windows = asked.driver_os == "windows"
-    rows: tuple[CudaMajor | CudaRelease, ...] = (*asked.profiles.majors, *asked.profiles.cuda)
-    floors = [r.windows if windows else r.linux for r in rows]
-    floors += [g.first_driver for g in asked.profiles.gpus]
-    known = sorted({f for f in floors if f}, key=version)
-    for floor in known:
-        if version(floor) > version(driver):
-            yield f"a driver from {floor} on", _on(asked, driver=floor, driver_cuda=None)
-    for branch in sorted(
-        {g.last_driver for g in asked.profiles.gpus if g.last_driver}, key=int, reverse=True
+def _apart(asked: Question, plan: Plan) -> Iterator[str]:
+    """Frameworks that clash, each of which fits alone: an environment each."""
+    frameworks = asked.request.frameworks
+    if len(frameworks) < 2 or any(
+        not opens(with_request(asked, frameworks=(wanted,))) for wanted in frameworks
     ):
-        if int(branch) < int(major(driver)):
-            newest = f"{branch}.999"  # any driver of the branch: the branch is what decides
-            yield f"a driver of branch {branch}", _on(asked, driver=newest, driver_cuda=None)
-
-
-def _fewer_gpus(asked: Question) -> Iterator[tuple[str, Question]]:
-    gpus = asked.target.gpus
-    if len(gpus) < 2:
         return
-    for i, gpu in enumerate(gpus):
-        rest = ",".join(str(j) for j in range(len(gpus)) if j != i)
-        left = tuple(g for j, g in enumerate(gpus) if j != i)
-        label = gpu.name or gpu.capability
-        yield f"--gpus {rest}: leave out {label} (GPU {i})", _on(asked, gpus=left)
-
-
-def _on(asked: Question, **changes: object) -> Question:
-    target: Target = dataclasses.replace(asked.target, **changes)  # type: ignore[arg-type]  # fields of Target
-    return Question(asked.request, target, asked.profiles, asked.supply)
+    reasons = [
+        (r, reason) for r in plan.rejected for reason in r.reasons
+        if reason.code in ("library_conflict", "cuda_conflict", "python_unsupported")
+    ]  # fmt: skip
+    last = next(((r, why) for r, why in reversed(reasons) if why.code == "library_conflict"), None)
+    row, why = last or reasons[0] if reasons else (None, None)
+    clash = ""
+    if row and why:
+        subject = f"{row.framework} {row.version} "
+        known = tuple(w.name for w in frameworks)
+        clash = f" ({why.text if why.text.startswith(known) else subject + why.text})"
+    each = " and ".join(f"one with --framework '{w.name}{w.specifier}'" for w in frameworks)
+    yield f"two environments{clash}: {each}".replace("two", str(len(frameworks)), len(frameworks) > 2)

@@ -7,9 +7,9 @@ PTX is compiled for anything newer, by a driver that speaks at least the CUDA th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import cache
 
-from ..model import GpuModel
+from ..model import TargetGpu
 from .versions import version
 
 # sm_101 of CUDA 12.8 and 12.9 was renamed sm_110 in CUDA 13: one device (CUDA 13.0 release notes).
@@ -22,20 +22,26 @@ def same_device(capability: str) -> str:
     return _RENAMED.get(capability, capability)
 
 
-def by_cubin(kernel: str, capability: str, gpus: Mapping[str, GpuModel]) -> bool:
-    """Whether machine code for `kernel` ("8.0", "9.0a", "9.0+PTX") runs on `capability`."""
+@cache
+def how_they_run(kernels: tuple[str, ...], capability: str, tegra: frozenset[str]) -> str | None:
+    """Whether kernels ("8.0", "9.0a", "9.0+PTX") run on a GPU: "cubin" as they are, "ptx" once the
+    driver has compiled them, None not at all. `tegra` are the capabilities of Tegra parts."""
+    if any(_by_cubin(k, capability, tegra) for k in kernels):
+        return "cubin"
+    return "ptx" if any(_by_ptx(k, capability) for k in kernels) else None
+
+
+def _by_cubin(kernel: str, capability: str, tegra: frozenset[str]) -> bool:
     target = kernel.removesuffix("+PTX")
     plain = same_device(target.rstrip("af"))
     capability = same_device(capability)
-    exact_only = target[-1] in "af" or _is_tegra(plain, gpus) or _is_tegra(capability, gpus)
-    if exact_only:
+    if target[-1] in "af" or plain in tegra or capability in tegra:
         return plain == capability
     have, need = version(capability).release, version(plain).release
     return have[0] == need[0] and have >= need
 
 
-def by_ptx(kernel: str, capability: str) -> bool:
-    """Whether PTX of `kernel` can be compiled for `capability` by a driver that is new enough."""
+def _by_ptx(kernel: str, capability: str) -> bool:
     if not kernel.endswith("+PTX") or kernel[-5] in "af":
         return False
     return version(same_device(capability)) >= version(kernel.removesuffix("+PTX"))
@@ -46,6 +52,5 @@ def needs_cuda(capability: str) -> str | None:
     return _NEED_CUDA.get(capability)
 
 
-def _is_tegra(capability: str, gpus: Mapping[str, GpuModel]) -> bool:
-    known = gpus.get(capability)
-    return known is not None and known.tegra
+def named(gpu: TargetGpu) -> str:
+    return f"{gpu.name} ({gpu.capability})" if gpu.name else f"a GPU of capability {gpu.capability}"

@@ -7,94 +7,35 @@ and leave the build's own version out, so that equal objections to many versions
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 
-from ..model import (
-    Build,
-    CudnnRelease,
-    GpuModel,
-    KnownBad,
-    Profiles,
-    Reason,
-    Request,
-    Supply,
-    Target,
-    TargetGpu,
-    Wanted,
-)
-from .kernels import by_cubin, by_ptx, needs_cuda
-from .supply import at_hand, missing, wheels_for
+from ..model import Build, Reason, TargetGpu, Wanted
+from .cudnn import cudnn_objections
+from .kernels import how_they_run, named, needs_cuda
+from .question import Question
+from .supply import at_hand, missing
 from .versions import has_prefix, is_exact, major, meets, version
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked, with the profiles made quick to look up. `device` is cuda or cpu."""
-
-    request: Request
-    target: Target
-    profiles: Profiles
-    supply: Supply
-
-    @cached_property
-    def gpus(self) -> dict[str, GpuModel]:
-        return {g.capability: g for g in self.profiles.gpus}
-
-    @cached_property
-    def releases(self) -> dict[tuple[str, str], tuple[CudnnRelease, ...]]:
-        """CuDNN releases by CUDA major and platform, newest first."""
-        found: dict[tuple[str, str], list[CudnnRelease]] = {}
-        for release in self.profiles.cudnn:
-            found.setdefault((release.cuda, release.platform), []).append(release)
-        return {
-            key: tuple(sorted(rows, key=lambda r: version(r.version), reverse=True))
-            for key, rows in found.items()
-        }
-
-    @cached_property
-    def bad(self) -> dict[tuple[str, str], KnownBad]:
-        return {(b.package, b.version): b for b in self.profiles.known_bad}
-
-    @cached_property
-    def driver_os(self) -> str:
-        return self.target.driver_os or ("windows" if self.target.platform.startswith("windows") else "linux")
-
-    @cached_property
-    def speaks(self) -> str | None:
-        """The CUDA that the target's libcuda speaks natively, None when no driver binds."""
-        known = [c for c in (self.target.driver_cuda, self.target.forward_compat) if c]
-        if self.target.driver:
-            branch = self.branch(self.target.driver)
-            known += [b.cuda for b in self.profiles.branches if b.branch == branch]
-        return max(known, key=version) if known else None
-
-    def branch(self, driver: str) -> str:
-        """The newest known branch that a driver number belongs to ("475.14" belongs to 470)."""
-        numbers = [b.branch for b in self.profiles.branches if int(b.branch) <= int(major(driver))]
-        return max(numbers, key=int) if numbers else major(driver)
-
-    def pythons(self, build: Build) -> tuple[str, ...]:
-        """The Pythons this build may be used with, best first."""
-        refused = {u.split(":", 1)[0] for u in build.unresolvable}
-        usable = [p for p in build.python if p not in refused]
-        if self.request.python:
-            return tuple(p for p in usable if p == self.request.python)
-        if self.request.pythons:
-            return tuple(p for p in self.request.pythons if p in usable)
-        return tuple(sorted(usable, key=version, reverse=True))
 
 
 def objections(asked: Question, wanted: Wanted, build: Build) -> tuple[Reason, ...]:
     """All that speaks against a build, what the user asked for first."""
-    reasons = [*_not_wanted(asked, wanted, build), *_source(asked, build), *_interpreter(asked, build)]
-    reasons += _platform(asked, build)
-    reasons += _supply(asked, build)
+    return tuple(_objections(asked, wanted, build))
+
+
+def fits(asked: Question, wanted: Wanted, build: Build) -> bool:
+    """Whether nothing speaks against a build; stops at the first thing that does."""
+    return next(_objections(asked, wanted, build), None) is None
+
+
+def _objections(asked: Question, wanted: Wanted, build: Build) -> Iterator[Reason]:
+    yield from _not_wanted(asked, wanted, build)
+    yield from _source(asked, build)
+    yield from _interpreter(asked, build)
+    yield from _platform(asked, build)
+    yield from _supply(asked, build)
     if asked.request.device == "cuda" and build.cuda:
-        reasons += _driver(asked, build)
-        reasons += _kernels(asked, build)
-        reasons += _cudnn(asked, build)
-    return tuple(reasons)
+        yield from asked.once(("driver", build.cuda), lambda: _driver(asked, build))
+        yield from asked.once(("kernels", build.kernels, build.cuda), lambda: _kernels(asked, build))
+        yield from cudnn_objections(asked, build)
 
 
 def _not_wanted(asked: Question, wanted: Wanted, build: Build) -> Iterator[Reason]:
@@ -168,8 +109,9 @@ def _driver(asked: Question, build: Build) -> Iterator[Reason]:
     if not target.driver:
         return
     floor = floor_of(asked, cuda)
-    compat = target.forward_compat
-    covered = compat is not None and version(compat) >= version(cuda)
+    compat = asked.compat
+    # The newer libcuda has minor-version compatibility of its own: its major decides.
+    covered = compat is not None and int(major(compat)) >= int(major(cuda))
     if floor is None:
         yield Reason(code="driver_too_old", text=f"no driver is known to run CUDA {cuda}")
     elif version(target.driver) < version(floor) and not covered:
@@ -216,10 +158,6 @@ def _driver_serves(asked: Question, gpu: TargetGpu) -> Iterator[Reason]:
         )
 
 
-def named(gpu: TargetGpu) -> str:
-    return f"{gpu.name} ({gpu.capability})" if gpu.name else f"a GPU of capability {gpu.capability}"
-
-
 def _kernels(asked: Question, build: Build) -> Iterator[Reason]:
     for gpu in asked.target.gpus:
         yield from _kernels_for(asked, build, gpu)
@@ -231,12 +169,13 @@ def _kernels_for(asked: Question, build: Build, gpu: TargetGpu) -> Iterator[Reas
         yield Reason(code="gpu_too_new", text=f"its kernels are not known; {named(gpu)} is not promised")
         return
     oldest = needs_cuda(gpu.capability)
-    if any(by_cubin(k, gpu.capability, asked.gpus) for k in build.kernels):
+    how = how_they_run(build.kernels, gpu.capability, asked.tegra)
+    if how == "cubin":
         if oldest and version(cuda) < version(oldest):
             yield Reason(code="gpu_too_new", text=f"{named(gpu)} needs CUDA {oldest}; built with {cuda}")
         return
     first = asked.gpus[gpu.capability].first_cuda if gpu.capability in asked.gpus else None
-    if any(by_ptx(k, gpu.capability) for k in build.kernels):
+    if how == "ptx":
         # Compiled PTX serves the framework's own kernels only; its CUDA libraries must know the GPU.
         if first and version(cuda) < version(first):
             yield Reason(
@@ -253,76 +192,6 @@ def _kernels_for(asked: Question, build: Build, gpu: TargetGpu) -> Iterator[Reas
     newest = max((k.removesuffix("+PTX").rstrip("af") for k in build.kernels), key=version)
     code = "gpu_too_new" if version(gpu.capability) > version(newest) else "gpu_too_old"
     yield Reason(code=code, text=f"no kernels for {named(gpu)}; built for {built}")
-
-
-# --- cuDNN -----------------------------------------------------------------------------------
-
-
-def cudnn_choice(asked: Question, build: Build) -> tuple[CudnnRelease | None, list[Reason]]:
-    """The newest cuDNN release that the build allows and the target can use, and if there is
-    none, what speaks against the best one. Known-bad releases come last (`avoid`) or never."""
-    allowed = [r for r in _releases(asked, build) if not r.yanked]
-    refused: list[Reason] = []
-    second: CudnnRelease | None = None
-    for release in allowed:
-        reasons = list(_release_objections(asked, build, release))
-        if not reasons:
-            if _effect(asked, build, release) != "avoid":
-                return release, []
-            second = second or release
-        refused = refused or reasons
-    return second, [] if second else refused
-
-
-def _releases(asked: Question, build: Build) -> list[CudnnRelease]:
-    rows = asked.releases.get((major(build.cuda or ""), build.platform), ())
-    return [r for r in rows if build.cudnn and meets(r.version, build.cudnn)]
-
-
-def _effect(asked: Question, build: Build, release: CudnnRelease) -> str | None:
-    bad = asked.bad.get((release.package, release.version))
-    scoped = asked.bad.get((f"{build.framework}:{release.package}", release.version))
-    return (scoped or bad).effect if (scoped or bad) else None  # type: ignore[union-attr]  # one is set
-
-
-def _release_objections(asked: Question, build: Build, release: CudnnRelease) -> Iterator[Reason]:
-    target = asked.target
-    if _effect(asked, build, release) == "refuse":
-        yield Reason(code="known_bad", text=f"cuDNN {release.version} is known to be bad")
-    for gpu in target.gpus:
-        served = any(
-            by_cubin(k, gpu.capability, asked.gpus) or by_ptx(k, gpu.capability) for k in release.kernels
-        )
-        if release.kernels and not served:
-            yield Reason(
-                code="cudnn_drops_gpu",
-                text=f"cuDNN {release.version} has no kernels for {named(gpu)}",
-            )
-    if target.glibc and release.glibc and version(target.glibc) < version(release.glibc):
-        yield Reason(
-            code="glibc_too_old",
-            text=f"cuDNN {release.version} needs glibc {release.glibc}; this machine has {target.glibc}",
-        )
-    if asked.supply.only_wheels and build.cudnn and not _carried(build):
-        names = [w for p in asked.pythons(build)[:1]
-                 for w in wheels_for(asked.supply, release.package, p, build.platform, target.glibc)]  # fmt: skip
-        if not any(w.version == release.version for w in names):
-            yield Reason(code="not_available", text=f"{release.package} {release.version} is not at hand")
-
-
-def _carried(build: Build) -> bool:
-    """Whether the wheel carries cuDNN inside instead of requiring a package."""
-    return not any(r.startswith("nvidia-cudnn") for r in build.requires)
-
-
-def _cudnn(asked: Question, build: Build) -> Iterator[Reason]:
-    if not build.cudnn:
-        return
-    release, reasons = cudnn_choice(asked, build)
-    if release is None:
-        yield from reasons
-        if not reasons and not is_exact(build.cudnn):
-            yield Reason(code="not_available", text=f"no known cuDNN release is {build.cudnn}")
 
 
 # --- what is at hand -------------------------------------------------------------------------

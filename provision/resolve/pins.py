@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 from packaging.requirements import Requirement
 
 from ..model import Build, PlannedBuild
-from .objections import Question, cudnn_choice
+from .cudnn import carries_cudnn, cudnn_choice
+from .question import Question
 from .supply import wheels_for
 from .versions import is_exact, meets, version
 
@@ -51,10 +53,8 @@ def _shared_cudnn(asked: Question, chosen: list[Build]) -> str | None:
     exact = [b for b in with_cudnn if is_exact(b.cudnn or "")]
     if exact:
         return (exact[0].cudnn or "").lstrip("=")
-    choices = [cudnn_choice(asked, b)[0] for b in with_cudnn]
-    found = [c.version for c in choices if c]
-    fitting = [v for v in found if all(meets(v, b.cudnn or "") for b in with_cudnn)]
-    return min(fitting, key=version) if fitting else None
+    release, _ = cudnn_choice(asked, with_cudnn[0], with_cudnn[1:])
+    return release.version if release else None
 
 
 def _cudnn_pin(build: Build, cudnn: str | None) -> list[str]:
@@ -107,19 +107,32 @@ def toolkit_note(asked: Question, build: Build) -> Iterator[str]:
 
 
 def conflict(one: Build, other: Build) -> str | None:
-    """The first nvidia-* or triton package for which two builds leave no common version."""
-    theirs = {Requirement(r).name: Requirement(r) for r in one.requires}
-    for text in other.requires:
-        need = Requirement(text)
-        rival = theirs.get(need.name)
-        if rival is not None and not _overlap(str(need.specifier), str(rival.specifier)):
+    """The first package (NVIDIA's, triton, ...) of which two builds leave no common version, or two
+    copies of cuDNN: one carried inside a wheel, one of the package."""
+    theirs, mine = _needs(one.requires), _needs(other.requires)
+    for name, bounds in mine.items():
+        if name in theirs and not _overlap(bounds, theirs[name]):
             return (
-                f"{other.framework} {other.version} needs {need.name}{need.specifier}, "
-                f"{one.framework} {one.version} needs {rival.specifier}"
+                f"{other.framework} {other.version} needs {name}{bounds}, "
+                f"{one.framework} {one.version} needs {theirs[name]}"
+            )
+    for a, b in ((one, other), (other, one)):
+        package = next((n for n in _needs(b.requires) if n.startswith("nvidia-cudnn")), None)
+        if package and a.local and a.cudnn and carries_cudnn(a):
+            return (
+                f"{b.framework} {b.version} needs {package}, {a.framework} {a.version} "
+                f"carries cuDNN {a.cudnn.lstrip('=')} inside its wheel"
             )
     return None
 
 
+@cache
+def _needs(requires: tuple[str, ...]) -> dict[str, str]:
+    """Package to bounds."""
+    return {n.name: str(n.specifier) for n in map(Requirement, requires)}
+
+
+@cache
 def _overlap(a: str, b: str) -> bool:
     """Whether two sets of bounds can both hold: tried at every version that either one names."""
     named = [s.rstrip(".*") for s in _versions(a) + _versions(b)]

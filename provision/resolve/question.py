@@ -1,0 +1,112 @@
+"""What is asked of resolve, with the profiles made quick to look up."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ..model import Build, CudnnRelease, GpuModel, KnownBad, Profiles, Reason, Request, Supply, Target
+from .versions import major, version
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, with the profiles made quick to look up. `device` is cuda or cpu."""
+
+    request: Request
+    target: Target
+    profiles: Profiles
+    supply: Supply
+    _usable: dict[Hashable, tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _told: dict[Hashable, tuple[Reason, ...]] = field(default_factory=dict, repr=False, compare=False)
+
+    def once(self, key: Hashable, find: Callable[[], Iterable[Reason]]) -> tuple[Reason, ...]:
+        """What `find` says, asked once: most builds share their CUDA, kernels, cuDNN and Pythons."""
+        if key not in self._told:
+            self._told[key] = tuple(find())
+        return self._told[key]
+
+    def changed(self, **parts: Request | Target | Supply) -> Question:
+        """The same question with another request, target or supply; what the profiles tell stays."""
+        other = dataclasses.replace(self, _told={}, _usable={}, **parts)  # type: ignore[arg-type]  # by name
+        for name in ("gpus", "tegra", "releases", "bad"):
+            other.__dict__[name] = getattr(self, name)  # where cached_property keeps it
+        return other
+
+    @cached_property
+    def gpus(self) -> dict[str, GpuModel]:
+        return {g.capability: g for g in self.profiles.gpus}
+
+    @cached_property
+    def tegra(self) -> frozenset[str]:
+        """The capabilities of Tegra parts."""
+        return frozenset(g.capability for g in self.profiles.gpus if g.tegra)
+
+    @cached_property
+    def releases(self) -> dict[tuple[str, str], tuple[CudnnRelease, ...]]:
+        """CuDNN releases by CUDA major and platform, newest first."""
+        found: dict[tuple[str, str], list[CudnnRelease]] = {}
+        for release in self.profiles.cudnn:
+            found.setdefault((release.cuda, release.platform), []).append(release)
+        return {
+            key: tuple(sorted(rows, key=lambda r: version(r.version), reverse=True))
+            for key, rows in found.items()
+        }
+
+    @cached_property
+    def bad(self) -> dict[tuple[str, str], KnownBad]:
+        return {(b.package, b.version): b for b in self.profiles.known_bad}
+
+    @cached_property
+    def driver_os(self) -> str:
+        return self.target.driver_os or ("windows" if self.target.platform.startswith("windows") else "linux")
+
+    @cached_property
+    def speaks(self) -> str | None:
+        """The CUDA that the target's libcuda speaks natively, None when no driver binds."""
+        known = [c for c in (self.target.driver_cuda, self.compat) if c]
+        if self.target.driver:
+            known += self._spoken_by(self.target.driver)
+        return max(known, key=version) if known else None
+
+    @cached_property
+    def compat(self) -> str | None:
+        """The CUDA of a forward-compatibility libcuda, where one may be used: on Linux, and never
+        with GeForce and Titan boards (error 804; CUDA Compatibility, Forward Compatibility)."""
+        names = " ".join(g.name or "" for g in self.target.gpus).lower()
+        refused = self.driver_os != "linux" or "geforce" in names or "titan" in names
+        return None if refused else self.target.forward_compat
+
+    def _spoken_by(self, driver: str) -> Iterator[str]:
+        """By each CUDA release's own floor; where none is published, by the driver's branch."""
+        windows = self.driver_os == "windows"
+        floors = {r.cuda: r.windows if windows else r.linux for r in self.profiles.cuda}
+        for cuda, floor in floors.items():
+            if floor and version(driver) >= version(floor):
+                yield cuda
+        for row in self.profiles.branches:
+            if not floors.get(row.cuda) and int(row.branch) <= int(major(driver)):
+                yield row.cuda
+
+    def branch(self, driver: str) -> str:
+        """The newest known branch that a driver number belongs to ("475.14" belongs to 470)."""
+        numbers = [b.branch for b in self.profiles.branches if int(b.branch) <= int(major(driver))]
+        return max(numbers, key=int) if numbers else major(driver)
+
+    def pythons(self, build: Build) -> tuple[str, ...]:
+        """The Pythons this build may be used with, best first."""
+        key = (build.python, build.unresolvable)
+        if key not in self._usable:
+            self._usable[key] = self._pythons(build)
+        return self._usable[key]
+
+    def _pythons(self, build: Build) -> tuple[str, ...]:
+        refused = {u.split(":", 1)[0] for u in build.unresolvable}
+        usable = [p for p in build.python if p not in refused]
+        if self.request.python:
+            return tuple(p for p in usable if p == self.request.python)
+        if self.request.pythons:
+            return tuple(p for p in self.request.pythons if p in usable)
+        return tuple(sorted(usable, key=version, reverse=True))
