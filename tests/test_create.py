@@ -289,6 +289,15 @@ def test_a_foreign_folder_is_left_alone(torch, gpuenv, more):
     assert (gpuenv.work / ".venv" / "thesis.txt").read_text() == "mine"
 
 
+def test_a_project_folder_gets_the_environment_and_nothing_else(torch, gpuenv):
+    (gpuenv.work / "pyproject.toml").write_text('[project]\nname = "mine"\nversion = "1"\n')
+    assert torch().code == 0
+    assert sorted(p.name for p in gpuenv.work.iterdir()) == [".venv", "pyproject.toml"]
+    assert (gpuenv.work / ".venv" / "bin" / "python").exists()
+    assert torch("--recreate", "env2").code == 0
+    assert sorted(p.name for p in gpuenv.work.iterdir()) == [".venv", "env2", "pyproject.toml"]
+
+
 def test_an_empty_folder_is_taken(torch, gpuenv):
     (gpuenv.work / ".venv").mkdir()
     assert torch().code == 0

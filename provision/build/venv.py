@@ -41,6 +41,8 @@ def create(path: Path, python: str, *, prompt: str) -> None:
 
     name = prompt if not prompt.startswith(".") else Path.cwd().name
     argv = [str(path), "--no-seed", "--python", python, "--prompt", name, "--no-periodic-update"]
+    # Beside a pyproject.toml virtualenv would write a .venv file that points to the draft (PEP 832).
+    argv.append("--no-venv-redirect")
     try:
         cli_run(argv, setup_logging=False)
     except (OSError, RuntimeError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from functools import cache
 
@@ -66,21 +67,22 @@ def missing(supply: Supply, build: Build, python: str, glibc: str | None) -> str
     return None
 
 
-def cpu_builds(supply: Supply, framework: str, platform: str, known: Iterable[Build]) -> list[Build]:
-    """Builds that stand only as wheels at hand: +cpu wheels that no profile row describes."""
-    listed = {(b.version, b.local) for b in known if b.cuda is None}
-    found: dict[str, set[str]] = {}
+def local_builds(supply: Supply, framework: str, platform: str, known: Iterable[Build]) -> list[Build]:
+    """Builds whose wheels are at hand with a local label ("+cpu", "+cu126"): no index is needed for
+    them. What a profile row says of such a build holds; a CPU build needs no row."""
+    rows = {(b.version, b.local): b for b in known if b.local}
+    found: dict[tuple[str, str], set[str]] = {}
     for wheel in supply.wheels:
         public, _, local = wheel.version.partition("+")
-        if wheel.name == framework and local == "cpu" and (public, "cpu") not in listed:
-            found.setdefault(public, set()).update(_minors(wheel))
-    return [
-        Build(
-            framework=framework, version=public, cuda=None, platform=platform, index="find-links",
-            python=tuple(sorted(minors, key=version)), local="cpu",
-        )
-        for public, minors in found.items()
-    ]  # fmt: skip
+        if wheel.name == framework and local and (local == "cpu" or (public, local) in rows):
+            found.setdefault((public, local), set()).update(_minors(wheel))
+    builds = []
+    for (public, local), minors in found.items():
+        bare = Build(framework=framework, version=public, cuda=None, platform=platform, index="", python=())
+        row = rows.get((public, local), bare)
+        pythons = tuple(sorted(minors, key=version))
+        builds.append(dataclasses.replace(row, index="find-links", python=pythons, local=local))
+    return builds
 
 
 def _minors(wheel: Wheel) -> set[str]:
