@@ -534,6 +534,7 @@ def small_index(tmp_path):
         inside = {
             "torch/version.py": "__version__ = '2.6.0+cu124'\ncuda = '12.4'\n",
             "torch/lib/libtorch_python.so": arches,
+            "torch/lib/libtorch_cuda.so": bytes(9) + fatbin((2, 75)),
         }
         add(
             "torch",
@@ -581,6 +582,16 @@ def test_rows_are_measured_and_what_cannot_be_read_is_told(small_index, web):
     )
     assert (cudnn["kernels"], cudnn["libraries"]) == ("7.5", ["libcudnn.so.9", "libcudnn_ops.so.9"])
     assert cudnn["driver_linux"] == "525.60.13"
+
+
+def test_architectures_without_code_behind_them_are_no_row(small_index, web):
+    for path in (small_index / "files").glob("torch-2.6.0-*-manylinux1_x86_64.whl"):
+        with zipfile.ZipFile(path) as old:
+            files = {n: old.read(n) for n in old.namelist()} | {"torch/lib/libtorch_cuda.so": fatbin((2, 80))}
+        path.write_bytes(zipped(files))
+    made = measure.Reader(web, (small_index / "simple").as_uri(), None)
+    assert [r["platform"] for r in measure.torch_rows(made, {})] == ["windows-x86_64"]
+    assert any("torch names sm_75, but" in p for p in made.problems)
 
 
 def test_a_second_run_reads_no_wheel_again(small_index, web):

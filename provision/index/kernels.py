@@ -66,8 +66,13 @@ class _Stream:
                 return False
 
 
-def read_fatbins(file: IO[bytes], *, enough: int, budget: int) -> Found:
-    """The kernels of the first `enough` fat binaries of a library, or of its first `budget` bytes."""
+def read_fatbins(
+    file: IO[bytes], *, enough: int, budget: int, until: frozenset[tuple[int, int]] = frozenset()
+) -> Found:
+    """The kernels of the first `enough` fat binaries of a library, or of its first `budget` bytes.
+
+    With `until`, reading ends as soon as all of these (kind, architecture) were seen.
+    """
     stream = _Stream(file, budget)
     kinds: set[tuple[int, int]] = set()
     whole = 0
@@ -92,6 +97,8 @@ def read_fatbins(file: IO[bytes], *, enough: int, budget: int) -> Found:
             left -= own + payload
         kinds |= seen
         whole += bool(seen)
+        if until and until <= kinds:
+            break
     return Found(frozenset(kinds), whole, stream.read)
 
 
@@ -122,6 +129,12 @@ def from_found(found: Found) -> str:
     sass = {capability(a) for k, a in found.kinds if k == ELF}
     ptx = {capability(a) for k, a in found.kinds if k == PTX}
     return kernels(sass, ptx)
+
+
+def machine_code(words: list[str]) -> frozenset[tuple[int, int]]:
+    """What fat binaries must hold for a list like torch's: an ELF entry for each sm_XY."""
+    numbers = (re.match(r"sm_(\d+)", w) for w in words)
+    return frozenset((ELF, int(m[1])) for m in numbers if m)
 
 
 def from_words(words: list[str]) -> str:

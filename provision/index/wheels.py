@@ -13,7 +13,6 @@ from provision.errors import LockError
 from .http import redact
 
 if TYPE_CHECKING:
-
     from .http import Http
     from .simple import File
 

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from provision import model
-from provision.index.kernels import capability, kernels
+from provision.index.kernels import ELF, PTX, capability, kernels, read_fatbins
 from provision.index.wheels import member
 
 from . import requirements as rq
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .reader import Documents
 
 OLDEST = "2.4"
+LIBRARY = r"tensorflow/(libtensorflow_cc\.so\.2|python/_pywrap_tensorflow_internal\.(so|pyd))"
+DEEP = 1024 << 20
 
 
 def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
@@ -37,11 +39,28 @@ def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
         return {"cuda": None, "cudnn": None, "kernels": ""}
     if "cuda_version" not in info or "cuda_compute_capabilities" not in info:
         raise ValueError("build_info says a CUDA build, but not of which CUDA and for which GPUs")
+    _confirm(wheel, info["cuda_compute_capabilities"])
     return {
         "cuda": _cuda(info["cuda_version"]),
         "cudnn": info["cudnn_version"].rpartition("_")[2],
         "kernels": _kernels(info["cuda_compute_capabilities"]),
     }
+
+
+def _confirm(wheel: zipfile.ZipFile, words: list[str]) -> None:
+    """Raise ValueError unless the fat binaries of TensorFlow's library hold machine code for each
+    sm_XY and PTX for each compute_XY that build_info names; it is read until all were seen."""
+    wanted = frozenset((PTX if w.startswith("compute_") else ELF, int(w.partition("_")[2])) for w in words)
+    name = member(wheel, LIBRARY)
+    if not name:
+        raise ValueError("the wheel says a CUDA build, but its library is not where it should be")
+    with wheel.open(name) as file:
+        seen = read_fatbins(file, enough=1 << 20, budget=DEEP, until=wanted).kinds
+    if not wanted <= seen:
+        missing = " ".join(
+            f"{'PTX' if kind == PTX else 'code'} {arch}" for kind, arch in sorted(wanted - seen)
+        )
+        raise ValueError(f"build_info names more than the first {DEEP >> 20} MiB of {name} hold: {missing}")
 
 
 def _cuda(text: str) -> str:

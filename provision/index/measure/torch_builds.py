@@ -10,7 +10,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from provision import model
-from provision.index.kernels import from_words
+from provision.index.kernels import from_words, machine_code, read_fatbins
 from provision.index.wheels import member
 
 from . import requirements as rq
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 OLDEST = "1.12"
 COMPANIONS = ("torchvision", "torchaudio")
 SMALL = 2 << 20
+DEEP = 512 << 20
 
 _ARCH_LIST = re.compile(rb"(?:(?:sm|compute)_\d+[af]?)(?: (?:sm|compute)_\d+[af]?)+")
 _GLIBC = re.compile(rb"GLIBC_(2\.\d+)\0")
@@ -51,9 +52,29 @@ def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
         lists = {m.decode() for m in _ARCH_LIST.findall(data)}
         if len(lists) != 1:
             raise ValueError(f"{library} has {len(lists)} lists of architectures")
-        facts["kernels"] = from_words(lists.pop().split())
+        words = lists.pop().split()
+        _confirm(wheel, words)
+        facts["kernels"] = from_words(words)
         facts["glibc"] = max((_glibc(data), *_small_glibcs(wheel)), key=number)
     return facts
+
+
+def _confirm(wheel: zipfile.ZipFile, words: list[str]) -> None:
+    """Raise ValueError unless the fat binaries of libtorch_cuda hold code for all that torch says it
+    was compiled for. Files differ in what they are compiled for, so it is read until all were seen."""
+    wanted = machine_code(words)
+    seen: frozenset[tuple[int, int]] = frozenset()
+    for name in sorted(
+        n for n in wheel.namelist() if re.fullmatch(r"torch/lib/libtorch_cuda(_c\w+)?\.so", n)
+    ):
+        with wheel.open(name) as file:
+            seen |= read_fatbins(file, enough=1 << 20, budget=DEEP, until=wanted - seen).kinds
+        if wanted <= seen:
+            return
+    missing = " ".join(f"sm_{arch}" for _, arch in sorted(wanted - seen))
+    raise ValueError(
+        f"torch names {missing}, but the first {DEEP >> 20} MiB of its CUDA library have no code for it"
+    )
 
 
 def _glibc(library: bytes) -> str:
