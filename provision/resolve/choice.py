@@ -7,7 +7,7 @@ from .cudnn import share_cudnn
 from .objections import fits
 from .pins import conflict
 from .question import Question
-from .supply import cpu_builds, missing
+from .supply import local_builds, missing
 from .versions import major, version
 
 _INDEX_ORDER = {"find-links": 0, "pypi": 1, "pytorch": 2}
@@ -17,7 +17,7 @@ def candidates(asked: Question, wanted: Wanted) -> list[Build]:
     """The builds of a framework for the platform, best first."""
     mine = [b for b in asked.profiles.builds if b.framework == wanted.name]
     here = [b for b in mine if b.platform == asked.target.platform]
-    here += cpu_builds(asked.supply, wanted.name, asked.target.platform, here)
+    here += local_builds(asked.supply, wanted.name, asked.target.platform, here)
     if asked.request.device == "cuda":
         # A CPU build is an objection worth telling only where the version has no CUDA build here.
         with_cuda = {b.version for b in here if b.cuda}
