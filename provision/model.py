@@ -273,6 +273,51 @@ class KnownBad:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FailureCause:
+    """A root cause: its layer ("1" is the lowest, the driver), what it is called, what to do about it,
+    and `decides`: the evidence that would prove it, with the command that finds it. In `title` and
+    `fix`, {name} is a fact, and a part in [[double brackets]] is left out where its fact is unknown."""
+
+    cause: str
+    layer: str
+    title: str
+    fix: str
+    decides: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailureMessage:
+    """What programs print, or people write, of one meaning: patterns (`says`), one of which must
+    stand in the text. `example` is one such line, `source` where it is printed."""
+
+    name: str
+    says: tuple[str, ...]
+    example: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailureRule:
+    """What a text means: any of `says` stands in it (patterns, or "@name" of a message), all of
+    `wants` hold and none of `lacks`: names of messages, or facts ("torch==1.8.0", "os=windows").
+
+    `weight` ("1" to "100") orders causes that the same words allow; `confidence` is certain only
+    where the words prove the cause. `title` and `fix` stand in place of the cause's own."""
+
+    name: str
+    cause: str
+    says: tuple[str, ...]
+    example: str
+    source: str
+    confidence: str
+    weight: str
+    wants: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+    title: str | None = None
+    fix: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Profiles:
     """All that the profiles know."""
 
@@ -283,6 +328,9 @@ class Profiles:
     majors: tuple[CudaMajor, ...] = ()
     branches: tuple[DriverBranch, ...] = ()
     known_bad: tuple[KnownBad, ...] = ()
+    causes: tuple[FailureCause, ...] = ()
+    messages: tuple[FailureMessage, ...] = ()
+    failures: tuple[FailureRule, ...] = ()
 
 
 # --- what is wanted and what is to be had -------------------------------------------------
@@ -517,6 +565,15 @@ class Verdict:
     frameworks: tuple[FrameworkVerdict, ...] = ()
     findings: tuple[Finding, ...] = ()
     hint: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Findings:
+    """What `diagnose` found, the likeliest first."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.findings/1"
+
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 CACHE_FORMAT = "1"
-OTHER_FILES = ("conda.yaml", "failures.yaml")
+OTHER_FILES = ("conda.yaml",)
 """Data of the same folder that other modules read."""
 
 

@@ -84,6 +84,19 @@ KINDS = {
         ("package", "version"),
         ("package", "version", "effect", "why", "source"),
     ),
+    "causes": Kind(
+        model.FailureCause, "causes", ("cause",), ("cause", "layer", "title", "fix", "decides")
+    ),
+    "messages": Kind(
+        model.FailureMessage, "messages", ("name",), ("name", "says", "example", "source"), lists=("says",)
+    ),
+    "failures": Kind(
+        model.FailureRule,
+        "failures",
+        ("name",),
+        ("name", "cause", "says", "example", "source", "confidence", "weight"),
+        lists=("says", "wants", "lacks"),
+    ),
 }
 
 FILES: dict[str, tuple[str, ...]] = {
@@ -94,6 +107,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "tensorflow.yaml": ("builds", "tested"),
     "jax.yaml": ("builds",),
     "known_bad.yaml": ("known_bad",),
+    "failures.yaml": ("causes", "messages", "failures"),
 }
 
 

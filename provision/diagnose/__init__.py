@@ -1,0 +1,48 @@
+"""diagnose: from a log to its cause and fix. Pure: texts, a machine, a verdict and tables in; findings out.
+
+Words alone seldom prove a cause, so three kinds of evidence are joined: rules (rows of
+profiles/failures.yaml: what programs print, and what it can mean), judges (facts of the text held
+against the tables: a card against an arch list, a driver against a CUDA's floor, a loaded against a
+built cuDNN, a missing soname against what is installed), and what detect and verify proved. A proof
+comes first, then what is certain, the lower layer before the upper one, then the likeliest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ..model import Finding, Machine, Plan, Profiles, Request, Target, Verdict
+from .candidates import Case
+from .facts import Facts, read_facts
+from .judges import JUDGES
+from .order import findings
+from .patterns import Said
+from .rules import by_rules
+from .text import Line, read
+
+__all__ = ["diagnose"]
+
+Advise = Callable[[Request, Target], Plan]
+Serves = Callable[[Sequence[str], str], bool]
+
+
+def diagnose(
+    texts: Sequence[tuple[str, Iterable[bytes]]],
+    *,
+    profiles: Profiles,
+    serves: Serves,
+    advise: Advise | None = None,
+    machine: Machine | None = None,
+    verdict: Verdict | None = None,
+) -> tuple[Finding, ...]:
+    """The causes of what the texts show, the likeliest first; empty where nothing is known.
+
+    `texts` are (name, bytes in pieces); `serves(kernels, capability)` says whether a GPU runs any of the
+    kernels; `advise` makes a plan for the target of the text or machine, for fixes with real versions.
+    """
+    lines: list[Line] = [line for name, chunks in texts for line in read(name, chunks)]
+    facts = read_facts(lines, profiles.gpus) if lines else Facts()
+    said = Said(lines, profiles.messages, profiles.failures)
+    case = Case(facts=facts, said=said, profiles=profiles, serves=serves)
+    found = [c for judge in JUDGES for c in judge(case)] + by_rules(case)
+    return findings(found, case, advise, machine, verdict)

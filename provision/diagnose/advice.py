@@ -1,0 +1,86 @@
+"""Real versions for a fix: what resolve would choose for the driver and GPU of the text or machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..model import FRAMEWORKS, Machine, Plan, Request, Target, TargetGpu, Wanted
+from .candidates import Candidate, Case
+from .judge_machine import cuda_built, floor_of
+
+_HELPS = frozenset(
+    (
+        "driver_too_old_for_runtime", "forward_compat_unsupported_hw", "cpu_only_build", "no_gpu_build_for_platform",
+        "arch_not_in_wheel_too_new", "arch_dropped_too_old", "framework_bug_upgrade", "cuda_major_mismatch",
+        "nvidia_libs_not_installed", "cudnn_not_found", "cudnn_major_mismatch", "cudnn_older_than_compiled",
+    )
+)  # fmt: skip
+
+
+def advice(
+    leading: Sequence[Candidate],
+    case: Case,
+    advise: Callable[[Request, Target], Plan] | None,
+    machine: Machine | None,
+) -> dict[str, str]:
+    """Values for the leading finding's fix: `floor` (the oldest driver for the build's CUDA), `advice` (a command
+    with versions), `cudnn_package`, `release`."""
+    values: dict[str, str] = {}
+    built = cuda_built(case)
+    if built and (floor := floor_of(case, built)):
+        values["floor"] = floor
+    if built:
+        values["cudnn_package"] = f"cu{built.split('.')[0]}"
+    framework = next((n for n in FRAMEWORKS if case.facts.first(n)), None)
+    if framework:
+        values["release"] = f"{framework} {case.facts.first(framework)}"
+    if advise and leading and leading[0].cause in _HELPS:
+        target = target_of(case, machine)
+        words = _command(framework or _spoken(case), target, advise) if target.driver or target.gpus else None
+        if words:
+            values["advice"] = words
+    return values
+
+
+def target_of(case: Case, machine: Machine | None) -> Target:
+    """The machine that the text is about: its driver and GPUs, else those of the machine at hand."""
+    facts = case.facts
+    driver = facts.first("driver")
+    capability = facts.first("capability") or facts.first("board_capability")
+    known = {g.capability for g in case.profiles.gpus}
+    gpus = (TargetGpu(capability=capability, name=facts.first("gpu")),) if capability in known and capability else ()
+    if machine and (driver is None or machine.target.driver == driver) and not gpus:
+        return machine.target
+    windows = facts.holds("os=windows") or facts.holds("os=wsl")
+    native = facts.holds("os=windows") and not facts.holds("os=wsl")
+    return Target(
+        platform="windows-x86_64" if native else "linux-x86_64",
+        glibc=None if native else facts.first("glibc") or "2.35",
+        driver=driver,
+        driver_os="windows" if windows else "linux",
+        gpus=gpus,
+    )
+
+
+def _spoken(case: Case) -> str:
+    """The framework that the text speaks of without a version."""
+    for name, words in (("tensorflow", "imports_tensorflow"), ("jax", "jax_fell_back"), ("tensorflow", "dnn_handle")):
+        if case.said.group(words):
+            return name
+    return "torch"
+
+
+def _command(framework: str, target: Target, advise: Callable[[Request, Target], Plan]) -> str | None:
+    """ "Driver 535.129.03 runs torch 2.10.0 for CUDA 12.8: `gpuenv create --framework 'torch==2.10.*'`."""
+    plan = advise(Request(frameworks=(Wanted(name=framework),), device="cuda"), target)
+    if not plan.builds:
+        return None
+    build = plan.builds[0]
+    minor = ".".join(build.version.split(".")[:2])
+    whose = [f"driver {target.driver}"] if target.driver else []
+    whose += [f"a {g.name or 'GPU'} ({g.capability})" for g in target.gpus[:1]]
+    subject = " with ".join(whose)
+    return (
+        f"{subject[:1].upper() + subject[1:]} runs {framework} {build.version} for CUDA {build.cuda}: "
+        f"`gpuenv create --framework '{framework}=={minor}.*'`."
+    )

@@ -1,0 +1,157 @@
+"""Libraries that are missing, older or doubled: what is asked for against what is there."""
+
+from __future__ import annotations
+
+import re
+
+from packaging.version import InvalidVersion, Version
+
+from .candidates import Candidate, Case
+from .facts import meets
+
+# Sonames whose number is the CUDA major (cudart's up to CUDA 10 is the release): NVIDIA's CUDA
+# compatibility documents; libcufft, libcurand, libcusolver number on their own.
+_BY_CUDA = re.compile(r"(?:lib)?(cudart|cublaslt|cublas|nvrtc|nvjitlink|cupti|cusparse)(?:64_|\.so\.)(\d+(?:\.\d+)?)", re.IGNORECASE)
+_CUDA = re.compile(r"(?:lib)?(?:cudart|cublas|cufft|curand|cusolver|cusparse|nvrtc|nccl|cupti|nvtoolsext|nvjitlink|cufile|npp)", re.IGNORECASE)
+_DRIVER = re.compile(r"libcuda\.so|nvcuda\.dll|libnvidia-ml", re.IGNORECASE)
+
+
+def cudnn_pair(case: Case) -> list[Candidate]:
+    """The loaded cuDNN against the one that the build was compiled with."""
+    facts, shows = case.facts, case.said.group("loaded_older") or case.said.group("cudnn_older_jax")
+    loaded, built = facts.first("cudnn_loaded"), facts.first("cudnn_built")
+    if not shows:
+        return []
+    evidence = (*shows[:2], *facts.where("cudnn_loaded", "cudnn", "library_path"))
+    if not loaded or not built:
+        return [
+            Candidate(cause="cudnn_older_than_compiled", weight=66, confidence="likely", evidence=shows),
+            Candidate(cause="cudnn_major_mismatch", weight=60, confidence="possible", evidence=shows),
+        ]
+    if loaded.split(".")[0] != built.split(".")[0]:
+        title = f"cuDNN {loaded} is loaded; the build needs major {built.split('.')[0]} (compiled with {built})"
+        return [Candidate(cause="cudnn_major_mismatch", weight=92, confidence="certain", evidence=evidence, title=title)]
+    adequate = any(_at_least(v, built) for v in facts.all("cudnn")) or bool(case.said.group("conda_or_path"))
+    older = Candidate(
+        cause="cudnn_older_than_compiled", weight=60 if adequate else 76, confidence="likely", evidence=evidence,
+        title=f"cuDNN {loaded} is loaded; the build was compiled with {built} and needs that or a newer one of the same major",
+    )  # fmt: skip
+    shadowed = Candidate(
+        cause="cudnn_shadowed_by_other_copy", weight=75 if adequate else 55, confidence="likely", evidence=evidence,
+        title=f"cuDNN {loaded} is loaded in place of a newer copy that is also there" if adequate else None,
+    )  # fmt: skip
+    return [older, shadowed]
+
+
+def _at_least(version: str, bound: str) -> bool:
+    try:
+        return Version(version) >= Version(bound)
+    except InvalidVersion:
+        return False
+
+
+def cudnn_missing(case: Case) -> list[Candidate]:
+    """A cuDNN file that is not found: absent, or of another major than what is there."""
+    facts, shows = case.facts, case.said.group("cudnn_missing")
+    if not shows or case.said.group("cudnn_symbol") or case.said.group("nvidia_symbol"):
+        return []
+    names = [n for n in facts.all("missing") if "cudnn" in n.lower()]
+    wanted = next((m for n in names if (m := _cudnn_major(n))), None)
+    installed = _cudnn_majors(case)
+    evidence = (*shows, *facts.where("cudnn", "ctranslate2", "torch", "present"))
+    other = sorted(installed - {wanted}) if wanted and wanted not in installed else []
+    linux_wsl = bool(case.said.group("wsl")) and wanted == "8"
+    found = [
+        Candidate(cause="cudnn_not_found", weight=72 if wanted in installed else 62, confidence="likely", evidence=evidence),
+        Candidate(cause="nvidia_libs_not_on_loader_path", weight=50 if wanted in installed else 40, confidence="possible", evidence=evidence),
+        Candidate(
+            cause="cudnn_major_mismatch", weight=84 if other else 52, evidence=evidence,
+            confidence="likely" if other else "possible",
+            title=f"cuDNN {wanted} is asked for; here is cuDNN {other[0]}" if other else None,
+        ),
+    ]  # fmt: skip
+    if linux_wsl and not other:
+        found.append(Candidate(cause="wsl_libcuda_wrong_or_unlinked", weight=64, confidence="possible", evidence=evidence))
+    return found
+
+
+def _cudnn_major(name: str) -> str | None:
+    found = re.search(r"\.so\.(\d+)|64_(\d+)\.dll", name, re.IGNORECASE)
+    return (found.group(1) or found.group(2)) if found else None
+
+
+def _cudnn_majors(case: Case) -> set[str]:
+    """Majors of the cuDNN that the text shows installed, or that its frameworks bring."""
+    facts = case.facts
+    majors = {v.split(".")[0] for v in facts.all("cudnn")}
+    majors |= {m for p in facts.all("present") if "cudnn" in p and (m := _cudnn_major(p))}
+    torch = facts.first("torch")
+    if torch and not majors:
+        builds = [b for b in case.profiles.builds if b.framework == "torch" and b.cudnn and meets(torch, f"=={b.version}")]
+        majors |= {found.group(1) for b in builds if (found := re.match(r"[=>~]{2}(\d+)", b.cudnn or ""))}
+    return majors
+
+
+def cuda_missing(case: Case) -> list[Candidate]:
+    """A CUDA library that is not found: not installed, not on the path, or of another version."""
+    facts, shows = case.facts, case.said.group("lib_missing")
+    names = [n for n in facts.all("missing") if _CUDA.match(n) and not _DRIVER.match(n)]
+    if not shows or not names:
+        return []
+    no_driver = any(_DRIVER.match(n) for n in facts.all("missing")) or case.said.group("proc_missing")
+    evidence = (*shows, *facts.where("cuda", "cuda_path", "present"))
+    limit = 50 if no_driver else 100
+    weights = dict.fromkeys(("cuda_major_mismatch", "nvidia_libs_not_installed", "nvidia_libs_not_on_loader_path"), 44)
+    weights["cuda_major_mismatch"] = 52
+    title = None
+    wanted = next((w for n in names if (w := _wanted(n))), None)
+    there = _installed(case)
+    if any(n in p for n in names for p in facts.all("present")) or case.said.group("found_elsewhere"):
+        weights["nvidia_libs_not_on_loader_path"] = 86
+    elif wanted and there:
+        if any(_matches(wanted, have) for have in there):
+            weights["nvidia_libs_not_on_loader_path"], weights["nvidia_libs_not_installed"] = 70, 48
+        else:
+            weights["cuda_major_mismatch"] = 88
+            title = f"{names[0]} belongs to CUDA {wanted}; here is CUDA {', '.join(there)}"
+    if case.said.group("extension_names"):
+        weights["extension_built_for_other_torch_or_cuda"] = _extension(case, wanted)
+    return [
+        Candidate(
+            cause=cause, weight=min(weight, limit), evidence=evidence,
+            confidence="likely" if min(weight, limit) >= 66 else "possible",
+            title=title if cause == "cuda_major_mismatch" else None,
+        )
+        for cause, weight in weights.items()
+    ]  # fmt: skip
+
+
+def _wanted(name: str) -> str | None:
+    """The CUDA that a soname belongs to: libcudart.so.11.0 and cudart64_110.dll are CUDA 11's."""
+    found = _BY_CUDA.match(name)
+    if not found:
+        return None
+    number = found.group(2)
+    if "64_" in name and len(number) > 2:
+        number = f"{number[:2]}.{number[2]}"
+    elif "64_" in name and number in ("75", "80", "90", "91", "92"):
+        number = f"{number[0]}.{number[1]}"
+    return number if "." in number and float(number) < 11 else number.split(".")[0]
+
+
+def _installed(case: Case) -> list[str]:
+    """CUDA versions that the text shows installed; the libraries of the driver are none."""
+    present = [w for p in case.facts.all("present") if (w := _wanted(p.rsplit("/", 1)[-1]))]
+    return list(dict.fromkeys([*case.facts.all("cuda"), *case.facts.all("cuda_path"), *present]))
+
+
+def _matches(wanted: str, have: str) -> bool:
+    return have == wanted or have.startswith(wanted + ".") or ("." in wanted and have == wanted.split(".")[0])
+
+
+def _extension(case: Case, wanted: str | None) -> int:
+    """torch itself works: then the extension that asks for another CUDA's library is the odd one."""
+    built = case.facts.first("cuda_build")
+    if wanted and built:
+        return 60 if _matches(wanted, built) else 90
+    return 62

@@ -1,0 +1,95 @@
+"""The driver against the CUDA of the build, and the memory that was free."""
+
+from __future__ import annotations
+
+from packaging.version import Version
+
+from .candidates import Candidate, Case
+
+_STARVED = 0.06  # of the card's memory; cuDNN's handle and workspace need some hundred MiB
+_PLENTY = 0.12
+
+
+def driver(case: Case) -> list[Candidate]:
+    """The driver is older than the floor of the build's CUDA (NVIDIA's release notes: a major's floor by
+    minor-version compatibility from CUDA 11 on, each release's own before)."""
+    facts = case.facts
+    if case.said.group("forward_compat") or case.said.group("library_mismatch"):
+        return []
+    have, speaks, built = facts.first("driver"), facts.first("driver_cuda"), cuda_built(case)
+    if not built or not (have or speaks):
+        return []
+    floor = floor_of(case, built)
+    too_old = bool(have and floor and Version(have) < Version(floor))
+    too_old |= bool(not have and speaks and _major(speaks) < _major(built))
+    if not too_old:
+        case.ruled_out.add("driver_too_old_for_runtime")
+        return []
+    shows = next((case.said.group(n) for n in ("driver_insufficient", "sees_no_gpu", "no_cuda_gpus", "cudnn_status", "dnn_library") if case.said.group(n)), ())
+    if not shows:
+        return []
+    needs = f"driver {floor}" if floor else f"a driver that speaks CUDA {_major(built)}"
+    return [
+        Candidate(
+            cause="driver_too_old_for_runtime",
+            weight=95,
+            confidence="certain" if have and floor else "likely",
+            evidence=(*shows[:1], *facts.where("driver", "driver_cuda", "cuda_build")),
+            title=f"CUDA {built} of this build needs {needs}; here is {have or 'one that speaks CUDA ' + str(speaks)}",
+        )
+    ]
+
+
+def cuda_built(case: Case) -> str | None:
+    """The CUDA that the framework was built with: as the text says, or as its release on the default index."""
+    said = case.facts.first("cuda_build")
+    if said:
+        return said
+    for name in ("torch", "tensorflow"):
+        version = case.facts.first(name)
+        builds = {b.cuda for b in case.profiles.builds if b.framework == name and b.version == version and b.index == "pypi" and b.cuda}
+        if version and len(builds) == 1:
+            return builds.pop()
+    return None
+
+
+def floor_of(case: Case, cuda: str) -> str | None:
+    """The oldest driver for a CUDA on the text's system."""
+    windows = case.facts.holds("os=windows") or case.facts.holds("os=wsl")
+    for major in case.profiles.majors:
+        if major.major == cuda.split(".")[0]:
+            return major.windows if windows else major.linux
+    for release in case.profiles.cuda:
+        if release.cuda == cuda:
+            return release.windows if windows else release.linux
+    return None
+
+
+def _major(cuda: str) -> int:
+    return int(cuda.split(".")[0])
+
+
+def memory(case: Case) -> list[Candidate]:
+    """XLA and TensorFlow print how much was free when cuDNN could not start."""
+    free, total = case.facts.first("free_bytes"), case.facts.first("total_bytes")
+    shows = case.said.group("dnn_handle") or case.said.group("dnn_library")
+    if not free or not total or not int(total) or not shows:
+        return []
+    share = int(free) / int(total)
+    evidence = (*shows[:1], *case.facts.where("free_bytes"))
+    text = f"{int(free) >> 20} of {int(total) >> 20} MiB were free"
+    if share < _STARVED:
+        return [
+            Candidate(cause="preallocation_leaves_no_memory", weight=85, confidence="likely", evidence=evidence,
+                      title=f"The framework itself reserved nearly the whole GPU: {text} when cuDNN started"),
+            Candidate(cause="gpu_memory_exhausted", weight=60, confidence="possible", evidence=evidence,
+                      title=f"Other processes hold the GPU's memory: {text} when cuDNN started"),
+        ]  # fmt: skip
+    if share < _PLENTY:
+        return []
+    case.ruled_out.update(("preallocation_leaves_no_memory", "gpu_memory_exhausted"))
+    return [
+        Candidate(cause="cudnn_major_mismatch", weight=66, confidence="possible", evidence=evidence,
+                  title=f"{text}, so it is not memory: the cuDNN found is not the one that this build needs"),
+        Candidate(cause="cudnn_not_found", weight=60, confidence="possible", evidence=evidence),
+    ]  # fmt: skip

@@ -1,0 +1,16 @@
+"""Causes that follow from facts and tables."""
+
+from __future__ import annotations
+
+from . import judge_build, judge_libraries, judge_machine
+from .candidates import Judge
+
+JUDGES: tuple[Judge, ...] = (
+    judge_machine.driver,
+    judge_machine.memory,
+    judge_build.kernels,
+    judge_build.platform,
+    judge_libraries.cudnn_pair,
+    judge_libraries.cudnn_missing,
+    judge_libraries.cuda_missing,
+)

@@ -1,0 +1,114 @@
+"""From candidates to findings: proofs first, the lower layer before the upper one, words filled in."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable
+
+from ..model import Evidence, FailureCause, Finding, Machine, Plan, Request, Target, Verdict
+from .advice import advice
+from .candidates import Candidate, Case
+
+_RANK = {"certain": 0, "likely": 1, "possible": 2}
+_SHOWN = 5
+_EVIDENCE = 6
+_FAINT = 22  # weight below which a possible cause is not worth a line beside a better one
+
+
+def findings(
+    candidates: Iterable[Candidate],
+    case: Case,
+    advise: Callable[[Request, Target], Plan] | None,
+    machine: Machine | None,
+    verdict: Verdict | None,
+) -> tuple[Finding, ...]:
+    """The findings in order: what verify and detect proved, then what the text shows."""
+    proved = _proved(machine, verdict, case)
+    causes = {c.cause: c for c in case.profiles.causes}
+    best = [c for c in _merged(candidates, case) if c.cause not in {f.cause for f in proved}]
+    best.sort(key=lambda c: _place(c, causes))
+    if best and best[0].confidence == "certain":
+        best = best[:1] + [c for c in best[1:] if c.confidence != "possible"]
+    shown = best[: max(0, _SHOWN - len(proved))]
+    values = {**_values(case), **advice(shown[:1], case, advise, machine)}
+    told = [_finding(c, causes[c.cause], values, alone=len(shown) == 1) for c in shown]
+    return (*proved, *told)
+
+
+def _place(candidate: Candidate, causes: dict[str, FailureCause]) -> tuple[int, int, int]:
+    layer = int(causes[candidate.cause].layer)
+    if candidate.confidence == "certain":
+        return (0, layer, -candidate.weight)
+    return (1, -candidate.weight, layer)
+
+
+def _merged(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:
+    """One candidate per cause, the weightiest, with the evidence of all."""
+    by_cause: dict[str, Candidate] = {}
+    for new in sorted(candidates, key=lambda c: (_RANK[c.confidence], -c.weight)):
+        if new.cause in case.ruled_out and new.confidence != "certain":
+            continue
+        old = by_cause.setdefault(new.cause, new)
+        if old is not new:
+            evidence = tuple(dict.fromkeys((*old.evidence, *new.evidence)))[:_EVIDENCE]
+            weight = max(old.weight, new.weight)
+            by_cause[new.cause] = dataclasses.replace(old, evidence=evidence, weight=weight, title=old.title or new.title)
+    return [c for c in by_cause.values() if c.weight >= _FAINT]
+
+
+def _proved(machine: Machine | None, verdict: Verdict | None, case: Case) -> list[Finding]:
+    """Findings of verify and of detect that outrank words. A machine whose driver is another than the text's
+    is not the one that the text is about."""
+    found = list(verdict.findings) if verdict else []
+    said = case.facts.first("driver")
+    if machine and (said is None or machine.driver.library in (None, said)) and (case.said.lines == () or not case.said.lines):
+        found += machine.findings
+    elif machine and (said is None or machine.driver.library == said):
+        found += [f for f in machine.findings if f.confidence == "certain"]
+    once: dict[str, Finding] = {}
+    for finding in sorted(found, key=lambda f: _RANK[f.confidence]):
+        once.setdefault(finding.cause, finding)
+    return list(once.values())[:_SHOWN]
+
+
+# --- words -----------------------------------------------------------------------------------
+
+
+def _values(case: Case) -> dict[str, str]:
+    """Facts by the names that titles and fixes use."""
+    facts = case.facts
+    names = ("driver", "gpu", "cuda", "cuda_build", "cudnn_built", "cudnn_loaded", "visible", "library_path", "jax")
+    values = {n: v for n in names if (v := facts.first(n))}
+    missing = facts.first("missing")
+    if missing:
+        values["missing"] = missing
+    return values
+
+
+def _finding(candidate: Candidate, cause: FailureCause, values: dict[str, str], *, alone: bool) -> Finding:
+    fix = filled(candidate.fix or cause.fix, values)
+    evidence: tuple[Evidence, ...] = candidate.evidence[:_EVIDENCE]
+    if candidate.confidence != "certain":
+        decides = filled(cause.decides, values)
+        evidence = (*evidence, Evidence(text=f"would decide: {decides}", source="to check"))
+    return Finding(
+        cause=candidate.cause,
+        title=filled(candidate.title or cause.title, values),
+        evidence=evidence,
+        fix=fix,
+        confidence=candidate.confidence,
+    )
+
+
+def filled(template: str, values: dict[str, str]) -> str:
+    """A title or fix with its facts; a part in [[brackets]] goes where one of its facts is unknown."""
+
+    def part(match: re.Match[str]) -> str:
+        names = re.findall(r"\{(\w+)\}", match.group(1))
+        return match.group(1) if all(n in values for n in names) else ""
+
+    text = re.sub(r"\[\[((?:[^\]]|\](?!\]))*)\]\]", part, template)
+    text = re.sub(r"\{(\w+)\}", lambda m: values.get(m.group(1), m.group(0)), text)
+    text = " ".join(text.split())
+    return text[:1].upper() + text[1:] if text[:1].isalpha() else text
