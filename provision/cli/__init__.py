@@ -13,7 +13,9 @@ import typer
 
 from .. import __version__, process, show
 from ..errors import GpuenvError, UsageError
+from . import knowledge
 from . import options as o
+from . import running, troubleshoot
 
 app = typer.Typer(
     name="gpuenv",
@@ -25,16 +27,22 @@ app = typer.Typer(
 )
 # What typer and the click inside it raise for a wrong command line, wherever that click lives.
 _WRONG_USAGE: type[Exception] = typer.BadParameter.__mro__[1]
+app.add_typer(knowledge.app)
 _DEFAULT_ENV = Path(".venv")
 
 
 def run(argv: Sequence[str]) -> int:
     """Run a command line and return its exit code; every failure is shown here."""
-    screen = show.Screen(json="--json" in argv, environ=process.environ())
+    ours, command = running.split(argv)
+    screen = show.Screen(json="--json" in ours, environ=process.environ())
     signal.signal(signal.SIGTERM, _terminated)
     try:
-        code = typer.main.get_command(app).main(list(argv), prog_name="gpuenv", standalone_mode=False)
+        code = typer.main.get_command(app).main(
+            ours, prog_name="gpuenv", standalone_mode=False, obj=command
+        )
     except GpuenvError as error:
+        if error.log and not error.findings:
+            error.findings = troubleshoot.of_log(error.log)
         show.error(screen, error)
         return error.code
     except _WRONG_USAGE as error:
@@ -243,3 +251,6 @@ def lock(
 
     given = locals()
     return locking.make_lock(_screen(given), o.choices(given), check=check, output=output)
+
+
+troubleshoot.register(app)

@@ -1,0 +1,132 @@
+"""`gpuenv run [ENV] -- CMD...`: a command in an environment, and the cause where it fails."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import typer
+
+from .. import detect, process, show
+from ..errors import UsageError
+from ..model import Finding
+from ..verify import culprit
+from . import ask
+from . import options as o
+
+_DEFAULT_ENV = Path(".venv")
+_NOT_FAILURES = ("SIGINT", "SIGPIPE", "SIGTERM", "SIGHUP", "SIGQUIT")
+"""A program that was told to stop, or whose reader went away, has nothing to be diagnosed."""
+_LIBRARY_FOLDERS = (
+    "lib/python3*/site-packages/nvidia/*/lib",
+    "lib/python3*/site-packages/torch/lib",
+    "lib",
+)
+_FAMILIES = ("libcudnn", "libcublas", "libcudart", "libnvrtc", "libnvJitLink", "libcusparse", "libcusolver",
+             "libcufft", "libcurand", "libnccl", "libcupti")  # fmt: skip
+
+
+def split(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    """Our own words, and the command after the first `--` where ours is `run` (None without one)."""
+    argv = list(argv)
+    if argv[:1] != ["run"] or "--" not in argv:
+        return argv, None
+    at = argv.index("--")
+    return argv[:at], argv[at + 1 :]
+
+
+def run(
+    context: typer.Context,
+    env: o.Env = _DEFAULT_ENV,
+    keep_env: bool = typer.Option(
+        False, "--keep-env", help="Leave LD_LIBRARY_PATH and LD_PRELOAD as they are."
+    ),
+    profiles: o.ProfileDirs = None,
+    cache_dir: o.CacheDir = None,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """CMD in the environment (after --); its exit code, and the cause where it fails."""
+    command = context.obj
+    if not command:
+        raise UsageError("no command was named", hint="gpuenv run [ENV] -- python train.py")
+    screen = show.Screen(quiet=quiet, verbose=verbose, environ=process.environ(), out=sys.stderr)
+    root, bin_folder = _found(env)
+    environ, removed = inside(root, bin_folder, process.environ(), keep=keep_env)
+    for suspect in removed:
+        screen.say(
+            f"note: without {suspect.named}: it would shadow the environment's own (--keep-env leaves it)"
+        )
+    try:
+        ended = process.attend(command, environ)
+    except FileNotFoundError as error:
+        screen.say(f"gpuenv: {command[0]}: {error.strerror}", always=True)
+        return 127
+    except OSError as error:
+        screen.say(f"gpuenv: {command[0]}: {error.strerror}", always=True)
+        return 126
+    if ended.returncode != 0 and ended.signal not in _NOT_FAILURES and not quiet:
+        choices = o.Choices(profiles=list(profiles or []), cache_dir=cache_dir)
+        _explain(screen, command[0], ended, choices)
+    return process.die_of(ended.signal) if ended.signal else ended.returncode
+
+
+def _found(env: Path) -> tuple[Path, Path]:
+    """The environment's root and its folder of programs. Raises UsageError where it is none."""
+    path = Path(os.path.abspath(env.expanduser()))
+    if path.is_file():
+        return path.parent.parent, path.parent
+    for folder in ("bin", "Scripts"):
+        if (path / folder / "python").exists() or (path / folder / "python.exe").exists():
+            return path, path / folder
+    raise UsageError(f"{path} holds no Python", hint=f"make it: gpuenv create {env} --framework torch")
+
+
+def inside(
+    root: Path, bin_folder: Path, environ: Mapping[str, str], *, keep: bool
+) -> tuple[dict[str, str], list[culprit.Suspect]]:
+    """The variables as after activation, without the loader's entries that would bring in another copy of
+    a library that the environment has; and those entries."""
+    removed = [] if keep else _shadowing(root, environ)
+    inner = culprit.without(environ, removed)
+    inner["PATH"] = os.pathsep.join(p for p in (str(bin_folder), environ.get("PATH", "")) if p)
+    inner.pop("PYTHONHOME", None)
+    if (root / "conda-meta").is_dir():
+        inner["CONDA_PREFIX"] = str(root)
+    else:
+        inner["VIRTUAL_ENV"] = str(root)
+    return inner, removed
+
+
+def _shadowing(root: Path, environ: Mapping[str, str]) -> list[culprit.Suspect]:
+    brought = [
+        str(file)
+        for pattern in _LIBRARY_FOLDERS
+        for folder in root.glob(pattern)
+        for file in folder.iterdir()
+        if file.name.startswith(_FAMILIES) and ".so" in file.name
+    ]
+    families = {Path(p).name.split(".so")[0] for p in brought}
+    found = culprit.suspects(environ, brought, None, None)
+    return [
+        s for s in found
+        if (s.variable == "LD_LIBRARY_PATH" and not Path(s.part or ".").resolve().is_relative_to(root.resolve()))
+        or (s.variable == "LD_PRELOAD" and Path(s.part).name.split(".so")[0] in families)
+    ]  # fmt: skip
+
+
+def _explain(screen: show.Screen, name: str, ended: process.Attended, choices: o.Choices) -> None:
+    """The diagnosis of the program's last words, with this machine's facts, on stderr."""
+    from .troubleshoot import judged
+
+    known = ask.known(choices)
+    text = [(name, [ended.stderr])]
+    found: tuple[Finding, ...] = judged(text, known, None)
+    if found:
+        found = judged(text, known, detect.detect())
+    if found:
+        how = ended.signal or f"exit code {ended.returncode}"
+        screen.say(f"gpuenv: {name} failed ({how}); gpuenv diagnose says:", always=True)
+        show.findings(screen, found[:3])

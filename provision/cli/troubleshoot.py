@@ -1,0 +1,119 @@
+"""`gpuenv diagnose`: logs, this machine and an environment to causes and fixes."""
+
+from __future__ import annotations
+
+import json as json_
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import typer
+
+from .. import detect, process, show
+from ..errors import UsageError
+from ..model import Finding, Findings, Machine, Plan, Profiles, Request, Target, Verdict, from_plain
+from . import ask
+from . import options as o
+
+_PIECE = 1 << 20
+
+
+def diagnose(
+    logs: list[Path] | None = typer.Argument(
+        None, metavar="[LOG...|-]", help="Logs; - reads standard input."
+    ),
+    env: Path | None = typer.Option(None, "--env", help="An environment, proved by verify's stages."),
+    no_machine: bool = typer.Option(False, "--no-machine", help="Read the logs alone."),
+    machine: Path | None = typer.Option(
+        None, "--machine", help="JSON of `gpuenv detect` from another machine."
+    ),
+    profiles: o.ProfileDirs = None,
+    cache_dir: o.CacheDir = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """The cause of a failure and its fix, from logs, this machine and an environment."""
+    screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
+    choices = o.Choices(profiles=list(profiles or []), cache_dir=cache_dir)
+    if no_machine and machine:
+        raise UsageError("--no-machine and --machine contradict each other")
+    if no_machine and not logs and not env:
+        raise UsageError("--no-machine needs a log", hint="gpuenv diagnose LOG --no-machine")
+    texts = [(str(path), _pieces(path)) for path in logs or []]
+    here = _machine(machine) if machine else None if no_machine else detect.detect()
+    verdict = _proved(screen, env, choices) if env else None
+    found = judged(texts, ask.known(choices), here, verdict)
+    show.result(screen, Findings(findings=found))
+    return 0
+
+
+def judged(
+    texts: Sequence[tuple[str, Iterable[bytes]]],
+    known: Profiles,
+    machine: Machine | None,
+    verdict: Verdict | None = None,
+) -> tuple[Finding, ...]:
+    """What the diagnose stage finds, given resolve's plans and its rule of kernels."""
+    from .. import resolve as resolving
+    from ..diagnose import diagnose as stage
+    from ..resolve.kernels import how_they_run
+
+    tegra = frozenset(g.capability for g in known.gpus if g.tegra)
+
+    def advise(request: Request, target: Target) -> Plan:
+        return resolving.resolve(request, target, known)
+
+    def serves(kernels: Sequence[str], capability: str) -> bool:
+        return how_they_run(tuple(kernels), capability, tegra) is not None
+
+    return stage(texts, profiles=known, serves=serves, advise=advise, machine=machine, verdict=verdict)
+
+
+def of_log(log: str) -> tuple[Finding, ...]:
+    """What a failing stage's own log shows; the text alone, without looking at the machine again."""
+    return judged([("log", [log.encode("utf-8", "replace")])], ask.known(o.Choices()), None)
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    """A log's bytes. Raises UsageError for one that cannot be read."""
+    if str(path) == "-":
+        while piece := sys.stdin.buffer.read1(_PIECE):
+            yield piece
+        return
+    try:
+        with path.open("rb") as stream:
+            while piece := stream.read(_PIECE):
+                yield piece
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", hint="name a log, or - for standard input") from error
+
+
+def _machine(path: Path) -> Machine:
+    """The machine that a file describes. Raises UsageError."""
+    try:
+        return from_plain(Machine, json_.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise UsageError(
+            f"--machine {path}: {error.strerror}", hint="write one with `gpuenv detect --json`"
+        ) from error
+    except ValueError as error:
+        raise UsageError(
+            f"--machine {path} is no machine: {error}", hint="write one with `gpuenv detect --json`"
+        ) from error
+
+
+def _proved(screen: show.Screen, env: Path, choices: o.Choices) -> Verdict:
+    """The verdict on an environment, for its findings."""
+    from .. import verify
+    from .proving import prove
+
+    return prove(screen, verify.locate(ask.absolute(env)), None, choices)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands `diagnose` and `run`."""
+    from . import running
+
+    app.command()(diagnose)
+    app.command(name="run")(running.run)
