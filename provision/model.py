@@ -333,6 +333,32 @@ class Profiles:
     failures: tuple[FailureRule, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProfileTable:
+    """A table of a profile file as it stands there; `count` is the number of its rows."""
+
+    file: str
+    table: str
+    framework: str | None
+    kept: str | None
+    source: str
+    read: str
+    rows: tuple[dict[str, Any], ...] = ()
+    count: int | None = None
+
+    def without_rows(self) -> ProfileTable:
+        return dataclasses.replace(self, rows=(), count=len(self.rows))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProfileTables:
+    """What `gpuenv profiles` shows."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.profiles/1"
+
+    tables: tuple[ProfileTable, ...]
+
+
 # --- what is wanted and what is to be had -------------------------------------------------
 
 

@@ -58,18 +58,25 @@ def cache_dir(c: Choices) -> Path:
     return Path(platformdirs.user_cache_dir("gpuenv"))
 
 
-def known(c: Choices) -> Profiles:
-    """The shipped profiles with the user's laid over them. Raises DataError, UsageError."""
-    overlays = list(c.profiles)
-    for folder in overlays:
+def own_profiles() -> Path:
+    """The folder in which the user lays rows over gpuenv's own."""
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir("gpuenv")) / "profiles"
+
+
+def overlays(c: Choices) -> list[Path]:
+    """The folders laid over the shipped profiles. Raises UsageError for one that is not there."""
+    for folder in c.profiles:
         if not folder.is_dir():
             raise UsageError(f"--profiles {folder}: no such folder")
-    if not overlays:
-        import platformdirs
+    mine = own_profiles()
+    return list(c.profiles) or ([mine] if mine.is_dir() else [])
 
-        mine = Path(platformdirs.user_config_dir("gpuenv")) / "profiles"
-        overlays = [mine] if mine.is_dir() else []
-    return profiles.load(overlays, cache_dir=cache_dir(c))
+
+def known(c: Choices) -> Profiles:
+    """The shipped profiles with the user's laid over them. Raises DataError, UsageError."""
+    return profiles.load(overlays(c), cache_dir=cache_dir(c))
 
 
 def sources(c: Choices) -> Sources:

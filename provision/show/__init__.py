@@ -11,19 +11,23 @@ from ..model import (
     Created,
     Environment,
     Event,
+    Finding,
+    Findings,
     Lock,
     Machine,
     Plan,
+    ProfileTables,
     Verdict,
     as_document,
     as_plain,
 )
+from .findings import show_findings
 from .machine import show_machine
 from .plan import show_plan
 from .screen import Screen, clean
 from .verdict import show_finding, show_verdict
 
-__all__ = ["Screen", "bug", "emitter", "error", "event", "result"]
+__all__ = ["Screen", "bug", "emitter", "error", "event", "findings", "result"]
 
 
 def event(screen: Screen, told: Event) -> None:
@@ -58,8 +62,18 @@ def result(screen: Screen, value: Any, *, next_step: str | None = None, explain:
         _show_lock(screen, value)
     elif isinstance(value, Created):
         _show_created(screen, value)
+    elif isinstance(value, Findings):
+        show_findings(screen, value)
+    elif isinstance(value, ProfileTables):
+        _show_tables(screen, value)
     if next_step:
         screen.line(clean(next_step))
+
+
+def findings(screen: Screen, found: tuple[Finding, ...]) -> None:
+    """Findings beside another program's output, on stderr."""
+    errors = Screen(environ=screen.environ, out=screen.err, err=screen.err)
+    show_findings(errors, Findings(findings=found))
 
 
 def _show_lock(screen: Screen, lock: Lock) -> None:
@@ -84,6 +98,20 @@ def _show_created(screen: Screen, made: Created) -> None:
 def _show_environment(screen: Screen, made: Environment) -> None:
     words = "built" if made.changed else "already in place, nothing was rebuilt"
     screen.line(f"{made.path}: {words}")
+
+
+def _show_tables(screen: Screen, known: ProfileTables) -> None:
+    if not known.tables:
+        screen.line("nothing new: the profiles have all that the index has")
+    for table in known.tables:
+        name = " ".join(x for x in (table.table, table.framework) if x)
+        count = len(table.rows) if table.count is None else table.count
+        screen.wrapped(f"{name}: {count} rows, {table.kept or 'kept by hand'}, read {table.read}", first="")
+        screen.wrapped(f"{table.source}", indent="    ")
+        screen.wrapped(table.file, indent="    ")
+        for row in table.rows:
+            words = (f"{k} {' '.join(v) if isinstance(v, (list, tuple)) else v}" for k, v in row.items())
+            screen.wrapped("; ".join(words), indent="      ", first="  - ")
 
 
 def error(screen: Screen, failed: GpuenvError) -> None:

@@ -110,7 +110,7 @@ def jax_rows(reader: Reader, _: Documents) -> list[dict[str, Any]]:
     jaxes = releases(reader.wheels("jax"), OLDEST)
     jaxes = {v: w for v, w in jaxes.items() if any(reader.takes(v, p) for p in model.PLATFORMS)}
     facts = reader.all_facts((representative(w) for w in jaxes.values()), "metadata", nothing_more)
-    if reader.only is None:
+    if reader.only is None and not reader.known:
         _read_ahead(reader)
     rows = []
     for version, wheels in jaxes.items():

@@ -106,7 +106,7 @@ class Reader:
 
     `cache` is a folder of one JSON file per wheel; None keeps nothing. `problems` are the things
     that could not be read, one sentence each. `told` counts wheels read over the network. `only`,
-    where set, are the (version, platform) of the rows that are wanted.
+    where set, are the (version, platform) of the rows that are wanted; `known` those that are not.
     """
 
     def __init__(
@@ -116,6 +116,7 @@ class Reader:
         self.problems: list[str] = []
         self.told = 0
         self.only: frozenset[tuple[str, str]] | None = None
+        self.known: frozenset[tuple[str, str]] = frozenset()
         self._say = say or (lambda _: None)
         self._lock = threading.Lock()
         self._wheels: dict[str, list[WheelFile]] = {}
@@ -129,7 +130,8 @@ class Reader:
 
     def takes(self, version: Version, platform: str) -> bool:
         """Whether a row of this version and platform is wanted."""
-        return self.only is None or (str(version), platform) in self.only
+        row = (str(version), platform)
+        return row not in self.known and (self.only is None or row in self.only)
 
     def problem(self, text: str) -> None:
         """Report something that cannot be read."""
