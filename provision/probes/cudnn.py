@@ -107,14 +107,34 @@ def _convolve(library, cudart, handle):
     for algorithm in (1, 0):
         try:
             cudnn_call(
-                library, "cudnnGetConvolutionForwardWorkspaceSize", handle, dx, dw, dc, dy, algorithm,
+                library,
+                "cudnnGetConvolutionForwardWorkspaceSize",
+                handle,
+                dx,
+                dw,
+                dc,
+                dy,
+                algorithm,
                 ctypes.byref(size),
             )
             if size.value:
                 runtime_call(cudart, "cudaMalloc", ctypes.byref(memory[3]), size)
             cudnn_call(
-                library, "cudnnConvolutionForward", handle, ctypes.byref(one), dx, memory[0], dw, memory[1],
-                dc, algorithm, memory[3], size, ctypes.byref(zero), dy, memory[2],
+                library,
+                "cudnnConvolutionForward",
+                handle,
+                ctypes.byref(one),
+                dx,
+                memory[0],
+                dw,
+                memory[1],
+                dc,
+                algorithm,
+                memory[3],
+                size,
+                ctypes.byref(zero),
+                dy,
+                memory[2],
             )
             break
         except Failed as failed:

@@ -15,18 +15,37 @@ class Failed(Exception):
 
 def device_files():
     """Every /dev/nvidia* and whether this process may open it; opening tells what access(2) cannot
-    (a container's device cgroup), and neither control device does anything on open."""
-    found = []
+    (a container's device cgroup), and neither control device does anything on open. Another device under
+    the driver's name (a sandbox binds /dev/null there) is a problem too."""
+    found, uvm = [], _major_of("nvidia-uvm")
     for path in sorted(glob.glob("/dev/nvidia*")) + glob.glob("/dev/dxg"):
         try:
-            if not stat.S_ISCHR(os.stat(path).st_mode):
+            status = os.stat(path)
+            if stat.S_ISDIR(status.st_mode):
                 continue
             os.close(os.open(path, os.O_RDWR))
+            name = os.path.basename(path)
+            numbered = name == "nvidiactl" or name[6:].isdigit()  # after "nvidia"
+            right = (
+                195 if numbered else uvm if name == "nvidia-uvm" else None
+            )  # 195: the kernel's devices.txt
             problem = None
+            if right and (not stat.S_ISCHR(status.st_mode) or os.major(status.st_rdev) != right):
+                problem = "another device stands in its place"
         except OSError as error:
             problem = error.strerror
         found.append({"path": path, "problem": problem})
     return found
+
+
+def _major_of(name):
+    """The major number that the kernel gave a driver's character devices, None where it has none."""
+    try:
+        with open("/proc/devices") as stream:
+            rows = [line.split() for line in stream]
+    except OSError:
+        return None
+    return next((int(r[0]) for r in rows if len(r) == 2 and r[1] == name and r[0].isdigit()), None)
 
 
 def kernel_module():

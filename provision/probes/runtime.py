@@ -61,7 +61,15 @@ class _Process(ctypes.Structure):
 
 
 def holders():
-    """Who holds GPU memory, by NVML where there is one; in a container it names no one."""
+    """Who holds GPU memory: by NVML; where it names no one, as in a container, the processes that have a
+    GPU's device file open. `framework` is one that reserves nearly the whole GPU by itself."""
+    found = _nvml_holders() or [{"gpu": None, "pid": p, "memory_mib": None} for p in _openers()]
+    for row in found:
+        row["name"], row["framework"] = _who(row["pid"])
+    return found
+
+
+def _nvml_holders():
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
         ask = nvml.nvmlDeviceGetComputeRunningProcesses_v3
@@ -84,10 +92,34 @@ def holders():
             unknown = row.memory == ctypes.c_ulonglong(-1).value
             found.append({"gpu": index, "pid": row.pid, "memory_mib": None if unknown else row.memory >> 20})
     nvml.nvmlShutdown()
-    for row in found:
-        try:
-            with open("/proc/%d/comm" % row["pid"]) as stream:
-                row["name"] = stream.read().strip()
-        except OSError:
-            row["name"] = None
     return found
+
+
+def _openers():
+    """The processes of this user (root: of all) that have a GPU's device file open."""
+    found = set()
+    for link in glob.glob("/proc/[0-9]*/fd/*"):
+        try:
+            path = os.readlink(link)
+        except OSError:
+            continue
+        if path.startswith("/dev/nvidia") and path[11:].isdigit():
+            found.add(int(link.split("/")[2]))
+    return sorted(found - {os.getpid()})
+
+
+def _who(pid):
+    """A process's name, and the framework that it runs if that is one which preallocates."""
+    try:
+        with open("/proc/%d/comm" % pid) as stream:
+            name = stream.read().strip()
+    except OSError:
+        return None, None
+    try:
+        with open("/proc/%d/maps" % pid, "rb") as stream:
+            text = stream.read()
+    except OSError:
+        return name, None
+    if b"/xla_cuda_plugin.so" in text or b"/jaxlib/" in text:
+        return name, "jax"
+    return name, "tensorflow" if b"libtensorflow_framework.so" in text else None

@@ -11,11 +11,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..model import Evidence, Finding
+from ..model import Confidence, Evidence, Finding
 
 # CUDA's numbers are the same in driver and runtime since 10.1 (driver_types.h, cuda.h).
 _CODES: dict[int, tuple[str, str, str]] = {
-    2: ("gpu_memory_exhausted", "The GPU's memory is full", "End the process that holds the GPU's memory, or take another GPU."),
     34: ("cuda_stub_library_loaded", "The CUDA toolkit's stub libcuda is loaded in place of the driver's", "Take the stubs folder off LD_LIBRARY_PATH."),
     36: ("driver_too_old_for_runtime", "The driver is older than this CUDA runtime needs", "Update the driver, or let gpuenv choose a build for this one: gpuenv create --recreate."),
     35: ("driver_too_old_for_runtime", "The driver is older than this CUDA runtime needs", "Update the driver, or let gpuenv choose a build for this one: gpuenv create --recreate."),
@@ -30,6 +29,15 @@ _CODES: dict[int, tuple[str, str, str]] = {
 }  # fmt: skip
 _NO_DEVICE = (100, 101)
 _UNKNOWN = 999
+_OUT_OF_MEMORY = 2
+# Where the driver's libraries lie that containers, Colab, WSL and distributions put on the loader's path.
+_DRIVER_FOLDERS = (
+    "/usr/local/nvidia/lib64",
+    "/usr/lib64-nvidia",
+    "/usr/lib/wsl/lib",
+    "/usr/lib64/nvidia",
+    "/usr/lib/nvidia",
+)
 
 
 def in_container() -> bool:
@@ -60,6 +68,8 @@ def of_cuda(failed: Mapping[str, Any], told: Mapping[str, Any], driver: Mapping[
     code = failed.get("code")
     if code is None:
         return _not_loaded(failed, driver, evidence)
+    if code == _OUT_OF_MEMORY:
+        return memory("The GPU's memory is full", told, evidence + memory_evidence(told))
     if code in _CODES:
         cause, title, fix = _CODES[code]
         return Finding(
@@ -96,6 +106,15 @@ def _not_loaded(
             if linked
             else "Install a current NVIDIA driver in Windows, run wsl --update, use WSL 2.",
         )
+    hidden = next((f for f in _DRIVER_FOLDERS if os.path.exists(os.path.join(f, "libcuda.so.1"))), None)
+    if hidden:
+        return Finding(
+            cause="nvidia_libs_not_on_loader_path",
+            title=f"The driver's libcuda.so.1 lies in {hidden}, where the loader does not look",
+            evidence=(*evidence, Evidence(text="the driver's library", source=f"{hidden}/libcuda.so.1")),
+            fix=f"Put {hidden} on LD_LIBRARY_PATH, or into /etc/ld.so.conf.d and run ldconfig.",
+            confidence="certain",
+        )
     if in_container():
         return Finding(
             cause="container_without_gpu",
@@ -124,6 +143,9 @@ def _not_loaded(
 
 def _no_device(driver: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Finding:
     """CUDA is there but sees no GPU: hidden, forbidden, not given, or without its kernel module."""
+    control = _denied(driver, evidence, r"/dev/nvidia(ctl|-uvm)$")
+    if control:
+        return control
     visible = driver.get("visible")
     if visible is not None:
         return Finding(
@@ -150,10 +172,12 @@ def _no_device(driver: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Fin
     )
 
 
-def _denied(driver: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Finding | None:
+def _denied(
+    driver: Mapping[str, Any], evidence: tuple[Evidence, ...], which: str = r"/dev/nvidia(ctl|-uvm|\d+)$"
+) -> Finding | None:
     """Device files that this process may not open, or that are missing though the module is loaded."""
     files = {f["path"]: f["problem"] for f in driver.get("files", ())}
-    bad = {p: why for p, why in files.items() if why and re.search(r"nvidia(ctl|-uvm|\d+)$", p)}
+    bad = {p: why for p, why in files.items() if why and re.search(which, p)}
     for needed in ("/dev/nvidiactl", "/dev/nvidia-uvm"):
         if files and needed not in files:
             bad[needed] = "not there"
@@ -161,7 +185,7 @@ def _denied(driver: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Findin
         return None
     return Finding(
         cause="gpu_device_access_denied",
-        title=f"This process may not open {', '.join(sorted(bad))}",
+        title=f"This process cannot use {', '.join(sorted(bad))}",
         evidence=evidence + tuple(Evidence(text=why, source=path) for path, why in sorted(bad.items())),
         fix="Add the user to the group that owns the device files, relax their mode, or give the container these devices.",
     )
@@ -177,13 +201,43 @@ def memory_evidence(told: Mapping[str, Any]) -> tuple[Evidence, ...]:
     ]
     held = [
         Evidence(
-            text=f"GPU {h['gpu']}: process {h['pid']} ({h['name'] or 'unknown'}) holds "
-            f"{'an unknown amount' if h['memory_mib'] is None else str(h['memory_mib']) + ' MiB'}",
-            source="NVML",
+            text=f"process {h['pid']} ({h['name'] or 'unknown'}{', ' + h['framework'] if h.get('framework') else ''}) "
+            f"holds {'an unknown amount' if h['memory_mib'] is None else str(h['memory_mib']) + ' MiB'}"
+            f"{'' if h['gpu'] is None else ' of GPU ' + str(h['gpu'])}",
+            source="/dev/nvidia*" if h["gpu"] is None else "NVML",
         )
         for h in told.get("holders", ())
     ]
     return (*free, *held)
+
+
+def memory(
+    title: str, told: Mapping[str, Any], evidence: tuple[Evidence, ...], confidence: Confidence = "likely"
+) -> Finding:
+    """Too little memory is free: taken by work, or reserved by a framework that takes nearly all it finds."""
+    holders = told.get("holders", ())
+    first = max(holders, key=lambda h: h["memory_mib"] or 0, default=None)
+    if first and first.get("framework"):
+        name, pid = first["framework"], first["pid"]
+        switch = {
+            "jax": "XLA_PYTHON_CLIENT_PREALLOCATE=false (or XLA_PYTHON_CLIENT_MEM_FRACTION)",
+            "tensorflow": "TF_FORCE_GPU_ALLOW_GROWTH=true",
+        }[name]
+        return Finding(
+            cause="preallocation_leaves_no_memory",
+            title=f"{title}: process {pid} runs {name}, which reserves nearly the whole GPU",
+            evidence=evidence,
+            fix=f"Start process {pid} with {switch}, or end it.",
+            confidence=confidence,
+        )
+    who = f"process {first['pid']} ({first['name'] or 'unknown'})" if first else "the process"
+    return Finding(
+        cause="gpu_memory_exhausted",
+        title=title,
+        evidence=evidence,
+        fix=f"End {who} that holds the GPU's memory, or take another GPU.",
+        confidence=confidence,
+    )
 
 
 _CUDNN: tuple[tuple[str, str, str, str], ...] = (
@@ -195,20 +249,15 @@ _CUDNN: tuple[tuple[str, str, str, str], ...] = (
 
 
 def of_cudnn(
-    failed: Mapping[str, Any], complaints: tuple[Evidence, ...], memory: tuple[Evidence, ...], low: bool
+    failed: Mapping[str, Any], complaints: tuple[Evidence, ...], low: Mapping[str, Any] | None
 ) -> Finding | None:
-    """The cause of a failed call into cuDNN. `complaints` are from its own log; `low` says that little GPU memory was free before it:
-    then any status means that, because cuDNN reports a full GPU as INTERNAL_ERROR or NOT_INITIALIZED."""
+    """The cause of a failed call into cuDNN. `complaints` are from its own log; `low` is what stage 2 saw
+    where little GPU memory was free: then any status means that, because cuDNN reports a full GPU as INTERNAL_ERROR or NOT_INITIALIZED."""
     words = called(failed)
     evidence = (Evidence(text=words, source="cuDNN"), *complaints)
-    if low:
-        return Finding(
-            cause="gpu_memory_exhausted",
-            title="The GPU has too little free memory for cuDNN to start",
-            evidence=evidence + memory,
-            fix="End the process that holds the GPU's memory, or take another GPU.",
-            confidence="certain",
-        )
+    if low is not None:
+        title = "The GPU has too little free memory for cuDNN to start"
+        return memory(title, low, evidence + memory_evidence(low), "certain")
     if failed["call"] == "cudnnConvolutionForward" and failed.get("code") is None:
         return Finding(
             cause="gpu_hardware_fault",

@@ -153,7 +153,7 @@ def finding(guilty: Sequence[Suspect], mapped: Sequence[str], cause: str | None)
 def _from(path: str, suspect: Suspect) -> bool:
     folder = os.path.realpath(suspect.part)
     real = os.path.realpath(path)
-    return real == folder or os.path.dirname(real) == folder or path in suspect.files
+    return real == folder or os.path.dirname(real) == folder or real in map(os.path.realpath, suspect.files)
 
 
 def _cause(guilty: Sequence[Suspect], libraries: Sequence[str], said: str | None) -> str:
@@ -164,6 +164,10 @@ def _cause(guilty: Sequence[Suspect], libraries: Sequence[str], said: str | None
         return "cuda_stub_library_loaded"
     if names and all(s.variable in ("LD_LIBRARY_PATH", "LD_PRELOAD") for s in guilty):
         return "nvidia_lib_symbol_mismatch"
+    if any(s.variable in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER") for s in guilty):
+        return "visible_devices_invalid"
+    if said == "forked_after_cuda_init":
+        return said  # code on PYTHONPATH did it, but what is wrong is the fork
     if any(s.variable in ("PYTHONPATH", "user site") for s in guilty):
         return "conflicting_frameworks_in_one_env"
     return said or "visible_devices_invalid"

@@ -94,13 +94,13 @@ def judge(
     own_families: Sequence[str],
     devices: Sequence[Mapping[str, Any]],
     lock: Lock | None,
-    low_memory: bool,
+    low: Mapping[str, Any] | None,
 ) -> Outcome:
     """The three stages of one framework. `owners` says whose each library file is, `own_families` which
-    families the environment itself brings, `devices` what stage 1 saw."""
+    families the environment itself brings, `devices` what stage 1 saw, `low` what stage 2 saw where little GPU memory is free."""
     libraries = loaded.libraries(told, roots, owners)
-    first = _framework(name, told, device, lock)
-    second = _convolutions(told, device, low_memory)
+    first = _framework(name, told, device, lock, low)
+    second = _convolutions(told, device, low)
     third = _died(told, "loaded") or loaded.judge(name, told, libraries, device, own_families, lock)
     if first.status == "fail":
         second = Judged(status="skip", detail="the framework stage failed")
@@ -134,7 +134,7 @@ def _died(told: probe.Told, stage: str) -> Judged | None:
     return Judged(status="fail", detail=told.death, evidence=evidence, findings=(finding,) if finding else ())
 
 
-def _raised(told: probe.Told, stage: str, low_memory: bool = False) -> Judged | None:
+def _raised(told: probe.Told, stage: str, low: Mapping[str, Any] | None) -> Judged | None:
     """The stage in which the framework raised an exception."""
     failed = next((r for r in told.all("failed") if r["stage"] == stage), None)
     if failed is None:
@@ -143,13 +143,18 @@ def _raised(told: probe.Told, stage: str, low_memory: bool = False) -> Judged | 
     evidence = (Evidence(text=text[:2000], source=stage), *told.complaints(), *told.words(4))
     record = {"call": failed["error"], "text": text}
     saw = told.last("framework") or {}
-    finding = words.cause(text, saw, evidence) or causes.of_cudnn(record, told.complaints(), (), low_memory)
+    finding = words.cause(text, saw, evidence)
+    # With little memory left any of cuDNN's statuses, and no GPU to be seen, mean just that.
+    if finding is None or (low and finding.cause in ("gpu_memory_exhausted", "visible_devices_invalid")):
+        finding = causes.of_cudnn(record, told.complaints(), low)
     detail = text.splitlines()[0][:300] if text else failed["error"]
     return Judged(status="fail", detail=detail, evidence=evidence, findings=(finding,) if finding else ())
 
 
-def _framework(name: str, told: probe.Told, device: str, lock: Lock | None) -> Judged:
-    bad = _died(told, "framework") or _raised(told, "framework")
+def _framework(
+    name: str, told: probe.Told, device: str, lock: Lock | None, low: Mapping[str, Any] | None
+) -> Judged:
+    bad = _died(told, "framework") or _raised(told, "framework", low)
     if bad:
         return bad
     saw = told.last("framework")
@@ -192,8 +197,8 @@ def _framework(name: str, told: probe.Told, device: str, lock: Lock | None) -> J
     )
 
 
-def _convolutions(told: probe.Told, device: str, low_memory: bool) -> Judged:
-    bad = _died(told, "convolution") or _raised(told, "convolution", low_memory)
+def _convolutions(told: probe.Told, device: str, low: Mapping[str, Any] | None) -> Judged:
+    bad = _died(told, "convolution") or _raised(told, "convolution", low)
     if bad:
         return bad
     rows = told.all("convolution")

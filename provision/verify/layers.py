@@ -192,21 +192,16 @@ def runtime(told: probe.Told) -> Judged:
     free = ", ".join(f"{m['free_mib']} of {m['total_mib']} MiB free" for m in saw["memory"])
     detail = f"CUDA runtime {saw['version']}: {free}"
     where = Evidence(text=saw["libcudart"], source="libcudart")
-    if not low_memory(told):
+    if low_memory(told) is None:
         return Judged(status="pass", detail=detail, evidence=(where, *memory))
-    finding = Finding(
-        cause="gpu_memory_exhausted",
-        title=f"Little GPU memory is free: {free}",
-        evidence=memory,
-        fix="End the process that holds the GPU's memory, or take another GPU.",
-        confidence="possible",
-    )
+    finding = causes.memory(f"Little GPU memory is free: {free}", saw, memory, "possible")
     return Judged(status="warn", detail=detail, evidence=(where, *memory), findings=(finding,))
 
 
-def low_memory(told: probe.Told) -> bool:
-    rows = seen(told, "runtime").get("memory", ())
-    return any(m["free_mib"] < LOW_MEMORY_MIB for m in rows)
+def low_memory(told: probe.Told) -> Mapping[str, Any] | None:
+    """What stage 2 saw, where little GPU memory is free."""
+    saw = seen(told, "runtime")
+    return saw if any(m["free_mib"] < LOW_MEMORY_MIB for m in saw.get("memory", ())) else None
 
 
 def cudnn(told: probe.Told, roots: Sequence[str], owned: Container[str], own: str | None) -> Judged:
@@ -224,8 +219,7 @@ def cudnn(told: probe.Told, roots: Sequence[str], owned: Container[str], own: st
     foreign = tuple(p for p in elsewhere if own and os.path.basename(p).startswith("libcudnn"))
     evidence = tuple(Evidence(text=p, source="mapped") for p in files if "libcudnn" in p)
     if found["failed"]:
-        memory = causes.memory_evidence(seen(told, "runtime"))
-        finding = causes.of_cudnn(found["failed"], told.complaints(), memory, low_memory(told))
+        finding = causes.of_cudnn(found["failed"], told.complaints(), low_memory(told))
         return Judged(
             status="fail",
             detail=causes.called(found["failed"]),

@@ -188,7 +188,9 @@ def _not_called(
 ) -> Judged:
     saw = told.last("framework") or {}
     if saw.get("cudnn_enabled") is False:
-        why = "torch.backends.cudnn.enabled is False"
+        why = (
+            "torch.backends.cudnn.enabled is False; take the line that sets it out of what torch's user runs"
+        )
     elif not any(x.soname.startswith("libcudnn") for x in found):
         why = "no libcudnn was loaded"
     elif not told.log:

@@ -94,7 +94,7 @@ def _ask_framework(run: Run, name: str, environ: Mapping[str, str]) -> tuple[pro
         own_families=loaded.families(run.files),
         devices=devices,
         lock=run.lock,
-        low_memory=run.told is not None and layers.low_memory(run.told),
+        low=layers.low_memory(run.told) if run.told else None,
     )
     return told, outcome
 
