@@ -20,7 +20,7 @@ from .hint import hint_for
 from .objections import objections
 from .pins import planned, toolkit_note
 from .question import Question
-from .versions import major, version
+from .versions import is_exact, major, version
 
 __all__ = ["gpu_named", "resolve"]
 
@@ -99,6 +99,9 @@ def _choose(
 
 def _notes(asked: Question, chosen: Iterable[Build]) -> Iterator[str]:
     target, request = asked.target, asked.request
+    for build in chosen:
+        if build.yanked:
+            yield f"{build.framework} {build.version} was withdrawn (yanked) by its makers"
     if request.device == "cpu":
         for build in chosen:
             if build.cuda:
@@ -116,6 +119,11 @@ def _notes(asked: Question, chosen: Iterable[Build]) -> Iterator[str]:
             yield (
                 f"{build.framework} {build.version} is built with CUDA {build.cuda}; driver {target.driver} "
                 f"speaks {asked.speaks} and runs it by minor-version compatibility"
+            )
+        if build.cudnn and not build.requires and not is_exact(build.cudnn):
+            yield (
+                f"{build.framework} {build.version} brings no CUDA: it looks for CUDA {build.cuda} and cuDNN "
+                f"{build.cudnn} on the loader path"
             )
         yield from toolkit_note(asked, build)
 

@@ -195,11 +195,11 @@ AXES = (
     Axis(_any_index, _index),
     Axis(_online, _supplies),
     Axis(_any_python, _pythons),
+    Axis(_pre_releases, _pre),
     Axis(_any_version, _versions),
     Axis(_any_cuda, _cudas),
     Axis(_any_driver, _drivers),
     Axis(_any_gpus, _fewer_gpus),
     Axis(_any_glibc, _glibcs),
-    Axis(_pre_releases, _pre),
 )
 CPU = Axis(_on_the_cpu, _cpu)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from ..model import Build, CudnnRelease, Reason
 from .kernels import how_they_run, named
@@ -34,8 +35,17 @@ def cudnn_choice(
 
 
 def _releases(asked: Question, build: Build) -> list[CudnnRelease]:
-    rows = asked.releases.get((major(build.cuda or ""), build.platform), ())
-    return [r for r in rows if build.cudnn and meets(r.version, build.cudnn)]
+    """What the build allows. A pin that is not on the index for this platform (a wheel can carry it)
+    has the kernels of the same release for another one."""
+    wanted, cuda = build.cudnn or "", major(build.cuda or "")
+    here = [r for r in asked.releases.get((cuda, build.platform), ()) if meets(r.version, wanted)]
+    if here or not wanted or not is_exact(wanted):
+        return here if wanted else []
+    return [
+        replace(r, platform=build.platform, glibc=None)
+        for (other, _), rows in asked.releases.items() for r in rows
+        if other == cuda and meets(r.version, wanted)
+    ]  # fmt: skip
 
 
 def _effect(asked: Question, build: Build, release: CudnnRelease) -> str | None:

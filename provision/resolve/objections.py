@@ -45,10 +45,10 @@ def _not_wanted(asked: Question, wanted: Wanted, build: Build) -> Iterator[Reaso
     if cuda and not (build.cuda and has_prefix(build.cuda, cuda)):
         built = f"CUDA {build.cuda}" if build.cuda else "the CPU"
         yield Reason(code="not_requested", text=f"CUDA {cuda} was asked for; this is built for {built}")
-    asked_so = is_exact(wanted.specifier) if wanted.specifier else False
-    if version(build.version).is_prerelease and not (asked.request.pre or asked_so):
+    if version(build.version).is_prerelease and not asked.request.pre:
         yield Reason(code="prerelease", text="a pre-release; --pre allows them")
-    if build.yanked and not asked_so:
+    asked_so = is_exact(wanted.specifier) if wanted.specifier else False
+    if build.yanked and not asked_so:  # PEP 592: what is named exactly is still given
         yield Reason(code="yanked", text="withdrawn (yanked) from the index by its makers")
     bad = asked.bad.get((build.framework, build.version))
     if bad and bad.effect == "refuse":

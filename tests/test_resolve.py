@@ -1,0 +1,324 @@
+"""resolve on named machines, board names, several frameworks and wheels at hand, over the real profiles."""
+
+import dataclasses
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from provision import profiles
+from provision.model import Request, Supply, Target, Wanted, Wheel
+from provision.resolve import gpu_named, resolve
+
+SHIPPED = profiles.load()
+
+
+def question(*frameworks, driver=None, gpus=(), glibc="2.35", platform="linux-x86_64", **more):
+    """A request for "torch==2.6" and the like, and its target. GPUs are capabilities or board names."""
+    target = Target(
+        platform=platform,
+        glibc=None if platform.startswith("windows") else glibc,
+        driver=driver,
+        driver_os=more.pop("driver_os", "windows" if platform.startswith("windows") else "linux"),
+        gpus=tuple(gpu_named(g, SHIPPED.gpus) for g in gpus),
+        forward_compat=more.pop("forward_compat", None),
+    )
+    wanted = tuple(Wanted(name=r.name, specifier=str(r.specifier)) for r in map(Requirement, frameworks))
+    return Request(frameworks=wanted, **{"device": "cuda", "python": "3.12"} | more), target
+
+
+def ask(*frameworks, supply=None, known=SHIPPED, **machine):
+    """The plan for what `question` asks."""
+    return resolve(*question(*frameworks, **machine), known, supply)
+
+
+# --- one framework on named machines -------------------------------------------------------------
+
+V100, R580 = {"gpus": ["V100"], "driver": "580.95.05"}, {"driver": "580.95.05"}
+ARM = {"platform": "linux-aarch64"}
+K80 = {"gpus": ["Tesla K80"], "driver": "470.256.02", "python": "3.10"}
+OLD = {"driver": "550.54.15", "gpus": ["8.0"], "glibc": "2.17", "python": "3.11"}
+WINDOWS = {"platform": "windows-x86_64", "driver": "560.94", "gpus": ["8.6"]}
+
+
+@pytest.mark.parametrize(
+    ("framework", "machine", "version", "cuda", "cudnn"),
+    [
+        # Volta: no kernels from CUDA 13 on, nor in the cu128 builds of 2.7 and from 2.11 on.
+        ("torch", V100, "2.14.1", "12.6", "==9.10.2.21"),
+        ("torch", V100 | {"index": "pypi"}, "2.10.0", "12.8", "==9.10.2.21"),
+        ("torch==2.7.1", V100, "2.7.1", "12.6", "==9.5.1.17"),
+        ("torch==2.8.0", V100 | {"index": "pypi"}, "2.8.0", "12.8", "==9.10.2.21"),
+        ("torch==2.11.0", V100, "2.11.0", "12.6", "<9.11"),
+        # cuDNN drops Volta in 9.11; what takes any cuDNN 9 is held below.
+        ("tensorflow", V100, "2.21.0", "12.5", "<9.11,>=9.3"),
+        ("jax", V100, "0.12.0.1", "12.9", "==9.10.2.21"),
+        ("torch", K80, "2.3.1", "11.8", "==8.7.0.84"),
+        ("torch", K80 | {"index": "pypi"}, "2.0.1", "11.7", "==8.5.0.96"),
+        ("tensorflow", K80, "2.14.1", "11.8", "==8.7.0.84"),
+        ("torch", {"driver": "570.26", "gpus": ["RTX 5090"]}, "2.11.0", "12.8", ">=9.7"),
+        ("torch", {"driver": "570.26", "gpus": ["RTX 5090"], "index": "pypi"}, "2.10.0", "12.8", ">=9.7"),
+        ("jax", {"driver": "570.26", "gpus": ["RTX 5090"]}, "0.12.0.1", "12.9", ">=9.7"),
+        # 10.3 and 12.1 run kernels of 10.0 and 12.0, but only the libraries of CUDA 12.9 know them.
+        ("torch", ARM | R580 | {"gpus": ["GB10"]}, "2.15.0", "13.2", ">=9.7"),
+        ("torch", ARM | R580 | {"gpus": ["GB10"], "cuda": "12"}, "2.8.0", "12.9", ">=9.7"),
+        ("jax", ARM | {"driver": "575.51.03", "gpus": ["GB10"]}, "0.12.0.1", "12.9", ">=9.7"),
+        ("torch", {"driver": "575.51.03", "gpus": ["B300"]}, "2.8.0", "12.9", ">=9.7"),
+        # One Tegra part with two names, which runs kernels made for it and no others.
+        ("torch", ARM | R580 | {"gpus": ["Jetson AGX Thor"]}, "2.15.0", "13.2", ">=9.12"),
+        ("torch", ARM | R580 | {"gpus": ["10.1"]}, "2.15.0", "13.2", ">=9.12"),
+        # Every GPU is served: Volta and Blackwell meet in cu128 from 2.8 to 2.10.
+        ("torch", R580 | {"gpus": ["V100", "B200"]}, "2.10.0", "12.8", "==9.10.2.21"),
+        # In WSL the driver's number is that of Windows, and so is the floor.
+        ("torch", {"driver": "528.33", "gpus": ["8.6"], "driver_os": "windows"}, "2.14.1", "12.6", ">=9"),
+        (
+            "torch", {"driver": "528.32", "gpus": ["8.6"], "driver_os": "windows", "python": "3.10"},
+            "2.6.0", "11.8", ">=9",
+        ),
+        ("torch", OLD, "2.6.0", "12.4", "==9.1.0.70"),
+        ("tensorflow", OLD, "2.20.0", "12.5", "==9.5.0.50"),
+        ("jax", OLD, "0.5.3", "12.3", "==9.5.0.50"),  # later wheels say 2.17, their cuDNN 2.27
+        ("torch", ARM | R580 | {"gpus": ["GH200"], "index": "pypi"}, "2.15.0", "13.2", ">=9"),
+        ("jax", ARM | R580 | {"gpus": ["GH200"]}, "0.12.0.1", "13.0", ">=9.12"),
+        ("tensorflow", WINDOWS | {"python": "3.10"}, "2.10.1", "11.2", ">=8.1,<9"),
+        # A CUDA that the driver speaks itself comes before a higher one by minor-version compatibility.
+        ("torch==2.6.0", {"driver": "550.54.15", "gpus": ["9.0"]}, "2.6.0", "12.4", "==9.1.0.70"),
+        # PTX of TensorFlow on Hopper, by a driver that speaks the CUDA that made it.
+        ("tensorflow==2.13.1", {"driver": "525.60.13", "gpus": ["9.0"], "python": "3.10"}, "2.13.1", "11.8", ">=8.6,<9"),
+        ("tensorflow==2.15.1", {"driver": "535.54.03", "gpus": ["9.0"], "python": "3.10"}, "2.15.1", "12.2", ">=8.9"),
+        # A forward-compatibility libcuda stands for a newer driver.
+        (
+            "torch", {"driver": "470.256.02", "gpus": ["A100"], "forward_compat": "12.4"},
+            "2.14.1", "12.6", ">=9",
+        ),
+        # No driver and no GPU given: no limit by either.
+        ("torch", {}, "2.15.0", "13.2", ">=9"),
+    ],
+)  # fmt: skip
+def test_what_a_machine_gets(framework, machine, version, cuda, cudnn):
+    plan = ask(framework, **machine)
+    assert [(b.version, b.cuda) for b in plan.builds] == [(version, cuda)], plan.hint
+    assert plan.cudnn in SpecifierSet(cudnn)
+    assert plan.cuda_major == cuda.split(".")[0]
+
+
+@pytest.mark.parametrize(
+    ("framework", "machine", "build", "code", "numbers"),
+    [
+        ("torch", {"driver": "450.80.02", "gpus": ["RTX 5090"]}, ("2.15.0", "13.2"), "driver_too_old", "580.65.06 450.80.02"),
+        ("torch", {"driver": "590.48.01", "gpus": ["V100"]}, ("2.14.1", "12.6"), "driver_drops_gpu", "590.48.01 580"),
+        ("torch", V100, ("2.15.0", "13.2"), "gpu_too_old", "7.0 7.5"),
+        ("torch", R580 | {"gpus": ["RTX 5090"], "cuda": "12.6"}, ("2.14.1", "12.6"), "gpu_too_new", "12.0 9.0"),
+        ("torch", ARM | R580 | {"gpus": ["GB10"], "cuda": "12"}, ("2.10.0", "12.8"), "gpu_too_new", "12.9 12.8"),
+        ("torch", ARM | R580 | {"gpus": ["Jetson AGX Orin"]}, ("2.15.0", "13.2"), "gpu_too_old", "8.7"),
+        ("torch==2.4.1", K80, ("2.4.1", "11.8"), "cudnn_drops_gpu", "9.1.0.70 3.7"),
+        ("tensorflow==2.15.1", {"driver": "525.60.13", "gpus": ["9.0"], "python": "3.10"}, ("2.15.1", "12.2"), "ptx_needs_driver", "12.2 12.0"),
+        ("tensorflow==2.10.1", {"driver": "535.54.03", "gpus": ["9.0"], "python": "3.10"}, ("2.10.1", "11.2"), "gpu_too_new", "11.8 11.2"),
+        ("tensorflow", R580 | {"gpus": ["RTX 5090"]}, ("2.21.0", "12.5"), "gpu_too_new", "12.0 12.5"),
+        ("torch", OLD, ("2.10.0", "12.8"), "glibc_too_old", "2.28 2.17"),
+        ("jax", OLD, ("0.6.2", "12.8"), "glibc_too_old", "2.27 2.17"),
+        ("torch", R580 | {"gpus": ["9.0"], "python": "3.10"}, ("2.15.0", "13.2"), "python_unsupported", "3.11 3.10"),
+        ("tensorflow==2.14.1", R580 | {"gpus": ["8.0"], "python": "3.11"}, ("2.14.1", "11.8"), "python_unsupported", "tensorrt==8.5.3.1"),
+        ("tensorflow", WINDOWS, ("2.21.0", None), "platform_unsupported", "CPU build"),
+        ("torch", WINDOWS | {"index": "pypi"}, ("2.14.1", "12.6"), "index_excluded", "pytorch pypi"),
+        ("torch", R580 | {"index": "pypi", "gpus": ["9.0"], "cuda": "12.6"}, ("2.14.1", "12.6"), "index_excluded", "pytorch pypi"),
+        ("jax<0.4.33", R580 | {"gpus": ["9.0"]}, ("0.4.32", "12.3"), "yanked", "yanked"),
+        ("tensorflow", ARM | {"device": "cpu", "python": "3.12"}, ("2.22.0rc0", None), "prerelease", "--pre"),
+        ("torch", {"driver": "470.256.02", "gpus": ["RTX 3090"], "forward_compat": "12.4"}, ("2.14.1", "12.6"), "driver_too_old", "525.60.13 470.256.02"),
+    ],
+)  # fmt: skip
+def test_why_not(framework, machine, build, code, numbers):
+    rejected = {(r.version, r.cuda): r.reasons for r in ask(framework, **machine).rejected}
+    texts = [reason.text for reason in rejected[build] if reason.code == code]
+    assert texts, rejected[build]
+    assert any(all(n in text for n in numbers.split()) for text in texts), texts
+
+
+def test_nothing_serves_kepler_in_jax_nor_capability_3_5_in_torch():
+    assert not ask("jax", **K80).builds
+    assert not ask("torch", **K80 | {"gpus": ["Tesla K40"]}).builds
+    assert not ask("torch", **R580 | {"gpus": ["Tesla K80", "B200"]}).builds
+
+
+def test_pre_releases_only_when_allowed():
+    cpu = ARM | {"device": "cpu"}
+    assert ask("tensorflow", **cpu).builds[0].version == "2.21.0"
+    assert ask("tensorflow", **cpu, pre=True).builds[0].version == "2.22.0rc0"
+    assert ask("tensorflow==2.22.0rc0", **cpu).hint == "--pre: only a pre-release fits"
+    assert ask("tensorflow==2.22.0rc0", **cpu, pre=True).builds
+
+
+def test_a_yanked_release_only_by_its_exact_name_and_with_a_note():
+    plan = ask("jax==0.4.32", **R580, gpus=["9.0"])
+    assert plan.builds and "withdrawn" in " ".join(plan.notes)
+    assert ask("jax<=0.4.32,>0.4.30", **R580, gpus=["9.0"]).builds[0].version == "0.4.31"
+
+
+def test_a_cudnn_known_to_be_bad_is_never_taken_freely_and_warned_of_when_pinned():
+    plan = ask("torch==2.13.0", **R580, gpus=["H200"], cuda="13.0")
+    assert plan.cudnn == "9.20.0.48"
+    assert any("9.20.0.48" in n and "issues/188892" in n for n in plan.notes)
+    bad = [b for b in SHIPPED.known_bad if b.effect == "avoid"]
+    newest = {r.version for r in SHIPPED.cudnn if r.package == "nvidia-cudnn-cu13"}
+    only_bad = [r for r in SHIPPED.cudnn if r.version not in newest - {"9.20.0.48", "9.19.1.2"}]
+    assert bad
+    fewer = dataclasses.replace(SHIPPED, cudnn=tuple(only_bad))
+    assert ask("jax", **R580, gpus=["H200"], cuda="13", known=fewer).cudnn == "9.19.1.2"
+
+
+def test_tensorflow_without_libraries_of_its_own_says_what_it_looks_for():
+    plan = ask("tensorflow", **WINDOWS | {"python": "3.10"})
+    assert any("CUDA 11.2 and cuDNN >=8.1,<9" in n for n in plan.notes)
+
+
+def test_loose_pins_are_held_to_the_plan():
+    pins = ask("tensorflow", **V100).builds[0].requirements
+    assert "nvidia-cudnn-cu12===9.10.2.21" in pins
+    assert any(p.startswith("cuda-toolkit[") and p.endswith("==12.5.*") for p in pins)
+
+
+# --- several frameworks -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("frameworks", "index", "versions"),
+    [
+        (("torch", "jax"), "pypi", ("2.15.0", "0.12.0.1")),
+        (("torch", "tensorflow"), "pypi", ("2.10.0", "2.20.0")),
+        (("tensorflow", "torch"), "pypi", ("2.20.0", "2.10.0")),
+        (("torch", "jax", "tensorflow"), "pypi", ("2.10.0", "0.12.0.1", "2.20.0")),
+        (("jax", "tensorflow"), "auto", ("0.12.0.1", "2.21.0")),
+    ],
+)
+@pytest.mark.parametrize("gpu", ["H200", "V100"])
+def test_frameworks_that_share_one_set_of_libraries(frameworks, index, versions, gpu):
+    plan = ask(*frameworks, **R580, gpus=[gpu], index=index)
+    if gpu == "H200":
+        assert tuple(b.version for b in plan.builds) == versions
+    assert tuple(b.framework for b in plan.builds) == frameworks
+    assert len({b.cuda.split(".")[0] for b in plan.builds}) == 1
+    assert {b.cudnn for b in plan.builds} == {plan.cudnn}
+    needs = [Requirement(p) for b in plan.builds for p in b.requirements]
+    exact = {n.name: s.version for n in needs for s in n.specifier if s.operator in ("==", "===")}
+    for need in needs:
+        if need.name in exact and "*" not in exact[need.name]:
+            assert exact[need.name].split("+")[0] in need.specifier, need
+
+
+def test_frameworks_that_clash_are_told_on_which_package_and_offered_apart():
+    plan = ask("torch==2.10.0", "tensorflow==2.21.0", **R580, gpus=["H200"], index="pypi")
+    assert not plan.builds
+    assert plan.hint.startswith(
+        "two environments (torch 2.10.0 needs nvidia-nccl-cu12==2.27.5, tensorflow 2.21.0"
+    )
+    assert "one with --framework 'torch==2.10.0' and one with --framework 'tensorflow==2.21.0'" in plan.hint
+    told = [x for r in plan.rejected for x in r.reasons if x.code == "library_conflict"]
+    assert any("nvidia-nccl-cu12" in x.text for x in told)
+    assert ask("torch==2.10.0", **R580, gpus=["H200"], index="pypi").builds
+    assert ask("tensorflow==2.21.0", **R580, gpus=["H200"], index="pypi").builds
+
+
+def test_a_newer_build_passed_by_for_the_other_framework_says_what_clashes():
+    plan = ask("torch", "tensorflow", **R580, gpus=["H200"], index="pypi")
+    why = {(r.framework, r.version): r.reasons[-1] for r in plan.rejected if not r.cuda or r.index == "pypi"}
+    assert why["torch", "2.15.0"].code == "cuda_conflict"
+    assert why["tensorflow", "2.21.0"].code == "library_conflict"
+    assert "nvidia-nccl-cu12" in why["tensorflow", "2.21.0"].text
+
+
+def test_companions_come_in_the_version_that_matches():
+    plan = ask("torch==2.10.0", **R580, gpus=["H200"], packages=("torchvision", "torchaudio", "numpy>=2"))
+    assert plan.packages == ("torchvision==0.25.0", "torchaudio==2.10.0", "numpy>=2")
+    plan = ask("torch", **R580, gpus=["H200"], packages=("torchvision", "torchaudio"))
+    assert plan.packages == ("torchvision==0.29.2",)
+    assert any("torchaudio" in n and "torch==2.11.0" in n for n in plan.notes)
+
+
+# --- wheels at hand -------------------------------------------------------------------------------
+
+
+def wheels(build, python="cp312"):
+    """A wheel for each thing that a build requires, and the build's own."""
+    own = f"{build.version}+{build.local}" if build.local else build.version
+    have = [
+        Wheel(
+            name=build.framework,
+            version=own,
+            url="file:own",
+            tags=(f"{python}-{python}-manylinux_2_28_x86_64",),
+        )
+    ]
+    for need in map(Requirement, build.requires):
+        text = next(
+            (s.version.removesuffix(".*") for s in need.specifier if s.operator in ("==", "~=", ">=")), "1"
+        )
+        have.append(Wheel(name=need.name, version=text, url="file:x", tags=("py3-none-any",)))
+    return have
+
+
+def build_of(version, framework="torch", cuda=None):
+    return next(
+        b for b in SHIPPED.builds
+        if b.framework == framework and b.version == version and b.index == "pypi" and b.platform == "linux-x86_64"
+        and (b.cuda or "").startswith(cuda or "")
+    )  # fmt: skip
+
+
+def test_offline_only_the_wheels_are_candidates():
+    machine = R580 | {"gpus": ["H200"]}
+    supply = Supply(wheels=tuple(wheels(build_of("2.9.1"))), only_wheels=True)
+    plan = ask("torch", **machine, supply=supply)
+    assert [(b.version, b.index) for b in plan.builds] == [("2.9.1", "find-links")]
+    refused = {r.version: {x.code for x in r.reasons} for r in plan.rejected}
+    assert "not_available" in refused["2.15.0"]
+
+
+@pytest.mark.parametrize("lacking", ["nvidia-cudnn-cu12", "nvidia-nccl-cu12", "triton", "torch"])
+def test_offline_a_wheel_that_is_lacking_is_told(lacking):
+    have = tuple(w for w in wheels(build_of("2.9.1")) if w.name != lacking)
+    plan = ask("torch==2.9.1", **R580, gpus=["H200"], supply=Supply(wheels=have, only_wheels=True))
+    assert not plan.builds
+    assert plan.hint.startswith("without --offline")
+    reasons = [
+        x for r in plan.rejected if r.version == "2.9.1" for x in r.reasons if x.code == "not_available"
+    ]
+    assert reasons and (lacking in reasons[0].text or "its own wheel" in reasons[0].text)
+
+
+def test_offline_wheels_of_another_python_do_not_serve():
+    supply = Supply(wheels=tuple(wheels(build_of("2.9.1"), "cp311")), only_wheels=True)
+    assert not ask("torch", **R580, gpus=["H200"], supply=supply).builds
+    assert ask("torch", **R580, gpus=["H200"], supply=supply, python="3.11").builds
+
+
+def test_an_index_that_does_not_answer_is_left_out():
+    plan = ask("torch", **V100, supply=Supply(unreachable=("pytorch",)))
+    assert [(b.version, b.index) for b in plan.builds] == [("2.10.0", "pypi")]
+
+
+# --- board names ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "capability"),
+    [
+        ("RTX 4090", "8.9"), ("v100", "7.0"), ("GTX 1080 Ti", "6.1"), ("H200", "9.0"), ("NVIDIA A100-SXM4-80GB", "8.0"),
+        ("rtx4090", "8.9"), ("GTX1080Ti", "6.1"), ("A100 80GB", "8.0"), ("NVIDIA H100 80GB HBM3", "9.0"), ("K80", "3.7"),
+        ("NVIDIA GeForce RTX 4070 Laptop GPU", "8.9"), ("H100 SXM5", "9.0"), ("Tesla T4", "7.5"), ("L40S", "8.9"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "12.0"), ("Quadro RTX 6000", "7.5"), ("GB10", "12.1"),
+        ("RTX 6000 Ada Generation", "8.9"), ("RTX A6000", "8.6"), ("Jetson AGX Thor", "11.0"), ("9.0", "9.0"),
+    ],
+)  # fmt: skip
+def test_a_board_is_known_by_its_names(text, capability):
+    assert gpu_named(text, SHIPPED.gpus).capability == capability
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [("RTX 4900", "GeForce RTX 4090"), ("H300", "H200"), ("Orin", "Jetson AGX Orin"), ("V10", "Tesla V100"),
+     ("Titan Y", "Titan V"), ("9.9", "9.0"), ("Radeon", "capability such as 9.0")],
+)  # fmt: skip
+def test_an_unknown_board_suggests_near_ones(text, near):
+    with pytest.raises(ValueError, match="no GPU") as error:
+        gpu_named(text, SHIPPED.gpus)
+    assert near in str(error.value)
