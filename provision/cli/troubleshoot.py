@@ -78,7 +78,7 @@ def of_log(log: str) -> tuple[Finding, ...]:
 def _pieces(path: Path) -> Iterator[bytes]:
     """A log's bytes. Raises UsageError for one that cannot be read."""
     if str(path) == "-":
-        while piece := sys.stdin.buffer.read1(_PIECE):
+        while piece := sys.stdin.buffer.read(_PIECE):
             yield piece
         return
     try:

@@ -74,7 +74,7 @@ def _command(framework: str, target: Target, advise: Callable[[Request, Target],
     """ "Driver 535.129.03 runs torch 2.10.0 for CUDA 12.8: `gpuenv create --framework 'torch==2.10.*'`."""
     plan = advise(Request(frameworks=(Wanted(name=framework),), device="cuda"), target)
     if not plan.builds:
-        return None
+        return f"No build of {framework} runs there; what would help: {plan.hint}." if plan.hint else None
     build = plan.builds[0]
     minor = ".".join(build.version.split(".")[:2])
     whose = [f"driver {target.driver}"] if target.driver else []

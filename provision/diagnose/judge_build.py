@@ -29,7 +29,7 @@ def kernels(case: Case) -> list[Candidate]:
     if have:
         if case.serves(have, capability):
             case.ruled_out.update((_NEW, _OLD))
-            return []
+            return _other_code(case, (*shows, *where)) if case.said.group("no_kernel") else []
         newer = Version(capability) > max(Version(_number(k)) for k in have)
         title = f"The GPU is {capability}; the build has kernels for {' '.join(have)}"
         return [_candidate(newer, 98 if plain else 72, "certain" if plain else "likely", (*shows, *where), title)]
@@ -45,6 +45,17 @@ def _candidate(newer: bool, weight: int, confidence: str, evidence: Sequence[obj
         cause=_NEW if newer else _OLD, weight=weight, confidence=confidence,  # type: ignore[arg-type]  # literals above
         evidence=tuple(dict.fromkeys(evidence)), title=title,  # type: ignore[arg-type]  # Evidence, all of them
     )  # fmt: skip
+
+
+def _other_code(case: Case, evidence: Sequence[object]) -> list[Candidate]:
+    """The framework's own kernels serve the GPU: what has none for it is an extension."""
+    return [
+        Candidate(
+            cause="extension_built_for_other_torch_or_cuda", weight=66, confidence="likely",
+            evidence=tuple(dict.fromkeys(evidence)),  # type: ignore[arg-type]  # Evidence, all of them
+            title="The framework's kernels serve this GPU; a compiled extension was built without any for it",
+        )
+    ]  # fmt: skip
 
 
 def _number(kernel: str) -> str:
@@ -94,16 +105,20 @@ def _model(case: Case, capability: str) -> GpuModel | None:
 
 
 def _by_age(case: Case, capability: str, evidence: Sequence[object]) -> list[Candidate]:
-    """Nothing is known of the build: a card that the newest builds serve is new, another is old."""
-    torch = [b for b in case.profiles.builds if b.framework == "torch" and b.kernels]
-    newest = max((Version(b.version) for b in torch), default=None)
-    served = any(case.serves(b.kernels, capability) for b in torch if Version(b.version) == newest)
-    oldest = min((Version(b.version) for b in torch), default=None)
-    from_start = any(case.serves(b.kernels, capability) for b in torch if Version(b.version) == oldest)
-    newer = served and (not from_start or Version(capability) >= Version("7.5"))
-    sure = newer != from_start
-    first = _candidate(newer, 84 if sure else 66, "likely" if sure else "possible", evidence, None)
-    return [first, _candidate(not newer, 50, "possible", evidence, None)]
+    """Nothing is known of the build. Releases drop cards and never take them back, so a card that every build
+    of the newest torch serves was dropped by none: it is too new for the build at hand. One that only some
+    of them serve, or none, is old, unless it is newer than all their kernels."""
+    torch = [b for b in case.profiles.builds if b.framework == "torch" and b.kernels and b.platform == "linux-x86_64"]
+    latest = max((Version(b.version) for b in torch), default=None)
+    newest = [b for b in torch if Version(b.version) == latest]
+    if not newest:
+        return []
+    beyond = Version(capability) > max(Version(_number(k)) for b in newest for k in b.kernels)
+    newer = beyond or all(case.serves(b.kernels, capability) for b in newest)
+    return [
+        _candidate(newer, 84, "likely", evidence, None),
+        _candidate(not newer, 50, "possible", evidence, None),
+    ]
 
 
 def platform(case: Case) -> list[Candidate]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ..model import Evidence, FailureMessage, FailureRule
@@ -20,6 +21,7 @@ _SLOTS = {"#": r"\d{1,12}", "{v}": r"\d{1,5}(?:\.\d{1,6}){0,4}", "{w}": r"[\w.+-
 _TOKENS = re.compile(r"#|\{v\}|\{w\}|['\"`]|[^#{'\"`]+|\{")
 _QUOTES = "'\"`\u2018\u2019\u201c\u201d\u00b4"
 _QUOTE = f"[{_QUOTES}]"
+_NO_DIGITS = str.maketrans("", "", "0123456789")
 _SHORT = 400  # lines of a log that is read as a person pasted it: messages may be broken over two lines
 _SHOWN = 300  # characters of a line that evidence shows
 
@@ -105,13 +107,18 @@ def evidence(line: Line) -> Evidence:
 
 
 def _searched(lines: Sequence[Line], texts: Sequence[str]) -> dict[str, list[Line]]:
-    """The first lines that say each pattern. In a short text a message may run over two lines."""
+    """The first lines that say each pattern, of lines that differ in digits only the first ones. In a short
+    text a message may run over two lines."""
     compiled = [(text, pattern(text)) for text in texts]
     where: dict[str, list[Line]] = {}
     shown = [plain(line.text) for line in lines]
     pairs = len(lines) <= _SHORT
+    shapes: Counter[str] = Counter()
     for i, line in enumerate(lines):
         low = shown[i]
+        shapes[shape := low.translate(_NO_DIGITS)] += 1
+        if not pairs and shapes[shape] > 2:
+            continue
         both = f"{low} {shown[i + 1]}" if pairs and i + 1 < len(lines) else low
         for text, compiled_one in compiled:
             if compiled_one.literal not in both or len(where.get(text, ())) >= 3:

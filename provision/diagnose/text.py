@@ -19,10 +19,12 @@ EDGE = 192 << 10
 """Bytes kept whole at the beginning and at the end of a long log."""
 WIDTH = 4000
 """Characters of a line that are looked at: no message of a program is longer, and base64 is."""
-LINES = 4000
-"""Lines kept of one log, beginning and end first."""
-STEMS = (b"cud", b"nvidia", b"gpu", b"error", b"cannot", b"could", b"symbol", b"ptxas", b"not found", b"memory")
-"""Lower case; every message of profiles/failures.yaml that names a failure holds one (a test says so)."""
+LINES = 1500
+"""Lines kept of a long log's beginning, and of its end."""
+BETWEEN = 1000
+"""Lines kept between them."""
+STEMS = (b"cud", b"nvidia", b"gpu", b"error", b"fail", b"cannot", b"memory")
+"""Lower case: what the lines that matter between beginning and end hold."""
 _HITS = 40  # lines with one stem in one block before the block is read by shapes
 
 _CONTROL = re.compile(
@@ -46,6 +48,7 @@ class _Kept:
     source: str
     lines: dict[tuple[int, str], Line] = field(default_factory=dict)
     shapes: set[bytes] = field(default_factory=set)
+    between: int = 0
 
     def add(self, number: int, raw: bytes) -> None:
         for text in _shown(raw):
@@ -91,29 +94,30 @@ def _utf16(first: bytes) -> str | None:
 
 
 def _blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The bytes in blocks of about BLOCK that end with a line, or anywhere in a line longer than that."""
-    held = bytearray()
+    """The bytes in blocks that end with a line, or anywhere in a line longer than BLOCK."""
+    held = b""
     for chunk in chunks:
-        held += chunk
-        while len(held) >= BLOCK:
-            end = held.rfind(b"\n", 0, BLOCK) + 1 or BLOCK
-            yield bytes(held[:end])
-            del held[:end]
+        held = held + chunk if held else chunk
+        if len(held) < BLOCK:
+            continue
+        end = held.rfind(b"\n") + 1 or len(held)
+        yield held[:end]
+        held = held[end:]
     if held:
-        yield bytes(held)
+        yield held
 
 
 def _whole(kept: _Kept, number: int, block: bytes) -> None:
     """Keep every line of a block, up to half of what may be kept."""
     for n, raw in enumerate(block.split(b"\n")):
-        if n >= LINES // 2:
+        if n >= LINES:
             break
         kept.add(number + n, raw)
 
 
 def _tail(kept: _Kept, tail: Iterable[tuple[int, bytes]]) -> None:
     """Keep the last lines whole: errors stand at the end."""
-    left, wanted = EDGE, LINES // 2
+    left, wanted = EDGE, LINES
     for number, block in reversed(list(tail)):
         start = max(0, len(block) - left)
         start = block.find(b"\n", start) + 1 if start else 0
@@ -128,7 +132,7 @@ def _tail(kept: _Kept, tail: Iterable[tuple[int, bytes]]) -> None:
 
 def _stems(kept: _Kept, number: int, block: bytes) -> None:
     """Keep the lines of a block that hold a stem, each shape once."""
-    if len(kept.lines) >= LINES * 2:
+    if kept.between >= BETWEEN:
         return
     low = block.lower()
     starts: set[int] = set()
@@ -156,8 +160,10 @@ def _by_shape(kept: _Kept, number: int, block: bytes) -> None:
     rows = block.split(b"\n")
     fresh = 0
     for n, shape in enumerate(block.translate(None, b"0123456789").split(b"\n")):
-        if shape in kept.shapes or fresh >= 5 * _HITS:
+        if shape in kept.shapes:
             continue
+        if fresh >= 5 * _HITS:
+            return
         low = shape[: WIDTH * 2].lower()
         if any(stem in low for stem in STEMS):
             fresh += 1
@@ -166,9 +172,10 @@ def _by_shape(kept: _Kept, number: int, block: bytes) -> None:
 
 def _unseen(kept: _Kept, number: int, raw: bytes) -> None:
     shape = raw[: WIDTH * 2].translate(None, b"0123456789")
-    if shape in kept.shapes or len(kept.lines) >= LINES * 2:
+    if shape in kept.shapes or kept.between >= BETWEEN:
         return
     kept.shapes.add(shape)
+    kept.between += 1
     kept.add(number, raw)
 
 
