@@ -26,7 +26,7 @@ def detect(
     *,
     root: Path = Path("/"),
     environ: Mapping[str, str] | None = None,
-    seconds: float = 60.0,
+    seconds: float = 30.0,
 ) -> Machine:
     """Read this machine, and only the parts asked for; platform and glibc always.
 

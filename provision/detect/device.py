@@ -34,6 +34,17 @@ def judge_device(wanted: Device, machine: Machine) -> tuple[Device, str]:
         raise _no_driver(machine)
     return "cpu", _why_cpu(machine)
 
+# What only a driver with hardware under it can answer, though no device file or PCI device shows.
+_DRIVER_ANSWERED = (
+    "driver_library_mismatch",
+    "fabricmanager_not_running",
+    "forward_compat_unsupported_hw",
+    "gpu_busy_exclusive",
+    "gpu_device_access_denied",
+    "gpu_hardware_fault",
+    "nvidia_uvm_stale",
+)
+
 
 def nvidia_traces(machine: Machine) -> tuple[str, ...]:
     """What shows that there is NVIDIA hardware or a driver, in words: device files, PCI devices,
@@ -52,6 +63,7 @@ def nvidia_traces(machine: Machine) -> tuple[str, ...]:
         traces.append(machine.driver.libcuda)
     if machine.driver.library and machine.driver.source == "nvml" and not traces:
         traces.append(f"driver {machine.driver.library}")
+    traces += [f.title for f in machine.findings if f.cause in _DRIVER_ANSWERED]
     return tuple(dict.fromkeys(traces))
 
 

@@ -1,0 +1,91 @@
+"""--device auto through the command line, on drivers made of C: a GPU server never silently gets a
+CPU environment."""
+
+import pytest
+
+from driver_stub import SCENARIOS, build, scenario
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def on(gpuenv, libraries):
+    def on(name, *args):
+        gpuenv.env |= scenario(libraries, name)
+        return gpuenv("resolve", "--framework", "torch", "--json", *args)
+
+    return on
+
+
+@pytest.mark.parametrize(
+    ("name", "cuda_major", "gpus"),
+    [
+        ("470-k80", "11", ["3.7"]),
+        ("535-v100-t4", "12", ["7.0", "7.5"]),
+        ("580-h200", "13", ["9.0"]),
+        ("590-b200", "13", ["10.0"]),
+    ],
+)
+def test_a_working_driver_with_gpus_means_cuda(on, name, cuda_major, gpus):
+    plan = on(name).json
+    assert plan["device"] == "cuda" and plan["cuda_major"] == cuda_major
+    assert [g["capability"] for g in plan["target"]["gpus"]] == gpus
+    assert plan["target"]["driver"].split(".")[0] == name.split("-")[0]
+
+
+@pytest.mark.parametrize("name", ["mismatch", "no-permission"])
+def test_a_driver_that_answers_but_does_not_work_stops_with_cause_and_fix(on, name):
+    assert name in SCENARIOS
+    ran = on(name)
+    assert ran.code == 4
+    error = ran.json["error"]
+    assert error["findings"] and error["findings"][0]["fix"] and "--device cpu" in error["hint"]
+    assert on(name, "--device", "cuda").code == 4
+    assert on(name, "--device", "cpu").json["device"] == "cpu"
+
+
+def test_no_driver_at_all_under_cuda_is_exit_4_and_under_auto_a_cpu_environment(on):
+    assert on("no-driver").json["device"] == "cpu"
+    ran = on("no-driver", "--device", "cuda")
+    assert ran.code == 4 and "--driver" in ran.json["error"]["hint"]
+
+
+def test_a_target_is_judged_by_itself(on):
+    plan = on("no-driver", "--driver", "580.65.06", "--gpu", "9.0").json
+    assert plan["device"] == "cuda"
+    plan = on("580-h200", "--platform", "linux-aarch64").json
+    assert plan["device"] == "cpu", "another platform: nothing is taken from this machine's driver"
+
+
+def test_cards_can_be_left_out(on):
+    plan = on("535-v100-t4", "--gpus", "1").json
+    assert [g["capability"] for g in plan["target"]["gpus"]] == ["7.5"]
+    ran = on("535-v100-t4", "--gpus", "2")
+    assert ran.code == 2 and "no GPU 2" in ran.json["error"]["message"]
+
+
+def test_a_gpu_hidden_by_cuda_visible_devices_does_not_bind_the_plan_less(on, gpuenv):
+    gpuenv.env["CUDA_VISIBLE_DEVICES"] = ""
+    assert [g["capability"] for g in on("535-v100-t4").json["target"]["gpus"]] == ["7.0", "7.5"]
+
+
+def test_a_slurm_login_node_stops_and_offers_a_target(on, gpuenv, tmp_path):
+    sinfo = tmp_path / "bin" / "sinfo"
+    sinfo.parent.mkdir()
+    sinfo.write_text("#!/bin/sh\nexit 0\n")
+    sinfo.chmod(0o755)
+    gpuenv.env["PATH"] = f"{sinfo.parent}:{gpuenv.env['PATH']}"
+    ran = on("no-driver")
+    assert ran.code == 4 and "--target" in ran.json["error"]["hint"]
+
+
+def test_a_login_node_s_lock_for_a_compute_node(on, gpuenv, libraries):
+    """detect --json on the node, resolve --target on the login node: the node's facts decide."""
+    gpuenv.env |= scenario(libraries, "535-v100-t4")
+    (gpuenv.work / "node.json").write_text(gpuenv("detect", "--json").out)
+    there = on("535-v100-t4").json
+    here = on("no-driver", "--target", "node.json").json
+    assert here["builds"] == there["builds"] and here["target"] == there["target"]
