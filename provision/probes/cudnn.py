@@ -17,7 +17,8 @@ def cudnn(cudart, path, helpers, ordinals):
     """Stage 4. cudnnCreate, one convolution whose sums are exact in any precision, cudnnDestroy.
 
     `helpers` are the libraries that cuDNN opens by name, from the same environment. cuDNN 9 finds them
-    by itself (they cost a tenth of a second), so they are loaded for it only after a failure."""
+    by itself (they cost a tenth of a second), so they are loaded for it only after a failure. Returns
+    whether all went well."""
     told = {"libcudnn": path, "mapped": []}
     try:
         if not path.endswith(".so.9"):
@@ -39,9 +40,10 @@ def cudnn(cudart, path, helpers, ordinals):
     except Failed as failed:
         told["mapped"] = libraries()
         tell("stage", stage="cudnn", failed=failed.record, told=told)
-        return
+        return False
     told["mapped"] = libraries()
     tell("stage", stage="cudnn", failed=None, told=told)
+    return True
 
 
 def _load_all(helpers, told):

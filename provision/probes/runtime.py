@@ -10,7 +10,8 @@ def runtime_call(cudart, call, *arguments):
 
 
 def runtime(paths, ordinals):
-    """Stage 2. The first of `paths` is the environment's libcudart; the others are tried for it."""
+    """Stage 2. The first of `paths` is the environment's libcudart; the others are tried for it. Returns
+    the library and the least free memory in MiB."""
     told = {"libcudart": None, "memory": [], "holders": []}
     try:
         cudart = None
@@ -42,11 +43,12 @@ def runtime(paths, ordinals):
     except Failed as failed:
         told["holders"] = holders()
         tell("stage", stage="runtime", failed=failed.record, told=told)
-        return None
-    if min(m["free_mib"] for m in told["memory"]) < ASKED["low_memory_mib"]:
+        return None, 0
+    free = min(m["free_mib"] for m in told["memory"])
+    if free < ASKED["low_memory_mib"]:
         told["holders"] = holders()
     tell("stage", stage="runtime", failed=None, told=told)
-    return cudart
+    return cudart, free
 
 
 class _Process(ctypes.Structure):

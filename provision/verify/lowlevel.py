@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from ..model import Event
 from . import copies, disk, layers, libraries, probe
@@ -44,7 +45,10 @@ def stages(run: Run) -> None:
             kind="progress", stage="verify", text="driver, runtime and cuDNN", done=0, total=7, unit="stages"
         )
     )
-    told = run.told = _ask(run, run.environ)
+    with ThreadPoolExecutor(1) as pool:  # the files are read while the child talks to the driver
+        judging = pool.submit(_libraries, run)
+        told = run.told = _ask(run, run.environ)
+        on_disk, seconds = judging.result()
     run.add("driver", layers.driver(told, run.ordinal), _seconds(told, None, "driver"))
     if run.broken:
         _search_layers(run, "driver")
@@ -53,8 +57,7 @@ def stages(run: Run) -> None:
     if run.broken:
         _search_layers(run, "runtime")
         return run.skip_rest(("libraries", "cudnn"))
-    start = time.perf_counter()
-    run.add("libraries", _libraries(run), time.perf_counter() - start)
+    run.add("libraries", on_disk, seconds)
     if run.broken:
         return run.skip_rest(("cudnn",))
     judged = _judge_layer(run, told, "cudnn")
@@ -65,8 +68,10 @@ def stages(run: Run) -> None:
     return None
 
 
-def _libraries(run: Run) -> Judged:
-    return disk.judge(
+def _libraries(run: Run) -> tuple[Judged, float]:
+    """Stage 3, and its seconds."""
+    start = time.perf_counter()
+    judged = disk.judge(
         run.env,
         run.found,
         run.packages,
@@ -78,6 +83,7 @@ def _libraries(run: Run) -> Judged:
         releases=run.releases,
         environ=run.environ,
     )
+    return judged, time.perf_counter() - start
 
 
 def _seconds(told: probe.Told, before: str | None, stage: str) -> float | None:
