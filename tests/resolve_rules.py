@@ -4,10 +4,12 @@ Nothing of the project's own reading or judging is used here, and each rule is a
 that a mistake must be made twice to go unseen.
 """
 
+import re
 from functools import cache
 from pathlib import Path
 
 import yaml
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
@@ -211,3 +213,33 @@ def preference(row, request, target):
 
 def key(row):
     return row["version"], row.get("cuda"), row["index"]
+
+
+# --- rules about two builds in one environment ----------------------------------------------------
+
+
+@cache
+def needs(requires):
+    return {r.name: str(r.specifier) for r in map(Requirement, requires)}
+
+
+@cache
+def meet(one, other):
+    """Whether two bounds have a version in common: if so, one that either of them names."""
+    named = re.findall(r"[\d.]+\d", f"{one},{other}")
+    return not named or any(v in spec(one) and v in spec(other) for v in named)
+
+
+def together(one, other, target):
+    """One CUDA major, a version of every package that suits both, and one cuDNN: of the wheel of
+    either or of the package, and never both."""
+    if one["cuda"].split(".")[0] != other["cuda"].split(".")[0]:
+        return False
+    a, b = (needs(tuple(r.get("requires", ()))) for r in (one, other))
+    if not all(meet(a[name], b[name]) for name in a.keys() & b.keys()):
+        return False
+    if wants_package(one) and wants_package(other):
+        mine, theirs = ({c["version"] for c in usable(r, target)} for r in (one, other))
+        return bool(mine & theirs)
+    carries = [r for r in (one, other) if "local" in r and not wants_package(r)]
+    return not (carries and (wants_package(one) or wants_package(other)))

@@ -3,6 +3,9 @@ a plan draws no objection and is the best without one, what was rejected has one
 there is no plan no build is without one.
 """
 
+import dataclasses
+import itertools
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,6 +22,7 @@ from resolve_rules import (
     key,
     numbers,
     preference,
+    together,
     usable,
     version,
     wants_package,
@@ -151,3 +155,35 @@ def every_objection_is_real(plan, judged, request, target):
 
 def _chosen(plan):
     return plan.builds[0].version, plan.builds[0].cuda, plan.builds[0].index
+
+
+# --- several frameworks ---------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(questions((0, 2)), st.permutations(sorted(BUILDS)), st.integers(2, 3))
+def test_the_first_named_gets_its_newest_for_which_the_others_have_any(asked, order, count):
+    request, target = asked
+    bounds = request.frameworks[0]
+    wanted = tuple(bounds if name == bounds.name else Wanted(name=name) for name in order[:count])
+    request = dataclasses.replace(request, frameworks=wanted)
+    plan = resolve(request, target, SHIPPED)
+    chains = [_fitting(dataclasses.replace(request, frameworks=(w,)), target) for w in wanted]
+    first = next((row for row in chains[0] if _completes([row], chains[1:], target)), None)
+    assert [(b.version, b.cuda, b.index) for b in plan.builds[:1]] == ([key(first)] if first else [])
+    by_key = [next(row for row in chain if key(row) == (b.version, b.cuda, b.index))
+              for chain, b in zip(chains, plan.builds, strict=False)]  # fmt: skip
+    assert all(together(a, b, target) for a, b in itertools.combinations(by_key, 2))
+    assert len({b.cudnn for b in plan.builds}) <= 1
+
+
+def _fitting(request, target):
+    rows = [row for row in candidates(request, target) if not codes(row, request, target)]
+    return sorted(rows, key=lambda r: preference(r, request, target), reverse=True)
+
+
+def _completes(taken, chains, target):
+    return not chains or any(
+        all(together(row, t, target) for t in taken) and _completes([*taken, row], chains[1:], target)
+        for row in chains[0]
+    )

@@ -1,0 +1,51 @@
+"""Several frameworks in one environment, locked for real against the index: slow, but only metadata is read."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+pytestmark = pytest.mark.slow
+MACHINE = ("--driver", "580.95.05", "--python", "3.12", "--index", "pypi")
+
+
+def locked(folder, frameworks, gpu):
+    """The packages of the lock by name, and how it was made. Uses the index that this machine uses."""
+    named = [word for f in frameworks for word in ("--framework", f)]
+    argv = [sys.executable, "-m", "provision", "lock", *named, *MACHINE, "--gpu", gpu]
+    done = subprocess.run(
+        argv, cwd=folder, env=os.environ, capture_output=True, text=True, timeout=400, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    document = tomllib.loads((folder / "pylock.toml").read_text(encoding="utf-8"))
+    return {p["name"]: p["version"] for p in document["packages"]}, document
+
+
+@pytest.mark.parametrize("gpu", ["H200", "V100"])
+@pytest.mark.parametrize(
+    "frameworks", [("torch", "jax"), ("torch", "tensorflow"), ("torch", "jax", "tensorflow")], ids="+".join
+)
+def test_frameworks_lock_together_with_one_cudnn(tmp_path, frameworks, gpu):
+    packages, document = locked(tmp_path, frameworks, gpu)
+    assert set(frameworks) <= packages.keys()
+    cudnn = [name for name in packages if name.startswith("nvidia-cudnn")]
+    assert len(cudnn) == 1, cudnn
+    majors = {m[1] for name in packages if (m := re.search(r"^nvidia-.*-cu(\d+)$", name))}
+    assert len(majors) <= 1, majors
+    if gpu == "V100":
+        assert packages[cudnn[0]] in SpecifierSet("<9.11"), "cuDNN 9.11 no longer serves Volta"
+    plan = document["tool"]["gpuenv"]["plan"]
+    for build in plan["builds"]:
+        assert build["cudnn"] == packages[cudnn[0]]
+        for need in map(Requirement, build["requirements"]):
+            if need.name.startswith("nvidia-") and need.name in packages:
+                assert packages[need.name] in need.specifier, need

@@ -1,0 +1,125 @@
+"""resolve for several frameworks in one environment, companions, and wheels at hand."""
+
+import pytest
+from packaging.requirements import Requirement
+from test_resolve import R580, SHIPPED, V100, ask
+
+from provision.model import Supply, Wheel
+
+# --- several frameworks -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("frameworks", "index", "versions"),
+    [
+        (("torch", "jax"), "pypi", ("2.15.0", "0.12.0.1")),
+        (("torch", "tensorflow"), "pypi", ("2.10.0", "2.20.0")),
+        (("tensorflow", "torch"), "pypi", ("2.20.0", "2.10.0")),
+        (("torch", "jax", "tensorflow"), "pypi", ("2.10.0", "0.12.0.1", "2.20.0")),
+        (("jax", "tensorflow"), "auto", ("0.12.0.1", "2.21.0")),
+    ],
+)
+@pytest.mark.parametrize("gpu", ["H200", "V100"])
+def test_frameworks_that_share_one_set_of_libraries(frameworks, index, versions, gpu):
+    plan = ask(*frameworks, **R580, gpus=[gpu], index=index)
+    if gpu == "H200":
+        assert tuple(b.version for b in plan.builds) == versions
+    assert tuple(b.framework for b in plan.builds) == frameworks
+    assert len({b.cuda.split(".")[0] for b in plan.builds}) == 1
+    assert {b.cudnn for b in plan.builds} == {plan.cudnn}
+    needs = [Requirement(p) for b in plan.builds for p in b.requirements]
+    exact = {n.name: s.version for n in needs for s in n.specifier if s.operator in ("==", "===")}
+    for need in needs:
+        if need.name in exact and "*" not in exact[need.name]:
+            assert exact[need.name].split("+")[0] in need.specifier, need
+
+
+def test_frameworks_that_clash_are_told_on_which_package_and_offered_apart():
+    plan = ask("torch==2.10.0", "tensorflow==2.21.0", **R580, gpus=["H200"], index="pypi")
+    assert not plan.builds
+    assert plan.hint.startswith(
+        "two environments (torch 2.10.0 needs nvidia-nccl-cu12==2.27.5, tensorflow 2.21.0"
+    )
+    assert "one with --framework 'torch==2.10.0' and one with --framework 'tensorflow==2.21.0'" in plan.hint
+    told = [x for r in plan.rejected for x in r.reasons if x.code == "library_conflict"]
+    assert any("nvidia-nccl-cu12" in x.text for x in told)
+    assert ask("torch==2.10.0", **R580, gpus=["H200"], index="pypi").builds
+    assert ask("tensorflow==2.21.0", **R580, gpus=["H200"], index="pypi").builds
+
+
+def test_a_newer_build_passed_by_for_the_other_framework_says_what_clashes():
+    plan = ask("torch", "tensorflow", **R580, gpus=["H200"], index="pypi")
+    why = {(r.framework, r.version): r.reasons[-1] for r in plan.rejected if not r.cuda or r.index == "pypi"}
+    assert why["torch", "2.15.0"].code == "cuda_conflict"
+    assert why["tensorflow", "2.21.0"].code == "library_conflict"
+    assert "nvidia-nccl-cu12" in why["tensorflow", "2.21.0"].text
+
+
+def test_companions_come_in_the_version_that_matches():
+    plan = ask("torch==2.10.0", **R580, gpus=["H200"], packages=("torchvision", "torchaudio", "numpy>=2"))
+    assert plan.packages == ("torchvision==0.25.0", "torchaudio==2.10.0", "numpy>=2")
+    plan = ask("torch", **R580, gpus=["H200"], packages=("torchvision", "torchaudio"))
+    assert plan.packages == ("torchvision==0.29.2",)
+    assert any("torchaudio" in n and "torch==2.11.0" in n for n in plan.notes)
+
+
+# --- wheels at hand -------------------------------------------------------------------------------
+
+
+def wheels(build, python="cp312"):
+    """A wheel for each thing that a build requires, and the build's own."""
+    own = f"{build.version}+{build.local}" if build.local else build.version
+    have = [
+        Wheel(
+            name=build.framework,
+            version=own,
+            url="file:own",
+            tags=(f"{python}-{python}-manylinux_2_28_x86_64",),
+        )
+    ]
+    for need in map(Requirement, build.requires):
+        text = next(
+            (s.version.removesuffix(".*") for s in need.specifier if s.operator in ("==", "~=", ">=")), "1"
+        )
+        have.append(Wheel(name=need.name, version=text, url="file:x", tags=("py3-none-any",)))
+    return have
+
+
+def build_of(version, framework="torch", cuda=None):
+    return next(
+        b for b in SHIPPED.builds
+        if b.framework == framework and b.version == version and b.index == "pypi" and b.platform == "linux-x86_64"
+        and (b.cuda or "").startswith(cuda or "")
+    )  # fmt: skip
+
+
+def test_offline_only_the_wheels_are_candidates():
+    machine = R580 | {"gpus": ["H200"]}
+    supply = Supply(wheels=tuple(wheels(build_of("2.9.1"))), only_wheels=True)
+    plan = ask("torch", **machine, supply=supply)
+    assert [(b.version, b.index) for b in plan.builds] == [("2.9.1", "find-links")]
+    refused = {r.version: {x.code for x in r.reasons} for r in plan.rejected}
+    assert "not_available" in refused["2.15.0"]
+
+
+@pytest.mark.parametrize("lacking", ["nvidia-cudnn-cu12", "nvidia-nccl-cu12", "triton", "torch"])
+def test_offline_a_wheel_that_is_lacking_is_told(lacking):
+    have = tuple(w for w in wheels(build_of("2.9.1")) if w.name != lacking)
+    plan = ask("torch==2.9.1", **R580, gpus=["H200"], supply=Supply(wheels=have, only_wheels=True))
+    assert not plan.builds
+    assert plan.hint.startswith("without --offline")
+    reasons = [
+        x for r in plan.rejected if r.version == "2.9.1" for x in r.reasons if x.code == "not_available"
+    ]
+    assert reasons and (lacking in reasons[0].text or "its own wheel" in reasons[0].text)
+
+
+def test_offline_wheels_of_another_python_do_not_serve():
+    supply = Supply(wheels=tuple(wheels(build_of("2.9.1"), "cp311")), only_wheels=True)
+    assert not ask("torch", **R580, gpus=["H200"], supply=supply).builds
+    assert ask("torch", **R580, gpus=["H200"], supply=supply, python="3.11").builds
+
+
+def test_an_index_that_does_not_answer_is_left_out():
+    plan = ask("torch", **V100, supply=Supply(unreachable=("pytorch",)))
+    assert [(b.version, b.index) for b in plan.builds] == [("2.10.0", "pypi")]
