@@ -264,23 +264,24 @@ def attend(argv: Sequence[str], env: Mapping[str, str]) -> Attended:
     sys.stdout.flush()
     sys.stderr.flush()
     ours, theirs = _terminal(target) if os.isatty(target) else os.pipe()
+    hands = _Hands(ours)
     try:
-        child = subprocess.Popen(list(argv), env=dict(env), stderr=theirs)
+        # The handlers stand before the child does: what comes in between is sent on once it is there.
+        child = hands.child = subprocess.Popen(list(argv), env=dict(env), stderr=theirs)
     except BaseException:
         os.close(ours)
+        hands.put_back()
         raise
     finally:
         os.close(theirs)
     relay = _Relay(ours, target)
-    before = _hand_signals_to(child, ours)
     try:
+        for number in hands.early:
+            child.send_signal(number)
         returncode = child.wait()
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    return Attended(
-        returncode=returncode, stderr=relay.kept(_AFTERWARDS), signal=signal_name(returncode)
-    )
+        hands.put_back()
+    return Attended(returncode=returncode, stderr=relay.kept(_AFTERWARDS), signal=signal_name(returncode))
 
 
 def _terminal(like: int) -> tuple[int, int]:
@@ -305,26 +306,37 @@ def _same_size(like: int, other: int) -> None:
         fcntl.ioctl(other, termios.TIOCSWINSZ, fcntl.ioctl(like, termios.TIOCGWINSZ, bytes(8)))
 
 
-def _hand_signals_to(child: subprocess.Popen[bytes], terminal: int) -> dict[int, Any]:
-    """Send on what is sent to us; returns the handlers that stood before."""
-    before: dict[int, Any] = {}
+class _Hands:
+    """Handlers that send on what is sent to us, and leave to the child what the keyboard sends to the whole
+    foreground group."""
 
-    def send_on(number: int, _frame: object) -> None:
-        child.send_signal(number)
+    def __init__(self, terminal: int) -> None:
+        self.child: subprocess.Popen[bytes] | None = None
+        self.early: list[int] = []
+        self._before: dict[int, Any] = {}
+        for name in (*_FORWARDED, *_FROM_KEYBOARD):
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+                self._take(number, self._send_on if name in _FORWARDED else _left_to_the_child)
+        if os.isatty(terminal) and hasattr(signal, "SIGWINCH"):
+            self._take(signal.SIGWINCH, lambda *_: _same_size(sys.stderr.fileno(), terminal))
 
-    for name in (*_FORWARDED, *_FROM_KEYBOARD):
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            before[number] = signal.signal(number, send_on if name in _FORWARDED else _left_to_the_child)
-    if os.isatty(terminal) and hasattr(signal, "SIGWINCH"):
-        before[signal.SIGWINCH] = signal.signal(
-            signal.SIGWINCH, lambda *_: _same_size(sys.stderr.fileno(), terminal)
-        )
-    return before
+    def _take(self, number: int, handler: Callable[[int, Any], None]) -> None:
+        self._before[number] = signal.signal(number, handler)
+
+    def _send_on(self, number: int, _frame: object) -> None:
+        if self.child:
+            self.child.send_signal(number)
+        else:
+            self.early.append(number)
+
+    def put_back(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
 
 def _left_to_the_child(_number: int, _frame: object) -> None:
-    """The keyboard's signals go to the whole foreground group: the child decides what they mean."""
+    """The child decides what an interrupt means."""
 
 
 def die_of(name: str) -> int:

@@ -75,7 +75,7 @@ def run(
 
 def _found(env: Path) -> tuple[Path, Path]:
     """The environment's root and its folder of programs. Raises UsageError where it is none."""
-    path = Path(os.path.abspath(env.expanduser()))
+    path = ask.absolute(env)
     if path.is_file():
         return path.parent.parent, path.parent
     for folder in ("bin", "Scripts"):

@@ -48,7 +48,11 @@ def target_of(case: Case, machine: Machine | None) -> Target:
     driver = facts.first("driver")
     capability = facts.first("capability") or facts.first("board_capability")
     known = {g.capability for g in case.profiles.gpus}
-    gpus = (TargetGpu(capability=capability, name=facts.first("gpu")),) if capability in known and capability else ()
+    gpus = (
+        (TargetGpu(capability=capability, name=facts.first("gpu")),)
+        if capability in known and capability
+        else ()
+    )
     if machine and (driver is None or machine.target.driver == driver) and not gpus:
         return machine.target
     windows = facts.holds("os=windows") or facts.holds("os=wsl")
@@ -64,14 +68,18 @@ def target_of(case: Case, machine: Machine | None) -> Target:
 
 def _spoken(case: Case) -> str:
     """The framework that the text speaks of without a version."""
-    for name, words in (("tensorflow", "imports_tensorflow"), ("jax", "jax_fell_back"), ("tensorflow", "dnn_handle")):
+    for name, words in (
+        ("tensorflow", "imports_tensorflow"),
+        ("jax", "jax_fell_back"),
+        ("tensorflow", "dnn_handle"),
+    ):
         if case.said.group(words):
             return name
     return "torch"
 
 
 def _command(framework: str, target: Target, advise: Callable[[Request, Target], Plan]) -> str | None:
-    """ "Driver 535.129.03 runs torch 2.10.0 for CUDA 12.8: `gpuenv create --framework 'torch==2.10.*'`."""
+    """As: "Driver 535.129.03 runs torch 2.10.0 for CUDA 12.8: `gpuenv create --framework 'torch==2.10.*'`."""
     plan = advise(Request(frameworks=(Wanted(name=framework),), device="cuda"), target)
     if not plan.builds:
         return f"No build of {framework} runs there; what would help: {plan.hint}." if plan.hint else None

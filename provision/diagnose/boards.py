@@ -9,7 +9,22 @@ from ..model import GpuModel
 
 _WORDS = re.compile(r"[a-z]+\d+[a-z]*|\d+[a-z]*|[a-z]+")
 _NOISE = frozenset(("nvidia", "geforce", "tesla", "quadro", "gpu", "graphics", "laptop", "generation"))
-_SERIES = ("rtx", "gtx", "gt", "titan", "tesla", "quadro", "geforce", "nvidia", "gpu", "jetson", "orin", "xavier", "spark", "kaggle")
+_SERIES = (
+    "rtx",
+    "gtx",
+    "gt",
+    "titan",
+    "tesla",
+    "quadro",
+    "geforce",
+    "nvidia",
+    "gpu",
+    "jetson",
+    "orin",
+    "xavier",
+    "spark",
+    "kaggle",
+)
 _LONGEST = 5
 
 
@@ -42,7 +57,10 @@ class Boards:
         i = 0
         while i < len(words):
             size = next(
-                (n for n in range(_LONGEST, 0, -1) if self._is(words[i : i + n], low)) if words[i] in self._starts else iter(()), 0
+                (n for n in range(_LONGEST, 0, -1) if self._is(words[i : i + n], low))
+                if words[i] in self._starts
+                else iter(()),
+                0,
             )
             if size:
                 yield self._known[tuple(words[i : i + size])]

@@ -31,8 +31,15 @@ _NAMED = re.compile(
     rf"(?:[=:~<>]{{1,3}}|[ \t]|-|is )[ \t'\"(`]{{0,4}}{_VERSION}",
     re.IGNORECASE,
 )
-_ALIAS = {"pytorch": "torch", "tf": "tensorflow", "tensorflow-gpu": "tensorflow", "tensorflow-cpu": "tensorflow"}
-_KEYED = re.compile(r"^[\s>*#|-]{0,8}([A-Za-z][\w /.()-]{1,40}?)[*`]{0,2}\s{0,12}[:=]\s{0,4}[*`]{0,2}(\S.{0,400})$")
+_ALIAS = {
+    "pytorch": "torch",
+    "tf": "tensorflow",
+    "tensorflow-gpu": "tensorflow",
+    "tensorflow-cpu": "tensorflow",
+}
+_KEYED = re.compile(
+    r"^[\s>*#|-]{0,8}([A-Za-z][\w /.()-]{1,40}?)[*`]{0,2}\s{0,12}[:=]\s{0,4}[*`]{0,2}(\S.{0,400})$"
+)
 _SONAME = r"((?:lib[\w+-]{2,60}\.so(?:\.\d{1,5}){0,4})|(?:[\w-]{3,60}\.dll))"
 
 Reader = Callable[["Facts", "re.Match[str]", Evidence], None]
@@ -161,7 +168,7 @@ def _local(facts: Facts, local: str, where: Evidence) -> None:
 
 
 def _dotted(digits: str) -> str:
-    """ "121" as CUDA 12.1, "92" as 9.2, "11" as 11."""
+    """Digits: "121" as CUDA 12.1, "92" as 9.2, "11" as 11."""
     if len(digits) == 2:
         return digits if digits[0] == "1" and digits != "10" else f"{digits[0]}.{digits[1]}"
     return f"{digits[:-1]}.{digits[-1]}"
@@ -185,7 +192,11 @@ def spelled(number: str, *, cuda: bool = False) -> str:
     n = int(number)
     if cuda:
         return f"{n // 1000}.{n % 1000 // 10}"
-    return f"{n // 10000}.{n % 10000 // 100}.{n % 100}" if n >= 90000 else f"{n // 1000}.{n % 1000 // 100}.{n % 100}"
+    return (
+        f"{n // 10000}.{n % 10000 // 100}.{n % 100}"
+        if n >= 90000
+        else f"{n // 1000}.{n % 1000 // 100}.{n % 100}"
+    )
 
 
 def _pair(facts: Facts, match: re.Match[str], where: Evidence) -> None:
@@ -216,7 +227,9 @@ def _key_driver(facts: Facts, value: str, where: Evidence) -> None:
 
 
 def _key_cuda(facts: Facts, value: str, where: Evidence) -> None:
-    found = re.findall(r"(?<![\d.])(\d{1,2}\.\d)(?:\.\d{1,3})?(?![\d])", value) or re.findall(r"\b(1[0-9])\b", value)
+    found = re.findall(r"(?<![\d.])(\d{1,2}\.\d)(?:\.\d{1,3})?(?![\d])", value) or re.findall(
+        r"\b(1[0-9])\b", value
+    )
     if "driver" in value and "toolkit" not in value and "nvcc" not in value:
         facts.add("driver_cuda", found[0], where) if found else None
         return
@@ -230,7 +243,9 @@ def _key_torch(facts: Facts, value: str, where: Evidence) -> None:
         if not low.startswith("<"):
             _package(facts, "torch", found.group(1), found.group(2), where)
         low = low[found.end() :]
-    if found := re.search(r"(?:built (?:for|with)|cuda|cu)[ _]?(\d{1,2}\.\d|\d{2,3})\b|cuda(\d{1,2}\.\d)_", low):
+    if found := re.search(
+        r"(?:built (?:for|with)|cuda|cu)[ _]?(\d{1,2}\.\d|\d{2,3})\b|cuda(\d{1,2}\.\d)_", low
+    ):
         digits = found.group(1) or found.group(2)
         facts.add("cuda_build", digits if "." in digits else _dotted(digits), where)
     if re.search(r"\bcpu\b", low):

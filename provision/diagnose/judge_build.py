@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from packaging.version import Version
 
-from ..model import Build, GpuModel
+from ..model import Build, Confidence, Evidence, GpuModel
 from .candidates import Candidate, Case
 from .facts import meets
 
@@ -29,30 +29,36 @@ def kernels(case: Case) -> list[Candidate]:
     if have:
         if case.serves(have, capability):
             case.ruled_out.update((_NEW, _OLD))
-            return _other_code(case, (*shows, *where)) if case.said.group("no_kernel") else []
+            return _other_code((*shows, *where)) if case.said.group("no_kernel") else []
         newer = Version(capability) > max(Version(_number(k)) for k in have)
         title = f"The GPU is {capability}; the build has kernels for {' '.join(have)}"
-        return [_candidate(newer, 98 if plain else 72, "certain" if plain else "likely", (*shows, *where), title)]
+        return [
+            _candidate(newer, 98 if plain else 72, "certain" if plain else "likely", (*shows, *where), title)
+        ]
     by_cuda = _of_cuda(case, capability)
     if by_cuda is not None:
         newer, title = by_cuda
-        return [_candidate(newer, 96 if plain else 74, "certain" if plain else "likely", (*shows, *where), title)]
+        return [
+            _candidate(newer, 96 if plain else 74, "certain" if plain else "likely", (*shows, *where), title)
+        ]
     return _by_age(case, capability, (*shows, *where)) if plain else []
 
 
-def _candidate(newer: bool, weight: int, confidence: str, evidence: Sequence[object], title: str | None) -> Candidate:
+def _candidate(
+    newer: bool, weight: int, confidence: Confidence, evidence: Sequence[Evidence], title: str | None
+) -> Candidate:
     return Candidate(
-        cause=_NEW if newer else _OLD, weight=weight, confidence=confidence,  # type: ignore[arg-type]  # literals above
-        evidence=tuple(dict.fromkeys(evidence)), title=title,  # type: ignore[arg-type]  # Evidence, all of them
+        cause=_NEW if newer else _OLD, weight=weight, confidence=confidence,
+        evidence=tuple(dict.fromkeys(evidence)), title=title,
     )  # fmt: skip
 
 
-def _other_code(case: Case, evidence: Sequence[object]) -> list[Candidate]:
+def _other_code(evidence: Sequence[Evidence]) -> list[Candidate]:
     """The framework's own kernels serve the GPU: what has none for it is an extension."""
     return [
         Candidate(
             cause="extension_built_for_other_torch_or_cuda", weight=66, confidence="likely",
-            evidence=tuple(dict.fromkeys(evidence)),  # type: ignore[arg-type]  # Evidence, all of them
+            evidence=tuple(dict.fromkeys(evidence)),
             title="The framework's kernels serve this GPU; a compiled extension was built without any for it",
         )
     ]  # fmt: skip
@@ -94,9 +100,15 @@ def _of_cuda(case: Case, capability: str) -> tuple[bool, str] | None:
     if not cuda or "." not in cuda or model is None:
         return None
     if model.first_cuda and Version(model.first_cuda) > Version(cuda):
-        return True, f"The GPU ({capability}) is known to CUDA from {model.first_cuda} on; the build is for {cuda}"
+        return (
+            True,
+            f"The GPU ({capability}) is known to CUDA from {model.first_cuda} on; the build is for {cuda}",
+        )
     if model.last_cuda and Version(model.last_cuda) < Version(cuda):
-        return False, f"CUDA {model.last_cuda} is the last that knows the GPU ({capability}); the build is for {cuda}"
+        return (
+            False,
+            f"CUDA {model.last_cuda} is the last that knows the GPU ({capability}); the build is for {cuda}",
+        )
     return None
 
 
@@ -104,11 +116,15 @@ def _model(case: Case, capability: str) -> GpuModel | None:
     return next((g for g in case.profiles.gpus if g.capability == capability), None)
 
 
-def _by_age(case: Case, capability: str, evidence: Sequence[object]) -> list[Candidate]:
+def _by_age(case: Case, capability: str, evidence: Sequence[Evidence]) -> list[Candidate]:
     """Nothing is known of the build. Releases drop cards and never take them back, so a card that every build
     of the newest torch serves was dropped by none: it is too new for the build at hand. One that only some
     of them serve, or none, is old, unless it is newer than all their kernels."""
-    torch = [b for b in case.profiles.builds if b.framework == "torch" and b.kernels and b.platform == "linux-x86_64"]
+    torch = [
+        b
+        for b in case.profiles.builds
+        if b.framework == "torch" and b.kernels and b.platform == "linux-x86_64"
+    ]
     latest = max((Version(b.version) for b in torch), default=None)
     newest = [b for b in torch if Version(b.version) == latest]
     if not newest:
@@ -125,7 +141,14 @@ def platform(case: Case) -> list[Candidate]:
     """A release that has no GPU build for the system it runs on."""
     facts = case.facts
     native = (facts.holds("os=windows") or case.said.group("native_windows")) and not case.said.group("wsl")
-    shows = next((case.said.group(n) for n in ("sees_no_gpu", "dlopen", "cpu_build", "jax_fell_back") if case.said.group(n)), ())
+    shows = next(
+        (
+            case.said.group(n)
+            for n in ("sees_no_gpu", "dlopen", "cpu_build", "jax_fell_back")
+            if case.said.group(n)
+        ),
+        (),
+    )
     if not shows or not native or facts.holds("os=wsl"):
         return []
     for name in ("tensorflow", "jax"):

@@ -11,8 +11,14 @@ from .facts import meets
 
 # Sonames whose number is the CUDA major (cudart's up to CUDA 10 is the release): NVIDIA's CUDA
 # compatibility documents; libcufft, libcurand, libcusolver number on their own.
-_BY_CUDA = re.compile(r"(?:lib)?(cudart|cublaslt|cublas|nvrtc|nvjitlink|cupti|cusparse)(?:64_|\.so\.)(\d+(?:\.\d+)?)", re.IGNORECASE)
-_CUDA = re.compile(r"(?:lib)?(?:cudart|cublas|cufft|curand|cusolver|cusparse|nvrtc|nccl|cupti|nvtoolsext|nvjitlink|cufile|npp)", re.IGNORECASE)
+_BY_CUDA = re.compile(
+    r"(?:lib)?(cudart|cublaslt|cublas|nvrtc|nvjitlink|cupti|cusparse)(?:64_|\.so\.)(\d+(?:\.\d+)?)",
+    re.IGNORECASE,
+)
+_CUDA = re.compile(
+    r"(?:lib)?(?:cudart|cublas|cufft|curand|cusolver|cusparse|nvrtc|nccl|cupti|nvtoolsext|nvjitlink|cufile|npp)",
+    re.IGNORECASE,
+)
 _DRIVER = re.compile(r"libcuda\.so|nvcuda\.dll|libnvidia-ml", re.IGNORECASE)
 
 
@@ -29,8 +35,14 @@ def cudnn_pair(case: Case) -> list[Candidate]:
             Candidate(cause="cudnn_major_mismatch", weight=60, confidence="possible", evidence=shows),
         ]
     if loaded.split(".")[0] != built.split(".")[0]:
-        title = f"cuDNN {loaded} is loaded; the build needs major {built.split('.')[0]} (compiled with {built})"
-        return [Candidate(cause="cudnn_major_mismatch", weight=92, confidence="certain", evidence=evidence, title=title)]
+        title = (
+            f"cuDNN {loaded} is loaded; the build needs major {built.split('.')[0]} (compiled with {built})"
+        )
+        return [
+            Candidate(
+                cause="cudnn_major_mismatch", weight=92, confidence="certain", evidence=evidence, title=title
+            )
+        ]
     adequate = any(_at_least(v, built) for v in facts.all("cudnn")) or bool(case.said.group("conda_or_path"))
     older = Candidate(
         cause="cudnn_older_than_compiled", weight=60 if adequate else 76, confidence="likely", evidence=evidence,
@@ -71,7 +83,11 @@ def cudnn_missing(case: Case) -> list[Candidate]:
         ),
     ]  # fmt: skip
     if linux_wsl and not other:
-        found.append(Candidate(cause="wsl_libcuda_wrong_or_unlinked", weight=64, confidence="possible", evidence=evidence))
+        found.append(
+            Candidate(
+                cause="wsl_libcuda_wrong_or_unlinked", weight=64, confidence="possible", evidence=evidence
+            )
+        )
     return found
 
 
@@ -87,7 +103,11 @@ def _cudnn_majors(case: Case) -> set[str]:
     majors |= {m for p in facts.all("present") if "cudnn" in p and (m := _cudnn_major(p))}
     torch = facts.first("torch")
     if torch and not majors:
-        builds = [b for b in case.profiles.builds if b.framework == "torch" and b.cudnn and meets(torch, f"=={b.version}")]
+        builds = [
+            b
+            for b in case.profiles.builds
+            if b.framework == "torch" and b.cudnn and meets(torch, f"=={b.version}")
+        ]
         majors |= {found.group(1) for b in builds if (found := re.match(r"[=>~]{2}(\d+)", b.cudnn or ""))}
     return majors
 
@@ -101,7 +121,9 @@ def cuda_missing(case: Case) -> list[Candidate]:
     no_driver = any(_DRIVER.match(n) for n in facts.all("missing")) or case.said.group("proc_missing")
     evidence = (*shows, *facts.where("cuda", "cuda_path", "present"))
     limit = 50 if no_driver else 100
-    weights = dict.fromkeys(("cuda_major_mismatch", "nvidia_libs_not_installed", "nvidia_libs_not_on_loader_path"), 44)
+    weights = dict.fromkeys(
+        ("cuda_major_mismatch", "nvidia_libs_not_installed", "nvidia_libs_not_on_loader_path"), 44
+    )
     weights["cuda_major_mismatch"] = 52
     title = None
     wanted = next((w for n in names if (w := _wanted(n))), None)
@@ -146,7 +168,11 @@ def _installed(case: Case) -> list[str]:
 
 
 def _matches(wanted: str, have: str) -> bool:
-    return have == wanted or have.startswith(wanted + ".") or ("." in wanted and have == wanted.split(".")[0])
+    return (
+        have == wanted
+        or have.startswith(wanted + ".")
+        or ("." in wanted and have == wanted.split(".", maxsplit=1)[0])
+    )
 
 
 def _extension(case: Case, wanted: str | None) -> int:

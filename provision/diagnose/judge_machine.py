@@ -25,7 +25,14 @@ def driver(case: Case) -> list[Candidate]:
     if not too_old:
         case.ruled_out.add("driver_too_old_for_runtime")
         return []
-    shows = next((case.said.group(n) for n in ("driver_insufficient", "sees_no_gpu", "no_cuda_gpus", "cudnn_status", "dnn_library") if case.said.group(n)), ())
+    shows = next(
+        (
+            case.said.group(n)
+            for n in ("driver_insufficient", "sees_no_gpu", "no_cuda_gpus", "cudnn_status", "dnn_library")
+            if case.said.group(n)
+        ),
+        (),
+    )
     if not shows:
         return []
     needs = f"driver {floor}" if floor else f"a driver that speaks CUDA {_major(built)}"
@@ -47,7 +54,11 @@ def cuda_built(case: Case) -> str | None:
         return said
     for name in ("torch", "tensorflow"):
         version = case.facts.first(name)
-        builds = {b.cuda for b in case.profiles.builds if b.framework == name and b.version == version and b.index == "pypi" and b.cuda}
+        builds = {
+            b.cuda
+            for b in case.profiles.builds
+            if b.framework == name and b.version == version and b.index == "pypi" and b.cuda
+        }
         if version and len(builds) == 1:
             return builds.pop()
     return None
@@ -57,7 +68,7 @@ def floor_of(case: Case, cuda: str) -> str | None:
     """The oldest driver for a CUDA on the text's system."""
     windows = case.facts.holds("os=windows") or case.facts.holds("os=wsl")
     for major in case.profiles.majors:
-        if major.major == cuda.split(".")[0]:
+        if major.major == cuda.split(".", maxsplit=1)[0]:
             return major.windows if windows else major.linux
     for release in case.profiles.cuda:
         if release.cuda == cuda:
@@ -66,7 +77,7 @@ def floor_of(case: Case, cuda: str) -> str | None:
 
 
 def _major(cuda: str) -> int:
-    return int(cuda.split(".")[0])
+    return int(cuda.split(".", maxsplit=1)[0])
 
 
 def memory(case: Case) -> list[Candidate]:

@@ -32,7 +32,7 @@ def findings(
         best = best[:1] + [c for c in best[1:] if c.confidence != "possible"]
     shown = best[: max(0, _SHOWN - len(proved))]
     values = {**_values(case), **advice(shown[:1], case, advise, machine)}
-    told = [_finding(c, causes[c.cause], values, alone=len(shown) == 1) for c in shown]
+    told = [_finding(c, causes[c.cause], values) for c in shown]
     return (*proved, *told)
 
 
@@ -53,7 +53,9 @@ def _merged(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:
         if old is not new:
             evidence = tuple(dict.fromkeys((*old.evidence, *new.evidence)))[:_EVIDENCE]
             weight = max(old.weight, new.weight)
-            by_cause[new.cause] = dataclasses.replace(old, evidence=evidence, weight=weight, title=old.title or new.title)
+            by_cause[new.cause] = dataclasses.replace(
+                old, evidence=evidence, weight=weight, title=old.title or new.title
+            )
     return [c for c in by_cause.values() if c.weight >= _FAINT]
 
 
@@ -62,7 +64,11 @@ def _proved(machine: Machine | None, verdict: Verdict | None, case: Case) -> lis
     is not the one that the text is about."""
     found = list(verdict.findings) if verdict else []
     said = case.facts.first("driver")
-    if machine and (said is None or machine.driver.library in (None, said)) and (case.said.lines == () or not case.said.lines):
+    if (
+        machine
+        and (said is None or machine.driver.library in (None, said))
+        and (case.said.lines == () or not case.said.lines)
+    ):
         found += machine.findings
     elif machine and (said is None or machine.driver.library == said):
         found += [f for f in machine.findings if f.confidence == "certain"]
@@ -78,7 +84,17 @@ def _proved(machine: Machine | None, verdict: Verdict | None, case: Case) -> lis
 def _values(case: Case) -> dict[str, str]:
     """Facts by the names that titles and fixes use."""
     facts = case.facts
-    names = ("driver", "gpu", "cuda", "cuda_build", "cudnn_built", "cudnn_loaded", "visible", "library_path", "jax")
+    names = (
+        "driver",
+        "gpu",
+        "cuda",
+        "cuda_build",
+        "cudnn_built",
+        "cudnn_loaded",
+        "visible",
+        "library_path",
+        "jax",
+    )
     values = {n: v for n in names if (v := facts.first(n))}
     missing = facts.first("missing")
     if missing:
@@ -86,7 +102,7 @@ def _values(case: Case) -> dict[str, str]:
     return values
 
 
-def _finding(candidate: Candidate, cause: FailureCause, values: dict[str, str], *, alone: bool) -> Finding:
+def _finding(candidate: Candidate, cause: FailureCause, values: dict[str, str]) -> Finding:
     fix = filled(candidate.fix or cause.fix, values)
     evidence: tuple[Evidence, ...] = candidate.evidence[:_EVIDENCE]
     if candidate.confidence != "certain":

@@ -36,7 +36,9 @@ class Pattern:
         plain = [run for p in pieces for run in re.split(r"#|\{v\}|\{w\}|['\"`]", p.lower())]
         self.literal = max((run.strip() for run in plain), key=len)
         if len(self.literal) < 3 or len(self.pieces) > 4:
-            raise ValueError(f"{text!r}: a pattern has a word of three letters or more, and at most three '...'")
+            raise ValueError(
+                f"{text!r}: a pattern has a word of three letters or more, and at most three '...'"
+            )
 
     def found(self, line: str) -> bool:
         """Whether a line (as `plain` gives it) says this."""
@@ -56,10 +58,10 @@ class Pattern:
 
 def _compiled(piece: str) -> str | re.Pattern[str]:
     piece = piece.lower()
-    if not any(token in piece for token in ("#", "{v}", "{w}", "'", '"', "`")):
+    if not any(mark in piece for mark in ("#", "{v}", "{w}", "'", '"', "`")):
         return piece
     parts = [
-        _SLOTS.get(token) or (_QUOTE if token in "'\"`" else re.escape(token)) for token in _TOKENS.findall(piece)
+        _SLOTS.get(part) or (_QUOTE if part in "'\"`" else re.escape(part)) for part in _TOKENS.findall(piece)
     ]
     return re.compile("".join(parts))
 
@@ -78,10 +80,14 @@ def plain(text: str) -> str:
 class Said:
     """Which patterns a text says, and where. Groups of patterns have names (`messages`)."""
 
-    def __init__(self, lines: Sequence[Line], messages: Sequence[FailureMessage], rules: Sequence[FailureRule]) -> None:
+    def __init__(
+        self, lines: Sequence[Line], messages: Sequence[FailureMessage], rules: Sequence[FailureRule]
+    ) -> None:
         self.lines = lines
         self._groups = {m.name: m.says for m in messages}
-        wanted = {p for m in messages for p in m.says} | {p for r in rules for p in r.says if not p.startswith("@")}
+        wanted = {p for m in messages for p in m.says} | {
+            p for r in rules for p in r.says if not p.startswith("@")
+        }
         self._where = _searched(lines, sorted(wanted))
 
     def __call__(self, says: Iterable[str]) -> tuple[Evidence, ...]:
@@ -123,7 +129,9 @@ def _searched(lines: Sequence[Line], texts: Sequence[str]) -> dict[str, list[Lin
         for text, compiled_one in compiled:
             if compiled_one.literal not in both or len(where.get(text, ())) >= 3:
                 continue
-            if compiled_one.found(low) or (both is not low and _only_together(compiled_one, both, shown[i + 1])):
+            if compiled_one.found(low) or (
+                both is not low and _only_together(compiled_one, both, shown[i + 1])
+            ):
                 where.setdefault(text, []).append(line)
     return where
 

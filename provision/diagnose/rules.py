@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ..model import FailureRule
+from ..model import Evidence, FailureRule
 from .candidates import Candidate, Case
 
 _CONFIDENCE = ("certain", "likely", "possible")
@@ -40,7 +40,7 @@ def holds(case: Case, condition: str) -> bool:
     return case.facts.holds(condition)
 
 
-def _shown(case: Case, condition: str) -> tuple[object, ...]:
+def _shown(case: Case, condition: str) -> tuple[Evidence, ...]:
     if case.said.knows(condition):
         return case.said.group(condition)
     return case.facts.where(re.split(r"[=<>!~]", condition, maxsplit=1)[0])
@@ -53,10 +53,14 @@ def mistakes(rules: Iterable[FailureRule], causes: set[str], messages: set[str])
         if rule.cause not in causes:
             wrong.append(f"{rule.name}: cause {rule.cause!r} is not in the table of causes")
         if rule.confidence not in _CONFIDENCE:
-            wrong.append(f"{rule.name}: confidence {rule.confidence!r} is not one of {', '.join(_CONFIDENCE)}")
+            wrong.append(
+                f"{rule.name}: confidence {rule.confidence!r} is not one of {', '.join(_CONFIDENCE)}"
+            )
         if not rule.weight.isdigit() or not 1 <= int(rule.weight) <= 100:
             wrong.append(f"{rule.name}: weight {rule.weight!r} is not 1 to 100")
         wrong += [
-            f"{rule.name}: says {s!r}, which is no message" for s in rule.says if s[0] == "@" and s[1:] not in messages
+            f"{rule.name}: says {s!r}, which is no message"
+            for s in rule.says
+            if s[0] == "@" and s[1:] not in messages
         ]
     return wrong

@@ -64,11 +64,13 @@ def read(source: str, chunks: Iterable[bytes]) -> list[Line]:
             _whole(kept, number, block[:EDGE])
             edge = block.rfind(b"\n", 0, EDGE) + 1 or min(EDGE, len(block))
             number += block.count(b"\n", 0, edge)
-            block = block[edge:]
-        if block:
-            _stems(kept, number, block)
-            tail.append((number, block))
-        number += block.count(b"\n")
+        else:
+            edge = 0
+        rest = block[edge:] if edge else block
+        if rest:
+            _stems(kept, number, rest)
+            tail.append((number, rest))
+        number += rest.count(b"\n")
     _tail(kept, tail)
     return sorted(kept.lines.values(), key=lambda line: line.number)
 
@@ -180,7 +182,7 @@ def _unseen(kept: _Kept, number: int, raw: bytes) -> None:
 
 
 def _shown(raw: bytes) -> Iterator[str]:
-    """The texts of one line: what a terminal would have shown one after the other on it (`\\r`)."""
+    """The texts of one line: what a terminal would have shown one after the other on it (carriage returns)."""
     parts = raw[: 64 * WIDTH].split(b"\r")
     if len(parts) > 60:
         parts = [*parts[:20], *(p for p in parts[20:-20] if _speaks(p)), *parts[-20:]][:200]

@@ -1,0 +1,394 @@
+"""diagnose: rows by their examples, judges by tables, any text at all, and the command."""
+
+import dataclasses
+import json
+import random
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from provision import profiles
+from provision.cli.troubleshoot import judged
+from provision.diagnose import patterns, text
+from provision.diagnose.candidates import Case
+from provision.diagnose.facts import read_facts
+from provision.diagnose.order import filled
+from provision.diagnose.rules import by_rules, mistakes
+from provision.model import Driver, Evidence, Finding, Machine, Target, Verdict
+
+KNOWN = profiles.load()
+LABELS = 45
+
+
+def found(*lines, machine=None, verdict=None):
+    """Findings of a text given as lines."""
+    return judged([("log", ["\n".join(lines).encode()])], KNOWN, machine, verdict)
+
+
+def causes(*lines, **kwargs):
+    return [f.cause for f in found(*lines, **kwargs)]
+
+
+def fired(example):
+    """The names of the rules that fire on a text."""
+    lines = text.read("-", [example.encode()])
+    facts, said = read_facts(lines, KNOWN.gpus), patterns.Said(lines, KNOWN.messages, KNOWN.failures)
+    case = Case(facts=facts, said=said, profiles=KNOWN, serves=lambda kernels, capability: True)
+    return {
+        rule.name for rule in KNOWN.failures
+        if by_rules(dataclasses.replace(case, profiles=dataclasses.replace(KNOWN, failures=(rule,))))
+    }  # fmt: skip
+
+
+# --- the rows -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", KNOWN.failures, ids=lambda r: r.name)
+def test_the_example_of_a_rule_has_its_cause_among_the_first_three(rule):
+    findings = found(rule.example)
+    names = [f.cause for f in findings]
+    assert rule.name in fired(rule.example)
+    if int(rule.weight) >= 50:
+        assert rule.cause in names[: 1 if rule.confidence == "certain" else 3], names
+    for finding in findings:
+        assert finding.evidence and finding.title and finding.fix
+        assert not re.search(r"\{\w+\}|\[\[|\]\]", finding.title + finding.fix), finding
+
+
+@pytest.mark.parametrize("message", KNOWN.messages, ids=lambda m: m.name)
+def test_the_example_of_a_message_is_one(message):
+    said = patterns.Said(text.read("-", [message.example.encode()]), KNOWN.messages, ())
+    assert said.group(message.name)
+    assert message.source
+
+
+def test_the_table_is_whole_and_without_mistakes():
+    known_causes = {c.cause for c in KNOWN.causes}
+    names = {m.name for m in KNOWN.messages}
+    assert len(known_causes) == LABELS
+    assert {r.cause for r in KNOWN.failures} | {"cudnn_older_than_compiled"} == known_causes
+    assert mistakes(KNOWN.failures, known_causes, names) == []
+    conditions = {w for r in KNOWN.failures for w in (*r.wants, *r.lacks)}
+    for condition in conditions - names:
+        assert re.fullmatch(r"(torch|tensorflow|jax|cudnn|cuda|ctranslate2|visible)([=<>!].*)?", condition), (
+            condition
+        )
+
+
+def test_a_wrong_row_is_named():
+    row = dataclasses.replace(KNOWN.failures[0], cause="x", confidence="sure", weight="0", says=("@y",))
+    assert len(mistakes([row], {"driver_missing"}, {"z"})) == 4
+
+
+def test_the_file_is_written_as_the_loader_writes_it():
+    path = profiles.directory() / "failures.yaml"
+    tables, wrong = profiles.read_file(path)
+    assert wrong == []
+    assert profiles.dump(tables) == path.read_text()
+
+
+# --- facts against tables -----------------------------------------------------------------------
+
+NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause", "confidence"),
+    [
+        ((NO_KERNEL, "gpu: RTX 5090", "torch: 2.6.0+cu124"), "arch_not_in_wheel_too_new", "certain"),
+        ((NO_KERNEL, "gpu: Tesla P100-PCIE-16GB", "torch: 2.9.0+cu130"), "arch_dropped_too_old", "certain"),
+        ((NO_KERNEL, "gpu: RTX 3090", "torch: 1.5.0+cu101"), "arch_not_in_wheel_too_new", "certain"),
+        ((NO_KERNEL, "gpu: Tesla K80"), "arch_dropped_too_old", "likely"),
+        ((NO_KERNEL, "gpu: RTX 3090", "torch: 2.6.0+cu124"), "extension_built_for_other_torch_or_cuda", "likely"),
+        (("Tesla V100 with CUDA capability sm_70 is not compatible with the current PyTorch installation.",
+          "The current PyTorch install supports CUDA capabilities sm_75 sm_80 sm_86 sm_90."),
+         "arch_dropped_too_old", "certain"),
+        (("CUDA available: False", "torch: 2.11.0+cu130", "driver: 550.54.14"), "driver_too_old_for_runtime", "certain"),
+        (("CUDA available: False", "torch: 1.3.0 (CUDA 10.1)", "driver: 410.48"), "driver_too_old_for_runtime", "certain"),
+        (("Num GPUs Available: 0", "tensorflow: 2.15.0", "os: Windows 11"), "no_gpu_build_for_platform", "certain"),
+        (("Num GPUs Available: 0", "tensorflow: 2.1.0", "cuda: 10.2"), "cuda_major_mismatch", "likely"),
+        (("ImportError: libcudnn.so.8: cannot open shared object file: No such file or directory", "cudnn: 9.1.0"),
+         "cudnn_major_mismatch", "likely"),
+        (("ImportError: libcudnn.so.8: cannot open shared object file: No such file or directory",),
+         "cudnn_not_found", "likely"),
+        (("ImportError: libcudart.so.11.0: cannot open shared object file", "cuda: 12.1"), "cuda_major_mismatch", "likely"),
+        (("ImportError: libcublas.so.12: cannot open shared object file",
+          "/usr/local/cuda-12.4/lib64/libcublas.so.12"), "nvidia_libs_not_on_loader_path", "likely"),
+        (("Could not load dynamic library 'cudart64_110.dll'; dlerror: cudart64_110.dll not found", "cuda: 10.2"),
+         "cuda_major_mismatch", "likely"),
+        (("Loaded runtime CuDNN library: 8.9.4 but source was compiled with: 9.1.0.",), "cudnn_major_mismatch", "certain"),
+        (("Loaded runtime CuDNN library: 8.2.1 but source was compiled with: 8.6.0.",), "cudnn_older_than_compiled", "likely"),
+        (("Loaded runtime CuDNN library: 8.2.1 but source was compiled with: 8.6.0.", "cudnn: 8.6.0 installed, 8.2.1 loaded"),
+         "cudnn_shadowed_by_other_copy", "likely"),
+        (("E cuda_dnn.cc:439] Could not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR",
+          "E cuda_dnn.cc:443] Memory usage: 8000000 bytes free, 12000000000 bytes total."),
+         "preallocation_leaves_no_memory", "likely"),
+        (("E cuda_dnn.cc:439] Could not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR",
+          "E cuda_dnn.cc:443] Memory usage: 9000000000 bytes free, 12000000000 bytes total."),
+         "cudnn_major_mismatch", "possible"),
+    ],
+)  # fmt: skip
+def test_a_judge_reasons(lines, cause, confidence):
+    first = found(*lines)[0]
+    assert (first.cause, first.confidence) == (cause, confidence), first
+
+
+def test_a_driver_that_is_new_enough_is_ruled_out():
+    status = "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"
+    assert "driver_too_old_for_runtime" in causes(status)
+    assert "driver_too_old_for_runtime" not in causes(status, "driver: 580.65.06", "torch: 2.6.0+cu124")
+
+
+def test_candidates_come_in_order_each_with_what_would_decide():
+    findings = found("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED")
+    assert findings[0].cause == "gpu_memory_exhausted" and len(findings) >= 3
+    for finding in findings:
+        assert finding.confidence == "possible"
+        assert any(e.source == "to check" and "`" in e.text for e in finding.evidence), finding
+
+
+def test_the_lower_layer_wins():
+    assert causes(
+        "undefined symbol: __nvJitLinkAddData_12_1, version libnvJitLink.so.12",
+        "Failed to initialize NVML: Driver/library version mismatch",
+    )[0] == "driver_library_mismatch"  # fmt: skip
+
+
+def test_the_fix_names_versions_for_the_driver_and_gpu_of_the_text():
+    first = found(NO_KERNEL, "gpu: RTX 5090", "torch: 2.6.0+cu124", "driver: 575.57.08")[0]
+    assert "Driver 575.57.08 with a GeForce RTX 5090 (12.0) runs torch" in first.fix
+    assert re.search(r"`gpuenv create --framework 'torch==2\.\d+\.\*'`", first.fix)
+    first = found("CUDA available: False", "torch: 2.11.0+cu130", "driver: 535.129.03")[0]
+    assert "Upgrade the driver to 580.65.06 or newer" in first.fix
+    assert re.search(r"Driver 535\.129\.03 runs torch 2\.\d+\.\d for CUDA 12\.\d", first.fix)
+
+
+def test_the_variable_to_unset_is_named_with_its_value():
+    first = found(
+        "RuntimeError: cuDNN version incompatibility: PyTorch was compiled against (8, 7, 0) but found runtime version (8, 5, 0).",
+        "LD_LIBRARY_PATH=/opt/cudnn/lib64",
+    )[0]
+    assert first.title == "PyTorch brings cuDNN 8.7.0, but 8.5.0 is loaded in its place"
+    assert first.fix.startswith("LD_LIBRARY_PATH is /opt/cudnn/lib64: `unset LD_LIBRARY_PATH`")
+
+
+def test_evidence_has_its_line():
+    log = ["start", "", "RuntimeError: CUDA error: invalid device ordinal"]
+    assert found(*log)[0].evidence[0] == Evidence(text=log[2], source="log", line=3)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("RuntimeError: mat1 and mat2 shapes cannot be multiplied (32x100 and 128x64)",),
+        ("RuntimeError: [enforce fail at alloc_cpu.cpp:75] DefaultCPUAllocator: can't allocate memory",),
+        ("OOM when allocating tensor with shape[1] on /device:CPU:0 by allocator cpu",),
+        ("KeyError: 'names'", "torch-2.1.0+cu118 CUDA:0 (Tesla T4, 15102MiB)"),
+        ("torch: 2.3.0+cpu", "AssertionError: expected 3 channels"),
+        ("Using cuda device Tesla V100", "Training finished, accuracy 0.98"),
+        ("ImportError: libGL.so.1: cannot open shared object file: No such file or directory",),
+        ("Unable to register cuDNN factory: Attempting to register factory for plugin cuDNN when one has already been registered",),
+        ("UserWarning: torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.",),
+        ("2.11.0+cu130 13.0 91900", "gpu: NVIDIA H200", "driver: 580.159.04"),
+        ("$ docker run --gpus all nvidia/cuda nvidia-smi", "NVIDIA-SMI 535.129.03  Driver Version: 535.129.03  CUDA Version: 12.2"),
+        (),
+    ],
+)  # fmt: skip
+def test_what_is_no_such_failure_is_left_alone(lines):
+    assert found(*lines) == ()
+
+
+# --- this machine and an environment -----------------------------------------------------------
+
+STUB = Finding(cause="cuda_stub_library_loaded", title="t", fix="f", confidence="certain")
+HERE = Machine(
+    target=Target(platform="linux-x86_64", driver="580.65.06"),
+    driver=Driver(library="580.65.06"),
+    findings=(STUB,),
+)
+
+
+def test_a_proof_comes_before_words():
+    verdict = Verdict(env="e", python="p", verdict="fails", findings=(STUB,))
+    assert causes("Could not locate zlibwapi.dll", verdict=verdict) == [
+        "cuda_stub_library_loaded",
+        "windows_zlib_missing",
+    ]
+    assert causes("Could not locate zlibwapi.dll", machine=HERE)[0] == "cuda_stub_library_loaded"
+
+
+def test_a_log_of_another_machine_is_not_judged_by_this_one():
+    assert causes("Could not locate zlibwapi.dll", "driver: 470.57.02", machine=HERE) == [
+        "windows_zlib_missing"
+    ]
+
+
+def test_without_a_log_the_machine_speaks():
+    assert [f.cause for f in judged([], KNOWN, HERE)] == ["cuda_stub_library_loaded"]
+
+
+# --- any text at all ---------------------------------------------------------------------------
+
+OMP = "OMP: Error #15: Initializing libiomp5md.dll, but found libiomp5md.dll already initialized."
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        OMP.encode("utf-16"),
+        OMP.encode("utf-16-le"),
+        OMP.encode("utf-16-be"),
+        b"\xef\xbb\xbf" + OMP.encode(),
+        OMP.replace(" ", "\x1b[31m \x1b[0m").encode(),
+        b"\r\n".join([b"a", OMP.encode(), b"b"]),
+        b"1%\r2%\r3%\r" + OMP.encode() + b"\r100%\n",
+        bytes(range(256)) * 40 + b"\n" + OMP.encode() + b"\n" + bytes(range(256)) * 40,
+        b"[rank1]: Traceback\n[rank0]: " + OMP.encode() + b"\n[rank1]: KeyError",
+        b"x" * 5000 + b"\n" + OMP.encode(),
+    ],
+)
+def test_a_message_is_found_in_any_kind_of_log(data):
+    assert [f.cause for f in judged([("-", [data])], KNOWN, None)] == ["duplicate_openmp_runtime"]
+    pieces = [data[i : i + 7] for i in range(0, len(data), 7)]
+    assert [f.cause for f in judged([("-", pieces)], KNOWN, None)][:1] == ["duplicate_openmp_runtime"]
+
+
+def test_a_message_broken_over_two_lines():
+    assert causes("A module that was compiled using", "NumPy 1.x cannot be run in NumPy 2.0.0") == [
+        "numpy_abi"
+    ]
+
+
+@pytest.mark.parametrize("place", [0.0, 0.5, 1.0])
+def test_a_message_anywhere_in_a_long_log_with_its_line(place):
+    rows = [f"step {i} gpu mem 3.1G loss 0.{i}" for i in range(120_000)]
+    at = int(place * len(rows))
+    rows.insert(at, "RuntimeError: CUDA error: invalid device ordinal")
+    data = "\n".join(rows).encode()
+    finding = judged([("-", [data[i : i + 65536] for i in range(0, len(data), 65536)])], KNOWN, None)[0]
+    assert (finding.cause, finding.evidence[0].line) == ("visible_devices_invalid", at + 1)
+
+
+WORST = [
+    b"CUDA capability sm_80 " * 40_000,
+    b"sm_80, " * 100_000,
+    b"driver version: " * 50_000,
+    b"could not load libcudnn" * 40_000,
+    b"\x1b[0" * 200_000,
+    b"\x1b]" * 200_000,
+    b"libcudart.so.1.1.1.1.1.1" * 30_000,
+    b"/a/a" * 200_000 + b"/libcudnn.so",
+    b"torch" + b" " * 800_000 + b"1.8",
+    b"jax 1.1.1.1 " * 60_000,
+    b"GPU\r" * 200_000,
+    (b"a" * 60 + b"key: " + b"v" * 300 + b"\n") * 2_000,
+    b"CUDA_VISIBLE_DEVICES=" * 40_000,
+    b"undefined symbol: " * 40_000,
+    (b"rtx gtx tesla quadro titan rtx " * 20 + b"\n") * 1_200,
+]
+
+
+@pytest.mark.parametrize("data", WORST, ids=lambda d: repr(d[:20]))
+def test_no_input_is_slow(data):
+    judged([("-", [b"x"])], KNOWN, None)  # patterns are compiled once
+    started = time.perf_counter()
+    judged([("-", [data])], KNOWN, None)
+    assert time.perf_counter() - started < 2.0
+
+
+PIECES = st.sampled_from(
+    [
+        *sorted({w for m in KNOWN.messages for s in m.says for w in re.split(r"\W+", s) if w}),
+        "CUDA",
+        "sm_80",
+        "driver: 535.54.03",
+        "torch==2.1.0+cu121",
+        "gpu: RTX 3090",
+        "libcudnn.so.8",
+        "\n",
+        "\r",
+        "\x1b[1m",
+        "\x00",
+        ":",
+        "[[",
+    ]
+)
+
+
+@settings(max_examples=150, deadline=2000)
+@given(st.lists(PIECES, max_size=60).map(" ".join) | st.text(max_size=300))
+def test_no_text_is_too_much(words):
+    for finding in judged([("-", [words.encode("utf-8", "replace")])], KNOWN, None):
+        assert finding.evidence and finding.fix
+
+
+@settings(max_examples=100, deadline=2000)
+@given(st.binary(max_size=4000), st.integers(1, 50))
+def test_no_bytes_are_too_much(data, size):
+    judged([("-", [data[i : i + size] for i in range(0, len(data), size)])], KNOWN, None)
+
+
+def test_memory_and_lines_kept_are_bounded():
+    generator = random.Random(1)
+    block = b"".join(b"cuda error %x gpu cannot open\n" % generator.getrandbits(200) for _ in range(15_000))
+    assert len(text.read("-", [block] * 30)) <= 2 * text.LINES + text.BETWEEN
+
+
+def test_parts_of_a_template_go_with_their_facts():
+    assert filled("a[[ {x}]] b[[ {y}]]", {"x": "1"}) == "A 1 b"
+
+
+# --- the command -------------------------------------------------------------------------------
+
+
+def test_the_command_reads_files_and_answers_in_json(gpuenv):
+    (gpuenv.work / "a.log").write_text("nothing\n")
+    (gpuenv.work / "b.log").write_text(f"x\n{OMP}\n")
+    done = gpuenv("diagnose", "a.log", "b.log", "--no-machine", "--json")
+    assert done.code == 0, done.err
+    assert done.json["schema"] == "gpuenv.findings/1"
+    [finding] = done.json["findings"]
+    assert finding["cause"] == "duplicate_openmp_runtime" and finding["confidence"] == "certain"
+    assert finding["evidence"][0] == {"text": OMP, "source": "b.log", "line": 2}
+
+
+def test_the_command_has_nothing_to_say_about_what_it_does_not_know(gpuenv):
+    (gpuenv.work / "a.log").write_text("KeyError: 'x'\n")
+    done = gpuenv("diagnose", "a.log", "--no-machine")
+    assert (done.code, done.out) == (0, "nothing here that gpuenv knows\n")
+
+
+def test_people_get_one_screen(gpuenv):
+    (gpuenv.work / "a.log").write_text("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED\n")
+    done = gpuenv("diagnose", "a.log", "--no-machine")
+    assert done.code == 0 and "or, less likely:" in done.out
+    assert len(done.out.splitlines()) <= 40
+
+
+def test_a_machine_from_a_file(gpuenv):
+    machine = {"schema": "gpuenv.machine/1", "target": {"platform": "linux-x86_64", "driver": "535.129.03"}}
+    (gpuenv.work / "m.json").write_text(json.dumps(machine))
+    (gpuenv.work / "a.log").write_text("AssertionError: Torch not compiled with CUDA enabled\n")
+    done = gpuenv("diagnose", "a.log", "--machine", "m.json", "--json")
+    assert done.code == 0, done.err
+    assert "Driver 535.129.03 runs torch" in done.json["findings"][0]["fix"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("missing.log",),
+        ("--no-machine",),
+        ("x", "--machine", "missing.json"),
+        ("--machine", "bad.json"),
+        ("-", "--no-machine", "--machine", "m"),
+    ],
+)
+def test_what_cannot_be_read_is_a_usage_error(gpuenv, words):
+    (gpuenv.work / "bad.json").write_text('{"x": 1}')
+    (gpuenv.work / "x").write_text("")
+    done = gpuenv("diagnose", *words)
+    assert done.code == 2 and done.err.startswith("error")

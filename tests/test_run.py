@@ -1,0 +1,202 @@
+"""`gpuenv run`: the program notices nothing, and its failure is explained."""
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from provision.cli import running
+
+
+@pytest.fixture
+def env(gpuenv):
+    """An environment with the running Python behind its own bin/python and one library of its own."""
+    root = gpuenv.work / ".venv"
+    site = root / "lib" / "python3.11" / "site-packages" / "nvidia" / "cudnn" / "lib"
+    site.mkdir(parents=True)
+    (site / "libcudnn.so.9").write_bytes(b"")
+    (root / "bin").mkdir()
+    (root / "bin" / "python").symlink_to(sys.executable)
+    (root / "pyvenv.cfg").write_text(f"home = {Path(sys.executable).parent}\n")
+    (gpuenv.folder / "other").mkdir()
+    (gpuenv.folder / "other" / "libcudnn.so.9").write_bytes(b"")
+    return root
+
+
+def start(gpuenv, *words, **how):
+    argv = [sys.executable, "-m", "provision", "run", *words]
+    return subprocess.Popen(argv, env=gpuenv.env, cwd=gpuenv.work, **how)
+
+
+def ran(gpuenv, *words, data=b""):
+    child = start(gpuenv, *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = child.communicate(data, timeout=60)
+    return child.returncode, out, err
+
+
+def test_argv_is_split_at_the_first_dashes():
+    assert running.split(["run", "e", "--keep-env", "--", "x", "--", "--json"]) == (
+        ["run", "e", "--keep-env"],
+        ["x", "--", "--json"],
+    )
+    assert running.split(["run"]) == (["run"], None)
+    assert running.split(["detect", "--", "x"]) == (["detect", "--", "x"], None)
+
+
+def test_the_program_runs_in_the_environment(gpuenv, env):
+    code, out, err = ran(gpuenv, "--", "sh", "-c", "command -v python; echo $VIRTUAL_ENV; exit 7")
+    assert (code, out.decode().splitlines()) == (7, [str(env / "bin" / "python"), str(env)])
+    assert err == b""
+
+
+def test_stdin_stdout_and_stderr_are_byte_exact(gpuenv, env):
+    data = bytes(range(256)) * 2000
+    code, out, err = ran(gpuenv, "--", "sh", "-c", "cat; printf '\\377\\000e' >&2", data=data)
+    assert (code, out, err) == (0, data, b"\xff\x00e")
+
+
+def test_options_of_the_program_stay_its_own(gpuenv, env):
+    code, out, _ = ran(gpuenv, "--", "echo", "--json", "-q", "--help", "--")
+    assert (code, out) == (0, b"--json -q --help --\n")
+
+
+def test_pipelines_and_their_exit_code(gpuenv, env):
+    code, out, _ = ran(gpuenv, "--", "sh", "-c", "printf 'b\\na\\n' | sort | head -1")
+    assert (code, out) == (0, b"a\n")
+
+
+@pytest.mark.parametrize(("argv", "code"), [(("no-such-program",), 127), (("./text",), 126)])
+def test_a_program_that_cannot_be_started(gpuenv, env, argv, code):
+    (gpuenv.work / "text").write_text("x")
+    got, _, err = ran(gpuenv, "--", *argv)
+    assert got == code and argv[0].encode() in err
+
+
+@pytest.mark.parametrize("words", [(), ("--",), ("nowhere", "--", "true")])
+def test_what_cannot_be_meant_is_a_usage_error(gpuenv, env, words):
+    code, _, err = ran(gpuenv, *words)
+    assert code == 2 and err.startswith(b"error")
+
+
+def test_its_death_by_a_signal_is_ours(gpuenv, env):
+    code, _, _ = ran(gpuenv, "--", "sh", "-c", "kill -TERM $$")
+    assert code == -signal.SIGTERM
+    code, _, err = ran(
+        gpuenv, "--", "sh", "-c", "echo 'OMP: Error #15: Initializing libiomp5' >&2; kill -SEGV $$"
+    )
+    assert code == -signal.SIGSEGV and b"duplicate_openmp_runtime" in err
+
+
+def test_a_signal_to_us_reaches_it(gpuenv, env):
+    script = "trap 'echo got; exit 5' TERM; echo ready; while :; do sleep 0.05; done"
+    child = start(gpuenv, "--", "sh", "-c", script, stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "ready\n"
+    child.send_signal(signal.SIGTERM)
+    out, _ = child.communicate(timeout=20)
+    assert (child.returncode, out) == (5, "got\n")
+
+
+def test_an_interrupt_of_the_keyboard_is_the_programs(gpuenv, env):
+    script = "trap 'echo int; exit 3' INT; echo ready; while :; do sleep 0.05; done"
+    child = start(gpuenv, "--", "sh", "-c", script, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert child.stdout.readline() == "ready\n"
+    os.killpg(child.pid, signal.SIGINT)
+    out, _ = child.communicate(timeout=20)
+    assert (child.returncode, out) == (3, "int\n")
+
+
+def test_a_failure_is_explained_on_stderr_alone(gpuenv, env):
+    script = "print('result'); raise RuntimeError('CUDA error: invalid device ordinal')"
+    code, out, err = ran(gpuenv, "--", "python", "-c", script)
+    assert (code, out) == (1, b"result\n")
+    text = err.decode()
+    assert (
+        text.index("Traceback")
+        < text.index("gpuenv: python failed (exit code 1)")
+        < text.index("visible_devices_invalid")
+    )
+
+
+def test_a_failure_that_is_nothing_of_ours_is_left_alone(gpuenv, env):
+    code, _, err = ran(gpuenv, "--", "sh", "-c", "echo KeyError >&2; exit 4")
+    assert (code, err) == (4, b"KeyError\n")
+
+
+def test_a_success_is_not_explained(gpuenv, env):
+    code, _, err = ran(gpuenv, "--", "sh", "-c", "echo 'OMP: Error #15: Initializing libiomp5' >&2")
+    assert (code, err) == (0, b"OMP: Error #15: Initializing libiomp5\n")
+
+
+def test_entries_that_would_shadow_are_left_out_and_said_once(gpuenv, env):
+    other = str(gpuenv.folder / "other")
+    gpuenv.env["LD_LIBRARY_PATH"] = f"/lib:{other}"
+    gpuenv.env["LD_PRELOAD"] = ""
+    code, out, err = ran(gpuenv, "--", "sh", "-c", "echo $LD_LIBRARY_PATH")
+    assert (code, out) == (0, b"/lib\n")
+    assert (
+        err.decode().count(other) == 1 and "LD_LIBRARY_PATH" in err.decode() and "--keep-env" in err.decode()
+    )
+    code, out, err = ran(gpuenv, "--keep-env", "--", "sh", "-c", "echo $LD_LIBRARY_PATH")
+    assert (code, out, err) == (0, f"/lib:{other}\n".encode(), b"")
+
+
+def test_entries_of_the_environment_itself_and_of_the_driver_stay(gpuenv, env):
+    driver = gpuenv.folder / "driver"
+    driver.mkdir()
+    for name in ("libcuda.so.1", "libcudnn.so.9"):
+        (driver / name).write_bytes(b"")
+    own = env / "lib" / "python3.11" / "site-packages" / "nvidia" / "cudnn" / "lib"
+    gpuenv.env["LD_LIBRARY_PATH"] = value = f"{own}:{driver}"
+    code, out, err = ran(gpuenv, "--", "sh", "-c", "echo $LD_LIBRARY_PATH")
+    assert (code, out, err) == (0, f"{value}\n".encode(), b"")
+
+
+def test_what_it_prints_is_not_kept(gpuenv, env):
+    """200 MB of stderr pass at the speed of a pipe, and our own memory stays small."""
+    script = "import os\nb = b'x' * 79 + b'\\n'\nfor _ in range(2500): os.write(2, b * 1000)\nos.write(2, b'No CUDA GPUs are available\\n')\nraise SystemExit(3)"
+    argv = [sys.executable, "-m", "provision", "run", "--", "python", "-c", script]
+    measure = "import resource, subprocess, sys\ncode = subprocess.call(sys.argv[1:], stderr=subprocess.DEVNULL)\nprint(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    started = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", measure, *argv],
+        env=gpuenv.env,
+        cwd=gpuenv.work,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    code, kilobytes = map(int, done.stdout.split())
+    assert code == 3 and kilobytes < 150_000
+    assert time.perf_counter() - started < 20
+
+
+def test_a_terminal_stays_a_terminal_of_its_size(gpuenv, env):
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 101, 0, 0))
+    script = "import os, sys\nprint(sys.stdin.isatty(), sys.stdout.isatty(), sys.stderr.isatty(), os.get_terminal_size(2).columns)\nprint('e\\r%', file=sys.stderr)"
+    child = start(gpuenv, "--", "python", "-c", script, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    while select.select([ours], [], [], 20)[0]:
+        try:
+            seen += os.read(ours, 4096)
+        except OSError:
+            break
+    os.close(ours)
+    assert child.wait(20) == 0
+    assert b"True True True 101" in seen and b"e\r%" in seen
+
+
+def test_its_own_children_may_outlive_it(gpuenv, env):
+    started = time.perf_counter()
+    code, out, _ = ran(gpuenv, "--", "sh", "-c", "(sleep 30 >/dev/null) & echo done")
+    assert (code, out) == (0, b"done\n") and time.perf_counter() - started < 15
