@@ -402,3 +402,17 @@ def test_strict_lets_a_warning_fail(judge):
     low = spec(driver="580.159.04", cuda=13000, gpus=[f"{H200}|free_mib=300"])
     assert judge(low).verdict == "works"
     assert judge(low, Options(quick=True, strict=True)).verdict == "fails"
+
+
+def test_each_mig_device_gets_a_child_of_its_own(judge, monkeypatch):
+    """CUDA shows a process the first one only."""
+    first, second = "MIG-3b1f7c52-1111-5222-8333-444455556666", "MIG-3b1f7c52-1111-5222-8333-777788889999"
+    verdict = judge("580-h200-mig")
+    assert verdict.verdict == "works"
+    told = [(s.stage, s.device) for s in verdict.stages]
+    assert told[4:] == [("driver", second), ("runtime", second), ("cudnn", second)]
+    assert "MIG 1g.18gb" in verdict.stages[0].detail
+    chosen = judge("580-h200-mig", Options(quick=True, device="cuda:0"))
+    assert len(chosen.stages) == 4
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", first)
+    assert len(judge("580-h200-mig").stages) == 4

@@ -74,7 +74,7 @@ def driver():
     """Stage 1. Returns the CUDA ordinals and what is known of each device."""
     begin("driver", "reading /proc and /dev")
     told = {"kernel_module": kernel_module(), "files": device_files(), "devices": []}
-    told["visible"] = os.environ.get("CUDA_VISIBLE_DEVICES")
+    told["visible"], told["mig"] = os.environ.get("CUDA_VISIBLE_DEVICES"), []
     try:
         begin("driver", "loading libcuda.so.1")
         try:
@@ -93,6 +93,8 @@ def driver():
             told["devices"].append(_device(cuda, ordinal))
         if not told["devices"]:
             raise Failed("cuDeviceGetCount", 100, "CUDA_ERROR_NO_DEVICE", "no device is visible")
+        if any(d["uuid"].startswith("MIG-") for d in told["devices"]):
+            told["mig"] = _mig_devices(told["visible"])
     except Failed as failed:
         tell("stage", stage="driver", failed=failed.record, told=told)
         return None
@@ -122,6 +124,37 @@ def _device(cuda, ordinal):
         "name": name.value.decode("utf-8", "replace"),
         "capability": "%d.%d" % (major.value, minor.value),
         "compute_mode": mode.value,
-        "uuid": "GPU-" + "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:])),
+        # CUDA names a MIG device by its card and its profile: "NVIDIA H200 MIG 1g.18gb"
+        "uuid": ("MIG-" if b" MIG " in name.value else "GPU-")
+        + "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:])),
         "memory_mib": total.value >> 20,
     }
+
+
+def _mig_devices(visible):
+    """The UUIDs of the MIG devices that this process may use: those named in CUDA_VISIBLE_DEVICES, all
+    where it is not set. CUDA itself shows a process only the first."""
+    if visible is not None:
+        return [entry.strip() for entry in visible.split(",") if entry.strip().startswith("MIG-")]
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return []
+    if nvml.nvmlInit_v2():
+        return []
+    found, cards, most = [], ctypes.c_uint(), ctypes.c_uint()
+    nvml.nvmlDeviceGetCount_v2(ctypes.byref(cards))
+    for index in range(cards.value):
+        card, part = ctypes.c_void_p(), ctypes.c_void_p()
+        if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(card)):
+            continue
+        if nvml.nvmlDeviceGetMaxMigDeviceCount(card, ctypes.byref(most)):
+            continue
+        for number in range(most.value):
+            uuid = ctypes.create_string_buffer(96)
+            if nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, number, ctypes.byref(part)):
+                continue
+            if not nvml.nvmlDeviceGetUUID(part, uuid, 96):
+                found.append(uuid.value.decode())
+    nvml.nvmlShutdown()
+    return found

@@ -13,6 +13,7 @@ from .judged import Judged
 from .state import Run, search, suspects
 
 _SECONDS = 120.0
+_BEFORE = {"driver": None, "runtime": "driver", "cudnn": "runtime"}
 
 
 def _major(run: Run) -> str | None:
@@ -65,7 +66,23 @@ def stages(run: Run) -> None:
     if judged.status == "fail":
         run.wrong = run.wrong or layers.wrong(told, judged)
         _search_layers(run, "cudnn")
-    return None
+    return _slices(run)
+
+
+def _slices(run: Run) -> None:
+    """CUDA shows a process one MIG device only, so each of the others gets a child of its own."""
+    assert run.told is not None
+    uuids = layers.seen(run.told, "driver").get("mig", ())
+    if run.broken or run.ordinal is not None or len(uuids) < 2:
+        return
+    run.slices = tuple(uuids)
+    for uuid in uuids[1:]:
+        told = _ask(run, {**run.environ, "CUDA_VISIBLE_DEVICES": uuid})
+        for stage in ("driver", "runtime", "cudnn"):
+            judged = _judge_layer(run, told, stage)
+            run.add(stage, judged, _seconds(told, _BEFORE[stage], stage), device=uuid)
+            if judged.status == "fail":
+                return
 
 
 def _libraries(run: Run) -> tuple[Judged, float]:

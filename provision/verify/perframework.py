@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..model import FRAMEWORKS, Event
+from ..model import FRAMEWORKS, Event, FrameworkVerdict
 from . import copies, frameworks, layers, loaded, probe, together
 from .judged import Judged
 from .state import Run, search, suspects
@@ -106,16 +107,32 @@ def _framework(run: Run, name: str) -> None:
             run.skip(stage, "the framework stage failed", name)
         return
     run.emit(Event(kind="progress", stage="verify", text=f"{name}: import and convolutions"))
-    told, outcome = _ask_framework(run, name, run.environ)
+    verdicts = []
+    for uuid in run.slices or (None,):
+        verdict = _on(run, name, uuid)
+        if uuid:  # in its own child each MIG device is device 0
+            devices = tuple(dataclasses.replace(d, uuid=uuid) for d in verdict.devices)
+            verdict = dataclasses.replace(verdict, devices=devices)
+        verdicts.append(verdict)
+        if run.broken:
+            break
+    together_ = tuple(d for v in verdicts for d in v.devices)
+    run.verdicts.append(dataclasses.replace(verdicts[0], devices=together_))
+
+
+def _on(run: Run, name: str, uuid: str | None) -> FrameworkVerdict:
+    """A framework's three stages, on one MIG device where there are several."""
+    hidden = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
+    told, outcome = _ask_framework(run, name, {**run.environ, **hidden})
     times = frameworks.times(told)
     for stage, judged in outcome.stages:
-        run.add(stage, judged, times.get(stage) if judged.status != "skip" else None, name)
-    run.verdicts.append(outcome.verdict)
+        run.add(stage, judged, times.get(stage) if judged.status != "skip" else None, name, uuid)
     run.wrong = run.wrong or outcome.wrong
     if outcome.failed or outcome.foreign:
 
         def cured(environ: Mapping[str, str]) -> bool:
-            _, again = _ask_framework(run, name, environ)
+            _, again = _ask_framework(run, name, {**environ, **hidden})
             return not again.failed and not again.foreign
 
         search(run, suspects(run, name), cured, [x.path for x in outcome.verdict.libraries])
+    return outcome.verdict

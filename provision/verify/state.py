@@ -53,20 +53,28 @@ class Run:
     verdicts: list[FrameworkVerdict]
     wrong: bool = False
     told: probe.Told | None = None
+    slices: tuple[str, ...] = ()  # UUIDs of MIG devices, each of which needs a process of its own
 
     @property
     def broken(self) -> str | None:
         """The first stage that failed."""
         return next((s.stage for s in self.stages if s.status == "fail"), None)
 
-    def add(self, stage: str, judged: Judged, seconds: float | None, framework: str | None = None) -> None:
+    def add(
+        self,
+        stage: str,
+        judged: Judged,
+        seconds: float | None,
+        framework: str | None = None,
+        device: str | None = None,
+    ) -> None:
         self.stages.append(
             Stage(
                 stage=stage,
                 status=judged.status,
                 detail=judged.detail,
                 framework=framework,
-                device=self.device,
+                device=device or self.device,
                 seconds=None if seconds is None else round(seconds, 3),
                 evidence=judged.evidence,
             )

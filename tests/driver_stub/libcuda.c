@@ -10,6 +10,7 @@
 #include "spec.h"
 
 static int initialized, visible_count, visible[MAX_GPUS];
+static const char *slice; /* the MIG device that this process sees: CUDA shows one, the first */
 static struct context {
     int device;
 } contexts[MAX_GPUS];
@@ -23,9 +24,16 @@ static int visible_entry(struct stub_spec *spec, const int *usable, int usable_c
     long number = strtol(entry, &end, 10);
     if (end != entry && !*end)
         return number >= 0 && number < usable_count ? usable[number] : -1;
-    for (int i = 0; i < usable_count; i++)
-        if (*entry && !strncmp(spec->gpus[usable[i]].uuid, entry, strlen(entry)))
+    for (int i = 0; i < usable_count; i++) {
+        struct stub_gpu *gpu = &spec->gpus[usable[i]];
+        if (*entry && !strncmp(gpu->uuid, entry, strlen(entry)))
             return usable[i];
+        for (int j = 0; j < gpu->mig_count; j++)
+            if (!strcmp(gpu->mig[j], entry)) {
+                slice = gpu->mig[j];
+                return usable[i];
+            }
+    }
     return -1;
 }
 
@@ -48,6 +56,8 @@ static void choose_visible(struct stub_spec *spec)
         if (gpu < 0)
             break;
         visible[visible_count++] = gpu;
+        if (slice)
+            break;
     }
 }
 
@@ -168,7 +178,7 @@ EXPORT CUresult CUDAAPI cuDeviceGetName(char *name, int length, CUdevice device)
 {
     GPU(gpu, device);
     if (length > 0)
-        snprintf(name, (size_t)length, "%s", gpu->name);
+        snprintf(name, (size_t)length, "%s%s", gpu->name, gpu->mig_count ? " MIG 1g.18gb" : "");
     return CUDA_SUCCESS;
 }
 
@@ -201,7 +211,7 @@ EXPORT CUresult CUDAAPI cuDeviceGetAttribute(int *value, CUdevice_attribute attr
 EXPORT CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 {
     GPU(gpu, device);
-    const char *digit = strchr(gpu->uuid, '-');
+    const char *digit = strchr(slice ? slice : gpu->mig_count ? gpu->mig[0] : gpu->uuid, '-');
     memset(uuid->bytes, 0, sizeof uuid->bytes);
     for (int i = 0; digit && i < 16; i++) {
         unsigned int byte = 0;
