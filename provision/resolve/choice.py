@@ -49,11 +49,9 @@ def clash(asked: Question, build: Build, before: list[Build], others: list[list[
     if reason := against(asked, before, build):
         return reason
     for chain in others:
-        reasons = [against(asked, [build], other) for other in chain]
+        reasons = [against(asked, [other], build) for other in chain]
         if reasons and all(reasons) and (first := reasons[0]):
-            subject = f"{chain[0].framework} {chain[0].version} "
-            text = first.text if first.text.startswith(subject) else subject + first.text
-            return Reason(code=first.code, text=text)
+            return first
     names = ", ".join(dict.fromkeys(c[0].framework for c in others if c)) or "any other framework"
     return Reason(code="library_conflict", text=f"no builds of {names} go with it all together")
 
@@ -88,7 +86,10 @@ def against(asked: Question, taken: list[Build], build: Build) -> Reason | None:
         if why := conflict(other, build):
             return Reason(code="library_conflict", text=why)
         if asked.request.device == "cuda" and not share_cudnn(asked, other, build):
-            text = f"no cuDNN for these GPUs is {build.cudnn} and {other.cudnn} ({other.framework})"
+            text = (
+                f"takes cuDNN {build.cudnn}; {other.framework} {other.version} takes {other.cudnn}: "
+                "none of both serves these GPUs"
+            )
             return Reason(code="library_conflict", text=text)
     if taken and _common_python(asked, [*taken, build]) is None:
         served = f"{build.python[0]} to {build.python[-1]}"

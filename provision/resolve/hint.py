@@ -96,12 +96,7 @@ def _apart(asked: Question, plan: Plan) -> Iterator[str]:
         (r, reason) for r in plan.rejected for reason in r.reasons
         if reason.code in ("library_conflict", "cuda_conflict", "python_unsupported")
     ]  # fmt: skip
-    last = next(((r, why) for r, why in reversed(reasons) if why.code == "library_conflict"), None)
-    row, why = last or reasons[0] if reasons else (None, None)
-    clash = ""
-    if row and why:
-        subject = f"{row.framework} {row.version} "
-        known = tuple(w.name for w in frameworks)
-        clash = f" ({why.text if why.text.startswith(known) else subject + why.text})"
+    told = [(r, why) for r, why in reasons if why.code == "library_conflict"][-1:] or reasons[:1]
+    clash = "".join(f" ({r.framework} {r.version} {why.text})" for r, why in told)
     each = " and ".join(f"one with --framework '{w.name}{w.specifier}'" for w in frameworks)
     yield f"two environments{clash}: {each}".replace("two", str(len(frameworks)), len(frameworks) > 2)

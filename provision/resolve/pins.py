@@ -107,23 +107,32 @@ def toolkit_note(asked: Question, build: Build) -> Iterator[str]:
 
 
 def conflict(one: Build, other: Build) -> str | None:
-    """The first package (NVIDIA's, triton, ...) of which two builds leave no common version, or two
-    copies of cuDNN: one carried inside a wheel, one of the package."""
+    """Why `other` cannot stand beside `one`: the first package (NVIDIA's, triton, ...) of which they
+    leave no common version, or two copies of cuDNN, one carried inside a wheel, one of the package.
+    The sentence leaves out the name of `other`."""
     theirs, mine = _needs(one.requires), _needs(other.requires)
     for name, bounds in mine.items():
         if name in theirs and not _overlap(bounds, theirs[name]):
-            return (
-                f"{other.framework} {other.version} needs {name}{bounds}, "
-                f"{one.framework} {one.version} needs {theirs[name]}"
-            )
-    for a, b in ((one, other), (other, one)):
-        package = next((n for n in _needs(b.requires) if n.startswith("nvidia-cudnn")), None)
-        if package and a.local and a.cudnn and carries_cudnn(a):
-            return (
-                f"{b.framework} {b.version} needs {package}, {a.framework} {a.version} "
-                f"carries cuDNN {a.cudnn.lstrip('=')} inside its wheel"
-            )
+            return f"needs {name}{bounds}; {_called(one)} needs {theirs[name]}"
+    if _brings_cudnn(one) and (package := _cudnn_package(other)):
+        return (
+            f"needs {package}; {_called(one)} carries cuDNN {(one.cudnn or '').lstrip('=')} inside its wheel"
+        )
+    if _brings_cudnn(other) and (package := _cudnn_package(one)):
+        return f"carries cuDNN {(other.cudnn or '').lstrip('=')} inside its wheel; {_called(one)} needs {package}"
     return None
+
+
+def _called(build: Build) -> str:
+    return f"{build.framework} {build.version}"
+
+
+def _brings_cudnn(build: Build) -> bool:
+    return bool(build.local and build.cudnn) and carries_cudnn(build)
+
+
+def _cudnn_package(build: Build) -> str | None:
+    return next((n for n in _needs(build.requires) if n.startswith("nvidia-cudnn")), None)
 
 
 @cache
