@@ -13,9 +13,8 @@ import typer
 
 from .. import __version__, process, show
 from ..errors import GpuenvError, UsageError
-from . import knowledge
+from . import knowledge, running, troubleshoot
 from . import options as o
-from . import running, troubleshoot
 
 app = typer.Typer(
     name="gpuenv",

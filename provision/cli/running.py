@@ -6,15 +6,18 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from .. import detect, process, show
 from ..errors import UsageError
 from ..model import Finding
-from ..verify import culprit
 from . import ask
 from . import options as o
+
+if TYPE_CHECKING:
+    from ..verify.culprit import Suspect
 
 _DEFAULT_ENV = Path(".venv")
 _NOT_FAILURES = ("SIGINT", "SIGPIPE", "SIGTERM", "SIGHUP", "SIGQUIT")
@@ -86,9 +89,11 @@ def _found(env: Path) -> tuple[Path, Path]:
 
 def inside(
     root: Path, bin_folder: Path, environ: Mapping[str, str], *, keep: bool
-) -> tuple[dict[str, str], list[culprit.Suspect]]:
+) -> tuple[dict[str, str], list[Suspect]]:
     """The variables as after activation, without the loader's entries that would bring in another copy of
     a library that the environment has; and those entries."""
+    from ..verify import culprit  # the cli starts fast: verify is not needed before this
+
     removed = [] if keep else _shadowing(root, environ)
     inner = culprit.without(environ, removed)
     inner["PATH"] = os.pathsep.join(p for p in (str(bin_folder), environ.get("PATH", "")) if p)
@@ -100,7 +105,9 @@ def inside(
     return inner, removed
 
 
-def _shadowing(root: Path, environ: Mapping[str, str]) -> list[culprit.Suspect]:
+def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
+    from ..verify import culprit
+
     brought = [
         str(file)
         for pattern in _LIBRARY_FOLDERS

@@ -21,7 +21,9 @@ def show_findings(screen: Screen, found: Findings) -> None:
 
 
 def _short(screen: Screen, finding: Finding) -> None:
-    screen.wrapped(f"{finding.cause} ({finding.confidence}): {finding.title}", indent="      ", first="    - ")
+    screen.wrapped(
+        f"{finding.cause} ({finding.confidence}): {finding.title}", indent="      ", first="    - "
+    )
     decides = next((e.text for e in finding.evidence if e.source == "to check"), None)
     last = decides or (f"fix: {finding.fix}" if finding.fix else None)
     if last:
