@@ -416,3 +416,97 @@ def test_each_mig_device_gets_a_child_of_its_own(judge, monkeypatch):
     assert len(chosen.stages) == 4
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", first)
     assert len(judge("580-h200-mig").stages) == 4
+
+
+def test_several_gpus_copy_to_each_other(judge):
+    two = spec(driver="535.129.03", cuda=12020, gpus=[V100, T4])
+    peers = stage(judge(two, Options(timeout=20)), "peers")
+    assert peers.status == "pass"
+    assert "2 copies between them are right, 2 direct; the environment brings no NCCL" in peers.detail
+    chosen = judge(two, Options(timeout=20, device="cuda:1"))
+    assert "peers" not in [s.stage for s in chosen.stages]
+    assert "peers" not in [s.stage for s in judge(options=Options(timeout=20)).stages]
+
+
+def test_an_nccl_that_cannot_be_used_is_a_warning_with_what_to_do(judge, cudnn):
+    folder = cudnn.parents[1] / "nccl" / "lib"
+    folder.mkdir(parents=True)
+    shutil.copy(cudnn / "libcudnn.so.9", folder / "libnccl.so.2")
+    two = spec(driver="535.129.03", cuda=12020, gpus=[V100, T4])
+    peers = stage(judge(two, Options(timeout=20)), "peers")
+    assert peers.status == "warn"
+    assert "ncclCommInitAll" in peers.detail
+    assert "NCCL_DEBUG=INFO" in peers.detail
+
+
+def test_deep_reads_the_bytes_of_every_nvidia_library(judge, cudnn):
+    path = cudnn.parents[1] / "cuda_runtime" / "lib" / "libcudart.so.12"
+    path.write_bytes(path.read_bytes()[:-1] + b"X")
+    assert stage(judge(options=Options(timeout=20)), "libraries").status == "pass"
+    deep = judge(options=Options(timeout=20, deep=True))
+    assert stage(deep, "libraries").status == "fail"
+    assert deep.findings[0].cause == "nvidia_lib_symbol_mismatch"
+
+
+@pytest.mark.parametrize(
+    ("what", "where", "cause"),
+    [
+        (healthy(cu_init=803), "driver", "driver_library_mismatch"),
+        (healthy(cu_init=999), "driver", "nvidia_uvm_stale"),
+        (healthy(cuda_error=802), "runtime", "fabricmanager_not_running"),
+        (healthy(cuda_error=804), "runtime", "forward_compat_unsupported_hw"),
+        (healthy(cuda_error=999), "runtime", "nvidia_uvm_stale"),
+        (healthy(cuda_error=214), "runtime", "gpu_hardware_fault"),
+        (healthy(cudnn_create=4000), "cudnn", None),
+        (spec(driver="580.159.04", cuda=13000, gpus=[f"{H200}|mode=3"], cuda_error=46), "runtime", "gpu_busy_exclusive"),
+        (healthy(cudnn_create=1008), "cudnn", "cudnn_not_found"),
+    ],
+)
+def test_statuses_that_no_machine_here_can_give(judge, what, where, cause):
+    verdict = judge(what)
+    assert failing(verdict) == where
+    assert [f.cause for f in verdict.findings][:1] == ([cause] if cause else [])
+
+
+def test_cudnn_8_by_its_own_sonames(judge, env, cudnn):
+    """cuDNN 8 has other sublibraries, statuses and no cudnnGetLastErrorString."""
+    site = cudnn.parents[2]
+    for path in [*cudnn.iterdir()]:
+        path.unlink()
+    shutil.rmtree(next(site.glob("nvidia_cudnn*.dist-info")))
+    library = build_runtime(cudnn, "libcudnn.so.9").rename(cudnn / "libcudnn.so.8")
+    names = ["libcudnn.so.8", "libcudnn_ops_infer.so.8", "libcudnn_cnn_infer.so.8"]
+    for name in names[1:]:
+        shutil.copy(library, library.with_name(name))
+    record(site, "nvidia_cudnn_cu12", "8.9.7.29", [cudnn / n for n in names])
+    eight = {"driver": "535.129.03", "cuda": 12020, "cudnn": 8907, "gpus": [V100]}
+    verdict = judge(spec(**eight))
+    assert verdict.verdict == "works"
+    assert "cuDNN 8.9.7" in stage(verdict, "cudnn").detail
+    assert stage(judge(spec(**eight, cudnn_create=1)), "cudnn").status == "fail"
+    (cudnn / "libcudnn_cnn_infer.so.8").unlink()
+    again = judge(spec(**eight))
+    assert failing(again) == "libraries"
+    assert "libcudnn_cnn_infer.so.8" in again.findings[0].title
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [("xla_cuda_plugin.so", "preallocation_leaves_no_memory"), (None, "gpu_memory_exhausted")],
+)
+def test_who_holds_the_memory_decides_between_need_and_preallocation(judge, tmp_path, name, cause):
+    """A process that maps JAX's plugin reserved the memory; another one needs it."""
+    code = "import mmap, sys; f = open(sys.argv[1], 'rb'); m = mmap.mmap(f.fileno(), 0, access=1); print('up', flush=True); sys.stdin.read()"
+    file = tmp_path / (name or "data.bin")
+    file.write_bytes(b"x" * 4096)
+    with subprocess.Popen(
+        [sys.executable, "-c", code, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout.readline() == b"up\n"
+        held = f"{H200}|free_mib=200|holder={holder.pid}"
+        verdict = judge(spec(driver="580.159.04", cuda=13000, gpus=[held], cudnn_create=1001))
+        holder.stdin.close()
+    first = verdict.findings[0]
+    assert (first.cause, first.confidence) == (cause, "certain")
+    assert str(holder.pid) in first.fix
+    assert ("XLA_PYTHON_CLIENT_PREALLOCATE" in first.fix) == bool(name)

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from ..model import CudnnRelease, Environment, Event, Finding, Lock, Outcome, Verdict
-from . import lowlevel, perframework
+from . import lowlevel, peers, perframework
 from .locate import locate
 from .state import Options, Run, prepare
 
@@ -38,6 +38,7 @@ def verify(
     else:
         lowlevel.stages(run)
     if not options.quick:
+        peers.stage(run)
         perframework.stages(run)
     return _verdict(run)
 

@@ -133,6 +133,20 @@ EXPORT cudaError_t CUDARTAPI cudaMemcpy(void *to, const void *from, size_t bytes
     return keep(code);
 }
 
+EXPORT cudaError_t CUDARTAPI cudaDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    cudaError_t code = enter();
+    if (!code)
+        *can = device != peer;
+    return keep(code);
+}
+
+EXPORT cudaError_t CUDARTAPI cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t bytes)
+{
+    (void)to_device, (void)from_device;
+    return cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice);
+}
+
 EXPORT cudaError_t CUDARTAPI cudaMemset(void *to, int value, size_t bytes)
 {
     cudaError_t code = enter();
