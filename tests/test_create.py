@@ -451,3 +451,45 @@ def test_what_cannot_be_is_exit_5_with_every_objection(gpuenv, args):
     assert plan["builds"] == [] and plan["rejected"]
     assert all(r["reasons"] for r in plan["rejected"])
     assert not list(gpuenv.work.iterdir())
+
+
+def test_activate_scripts_of_a_run_that_was_killed_are_mended(torch, gpuenv):
+    assert torch().code == 0
+    script = gpuenv.work / ".venv" / "bin" / "activate"
+    right = script.read_text()
+    script.write_text(right.replace("/.venv", "/..venv.gpuenv-new"))
+    assert torch().code == 0
+    assert script.read_text() == right
+
+
+def test_create_again_for_another_machine_is_still_unproven_and_no_failure(torch, gpuenv):
+    args = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU, "--json")
+    assert gpuenv("create", *args).code == 0
+    ran = gpuenv("create", *args)
+    assert ran.code == 0 and ran.json["environment"]["changed"] is False
+    assert ran.json["verdict"] is None and "unproven here" in ran.err
+
+
+def test_a_recreate_that_fails_its_verdict_puts_the_old_one_back(torch, gpuenv, index):
+    """The new torch cannot even be imported: on this machine, for the CPU, so that verify runs."""
+    args = ("--framework", "torch", "--python", HERE, "--index", "pypi", "--device", "cpu", "--json")
+    index.add_plan(gpuenv("resolve", *args).json)
+    assert gpuenv("create", *args, "--no-verify").code == 0
+    inode = (gpuenv.work / ".venv").stat().st_ino
+    ran = gpuenv("create", *args, "--recreate")
+    assert ran.code == 8, ran.out
+    assert ran.json["verdict"]["verdict"] == "fails" and ran.json["environment"] is None
+    assert (gpuenv.work / ".venv").stat().st_ino == inode
+    assert "old one" in ran.err
+    assert [p.name for p in gpuenv.work.iterdir()] == [".venv"]
+
+
+def test_a_first_environment_that_fails_stays_with_its_verdict(torch, gpuenv, index):
+    args = ("--framework", "torch", "--python", HERE, "--index", "pypi", "--device", "cpu", "--json")
+    index.add_plan(gpuenv("resolve", *args).json)
+    ran = gpuenv("create", *args)
+    assert ran.code == 8 and ran.json["environment"]["changed"] is True
+    kept = json.loads((gpuenv.work / ".venv" / ".gpuenv" / "verdict.json").read_text())
+    assert kept["verdict"]["verdict"] == "fails"
+    stages = {s["stage"]: s["status"] for s in ran.json["verdict"]["stages"]}
+    assert stages["framework"] == "fail" and stages["convolution"] == stages["loaded"] == "skip"

@@ -64,6 +64,12 @@ def settle_scripts(path: Path, python: str) -> None:
     _make_relocatable(path)
 
 
+def scripts_settled(path: Path) -> bool:
+    """Whether the activate script knows the place the environment has (not the draft's)."""
+    script = path / "bin" / "activate"
+    return not script.exists() or f".{path.name}.gpuenv-new" not in script.read_text(encoding="utf-8")
+
+
 def _make_relocatable(path: Path) -> None:
     """uv then starts scripts through the folder they lie in, so that a rename keeps them alive."""
     config = path / "pyvenv.cfg"

@@ -10,7 +10,7 @@ from typing import Any
 from .. import lock, process, show
 from ..build import place, state, venv
 from ..errors import BuildError, UsageError
-from ..model import Created, Event, Lock, Machine, Plan, Profiles, Sources, Verdict, as_plain, from_plain
+from ..model import Created, Event, Lock, Machine, Plan, Sources, Verdict, as_plain, from_plain
 from . import ask
 from .locking import LOCK_NAME, Emit, accepted, locked
 from .options import Choices
@@ -37,7 +37,11 @@ def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
     if choices.manager == "conda":
         raise UsageError("--manager conda is not there yet", hint="use --manager venv")
     if how.dry_run:
-        return show_plan(screen, choices)
+        given = _given_lock(env, how)
+        if given is None:
+            return show_plan(screen, choices)
+        show.result(screen, given.plan)
+        return 0
     cache = ask.cache_dir(choices)
     with place.held(env, cache):
         place.recover(env)
@@ -71,7 +75,7 @@ def _in_place(screen: show.Screen, env: Path, choices: Choices, how: How) -> int
     if given is not None and not choices.framework:
         matches = (state.read(env, "lock.json") or {}).get("digest") == state.lock_digest(given)
     else:
-        ask.frameworks(choices, Profiles()) if not choices.framework else None
+        ask.frameworks(choices, ask.known(choices))  # a wrong word is told before a wrong environment
         matches = state.read(env, "request.json") == wanted
     if not matches or state.interpreter(env) is None:
         have = state.plan_of(env)
@@ -80,12 +84,15 @@ def _in_place(screen: show.Screen, env: Path, choices: Choices, how: How) -> int
             f"{env} is an environment made for something else ({words})",
             hint="--recreate builds it anew and keeps the old one until the new one is proved",
         )
+    if not venv.scripts_settled(env):
+        venv.settle_scripts(env, str(state.interpreter(env)))  # a run was killed just before this
     machine = machine_for_verdict()
     made = state.environment(env, changed=False)
     built = lock.read(env / place.MARK / LOCK_NAME)
     under = state.circumstances(env, built, machine)
     verdict = None if how.verify else state.standing_verdict(env, under)
-    if verdict is None and how.verify is not False:
+    here = None if _for_elsewhere(choices) else machine
+    if verdict is None and how.verify is not False and _can_prove(built, here, show.emitter(screen)):
         verdict = prove(screen, made, built, choices)
         state.keep_verdict(env, verdict, under)
     plan = state.plan_of(env)
@@ -144,30 +151,33 @@ def _built_and_proved(
     env, emit = built.env, show.emitter(screen)
     replacing = place.made_by_gpuenv(env)
     proving = how.verify is not False and _can_prove(built.lock, machine, emit)
-    early: Verdict | None = None
+    verdict: Verdict | None = None
     with place.draft(env) as draft:
         venv.build(built.lock, draft, python, sources, emit, final=env)
         built.write(draft)
         if replacing and proving:
-            early = prove(screen, state.environment(draft, changed=True), built.lock, choices)
-            early = _at(early, draft, env)
-            if exit_code(early, built.lock) != 0:
-                show.result(
-                    screen, Created(machine=machine, plan=built.lock.plan, lock=built.lock, verdict=early)
-                )
-                told = "the new environment failed; the old one is as it was"
-                emit(Event(kind="warning", stage="build", text=told))
-                return 8
+            proved = prove(screen, state.environment(draft, changed=True), built.lock, choices)
+            verdict = _at(proved, draft, env)
+            if exit_code(verdict, built.lock) != 0:
+                return _kept_old(screen, built, machine, verdict)
         place.settle(draft, env)
     venv.settle_scripts(env, python)
     made = state.environment(env, changed=True)
-    verdict = early
     if proving:
-        verdict = early or prove(screen, made, built.lock, choices)
+        verdict = verdict or prove(screen, made, built.lock, choices)
         under = state.circumstances(env, built.lock, machine_for_verdict())
         state.keep_verdict(env, verdict, under)
     value = Created(machine=machine, plan=built.lock.plan, lock=built.lock, environment=made, verdict=verdict)
     return _finish(screen, value, env)
+
+
+def _kept_old(screen: show.Screen, built: _Built, machine: Machine | None, verdict: Verdict) -> int:
+    """The end of a `--recreate` whose environment failed: its verdict, and the old one in place."""
+    value = Created(machine=machine, plan=built.lock.plan, lock=built.lock, verdict=verdict)
+    show.result(screen, value)
+    told = f"the new environment failed; {built.env} is the old one, as it was"
+    show.event(screen, Event(kind="warning", stage="build", text=told))
+    return 8
 
 
 def _at(verdict: Verdict, draft: Path, env: Path) -> Verdict:
@@ -176,6 +186,11 @@ def _at(verdict: Verdict, draft: Path, env: Path) -> Verdict:
         json.dumps(as_plain(verdict)).replace(json.dumps(str(draft))[1:-1], json.dumps(str(env))[1:-1])
     )
     return from_plain(Verdict, moved)
+
+
+def _for_elsewhere(choices: Choices) -> bool:
+    """Whether the options describe another machine than this one."""
+    return bool(choices.target or choices.driver or choices.gpu)
 
 
 def _can_prove(made: Lock, machine: Machine | None, emit: Emit) -> bool:
