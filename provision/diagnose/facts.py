@@ -200,9 +200,9 @@ def spelled(number: str, *, cuda: bool = False) -> str:
 
 
 def _pair(facts: Facts, match: re.Match[str], where: Evidence) -> None:
-    """Loaded and compiled cuDNN, in TensorFlow's and XLA's words."""
-    facts.add("cudnn_loaded", match.group(1), where)
-    facts.add("cudnn_built", match.group(2), where)
+    """Loaded and compiled cuDNN, in TensorFlow's, XLA's and JAX's words: 8.5.0, or 8500."""
+    for name, text in zip(("cudnn_loaded", "cudnn_built"), match.groups(), strict=True):
+        facts.add(name, text if "." in text else spelled(text), where)
 
 
 def _torch_pair(facts: Facts, match: re.Match[str], where: Evidence) -> None:
@@ -361,7 +361,9 @@ READERS: tuple[tuple[tuple[str, ...], re.Pattern[str], Reader], ...] = (
     (("detected cuda version",), re.compile(r"detected CUDA version \((\d{1,2}\.\d)\)", _I), _as("cuda")),
     (("release",), re.compile(r"tools, release (\d{1,2}\.\d)", _I), _as("cuda")),
     (("/cuda-", "\\cuda\\v"), re.compile(r"(?:/cuda-|\\cuda\\v)(\d{1,2}\.\d)", _I), _as("cuda_path")),
-    (("compiled with:",), re.compile(r"library: (\d{1,2}\.\d{1,2}\.\d{1,3}).{0,40}compiled with: (\d{1,2}\.\d{1,2}\.\d{1,3})", _I), _pair),
+    (("compiled with",), re.compile(r"library: (\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5}).{0,60}compiled with:? (\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5})", _I), _pair),
+    (("found cudnn version",), re.compile(r"Found cuDNN version (\d{4,6}).{0,60}built against version (\d{4,6})", _I), _pair),
+    (("_cuda",), re.compile(r"_cuda(\d{2,3})_cudnn"), lambda f, m, w: f.add("cuda_build", _dotted(m.group(1)), w)),
     (("compiled against",), re.compile(r"compiled against {1,2}(\([\d, ]{3,16}\)|\d{4,5}) but (?:linked against|found runtime version) (\([\d, ]{3,16}\)|\d{4,5})", _I), _torch_pair),
     (("torch", "tensorflow", "jax", "keras", "numpy", "onnx", "ctrans", "flash", "xform", "triton", "cupy", "mxnet", "whisper", "bits", "cudatoolkit", "tf", "nvidia"), _NAMED, _named),
     (("cudnn",), re.compile(r"cudnn(?: version| ver)?[ :=v-]{1,4}(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})", _I), _as("cudnn")),

@@ -65,7 +65,8 @@ def _at_least(version: str, bound: str) -> bool:
 def cudnn_missing(case: Case) -> list[Candidate]:
     """A cuDNN file that is not found: absent, or of another major than what is there."""
     facts, shows = case.facts, case.said.group("cudnn_missing")
-    if not shows or case.said.group("cudnn_symbol") or case.said.group("nvidia_symbol"):
+    others = ("cudnn_symbol", "nvidia_symbol", "paging_file")  # these say why it did not load
+    if not shows or any(case.said.group(name) for name in others):
         return []
     names = [n for n in facts.all("missing") if "cudnn" in n.lower()]
     wanted = next((m for n in names if (m := _cudnn_major(n))), None)
@@ -116,7 +117,7 @@ def cuda_missing(case: Case) -> list[Candidate]:
     """A CUDA library that is not found: not installed, not on the path, or of another version."""
     facts, shows = case.facts, case.said.group("lib_missing")
     names = [n for n in facts.all("missing") if _CUDA.match(n) and not _DRIVER.match(n)]
-    if not shows or not names:
+    if not shows or not names or case.said.group("paging_file"):
         return []
     no_driver = any(_DRIVER.match(n) for n in facts.all("missing")) or case.said.group("proc_missing")
     evidence = (*shows, *facts.where("cuda", "cuda_path", "present"))
