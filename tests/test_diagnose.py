@@ -73,9 +73,10 @@ def test_the_table_is_whole_and_without_mistakes():
     assert mistakes(KNOWN.failures, known_causes, names) == []
     conditions = {w for r in KNOWN.failures for w in (*r.wants, *r.lacks)}
     for condition in conditions - names:
-        assert re.fullmatch(r"(torch|tensorflow|jax|cudnn|cuda|cuda_build|board_capability|ctranslate2|visible)([=<>!].*)?", condition), (
-            condition
-        )
+        assert re.fullmatch(
+            r"(torch|tensorflow|jax|cudnn|cuda|cuda_build|board_capability|ctranslate2|visible)([=<>!].*)?",
+            condition,
+        ), condition
 
 
 def test_a_wrong_row_is_named():

@@ -101,7 +101,10 @@ HEAVY = ("virtualenv", "conda_lock", "rattler", "uv", "rich", "yaml", "pynvml", 
     [
         ("import provision.__main__", ("typer", "packaging", "provision.model", *HEAVY)),
         ("import provision.cli", HEAVY),
-        ("import provision.cli.planning", ("provision.lock", "provision.build", "provision.verify", *HEAVY[:-2])),
+        (
+            "import provision.cli.planning",
+            ("provision.lock", "provision.build", "provision.verify", *HEAVY[:-2]),
+        ),
         ("import provision.cli.creating", ("virtualenv", "rich", "conda_lock", "rattler")),
     ],
 )

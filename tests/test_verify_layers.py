@@ -458,7 +458,11 @@ def test_deep_reads_the_bytes_of_every_nvidia_library(judge, cudnn):
         (healthy(cuda_error=999), "runtime", "nvidia_uvm_stale"),
         (healthy(cuda_error=214), "runtime", "gpu_hardware_fault"),
         (healthy(cudnn_create=4000), "cudnn", None),
-        (spec(driver="580.159.04", cuda=13000, gpus=[f"{H200}|mode=3"], cuda_error=46), "runtime", "gpu_busy_exclusive"),
+        (
+            spec(driver="580.159.04", cuda=13000, gpus=[f"{H200}|mode=3"], cuda_error=46),
+            "runtime",
+            "gpu_busy_exclusive",
+        ),
         (healthy(cudnn_create=1008), "cudnn", "cudnn_not_found"),
     ],
 )

@@ -377,7 +377,7 @@ READERS: tuple[tuple[tuple[str, ...], re.Pattern[str], Reader], ...] = (
     (("cannot open shared", "cannot be opened"), re.compile(_SONAME + r": {0,2}cannot open shared"), _missing),
     (("could not load", "couldn't open", "could not locate", "could not find", "unable to load any", "unable to open"),
      re.compile(rf"(?:could not (?:load|locate|find)|couldn't open|unable to (?:load any of|open)).{{0,60}}?{_SONAME}[^;:]{{0,120}}", _I), _missing),
-    ((".dll",), re.compile(rf"{_SONAME}.? (?:is )?(?:not found|missing)|error loading .{{0,200}}?{_SONAME}", _I), _missing),
+    (("not found", "missing", "error loading"), re.compile(rf"{_SONAME}.? (?:is )?(?:not found|missing)|error loading .{{0,200}}?{_SONAME}", _I), _missing),
     (("successfully opened", "found in"), re.compile(rf"successfully opened .{{0,20}}library {_SONAME}", _I), _as("loaded")),
     ((".so", ".dll"), re.compile(rf"(?:^|=> |\s)(/[\w./+-]{{1,200}}/{_SONAME})(?=$|\s|\))(?!.{{0,80}}(?:cannot|undefined|not found|symbol))"), _as("present")),
     (("ld_library_path",), re.compile(r"LD_LIBRARY_PATH ?[=:] {0,2}['\"]?([/$][^\s'\";]{1,400})"), _as("library_path")),
