@@ -17,6 +17,7 @@ MAY = {
     "index": {"model", "errors", "process"},
     "profiles": {"model", "errors"},
     "show": {"model", "errors"},
+    "export": {"model", "errors"},
     **dict.fromkeys(STAGES, {"model", "errors"} | DOORS),
 }
 ONLY_IN = {

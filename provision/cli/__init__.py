@@ -36,9 +36,7 @@ def run(argv: Sequence[str]) -> int:
     screen = show.Screen(json="--json" in ours, environ=process.environ())
     signal.signal(signal.SIGTERM, _terminated)
     try:
-        code = typer.main.get_command(app).main(
-            ours, prog_name="gpuenv", standalone_mode=False, obj=command
-        )
+        code = typer.main.get_command(app).main(ours, prog_name="gpuenv", standalone_mode=False, obj=command)
     except GpuenvError as error:
         if error.log and not error.findings:
             error.findings = troubleshoot.of_log(error.log)
@@ -139,6 +137,7 @@ def verify(
     device: str | None = typer.Option(None, "--device", help="cuda:N, all or cpu."),
     framework: list[str] | None = typer.Option(None, "--framework", "-f", help="Only this one; repeatable."),
     timeout: float = typer.Option(300.0, "--timeout", help="Seconds for each child process."),
+    report: Path | None = typer.Option(None, "--report", help="Also write the verdict as one HTML page."),
     profiles: o.ProfileDirs = None,
     cache_dir: o.CacheDir = None,
     json: o.Json = False,
@@ -154,7 +153,7 @@ def verify(
         "frameworks": _framework_words(framework), "timeout": timeout,
     }  # fmt: skip
     choices = o.Choices(profiles=list(profiles or []), cache_dir=cache_dir)
-    return proving.show_verdict(_screen(given), env, choices, options)
+    return proving.show_verdict(_screen(given), env, choices, options, report)
 
 
 def _device_word(device: str | None) -> str | None:

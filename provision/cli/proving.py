@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from .. import detect, lock, show, verify
+from .. import __version__, detect, lock, show, verify
 from ..build import place, state
-from ..errors import GpuenvError
+from ..errors import GpuenvError, UsageError
 from ..model import Environment, Event, Lock, Machine, Verdict
 from . import ask
 from .locking import LOCK_NAME
@@ -36,8 +37,12 @@ def prove(
     return verify.verify(env, wanted, lock=made, releases=ask.known(choices).cudnn, emit=emit)
 
 
-def show_verdict(screen: show.Screen, env: Path, choices: Choices, options: dict[str, Any]) -> int:
+def show_verdict(
+    screen: show.Screen, env: Path, choices: Choices, options: dict[str, Any], report: Path | None = None
+) -> int:
     """`gpuenv verify`: the verdict on any environment, whoever made it."""
+    if report and not report.absolute().parent.is_dir():
+        raise UsageError(f"--report {report}: there is no folder {report.absolute().parent}")
     found = verify.locate(ask.absolute(env))
     made: Lock | None = None
     path = Path(found.path)
@@ -46,8 +51,23 @@ def show_verdict(screen: show.Screen, env: Path, choices: Choices, options: dict
     verdict = prove(screen, found, made, choices, **options)
     if found.made_by_gpuenv and not options.get("quick"):
         _keep(path, made, verdict, screen)
+    if report:
+        _write_report(report, verdict, screen)
     show.result(screen, verdict)
     return _strictly(verdict, exit_code(verdict, made, asked_cpu=options.get("device") == "cpu"), options)
+
+
+def _write_report(report: Path, verdict: Verdict, screen: show.Screen) -> None:
+    from ..export.report import page
+
+    made = f"gpuenv {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
+    try:
+        report.write_text(page(verdict, made), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"--report {report}: {error.strerror}", hint="name a file that can be written"
+        ) from error
+    show.event(screen, Event(kind="note", stage="verify", text=f"the report is {report}"))
 
 
 def _strictly(verdict: Verdict, code: int, options: dict[str, Any]) -> int:

@@ -1,0 +1,1 @@
+"""Values written in the formats of other programs, one file per format."""

@@ -1,0 +1,171 @@
+"""A verdict as one HTML page that stands alone: no script, no font, no picture from elsewhere."""
+
+from __future__ import annotations
+
+import math
+import re
+from html import escape
+from itertools import groupby
+
+from ..model import Convolution, DeviceVerdict, Evidence, Finding, FrameworkVerdict, Library, Stage, Verdict
+from .report_style import STYLE
+
+_OUTCOMES = {
+    "works": ("pass", "works", "Every convolution is right, through the environment's own cuDNN."),
+    "cpu": ("pass", "works on the CPU", "Nothing was proved about a GPU."),
+    "wrong": ("fail", "wrong", "Convolutions ran, and their results cannot be trusted."),
+    "fails": ("fail", "fails", "The first stage that failed is the cause; later ones were skipped."),
+}
+# The bars' scale is logarithmic, from a thousandth of the tolerance to ten times it.
+_LOW, _HIGH = -3.0, 1.0
+
+
+def page(verdict: Verdict, made: str) -> str:
+    """The page. `made` says by what and when ("gpuenv 0.1.0, 2026-01-31 12:00 UTC")."""
+    status, word, meaning = _OUTCOMES[verdict.verdict]
+    if verdict.verdict == "works" and not verdict.frameworks:
+        meaning = "Driver, runtime, libraries and cuDNN are right; no framework was tried."
+    header = (
+        f'<header><p class="mark {status}">{word}</p><h1>{_text(verdict.env)}</h1>'
+        f"<p>{_text(meaning)}</p><p class=quiet>{_text(verdict.python)}</p></header>"
+    )
+    parts = [
+        header,
+        _hint(verdict),
+        _findings(verdict.findings),
+        _stages(verdict.stages),
+        *(_framework(f) for f in verdict.frameworks),
+        f"<footer>{_text(made)}</footer>",
+    ]
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{_text(word)}: {_text(verdict.env)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(p for p in parts if p)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _text(value: object) -> str:
+    """Text from outside, made harmless: markup escaped, control characters shown as a mark."""
+    return escape(re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", str(value)))
+
+
+def _hint(verdict: Verdict) -> str:
+    return f"<p class=hint><b>Do this:</b> {_text(verdict.hint)}</p>" if verdict.hint else ""
+
+
+def _evidence(rows: tuple[Evidence, ...]) -> str:
+    if not rows:
+        return ""
+    items = "".join(
+        f"<li>{_text(r.text)}"
+        + (f" <cite>{_text(r.source)}{':' + str(r.line) if r.line else ''}</cite>" if r.source else "")
+        + "</li>"
+        for r in rows
+    )
+    return f"<ul class=evidence>{items}</ul>"
+
+
+def _findings(findings: tuple[Finding, ...]) -> str:
+    cards = [
+        f"<article class=card><h3>{_text(f.title)}</h3><p class=quiet><code>{_text(f.cause)}</code>, "
+        f"{_text(f.confidence)}</p>"
+        + (f"<p><b>Fix:</b> {_text(f.fix)}</p>" if f.fix else "")
+        + _evidence(f.evidence)
+        + "</article>"
+        for f in findings
+    ]
+    return f"<section><h2>What was found</h2>{''.join(cards)}</section>" if cards else ""
+
+
+def _stages(stages: tuple[Stage, ...]) -> str:
+    rows = []
+    for s in stages:
+        about = " ".join(x for x in (s.framework, s.device if s.device not in ("cuda", "cpu") else None) if x)
+        seconds = "" if s.seconds is None else f"{s.seconds:.2f} s"
+        more = _evidence(s.evidence)
+        if more:
+            word = "piece" if len(s.evidence) == 1 else "pieces"
+            opened = " open" if s.status in ("fail", "warn") else ""
+            more = f"<details{opened}><summary>{len(s.evidence)} {word} of evidence</summary>{more}</details>"
+        rows.append(
+            f'<li class=stage><span class="mark {s.status}">{s.status}</span>'
+            f"<span class=name><b>{_text(s.stage)}</b> {_text(about)}</span>"
+            f"<span class=seconds>{seconds}</span><div class=detail>{_text(s.detail)}{more}</div></li>"
+        )
+    return f"<section><h2>Stages</h2><ol class=stages>{''.join(rows)}</ol></section>"
+
+
+def _framework(framework: FrameworkVerdict) -> str:
+    facts = [
+        ("CUDA", framework.cuda),
+        ("cuDNN built with", framework.cudnn_built),
+        ("cuDNN loaded", framework.cudnn_loaded),
+    ]
+    told = ", ".join(f"{name} {value}" for name, value in facts if value)
+    title = f"{framework.name} {framework.version or ''}".strip()
+    return (
+        f"<section><h2>{_text(title)}</h2>"
+        + (f"<p class=quiet>{_text(told)}</p>" if told else "")
+        + "".join(_device(d) for d in framework.devices)
+        + _libraries(framework.libraries)
+        + "</section>"
+    )
+
+
+def _device(device: DeviceVerdict) -> str:
+    name = "the CPU" if device.index < 0 else f"device {device.index}"
+    words = [name, device.name, device.capability and f"compute capability {device.capability}", device.uuid]
+    title = ", ".join(w for w in words if w)
+    if not device.convolutions:
+        return f"<h3>{_text(title)}</h3><p class=quiet>No convolution was graded here.</p>"
+    groups = [
+        f"<div class=case><h4>{_text(case)} <span class=quiet>{_text(dtype)}, at most {rows[0].tolerance:g}"
+        f"</span></h4>{''.join(_bar(c) for c in rows)}</div>"
+        for (case, dtype), group in groupby(device.convolutions, key=lambda c: (c.case, c.dtype))
+        if (rows := list(group))
+    ]
+    return (
+        f"<h3>{_text(title)}</h3><p class=quiet>Errors against the tolerance (the upright line), on a "
+        f"logarithmic scale from a thousandth of it to ten times it.</p><div class=cases>{''.join(groups)}</div>"
+    )
+
+
+def _bar(c: Convolution) -> str:
+    """One result: its error as a share of what is allowed."""
+    number = "NaN" if c.max_error is None else f"{c.max_error:.1e}"
+    if c.max_error is None:
+        share = 1.0
+    elif c.max_error <= 0:
+        share = 0.0
+    else:
+        share = (math.log10(c.max_error / c.tolerance) - _LOW) / (_HIGH - _LOW)
+    width = 100 * min(max(share, 0.005), 1.0)
+    status = "pass" if c.ok else "fail"
+    label = f"{c.pass_}: error {number}, at most {c.tolerance:g}: {'right' if c.ok else 'wrong'}"
+    return (
+        f'<div class=result><span class=which>{_text(c.pass_)}</span><span class=bar role=img aria-label="{_text(label)}">'
+        f'<i class="{status}" style="width:{width:.1f}%"></i></span>'
+        f"<span class=number>{number}{'' if c.ok else ' wrong'}</span></div>"
+    )
+
+
+def _libraries(libraries: tuple[Library, ...]) -> str:
+    if not libraries:
+        return ""
+    rows = "".join(
+        f"<tr><th scope=row>{_text(x.soname)}</th><td data-is=version>{_text(x.version or 'unknown')}</td>"
+        f"<td data-is=owner>{_text(x.owner or 'no package')}</td><td data-is=where>{_place(x)}</td>"
+        f"<td data-is=path class=path>{_text(x.path)}</td></tr>"
+        for x in libraries
+    )
+    head = "".join(f"<th scope=col>{h}</th>" for h in ("library", "version", "owner", "where", "path"))
+    return f"<h3>Libraries that ran</h3><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _place(library: Library) -> str:
+    if library.inside is None:
+        return ""
+    return "inside" if library.inside else "<b class=outside>outside</b>"

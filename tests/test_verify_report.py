@@ -1,0 +1,140 @@
+"""The report page: whole, alone, and harmless whatever a machine's names are."""
+
+import dataclasses
+import html.parser
+import re
+import subprocess
+import sys
+
+import pytest
+
+from driver_stub import H200, build, scenario, spec
+from provision.export.report import page
+from provision.model import (
+    Convolution,
+    DeviceVerdict,
+    Evidence,
+    Finding,
+    FrameworkVerdict,
+    Library,
+    Stage,
+    Verdict,
+)
+
+VOID = {"meta", "br", "hr"}
+
+
+class Checker(html.parser.HTMLParser):
+    """Every element is closed in its order; nothing is fetched and nothing runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.text, self.labels = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        assert tag not in ("script", "link", "img", "iframe", "object", "base")
+        for name, value in attrs:
+            assert name not in ("src", "href", "srcset")
+            assert not name.startswith("on")
+            if name == "aria-label":
+                self.labels.append(value)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def read(text):
+    checker = Checker()
+    checker.feed(text)
+    checker.close()
+    assert checker.open == []
+    return checker
+
+
+def row(error, *, ok):
+    return Convolution(case="conv2d", dtype="tf32", pass_="forward", max_error=error, tolerance=0.002, ok=ok)
+
+
+NASTY = "</style><script>alert('ü')</script>\x1b[31m & \"quoted\""
+VERDICT = Verdict(
+    env=NASTY,
+    python=NASTY,
+    verdict="wrong",
+    hint=NASTY,
+    stages=(
+        Stage(
+            stage="cudnn",
+            status="fail",
+            detail=NASTY,
+            seconds=0.25,
+            evidence=(Evidence(text=NASTY, source=NASTY, line=3),),
+        ),
+    ),
+    findings=(
+        Finding(
+            cause="cudnn_not_found", title=NASTY, fix=NASTY, evidence=(Evidence(text=NASTY, source=NASTY),)
+        ),
+    ),
+    frameworks=(
+        FrameworkVerdict(
+            name="torch",
+            version=NASTY,
+            cudnn_loaded=NASTY,
+            devices=(
+                DeviceVerdict(
+                    index=0,
+                    name=NASTY,
+                    convolutions=(row(0.0002, ok=True), row(0.2, ok=False), row(None, ok=False)),
+                ),
+            ),
+            libraries=(Library(soname=NASTY, path=NASTY, owner=NASTY, version=NASTY, inside=False),),
+        ),
+    ),
+)
+
+
+def test_the_page_is_whole_alone_and_harmless():
+    text = page(VERDICT, NASTY)
+    checker = read(text)
+    shown = "".join(checker.text)
+    assert "<script>" not in text
+    assert "\x1b" not in text
+    assert shown.count("alert('ü')") >= 10
+    assert not re.search(r"https?://|url\(|@import", text)
+
+
+def test_a_bar_ends_where_its_error_stands_against_the_tolerance():
+    text = page(VERDICT, "x")
+    widths = [float(w) for w in re.findall(r"width:([\d.]+)%", text)]
+    assert widths == [50.0, 100.0, 100.0]  # a tenth of the tolerance, a hundred times it, not a number
+    assert read(text).labels == [
+        "forward: error 2.0e-04, at most 0.002: right",
+        "forward: error 2.0e-01, at most 0.002: wrong",
+        "forward: error NaN, at most 0.002: wrong",
+    ]
+
+
+def test_what_quick_did_not_try_is_not_claimed():
+    quick = dataclasses.replace(VERDICT, verdict="works", frameworks=(), hint=None, findings=())
+    assert "no framework was tried" in page(quick, "x")
+    assert "What was found" not in page(quick, "x")
+
+
+@pytest.mark.parametrize("folder", ["", "no such folder"])
+def test_the_command_writes_the_page(gpuenv, tmp_path, folder):
+    gpuenv.env |= scenario(build(tmp_path / "driver"), spec(driver="580.159.04", cuda=13000, gpus=[H200]))
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    file = tmp_path / folder / "page.html"
+    ran = gpuenv("verify", tmp_path / "env", "--report", file, "--json")
+    if folder:
+        assert ran.code == 2
+        assert "no folder" in ran.json["error"]["message"]
+        return
+    assert ran.code == 8
+    checker = read(file.read_text(encoding="utf-8"))
+    assert ran.json["stages"][2]["detail"] in "".join(checker.text)
