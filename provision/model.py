@@ -199,6 +199,27 @@ class Build:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CondaBuild:
+    """How one framework is called in a conda channel, for one device ("cuda" or "cpu").
+
+    `build` is a pattern of build strings ("*cuda*"); `along` are packages that are asked for with
+    it, in the same version. A row with a `version` describes builds that say nothing else of the
+    CUDA and the cuDNN (a PEP 440 specifier) that they were made with; where the row says nothing,
+    the packages `cuda-version` and `cudnn` that the solver takes along do.
+    """
+
+    framework: str
+    channel: str
+    package: str
+    device: str
+    build: str
+    version: str | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+    along: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CudnnRelease:
     """One cuDNN release for one CUDA major on one platform: the package and version on the index,
     the oldest glibc, the capabilities it has kernels for (as `Build.kernels`), its sublibraries
@@ -331,6 +352,7 @@ class Profiles:
     causes: tuple[FailureCause, ...] = ()
     messages: tuple[FailureMessage, ...] = ()
     failures: tuple[FailureRule, ...] = ()
+    conda: tuple[CondaBuild, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -487,7 +509,8 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Package:
-    """One locked file. `index` is the index it came from (None for a local file), `size` bytes."""
+    """One locked file. `index` is the index or channel it came from (None for a local file), `size`
+    bytes. `depends` is what a conda package requires, as its channel has it."""
 
     name: str
     version: str
@@ -497,6 +520,7 @@ class Package:
     index: str | None = None
     size: int | None = None
     unhashed: bool = False
+    depends: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -44,8 +44,6 @@ __all__ = [
 ]
 
 CACHE_FORMAT = "1"
-OTHER_FILES = ("conda.yaml",)
-"""Data of the same folder that other modules read."""
 
 
 def directory() -> Path:
@@ -78,9 +76,7 @@ def load(overlays: Sequence[Path] = (), *, cache_dir: Path | None = None) -> mod
 
 def _yaml_files(folder: Path) -> list[Path]:
     try:
-        return sorted(
-            p for p in folder.iterdir() if p.suffix in (".yaml", ".yml") and p.name not in OTHER_FILES
-        )
+        return sorted(p for p in folder.iterdir() if p.suffix in (".yaml", ".yml"))
     except OSError as e:
         raise DataError(
             f"The profiles folder {folder} cannot be read: {e.strerror}.",

@@ -37,6 +37,7 @@ _PATTERNS = {
     "read": re.compile(r"\d{4}-\d\d-\d\d"),
     "platform": re.compile("|".join(model.PLATFORMS)),
     "effect": re.compile("refuse|avoid"),
+    "device": re.compile("cuda|cpu"),
     "python": re.compile(r"3\.\d+"),
     "kernels": re.compile(r"\d+\.\d[af]?(\+PTX)?"),
 }
@@ -64,9 +65,10 @@ def check_table(file: str, table: Table) -> list[str]:
     if name not in FILES.get(file, tuple(KINDS)):
         problems.append(f"{file}: table: {name!r} does not belong into this file")
     problems += [f"{file}: {name}: unknown key {k!r}" for k in table.head if k not in TABLE_KEYS]
-    wanted = ("source", "read", "framework") if name == "builds" else ("source", "read")
+    of_one = name in ("builds", "conda")
+    wanted = ("source", "read", "framework") if of_one else ("source", "read")
     problems += [f"{file}: {name}: {k}: missing" for k in wanted if not table.head.get(k)]
-    if name == "builds" and table.head.get("framework") not in (*model.FRAMEWORKS, None):
+    if of_one and table.head.get("framework") not in (*model.FRAMEWORKS, None):
         problems.append(
             f"{file}: framework: {table.head['framework']!r} is not one of {', '.join(model.FRAMEWORKS)}"
         )

@@ -65,6 +65,13 @@ KINDS = {
         lists=("libraries",),
         flags=("yanked",),
     ),
+    "conda": Kind(
+        model.CondaBuild,
+        "conda",
+        ("framework", "channel", "package", "device", "version", "build"),
+        ("channel", "package", "device", "build"),
+        lists=("along",),
+    ),
     "gpus": Kind(
         model.GpuModel,
         "gpus",
@@ -84,9 +91,7 @@ KINDS = {
         ("package", "version"),
         ("package", "version", "effect", "why", "source"),
     ),
-    "causes": Kind(
-        model.FailureCause, "causes", ("cause",), ("cause", "layer", "title", "fix", "decides")
-    ),
+    "causes": Kind(model.FailureCause, "causes", ("cause",), ("cause", "layer", "title", "fix", "decides")),
     "messages": Kind(
         model.FailureMessage, "messages", ("name",), ("name", "says", "example", "source"), lists=("says",)
     ),
@@ -107,6 +112,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "tensorflow.yaml": ("builds", "tested"),
     "jax.yaml": ("builds",),
     "known_bad.yaml": ("known_bad",),
+    "conda.yaml": ("conda",),
     "failures.yaml": ("causes", "messages", "failures"),
 }
 
