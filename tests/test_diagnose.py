@@ -4,6 +4,8 @@ import dataclasses
 import json
 import random
 import re
+import subprocess
+import sys
 import time
 
 import pytest
@@ -17,6 +19,7 @@ from provision.diagnose.candidates import Case
 from provision.diagnose.facts import read_facts
 from provision.diagnose.order import filled
 from provision.diagnose.rules import by_rules, mistakes
+from provision.errors import DataError
 from provision.model import Driver, Evidence, Finding, Machine, Target, Verdict
 
 KNOWN = profiles.load()
@@ -70,18 +73,18 @@ def test_the_table_is_whole_and_without_mistakes():
     names = {m.name for m in KNOWN.messages}
     assert len(known_causes) == LABELS
     assert {r.cause for r in KNOWN.failures} | {"cudnn_older_than_compiled"} == known_causes
-    assert mistakes(KNOWN.failures, known_causes, names) == []
-    conditions = {w for r in KNOWN.failures for w in (*r.wants, *r.lacks)}
-    for condition in conditions - names:
-        assert re.fullmatch(
-            r"(torch|tensorflow|jax|cudnn|cuda|cuda_build|board_capability|ctranslate2|visible)([=<>!].*)?",
-            condition,
-        ), condition
+    assert mistakes(KNOWN.failures, KNOWN.causes, KNOWN.messages) == []
+    assert len(names) == len(KNOWN.messages)
 
 
 def test_a_wrong_row_is_named():
-    row = dataclasses.replace(KNOWN.failures[0], cause="x", confidence="sure", weight="0", says=("@y",))
-    assert len(mistakes([row], {"driver_missing"}, {"z"})) == 4
+    row = dataclasses.replace(
+        KNOWN.failures[0], cause="x", confidence="sure", weight="0", says=("@y", "..."), wants=("z==1",)
+    )
+    known = dataclasses.replace(KNOWN, failures=(row,))
+    with pytest.raises(DataError) as caught:
+        judged([], known, None)
+    assert len(caught.value.problems) == 6
 
 
 def test_the_file_is_written_as_the_loader_writes_it():
@@ -336,6 +339,37 @@ def test_memory_and_lines_kept_are_bounded():
     generator = random.Random(1)
     block = b"".join(b"cuda error %x gpu cannot open\n" % generator.getrandbits(200) for _ in range(15_000))
     assert len(text.read("-", [block] * 30)) <= 2 * text.LINES + text.BETWEEN
+
+
+def test_a_hundred_megabytes_in_twenty_times_wc_and_a_second(gpuenv):
+    """The best of two, because other work on the machine is nobody's fault here."""
+    path = gpuenv.work / "big.log"
+    rows = b"".join(
+        b"Epoch %d/100 step %d loss: 0.%04d [=====>......] - ETA: 12s\n" % (i % 100, i, i % 9999)
+        for i in range(20_000)
+    )
+    path.write_bytes(
+        rows * (100_000_000 // len(rows)) + b"RuntimeError: CUDA error: invalid device ordinal\n"
+    )
+    started = time.perf_counter()
+    subprocess.run(["wc", "-l", path], check=True, capture_output=True)
+    allowed = 20 * (time.perf_counter() - started) + 1
+    measure = "import resource, subprocess, sys, time\nt = time.perf_counter()\nsubprocess.check_call(sys.argv[1:], stdout=subprocess.DEVNULL)\nprint(time.perf_counter() - t, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    argv = [sys.executable, "-m", "provision", "diagnose", str(path), "--no-machine"]
+    taken = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", measure, *argv],
+            env=gpuenv.env,
+            cwd=gpuenv.work,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        seconds, kilobytes = map(float, done.stdout.split())
+        taken.append(seconds)
+        assert kilobytes < 150_000
+    assert min(taken) < allowed
 
 
 def test_parts_of_a_template_go_with_their_facts():

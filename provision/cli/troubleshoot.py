@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from .. import detect, process, show
-from ..errors import UsageError
+from ..errors import GpuenvError, UsageError
 from ..model import Finding, Findings, Machine, Plan, Profiles, Request, Target, Verdict, from_plain
 from . import ask
 from . import options as o
@@ -72,7 +72,11 @@ def judged(
 
 def of_log(log: str) -> tuple[Finding, ...]:
     """What a failing stage's own log shows; the text alone, without looking at the machine again."""
-    return judged([("log", [log.encode("utf-8", "replace")])], ask.known(o.Choices()), None)
+    try:
+        known = ask.known(o.Choices())
+    except GpuenvError:
+        return ()  # the profiles are broken too: the failure at hand is the one to tell
+    return judged([("log", [log.encode("utf-8", "replace")])], known, None)
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

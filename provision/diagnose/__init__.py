@@ -17,7 +17,7 @@ from .facts import Facts, read_facts
 from .judges import JUDGES
 from .order import findings
 from .patterns import Said
-from .rules import by_rules
+from .rules import by_rules, check
 from .text import Line, read
 
 __all__ = ["diagnose"]
@@ -39,7 +39,9 @@ def diagnose(
 
     `texts` are (name, bytes in pieces); `serves(kernels, capability)` says whether a GPU runs any of the
     kernels; `advise` makes a plan for the target of the text or machine, for fixes with real versions.
+    Raises DataError for rules that cannot be meant.
     """
+    check(profiles)
     lines: list[Line] = [line for name, chunks in texts for line in read(name, chunks)]
     facts = read_facts(lines, profiles.gpus) if lines else Facts()
     said = Said(lines, profiles.messages, profiles.failures)

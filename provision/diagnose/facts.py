@@ -42,6 +42,12 @@ _KEYED = re.compile(
 )
 _SONAME = r"((?:lib[\w+-]{2,60}\.so(?:\.\d{1,5}){0,4})|(?:[\w-]{3,60}\.dll))"
 
+CONDITIONS = frozenset(
+    ("torch", "tensorflow", "jax", "jaxlib", "ctranslate2", "numpy", "onnxruntime", "cuda", "cuda_build", "cudnn",
+     "driver", "driver_cuda", "capability", "board_capability", "python", "os", "visible", "library_path")
+)  # fmt: skip
+"""Facts that a rule may want or exclude."""
+
 Reader = Callable[["Facts", "re.Match[str]", Evidence], None]
 
 

@@ -115,9 +115,10 @@ def evidence(line: Line) -> Evidence:
 def _searched(lines: Sequence[Line], texts: Sequence[str]) -> dict[str, list[Line]]:
     """The first lines that say each pattern, of lines that differ in digits only the first ones. In a short
     text a message may run over two lines."""
-    compiled = [(text, pattern(text)) for text in texts]
     where: dict[str, list[Line]] = {}
     shown = [plain(line.text) for line in lines]
+    whole = " ".join(shown)
+    compiled = [(text, one) for text in texts if (one := pattern(text)).literal in whole]
     pairs = len(lines) <= _SHORT
     shapes: Counter[str] = Counter()
     for i, line in enumerate(lines):

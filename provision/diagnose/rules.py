@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from ..model import Evidence, FailureRule
+from ..errors import DataError
+from ..model import Evidence, FailureCause, FailureMessage, FailureRule, Profiles
 from .candidates import Candidate, Case
+from .facts import CONDITIONS
+from .patterns import pattern
 
 _CONFIDENCE = ("certain", "likely", "possible")
 
@@ -46,11 +49,25 @@ def _shown(case: Case, condition: str) -> tuple[Evidence, ...]:
     return case.facts.where(re.split(r"[=<>!~]", condition, maxsplit=1)[0])
 
 
-def mistakes(rules: Iterable[FailureRule], causes: set[str], messages: set[str]) -> list[str]:
-    """What is wrong with rules beyond their keys: an unknown cause, message, confidence or weight."""
-    wrong = []
+def check(known: Profiles) -> None:
+    """Raise DataError with everything that is wrong with the rules beyond their keys."""
+    problems = mistakes(known.failures, known.causes, known.messages)
+    if problems:
+        raise DataError(
+            f"The rules of diagnose are invalid: {len(problems)} mistake{'s' * (len(problems) > 1)}.",
+            problems=tuple(f"failures.yaml: {p}" for p in problems),
+            hint="Mend the rows named.",
+        )
+
+
+def mistakes(
+    rules: Iterable[FailureRule], causes: Iterable[FailureCause], messages: Sequence[FailureMessage]
+) -> list[str]:
+    """An unknown cause, message, fact, confidence or weight; a pattern without a word."""
+    known, names = {c.cause for c in causes}, {m.name for m in messages}
+    wrong = [f"{m.name}: {p}" for m in messages for s in m.says if (p := _pattern_problem(s))]
     for rule in rules:
-        if rule.cause not in causes:
+        if rule.cause not in known:
             wrong.append(f"{rule.name}: cause {rule.cause!r} is not in the table of causes")
         if rule.confidence not in _CONFIDENCE:
             wrong.append(
@@ -58,9 +75,23 @@ def mistakes(rules: Iterable[FailureRule], causes: set[str], messages: set[str])
             )
         if not rule.weight.isdigit() or not 1 <= int(rule.weight) <= 100:
             wrong.append(f"{rule.name}: weight {rule.weight!r} is not 1 to 100")
+        for text in rule.says:
+            if text.startswith("@"):
+                if text[1:] not in names:
+                    wrong.append(f"{rule.name}: says {text!r}, which is no message")
+            elif problem := _pattern_problem(text):
+                wrong.append(f"{rule.name}: {problem}")
         wrong += [
-            f"{rule.name}: says {s!r}, which is no message"
-            for s in rule.says
-            if s[0] == "@" and s[1:] not in messages
+            f"{rule.name}: {w!r} is neither a message nor a fact"
+            for w in (*rule.wants, *rule.lacks)
+            if w not in names and re.split(r"[=<>!~]", w, maxsplit=1)[0] not in CONDITIONS
         ]
     return wrong
+
+
+def _pattern_problem(text: str) -> str | None:
+    try:
+        pattern(text)
+    except ValueError as error:
+        return str(error)
+    return None

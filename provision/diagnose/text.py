@@ -19,9 +19,9 @@ EDGE = 192 << 10
 """Bytes kept whole at the beginning and at the end of a long log."""
 WIDTH = 4000
 """Characters of a line that are looked at: no message of a program is longer, and base64 is."""
-LINES = 1500
+LINES = 1000
 """Lines kept of a long log's beginning, and of its end."""
-BETWEEN = 1000
+BETWEEN = 600
 """Lines kept between them."""
 STEMS = (b"cud", b"nvidia", b"gpu", b"error", b"fail", b"cannot", b"memory")
 """Lower case: what the lines that matter between beginning and end hold."""
