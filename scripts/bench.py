@@ -7,6 +7,7 @@ table; no test depends on a time. `--only NAME` runs one row, `--runs N` sets th
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import shutil
 import statistics
@@ -19,6 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import tomli
+
+from provision import profiles, resolve
+from provision.model import Request, Target, TargetGpu, Wanted
 
 BIN = Path(sysconfig.get_path("scripts"))
 GPUENV = str(BIN / "gpuenv")
@@ -56,6 +60,34 @@ def start_up(folder: Path, runs: int) -> None:
     for name, args, limit in rows:
         found = ratio(lambda a=args: timed([GPUENV, *a], folder), lambda: timed(PASS, folder), runs * 3)  # type: ignore[misc]  # bound now
         told(name, found, "python -c pass", limit)
+
+
+def growth(_folder: Path, runs: int) -> None:
+    """resolve inside one process, warm, over the catalogue as it is, ten and a hundred times it."""
+    known = profiles.load()
+    target = Target(
+        platform="linux-x86_64", glibc="2.35", driver="550.54.15", gpus=(TargetGpu(capability="8.0"),)
+    )
+    request = Request(frameworks=(Wanted(name="torch"), Wanted(name="jax")), device="cuda", python="3.12")
+    first = 0.0
+    for times in (1, 10, 100):
+        # The copies are older than every real row, so that the answer stays and the work grows.
+        older = [
+            dataclasses.replace(b, version=f"0.{i}.{b.version.replace('.', '')}")
+            for i in range(1, times)
+            for b in known.builds
+        ]
+        grown = dataclasses.replace(known, builds=(*known.builds, *older))
+        taken = []
+        for _ in range(runs + 1):
+            began = time.perf_counter()
+            resolve.resolve(request, target, grown)
+            taken.append(time.perf_counter() - began)
+        median = statistics.median(taken[1:])
+        first = first or median
+        print(
+            f"resolve, {times:3}x the rows     {median / first:7.2f}x  of the catalogue as it is ({median * 1000:.0f} ms)"
+        )
 
 
 def builds(folder: Path, runs: int) -> None:
@@ -99,15 +131,14 @@ def told(name: str, found: tuple[float, float, float], against: str, limit: floa
 def main() -> None:
     """Run the rows that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=("start", "build"))
+    parser.add_argument("--only", choices=("start", "growth", "build"))
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="gpuenv-bench-"))
     try:
-        if options.only != "build":
-            start_up(folder, options.runs)
-        if options.only != "start":
-            builds(folder, options.runs)
+        for name, row in (("start", start_up), ("growth", growth), ("build", builds)):
+            if options.only in (None, name):
+                row(folder, options.runs)
     finally:
         shutil.rmtree(folder)
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from ..errors import BuildError, UsageError
 
 MARK = ".gpuenv"
+UNFINISHED = "building"
+"""A file in MARK of an environment that is being built where it will live (conda)."""
 
 
 def made_by_gpuenv(path: Path) -> bool:
@@ -67,7 +69,7 @@ def held(path: Path, cache_dir: Path) -> Iterator[None]:
 def draft(place: Path) -> Iterator[Path]:
     """A fresh marked sibling to build in. It is removed unless `settle` moved it away. Raises
     BuildError when the sibling cannot be made."""
-    path = place.with_name(f".{place.name}.gpuenv-new")
+    path = _draft(place)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         discard(path)
@@ -101,35 +103,45 @@ def discard(path: Path) -> None:
 def settle(built: Path, place: Path) -> None:
     """Move a finished draft into its place. An environment that is there is put aside first and
     removed last; between the two renames nothing is lost. Raises BuildError."""
-    aside = _aside(place)
-    discard(aside)
+    before = aside(place)
+    discard(before)
     old = made_by_gpuenv(place)
     try:
         if old:
-            place.rename(aside)
+            place.rename(before)
         try:
             built.rename(place)
         except OSError:
             if old:
-                aside.rename(place)
+                before.rename(place)
             raise
     except OSError as error:
         raise not_writable(place.parent, error) from error
-    discard(aside)
+    discard(before)
 
 
 def recover(place: Path) -> None:
     """Finish what a killed swap left: if the place is empty and the old environment stands aside,
-    it comes back; if both are there the old one is removed."""
-    aside = _aside(place)
-    if made_by_gpuenv(aside):
+    it comes back; if both are there the old one is removed. What is there unfinished goes first."""
+    if (place / MARK / UNFINISHED).exists():
+        half = _draft(place)
+        discard(half)
+        place.rename(half)
+        discard(half)
+    before = aside(place)
+    if made_by_gpuenv(before):
         if place.exists():
-            discard(aside)
+            discard(before)
         else:
-            aside.rename(place)
+            before.rename(place)
 
 
-def _aside(place: Path) -> Path:
+def _draft(place: Path) -> Path:
+    return place.with_name(f".{place.name}.gpuenv-new")
+
+
+def aside(place: Path) -> Path:
+    """Where an environment waits while the one that replaces it is made."""
     return place.with_name(f".{place.name}.gpuenv-old")
 
 

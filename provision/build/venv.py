@@ -82,8 +82,13 @@ def _make_relocatable(path: Path) -> None:
 
 
 def install(lock: Lock, path: Path, sources: Sources, emit: Callable[[Event], None]) -> None:
-    """Install a lock's wheels into an environment. Raises BuildError."""
+    """Install a lock's wheels into a venv. Raises BuildError."""
     _make_relocatable(path)
+    install_wheels(lock, path, sources, emit)
+
+
+def install_wheels(lock: Lock, path: Path, sources: Sources, emit: Callable[[Event], None]) -> None:
+    """Install a lock's wheels, and nothing else, into an environment of any kind. Raises BuildError."""
     requirements = path / ".gpuenv" / "requirements.txt"
     requirements.write_text(requirements_text(lock), encoding="utf-8")
     total = sum(p.size or 0 for p in lock.packages)

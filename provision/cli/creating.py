@@ -25,6 +25,7 @@ class How:
 
     locked: bool = False
     lock_file: Path | None = None
+    allow_md5: bool = False
     recreate: bool = False
     verify: bool | None = None
     dry_run: bool = False
@@ -34,8 +35,10 @@ def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
     """All stages, or the news that everything is in place."""
     env = ask.absolute(env)
     place.check_place(env)
-    if choices.manager == "conda":
-        raise UsageError("--manager conda is not there yet", hint="use --manager venv")
+    if choices.manager == "conda" or (how.lock_file and how.lock_file.suffix != ".toml"):
+        from . import conda
+
+        return conda.create(screen, env, choices, how)
     if how.dry_run:
         given = _given_lock(env, how)
         if given is None:
@@ -46,11 +49,11 @@ def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
     with place.held(env, cache):
         place.recover(env)
         if not how.recreate and place.made_by_gpuenv(env):
-            return _in_place(screen, env, choices, how)
+            return in_place(screen, env, choices, how, _given_lock(env, how))
         return _anew(screen, env, choices, how)
 
 
-def _remembered(choices: Choices, lock_file: Lock | None) -> dict[str, Any]:
+def remembered(choices: Choices, lock_file: Lock | None) -> dict[str, Any]:
     """What makes two creates the same: the options that choose, and the lock where one was given."""
     plain = dataclasses.asdict(dataclasses.replace(choices, cache_dir=None, offline=False))
     return {"choices": json.loads(json.dumps(plain, default=str)), "lock": state.lock_digest(lock_file)}
@@ -69,9 +72,9 @@ def _given_lock(env: Path, how: How) -> Lock | None:
     return lock.read(here)
 
 
-def _in_place(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
-    given = _given_lock(env, how)
-    wanted = _remembered(choices, given)
+def in_place(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock | None) -> int:
+    """An environment is there: the news that it is what was asked for, or UsageError."""
+    wanted = remembered(choices, given)
     if given is not None and not choices.framework:
         matches = (state.read(env, "lock.json") or {}).get("digest") == state.lock_digest(given)
     else:
@@ -88,16 +91,16 @@ def _in_place(screen: show.Screen, env: Path, choices: Choices, how: How) -> int
         venv.settle_scripts(env, str(state.interpreter(env)))  # a run was killed just before this
     machine = machine_for_verdict()
     made = state.environment(env, changed=False)
-    built = lock.read(env / place.MARK / LOCK_NAME)
+    built = lock.read_in(env / place.MARK)
     under = state.circumstances(env, built, machine)
     verdict = None if how.verify else state.standing_verdict(env, under)
     here = None if _for_elsewhere(choices) else machine
-    if verdict is None and how.verify is not False and _can_prove(built, here, show.emitter(screen)):
+    if verdict is None and how.verify is not False and can_prove(built, here, show.emitter(screen)):
         verdict = prove(screen, made, built, choices)
         state.keep_verdict(env, verdict, under)
     plan = state.plan_of(env)
     value = Created(machine=machine, plan=plan, lock=built, environment=made, verdict=verdict)
-    return _finish(screen, value, env)
+    return finish(screen, value, env)
 
 
 def _anew(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
@@ -121,12 +124,12 @@ def _anew(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
         machine, made_lock, sources = accepted(given, choices), given, ask.sources(choices)
         plan = given.plan
     python = _python_for(plan, machine, choices, emit)
-    built = _Built(env=env, lock=made_lock, remembered=_remembered(choices, given))
+    built = Built(env=env, lock=made_lock, remembered=remembered(choices, given))
     return _built_and_proved(screen, built, python, sources, machine, choices, how)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Built:
+class Built:
     env: Path
     lock: Lock
     remembered: dict[str, Any]
@@ -141,7 +144,7 @@ class _Built:
 
 def _built_and_proved(
     screen: show.Screen,
-    built: _Built,
+    built: Built,
     python: str,
     sources: Sources,
     machine: Machine | None,
@@ -150,7 +153,7 @@ def _built_and_proved(
 ) -> int:
     env, emit = built.env, show.emitter(screen)
     replacing = place.made_by_gpuenv(env)
-    proving = how.verify is not False and _can_prove(built.lock, machine, emit)
+    proving = how.verify is not False and can_prove(built.lock, machine, emit)
     verdict: Verdict | None = None
     with place.draft(env) as draft:
         venv.build(built.lock, draft, python, sources, emit, final=env)
@@ -168,10 +171,10 @@ def _built_and_proved(
         under = state.circumstances(env, built.lock, machine_for_verdict())
         state.keep_verdict(env, verdict, under)
     value = Created(machine=machine, plan=built.lock.plan, lock=built.lock, environment=made, verdict=verdict)
-    return _finish(screen, value, env)
+    return finish(screen, value, env)
 
 
-def _kept_old(screen: show.Screen, built: _Built, machine: Machine | None, verdict: Verdict) -> int:
+def _kept_old(screen: show.Screen, built: Built, machine: Machine | None, verdict: Verdict) -> int:
     """The end of a `--recreate` whose environment failed: its verdict, and the old one in place."""
     value = Created(machine=machine, plan=built.lock.plan, lock=built.lock, verdict=verdict)
     show.result(screen, value)
@@ -193,7 +196,7 @@ def _for_elsewhere(choices: Choices) -> bool:
     return bool(choices.target or choices.driver or choices.gpu)
 
 
-def _can_prove(made: Lock, machine: Machine | None, emit: Emit) -> bool:
+def can_prove(made: Lock, machine: Machine | None, emit: Emit) -> bool:
     """Whether this machine can prove the environment: not if it was made for another one with a
     GPU that is not here."""
     if made.plan.device == "cpu" or machine is not None:
@@ -206,7 +209,7 @@ def _can_prove(made: Lock, machine: Machine | None, emit: Emit) -> bool:
     return False
 
 
-def _finish(screen: show.Screen, value: Created, env: Path) -> int:
+def finish(screen: show.Screen, value: Created, env: Path) -> int:
     status = exit_code(value.verdict, value.lock) if value.verdict else 0
     step = activate_line(env, process.environ()) if status == 0 else None
     show.result(screen, value, next_step=step)

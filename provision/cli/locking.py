@@ -41,8 +41,13 @@ def locked(asked: ask.Asked, choices: Choices, emit: Emit) -> tuple[Plan, Lock |
             asked = dataclasses.replace(asked, supply=dataclasses.replace(asked.supply, unreachable=without))
 
 
-def make_lock(screen: show.Screen, choices: Choices, *, check: bool, output: Path) -> int:
+def make_lock(screen: show.Screen, choices: Choices, *, check: bool, output: Path | None) -> int:
     """`gpuenv lock`: write the lock, or say whether the one that is there still holds."""
+    if choices.manager == "conda":
+        from . import conda
+
+        return conda.make_lock(screen, choices, check=check, output=output)
+    output = output or Path(LOCK_NAME)
     emit = show.emitter(screen)
     asked = ask.judged(choices)
     plan, made = locked(asked, choices, emit)
@@ -50,14 +55,14 @@ def make_lock(screen: show.Screen, choices: Choices, *, check: bool, output: Pat
         show.result(screen, plan)
         return 5
     if check:
-        return _checked(screen, made, output)
+        return checked(screen, made, lock.read(output), output)
     lock.write(output, made)
     show.result(screen, made, next_step=f"gpuenv create --locked  # installs exactly {output.name}")
     return 0
 
 
-def _checked(screen: show.Screen, fresh: Lock, path: Path) -> int:
-    held = lock.read(path)
+def checked(screen: show.Screen, fresh: Lock, held: Lock, path: Path) -> int:
+    """Show the lock that is held, or raise LockError with what differs from a fresh one."""
     before = {p.name: p.version for p in held.packages}
     after = {p.name: p.version for p in fresh.packages}
     drift = [f"{n}: {before.get(n, 'not locked')} -> {after.get(n, 'not needed')}"

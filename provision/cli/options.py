@@ -61,6 +61,12 @@ Cuda = Annotated[
 ]
 Index = Annotated[str, typer.Option("--index", help="auto, pypi, pytorch or a URL.", rich_help_panel=CHOICE)]
 ManagerName = Annotated[str, typer.Option("--manager", help="venv or conda.", rich_help_panel=CHOICE)]
+Channels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--channel", help="conda: a channel's name, address or folder; repeatable.", rich_help_panel=CHOICE
+    ),
+]
 DeviceName = Annotated[str, typer.Option("--device", help="auto, cuda or cpu.", rich_help_panel=CHOICE)]
 FindLinks = Annotated[
     list[str] | None,
@@ -97,6 +103,7 @@ class Choices:
     cuda: str | None = None
     index: str = "auto"
     manager: str = "venv"
+    channel: list[str] = field(default_factory=list)
     device: str = "auto"
     find_links: list[str] = field(default_factory=list)
     offline: bool = False
@@ -108,6 +115,6 @@ class Choices:
 def choices(given: dict[str, Any]) -> Choices:
     """The `Choices` among a command's parameters; lists that were not given become empty."""
     known = {name: given[name] for name in Choices.__dataclass_fields__ if name in given}
-    lists = ("gpu", "framework", "with_", "find_links", "profiles")
+    lists = ("gpu", "framework", "with_", "find_links", "profiles", "channel")
     plain: dict[str, Any] = {k: list(v or []) if k in lists else v for k, v in known.items()}
     return Choices(**plain)

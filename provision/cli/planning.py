@@ -21,6 +21,10 @@ def plan_for(asked: ask.Asked, choices: Choices) -> Plan:
 
 
 def show_plan(screen: show.Screen, choices: Choices, *, explain: bool = False) -> int:
+    if choices.manager == "conda":
+        from . import conda
+
+        return conda.show_plan(screen, choices, explain=explain)
     asked = ask.judged(choices)
     plan = plan_for(asked, choices)
     show.result(screen, plan, explain=explain)

@@ -11,7 +11,6 @@ from ..build import place, state
 from ..errors import GpuenvError, UsageError
 from ..model import Environment, Event, Lock, Machine, Verdict
 from . import ask
-from .locking import LOCK_NAME
 from .options import Choices
 
 
@@ -47,7 +46,7 @@ def show_verdict(
     made: Lock | None = None
     path = Path(found.path)
     if found.made_by_gpuenv:
-        made = lock.read(path / place.MARK / LOCK_NAME)
+        made = lock.read_in(path / place.MARK)
     verdict = prove(screen, found, made, choices, **options)
     if found.made_by_gpuenv and not options.get("quick"):
         _keep(path, made, verdict, screen)

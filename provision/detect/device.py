@@ -34,6 +34,7 @@ def judge_device(wanted: Device, machine: Machine) -> tuple[Device, str]:
         raise _no_driver(machine)
     return "cpu", _why_cpu(machine)
 
+
 # What only a driver with hardware under it can answer, though no device file or PCI device shows.
 _DRIVER_ANSWERED = (
     "driver_library_mismatch",

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..model import Finding, Machine, Plan, Profiles, Request, Target, Verdict
 from .candidates import Case
-from .facts import Facts, read_facts
+from .facts import Facts
 from .judges import JUDGES
 from .order import findings
 from .patterns import Said
+from .readers import read_facts
 from .rules import by_rules, check
 from .text import Line, read
 

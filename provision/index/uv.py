@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from ..model import Sources
 
 
+@cache
 def program() -> str:
     """The uv that was installed along with gpuenv. Raises FileNotFoundError without it."""
     from uv import find_uv_bin

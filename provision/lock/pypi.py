@@ -10,6 +10,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -35,8 +36,10 @@ def lock(plan: Plan, sources: Sources, emit: Callable[[Event], None], *, python:
     emit(Event(kind="start", stage="lock", text="solving the packages that go with the plan"))
     with tempfile.TemporaryDirectory(prefix="gpuenv-lock-") as scratch:
         source = _source(Path(scratch), plan, sources)
-        annotated = _compile(plan, sources, source, "requirements.txt", python)
-        solved = _compile(plan, sources, source, "pylock.toml", python)
+        uv.program()  # found once, here: sysconfig, which it asks, is not safe to begin in two threads
+        with ThreadPoolExecutor(2) as pool:  # one form tells the addresses, the other the indexes
+            forms = ("requirements.txt", "pylock.toml")
+            annotated, solved = pool.map(lambda f: _compile(plan, sources, source, f, python), forms)
     packages = _with_indexes(parse_pylock(solved, plan), parse_annotations(annotated))
     packages = _with_sizes(packages, sources)
     _assert_is_plan(plan, packages)

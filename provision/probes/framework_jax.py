@@ -25,6 +25,7 @@ def import_jax():
         number = built.cuda_runtime_build_version()
         told["cuda"] = "%d.%d" % (number // 1000, number % 1000 // 10)
         told["cudnn_built"] = built.cudnn_build_version()
+        tell("framework", **told)
     if ASKED["device"] == "cpu":
         begin("framework", "asking JAX for the CPU")
         jax.devices("cpu")

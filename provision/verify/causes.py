@@ -30,6 +30,8 @@ _CODES: dict[int, tuple[str, str, str]] = {
 _NO_DEVICE = (100, 101)
 _UNKNOWN = 999
 _OUT_OF_MEMORY = 2
+_NOT_PERMITTED = 304
+_CONTROL = r"/dev/nvidia(ctl|-uvm)$"  # every process needs these two, of the cards only its own
 # Where the driver's libraries lie that containers, Colab, WSL and distributions put on the loader's path.
 _DRIVER_FOLDERS = (
     "/usr/local/nvidia/lib64",
@@ -70,6 +72,10 @@ def of_cuda(failed: Mapping[str, Any], told: Mapping[str, Any], driver: Mapping[
         return _not_loaded(failed, driver, evidence)
     if code == _OUT_OF_MEMORY:
         return memory("The GPU's memory is full", told, evidence + memory_evidence(told))
+    if code not in _CODES or code == _NOT_PERMITTED:
+        denied = _denied(driver, evidence, _CONTROL)
+        if denied:
+            return denied
     if code in _CODES:
         cause, title, fix = _CODES[code]
         return Finding(
@@ -143,9 +149,6 @@ def _not_loaded(
 
 def _no_device(driver: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Finding:
     """CUDA is there but sees no GPU: hidden, forbidden, not given, or without its kernel module."""
-    control = _denied(driver, evidence, r"/dev/nvidia(ctl|-uvm)$")
-    if control:
-        return control
     visible = driver.get("visible")
     if visible is not None:
         return Finding(

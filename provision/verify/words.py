@@ -9,7 +9,7 @@ from typing import Any
 from ..model import Evidence, Finding
 
 _TEXTS: tuple[tuple[str, str, str, str], ...] = (
-    (r"re-initialize CUDA in forked subprocess|CUDA_ERROR_NOT_INITIALIZED|CUDA error: initialization error",
+    (r"re-initialize CUDA in forked subprocess|CUDA_ERROR_NOT_INITIALIZED|(CUDA error|failed): initialization error",
      "forked_after_cuda_init", "CUDA was initialised before the process forked",
      "Start workers with the spawn method, and let nothing use CUDA before a fork."),
     (r"compiled against .*found runtime version|Loaded runtime CuDNN library: .* but source was compiled with|runtime version.*older than the version.*compiled",

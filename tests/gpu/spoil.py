@@ -136,8 +136,13 @@ def sitecustomize(text: str, place: Place) -> None:
 def linked_environment(place: Place, leave_out: str) -> Path:
     """A venv whose packages are links to the environment's, but for those whose name matches."""
     env = place.scratch / "env"
-    subprocess.run([place.python, "-m", "venv", "--without-pip", "--symlinks", env], check=True)
-    site = next(env.glob("lib/python*/site-packages"))
+    code = "import sys; print(sys._base_executable)"
+    base = subprocess.run([place.python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    site = env / "lib" / place.site.parent.name / "site-packages"
+    site.mkdir(parents=True)
+    (env / "bin").mkdir()
+    (env / "bin" / "python").symlink_to(base)
+    (env / "pyvenv.cfg").write_text(f"home = {Path(base).parent}\ninclude-system-site-packages = false\n")
     for entry in place.site.iterdir():
         if not re.match(leave_out, entry.name) and entry.suffix != ".pth" and entry.name != "__pycache__":
             (site / entry.name).symlink_to(entry)
