@@ -263,7 +263,7 @@ def attend(argv: Sequence[str], env: Mapping[str, str]) -> Attended:
     target = sys.stderr.fileno()
     sys.stdout.flush()
     sys.stderr.flush()
-    ours, theirs = _terminal(target) if os.isatty(target) else os.pipe()
+    ours, theirs = _terminal(target) if os.isatty(target) and os.name == "posix" else os.pipe()
     hands = _Hands(ours)
     try:
         # The handlers stand before the child does: what comes in between is sent on once it is there.

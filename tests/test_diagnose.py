@@ -16,8 +16,8 @@ from provision import profiles
 from provision.cli.troubleshoot import judged
 from provision.diagnose import patterns, text
 from provision.diagnose.candidates import Case
-from provision.diagnose.facts import read_facts
 from provision.diagnose.order import filled
+from provision.diagnose.readers import read_facts
 from provision.diagnose.rules import by_rules, mistakes
 from provision.errors import DataError
 from provision.model import Driver, Evidence, Finding, Machine, Target, Verdict
