@@ -146,30 +146,12 @@ def _raised(told: probe.Told, stage: str, low: Mapping[str, Any] | None) -> Judg
     finding = words.cause(text, saw, evidence)
     if finding is None or (finding.cause == "cpu_only_build" and saw.get("cuda")):
         # JAX says that there is no GPU, and the reason only in its log
-        finding = words.cause(told.finished.stderr[-8000:], saw, evidence) or _no_gpu(told, saw, stage)
+        finding = words.cause(told.finished.stderr[-8000:], saw, evidence) or words.no_gpu(told, saw, stage)
     # With little memory left any of cuDNN's statuses, and no GPU to be seen, mean just that.
     if finding is None or (low and finding.cause in ("gpu_memory_exhausted", "visible_devices_invalid")):
         finding = causes.of_cudnn(record, told.complaints(), low)
     detail = text.splitlines()[0][:300] if text else failed["error"]
     return Judged(status="fail", detail=detail, evidence=evidence, findings=(finding,) if finding else ())
-
-
-def _no_gpu(told: probe.Told, saw: Mapping[str, Any], stage: str) -> Finding | None:
-    """A GPU build that raised before it saw any GPU."""
-    if stage != "framework" or not saw.get("cuda") or saw.get("devices"):
-        return None
-    return _blind(told, "The framework sees no GPU, though the driver does")
-
-
-def _blind(told: probe.Told, title: str) -> Finding:
-    stderr = told.finished.stderr
-    return causes.of_loading(stderr, told.words(4)) or Finding(
-        cause="nvidia_libs_not_on_loader_path" if "dlopen" in stderr else "visible_devices_invalid",
-        title=title,
-        evidence=told.words(6),
-        fix="What the framework says above names what it lacks.",
-        confidence="possible",
-    )
 
 
 def _framework(
@@ -199,7 +181,7 @@ def _framework(
         )
         return failing(finding)
     if not saw["devices"]:
-        return failing(_blind(told, f"{name} {saw['version']} sees no GPU, though the driver does"))
+        return failing(words.blind(told, f"{name} {saw['version']} sees no GPU, though the driver does"))
     return Judged(
         status="pass",
         detail=f"{name} {saw['version']}, CUDA {saw['cuda']}, cuDNN {number(saw.get('cudnn')) or 'not told'}, "

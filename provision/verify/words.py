@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..model import Evidence, Finding
+from . import causes
+from .probe import Told
 
 _TEXTS: tuple[tuple[str, str, str, str], ...] = (
     (r"re-initialize CUDA in forked subprocess|CUDA_ERROR_NOT_INITIALIZED|(CUDA error|failed): initialization error",
@@ -56,4 +58,23 @@ def _no_kernels(text: str, saw: Mapping[str, Any], evidence: tuple[Evidence, ...
         evidence=evidence,
         fix="Take a build made for this GPU: gpuenv create --recreate.",
         confidence="certain",
+    )
+
+
+def no_gpu(told: Told, saw: Mapping[str, Any], stage: str) -> Finding | None:
+    """A GPU build that raised before it saw any GPU."""
+    if stage != "framework" or not saw.get("cuda") or saw.get("devices"):
+        return None
+    return blind(told, "The framework sees no GPU, though the driver does")
+
+
+def blind(told: Told, title: str) -> Finding:
+    """A framework that sees no GPU: what it lacks stands in its log, if anywhere."""
+    stderr = told.finished.stderr
+    return causes.of_loading(stderr, told.words(4)) or Finding(
+        cause="nvidia_libs_not_on_loader_path" if "dlopen" in stderr else "visible_devices_invalid",
+        title=title,
+        evidence=told.words(6),
+        fix="What the framework says above names what it lacks.",
+        confidence="possible",
     )

@@ -10,6 +10,7 @@ printed; a step that raises is a failed step, and the others still run.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import subprocess
 import sys
@@ -108,12 +109,27 @@ def compare(env: str, frameworks: list[str]) -> None:
             mine.append(time.perf_counter() - start)
         a, b = sorted(mine[1:])[1], sorted(theirs[1:])[1]
         print(f"  {framework}: verify {a:.2f} s, bare {b:.2f} s, ratio {a / b:.2f}", flush=True)
-    times = []
-    for _ in range(5):
+
+
+def quick(env: str) -> None:
+    """Medians of --quick, called here and as a command."""
+    where, times, verdict = locate(Path(env)), [], None
+    for _ in range(7):
         start = time.perf_counter()
-        verify(where, Options(quick=True), emit=lambda _: None)
+        verdict = verify(where, Options(quick=True), emit=lambda _: None)
         times.append(time.perf_counter() - start)
-    print(f"  --quick: {sorted(times)[2]:.2f} s", flush=True)
+    stages = ", ".join(f"{s.stage} {s.seconds or 0:.3f} s" for s in verdict.stages)
+    print(f"  verify(quick): {sorted(times)[3]:.3f} s ({stages})", flush=True)
+    if importlib.util.find_spec("typer") is None:
+        print("  gpuenv verify --quick: this Python has no typer")
+        return
+    times = []
+    for _ in range(8):
+        start = time.perf_counter()
+        argv = [sys.executable, "-m", "provision", "verify", env, "--quick", "--json"]
+        subprocess.run(argv, capture_output=True, check=True, cwd=Path(__file__).parents[2], timeout=60)
+        times.append(time.perf_counter() - start)
+    print(f"  gpuenv verify --quick: {sorted(times[1:])[3]:.3f} s", flush=True)
 
 
 def main() -> int:
@@ -131,6 +147,7 @@ def main() -> int:
     bad += step("all", asked.env, Options(frameworks=tuple(frameworks), deep=True, timeout=200), asked.out)
     if asked.compare:
         compare(asked.env, frameworks)
+        quick(asked.env)
     print("\n".join(["", *bad]) if bad else "\nall stages pass; the cuDNN that ran is the environment's")
     return 1 if bad else 0
 

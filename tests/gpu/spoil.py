@@ -137,7 +137,9 @@ def linked_environment(place: Place, leave_out: str) -> Path:
     """A venv whose packages are links to the environment's, but for those whose name matches."""
     env = place.scratch / "env"
     code = "import sys; print(sys._base_executable)"
-    base = subprocess.run([place.python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    base = subprocess.run(
+        [place.python, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.strip()
     site = env / "lib" / place.site.parent.name / "site-packages"
     site.mkdir(parents=True)
     (env / "bin").mkdir()
