@@ -1,94 +1,16 @@
 """Stages 1 to 4 on a driver made of C: every answer of CUDA and cuDNN that this machine cannot give."""
+# ruff: noqa: F811  # fixtures are imported by their names
 
-import base64
-import dataclasses
-import hashlib
 import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from verify_stub import QUICK, cudnn, env, failing, healthy, judge, pristine, stage  # noqa: F401
 
-from driver_stub import H200, T4, V100, build, build_runtime, scenario, spec
-from provision.model import CudnnRelease, Lock, Package, Plan, PlannedBuild, Target
+from driver_stub import H200, T4, V100, build, build_runtime, spec
 from provision.verify import Options, locate, verify
-
-LIBRARIES = ("libcudnn.so.9", "libcudnn_ops.so.9", "libcudnn_graph.so.9")
-QUICK = Options(quick=True, timeout=20)
-
-
-def healthy(**codes):
-    return spec(driver="580.159.04", cuda=13000, gpus=[H200], **codes)
-
-
-def record(site, name, version, files, requires=()):
-    """A dist-info for files that lie in a site-packages folder, as an installer writes it."""
-    folder = site / f"{name}-{version}.dist-info"
-    folder.mkdir()
-    rows = []
-    for file in files:
-        data = file.read_bytes()
-        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-        rows.append(f"{file.relative_to(site)},sha256={digest},{len(data)}")
-    (folder / "RECORD").write_text("\n".join(rows) + "\n")
-    needs = "".join(f"Requires-Dist: {r}\n" for r in requires)
-    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}\n")
-
-
-@pytest.fixture(scope="module")
-def pristine(tmp_path_factory):
-    """A venv with the stub's libcudart and libcudnn in it, laid out and recorded as NVIDIA's wheels are."""
-    env = tmp_path_factory.mktemp("pristine") / "env"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
-    site = next(env.glob("lib/python*/site-packages"))
-    cudart = build_runtime(site / "nvidia" / "cuda_runtime" / "lib", "libcudart.so.12")
-    cudnn = build_runtime(site / "nvidia" / "cudnn" / "lib", "libcudnn.so.9")
-    for name in LIBRARIES[1:]:
-        shutil.copy(cudnn, cudnn.with_name(name))
-    record(site, "nvidia_cuda_runtime_cu12", "12.8.90", [cudart])
-    record(site, "nvidia_cudnn_cu12", "9.14.0.64", [cudnn.with_name(n) for n in LIBRARIES])
-    return env
-
-
-@pytest.fixture
-def env(pristine, tmp_path):
-    return Path(shutil.copytree(pristine, tmp_path / "env", symlinks=True))
-
-
-@pytest.fixture
-def cudnn(env):
-    return next(env.glob("lib/python*/site-packages/nvidia/cudnn/lib"))
-
-
-@pytest.fixture
-def judge(env, tmp_path, monkeypatch):
-    """The verdict on `env` under a driver that answers as a spec says."""
-    libraries = build(tmp_path / "driver")
-    for name in ("CUDA_VISIBLE_DEVICES", "LD_PRELOAD"):
-        monkeypatch.delenv(name, raising=False)
-
-    def run(what="580-h200", options=QUICK, before=(), **more):
-        for key, value in scenario(libraries, what).items():
-            folders = [*map(str, before), value] if key == "LD_LIBRARY_PATH" else [value]
-            monkeypatch.setenv(key, ":".join(folders))
-        return verify(locate(env), options, emit=lambda _: None, **more)
-
-    return run
-
-
-def stage(verdict, name):
-    return next(s for s in verdict.stages if s.stage == name)
-
-
-def failing(verdict):
-    """The one stage that failed; every later one must be skipped and say so."""
-    names = [s.stage for s in verdict.stages if s.status == "fail"]
-    assert len(names) == 1, verdict.stages
-    later = list(verdict.stages[[s.stage for s in verdict.stages].index(names[0]) + 1 :])
-    assert all(s.status == "skip" and names[0] in s.detail for s in later), later
-    return names[0]
 
 
 def test_a_healthy_machine_passes_four_stages(judge):
@@ -196,151 +118,6 @@ def test_a_wrong_number_from_cudnn_is_wrong(judge):
     assert "element 0" in stage(verdict, "cudnn").detail
 
 
-def test_a_missing_sublibrary_is_named(judge, cudnn):
-    (cudnn / "libcudnn_ops.so.9").unlink()
-    verdict = judge()
-    assert failing(verdict) == "libraries"
-    assert verdict.findings[0].cause == "cudnn_not_found"
-    assert "libcudnn_ops.so.9" in verdict.findings[0].title
-    assert "nvidia-cudnn-cu12==9.14.0.64" in verdict.hint
-
-
-def test_a_truncated_library_is_named_even_with_quick(judge, cudnn):
-    path = cudnn / "libcudnn_graph.so.9"
-    path.write_bytes(path.read_bytes()[:3000])
-    verdict = judge()
-    assert failing(verdict) == "libraries"
-    assert verdict.findings[0].cause == "cudnn_not_found"
-    assert "cut short" in verdict.findings[0].title
-
-
-def test_other_bytes_of_the_same_size_are_found_by_hash_only(judge, cudnn):
-    path = cudnn / "libcudnn_graph.so.9"
-    path.write_bytes(path.read_bytes()[:-1] + b"X")
-    assert judge().verdict == "works"
-    verdict = judge(options=Options(timeout=20))
-    assert stage(verdict, "libraries").status == "fail"
-    assert verdict.findings[0].cause == "cudnn_shadowed_by_other_copy"
-    assert "other bytes" in verdict.findings[0].title
-
-
-def test_a_file_of_another_version_is_mixing(judge, cudnn):
-    path = cudnn / "libcudnn_ops.so.9"
-    path.write_bytes(path.read_bytes() + b"longer than recorded")
-    verdict = judge()
-    assert failing(verdict) == "libraries"
-    assert verdict.findings[0].cause == "cudnn_shadowed_by_other_copy"
-
-
-def test_two_cudnn_packages_in_one_folder(judge, cudnn):
-    """What the framework requires decides: the other package's bytes are a failure, a leftover a warning."""
-    site = cudnn.parents[2]
-    record(site, "torch", "2.9.0", [], requires=["nvidia-cudnn-cu13==9.19.0.56 ; platform_system == 'Linux'"])
-    good = (cudnn / "libcudnn.so.9").read_bytes()
-    (cudnn / "libcudnn.so.9").write_bytes(good + b"as cu13 has it")
-    record(site, "nvidia_cudnn_cu13", "9.19.0.56", [cudnn / n for n in LIBRARIES])
-    assert judge().stages[2].status == "warn"
-    (cudnn / "libcudnn.so.9").write_bytes(good)
-    verdict = judge()
-    assert failing(verdict) == "libraries"
-    assert verdict.findings[0].cause == "cudnn_shadowed_by_other_copy"
-    assert "nvidia-cudnn-cu12 9.14.0.64 and nvidia-cudnn-cu13 9.19.0.56" in verdict.findings[0].title
-
-
-def test_a_release_known_to_need_more_than_its_package_brings(judge):
-    release = CudnnRelease(
-        package="nvidia-cudnn-cu12",
-        version="9.14.0.64",
-        cuda="12",
-        platform="linux-" + os.uname().machine,
-        libraries=(*LIBRARIES, "libcudnn_cnn.so.9"),
-    )
-    verdict = judge(releases=[release])
-    assert failing(verdict) == "libraries"
-    assert "libcudnn_cnn.so.9" in verdict.findings[0].title
-
-
-def locked(cudnn_version, device="cuda"):
-    target = Target(platform="linux-x86_64")
-    plan = Plan(
-        builds=(), python="3.11", platform="linux-x86_64", manager="venv", device=device, target=target
-    )
-    package = Package(name="nvidia-cudnn-cu12", version=cudnn_version, url="file:///x.whl")
-    return Lock(manager="venv", target=target, plan=plan, packages=(package,))
-
-
-def test_the_lock_names_another_cudnn(judge):
-    assert judge(lock=locked("9.14.0.64")).verdict == "works"
-    verdict = judge(lock=locked("9.10.2.21"))
-    assert failing(verdict) == "libraries"
-    assert "9.10.2.21" in verdict.findings[0].title
-    assert judge(lock=locked("9.10.2.21", device="cpu")).verdict == "cpu"
-
-
-def test_another_package_than_the_locks_is_a_warning(judge):
-    lock = locked("9.14.0.64")
-    other = Package(name="nvidia-cuda-runtime-cu12", version="12.9.79", url="file:///y.whl")
-    verdict = judge(lock=dataclasses.replace(lock, packages=(*lock.packages, other)))
-    assert verdict.verdict == "works"
-    assert stage(verdict, "libraries").status == "warn"
-    assert "the lock names 12.9.79" in stage(verdict, "libraries").evidence[0].text
-
-
-def test_cudnn_bundled_in_torch_is_checked_too(judge, cudnn):
-    site = cudnn.parents[2]
-    shutil.rmtree(next(site.glob("nvidia_cudnn*.dist-info")))
-    (site / "torch").mkdir()
-    cudnn.rename(site / "torch" / "lib")
-    record(site, "torch", "1.12.1", [site / "torch" / "lib" / n for n in LIBRARIES])
-    assert judge().verdict == "works"
-    (site / "torch" / "lib" / "libcudnn_ops.so.9").unlink()
-    verdict = judge()
-    assert failing(verdict) == "libraries"
-    assert "libcudnn_ops.so.9 of torch 1.12.1 is missing" in verdict.findings[0].title
-
-
-def test_a_cpu_build_on_a_gpu_machine(judge, cudnn):
-    site = cudnn.parents[2]
-    shutil.rmtree(site / "nvidia")
-    for folder in site.glob("nvidia_*.dist-info"):
-        shutil.rmtree(folder)
-    (site / "torch").mkdir()
-    (site / "torch" / "__init__.py").write_text("")
-    (site / "torch" / "version.py").write_text("cuda: 'str | None' = None\n")
-    verdict = judge()
-    assert failing(verdict) == "libraries"
-    assert stage(verdict, "runtime").status == "skip"
-    assert verdict.findings[0].cause == "cpu_only_build"
-
-
-def test_a_cpu_build_beside_a_gpu_build_is_a_warning_unless_asked_for(judge, cudnn):
-    site = cudnn.parents[2]
-    for name, version in (("torch", "cuda = None\n"), ("jax", "")):
-        (site / name).mkdir()
-        (site / name / "__init__.py").write_text("raise RuntimeError('not this time')\n")
-        (site / name / "version.py").write_text(version)
-    record(site, "jax_cuda12_plugin", "0.9.0", [])
-    verdict = judge(options=Options(timeout=20))
-    torch = [s for s in verdict.stages if s.framework == "torch"]
-    assert [s.status for s in torch] == ["warn", "skip", "skip"]
-    assert [s.detail for s in verdict.stages if s.framework == "jax" and s.status == "fail"] == [
-        "RuntimeError: not this time"
-    ]
-    asked = judge(options=Options(timeout=20, frameworks=("torch",)))
-    assert next(s for s in asked.stages if s.framework == "torch").status == "fail"
-
-
-def test_a_framework_of_the_plan_that_is_not_there(judge):
-    lock = locked("9.14.0.64")
-    build = PlannedBuild(framework="jax", version="0.9.0", cuda="12.9", index="pypi", requirements=())
-    verdict = judge(
-        options=Options(timeout=20),
-        lock=dataclasses.replace(lock, plan=dataclasses.replace(lock.plan, builds=(build,))),
-    )
-    assert failing(verdict) == "framework"
-    assert stage(verdict, "framework").detail == "jax is not in this environment"
-
-
 def test_a_preloaded_cudnn_is_found_among_innocents(judge, env, tmp_path, monkeypatch):
     other = build_runtime(tmp_path / "other cudnn", "libcudnn.so.9")
     innocent = tmp_path / "innocent"
@@ -360,42 +137,6 @@ def test_a_preloaded_cudnn_is_found_among_innocents(judge, env, tmp_path, monkey
     assert str(other) in first.title
     assert "CUDNN_SOMETHING" not in first.title
     assert verdict.hint == f"Take {link} out of LD_PRELOAD."
-
-
-def test_conda_packages_are_judged_by_conda_meta(judge, env, cudnn):
-    import json
-
-    site = cudnn.parents[2]
-    library = env / "lib" / "libcudnn.so.9"
-    shutil.copy(cudnn / "libcudnn.so.9", library)
-    shutil.rmtree(site / "nvidia" / "cudnn")
-    shutil.rmtree(next(site.glob("nvidia_cudnn*.dist-info")))
-    data = library.read_bytes()
-    row = {
-        "_path": "lib/libcudnn.so.9",
-        "path_type": "hardlink",
-        "sha256_in_prefix": hashlib.sha256(data).hexdigest(),
-        "size_in_bytes": len(data),
-    }
-    meta = {"name": "libcudnn", "version": "9.14.0.64", "paths_data": {"paths": [row]}}
-    (env / "conda-meta").mkdir()
-    (env / "conda-meta" / "libcudnn-9.14.0.64-0.json").write_text(json.dumps(meta))
-    verdict = judge(options=Options(timeout=20, frameworks=()))
-    assert stage(verdict, "libraries").detail.startswith("libcudnn 9.14.0.64")
-    assert stage(verdict, "cudnn").status == "pass"
-    library.write_bytes(data[:-1] + b"X")
-    again = judge(options=Options(timeout=20))
-    assert stage(again, "libraries").status == "fail"
-
-
-def test_libraries_linked_from_an_installers_cache_are_the_environments(judge, cudnn, tmp_path):
-    """uv can link a wheel's files from its cache; the kernel then names the cache's file."""
-    for path in [*cudnn.iterdir()]:
-        path.rename(tmp_path / path.name)
-        path.symlink_to(tmp_path / path.name)
-    verdict = judge(options=Options(timeout=20))
-    assert stage(verdict, "libraries").status == "pass"
-    assert stage(verdict, "cudnn").status == "pass"
 
 
 def test_strict_lets_a_warning_fail(judge):
@@ -439,15 +180,6 @@ def test_an_nccl_that_cannot_be_used_is_a_warning_with_what_to_do(judge, cudnn):
     assert "NCCL_DEBUG=INFO" in peers.detail
 
 
-def test_deep_reads_the_bytes_of_every_nvidia_library(judge, cudnn):
-    path = cudnn.parents[1] / "cuda_runtime" / "lib" / "libcudart.so.12"
-    path.write_bytes(path.read_bytes()[:-1] + b"X")
-    assert stage(judge(options=Options(timeout=20)), "libraries").status == "pass"
-    deep = judge(options=Options(timeout=20, deep=True))
-    assert stage(deep, "libraries").status == "fail"
-    assert deep.findings[0].cause == "nvidia_lib_symbol_mismatch"
-
-
 @pytest.mark.parametrize(
     ("what", "where", "cause"),
     [
@@ -470,28 +202,6 @@ def test_statuses_that_no_machine_here_can_give(judge, what, where, cause):
     verdict = judge(what)
     assert failing(verdict) == where
     assert [f.cause for f in verdict.findings][:1] == ([cause] if cause else [])
-
-
-def test_cudnn_8_by_its_own_sonames(judge, env, cudnn):
-    """cuDNN 8 has other sublibraries, statuses and no cudnnGetLastErrorString."""
-    site = cudnn.parents[2]
-    for path in [*cudnn.iterdir()]:
-        path.unlink()
-    shutil.rmtree(next(site.glob("nvidia_cudnn*.dist-info")))
-    library = build_runtime(cudnn, "libcudnn.so.9").rename(cudnn / "libcudnn.so.8")
-    names = ["libcudnn.so.8", "libcudnn_ops_infer.so.8", "libcudnn_cnn_infer.so.8"]
-    for name in names[1:]:
-        shutil.copy(library, library.with_name(name))
-    record(site, "nvidia_cudnn_cu12", "8.9.7.29", [cudnn / n for n in names])
-    eight = {"driver": "535.129.03", "cuda": 12020, "cudnn": 8907, "gpus": [V100]}
-    verdict = judge(spec(**eight))
-    assert verdict.verdict == "works"
-    assert "cuDNN 8.9.7" in stage(verdict, "cudnn").detail
-    assert stage(judge(spec(**eight, cudnn_create=1)), "cudnn").status == "fail"
-    (cudnn / "libcudnn_cnn_infer.so.8").unlink()
-    again = judge(spec(**eight))
-    assert failing(again) == "libraries"
-    assert "libcudnn_cnn_infer.so.8" in again.findings[0].title
 
 
 @pytest.mark.parametrize(

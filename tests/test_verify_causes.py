@@ -1,0 +1,66 @@
+"""Causes from what stages saw, where the status alone says nothing."""
+
+import pytest
+
+from provision import process
+from provision.model import Evidence
+from provision.verify import causes, culprit, frameworks, probe
+
+FILES = [{"path": p, "problem": None} for p in ("/dev/nvidia0", "/dev/nvidia-uvm")]
+MASKED = [*FILES, {"path": "/dev/nvidiactl", "problem": "another device stands in its place"}]
+FORKED = "jax._src.xla_bridge: operation cuInit(0) failed: CUDA_ERROR_NOT_INITIALIZED: initialization error"
+UNKNOWN = (
+    "RuntimeError: Unknown backend: 'gpu' requested, but no platforms that are instances of gpu are present."
+)
+
+
+@pytest.mark.parametrize("code", [100, 101, 304, 999])
+def test_a_masked_control_device_is_named_whatever_the_status(code):
+    driver = {"files": MASKED, "visible": "0"}
+    finding = causes.of_cuda({"call": "cuInit", "code": code}, driver, driver)
+    assert finding.cause == "gpu_device_access_denied"
+    assert "/dev/nvidiactl" in finding.title
+
+
+def test_a_control_device_that_is_not_there():
+    driver = {"files": FILES, "visible": None}
+    finding = causes.of_cuda({"call": "cuInit", "code": 999}, driver, driver)
+    assert finding.cause == "gpu_device_access_denied"
+    assert Evidence(text="not there", source="/dev/nvidiactl") in finding.evidence
+
+
+@pytest.mark.parametrize("code", [2, 46, 802, 803, 804])
+def test_a_status_that_says_it_all_wins(code):
+    driver = {"files": MASKED, "visible": None}
+    assert (
+        causes.of_cuda({"call": "cuInit", "code": code}, driver, driver).cause != "gpu_device_access_denied"
+    )
+
+
+def jax(stderr, cuda):
+    """What the probe tells when JAX, a build for CUDA or not, finds no GPU."""
+    finished = process.Finished(
+        returncode=0, stdout="", stderr=stderr, timed_out=False, signal=None, report=b""
+    )
+    seen = {"kind": "framework", "version": "0.11.2", "cuda": cuda, "devices": [], "file": "jax.py", "at": 1}
+    failed = {"kind": "failed", "stage": "framework", "error": "RuntimeError", "text": UNKNOWN, "at": 2}
+    told = probe.Told(records=(seen, failed), finished=finished, seconds=60)
+    outcome = frameworks.judge(
+        "jax", told, device="cuda", roots=(), owners={}, own_families=(), devices=(), lock=None, low=None
+    )
+    (finding,) = outcome.stages[0][1].findings
+    return finding
+
+
+def test_jax_tells_the_reason_only_in_its_log():
+    assert jax(FORKED, "13.0").cause == "forked_after_cuda_init"
+    assert jax("", "13.0").cause == "visible_devices_invalid"
+    assert jax("", None).cause == "cpu_only_build"
+
+
+def test_a_guilty_setting_keeps_a_cause_that_it_cannot_be():
+    """Code on PYTHONPATH forked; a variable hid the GPU while a device file was bad too."""
+    path = culprit.Suspect(variable="PYTHONPATH", part="/x")
+    assert culprit.finding([path], [], "forked_after_cuda_init").cause == "forked_after_cuda_init"
+    hidden = culprit.Suspect(variable="CUDA_VISIBLE_DEVICES", part="9")
+    assert culprit.finding([hidden], [], "gpu_device_access_denied").cause == "visible_devices_invalid"

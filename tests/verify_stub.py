@@ -1,0 +1,88 @@
+"""An environment with NVIDIA's libraries as stubs, under a driver that answers as told: what tests of verify share."""
+
+import base64
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from driver_stub import H200, build, build_runtime, scenario, spec
+from provision.verify import Options, locate, verify
+
+LIBRARIES = ("libcudnn.so.9", "libcudnn_ops.so.9", "libcudnn_graph.so.9")
+QUICK = Options(quick=True, timeout=20)
+
+
+def healthy(**codes):
+    return spec(driver="580.159.04", cuda=13000, gpus=[H200], **codes)
+
+
+def record(site, name, version, files, requires=()):
+    """A dist-info for files that lie in a site-packages folder, as an installer writes it."""
+    folder = site / f"{name}-{version}.dist-info"
+    folder.mkdir()
+    rows = []
+    for file in files:
+        data = file.read_bytes()
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        rows.append(f"{file.relative_to(site)},sha256={digest},{len(data)}")
+    (folder / "RECORD").write_text("\n".join(rows) + "\n")
+    needs = "".join(f"Requires-Dist: {r}\n" for r in requires)
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}\n")
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory):
+    """A venv with the stub's libcudart and libcudnn in it, laid out and recorded as NVIDIA's wheels are."""
+    env = tmp_path_factory.mktemp("pristine") / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
+    site = next(env.glob("lib/python*/site-packages"))
+    cudart = build_runtime(site / "nvidia" / "cuda_runtime" / "lib", "libcudart.so.12")
+    cudnn = build_runtime(site / "nvidia" / "cudnn" / "lib", "libcudnn.so.9")
+    for name in LIBRARIES[1:]:
+        shutil.copy(cudnn, cudnn.with_name(name))
+    record(site, "nvidia_cuda_runtime_cu12", "12.8.90", [cudart])
+    record(site, "nvidia_cudnn_cu12", "9.14.0.64", [cudnn.with_name(n) for n in LIBRARIES])
+    return env
+
+
+@pytest.fixture
+def env(pristine, tmp_path):
+    return Path(shutil.copytree(pristine, tmp_path / "env", symlinks=True))
+
+
+@pytest.fixture
+def cudnn(env):
+    return next(env.glob("lib/python*/site-packages/nvidia/cudnn/lib"))
+
+
+@pytest.fixture
+def judge(env, tmp_path, monkeypatch):
+    """The verdict on `env` under a driver that answers as a spec says."""
+    libraries = build(tmp_path / "driver")
+    for name in ("CUDA_VISIBLE_DEVICES", "LD_PRELOAD"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(what="580-h200", options=QUICK, before=(), **more):
+        for key, value in scenario(libraries, what).items():
+            folders = [*map(str, before), value] if key == "LD_LIBRARY_PATH" else [value]
+            monkeypatch.setenv(key, ":".join(folders))
+        return verify(locate(env), options, emit=lambda _: None, **more)
+
+    return run
+
+
+def stage(verdict, name):
+    return next(s for s in verdict.stages if s.stage == name)
+
+
+def failing(verdict):
+    """The one stage that failed; every later one must be skipped and say so."""
+    names = [s.stage for s in verdict.stages if s.status == "fail"]
+    assert len(names) == 1, verdict.stages
+    later = list(verdict.stages[[s.stage for s in verdict.stages].index(names[0]) + 1 :])
+    assert all(s.status == "skip" and names[0] in s.detail for s in later), later
+    return names[0]
