@@ -230,6 +230,18 @@ def test_a_log_of_another_machine_is_not_judged_by_this_one():
     ]
 
 
+def test_what_ran_here_is_judged_by_what_is_here():
+    guess = dataclasses.replace(STUB, confidence="possible")
+    machine = dataclasses.replace(HERE, findings=(guess,))
+    status, zlib = (
+        b"RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
+        b"Could not locate zlibwapi.dll",
+    )
+    assert judged([("-", [status])], KNOWN, machine, here=True)[0] == guess
+    assert judged([("-", [zlib])], KNOWN, machine, here=True)[1] == guess
+    assert guess not in judged([("-", [status])], KNOWN, machine)
+
+
 def test_without_a_log_the_machine_speaks():
     assert [f.cause for f in judged([], KNOWN, HERE)] == ["cuda_stub_library_loaded"]
 

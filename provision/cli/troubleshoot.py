@@ -53,6 +53,8 @@ def judged(
     known: Profiles,
     machine: Machine | None,
     verdict: Verdict | None = None,
+    *,
+    here: bool = False,
 ) -> tuple[Finding, ...]:
     """What the diagnose stage finds, given resolve's plans and its rule of kernels."""
     from .. import resolve as resolving
@@ -67,7 +69,9 @@ def judged(
     def serves(kernels: Sequence[str], capability: str) -> bool:
         return how_they_run(tuple(kernels), capability, tegra) is not None
 
-    return stage(texts, profiles=known, serves=serves, advise=advise, machine=machine, verdict=verdict)
+    return stage(
+        texts, profiles=known, serves=serves, advise=advise, machine=machine, verdict=verdict, here=here
+    )
 
 
 def of_log(log: str) -> tuple[Finding, ...]:

@@ -35,11 +35,13 @@ def diagnose(
     advise: Advise | None = None,
     machine: Machine | None = None,
     verdict: Verdict | None = None,
+    here: bool = False,
 ) -> tuple[Finding, ...]:
     """The causes of what the texts show, the likeliest first; empty where nothing is known.
 
     `texts` are (name, bytes in pieces); `serves(kernels, capability)` says whether a GPU runs any of the
     kernels; `advise` makes a plan for the target of the text or machine, for fixes with real versions.
+    `here` says that the texts were written on `machine`, a moment ago.
     Raises DataError for rules that cannot be meant.
     """
     check(profiles)
@@ -48,4 +50,4 @@ def diagnose(
     said = Said(lines, profiles.messages, profiles.failures)
     case = Case(facts=facts, said=said, profiles=profiles, serves=serves)
     found = [c for judge in JUDGES for c in judge(case)] + by_rules(case)
-    return findings(found, case, advise, machine, verdict)
+    return findings(found, case, advise, machine, verdict, here=here)

@@ -22,9 +22,12 @@ def findings(
     advise: Callable[[Request, Target], Plan] | None,
     machine: Machine | None,
     verdict: Verdict | None,
+    *,
+    here: bool,
 ) -> tuple[Finding, ...]:
-    """The findings in order: what verify and detect proved, then what the text shows."""
-    proved = _proved(machine, verdict, case)
+    """The findings in order: what verify and detect proved, then what the text shows. What detect only
+    holds possible does not come before what the text proves."""
+    proved = _proved(machine, verdict, case, here=here)
     causes = {c.cause: c for c in case.profiles.causes}
     best = [c for c in _merged(candidates, case) if c.cause not in {f.cause for f in proved}]
     best.sort(key=lambda c: _place(c, causes))
@@ -33,7 +36,10 @@ def findings(
     shown = best[: max(0, _SHOWN - len(proved))]
     values = {**_values(case), **advice(shown[:1], case, advise, machine)}
     told = [_finding(c, causes[c.cause], values) for c in shown]
-    return (*proved, *told)
+    sure = [f for f in told if f.confidence == "certain"]
+    guessed = [f for f in proved if f.confidence == "possible"]
+    first = [f for f in proved if f.confidence != "possible"]
+    return (*first, *sure, *guessed, *(f for f in told if f.confidence != "certain"))
 
 
 def _place(candidate: Candidate, causes: dict[str, FailureCause]) -> tuple[int, int, int]:
@@ -59,18 +65,14 @@ def _merged(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:
     return [c for c in by_cause.values() if c.weight >= _FAINT]
 
 
-def _proved(machine: Machine | None, verdict: Verdict | None, case: Case) -> list[Finding]:
+def _proved(machine: Machine | None, verdict: Verdict | None, case: Case, *, here: bool) -> list[Finding]:
     """Findings of verify and of detect that outrank words. A machine whose driver is another than the text's
-    is not the one that the text is about."""
+    is not the one that the text is about; of one that may be, only what is certain counts."""
     found = list(verdict.findings) if verdict else []
     said = case.facts.first("driver")
-    if (
-        machine
-        and (said is None or machine.driver.library in (None, said))
-        and (case.said.lines == () or not case.said.lines)
-    ):
+    if machine and (here or not case.said.lines):
         found += machine.findings
-    elif machine and (said is None or machine.driver.library == said):
+    elif machine and said in (None, machine.driver.library):
         found += [f for f in machine.findings if f.confidence == "certain"]
     once: dict[str, Finding] = {}
     for finding in sorted(found, key=lambda f: _RANK[f.confidence]):
