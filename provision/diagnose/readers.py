@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from ..model import Evidence, GpuModel
 from .boards import Boards
 from .facts import Facts
+from .keyed import KEYED, keyed
 from .patterns import evidence
 from .text import Line
+from .versions import VERSION, dotted, package, spelled
 
 _PACKAGES = (
     "torch|pytorch|torchvision|torchaudio|tensorflow[-_]gpu|tensorflow[-_]cpu|tensorflow|tf|jax|jaxlib|"
@@ -20,20 +22,10 @@ _PACKAGES = (
     "flash[-_]attn|xformers|triton|cupy[-_a-z0-9]{0,12}|mxnet[-_a-z0-9]{0,8}|bitsandbytes|"
     "nvidia[-_]cudnn[-_]cu1[1-9]|cudatoolkit"
 )
-_VERSION = r"v?(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?(?:\.?(?:dev|rc|post|a|b)\d{1,10})?)(\+[\w.]{1,30})?"
 _NAMED = re.compile(
     rf"(?<![\w/.-])({_PACKAGES})(?:[ _]?(?:version|ver)\b|\.__version__)?[ \t]{{0,30}}"
-    rf"(?:[=:~<>]{{1,3}}|[ \t]|-|is )[ \t'\"(`]{{0,4}}{_VERSION}",
+    rf"(?:[=:~<>]{{1,3}}|[ \t]|-|is )[ \t'\"(`]{{0,4}}{VERSION}",
     re.IGNORECASE,
-)
-_ALIAS = {
-    "pytorch": "torch",
-    "tf": "tensorflow",
-    "tensorflow-gpu": "tensorflow",
-    "tensorflow-cpu": "tensorflow",
-}
-_KEYED = re.compile(
-    r"^[\s>*#|-]{0,8}([A-Za-z][\w /.()-]{1,40}?)[*`]{0,2}\s{0,12}[:=]\s{0,4}[*`]{0,2}(\S.{0,400})$"
 )
 _SONAME = r"((?:lib[\w+-]{2,60}\.so(?:\.\d{1,5}){0,4})|(?:[\w-]{3,60}\.dll))"
 
@@ -61,7 +53,7 @@ def _asked_and_answered(facts: Facts, low: str, following: str, where: Evidence)
     """A question to the interpreter or the shell, its answer on the next line."""
     answer = following.strip("'\"")
     if "torch.__version__" in low and re.match(r"\d+\.\d+", answer):
-        _package(facts, "torch", answer.partition("+")[0], answer.partition("+")[1:][-1], where)
+        package(facts, "torch", answer.partition("+")[0], answer.partition("+")[1:][-1], where)
     elif "torch.version.cuda" in low and re.fullmatch(r"\d+\.\d+", answer):
         facts.add("cuda_build", answer, where)
     elif "torch.version.cuda" in low and answer == "None":
@@ -87,37 +79,8 @@ def _fixed(name: str, value: str) -> Reader:
     return reader
 
 
-def _package(facts: Facts, name: str, version: str, local: str | None, where: Evidence) -> None:
-    name = name.lower().replace("_", "-")
-    if name.endswith("-gpu"):
-        facts.add("gpu_package", name, where)
-    elif name == "tensorflow-cpu":
-        facts.add("cpu_build", "yes", where)
-    name = _ALIAS.get(name, name)
-    facts.add(name, version, where)
-    _local(facts, local or "", where)
-
-
-def _local(facts: Facts, local: str, where: Evidence) -> None:
-    """What a local version label says: +cu121, +cuda11.cudnn86, +cpu."""
-    local = local.lstrip("+").lower()
-    if local.startswith("cpu"):
-        facts.add("cpu_build", "yes", where)
-    if found := re.match(r"cu(?:da)?(\d{2,3})", local):
-        facts.add("cuda_build", _dotted(found.group(1)), where)
-    if found := re.search(r"cudnn(\d{2,3})", local):
-        facts.add("cudnn_built", f"{found.group(1)[0]}.{found.group(1)[1:]}", where)
-
-
-def _dotted(digits: str) -> str:
-    """Digits: "121" as CUDA 12.1, "92" as 9.2, "11" as 11."""
-    if len(digits) == 2:
-        return digits if digits[0] == "1" and digits != "10" else f"{digits[0]}.{digits[1]}"
-    return f"{digits[:-1]}.{digits[-1]}"
-
-
 def _named(facts: Facts, match: re.Match[str], where: Evidence) -> None:
-    _package(facts, match.group(1), match.group(2), match.group(3), where)
+    package(facts, match.group(1), match.group(2), match.group(3), where)
 
 
 def _from_number(name: str) -> Reader:
@@ -127,18 +90,6 @@ def _from_number(name: str) -> Reader:
         facts.add(name, spelled(match.group(1), cuda="cuda" in name), where)
 
     return reader
-
-
-def spelled(number: str, *, cuda: bool = False) -> str:
-    """A version number written as one integer, with dots."""
-    n = int(number)
-    if cuda:
-        return f"{n // 1000}.{n % 1000 // 10}"
-    return (
-        f"{n // 10000}.{n % 10000 // 100}.{n % 100}"
-        if n >= 90000
-        else f"{n // 1000}.{n % 1000 // 100}.{n % 100}"
-    )
 
 
 def _pair(facts: Facts, match: re.Match[str], where: Evidence) -> None:
@@ -152,110 +103,6 @@ def _torch_pair(facts: Facts, match: re.Match[str], where: Evidence) -> None:
     built, found = (g.strip("() ") for g in match.groups())
     for name, text in (("cudnn_built", built), ("cudnn_loaded", found)):
         facts.add(name, ".".join(text.replace(" ", "").split(",")) if "," in text else spelled(text), where)
-
-
-def _keyed(facts: Facts, match: re.Match[str], where: Evidence) -> None:
-    """A line "key: value", as issue templates and collect_env write them."""
-    key, value = match.group(1).strip().lower(), match.group(2).strip()
-    for words, reader in _KEYS:
-        if key in words:
-            reader(facts, value, where)
-            return
-
-
-def _key_driver(facts: Facts, value: str, where: Evidence) -> None:
-    for found in re.findall(r"(?<![\d.])(\d{3}\.\d{1,3}(?:\.\d{1,3})?)(?![\d.]\d)", value)[:3]:
-        facts.add("driver", found, where)
-
-
-def _key_cuda(facts: Facts, value: str, where: Evidence) -> None:
-    found = re.findall(r"(?<![\d.])(\d{1,2}\.\d)(?:\.\d{1,3})?(?![\d])", value) or re.findall(
-        r"\b(1[0-9])\b", value
-    )
-    if "driver" in value and "toolkit" not in value and "nvcc" not in value:
-        facts.add("driver_cuda", found[0], where) if found else None
-        return
-    for version in found[:3]:
-        facts.add("cuda", version, where)
-
-
-def _key_torch(facts: Facts, value: str, where: Evidence) -> None:
-    low = value.lower()
-    if found := re.match(rf"[=<> v]{{0,4}}{_VERSION}", low):
-        if not low.startswith("<"):
-            _package(facts, "torch", found.group(1), found.group(2), where)
-        low = low[found.end() :]
-    if found := re.search(
-        r"(?:built (?:for|with)|cuda|cu)[ _]?(\d{1,2}\.\d|\d{2,3})\b|cuda(\d{1,2}\.\d)_", low
-    ):
-        digits = found.group(1) or found.group(2)
-        facts.add("cuda_build", digits if "." in digits else _dotted(digits), where)
-    if re.search(r"\bcpu\b", low):
-        facts.add("cpu_build", "yes", where)
-
-
-def _key_package(name: str) -> Callable[[Facts, str, Evidence], None]:
-    def reader(facts: Facts, value: str, where: Evidence) -> None:
-        for found in list(re.finditer(_VERSION, value))[-1:]:
-            _package(facts, name, found.group(1), found.group(2), where)
-        if "gpu" in value.lower():
-            facts.add("gpu_package", name, where)
-        if found_cuda := re.search(r"\bcuda ?(1[0-9](?:\.\d)?)", value.lower()):
-            facts.add("cuda_build", found_cuda.group(1), where)
-
-    return reader
-
-
-def _key_cudnn(facts: Facts, value: str, where: Evidence) -> None:
-    for found in re.finditer(r"(?<![\d.])(\d{1,2}(?:\.\d{1,2}){0,3})(?![\d])(\s{0,2}\w{0,12})", value):
-        name = "cudnn_loaded" if "loaded" in found.group(2) else "cudnn"
-        facts.add(name, found.group(1), where)
-
-
-def _key_python(facts: Facts, value: str, where: Evidence) -> None:
-    if found := re.match(r"(?:python )?v?([23]\.\d{1,2})", value.lower()):
-        facts.add("python", found.group(1), where)
-
-
-def _key_os(facts: Facts, value: str, where: Evidence) -> None:
-    low = value.lower()
-    if "wsl" in low:
-        facts.add("os", "wsl", where)
-    elif "windows" in low:
-        facts.add("os", "windows", where)
-    elif re.search(r"mac ?os|darwin|os x", low):
-        facts.add("os", "macos", where)
-    else:
-        facts.add("os", "linux", where)
-
-
-def _key_said(name: str) -> Callable[[Facts, str, Evidence], None]:
-    def reader(facts: Facts, value: str, where: Evidence) -> None:
-        facts.add(name, value, where)
-
-    return reader
-
-
-_KEYS: tuple[tuple[tuple[str, ...], Callable[[Facts, str, Evidence], None]], ...] = (
-    (("driver", "nvidia driver version", "nvidia driver", "driver version", "gpu driver"), _key_driver),
-    (("cuda", "cuda version", "cuda ver", "cuda/cudnn version", "cuda toolkit", "cuda runtime version", "cuda  version"), _key_cuda),
-    (("torch", "pytorch", "torch version"), _key_torch),
-    (("tensorflow", "tensorflow version", "tf", "tensorflow-gpu"), _key_package("tensorflow")),
-    (("jax", "jax version"), _key_package("jax")),
-    (("jaxlib",), _key_package("jaxlib")),
-    (("jax_cuda12_plugin", "jax-cuda12-plugin"), _key_package("jax-cuda12-plugin")),
-    (("ctranslate2",), _key_package("ctranslate2")),
-    (("cudnn", "cudnn version", "cudnn ver"), _key_cudnn),
-    (("python", "python version"), _key_python),
-    (("os", "operating system", "platform", "os platform and distribution"), _key_os),
-    (("container", "docker", "docker image", "image"), _key_said("container")),
-    (("host",), _key_said("host")),
-    (("install", "installed from", "installation"), _key_said("install")),
-    (("event",), _key_said("event")),
-    (("ld_library_path",), _key_said("library_path")),
-    (("cuda_visible_devices",), _key_said("visible")),
-    (("gpu", "gpu model and memory", "gpu model", "gpus"), _key_said("gpu_said")),
-)  # fmt: skip
 
 
 def _kernels(facts: Facts, match: re.Match[str], where: Evidence) -> None:
@@ -277,7 +124,7 @@ def _missing(facts: Facts, match: re.Match[str], where: Evidence) -> None:
 
 _I = re.IGNORECASE
 READERS: tuple[tuple[tuple[str, ...], re.Pattern[str], Reader], ...] = (
-    ((":", "="), _KEYED, _keyed),
+    ((":", "="), KEYED, keyed),
     (("driver version", "kmd version"), re.compile(r"(?:driver|kmd) version:? {0,4}(\d{3}\.\d{1,3}(?:\.\d{1,3})?)", _I), _as("driver")),
     (("kernel module",), re.compile(r"kernel module(?: for \S{1,12})? {1,4}(\d{3}\.\d{1,3}(?:\.\d{1,3})?)", _I), _as("driver")),
     (("driver",), re.compile(r"driver:? (\d{3}\.\d{2,3}(?:\.\d{1,3})?)", _I), _as("driver")),
@@ -305,7 +152,7 @@ READERS: tuple[tuple[tuple[str, ...], re.Pattern[str], Reader], ...] = (
     (("/cuda-", "\\cuda\\v"), re.compile(r"(?:/cuda-|\\cuda\\v)(\d{1,2}\.\d)", _I), _as("cuda_path")),
     (("compiled with",), re.compile(r"library: (\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5}).{0,60}compiled with:? (\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5})", _I), _pair),
     (("found cudnn version",), re.compile(r"Found cuDNN version (\d{4,6}).{0,60}built against version (\d{4,6})", _I), _pair),
-    (("_cuda",), re.compile(r"_cuda(\d{2,3})_cudnn"), lambda f, m, w: f.add("cuda_build", _dotted(m.group(1)), w)),
+    (("_cuda",), re.compile(r"_cuda(\d{2,3})_cudnn"), lambda f, m, w: f.add("cuda_build", dotted(m.group(1)), w)),
     (("compiled against",), re.compile(r"compiled against {1,2}(\([\d, ]{3,16}\)|\d{4,5}) but (?:linked against|found runtime version) (\([\d, ]{3,16}\)|\d{4,5})", _I), _torch_pair),
     (("torch", "tensorflow", "jax", "keras", "numpy", "onnx", "ctrans", "flash", "xform", "triton", "cupy", "mxnet", "whisper", "bits", "cudatoolkit", "tf", "nvidia"), _NAMED, _named),
     (("cudnn",), re.compile(r"cudnn(?: version| ver)?[ :=v-]{1,4}(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})", _I), _as("cudnn")),

@@ -1,0 +1,58 @@
+"""Version numbers as texts write them: labels, digits without dots, numbers as one integer."""
+
+from __future__ import annotations
+
+import re
+
+from ..model import Evidence
+from .facts import Facts
+
+VERSION = r"v?(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?(?:\.?(?:dev|rc|post|a|b)\d{1,10})?)(\+[\w.]{1,30})?"
+
+_ALIAS = {
+    "pytorch": "torch",
+    "tf": "tensorflow",
+    "tensorflow-gpu": "tensorflow",
+    "tensorflow-cpu": "tensorflow",
+}
+
+
+def package(facts: Facts, name: str, version: str, local: str | None, where: Evidence) -> None:
+    name = name.lower().replace("_", "-")
+    if name.endswith("-gpu"):
+        facts.add("gpu_package", name, where)
+    elif name == "tensorflow-cpu":
+        facts.add("cpu_build", "yes", where)
+    name = _ALIAS.get(name, name)
+    facts.add(name, version, where)
+    _local(facts, local or "", where)
+
+
+def _local(facts: Facts, local: str, where: Evidence) -> None:
+    """What a local version label says: +cu121, +cuda11.cudnn86, +cpu."""
+    local = local.lstrip("+").lower()
+    if local.startswith("cpu"):
+        facts.add("cpu_build", "yes", where)
+    if found := re.match(r"cu(?:da)?(\d{2,3})", local):
+        facts.add("cuda_build", dotted(found.group(1)), where)
+    if found := re.search(r"cudnn(\d{2,3})", local):
+        facts.add("cudnn_built", f"{found.group(1)[0]}.{found.group(1)[1:]}", where)
+
+
+def dotted(digits: str) -> str:
+    """Digits: "121" as CUDA 12.1, "92" as 9.2, "11" as 11."""
+    if len(digits) == 2:
+        return digits if digits[0] == "1" and digits != "10" else f"{digits[0]}.{digits[1]}"
+    return f"{digits[:-1]}.{digits[-1]}"
+
+
+def spelled(number: str, *, cuda: bool = False) -> str:
+    """A version number written as one integer, with dots."""
+    n = int(number)
+    if cuda:
+        return f"{n // 1000}.{n % 1000 // 10}"
+    return (
+        f"{n // 10000}.{n % 10000 // 100}.{n % 100}"
+        if n >= 90000
+        else f"{n // 1000}.{n % 1000 // 100}.{n % 100}"
+    )
