@@ -240,6 +240,15 @@ class CudnnRelease:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ToolkitRelease:
+    """A release of NVIDIA's `cuda-toolkit` package: `parts` are an extra and what it brings,
+    "cufft nvidia-cufft==12.0.0.61.* nvidia-nvjitlink<14,>=13.0.88"."""
+
+    version: str
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GpuModel:
     """A compute capability: its generation, boards, the CUDA releases that know it (`last_cuda`
     None while current), the first and last driver branch ("470"; None while current or unknown),
@@ -344,6 +353,7 @@ class Profiles:
 
     builds: tuple[Build, ...] = ()
     cudnn: tuple[CudnnRelease, ...] = ()
+    toolkits: tuple[ToolkitRelease, ...] = ()
     gpus: tuple[GpuModel, ...] = ()
     cuda: tuple[CudaRelease, ...] = ()
     majors: tuple[CudaMajor, ...] = ()

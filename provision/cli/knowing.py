@@ -110,7 +110,7 @@ def _renewed(reader: measure.Reader, name: str, target: Path) -> list[ProfileTab
         r for t in shipped if t.head["table"] == table and t.head.get("kept") == "measured" for r in t.rows
     ]
     # What we shipped is not read again: an update takes as long as there is news.
-    reader.known = frozenset((r["version"], r["platform"]) for r in measured)
+    reader.known = frozenset((r["version"], r.get("platform", "any")) for r in measured)
     rows = measure.MEASURED[name][1](reader, profiles.documents(shipped))
     today = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
     head: dict[str, Any] = {"table": table, **({"framework": name} if table == "builds" else {})}

@@ -72,6 +72,7 @@ KINDS = {
         ("channel", "package", "device", "build"),
         lists=("along",),
     ),
+    "toolkits": Kind(model.ToolkitRelease, "toolkits", ("version",), ("version", "parts"), lists=("parts",)),
     "gpus": Kind(
         model.GpuModel,
         "gpus",
@@ -108,6 +109,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "drivers.yaml": ("cuda", "majors", "branches"),
     "gpus.yaml": ("gpus",),
     "cudnn.yaml": ("cudnn", "floors"),
+    "toolkits.yaml": ("toolkits",),
     "torch.yaml": ("builds", "tested"),
     "tensorflow.yaml": ("builds", "tested"),
     "jax.yaml": ("builds",),

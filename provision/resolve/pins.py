@@ -7,15 +7,11 @@ from functools import cache
 
 from packaging.requirements import Requirement
 
-from ..model import Build, PlannedBuild
+from ..model import Build, PlannedBuild, ToolkitRelease
 from .cudnn import carries_cudnn, cudnn_choice
 from .question import Question
 from .supply import wheels_for
-from .versions import is_exact, meets, version
-
-# Parts of the toolkit whose extra of the `cuda-toolkit` package is not the wheel's own name.
-_EXTRA = {"cuda-runtime": "cudart", "cuda-nvrtc": "nvrtc", "cuda-cupti": "cupti", "cuda-nvcc": "nvcc"}
-_OUTSIDE_TOOLKIT = ("nvidia-cudnn", "nvidia-nccl", "nvidia-nvshmem", "nvidia-cusparselt", "nvidia-cutlass")
+from .versions import is_exact, major, meets, version
 
 
 def planned(asked: Question, chosen: list[Build], python: str) -> tuple[PlannedBuild, ...]:
@@ -63,37 +59,58 @@ def _cudnn_pin(build: Build, cudnn: str | None) -> list[str]:
 
 
 def _toolkit_pin(asked: Question, build: Build, chosen: list[Build], python: str) -> list[str]:
-    """Hold loose runtime wheels to the CUDA minor of the build, through NVIDIA's own `cuda-toolkit`
-    package, which pins every part of a release: parts of different releases do not always go
-    together (cuSPARSE of 12.9 does not load beside nvJitLink of 12.5)."""
+    """Hold loose runtime wheels to one CUDA release, through NVIDIA's own `cuda-toolkit` package,
+    which pins every part of it: parts of different releases do not always go together (cuSPARSE of
+    12.9 does not load beside nvJitLink of 12.5)."""
     if any(_pins_toolkit(b) for b in chosen):
         return []
-    extras = sorted(set(_toolkit_extras(build)))
-    if not extras:
-        return []
-    # One toolkit for all of them: the newest that any was built with, as CUDA's libraries keep
-    # working for programs built with an older minor of the same major.
-    release = max((b.cuda for b in chosen if b.cuda), key=version)
-    if asked.supply.only_wheels:
-        found = wheels_for(asked.supply, "cuda-toolkit", python, build.platform, asked.target.glibc)
-        if not any(meets(w.version, f"=={release}.*") for w in found):
-            return []
-    return [f"cuda-toolkit[{','.join(extras)}]=={release}.*"]
+    for toolkit in _toolkits(asked, chosen):
+        parts = _parts(toolkit)
+        extras = sorted(parts[name][0] for name in _needs(build.requires) if name in parts)
+        if extras and _toolkit_at_hand(asked, build, python, toolkit.version):
+            return [f"cuda-toolkit[{','.join(extras)}]=={toolkit.version}"]
+    return []
+
+
+def _toolkits(asked: Question, chosen: list[Build]) -> Iterator[ToolkitRelease]:
+    """The releases that meet the bounds of all builds: the newest of the CUDA minor that the newest
+    build was made with (libraries keep working for programs of an older minor), then the nearest
+    later minors. A wheel can ask for more than the release it was built with has."""
+    built = max((b.cuda for b in chosen if b.cuda), key=version)
+    minors: dict[str, list[ToolkitRelease]] = {}
+    for release in asked.profiles.toolkits:
+        minor = ".".join(release.version.split(".")[:2])
+        if major(minor) == major(built) and version(minor) >= version(built):
+            minors.setdefault(minor, []).append(release)
+    for minor in sorted(minors, key=version):
+        for release in sorted(minors[minor], key=lambda r: version(r.version), reverse=True):
+            parts = _parts(release)
+            needs = [pair for b in chosen for pair in _needs(b.requires).items() if pair[0] in parts]
+            if all(_overlap(bounds, parts[name][1]) for name, bounds in needs):
+                yield release
+
+
+@cache
+def _parts(toolkit: ToolkitRelease) -> dict[str, tuple[str, str]]:
+    """Package to (the extra that brings it and least besides, bounds)."""
+    found: dict[str, tuple[str, str]] = {}
+    for part in sorted(toolkit.parts, key=lambda p: p.count(" ")):
+        extra, *texts = part.split(" ")
+        for need in map(Requirement, texts):
+            found.setdefault(need.name, (extra, str(need.specifier)))
+    return found
+
+
+def _toolkit_at_hand(asked: Question, build: Build, python: str, release: str) -> bool:
+    if not asked.supply.only_wheels:
+        return True
+    found = wheels_for(asked.supply, "cuda-toolkit", python, build.platform, asked.target.glibc)
+    return any(w.version == release for w in found)
 
 
 def _pins_toolkit(build: Build) -> bool:
     """Whether a wheel names its libraries exactly by itself, as all those do that name cuDNN so."""
     return any(is_exact(str(n.specifier)) for n in map(Requirement, build.requires) if "cudnn" in n.name)
-
-
-def _toolkit_extras(build: Build) -> Iterator[str]:
-    for text in build.requires:
-        name = Requirement(text).name
-        if name.startswith("nvidia-") and not name.startswith(_OUTSIDE_TOOLKIT):
-            part = name.removeprefix("nvidia-")
-            head, _, tail = part.rpartition("-cu")
-            part = head if head and tail.isdigit() else part
-            yield _EXTRA.get(part, part)
 
 
 def toolkit_note(asked: Question, build: Build) -> Iterator[str]:

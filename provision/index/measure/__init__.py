@@ -10,9 +10,11 @@ from .cudnn_wheels import cudnn_rows
 from .jax_builds import jax_rows
 from .reader import Documents, Reader
 from .tensorflow_builds import tensorflow_rows
+from .toolkits import toolkit_rows
 from .torch_builds import torch_rows
 
 MEASURED = {
+    "toolkits": ("toolkits", toolkit_rows),
     "cudnn": ("cudnn", cudnn_rows),
     "torch": ("builds", torch_rows),
     "tensorflow": ("builds", tensorflow_rows),
@@ -30,5 +32,6 @@ __all__ = [
     "cudnn_rows",
     "jax_rows",
     "tensorflow_rows",
+    "toolkit_rows",
     "torch_rows",
 ]
