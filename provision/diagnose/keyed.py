@@ -98,7 +98,7 @@ def _key_said(name: str) -> Callable[[Facts, str, Evidence], None]:
 
 _KEYS: tuple[tuple[tuple[str, ...], Callable[[Facts, str, Evidence], None]], ...] = (
     (("driver", "nvidia driver version", "nvidia driver", "driver version", "gpu driver"), _key_driver),
-    (("cuda", "cuda version", "cuda ver", "cuda/cudnn version", "cuda toolkit", "cuda runtime version", "cuda  version"), _key_cuda),
+    (("cuda", "cuda version", "cuda ver", "cuda/cudnn version", "cuda toolkit", "toolkit", "gpu toolkit version", "cuda toolkit version", "cuda runtime version", "cuda  version"), _key_cuda),
     (("torch", "pytorch", "torch version"), _key_torch),
     (("tensorflow", "tensorflow version", "tf", "tensorflow-gpu"), _key_package("tensorflow")),
     (("jax", "jax version"), _key_package("jax")),
