@@ -65,7 +65,8 @@ def test_a_module_imports_only_what_it_may_know(path, parts):
             assert other in MAY[mine], f"{path.name} imports {name}"
         for foreign, places in ONLY_IN.items():
             if name == foreign or name.startswith(foreign + "."):
-                assert mine in places, f"{path.name} imports {name}"
+                # conda's files lie in several stages: lock/conda_file.py is "conda" as well
+                assert {mine, parts[-1].partition("_")[0]} & places, f"{path.name} imports {name}"
 
 
 @pytest.mark.parametrize(("path", "parts"), list(modules()), ids=lambda v: str(v).replace(str(ROOT), ""))

@@ -41,8 +41,10 @@ def create(path: Path, python: str, *, prompt: str) -> None:
 
     name = prompt if not prompt.startswith(".") else Path.cwd().name
     argv = [str(path), "--no-seed", "--python", python, "--prompt", name, "--no-periodic-update"]
-    # Beside a pyproject.toml virtualenv would write a .venv file that points to the draft (PEP 832).
-    argv.append("--no-venv-redirect")
+    # Beside a pyproject.toml virtualenv would write a .venv file that points to the draft (PEP 832). The
+    # virtualenv that conda-lock allows (below 21) writes none and does not know the option.
+    if _redirects():
+        argv.append("--no-venv-redirect")
     try:
         cli_run(argv, setup_logging=False)
     except (OSError, RuntimeError) as error:
@@ -56,6 +58,12 @@ def create(path: Path, python: str, *, prompt: str) -> None:
         raise BuildError(
             f"virtualenv refused {python} (exit {error.code})", hint="another interpreter: --python VERSION"
         ) from error
+
+
+def _redirects() -> bool:
+    from virtualenv import __version__
+
+    return int(__version__.partition(".")[0]) >= 21
 
 
 def settle_scripts(path: Path, python: str) -> None:

@@ -96,6 +96,7 @@ def create(
     with_: o.With = None,
     locked: bool = typer.Option(False, "--locked", help="Install exactly the lock, or stop."),
     lock: Path | None = typer.Option(None, "--lock", help="The lock to install."),
+    allow_md5: bool = typer.Option(False, "--allow-md5", help="conda: take locks that carry md5 alone."),
     recreate: bool = typer.Option(False, "--recreate", help="Build anew; the old one stays until then."),
     verify: bool | None = typer.Option(None, "--verify/--no-verify", help="Verify again / not at all."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Show the plan, build nothing."),
@@ -110,6 +111,7 @@ def create(
     cuda: o.Cuda = None,
     index: o.Index = "auto",
     manager: o.ManagerName = "venv",
+    channel: o.Channels = None,
     device: o.DeviceName = "auto",
     find_links: o.FindLinks = None,
     offline: o.Offline = False,
@@ -124,7 +126,9 @@ def create(
     from . import creating
 
     given = locals()
-    how = creating.How(locked=locked, lock_file=lock, recreate=recreate, verify=verify, dry_run=dry_run)
+    how = creating.How(
+        locked=locked, lock_file=lock, allow_md5=allow_md5, recreate=recreate, verify=verify, dry_run=dry_run
+    )
     return creating.create(_screen(given), env, o.choices(given), how)
 
 
@@ -200,6 +204,7 @@ def resolve(
     cuda: o.Cuda = None,
     index: o.Index = "auto",
     manager: o.ManagerName = "venv",
+    channel: o.Channels = None,
     device: o.DeviceName = "auto",
     find_links: o.FindLinks = None,
     offline: o.Offline = False,
@@ -221,7 +226,9 @@ def resolve(
 def lock(
     framework: o.Frameworks = None,
     with_: o.With = None,
-    output: Path = typer.Option(Path("pylock.toml"), "--output", "-o", help="The lock file."),
+    output: Path | None = typer.Option(
+        None, "--output", "-o", help="The lock file; pylock.toml, or conda-lock.yml with --manager conda."
+    ),
     check: bool = typer.Option(False, "--check", help="Say whether the lock still holds; write nothing."),
     target: o.TargetFile = None,
     driver: o.Driver = None,
@@ -234,6 +241,7 @@ def lock(
     cuda: o.Cuda = None,
     index: o.Index = "auto",
     manager: o.ManagerName = "venv",
+    channel: o.Channels = None,
     device: o.DeviceName = "auto",
     find_links: o.FindLinks = None,
     offline: o.Offline = False,

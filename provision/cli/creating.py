@@ -130,6 +130,8 @@ def _anew(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Built:
+    """What is built: where, from which lock, and the options that `create` compares the next time."""
+
     env: Path
     lock: Lock
     remembered: dict[str, Any]

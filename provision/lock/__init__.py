@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+from ..errors import LockError
+from ..model import Lock, from_plain
 from .pylock import read, write
 from .pypi import lock as lock_venv
 
-__all__ = ["lock_venv", "read", "write"]
+__all__ = ["lock_venv", "read", "read_in", "write"]
+
+
+def read_in(folder: Path) -> Lock:
+    """The lock that an environment carries in its folder: pylock.toml, or of a conda environment the
+    value itself, which needs no conda-lock to be read. Raises LockError."""
+    if (folder / "pylock.toml").exists():
+        return read(folder / "pylock.toml")
+    path = folder / "lock.json"
+    try:
+        return from_plain(Lock, json.loads(path.read_text(encoding="utf-8")).get("lock"), "lock")
+    except (OSError, ValueError) as error:
+        raise LockError(
+            f"the environment's own lock {path} cannot be read: {error}",
+            hint="build the environment again: gpuenv create --recreate",
+        ) from error

@@ -1,0 +1,178 @@
+"""A conda environment from a lock: the worker fetches and links the packages, uv puts wheels on top.
+
+Conda writes the prefix into files, so the environment is built where it will live; see
+`conda_place.py` for how that stays all or nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import process
+from ..errors import BuildError
+from ..index import conda as door
+from ..model import Event, Lock, Package, Sources
+from . import venv
+
+# Unpacked over packed bytes: 2.9 to 4.1 over conda-forge's CUDA packages (zstd packs tighter than wheels).
+_UNPACKED = 4.1
+
+
+def build(
+    lock: Lock,
+    prefix: Path,
+    sources: Sources,
+    emit: Callable[[Event], None],
+    *,
+    channels: Sequence[str] = (),
+) -> None:
+    """Fill an empty prefix. `channels` are addresses as the user gave them: those with credentials,
+    which never get into a lock, are asked with them. Raises BuildError."""
+    packages = [p for p in lock.packages if is_conda(p)]
+    wheels = [p for p in lock.packages if not is_conda(p)]
+    total = sum(p.size or 0 for p in packages)
+    _check_disk(total, door.cache_dir(sources.cache_dir))
+    emit(
+        Event(
+            kind="start",
+            stage="build",
+            text=f"installing {len(packages)} conda packages",
+            total=len(packages),
+        )
+    )
+    answer = door.ask(
+        "install", _request(lock, packages, prefix, sources, channels), _teller(emit), BuildError
+    )
+    if "error" in answer:
+        raise _refusal(answer["error"], prefix)
+    if wheels:
+        _install_wheels(lock, wheels, prefix, sources, emit)
+    emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
+
+
+def is_conda(package: Package) -> bool:
+    return package.url.endswith((".conda", ".tar.bz2"))
+
+
+def _request(
+    lock: Lock, packages: list[Package], prefix: Path, sources: Sources, channels: Sequence[str]
+) -> dict[str, Any]:
+    wanted = [p for b in lock.plan.builds if b.index != "pypi" for p in b.requirements]
+    return {
+        "packages": [dataclasses.asdict(p) for p in packages],
+        "prefix": str(prefix),
+        "specs": [
+            f"{name} =={version}" for name, version, *_ in (w.split() for w in wanted if w.count(" ") > 1)
+        ],
+        "cache": str(door.cache_dir(sources.cache_dir)),
+        "offline": sources.offline,
+        "channels": list(channels),
+    }
+
+
+def _teller(emit: Callable[[Event], None]) -> Callable[[dict[str, Any]], None]:
+    def told(event: dict[str, Any]) -> None:
+        if event["event"] == "download" and event["total"]:
+            text = f"{event['name']} {venv.size(event['done'])} of {venv.size(event['total'])}"
+            emit(Event(kind="progress", stage="build", text=text))
+        elif event["event"] == "link":
+            emit(Event(kind="progress", stage="build", text="linking", done=event["done"],
+                       total=event["total"], unit="packages"))  # fmt: skip
+
+    return told
+
+
+def _install_wheels(
+    lock: Lock, wheels: list[Package], prefix: Path, sources: Sources, emit: Callable[[Event], None]
+) -> None:
+    """The wheels on top, without dependencies, so that none replaces a conda package."""
+    conda = {_normal(p.name) for p in lock.packages if is_conda(p)}
+    both = sorted(p.name for p in wheels if _normal(p.name) in conda)
+    if both:
+        raise BuildError(
+            f"the lock has {', '.join(both)} as a conda package and as a wheel; one would overwrite the other",
+            hint="lock again: gpuenv lock --manager conda",
+        )
+    venv.install_wheels(dataclasses.replace(lock, packages=tuple(wheels)), prefix, sources, emit)
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _refusal(error: Mapping[str, str], prefix: Path) -> BuildError:
+    """What the engine refused, as one sentence with what to do."""
+    text = door.SECRET.sub("", error["text"])
+    if error["kind"] == "Offline":
+        return BuildError(
+            f"--offline was given, and these packages are not in the cache: {text}",
+            hint="run once with a network, or name a local channel: --channel DIR",
+        )
+    for pattern, told, hint in _FAULTS:
+        found = re.search(pattern, text, re.IGNORECASE)
+        if found:
+            named = re.search(r"(?:https?|file)://[^\s'\"`)]+", text)
+            where = named.group(0).rstrip(":,") if named else str(prefix)
+            return BuildError(f"{told}: {where}", hint=hint, log=text)
+    return BuildError(f"the conda packages could not be installed: {text.splitlines()[0]}", log=text)
+
+
+_FAULTS = (
+    (r"os error 28|no space left|disk quota", "the disk filled up while installing",
+     "free space, or put ENV and --cache-dir on another disk"),
+    (r"hash mismatch|sha256|md5", "a package is not the file that was locked: its hash differs",
+     "if the channel really changed the file, lock again: gpuenv lock --manager conda"),
+    (r"\b401\b|\b403\b|unauthorized|forbidden", "the channel refuses us without the right credentials",
+     "put them into the auth file that rattler and pixi read (RATTLER_AUTH_FILE)"),
+    (r"\b404\b|no such file|not found", "a locked package is no longer there", "lock again, or name a mirror that keeps it"),
+    (r"error sending request|tcp connect|dns error|timed out|connection", "the channel does not answer",
+     "check the network, proxies and mirrors of .condarc and of rattler's config.toml"),
+    (r"permission denied|read-only", "this place may not be written to", "name an ENV in a folder you may write to"),
+)  # fmt: skip
+
+
+def _check_disk(packed: int, cache: Path) -> None:
+    """Raise BuildError when the disk lacks the room for what would be fetched and unpacked. A package
+    in the cache needs none; how much is cached is not known, so only the first install is judged."""
+    place = cache
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    need = 0 if (cache / "pkgs").exists() else packed * (1 + _UNPACKED)
+    if free < need:
+        raise BuildError(
+            f"{place} has {venv.size(free)} free; fetching and unpacking needs about {venv.size(need)}",
+            hint="free space, or choose another disk: --cache-dir DIR and another ENV",
+        )
+
+
+# --- where conda's own tools look ----------------------------------------------------------------
+
+
+def register(prefix: Path) -> None:
+    """Add the environment to ~/.conda/environments.txt, where conda, VS Code and Jupyter look. A home
+    that cannot be written to only keeps it out of their lists."""
+    path = Path(process.environ().get("HOME") or Path.home()) / ".conda" / "environments.txt"
+    try:
+        held = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        if str(prefix) not in held:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("\n".join([*held, str(prefix)]) + "\n", encoding="utf-8")
+    except OSError:
+        return
+
+
+def unregister(prefix: Path) -> None:
+    """Take the environment out of ~/.conda/environments.txt again."""
+    path = Path(process.environ().get("HOME") or Path.home()) / ".conda" / "environments.txt"
+    try:
+        held = path.read_text(encoding="utf-8").splitlines()
+        if str(prefix) in held:
+            path.write_text("".join(f"{x}\n" for x in held if x != str(prefix)), encoding="utf-8")
+    except OSError:
+        return

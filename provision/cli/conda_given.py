@@ -1,0 +1,69 @@
+"""Locks that are given: gpuenv's own conda-lock.yml and those of others, held against this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from .. import detect
+from ..build import place
+from ..errors import LockError, MachineError
+from ..lock import conda_file, conda_foreign, read_in
+from ..model import Lock, Machine, Profiles, as_plain
+from . import ask, conda_target
+from .creating import How
+from .options import Choices
+
+
+def lock_for(env: Path, choices: Choices, how: How) -> Lock | None:
+    """The lock that --locked or --lock names: the file, ./conda-lock.yml, or the environment's own."""
+    if not (how.lock_file or how.locked):
+        return None
+    own, here = env / place.MARK, Path.cwd() / conda_file.NAME
+    if how.lock_file is None and not here.exists() and (own / "lock.json").exists():
+        return read_in(own)
+    platform = detect.detect(()).target.platform
+    return read(how.lock_file or here, platform, ask.known(choices), allow_md5=how.allow_md5)
+
+
+def read(path: Path, platform: str, known: Profiles, *, allow_md5: bool) -> Lock:
+    """Any conda lock as a value. Raises LockError."""
+    made = conda_foreign.read(path, platform, known.conda)
+    weak = [p.name for p in made.packages if p.sha256 is None and (p.md5 is None or not allow_md5)]
+    if weak:
+        raise LockError(
+            f"{path} has no sha256 for {len(weak)} of {len(made.packages)} packages ({', '.join(weak[:3])}, ...)"
+            if len(weak) > 3 else f"{path} has no sha256 for {', '.join(weak)}",
+            hint="--allow-md5 takes it with md5 alone" if not allow_md5 else "lock again with hashes",
+        )  # fmt: skip
+    return made
+
+
+def plain(lock: Lock) -> dict[str, Any]:
+    """A lock as its environment keeps it."""
+    return dict(as_plain(dataclasses.replace(lock, plan=dataclasses.replace(lock.plan, rejected=()))))
+
+
+def accepted(given: Lock, choices: Choices) -> Machine:
+    """This machine, after holding the lock's `__cuda`, `__glibc` and the like against it. Raises
+    LockError when it does not fit."""
+    machine = detect.detect({"driver", "gpus", "context", "hardware", "environment"})
+    plan, here = given.plan, machine.target
+    if plan.platform != here.platform:
+        raise LockError(
+            f"the lock is for {plan.platform}; this machine is {here.platform}",
+            hint=f"lock for it: gpuenv lock --manager conda --platform {here.platform}",
+        )
+    asked = ask.Asked(
+        request=conda_foreign.request_of(given), target=here, machine=machine, profiles=ask.known(choices),
+        supply=ask.supply(ask.sources(choices)), sources=ask.sources(choices), reason="", pythons_known=False,
+    )  # fmt: skip
+    question, said = conda_target.question(asked, choices)
+    if plan.device == "cuda" and not any("__cuda " in s for s in said):
+        try:
+            detect.judge_device("cuda", machine)
+        except MachineError as error:
+            raise LockError(f"the lock is for a GPU: {error.message}", hint=error.hint) from error
+    conda_foreign.held_against(given, question.virtual, question.bounds)
+    return machine

@@ -1,0 +1,82 @@
+"""The door to conda channels: py-rattler in a process of its own (`conda_worker.py`)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .. import process
+from ..errors import GpuenvError, UsageError
+
+_WORKER = Path(__file__).resolve().parent.parent / "conda_worker.py"
+_TIMEOUT = 4 * 3600.0
+_SUBDIRS = {"linux-x86_64": "linux-64", "linux-aarch64": "linux-aarch64", "windows-x86_64": "win-64"}
+SECRET = re.compile(r"(?<=://)[^/@\s]+@|(?<=/t/)[^/\s]+")
+
+
+def subdir(platform: str) -> str:
+    """Conda's name for a platform ("linux-64")."""
+    return _SUBDIRS[platform]
+
+
+def require(*modules: str) -> None:
+    """Raise UsageError, with the command that helps, where the conda extra is not installed."""
+    absent = [m for m in modules or ("rattler", "conda_lock") if importlib.util.find_spec(m) is None]
+    if absent:
+        raise UsageError(
+            f"conda environments need {' and '.join(absent)}, which this gpuenv was installed without",
+            hint="pip install 'gpuenv[conda]'",
+        )
+
+
+def cache_dir(chosen: str | None) -> Path:
+    """The shared package cache: rattler's own, so that pixi's and gpuenv's packages are one copy."""
+    if chosen:
+        return Path(chosen) / "conda"
+    environ = process.environ()
+    if environ.get("RATTLER_CACHE_DIR"):
+        return Path(environ["RATTLER_CACHE_DIR"])
+    base = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "rattler" / "cache"
+
+
+def ask(
+    operation: str,
+    request: dict[str, Any],
+    told: Callable[[dict[str, Any]], None],
+    failure: type[GpuenvError],
+) -> dict[str, Any]:
+    """One answer of the worker. `told` gets what it tells on its way.
+
+    Raises `failure` where the engine crashed; what it refused is in the answer's `error`.
+    """
+    require("rattler")
+
+    def on_line(line: str) -> None:
+        if line.startswith('{"event"'):
+            told(json.loads(line))
+
+    with tempfile.TemporaryDirectory(prefix="gpuenv-conda-") as scratch:
+        answer = Path(scratch) / "answer.json"
+        whole = {**request, "op": operation, "parent": os.getpid(), "answer": str(answer)}
+        done = process.run(
+            [sys.executable, "-I", str(_WORKER)], stdin=json.dumps(whole), timeout=_TIMEOUT, on_line=on_line
+        )
+        if answer.exists():
+            return dict(json.loads(answer.read_text(encoding="utf-8")))
+    log = SECRET.sub("", "\n".join(x for x in done.stderr.splitlines() if not x.startswith('{"event"')))
+    how = done.signal or ("its deadline passed" if done.timed_out else f"exit code {done.returncode}")
+    first = next((x.strip() for x in log.splitlines() if x.strip() and "panicked at" not in x), "")
+    raise failure(
+        f"the conda engine (py-rattler) broke down while it was to {operation}: {how}"
+        + (f": {first}" if first else ""),
+        log=log[-4000:] or None,
+        hint="nothing half-made stays; the lines above are the engine's own",
+    )

@@ -1,0 +1,278 @@
+"""A lock for a conda environment: the solver's answer, held against what was meant."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import LockError, ResolveError
+from ..index import conda as channels_door
+from ..model import (
+    CondaBuild,
+    Event,
+    Lock,
+    Package,
+    Plan,
+    PlannedBuild,
+    Request,
+    Target,
+    Wanted,
+)
+from . import conda_specs as specs
+from .conda_specs import Bounds, Wish
+
+Emit = Callable[[Event], None]
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """Everything that the solve depends on. `channels` are names or addresses, best first; `bounds`
+    and `virtual` come from the target."""
+
+    request: Request
+    target: Target
+    rows: tuple[CondaBuild, ...]
+    channels: tuple[str, ...]
+    bounds: Bounds
+    virtual: tuple[dict[str, str], ...]
+    offline: bool = False
+    cache_dir: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Solution:
+    """What the solver took: records as plain values, and what no channel has (`lacking`: frameworks
+    by name, other packages as they were asked for)."""
+
+    records: tuple[Record, ...]
+    channels: tuple[str, ...]
+    lacking: tuple[str, ...] = ()
+    specs: tuple[str, ...] = ()
+
+
+def solve(asked: Question, emit: Emit, alternatives: Sequence[tuple[str, Question]] = ()) -> Solution:
+    """Ask the solver. Raises LockError where a channel does not answer, ResolveError where nothing
+    fits, with the reason and the first of `alternatives` (a sentence and its question) that would."""
+    emit(Event(kind="start", stage="lock", text="reading the channels and solving"))
+    missing, channels = _missing(asked)
+    chosen, lacking = _askable(asked, missing, channels)
+    first = _wish("asked", asked, chosen, missing)
+    wishes = [first]
+    for sentence, other in alternatives:
+        rows, less = _askable(other, missing, channels)
+        if not less:
+            wishes.append(_wish(sentence, other, rows, missing))
+    answer = _ask(asked, wishes, [])
+    if answer.get("label") != "asked":
+        raise _refusal(asked, answer)
+    records = tuple(answer["records"])
+    emit(Event(kind="done", stage="lock", text=f"{len(records)} conda packages", done=len(records)))
+    return Solution(records=records, channels=tuple(channels), lacking=tuple(lacking), specs=first.specs)
+
+
+def _missing(asked: Question) -> tuple[set[str], list[str]]:
+    """Which of the names in question no channel has, and the channels' addresses."""
+    names = {"python", "pip", *(specs.package_spec(p).split()[0] for p in asked.request.packages)}
+    names |= {n for r in asked.rows for n in (r.package, *r.along)}
+    answer = _ask(asked, [], sorted(names))
+    missing = set(answer["missing"])
+    if "python" in missing:
+        raise LockError(
+            f"the channels have no python for {channels_door.subdir(asked.target.platform)}: {', '.join(answer['channels'])}",
+            hint="add a channel that has one: --channel conda-forge",
+        )
+    return missing, answer["channels"]
+
+
+def _askable(
+    asked: Question, missing: set[str], channels: Sequence[str]
+) -> tuple[list[tuple[Wanted, CondaBuild]], list[str]]:
+    """The frameworks that a channel has, with the row that says how; and the others' names."""
+    chosen, lacking = [], []
+    for wanted in asked.request.frameworks:
+        rows = specs.rows_for(wanted.name, asked.request.device, channels, asked.rows)
+        row = next((r for r in rows if r.package not in missing), None)
+        if row is None:
+            lacking.append(wanted.name)
+        else:
+            chosen.append((wanted, row))
+    return chosen, lacking
+
+
+def _wish(
+    label: str, asked: Question, chosen: Sequence[tuple[Wanted, CondaBuild]], missing: set[str]
+) -> Wish:
+    packages = [specs.package_spec(p) for p in asked.request.packages]
+    packages = [p for p in [*packages, "pip"] if p.split()[0] not in missing]
+    return specs.wish(label, asked.request, chosen, asked.bounds, asked.virtual, packages)
+
+
+def _ask(asked: Question, wishes: Sequence[Wish], names: Sequence[str]) -> dict[str, Any]:
+    request = {
+        "channels": list(asked.channels),
+        "subdirs": [channels_door.subdir(asked.target.platform), "noarch"],
+        "names": list(names),
+        "attempts": [w.plain() for w in wishes],
+        "cache": str(channels_door.cache_dir(asked.cache_dir)),
+        "offline": asked.offline,
+    }
+    answer = channels_door.ask("solve", request, lambda _event: None, LockError)
+    if "error" in answer:
+        raise _channel_error(answer["error"], asked)
+    return answer
+
+
+# --- refusals ----------------------------------------------------------------------------------
+
+
+def _channel_error(error: Mapping[str, str], asked: Question) -> LockError:
+    """What the engine said of a channel, as one sentence."""
+    text = channels_door.SECRET.sub("", error["text"])
+    address = re.search(r"(?:https?|file)://[^\s'\"`)]+", text)
+    where = address.group(0).rstrip(":/,") if address else ", ".join(asked.channels)
+    for pattern, told, hint in _CHANNEL_FAULTS:
+        if re.search(pattern, text, re.IGNORECASE):
+            return LockError(f"{told}: {where}", hint=hint, log=text)
+    return LockError(
+        f"the conda channels cannot be read: {text.splitlines()[0] if text else error['kind']}", log=text
+    )
+
+
+_CHANNEL_FAULTS = (
+    (r"\b401\b|\b403\b|Unauthorized|Forbidden", "the conda channel refuses us without the right credentials",
+     "put them into the auth file that rattler and pixi read (RATTLER_AUTH_FILE), or give the channel's whole address"),
+    (r"\b404\b|could not find subdir|no such file", "there is no such conda channel",
+     "check the name given with --channel, and channel_alias in .condarc"),
+    (r"use.?cache.?only|no cache|cache is not|not cached|force-cache-only",
+     "--offline was given, and the channel was never read on this machine",
+     "run once with a network, or give a local folder: --channel DIR"),
+    (r"error sending request|tcp connect|dns error|timed out|connection", "the conda channel does not answer",
+     "check the network, proxies and mirrors of .condarc and of rattler's config.toml, or use --offline"),
+)  # fmt: skip
+
+
+def _refusal(asked: Question, answer: Mapping[str, Any]) -> ResolveError:
+    """The solver's tree, with what it cannot know: this machine, and the change that would help."""
+    frameworks = ", ".join(f"{w.name}{w.specifier}" for w in asked.request.frameworks)
+    label = answer.get("label")
+    spoken = (
+        f", CUDA up to {asked.bounds.cuda}" if asked.bounds.cuda and asked.request.device == "cuda" else ""
+    )
+    return ResolveError(
+        f"no set of conda packages is {frameworks} for {asked.request.device} "
+        f"on {specs.in_words(asked.virtual)}{spoken}",
+        log=str(answer.get("refusal", "")).strip() or None,
+        hint=label or "none of the changes that were tried helps; the lines above say what contradicts what",
+    )
+
+
+# --- from records to a plan and a lock -----------------------------------------------------------
+
+
+def lock(asked: Question, solution: Solution) -> Lock:
+    """The plan that a solution amounts to, and its lock. Raises LockError where the solver took
+    another variant than was asked for."""
+    by_name = {r["name"]: r for r in solution.records}
+    builds = []
+    for wanted in asked.request.frameworks:
+        if wanted.name in solution.lacking:
+            continue
+        builds.append(_planned(wanted, asked, solution, by_name))
+    notes = ()
+    major = next((b.cuda.split(".")[0] for b in builds if b.cuda), None)
+    plan = Plan(
+        builds=tuple(builds), python=_minor(by_name["python"]["version"]), platform=asked.target.platform,
+        manager="conda", device=asked.request.device, target=asked.target, cuda_major=major,
+        cudnn=next((b.cudnn for b in builds if b.cudnn), None), packages=asked.request.packages, notes=notes,
+    )  # fmt: skip
+    return Lock(
+        manager="conda", target=asked.target, plan=plan, packages=tuple(map(as_package, solution.records))
+    )
+
+
+def _planned(
+    wanted: Wanted, asked: Question, solution: Solution, by_name: Mapping[str, Record]
+) -> PlannedBuild:
+    rows = specs.rows_for(wanted.name, asked.request.device, solution.channels, asked.rows)
+    row = next(r for r in rows if r.package in by_name)
+    record = by_name[row.package]
+    if not fnmatch.fnmatch(record["build"], row.build):
+        raise LockError(
+            f"the plan is for {asked.request.device}; the solver took {record['name']} {record['version']} "
+            f"{record['build']}",
+            hint="ask for other versions, or name another channel",
+        )
+    cuda, cudnn = made_with(record, by_name, asked.rows) if asked.request.device == "cuda" else (None, None)
+    _assert_spoken(wanted, cuda, asked.bounds)
+    names = (row.package, *(n for n in row.along if n in by_name))
+    pins = tuple(f"{by_name[n]['name']} {by_name[n]['version']} {by_name[n]['build']}" for n in names)
+    return PlannedBuild(
+        framework=wanted.name, version=record["version"], cuda=cuda, cudnn=cudnn,
+        index=channel_name(record["channel"]), requirements=pins,
+    )  # fmt: skip
+
+
+def _assert_spoken(wanted: Wanted, cuda: str | None, bounds: Bounds) -> None:
+    spoken = [int(n) for n in (bounds.cuda or "").split(".") if n]
+    if cuda and spoken and [int(n) for n in cuda.split(".")] > spoken:
+        raise LockError(
+            f"{wanted.name} came with CUDA {cuda}; the driver speaks {bounds.cuda}",
+            hint="ask for an older CUDA: --cuda MAJOR.MINOR",
+        )
+
+
+def made_with(
+    record: Record, by_name: Mapping[str, Record], rows: Sequence[CondaBuild]
+) -> tuple[str | None, str | None]:
+    """CUDA ("12.9") and cuDNN of a build: of its row, else of the packages taken along."""
+    row = next(
+        (r for r in rows if r.version == record["version"] and r.package == record["name"]
+         and fnmatch.fnmatch(record["build"], r.build)), None,
+    )  # fmt: skip
+    cuda = row.cuda if row else None
+    for name in specs.CUDA_NAMES:
+        if cuda is None and name in by_name:
+            cuda = ".".join(by_name[name]["version"].split(".")[:2])
+    cudnn = (row.cudnn or "").removeprefix("==") or None if row else None
+    for name in specs.CUDNN_NAMES:
+        if cudnn is None and name in by_name:
+            cudnn = by_name[name]["version"]
+    return cuda, cudnn
+
+
+def channel_name(url: str) -> str:
+    """The short name of a channel ("conda-forge") where the address ends in one."""
+    return url.rstrip("/").rsplit("/", 1)[-1] if "://" in url else url
+
+
+def as_package(record: Record) -> Package:
+    return Package(
+        name=record["name"], version=record["version"], url=record["url"], sha256=record["sha256"],
+        md5=record["md5"], index=record["channel"].rstrip("/") or None, size=record["size"],
+        depends=tuple(record["depends"]),
+    )  # fmt: skip
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def build_of(package: Package) -> str:
+    """The build string, which the file name ends with."""
+    stem = package.url.rsplit("/", 1)[-1].removesuffix(".conda").removesuffix(".tar.bz2")
+    return stem.rsplit("-", 1)[-1]
+
+
+def is_conda(package: Package) -> bool:
+    return package.url.endswith((".conda", ".tar.bz2"))
+
+
+def with_wheels(lock_: Lock, wheels: Sequence[Package], builds: Sequence[PlannedBuild]) -> Lock:
+    """A lock with wheels on top, which brought these builds."""
+    plan = dataclasses.replace(lock_.plan, builds=(*lock_.plan.builds, *builds))
+    return dataclasses.replace(lock_, plan=plan, packages=(*lock_.packages, *wheels))

@@ -1,0 +1,188 @@
+"""What the conda solver is asked for: specs, constraints and virtual packages. Pure.
+
+The target decides the virtual packages, so that a login node or an image build without a GPU gets the
+environment of the machine it is for. CUDA never goes above what the driver speaks: conda's own rule
+(`__cuda >=12` of cuda-version 12.9) lets a driver of 12.2 get 12.9, whose PTX it cannot compile.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ..model import CondaBuild, Request, Target, Wanted
+
+# Every package whose version is the CUDA release of an environment, through conda's history.
+CUDA_NAMES = ("cuda-version", "cudatoolkit", "pytorch-cuda")
+CUDNN_NAMES = ("cudnn", "libcudnn")
+_OVERRIDES = {"__cuda": "CUDA", "__cuda_arch": "CUDA_ARCH", "__glibc": "GLIBC", "__linux": "LINUX",
+              "__archspec": "ARCHSPEC"}  # fmt: skip
+# The kernel of RHEL 8 and its kin; conda-lock assumes 5.10 for linux-64 in the same place.
+_ANY_KERNEL = "4.18"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bounds:
+    """What the target's driver and GPUs allow: `cuda` a version that is spoken, `oldest` and `newest`
+    the CUDA releases that know every GPU, `cudnn` conda version bounds ("<=9.10.2.21")."""
+
+    cuda: str | None = None
+    oldest: str | None = None
+    newest: str | None = None
+    cudnn: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wish:
+    """One question to the solver; `frameworks` are those it asks for as conda packages."""
+
+    label: str
+    specs: tuple[str, ...]
+    constraints: tuple[str, ...]
+    virtual: tuple[dict[str, str], ...]
+    names: tuple[str, ...]
+
+    def plain(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+# --- virtual packages --------------------------------------------------------------------------
+
+
+def virtual_packages(
+    target: Target, *, cuda: str | None, kernel: str | None, archspec: str | None
+) -> tuple[dict[str, str], ...]:
+    """The virtual packages of a target. `cuda` is what its driver speaks (None without a GPU)."""
+    kind, _, machine = target.platform.partition("-")
+    found = [_virtual("__archspec", "1", archspec or machine)]
+    if kind == "windows":
+        found.append(_virtual("__win", "0"))
+    else:
+        found += [_virtual("__unix", "0"), _virtual("__linux", kernel or _ANY_KERNEL)]
+        found += [_virtual("__glibc", target.glibc)] if target.glibc else []
+    if cuda:
+        found.append(_virtual("__cuda", cuda))
+        least = min((g.capability for g in target.gpus), key=_numbers, default=None)
+        found += [_virtual("__cuda_arch", least)] if least else []
+    return tuple(found)
+
+
+def _virtual(name: str, version: str, build: str = "0") -> dict[str, str]:
+    return {"name": name, "version": version, "build": build}
+
+
+def overridden(
+    virtual: Sequence[dict[str, str]], environ: Mapping[str, str]
+) -> tuple[tuple[dict[str, str], ...], tuple[str, ...]]:
+    """The virtual packages under CONDA_OVERRIDE_* (an empty value takes one away), and what was
+    overridden, in words."""
+    found = {v["name"]: v for v in virtual}
+    said = []
+    for name, suffix in _OVERRIDES.items():
+        value = environ.get(f"CONDA_OVERRIDE_{suffix}")
+        if value is None:
+            continue
+        before = found.pop(name, None)
+        if value:
+            made = _virtual(name, "1", value) if name == "__archspec" else _virtual(name, value)
+            found[name] = made
+        was = _shown(before) if before else "absent"
+        said.append(f"{name} is {value or 'absent'}, as CONDA_OVERRIDE_{suffix} says (it was {was})")
+    return tuple(found.values()), tuple(said)
+
+
+def _shown(virtual: Mapping[str, str]) -> str:
+    return virtual["build"] if virtual["name"] == "__archspec" else virtual["version"]
+
+
+def in_words(virtual: Sequence[Mapping[str, str]]) -> str:
+    """For people: __cuda 12.4, __glibc 2.35 and so on; that there is no __cuda is said too."""
+    told = [f"{v['name']} {_shown(v)}" for v in virtual if v["name"] != "__unix"]
+    if not any(v["name"] == "__cuda" for v in virtual):
+        told.append("no __cuda")
+    return ", ".join(told)
+
+
+# --- specs -------------------------------------------------------------------------------------
+
+
+def rows_for(
+    framework: str, device: str, channels: Sequence[str], rows: Sequence[CondaBuild]
+) -> list[CondaBuild]:
+    """How a framework is called in these channels, without rows that only describe a version. A
+    channel that no row names (a mirror under another name) is taken to follow conda-forge's names."""
+    mine = [r for r in rows if r.framework == framework and r.device == device and r.version is None]
+    names = {c.rstrip("/").rsplit("/", 1)[-1] for c in channels}
+    return [r for r in mine if r.channel in names] or mine
+
+
+def conda_version(specifier: str) -> str:
+    """PEP 440 bounds as a conda version spec ("" becomes "*"): `===` and `~=` are written conda's way."""
+    parts = [p.strip() for p in specifier.split(",") if p.strip()]
+    return ",".join(p.replace("===", "==") for p in parts) or "*"
+
+
+def framework_specs(wanted: Wanted, row: CondaBuild) -> list[str]:
+    version = conda_version(wanted.specifier)
+    version = version[2:] if re.fullmatch(r"==[\d.]+\.\*", version) else version
+    return [f"{row.package} {version} {row.build}", *(f"{name} {version}" for name in row.along)]
+
+
+def package_spec(text: str) -> str:
+    """A PEP 508 requirement as a conda spec; extras are not conda's."""
+    need = Requirement(text)
+    return f"{canonicalize_name(need.name)} {conda_version(str(need.specifier))}"
+
+
+def constraints(request: Request, bounds: Bounds) -> tuple[str, ...]:
+    """What must hold of packages that the solver takes along by itself."""
+    found = []
+    if request.device == "cuda":
+        for name in CUDA_NAMES:
+            if request.cuda:
+                found.append(f"{name} {request.cuda}.*")
+            if bounds.cuda:
+                found.append(f"{name} <{_after(bounds.cuda)}")
+            if bounds.oldest:
+                found.append(f"{name} >={bounds.oldest}")
+            if bounds.newest:
+                found.append(f"{name} <{_after(bounds.newest)}")
+        found += [f"{name} {b}" for name in CUDNN_NAMES for b in bounds.cudnn]
+    return tuple(dict.fromkeys(found))
+
+
+def _after(cuda: str) -> str:
+    """The first version that is above every update of a CUDA release ("12.2" -> "12.3.0a0")."""
+    major, minor = (*_numbers(cuda), 0)[:2]
+    return f"{major}.{minor + 1}.0a0"
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d+", text))
+
+
+def wish(
+    label: str,
+    request: Request,
+    frameworks: Sequence[tuple[Wanted, CondaBuild]],
+    bounds: Bounds,
+    virtual: Sequence[dict[str, str]],
+    packages: Sequence[str],
+) -> Wish:
+    """The question for these frameworks; `packages` are conda specs to be taken along."""
+    python = f"python {request.python}.*" if request.python else "python"
+    asked = [spec for one, row in frameworks for spec in framework_specs(one, row)]
+    specs = tuple(dict.fromkeys([python, *asked, *packages]))
+    return Wish(
+        label=label,
+        specs=specs,
+        constraints=constraints(request, bounds),
+        virtual=tuple(virtual),
+        names=tuple(s.split()[0] for s in specs),
+    )

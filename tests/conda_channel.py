@@ -1,0 +1,307 @@
+"""A small conda channel made on the spot: a real python package from a movable interpreter, packages
+from real wheels, and CUDA variants that are records only. Made once per test run; nothing is committed."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+import hashlib
+import http.server
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import zipfile
+from collections import Counter
+from contextlib import contextmanager
+from importlib.metadata import Distribution, PathDistribution
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
+TAG = f"py{sys.version_info[0]}{sys.version_info[1]}"
+_LEFT_OUT = re.compile(
+    r"(^|/)(test|tests|idlelib|turtledemo|tkinter|ensurepip|lib2to3|site-packages|__pycache__|config-[^/]*)(/|$)"
+)
+
+
+class Member:
+    """A file of a package: where it goes, its bytes or its source, and whether it names the prefix."""
+
+    def __init__(self, path, *, data=None, source=None, mode=0o644, placeholder=None, link=None):
+        self.path, self.mode, self.placeholder, self.link = path, mode, placeholder, link
+        self.data = source.read_bytes() if data is None and link is None else (data or b"")
+
+    def row(self):
+        if self.link:
+            return {"_path": self.path, "path_type": "softlink"}
+        found = {
+            "_path": self.path, "path_type": "hardlink", "sha256": hashlib.sha256(self.data).hexdigest(),
+            "size_in_bytes": len(self.data),
+        }  # fmt: skip
+        if self.placeholder:
+            found |= {"file_mode": "text", "prefix_placeholder": self.placeholder}
+        return found
+
+
+def _tar_zst(members):
+    import zstandard
+
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as tar:
+        for m in members:
+            info = tarfile.TarInfo(m.path)
+            info.mode = m.mode
+            if m.link:
+                info.type, info.linkname = tarfile.SYMTYPE, str(m.link)
+                tar.addfile(info)
+            else:
+                info.size = len(m.data)
+                tar.addfile(info, io.BytesIO(m.data))
+    return zstandard.ZstdCompressor(level=1).compress(raw.getvalue())
+
+
+def write_package(folder, name, version, build, depends=(), members=(), constrains=(), number=0, noarch=None):
+    """A .conda file under folder/<subdir>; returns its path."""
+    subdir = "noarch" if noarch else "linux-64"
+    index = {
+        "name": name, "version": version, "build": build, "build_number": number, "depends": list(depends),
+        "constrains": list(constrains), "subdir": subdir, "arch": None if noarch else "x86_64",
+        "platform": None if noarch else "linux", "license": "test", "timestamp": 1700000000000,
+    }  # fmt: skip
+    index |= {"noarch": noarch} if noarch else {}
+    paths = {"paths": [m.row() for m in members], "paths_version": 1}
+    info = [
+        Member("info/index.json", data=json.dumps(index).encode()),
+        Member("info/paths.json", data=json.dumps(paths).encode()),
+        Member("info/files", data="".join(f"{m.path}\n" for m in members).encode()),
+        Member("info/about.json", data=b"{}"),
+    ]
+    stem = f"{name}-{version}-{build}"
+    path = folder / subdir / f"{stem}.conda"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("metadata.json", json.dumps({"conda_pkg_format_version": 2}))
+        archive.writestr(f"pkg-{stem}.tar.zst", _tar_zst(members))
+        archive.writestr(f"info-{stem}.tar.zst", _tar_zst(info))
+    return path
+
+
+def index(folder):
+    """repodata.json of both subdirs, as the channel's own tool writes it."""
+    import rattler
+
+    (folder / "noarch").mkdir(parents=True, exist_ok=True)
+    (folder / "linux-64").mkdir(parents=True, exist_ok=True)
+    asyncio.run(rattler.index.index_fs(folder, write_zst=False, write_shards=False, force=True))
+
+
+# --- python ------------------------------------------------------------------------------------
+
+
+def python_members():
+    """The interpreter that runs the tests, without its tests and packages, made to find its library and
+    its prefix wherever it is linked. Skips where it cannot be moved."""
+    base = Path(sys.base_prefix)
+    binary = base / "bin" / f"python{MINOR}"
+    if sys.platform != "linux" or not binary.exists() or base == Path("/usr"):
+        pytest.skip("the interpreter that runs the tests cannot be moved into a package")
+    yield Member(f"bin/python{MINOR}", data=_moved(binary.read_bytes(), base, "$ORIGIN/../lib"), mode=0o755)
+    yield Member("bin/python3", link=f"python{MINOR}")
+    yield Member("bin/python", link=f"python{MINOR}")
+    for path in sorted(base.glob("lib/libpython*.so*")):
+        inside = path.relative_to(base).as_posix()
+        if path.is_symlink():
+            yield Member(inside, link=path.readlink())
+        else:
+            yield Member(inside, data=_moved(path.read_bytes(), base, "$ORIGIN"), mode=0o755)
+    for path in sorted((base / "lib" / f"python{MINOR}").rglob("*")):
+        inside = path.relative_to(base).as_posix()
+        if path.is_dir() or path.is_symlink() or _LEFT_OUT.search(inside.split("/", 2)[2]):
+            continue
+        if path.suffix == ".so":
+            yield Member(inside, data=_moved(path.read_bytes(), base, "$ORIGIN/../.."), mode=0o755)
+        else:
+            named = path.suffix == ".py" and str(base).encode() in path.read_bytes()
+            yield Member(inside, source=path, placeholder=str(base) if named else None)
+
+
+def _moved(data, base, runpath):
+    """An ELF file whose absolute run path is replaced in place by a relative one."""
+    old = f"{base}/lib".encode() + b"\0"
+    new = runpath.encode().ljust(len(old), b"\0")
+    return data.replace(old, new) if len(new) == len(old) else data
+
+
+# --- packages from wheels ------------------------------------------------------------------------
+
+
+def installed(wanted, folder):
+    """Wheels unpacked by uv into a folder, as distributions."""
+    command = [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", sys.executable,
+               "--target", folder, *wanted]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [PathDistribution(p) for p in sorted(Path(folder).glob("*.dist-info"))]
+
+
+def depends_of(distribution: Distribution):
+    """The requirements that hold here, as conda specs."""
+    found = [f"python {MINOR}.*"]
+    for text in distribution.requires or ():
+        need = Requirement(text)
+        if need.marker is None or need.marker.evaluate({"extra": ""}):
+            found.append(f"{canonicalize_name(need.name)} {need.specifier or '*'}")
+    return found
+
+
+def wheel_package(folder, distribution, build=f"{TAG}_0", number=0, depends=None):
+    """A conda package of an installed distribution, with INSTALLER saying conda."""
+    site = f"lib/python{MINOR}/site-packages"
+    members = []
+    for file in distribution.files:
+        source = Path(distribution.locate_file(file))
+        if not source.is_file() or "__pycache__" in file.parts or file.parts[0] in ("..", "bin"):
+            continue
+        data = b"conda\n" if file.name == "INSTALLER" else None
+        members.append(Member(f"{site}/{file}", data=data, source=source))
+    name = canonicalize_name(distribution.metadata["Name"])
+    return write_package(
+        folder, name, distribution.version, build, depends or depends_of(distribution), members, number=number
+    )
+
+
+# --- the channel -------------------------------------------------------------------------------
+
+
+@functools.cache
+def home():
+    folder = tempfile.mkdtemp(prefix="gpuenv-channel-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+@functools.cache
+def channel():
+    """A folder named conda-forge with python, pip, numpy, jax and jaxlib for the CPU that can be
+    installed, and with a CUDA jaxlib and a pytorch that are records only."""
+    pytest.importorskip("rattler")
+    pytest.importorskip("zstandard")
+    folder = home() / "conda-forge"
+    version = ".".join(map(str, sys.version_info[:3]))
+    write_package(folder, "python", version, "h0_0_cpython", (), list(python_members()))
+    for distribution in installed(["jax", "pip"], home() / "wheels"):
+        if distribution.metadata["Name"] == "jaxlib":
+            wheel_package(folder, distribution, f"cpu_{TAG}h0_0")
+            records_only(folder, distribution)
+        else:
+            wheel_package(folder, distribution)
+    index(folder)
+    shutil.rmtree(home() / "wheels")
+    return folder
+
+
+def records_only(folder, jaxlib):
+    """Variants for CUDA, as conda-forge builds them, without files; 12.9 and 12.2."""
+    for cuda in ("12.2", "12.9"):
+        short = cuda.replace(".", "")
+        depends = [*depends_of(jaxlib), "__cuda", f"cuda-version >={cuda},<13", "cudnn >=9.8,<10.0a0"]
+        write_package(
+            folder, "jaxlib", jaxlib.version, f"cuda{short}_{TAG}h0_20{short[-1]}", depends, number=200
+        )
+        write_package(folder, "cuda-version", cuda, "h0_3", (), constrains=["__cuda >=12"], noarch="generic")
+    write_package(folder, "cudnn", "9.10.2.21", "h0_0", ["cuda-version >=12,<13.0a0"])
+
+
+@functools.cache
+def small():
+    """A channel of tiny packages only: a python that is a shell script, for what need not run."""
+    pytest.importorskip("rattler")
+    folder = home() / "small"
+    script = Member("bin/python", data=b"#!/bin/sh\necho gpuenv 3.11.0 cpython\n", mode=0o755)
+    write_package(folder, "python", "3.11.0", "h0_0_cpython", (), [script])
+    site = "lib/python3.11/site-packages/jaxlib/__init__.py"
+    write_package(folder, "jaxlib", "0.7.0", "cpu_py311h0_0", ["python 3.11.*"], [Member(site, data=b"")])
+    write_package(folder, "jax", "0.7.0", "pyh0_0", ["jaxlib 0.7.0"], noarch="generic")
+    index(folder)
+    return folder
+
+
+# --- serving -----------------------------------------------------------------------------------
+
+
+class Server:
+    """A channel served on 127.0.0.1. `faults` maps the end of a path to a status or "tampered";
+    `needs` is the Authorization header without which it answers 401."""
+
+    def __init__(self, folder):
+        self.folder, self.faults, self.needs, self.requests = folder, {}, None, Counter()
+        self.url = ""
+
+
+@contextmanager
+def serving(folder):
+    server = Server(folder)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_args):
+            return
+
+        def do_HEAD(self):
+            self.answer(body=False)
+
+        def do_GET(self):
+            self.answer(body=True)
+
+        def answer(self, body):
+            path = self.path.partition("?")[0]
+            server.requests[path] += body
+            fault = next((f for end, f in server.faults.items() if path.endswith(end)), None)
+            if server.needs and self.headers.get("Authorization") != server.needs:
+                fault = "401"
+            file = server.folder / path.strip("/").partition("/")[2]
+            if fault and fault.isdigit():
+                return self.reply(int(fault), b"", body)
+            if not file.is_file():
+                return self.reply(404, b"", body)
+            data = file.read_bytes()
+            return self.reply(200, spoiled(data) if fault == "tampered" else data, body)
+
+        def reply(self, status, data, body):
+            self.send_response(status)
+            if status == 401:
+                self.send_header("WWW-Authenticate", "Basic")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            if body:
+                self.wfile.write(data)
+
+    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    running.daemon_threads = True
+    thread = threading.Thread(target=running.serve_forever, daemon=True)
+    thread.start()
+    server.url = f"http://127.0.0.1:{running.server_address[1]}/conda-forge"
+    try:
+        yield server
+    finally:
+        running.shutdown()
+        running.server_close()
+        thread.join()
+
+
+def spoiled(data):
+    """The same file with other bytes in the middle."""
+    half = len(data) // 2
+    return data[:half] + bytes(b ^ 0xFF for b in data[half : half + 16]) + data[half + 16 :]
