@@ -1,4 +1,4 @@
-"""Several frameworks in one environment, locked for real against the index: slow, but only metadata is read."""
+"""Several frameworks in one environment, locked for real against the index: only metadata is read."""
 
 import os
 import re
@@ -14,7 +14,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-pytestmark = pytest.mark.slow
 MACHINE = ("--driver", "580.95.05", "--python", "3.12", "--index", "pypi")
 
 
@@ -30,6 +29,18 @@ def locked(folder, frameworks, gpu):
     return {p["name"]: p["version"] for p in document["packages"]}, document
 
 
+@pytest.mark.parametrize("framework", ["tensorflow", "tensorflow==2.20.0", "jax", "jax==0.5.3"])
+def test_wheels_that_leave_their_libraries_loose_lock_with_one_cuda_release(tmp_path, framework):
+    packages, document = locked(tmp_path, [framework], "H200")
+    release = packages["cuda-toolkit"]
+    built = document["tool"]["gpuenv"]["plan"]["builds"][0]["cuda"]
+    assert release.split(".")[0] == built.split(".")[0]
+    runtime = next(v for n, v in packages.items() if n.startswith("nvidia-cuda-runtime"))
+    assert runtime.split(".")[:2] == release.split(".")[:2]
+    assert len([n for n in packages if n.startswith("nvidia-cudnn")]) == 1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("gpu", ["H200", "V100"])
 @pytest.mark.parametrize(
     "frameworks", [("torch", "jax"), ("torch", "tensorflow"), ("torch", "jax", "tensorflow")], ids="+".join
