@@ -178,7 +178,9 @@ def test_loose_pins_are_held_to_the_plan():
     (toolkit,) = [p for p in pins if p.startswith("cuda-toolkit[")]
     # Built with 12.5; it asks for cuBLAS 12.5.3.2, which the package's 12.5 releases do not have.
     assert toolkit.endswith("==12.6.3")
-    assert {"cublas", "cudart", "cusparse", "nvjitlink"} <= set(toolkit.split("[")[1].split("]")[0].split(","))
+    assert {"cublas", "cudart", "cusparse", "nvjitlink"} <= set(
+        toolkit.split("[")[1].split("]")[0].split(",")
+    )
 
 
 # --- growth --------------------------------------------------------------------------------------

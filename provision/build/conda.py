@@ -17,7 +17,7 @@ from .. import process
 from ..errors import BuildError
 from ..index import conda as door
 from ..model import Event, Lock, Package, Sources
-from . import venv
+from . import conda_scripts, venv
 
 # Unpacked over packed bytes: 2.9 to 4.1 over conda-forge's CUDA packages (zstd packs tighter than wheels).
 _UNPACKED = 4.1
@@ -50,6 +50,7 @@ def build(
     )
     if "error" in answer:
         raise _refusal(answer["error"], prefix)
+    conda_scripts.write(prefix, packages, specs_of(lock))
     if wheels:
         _install_wheels(lock, wheels, prefix, sources, emit)
     emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
@@ -62,17 +63,20 @@ def is_conda(package: Package) -> bool:
 def _request(
     lock: Lock, packages: list[Package], prefix: Path, sources: Sources, channels: Sequence[str]
 ) -> dict[str, Any]:
-    wanted = [p for b in lock.plan.builds if b.index != "pypi" for p in b.requirements]
     return {
         "packages": [dataclasses.asdict(p) for p in packages],
         "prefix": str(prefix),
-        "specs": [
-            f"{name} =={version}" for name, version, *_ in (w.split() for w in wanted if w.count(" ") > 1)
-        ],
+        "specs": specs_of(lock),
         "cache": str(door.cache_dir(sources.cache_dir)),
         "offline": sources.offline,
         "channels": list(channels),
     }
+
+
+def specs_of(lock: Lock) -> list[str]:
+    """What was asked for, as conda keeps it: the frameworks' packages in their versions."""
+    pins = [p.split() for b in lock.plan.builds for p in b.requirements]
+    return [f"{words[0]} =={words[1]}" for words in pins if len(words) == 3]  # a wheel's pin is one word
 
 
 def _teller(emit: Callable[[Event], None]) -> Callable[[dict[str, Any]], None]:
@@ -149,30 +153,3 @@ def _check_disk(packed: int, cache: Path) -> None:
             f"{place} has {venv.size(free)} free; fetching and unpacking needs about {venv.size(need)}",
             hint="free space, or choose another disk: --cache-dir DIR and another ENV",
         )
-
-
-# --- where conda's own tools look ----------------------------------------------------------------
-
-
-def register(prefix: Path) -> None:
-    """Add the environment to ~/.conda/environments.txt, where conda, VS Code and Jupyter look. A home
-    that cannot be written to only keeps it out of their lists."""
-    path = Path(process.environ().get("HOME") or Path.home()) / ".conda" / "environments.txt"
-    try:
-        held = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        if str(prefix) not in held:
-            path.parent.mkdir(exist_ok=True)
-            path.write_text("\n".join([*held, str(prefix)]) + "\n", encoding="utf-8")
-    except OSError:
-        return
-
-
-def unregister(prefix: Path) -> None:
-    """Take the environment out of ~/.conda/environments.txt again."""
-    path = Path(process.environ().get("HOME") or Path.home()) / ".conda" / "environments.txt"
-    try:
-        held = path.read_text(encoding="utf-8").splitlines()
-        if str(prefix) in held:
-            path.write_text("".join(f"{x}\n" for x in held if x != str(prefix)), encoding="utf-8")
-    except OSError:
-        return

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from .. import show
 from ..build import conda as builder
-from ..build import conda_place, place, state
-from ..errors import GpuenvError, ResolveError
+from ..build import conda_place, conda_scripts, place, state
+from ..errors import BuildError, GpuenvError, ResolveError
 from ..index import conda as door
 from ..lock import conda as solver
 from ..lock import conda_file
@@ -22,7 +22,7 @@ from .proving import exit_code, machine_for_verdict, prove
 
 def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
     """All stages into a conda prefix, or the news that everything is in place."""
-    door.require("rattler", "conda_lock")
+    door.require("rattler")
     if how.dry_run:
         return show_plan(screen, choices, explain=False)
     choices = dataclasses.replace(choices, manager="conda")
@@ -73,7 +73,11 @@ def _built_and_proved(
         told = "the new environment failed; the old one is as it was"
         emit(Event(kind="warning", stage="build", text=told))
         return 8
-    builder.register(env)
+    try:
+        conda_scripts.register(env)
+    except BuildError as error:
+        # The environment works; only conda's, VS Code's and Jupyter's lists do not know it.
+        emit(Event(kind="note", stage="build", text=error.message))
     if verdict is not None:
         under = state.circumstances(env, built.lock, machine_for_verdict())
         state.keep_verdict(env, verdict, under)
@@ -92,13 +96,11 @@ def _refuse_worse(replacing: bool, verdict: Verdict, made: Lock) -> None:
 
 
 def _write(built: Built) -> None:
-    """Fill `.gpuenv/`: the lock as a file for conda's tools, and as the value that gpuenv reads."""
+    """Fill `.gpuenv/`. The lock is kept as the value that it is: reading it needs no conda-lock."""
     env, lock = built.env, built.lock
     state.remember(env, None, lock.plan)
     state.write(env, "request.json", built.remembered)
     state.write(env, "lock.json", {"digest": state.lock_digest(lock), "lock": conda_given.plain(lock)})
-    if all(p.md5 or not builder.is_conda(p) for p in lock.packages):
-        conda_file.write(env / place.MARK / conda_file.NAME, lock)
 
 
 # --- lock and resolve --------------------------------------------------------------------------

@@ -19,6 +19,8 @@ def activate_line(env: Path, environ: Mapping[str, str]) -> str:
         shown = env
     scripts = {"fish": "activate.fish", "csh": "activate.csh", "tcsh": "activate.csh",
                "pwsh": "activate.ps1", "nu": "activate.nu"}  # fmt: skip
+    if shell in ("pwsh", "nu") and (env / "conda-meta").is_dir():
+        return f"gpuenv run {shlex.quote(str(shown))} -- {shell}"
     script = shlex.quote(str(shown / "bin" / scripts.get(shell, "activate")))
     if shell == "pwsh":
         return script
