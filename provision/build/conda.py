@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import process
 from ..errors import BuildError
 from ..index import conda as door
 from ..model import Event, Lock, Package, Sources
@@ -129,7 +128,7 @@ def _refusal(error: Mapping[str, str], prefix: Path) -> BuildError:
 _FAULTS = (
     (r"os error 28|no space left|disk quota", "the disk filled up while installing",
      "free space, or put ENV and --cache-dir on another disk"),
-    (r"hash mismatch|sha256|md5", "a package is not the file that was locked: its hash differs",
+    (r"hash mismatch|checksum|sha256|md5", "a package is not the file that was locked: its hash differs",
      "if the channel really changed the file, lock again: gpuenv lock --manager conda"),
     (r"\b401\b|\b403\b|unauthorized|forbidden", "the channel refuses us without the right credentials",
      "put them into the auth file that rattler and pixi read (RATTLER_AUTH_FILE)"),

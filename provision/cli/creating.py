@@ -10,6 +10,7 @@ from typing import Any
 from .. import lock, process, show
 from ..build import place, state, venv
 from ..errors import BuildError, UsageError
+from ..index.conda import SECRET
 from ..model import Created, Event, Lock, Machine, Plan, Sources, Verdict, as_plain, from_plain
 from . import ask
 from .locking import LOCK_NAME, Emit, accepted, locked
@@ -56,7 +57,8 @@ def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
 def remembered(choices: Choices, lock_file: Lock | None) -> dict[str, Any]:
     """What makes two creates the same: the options that choose, and the lock where one was given."""
     plain = dataclasses.asdict(dataclasses.replace(choices, cache_dir=None, offline=False))
-    return {"choices": json.loads(json.dumps(plain, default=str)), "lock": state.lock_digest(lock_file)}
+    told = SECRET.sub("", json.dumps(plain, default=str))  # a password in an address is not kept on disk
+    return {"choices": json.loads(told), "lock": state.lock_digest(lock_file)}
 
 
 def _given_lock(env: Path, how: How) -> Lock | None:

@@ -148,7 +148,7 @@ _CHANNEL_FAULTS = (
      "put them into the auth file that rattler and pixi read (RATTLER_AUTH_FILE), or give the channel's whole address"),
     (r"\b404\b|could not find subdir|no such file", "there is no such conda channel",
      "check the name given with --channel, and channel_alias in .condarc"),
-    (r"use.?cache.?only|no cache|cache is not|not cached|force-cache-only",
+    (r"no usable repodata cache",
      "--offline was given, and the channel was never read on this machine",
      "run once with a network, or give a local folder: --channel DIR"),
     (r"error sending request|tcp connect|dns error|timed out|connection", "the conda channel does not answer",

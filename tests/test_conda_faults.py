@@ -1,0 +1,263 @@
+"""Conda environments when something goes wrong: a clear error, nothing half-made, and a second run
+that succeeds. The channel is one of tiny packages; the engine, the server and the files are real."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("rattler")
+pytest.importorskip("conda_lock")
+
+import conda_channel as cc
+
+CREATE = ("create", "--manager", "conda", "--framework", "jax", "--device", "cpu", "--no-verify")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A channel of this test's own."""
+    return shutil.copytree(cc.small(), tmp_path / "chan" / "conda-forge")
+
+
+def package(folder, name):
+    (found,) = folder.glob(f"*/{name}-*.conda")
+    return found
+
+
+def spoil(path):
+    before = path.read_bytes()
+    path.write_bytes(cc.spoiled(before))
+    return before
+
+
+def whole(gpuenv):
+    """Whether the folder holds a finished environment and nothing beside it."""
+    names = {p.name for p in gpuenv.work.iterdir() if "gpuenv" in p.name or p.name == ".venv"}
+    return names == {".venv"} and not (gpuenv.work / ".venv" / ".gpuenv" / "building").exists()
+
+
+def nothing_made(gpuenv):
+    return not [p for p in gpuenv.work.iterdir() if p.name.startswith(".")]
+
+
+def test_a_package_of_a_file_channel_that_was_tampered_with(gpuenv, folder):
+    before = spoil(package(folder, "jaxlib"))
+    ran = gpuenv(*CREATE, "--channel", folder)
+    assert ran.code == 7 and "hash differs" in ran.err and "jaxlib" in ran.err
+    assert nothing_made(gpuenv)
+    package(folder, "jaxlib").write_bytes(before)
+    assert gpuenv(*CREATE, "--channel", folder).code == 0
+    assert whole(gpuenv)
+
+
+def test_a_package_of_a_served_channel_that_was_tampered_with(gpuenv, folder):
+    with cc.serving(folder) as server:
+        server.faults = {"jaxlib-0.7.0-cpu_py311h0_0.conda": "tampered"}
+        ran = gpuenv(*CREATE, "--channel", server.url)
+        assert ran.code == 7 and "hash" in ran.err and "jaxlib" in ran.err
+        assert nothing_made(gpuenv)
+        server.faults = {}
+        assert gpuenv(*CREATE, "--channel", server.url).code == 0
+    assert whole(gpuenv)
+
+
+def test_a_tampered_package_leaves_the_old_environment(gpuenv, folder):
+    assert gpuenv(*CREATE, "--channel", folder).code == 0
+    mark = gpuenv.work / ".venv" / "mine"
+    mark.touch()
+    before = spoil(package(folder, "jax"))
+    assert gpuenv(*CREATE, "--channel", folder, "--recreate").code == 7
+    assert mark.exists() and whole(gpuenv)
+    package(folder, "jax").write_bytes(before)
+    assert gpuenv(*CREATE, "--channel", folder, "--recreate").code == 0
+    assert not mark.exists() and whole(gpuenv)
+
+
+def test_a_wrong_hash_in_the_lock(gpuenv, folder):
+    assert gpuenv("lock", *CREATE[1:-1], "--channel", folder).code == 0
+    path = gpuenv.work / "conda-lock.yml"
+    text = path.read_text()
+    index = json.loads((folder / "linux-64" / "repodata.json").read_text())["packages.conda"]
+    digest = next(r["sha256"] for r in index.values() if r["name"] == "jaxlib")
+    path.write_text(text.replace(digest, digest[:-4] + "0000"))
+    ran = gpuenv("create", "--lock", path, "--no-verify")
+    assert ran.code == 7 and "hash differs" in ran.err and nothing_made(gpuenv)
+    path.write_text(text)
+    ran = gpuenv("create", "--lock", path, "--no-verify")
+    assert ran.code == 0, ran.err
+    assert whole(gpuenv)
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("404", "no such conda channel"),
+        ("401", "without the right credentials"),
+        ("403", "right credentials"),
+    ],
+)
+def test_a_channel_that_does_not_serve(gpuenv, folder, fault, told):
+    with cc.serving(folder) as server:
+        server.faults = {"": fault}
+        ran = gpuenv(*CREATE, "--channel", server.url)
+    assert ran.code == 6 and told in ran.err and "127.0.0.1" in ran.err, ran.err
+    assert nothing_made(gpuenv)
+
+
+def test_a_channel_that_is_not_there(gpuenv, tmp_path):
+    ran = gpuenv(*CREATE, "--channel", tmp_path / "nowhere")
+    assert ran.code == 6 and "no such folder" in ran.err
+    ran = gpuenv(*CREATE, "--channel", "http://127.0.0.1:9/conda-forge")
+    assert ran.code == 6 and "does not answer" in ran.err
+    (tmp_path / "empty" / "noarch").mkdir(parents=True)
+    ran = gpuenv(*CREATE, "--channel", tmp_path / "empty")
+    assert ran.code == 6 and "no such conda channel" in ran.err
+
+
+def test_a_package_that_is_gone_from_the_channel(gpuenv, folder):
+    with cc.serving(folder) as server:
+        server.faults = {"jax-0.7.0-pyh0_0.conda": "404"}
+        ran = gpuenv(*CREATE, "--channel", server.url)
+        assert ran.code == 7 and "no longer there" in ran.err and nothing_made(gpuenv), ran.err
+
+
+def test_credentials_are_used_and_never_shown_or_kept(gpuenv, folder):
+    with cc.serving(folder) as server:
+        server.needs = "Basic bWU6czNjcjN0LXdvcmQ="  # me:s3cr3t-word
+        url = server.url.replace("://", "://me:s3cr3t-word@")
+        ran = gpuenv(*CREATE, "--channel", url, "-v")
+        assert ran.code == 0, ran.err
+        assert gpuenv("lock", *CREATE[1:-1], "--channel", url).code == 0
+        wrong = gpuenv("create", "other", *CREATE[1:], "--channel", url.replace("me:", "you:"))
+        assert wrong.code == 6
+    for text in (ran.out, ran.err, wrong.out, wrong.err):
+        assert "s3cr3t-word" not in text
+    kept = subprocess.run(
+        ["grep", "-rl", "s3cr3t-word", gpuenv.work], capture_output=True, text=True, check=False
+    )
+    assert kept.stdout == ""
+
+
+def test_an_auth_file_of_rattler_is_used(gpuenv, folder, tmp_path):
+    auth = tmp_path / "auth.json"
+    auth.write_text(json.dumps({"127.0.0.1": {"BasicHTTP": {"username": "me", "password": "s3cr3t-word"}}}))
+    gpuenv.env["RATTLER_AUTH_FILE"] = str(auth)
+    with cc.serving(folder) as server:
+        server.needs = "Basic bWU6czNjcjN0LXdvcmQ="
+        ran = gpuenv(*CREATE, "--channel", server.url)
+    assert ran.code == 0, ran.err
+
+
+def test_channel_alias_of_condarc_and_a_mirror_of_rattler(gpuenv, folder, tmp_path):
+    with cc.serving(folder) as server:
+        base = server.url.rsplit("/", 1)[0]
+        (tmp_path / "home" / ".condarc").write_text(f"channel_alias: {base}\nchannels: [conda-forge]\n")
+        ran = gpuenv(*CREATE, "--json")
+        assert ran.code == 0, ran.err
+        assert {p["index"] for p in ran.json["lock"]["packages"]} == {server.url}
+        (tmp_path / "home" / ".condarc").unlink()
+        config = tmp_path / "config" / "rattler" / "config.toml"
+        config.parent.mkdir(parents=True)
+        config.write_text(f'[mirrors]\n"https://conda.anaconda.org/conda-forge" = ["{server.url}"]\n')
+        ran = gpuenv("create", "mirrored", *CREATE[1:], "--json")
+        assert ran.code == 0, ran.err
+        assert {p["index"] for p in ran.json["lock"]["packages"]} == {
+            "https://conda.anaconda.org/conda-forge"
+        }
+
+
+def test_offline_works_from_the_cache_and_says_what_it_lacks(gpuenv, folder):
+    with cc.serving(folder) as server:
+        url = server.url
+        ran = gpuenv(*CREATE, "--channel", url, "--offline")
+        assert ran.code == 6 and "--offline was given" in ran.err, ran.err
+        assert gpuenv(*CREATE, "--channel", url).code == 0
+    assert gpuenv("create", "again", *CREATE[1:], "--channel", url, "--offline").code == 0
+    shutil.rmtree(gpuenv.folder / "cache" / "rattler" / "cache" / "pkgs")
+    ran = gpuenv("create", "third", *CREATE[1:], "--channel", url, "--offline")
+    assert ran.code == 7 and "not in the cache: " in ran.err and "jaxlib" in ran.err
+
+
+def test_a_package_with_an_absolute_path_ends_the_engine_not_gpuenv(gpuenv, folder):
+    bad = [cc.Member("/tmp/gpuenv-escaped", data=b"out")]
+    cc.write_package(folder, "jax", "0.8.0", "pyh0_0", ["jaxlib 0.7.0"], bad, noarch="generic")
+    cc.index(folder)
+    ran = gpuenv(*CREATE, "--channel", folder)
+    assert ran.code == 7 and nothing_made(gpuenv), ran.err
+    assert "Traceback" not in ran.err
+    package(folder, "jax-0.8.0").unlink()
+    cc.index(folder)
+    assert gpuenv(*CREATE, "--channel", folder).code == 0
+
+
+def start(gpuenv, *args):
+    argv = [sys.executable, "-m", "provision", *map(str, args)]
+    return subprocess.Popen(
+        argv, env=gpuenv.env, cwd=gpuenv.work, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+def test_killed_at_any_moment_a_second_run_succeeds(gpuenv, folder):
+    again = (*CREATE, "--channel", folder, "--recreate")
+    began = time.monotonic()
+    assert gpuenv(*again).code == 0
+    took = time.monotonic() - began
+    rng = random.Random(20)  # the moments are spread over the whole run, and the same in each run
+    for i in range(20):
+        running = start(gpuenv, *again)
+        time.sleep(took * (i + rng.random()) / 20)
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+        if i % 5 == 4:
+            ran = gpuenv(*CREATE, "--channel", folder)
+            assert ran.code == 0, ran.err
+            assert whole(gpuenv)
+    assert gpuenv(*again).code == 0 and whole(gpuenv)
+
+
+def test_two_creates_at_once(gpuenv, folder):
+    args = (*CREATE, "--channel", folder, "--recreate")
+    both = [start(gpuenv, *args) for _ in range(2)]
+    codes = sorted(p.wait(60) for p in both)
+    assert codes in ([0, 7], [0, 0]), codes
+    assert whole(gpuenv)
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and shutil.which("unshare") is None, reason="no way to a small disk")
+def test_a_full_disk(gpuenv, folder, tmp_path):
+    cc.write_package(
+        folder, "jax", "0.9.0", "pyh0_0", ["jaxlib 0.7.0"],
+        [cc.Member("share/big", data=os.urandom(1 << 20) * 24)], noarch="generic",
+    )  # fmt: skip
+    cc.index(folder)
+    small = tmp_path / "disk"
+    small.mkdir()
+    gpuenv.env |= {"RATTLER_CACHE_DIR": str(small / "cache"), "TMPDIR": str(tmp_path)}
+    argv = [
+        sys.executable,
+        "-m",
+        "provision",
+        *CREATE[:1],
+        str(small / "env"),
+        *CREATE[1:],
+        "--channel",
+        str(folder),
+    ]
+    script = f'mount -t tmpfs -o size=8m none {small} && "$@"; echo "code $?"; ls -a {small}'
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", *argv],
+        env=gpuenv.env, cwd=gpuenv.work, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if "unshare" in done.stderr or "mount:" in done.stderr:
+        pytest.skip(f"no mount namespace here: {done.stderr.splitlines()[0]}")
+    assert "code 7" in done.stdout and "disk" in done.stderr and "full" in done.stderr, (
+        done.stdout + done.stderr
+    )
+    assert "env" not in done.stdout.split("code 7")[1].split()
