@@ -74,7 +74,7 @@ def test_update_brings_back_releases_that_are_missing(gpuenv, older, framework, 
     lines = path.read_text().splitlines(keepends=True)
     away = [x for x in lines if any(f'version: "{v}"' in x for v in gone) and 'index: "pypi"' in x]
     path.write_text("".join(x for x in lines if x not in away))
-    env = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV",)}
+    env = {k: v for k, v in os.environ.items() if k != "VIRTUAL_ENV"}
     env |= {"XDG_CONFIG_HOME": gpuenv.env["XDG_CONFIG_HOME"], "PYTHONPATH": str(older)}
     done = subprocess.run(
         [sys.executable, "-m", "provision", "profiles", "update", framework, "--json"],
