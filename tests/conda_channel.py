@@ -10,7 +10,6 @@ import hashlib
 import http.server
 import io
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -165,7 +164,7 @@ def depends_of(distribution: Distribution):
     return found
 
 
-def wheel_package(folder, distribution, build=f"{TAG}_0", number=0, depends=None):
+def wheel_package(folder, distribution, build=f"{TAG}_0", number=0, depends=None, name=None):
     """A conda package of an installed distribution, with INSTALLER saying conda."""
     site = f"lib/python{MINOR}/site-packages"
     members = []
@@ -175,7 +174,7 @@ def wheel_package(folder, distribution, build=f"{TAG}_0", number=0, depends=None
             continue
         data = b"conda\n" if file.name == "INSTALLER" else None
         members.append(Member(f"{site}/{file}", data=data, source=source))
-    name = canonicalize_name(distribution.metadata["Name"])
+    name = name or canonicalize_name(distribution.metadata["Name"])
     return write_package(
         folder, name, distribution.version, build, depends or depends_of(distribution), members, number=number
     )

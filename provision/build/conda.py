@@ -101,7 +101,26 @@ def _install_wheels(
             f"the lock has {', '.join(both)} as a conda package and as a wheel; one would overwrite the other",
             hint="lock again: gpuenv lock --manager conda",
         )
+    wheels = _not_there(wheels, prefix)
     venv.install_wheels(dataclasses.replace(lock, packages=tuple(wheels)), prefix, sources, emit)
+
+
+def _not_there(wheels: list[Package], prefix: Path) -> list[Package]:
+    """The wheels without those whose distribution a conda package of another name has brought. Raises
+    BuildError where that is of another version: the wheel would overwrite it."""
+    there: dict[str, str] = {}
+    for info in prefix.glob("lib/python3*/site-packages/*.dist-info"):
+        name, _, version = info.name.removesuffix(".dist-info").partition("-")
+        there[_normal(name)] = version
+    for wheel in wheels:
+        version = there.get(_normal(wheel.name), "")
+        if version and version != wheel.version.partition("+")[0]:
+            raise BuildError(
+                f"a conda package brings {wheel.name} {version}, the lock's wheel is {wheel.version}: "
+                "one would overwrite the other",
+                hint="lock again: gpuenv lock --manager conda",
+            )
+    return [w for w in wheels if _normal(w.name) not in there]
 
 
 def _normal(name: str) -> str:

@@ -129,9 +129,14 @@ def _solved(asked: ask.Asked, question: solver.Question, emit: Emit) -> Lock:
     others = conda_target.alternatives(question, asked.profiles)
     solution = solver.solve(question, emit, others)
     made = solver.lock(question, solution)
-    if solution.lacking:
-        return conda_wheels.on_top(asked, solution, made, emit)
-    return made
+    if not (solution.lacking or solution.wheels):
+        return made
+    plan = conda_wheels.plan_for(asked, solution, made)
+    if plan.python != made.plan.python:  # the wheels want another Python than the solver would take
+        request = dataclasses.replace(question.request, python=plan.python)
+        question = dataclasses.replace(question, request=request)
+        made = solver.lock(question, solver.solve(question, emit, others))
+    return conda_wheels.on_top(asked, plan, made, emit)
 
 
 def show_plan(screen: show.Screen, choices: Choices, *, explain: bool) -> int:

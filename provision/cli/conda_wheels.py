@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -17,41 +16,49 @@ from . import ask
 from .locking import Emit
 
 
-def on_top(asked: ask.Asked, solution: solver.Solution, made: Lock, emit: Emit) -> Lock:
-    """The lock with the lacking frameworks and packages as wheels. What conda brings is pinned for uv and
-    then left out, so that no wheel replaces a conda package. Raises LockError, ResolveError."""
+def plan_for(asked: ask.Asked, solution: solver.Solution, made: Lock) -> Plan:
+    """The plan of the wheels: with the Python that the solver took, else with one that fits them.
+    Raises ResolveError."""
+    empty = dataclasses.replace(made.plan, builds=(), packages=solution.wheels)
     wanted = tuple(w for w in asked.request.frameworks if w.name in solution.lacking)
-    names = ", ".join(solution.lacking)
-    emit(Event(kind="note", stage="lock", text=f"the channels have no {names}: it comes as wheels on top"))
+    if not wanted:
+        return empty
     request = dataclasses.replace(
         asked.request, frameworks=wanted, packages=(), python=made.plan.python, pythons=(), manager="venv"
     )
-    plan = resolve.resolve(request, asked.target, asked.profiles, asked.supply)
-    if not plan.builds:
-        raise ResolveError(
-            f"the channels have no {names}, and no wheel fits either with Python {made.plan.python}",
-            hint=plan.hint or "another --python",
-        )
-    wheels = _wheels(plan, made, asked, emit)
-    return solver.with_wheels(made, wheels, plan.builds)
+    for python in dict.fromkeys((made.plan.python, asked.request.python)):
+        again = dataclasses.replace(request, python=python)
+        plan = resolve.resolve(again, asked.target, asked.profiles, asked.supply)
+        if plan.builds:
+            return dataclasses.replace(plan, packages=solution.wheels)
+    names = ", ".join(w.name for w in wanted)
+    raise ResolveError(
+        f"the channels have no {names}, and no wheel of it fits either", hint=plan.hint or "another --python"
+    )
 
 
-def _wheels(plan: Plan, made: Lock, asked: ask.Asked, emit: Emit) -> tuple[Package, ...]:
-    """uv is asked twice where conda already brings a package that the wheels need: the second time
-    with conda's version of it."""
-    conda: dict[str, Package] = {canonicalize_name(p.name): p for p in made.packages}
-    first = locks.lock_venv(plan, asked.sources, emit)
-    shared = [p for p in first.packages if p.name in conda and p.name not in _pinned(plan)]
+def on_top(asked: ask.Asked, plan: Plan, made: Lock, emit: Emit) -> Lock:
+    """The lock with these wheels. uv is asked again where conda already brings a package that they need,
+    with conda's version of it; what conda brings is then left out, so that no wheel replaces a conda
+    package. Raises LockError."""
+    names = ", ".join([*(b.framework for b in plan.builds), *plan.packages])
+    emit(Event(kind="note", stage="lock", text=f"the channels have no {names}: it comes as wheels on top"))
+    conda = _brought(asked, made)
+    # What the plan pins by itself stays its own; pip comes along with every lock and needs no pin.
+    planned = {"pip", *(canonicalize_name(Requirement(r).name) for b in plan.builds for r in b.requirements)}
+    wheels = locks.lock_venv(plan, asked.sources, emit).packages
+    shared = [p for p in wheels if p.name in conda and p.name not in planned]
     if any(p.version != conda[p.name].version for p in shared):
-        pins = tuple(f"{p.name}=={_public(conda[p.name].version)}" for p in shared)
+        pins = tuple(f"{p.name}=={conda[p.name].version}" for p in shared)
         again = dataclasses.replace(plan, packages=(*plan.packages, *pins))
-        first = locks.lock_venv(again, asked.sources, emit)
-    return tuple(p for p in first.packages if p.name not in conda)
+        wheels = locks.lock_venv(again, asked.sources, emit).packages
+    return solver.with_wheels(made, [p for p in wheels if p.name not in conda], plan.builds)
 
 
-def _pinned(plan: Plan) -> set[str]:
-    return {canonicalize_name(Requirement(r).name) for b in plan.builds for r in b.requirements}
-
-
-def _public(version: str) -> str:
-    return re.sub(r"_.*$", "", version)
+def _brought(asked: ask.Asked, made: Lock) -> dict[str, Package]:
+    """Conda's packages under the names that wheels have (conda's pytorch is the wheel torch)."""
+    found: dict[str, Package] = {canonicalize_name(p.name): p for p in made.packages}
+    for row in asked.profiles.conda:
+        if row.package in found:
+            found.setdefault(row.framework, found[row.package])
+    return found

@@ -46,12 +46,13 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Solution:
-    """What the solver took: records as plain values, and what no channel has (`lacking`: frameworks
-    by name, other packages as they were asked for)."""
+    """What the solver took: records as plain values, and what no channel has: frameworks (`lacking`)
+    and other packages as they were asked for (`wheels`)."""
 
     records: tuple[Record, ...]
     channels: tuple[str, ...]
     lacking: tuple[str, ...] = ()
+    wheels: tuple[str, ...] = ()
     specs: tuple[str, ...] = ()
 
 
@@ -72,7 +73,10 @@ def solve(asked: Question, emit: Emit, alternatives: Sequence[tuple[str, Questio
         raise _refusal(asked, answer)
     records = tuple(answer["records"])
     emit(Event(kind="done", stage="lock", text=f"{len(records)} conda packages", done=len(records)))
-    return Solution(records=records, channels=tuple(channels), lacking=tuple(lacking), specs=first.specs)
+    absent = tuple(p for p in asked.request.packages if specs.package_spec(p).split()[0] in missing)
+    return Solution(
+        records=records, channels=tuple(channels), lacking=tuple(lacking), wheels=absent, specs=first.specs
+    )
 
 
 def _missing(asked: Question) -> tuple[set[str], list[str]]:

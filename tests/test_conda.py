@@ -1,0 +1,230 @@
+"""What the conda solver is asked for, and locks held against a machine: pure tables."""
+
+import json
+
+import pytest
+
+from provision import profiles
+from provision.cli import conda_target
+from provision.errors import LockError
+from provision.lock import conda as solver
+from provision.lock import conda_foreign as foreign
+from provision.lock import conda_specs as specs
+from provision.model import CondaBuild, Lock, Package, Plan, PlannedBuild, Request, Target, TargetGpu, Wanted
+
+KNOWN = profiles.load()
+H200 = Target(platform="linux-x86_64", glibc="2.35", driver="580.65.06", gpus=(TargetGpu(capability="9.0"),))
+
+
+def virtual(target, **kwargs):
+    found = specs.virtual_packages(target, **{"cuda": None, "kernel": None, "archspec": None, **kwargs})
+    return {v["name"]: (v["version"], v["build"]) for v in found}
+
+
+def test_virtual_packages_come_from_the_target_not_from_this_machine():
+    assert virtual(H200, cuda="13.0") == {
+        "__archspec": ("1", "x86_64"), "__unix": ("0", "0"), "__linux": ("4.18", "0"), "__glibc": ("2.35", "0"),
+        "__cuda": ("13.0", "0"), "__cuda_arch": ("9.0", "0"),
+    }  # fmt: skip
+    assert "__cuda" not in virtual(H200) and "__cuda_arch" not in virtual(H200)
+    windows = virtual(Target(platform="windows-x86_64"), cuda="12.4")
+    assert "__win" in windows and not {"__glibc", "__linux", "__unix"} & set(windows)
+
+
+def test_the_weakest_gpu_is_the_architecture_by_number():
+    target = Target(platform="linux-x86_64", gpus=(TargetGpu(capability="10.0"), TargetGpu(capability="9.0")))
+    assert virtual(target, cuda="13.0")["__cuda_arch"] == ("9.0", "0")
+
+
+def test_overrides_are_honoured_and_said():
+    before = specs.virtual_packages(H200, cuda="13.0", kernel=None, archspec=None)
+    after, said = specs.overridden(before, {"CONDA_OVERRIDE_CUDA": "12.2", "CONDA_OVERRIDE_GLIBC": ""})
+    names = {v["name"]: v["version"] for v in after}
+    assert names["__cuda"] == "12.2" and "__glibc" not in names
+    assert said == (
+        "__cuda is 12.2, as CONDA_OVERRIDE_CUDA says (it was 13.0)",
+        "__glibc is absent, as CONDA_OVERRIDE_GLIBC says (it was 2.35)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("pep440", "conda"),
+    [
+        ("", "*"),
+        ("==2.7.1", "==2.7.1"),
+        ("===2.7.1", "==2.7.1"),
+        (">=2.6,<2.9", ">=2.6,<2.9"),
+        ("!=2.8", "!=2.8"),
+    ],
+)
+def test_bounds_in_condas_form(pep440, conda):
+    assert specs.conda_version(pep440) == conda
+
+
+def test_cuda_never_goes_above_what_the_driver_speaks():
+    rattler = pytest.importorskip("rattler")
+    request = Request(frameworks=(Wanted(name="torch"),), device="cuda", manager="conda")
+    bounds = specs.Bounds(cuda="12.2", oldest="11.8", newest="12.9")
+    (text,) = [c for c in specs.constraints(request, bounds) if c.startswith("cuda-version <12.3")]
+    spec = rattler.VersionSpec(text.split()[1])
+    taken = {
+        v: spec.matches(rattler.Version(v)) for v in ("11.8", "12.2", "12.2.140", "12.3", "12.9", "13.0")
+    }
+    assert taken == {
+        "11.8": True,
+        "12.2": True,
+        "12.2.140": True,
+        "12.3": False,
+        "12.9": False,
+        "13.0": False,
+    }
+    for name in specs.CUDA_NAMES:
+        assert f"{name} >=11.8" in specs.constraints(request, bounds)
+    assert specs.constraints(Request(frameworks=(), device="cpu"), bounds) == ()
+
+
+def test_what_the_gpus_want_of_cuda():
+    bounds = conda_target.gpu_bounds(
+        Target(platform="linux-x86_64", gpus=(TargetGpu(capability="7.0"), TargetGpu(capability="8.6"))),
+        KNOWN,
+    )
+    rows = {g.capability: g for g in KNOWN.gpus}
+    assert (bounds.oldest, bounds.newest) == (rows["8.6"].first_cuda, rows["7.0"].last_cuda)
+
+
+def test_a_cudnn_that_dropped_the_gpu_is_led_away_from():
+    volta = Target(platform="linux-x86_64", gpus=(TargetGpu(capability="7.0"),))
+    asked = solver.Question(
+        request=Request(frameworks=(Wanted(name="torch"),)), target=volta, rows=(), channels=(), virtual=(),
+        bounds=specs.Bounds(),
+    )  # fmt: skip
+    rows = [r for r in KNOWN.cudnn if r.cuda.startswith("12") and r.platform == "linux-x86_64" and r.kernels]
+    dropping = [r.version for r in rows if not any(k.startswith(("7.0", "6.", "5.")) for k in r.kernels)]
+    keeping = [r.version for r in rows if "7.0" in r.kernels]
+    assert dropping and keeping, "the table must hold both for this test to say anything"
+    (bound,) = conda_target.cudnn_bounds(asked, KNOWN, "12.9", dropping[0])
+    assert bound.removeprefix("<=") in keeping
+    assert conda_target.cudnn_bounds(asked, KNOWN, "12.9", keeping[0]) == ()
+
+
+def record(name, version, build="0", **fields):
+    return {"name": name, "version": version, "build": build, "url": f"https://h/c/linux-64/{name}-{version}-{build}.conda",
+            "channel": "https://h/c/", "sha256": None, "md5": None, "size": 1, "depends": [], **fields}  # fmt: skip
+
+
+def test_cuda_and_cudnn_of_old_builds_are_read_from_their_rows():
+    old = record("pytorch", "2.1.0", "py3.10_cuda12.1_cudnn8.9.2_0")
+    assert solver.made_with(old, {"pytorch": old}, KNOWN.conda) == ("12.1", "8.9.2")
+    new = record("pytorch", "2.8.0", "cuda129_mkl_py313_h0_302")
+    beside = {
+        "pytorch": new,
+        "cuda-version": record("cuda-version", "12.9"),
+        "cudnn": record("cudnn", "9.12.0.46"),
+    }
+    assert solver.made_with(new, beside, KNOWN.conda) == ("12.9", "9.12.0.46")
+
+
+def test_every_row_of_an_old_build_says_what_its_build_string_says():
+    for row in KNOWN.conda:
+        if row.version:
+            assert f"cuda{row.cuda}" in row.build and f"cudnn{row.cudnn.removeprefix('==')}" in row.build
+
+
+def test_a_cpu_build_in_a_cuda_plan_is_an_error():
+    asked = solver.Question(
+        request=Request(frameworks=(Wanted(name="torch"),), device="cuda"), target=H200, rows=KNOWN.conda,
+        channels=("conda-forge",), virtual=(), bounds=specs.Bounds(cuda="13.0"),
+    )  # fmt: skip
+    records = (record("python", "3.13.1"), record("pytorch", "2.8.0", "cpu_mkl_py313_h0_302"))
+    with pytest.raises(LockError, match="the solver took pytorch .* cpu_mkl_py313_h0_302"):
+        solver.lock(asked, solver.Solution(records=records, channels=("https://h/conda-forge/",)))
+
+
+# --- locks that others made ----------------------------------------------------------------------
+
+
+def test_an_explicit_list(tmp_path):
+    path = tmp_path / "spec.txt"
+    path.write_text(
+        "# platform: linux-64\n@EXPLICIT\n"
+        f"https://h/conda-forge/linux-64/python-3.11.7-h0_0_cpython.conda#{'a' * 32}\n"
+        f"https://u:pw@h/conda-forge/linux-64/pytorch-2.8.0-cuda129_mkl_py311_h0_302.conda#{'b' * 64}\n"
+        f"https://h/conda-forge/noarch/cuda-version-12.9-h0_3.conda#sha256:{'c' * 64}\n"
+    )
+    lock = foreign.read(path, "linux-x86_64", KNOWN.conda)
+    assert [(p.name, p.version, p.md5, p.sha256) for p in lock.packages] == [
+        ("python", "3.11.7", "a" * 32, None),
+        ("pytorch", "2.8.0", None, "b" * 64),
+        ("cuda-version", "12.9", None, "c" * 64),
+    ]
+    assert "pw" not in json.dumps([p.url for p in lock.packages])
+    (build,) = lock.plan.builds
+    assert (build.framework, build.version, build.cuda, lock.plan.device) == (
+        "torch",
+        "2.8.0",
+        "12.9",
+        "cuda",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("@EXPLICIT\n", "without a package"),
+        ("@EXPLICIT\npython=3.11\n", "spec.txt:2: not a package's address"),
+        (f"@EXPLICIT\nhttps://h/c/osx-64/python-3.11.7-h0.conda#{'a' * 64}\n", "is for osx-64"),
+        (f"@EXPLICIT\nhttps://h/c/linux-64/numpy-2.0-h0.conda#{'a' * 64}\n", "holds no python"),
+    ],
+)
+def test_a_list_that_cannot_be_used(tmp_path, text, told):
+    path = tmp_path / "spec.txt"
+    path.write_text(text)
+    with pytest.raises(LockError, match=told):
+        foreign.read(path, "linux-x86_64", KNOWN.conda)
+
+
+def locked(depends=(), cuda="12.9"):
+    build = PlannedBuild(framework="torch", version="2.8.0", cuda=cuda, index="conda-forge", requirements=())
+    plan = Plan(
+        builds=(build,), python="3.11", platform="linux-x86_64", manager="conda", device="cuda", target=H200
+    )
+    package = Package(
+        name="pytorch", version="2.8.0", url="https://h/c/linux-64/p-1-0.conda", depends=tuple(depends)
+    )
+    return Lock(manager="conda", target=H200, plan=plan, packages=(package,))
+
+
+@pytest.mark.parametrize(
+    ("depends", "bounds", "told"),
+    [
+        (["__glibc >=2.36,<3.0.a0"], {}, "pytorch 2.8.0 needs __glibc >=2.36"),
+        (["__cuda"], {"cuda": "12.2"}, "its CUDA 12.9 is above 12.2, which the driver speaks"),
+        (["__osx >=11"], {}, "needs __osx >=11"),
+        ([], {"oldest": "12.10"}, "does not know this GPU"),
+        ([], {"newest": "11.8"}, "no longer serves this GPU"),
+        (
+            ["__glibc >=2.17,<3.0.a0", "__cuda >=12", "__archspec 1.* *", "python 3.11.*"],
+            {"cuda": "13.0"},
+            None,
+        ),
+    ],
+)
+def test_a_lock_is_held_against_the_machine(depends, bounds, told):
+    here = specs.virtual_packages(H200, cuda="13.0", kernel=None, archspec=None)
+    if told is None:
+        foreign.held_against(locked(depends), here, specs.Bounds(**bounds))
+    else:
+        with pytest.raises(LockError, match=told):
+            foreign.held_against(locked(depends), here, specs.Bounds(**bounds))
+
+
+def test_a_channel_under_another_name_follows_conda_forges_names():
+    rows = (
+        CondaBuild(
+            framework="torch", channel="conda-forge", package="pytorch", device="cuda", build="*cuda*"
+        ),
+        CondaBuild(framework="torch", channel="other", package="torch", device="cuda", build="gpu*"),
+    )
+    (row,) = specs.rows_for("torch", "cuda", ["https://host/other/"], rows)
+    assert row.package == "torch"
+    assert specs.rows_for("torch", "cuda", ["https://host/mirror/"], rows)[0].package == "pytorch"
