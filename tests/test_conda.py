@@ -136,7 +136,7 @@ def test_a_cpu_build_in_a_cuda_plan_is_an_error():
         channels=("conda-forge",), virtual=(), bounds=specs.Bounds(cuda="13.0"),
     )  # fmt: skip
     records = (record("python", "3.13.1"), record("pytorch", "2.8.0", "cpu_mkl_py313_h0_302"))
-    with pytest.raises(LockError, match="the solver took pytorch .* cpu_mkl_py313_h0_302"):
+    with pytest.raises(LockError, match=r"the solver took pytorch .* cpu_mkl_py313_h0_302"):
         solver.lock(asked, solver.Solution(records=records, channels=("https://h/conda-forge/",)))
 
 

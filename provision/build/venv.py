@@ -17,6 +17,7 @@ from .. import process
 from ..errors import BuildError
 from ..index import uv
 from ..model import Event, Lock, Sources
+from . import tensorflow
 from .place import not_writable
 
 _TIMEOUT = 4 * 3600.0
@@ -115,6 +116,10 @@ def install_wheels(lock: Lock, path: Path, sources: Sources, emit: Callable[[Eve
     if not done.ok:
         raise _refusal(done, path)
     requirements.unlink()
+    for site_packages in path.glob("lib/python3*/site-packages"):
+        if linked := tensorflow.link_unfound(site_packages):
+            told = f"linked for TensorFlow, whose loader would not find them: {', '.join(linked)}"
+            emit(Event(kind="note", stage="build", text=told))
     emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
 
 

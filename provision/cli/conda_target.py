@@ -43,9 +43,7 @@ def judged(choices: Choices) -> ask.Asked:
 def question(asked: ask.Asked, choices: Choices) -> tuple[Question, tuple[str, ...]]:
     """The question, and what the environment overrode, in words."""
     cuda = spoken(asked.request, asked.target, asked.profiles)
-    here = asked.machine is not None or (
-        not choices.target and choices.platform in (None, asked.target.platform)
-    )
+    here = asked.machine is not None  # else the target was given, and this machine's CPU says nothing
     virtual, said = specs.overridden(
         specs.virtual_packages(
             asked.target,

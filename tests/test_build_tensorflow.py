@@ -1,0 +1,64 @@
+"""Links for TensorFlow releases whose loader does not look into every folder of the NVIDIA wheels."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from provision.build.tensorflow import folders_searched, link_unfound
+
+C = "int {name}(void) {{ return 1; }}\n"
+OPENER = "#include <dlfcn.h>\nint opens(const char *n) { return dlopen(n, RTLD_NOW) != 0; }\n"
+
+
+def library(path, source, *flags):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    source_file = path.with_suffix(".c")
+    source_file.write_text(source)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", path, source_file, *flags], check=True)
+    source_file.unlink()
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A TensorFlow that looks into cublas' folder only, as 2.21.0 leaves out cusolver's."""
+    if not shutil.which("cc"):
+        pytest.skip("no C compiler")
+    site = tmp_path / "site-packages"
+    runpath = "-Wl,--enable-new-dtags,-rpath,$ORIGIN/../../nvidia/cublas/lib:$ORIGIN/../nvidia/cublas/lib"
+    library(site / "tensorflow" / "libtensorflow_framework.so.2", OPENER, runpath, "-ldl")
+    library(site / "nvidia/cublas/lib/libcublas.so.12", C.format(name="a"), "-Wl,-soname,libcublas.so.12")
+    library(
+        site / "nvidia/cusolver/lib/libcusolver.so.11", C.format(name="b"), "-Wl,-soname,libcusolver.so.11"
+    )
+    (site / "nvidia/cusolver/lib/__init__.py").write_text("")
+    return site
+
+
+def opens(site, name):
+    code = f"import ctypes; print(ctypes.CDLL('{site}/tensorflow/libtensorflow_framework.so.2').opens(b'{name}'))"
+    done = subprocess.run(
+        ["python3", "-c", code], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}
+    )
+    return done.stdout.strip() == "1"
+
+
+def test_a_library_in_a_folder_that_is_left_out_is_found_after_linking(site):
+    assert opens(site, "libcublas.so.12") and not opens(site, "libcusolver.so.11")
+    assert link_unfound(site) == ("libcusolver.so.11",)
+    assert opens(site, "libcusolver.so.11")
+    link = site / "nvidia/cublas/lib/libcusolver.so.11"
+    assert link.is_symlink() and not link.readlink().is_absolute(), "the environment may be renamed"
+    assert link_unfound(site) == (), "a second time there is nothing to do"
+
+
+def test_nothing_is_done_without_tensorflow_or_without_nvidia_wheels(site, tmp_path):
+    assert link_unfound(tmp_path) == ()
+    shutil.rmtree(site / "nvidia")
+    assert link_unfound(site) == ()
+
+
+def test_the_runpath_is_read_from_the_library(site):
+    data = (site / "tensorflow" / "libtensorflow_framework.so.2").read_bytes()
+    assert folders_searched(data) == {"cublas"}
+    assert folders_searched(b"no runpath here") == frozenset()
