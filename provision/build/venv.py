@@ -44,8 +44,8 @@ def create(path: Path, python: str, *, prompt: str) -> None:
     argv = [str(path), "--no-seed", "--python", python, "--prompt", name, "--no-periodic-update"]
     # Beside a pyproject.toml virtualenv would write a .venv file that points to the draft (PEP 832). The
     # virtualenv that conda-lock allows (below 21) writes none and does not know the option.
-    if _redirects():
-        argv.append("--no-venv-redirect")
+    older = _virtualenv_is_older()
+    argv += [] if older else ["--no-venv-redirect"]
     try:
         cli_run(argv, setup_logging=False)
     except (OSError, RuntimeError) as error:
@@ -59,12 +59,26 @@ def create(path: Path, python: str, *, prompt: str) -> None:
         raise BuildError(
             f"virtualenv refused {python} (exit {error.code})", hint="another interpreter: --python VERSION"
         ) from error
+    if older:
+        _mend_activate(path)
 
 
-def _redirects() -> bool:
+def _virtualenv_is_older() -> bool:
     from virtualenv import __version__
 
-    return int(__version__.partition(".")[0]) >= 21
+    return int(__version__.partition(".")[0]) < 21
+
+
+def _mend_activate(path: Path) -> None:
+    """Before 21, virtualenv wrote the path into a message in double quotes, which an apostrophe in the
+    path ends too early."""
+    script = path / "bin" / "activate"
+    if script.exists():
+        said = r'echo "Virtual environment directory .* does not exist!" >&2'
+        text = re.sub(
+            said, 'echo "The folder of this environment is gone." >&2', script.read_text(encoding="utf-8")
+        )
+        script.write_text(text, encoding="utf-8")
 
 
 def settle_scripts(path: Path, python: str) -> None:
