@@ -226,7 +226,8 @@ async def _install(request: dict[str, Any]) -> dict[str, Any]:
     rc = condarc()
     secrets = {_plain_url(c.base_url): c.base_url for c in _channels(request, rc)}
     records = [_record(p, secrets) for p in packages]
-    cache = PackageCache.new_layered([Path(request["cache"]) / "pkgs"], validation_mode=ValidationMode.fast())
+    mode = ValidationMode.full() if request["distrust"] else ValidationMode.fast()
+    cache = PackageCache.new_layered([Path(request["cache"]) / "pkgs"], validation_mode=mode)
     if request["offline"]:
         held = await cache.index()
         absent = [p["name"] for p, r in zip(packages, records, strict=True)

@@ -156,7 +156,8 @@ def test_several_platforms_lie_in_one_file(locked, tmp_path):
     held = yaml.safe_load(path.read_text())
     assert held["metadata"]["platforms"] == ["linux-64", "linux-aarch64"]
     assert {p["platform"] for p in held["package"]} == {"linux-64", "linux-aarch64"}
-    assert gpuenv("create", "still", "--lock", path, "--no-verify", "--dry-run").code in (0, 2)
+    ran = gpuenv("create", "still", "--lock", path, "--no-verify")
+    assert ran.code == 0, ran.err
 
 
 def test_locks_of_others(locked):
@@ -235,6 +236,77 @@ def test_an_environment_that_fails_its_proof_gives_the_old_one_back(made, tmp_pa
     ran = gpuenv("verify", "--json")
     assert ran.code == 0 and ran.json["verdict"] == "cpu"
     assert {p.name for p in gpuenv.work.iterdir() if "gpuenv-" in p.name} == set()
+
+
+def test_what_was_edited_in_place_is_mended_though_the_cache_was_edited_with_it(made):
+    """An environment's files are hard links into the cache: --recreate holds the cache against its hashes."""
+    gpuenv, _ = made
+    ran = gpuenv("create", "edited", *JAX, "--no-verify")
+    assert ran.code == 0, ran.err
+    env = gpuenv.work / "edited"
+    (victim,) = env.glob("lib/python3*/site-packages/opt_einsum/__init__.py")
+    before = victim.read_bytes()
+    with victim.open("ab") as file:
+        file.write(b"raise SystemExit('edited')\n")
+    assert gpuenv("create", "edited", *JAX, "--no-verify", "--recreate").code == 0
+    assert victim.read_bytes() == before
+
+
+def test_a_lock_for_a_gpu_is_not_installed_where_there_is_none(made, tmp_path):
+    gpuenv, _ = made
+    lock = tmp_path / "conda-lock.yml"
+    ran = gpuenv("lock", "--manager", "conda", "--framework", "jax", "--driver", "580.65.06", "-o", lock)
+    assert ran.code == 0, ran.err
+    ran = gpuenv("create", "gpu", "--lock", lock)
+    assert ran.code == 6 and "the lock is for a GPU" in ran.err
+    gpuenv.env["CONDA_OVERRIDE_CUDA"] = "11.8"
+    try:
+        ran = gpuenv("create", "gpu", "--lock", lock)
+    finally:
+        del gpuenv.env["CONDA_OVERRIDE_CUDA"]
+    assert ran.code == 6 and "above 11.8" in ran.err + ran.out
+    assert not (gpuenv.work / "gpu").exists()
+
+
+def test_a_lock_of_pixi_with_the_hashes_of_its_wheels(made, tmp_path):
+    """rattler's reader gives the conda packages, the file itself the wheels' hashes."""
+    from provision import profiles
+    from provision.lock import conda_foreign
+
+    _, result = made
+    conda = result["lock"]["packages"]
+    wheel = "https://files.example/x/einops-0.8.0-py3-none-any.whl"
+    rows = [f"      - conda: {p['url']}" for p in conda] + [f"      - pypi: {wheel}"]
+    text = "version: 6\nenvironments:\n  default:\n    channels:\n    - url: https://conda.anaconda.org/conda-forge/\n"
+    text += "    indexes:\n    - https://index.example/simple\n    packages:\n      linux-64:\n" + "\n".join(
+        rows
+    )
+    text += "\npackages:\n"
+    for p in conda:
+        depends = "".join(f"  - {d}\n" for d in p["depends"])
+        text += f"- conda: {p['url']}\n  sha256: {p['sha256']}\n  md5: {p['md5']}\n  size: {p['size']}\n"
+        text += f"  depends:\n{depends}" if depends else "  depends: []\n"
+    text += f"- pypi: {wheel}\n  name: einops\n  version: 0.8.0\n  sha256: {'e' * 64}\n  requires_python: '>=3.8'\n"
+    path = tmp_path / "pixi.lock"
+    path.write_text(text)
+    lock = conda_foreign.read(path, "linux-x86_64", profiles.load().conda)
+    assert {(p.name, p.sha256) for p in lock.packages} == {(p["name"], p["sha256"]) for p in conda} | {
+        ("einops", "e" * 64)
+    }
+    assert [b.framework for b in lock.plan.builds] == ["jax"]
+    with pytest.raises(Exception, match="no packages for linux-aarch64"):
+        conda_foreign.read(path, "linux-aarch64", profiles.load().conda)
+
+
+def test_without_the_extra_the_command_that_helps_is_named(tmp_path):
+    code = (
+        "import sys; sys.modules['rattler'] = None; from provision.cli import run; "
+        "sys.exit(run(['create', 'env', '--manager', 'conda', '--framework', 'jax', '--device', 'cpu']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and "pip install 'gpuenv[conda]'" in done.stderr
 
 
 @pytest.mark.slow

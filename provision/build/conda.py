@@ -29,9 +29,12 @@ def build(
     emit: Callable[[Event], None],
     *,
     channels: Sequence[str] = (),
+    distrust: bool = False,
 ) -> None:
     """Fill an empty prefix. `channels` are addresses as the user gave them: those with credentials,
-    which never get into a lock, are asked with them. Raises BuildError."""
+    which never get into a lock, are asked with them. With `distrust` the cache's files are held against
+    their hashes: an environment's files are links to them, and what was edited there is edited here.
+    Raises BuildError."""
     packages = [p for p in lock.packages if is_conda(p)]
     wheels = [p for p in lock.packages if not is_conda(p)]
     total = sum(p.size or 0 for p in packages)
@@ -44,9 +47,8 @@ def build(
             total=len(packages),
         )
     )
-    answer = door.ask(
-        "install", _request(lock, packages, prefix, sources, channels), _teller(emit), BuildError
-    )
+    request = _request(lock, packages, prefix, sources, channels) | {"distrust": distrust}
+    answer = door.ask("install", request, _teller(emit), BuildError)
     if "error" in answer:
         raise _refusal(answer["error"], prefix)
     conda_scripts.write(prefix, packages, specs_of(lock))

@@ -62,7 +62,7 @@ def _built_and_proved(
     verdict: Verdict | None = None
     try:
         with conda_place.building(env):
-            builder.build(built.lock, env, sources, emit, channels=choices.channel)
+            builder.build(built.lock, env, sources, emit, channels=choices.channel, distrust=how.recreate)
             _write(built)
             made = state.environment(env, changed=True)
             if proving:
