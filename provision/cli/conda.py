@@ -166,9 +166,10 @@ def make_lock(screen: show.Screen, choices: Choices, *, check: bool, output: Pat
     output = output or Path(conda_file.NAME)
     asked = conda_target.judged(choices)
     made, _ = locked(asked, choices, show.emitter(screen))
+    virtual = conda_target.question(asked, choices)[0].virtual
     if check:
         held = conda_given.read(output, asked.target.platform, asked.profiles, allow_md5=True)
         return checked(screen, made, held, output)
-    conda_file.write(output, made)
+    conda_file.write(output, made, virtual)
     show.result(screen, made, next_step=f"gpuenv create --lock {output}  # installs exactly {output.name}")
     return 0

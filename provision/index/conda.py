@@ -65,7 +65,8 @@ def ask(
 
     with tempfile.TemporaryDirectory(prefix="gpuenv-conda-") as scratch:
         answer = Path(scratch) / "answer.json"
-        whole = {**request, "op": operation, "parent": os.getpid(), "answer": str(answer)}
+        paths = [p for p in sys.path if p and p != str(Path.cwd())]
+        whole = {**request, "op": operation, "parent": os.getpid(), "answer": str(answer), "path": paths}
         done = process.run(
             [sys.executable, "-I", str(_WORKER)], stdin=json.dumps(whole), timeout=_TIMEOUT, on_line=on_line
         )

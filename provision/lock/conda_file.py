@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,13 @@ NAME = "conda-lock.yml"
 _CUSTOM = "gpuenv."
 
 
-def write(path: Path, lock: Lock) -> None:
-    """Write a lock in one step. Other platforms' packages that a lock at `path` holds are kept, where
-    it was solved from the same channels. Raises LockError."""
+def write(path: Path, lock: Lock, virtual: Sequence[Mapping[str, str]] = ()) -> None:
+    """Write a lock in one step; `virtual` are the virtual packages it was solved with. Other platforms'
+    packages that a lock at `path` holds are kept. Raises LockError."""
     door.require("conda_lock")
     from conda_lock.lockfile import write_conda_lock_file
 
-    content = _content(lock)
+    content = _content(lock, virtual)
     held = _parsed(path) if path.exists() else None
     if held is not None:
         content = _merged(content, held)
@@ -46,7 +46,7 @@ def write(path: Path, lock: Lock) -> None:
         ) from error
 
 
-def _content(lock: Lock) -> Any:
+def _content(lock: Lock, virtual: Sequence[Mapping[str, str]]) -> Any:
     from conda_lock.lockfile.v2prelim.models import Lockfile, LockMeta
 
     platform = door.subdir(lock.plan.platform)
@@ -58,10 +58,13 @@ def _content(lock: Lock) -> Any:
         "target": as_plain(lock.target),
         "sizes": {p.name: p.size for p in lock.packages if p.size},
     }
+    packages = {v["name"]: f"{v['version']} {v['build']}" for v in virtual}
+    spec = {"subdirs": {platform: {"packages": packages}}} if virtual else None
+    custom |= {"virtual-packages": spec} if spec else {}
     return Lockfile(
         package=[_locked(p, platform) for p in lock.packages],
         metadata=LockMeta(
-            content_hash={platform: _content_hash(lock, channels, platform)},
+            content_hash={platform: _content_hash(lock, channels, platform, spec)},
             channels=channels,
             platforms=[platform],
             sources=[],
@@ -72,9 +75,12 @@ def _content(lock: Lock) -> Any:
     )
 
 
-def _content_hash(lock: Lock, channels: Sequence[str], platform: str) -> str:
+def _content_hash(lock: Lock, channels: Sequence[str], platform: str, virtual: dict[str, Any] | None) -> str:
+    """What `conda-lock --check-input-hash` computes from an environment.yml with the plan's pins and, as
+    `--virtual-package-spec`, the virtual packages that the metadata hold."""
     from conda_lock.content_hash import compute_content_hashes
     from conda_lock.models.lock_spec import LockSpecification, VersionedDependency
+    from conda_lock.virtual_package import virtual_package_repo_from_specification
 
     wanted: list[Any] = []
     for build in lock.plan.builds:
@@ -82,7 +88,13 @@ def _content_hash(lock: Lock, channels: Sequence[str], platform: str) -> str:
             name, version, text = (*pin.split(), "", "")[:3]
             wanted.append(VersionedDependency(name=name, version=version, build=text or None))
     specification = LockSpecification(dependencies={platform: wanted}, channels=list(channels), sources=[])
-    return str(compute_content_hashes(specification, None)[platform])
+    if virtual is None:
+        return str(compute_content_hashes(specification, None)[platform])
+    with tempfile.TemporaryDirectory(prefix="gpuenv-lock-") as scratch:
+        file = Path(scratch) / "virtual-packages.yml"
+        file.write_text(json.dumps(virtual), encoding="utf-8")  # JSON is YAML
+        repo = virtual_package_repo_from_specification(file)
+        return str(compute_content_hashes(specification, repo)[platform])
 
 
 def _locked(package: Package, platform: str) -> Any:
