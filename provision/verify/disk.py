@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -62,10 +63,19 @@ def _wanted(packages: Sequence[Distribution], lock: Lock | None) -> set[str]:
     }
 
 
+def put_back(env: Environment) -> str:
+    """The command that builds an environment of ours again from its own lock."""
+    path = shlex.quote(env.path)
+    name = "conda-lock.yml" if env.manager == "conda" else "pylock.toml"
+    lock = shlex.quote(f"{env.path}/.gpuenv/{name}")
+    manager = " --manager conda" if env.manager == "conda" else ""
+    return f"gpuenv create {path}{manager} --recreate --lock {lock}"
+
+
 def _again(env: Environment, package: Distribution) -> str:
     """How to put a package's files back."""
     if env.made_by_gpuenv:
-        return f"gpuenv repair {env.path}"
+        return put_back(env)
     if env.manager == "conda" and not package.name.startswith("nvidia-"):
         return f"conda install --force-reinstall {package.name}={package.version}"
     return (
@@ -184,7 +194,7 @@ def _drift(env: Environment, owners: Sequence[Distribution], lock: Lock | None) 
                 cause="cudnn_shadowed_by_other_copy",
                 title=text,
                 evidence=tuple(Evidence(text="installed", source=f.path) for f in package.files[:1]),
-                fix=f"gpuenv repair {env.path}",
+                fix=put_back(env),
                 confidence="certain",
             )
         )
