@@ -197,6 +197,21 @@ def test_a_package_with_an_absolute_path_ends_the_engine_not_gpuenv(gpuenv, fold
     assert gpuenv(*CREATE, "--channel", folder).code == 0
 
 
+def test_a_channel_that_tells_no_sha256(gpuenv, folder):
+    for path in folder.glob("*/repodata.json"):
+        data = json.loads(path.read_text())
+        for row in data["packages.conda"].values():
+            row.pop("sha256", None)
+        path.write_text(json.dumps(data))
+    ran = gpuenv(*CREATE, "--channel", folder)
+    assert ran.code == 6 and "has no sha256 for 3 of 3" in ran.err and "--allow-md5" in ran.err
+    before = spoil(package(folder, "jaxlib"))
+    ran = gpuenv(*CREATE, "--channel", folder, "--allow-md5")
+    assert ran.code == 7 and "hash differs" in ran.err, "md5 is checked where it is all there is"
+    package(folder, "jaxlib").write_bytes(before)
+    assert gpuenv(*CREATE, "--channel", folder, "--allow-md5").code == 0
+
+
 def start(gpuenv, *args):
     argv = [sys.executable, "-m", "provision", *map(str, args)]
     return subprocess.Popen(

@@ -42,6 +42,7 @@ def _anew(screen: show.Screen, env: Path, choices: Choices, how: How, given: Loc
         words = "this will be a CPU environment" if by_itself else f"for {asked.request.device}"
         emit(Event(kind="warning" if by_itself else "note", stage="resolve", text=f"{words}: {asked.reason}"))
         made, notes = locked(asked, choices, emit)
+        conda_given.assert_hashed(made, "the channel's index", allow_md5=how.allow_md5)
         plan = dataclasses.replace(made.plan, notes=(*made.plan.notes, *notes))
         if by_itself:
             plan = dataclasses.replace(plan, notes=(*plan.notes, f"a CPU environment: {asked.reason}"))

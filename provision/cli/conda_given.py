@@ -30,14 +30,19 @@ def lock_for(env: Path, choices: Choices, how: How) -> Lock | None:
 def read(path: Path, platform: str, known: Profiles, *, allow_md5: bool) -> Lock:
     """Any conda lock as a value. Raises LockError."""
     made = conda_foreign.read(path, platform, known.conda)
+    assert_hashed(made, str(path), allow_md5=allow_md5)
+    return made
+
+
+def assert_hashed(made: Lock, where: str, *, allow_md5: bool) -> None:
+    """Raise LockError for packages without a sha256; an md5 will do only where the user says so."""
     weak = [p.name for p in made.packages if p.sha256 is None and (p.md5 is None or not allow_md5)]
     if weak:
+        named = ", ".join(weak[:3]) + (", ..." if len(weak) > 3 else "")
         raise LockError(
-            f"{path} has no sha256 for {len(weak)} of {len(made.packages)} packages ({', '.join(weak[:3])}, ...)"
-            if len(weak) > 3 else f"{path} has no sha256 for {', '.join(weak)}",
-            hint="--allow-md5 takes it with md5 alone" if not allow_md5 else "lock again with hashes",
-        )  # fmt: skip
-    return made
+            f"{where} has no sha256 for {len(weak)} of {len(made.packages)} packages ({named})",
+            hint="lock again with hashes" if allow_md5 else "--allow-md5 takes it with md5 alone",
+        )
 
 
 def plain(lock: Lock) -> dict[str, Any]:

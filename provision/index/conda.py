@@ -66,7 +66,7 @@ def ask(
     with tempfile.TemporaryDirectory(prefix="gpuenv-conda-") as scratch:
         answer = Path(scratch) / "answer.json"
         paths = [p for p in sys.path if p and p != str(Path.cwd())]
-        whole = {**request, "op": operation, "parent": os.getpid(), "answer": str(answer), "path": paths}
+        whole = {**request, "op": operation, "parent": os.getpid(), "answer": str(answer), "sys_path": paths}
         done = process.run(
             [sys.executable, "-I", str(_WORKER)], stdin=json.dumps(whole), timeout=_TIMEOUT, on_line=on_line
         )
