@@ -186,7 +186,7 @@ def test_offline_works_from_the_cache_and_says_what_it_lacks(gpuenv, folder):
 
 
 def test_a_package_with_an_absolute_path_ends_the_engine_not_gpuenv(gpuenv, folder):
-    bad = [cc.Member("/tmp/gpuenv-escaped", data=b"out")]
+    bad = [cc.Member("/gpuenv-escaped", data=b"out")]
     cc.write_package(folder, "jax", "0.8.0", "pyh0_0", ["jaxlib 0.7.0"], bad, noarch="generic")
     cc.index(folder)
     ran = gpuenv(*CREATE, "--channel", folder)
