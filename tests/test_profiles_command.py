@@ -70,7 +70,7 @@ def newest(path, count, framework):
 def test_update_brings_back_releases_that_are_missing(gpuenv, older, framework, tmp_path_factory):
     """The real index is read; the rows come back as they were measured for the shipped profiles."""
     path = older / "provision" / "profiles_data" / f"{framework}.yaml"
-    gone = newest(path, 3 if framework != "tensorflow" else 1, framework)
+    gone = newest(path, 3, framework)
     lines = path.read_text().splitlines(keepends=True)
     away = [x for x in lines if any(f'version: "{v}"' in x for v in gone) and 'index: "pypi"' in x]
     path.write_text("".join(x for x in lines if x not in away))
