@@ -27,7 +27,8 @@ def main() -> None:
     """Answer one request."""
     request = json.loads(sys.stdin.read())
     _die_with(request["parent"])
-    sys.path[:] = request["sys_path"]  # started with -I, as the folder of this file holds modules of other names
+    # Started with -I, as the folder of this file holds modules of other names.
+    sys.path[:] = request["sys_path"]
     try:
         answer = asyncio.run(_OPERATIONS[request["op"]](request))
     except BaseException as error:  # noqa: BLE001  # a panic of the engine is no Exception
