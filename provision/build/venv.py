@@ -122,7 +122,8 @@ def install_wheels(lock: Lock, path: Path, sources: Sources, emit: Callable[[Eve
         emit(
             Event(
                 kind="start", stage="build", total=total or None, unit="bytes",
-                text=f"downloading up to {size(total)} for {len(lock.packages)} packages",
+                text=f"downloading up to {size(total)} for {len(lock.packages)} packages, "
+                f"{size(total * (1 + _UNPACKED))} of disk at most",
             )
         )  # fmt: skip
         _check_disk(_cache(sources), total, cached=True)
