@@ -403,6 +403,98 @@ class Wanted:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Bound:
+    """A bound that a project's file puts on a framework: PEP 440, without local labels, and where it
+    stands ("requirements.txt line 4")."""
+
+    name: str
+    specifier: str
+    origin: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Need:
+    """A requirement of a project's file that is left to the solver.
+
+    `text` is PEP 508 with absolute paths, markers and extras as written; `name` is None where only the
+    file behind an address knows it. `hashes` are those that the file insists on ("sha256:..."), `local`
+    marks a folder (its path), `vcs` an address like git+https://..., `constraint` a line of a -c file.
+    """
+
+    text: str
+    origin: str
+    name: str | None = None
+    hashes: tuple[str, ...] = ()
+    local: str | None = None
+    editable: bool = False
+    vcs: bool = False
+    constraint: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Demands:
+    """What a project's files ask for: the frameworks that they name, their bounds, what is left to the
+    solver, and where the files say that packages come from (addresses as written: credentials!).
+
+    `left_out` are lines that the plan decides (nvidia-*, triton, plugins), each with its origin; `files`
+    are the absolute paths of every file read.
+    """
+
+    frameworks: tuple[str, ...] = ()
+    bounds: tuple[Bound, ...] = ()
+    needs: tuple[Need, ...] = ()
+    requires_python: str = ""
+    python_origin: str | None = None
+    index_url: str | None = None
+    extra_index_urls: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProjectTarget:
+    """A named target of gpuenv.yaml: `file` (the JSON of detect) or the target's own words. `python`,
+    `cuda`, `device` and `manager` take the place of the project's own for it."""
+
+    file: str | None = None
+    driver: str | None = None
+    driver_os: str | None = None
+    gpus: tuple[str, ...] = ()
+    platform: str | None = None
+    glibc: str | None = None
+    python: str | None = None
+    cuda: str | None = None
+    device: str | None = None
+    manager: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Project:
+    """gpuenv.yaml: what a project asks for. Paths are as written, relative to the file's folder.
+
+    `project` is the folder of a pyproject.toml to take along with its `extras` and `groups`; `packages`
+    are PEP 508 requirements (`gpuenv add` writes them); `indexes` replaces addresses: "pypi", "pytorch".
+    """
+
+    frameworks: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    requirements: tuple[str, ...] = ()
+    project: str | None = None
+    extras: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    python: str | None = None
+    manager: str | None = None
+    device: str | None = None
+    cuda: str | None = None
+    index: str | None = None
+    indexes: dict[str, str] = dataclasses.field(default_factory=dict)
+    find_links: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
+    targets: dict[str, ProjectTarget] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
     """What the user asked for.
 
@@ -410,10 +502,15 @@ class Request:
     supports. `python` is one the user insists on. `cuda` is a prefix ("12" or "12.6"). `index`
     is auto, pypi, pytorch or a URL. `device` is already "cuda" or "cpu" when resolve sees it.
     `packages` are companions and other packages to be locked along, as PEP 508 requirements.
+    `bounds` are what the project's own files say of frameworks, `requires_python` (with
+    `python_origin`, where it is written) of the Python.
     """
 
     frameworks: tuple[Wanted, ...]
     packages: tuple[str, ...] = ()
+    bounds: tuple[Bound, ...] = ()
+    requires_python: str = ""
+    python_origin: str | None = None
     cuda: str | None = None
     index: str = "auto"
     manager: Manager = "venv"
@@ -520,7 +617,10 @@ class Plan:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Package:
     """One locked file. `index` is the index or channel it came from (None for a local file), `size`
-    bytes. `depends` is what a conda package requires, as its channel has it."""
+    bytes. `depends` is what a conda package requires, as its channel has it.
+
+    `url` is a wheel's or a source archive's, or of what cannot carry a hash (`unhashed`): a folder
+    ("file:///...", `editable` or not) or a commit ("git+https://...@<40 hex digits>")."""
 
     name: str
     version: str
@@ -530,12 +630,14 @@ class Package:
     index: str | None = None
     size: int | None = None
     unhashed: bool = False
+    editable: bool = False
     depends: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lock:
-    """Exactly what is installed, and the hardware it was made for."""
+    """Exactly what is installed, and the hardware it was made for. `inputs` is a digest of what the
+    project's files asked for when the lock was made (None without files)."""
 
     SCHEMA: ClassVar[str] = "gpuenv.lock/1"
 
@@ -543,6 +645,7 @@ class Lock:
     target: Target
     plan: Plan
     packages: tuple[Package, ...]
+    inputs: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,6 +18,11 @@ MAY = {
     "profiles": {"model", "errors"},
     "show": {"model", "errors"},
     "export": {"model", "errors"},
+    "project": {"model", "errors"},
+    "registry": {"model", "errors"},
+    "bundle": {"model", "errors", "process", "index"},
+    "kernel": {"model", "errors", "process"},
+    "report": {"model", "errors"},
     **dict.fromkeys(STAGES, {"model", "errors"} | DOORS),
 }
 ONLY_IN = {
