@@ -2,7 +2,8 @@
 
     python tests/gpu/faults.py ENV [--out FOLDER] [--peers] [--only WORDS] [--healthy 10]
 
-Needs root, one NVIDIA GPU, an environment with torch and JAX, and any Python that can import provision.
+Needs root, one NVIDIA GPU, an environment with any of torch, JAX and TensorFlow (each fault is tried with
+those that it has), and any Python that can import provision.
 Each fault is made in a process of its own that has left the mount namespace (spoil.py), so nothing on
 disk changes and faults do not meet; those that take the GPU's memory run alone. For each the first stage
 that is not right, the cause and the fix are held against what was expected. `--peers` also asks what
@@ -30,7 +31,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import spoil
-from matrix import EACH, Fault, faults
+from matrix import Fault, faults
 from run_gpu import BARE
 from spoil import Place
 
@@ -42,16 +43,23 @@ from provision.verify import Options, locate, verify
 CONV = {
     "torch": BARE["torch"] + 'print("convolution passes, cuDNN", torch.backends.cudnn.version())',
     "jax": BARE["jax"] + 'print("convolution passes on", jax.devices()[0].platform)',
+    "tensorflow": BARE["tensorflow"] + 'print("convolution passes on", y.device)',
+}
+AVAILABLE = {
+    "torch": "import torch; print(torch.cuda.is_available())",
+    "jax": "import jax; print(jax.default_backend())",
+    "tensorflow": "import tensorflow; print(tensorflow.config.list_physical_devices('GPU'))",
 }
 
 
 def peers(python: str, frameworks: set[str]) -> dict[str, str]:
     """What people ask today, under the same fault: the last words of each."""
     env = {**os.environ, "FAULT_PEER": "1", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    available = "import torch; print(torch.cuda.is_available())"
+    env["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+    collect = {"collect_env": [python, "-m", "torch.utils.collect_env"]} if "torch" in frameworks else {}
     asked = {
-        "collect_env": [python, "-m", "torch.utils.collect_env"],
-        "is_available": [python, "-c", available],
+        **collect,
+        **{f"sees a GPU: {f}": [python, "-c", AVAILABLE[f]] for f in sorted(frameworks)},
         **{f"conv {f}": [python, "-c", CONV[f]] for f in sorted(frameworks)},
     }
     return {name: _said(argv, env, name) for name, argv in asked.items()}
@@ -103,7 +111,7 @@ def one(fault: Fault | None, place: Place, asked: argparse.Namespace) -> list[di
         if fault is not None:
             spoil.alone()
             python = fault.make(place, stack) or python
-        runs = fault.runs if fault else EACH
+        runs = fault.runs if fault else tuple((f,) for f in place.frameworks)
         for frameworks in runs:
             start = time.perf_counter()
             options = Options(frameworks=frameworks, timeout=60, cache_dir=Path(asked.cache))
@@ -239,7 +247,7 @@ def show_peers(rows: list[dict[str, Any]]) -> None:
         if "peers" in row:
             print(f"\n{row['fault']}")
             for name, said in row["peers"].items():
-                print(f"    {name:14} {said}")
+                print(f"    {name:22} {said}")
 
 
 if __name__ == "__main__":

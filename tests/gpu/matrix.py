@@ -12,9 +12,10 @@ from pathlib import Path
 import spoil
 from spoil import Place
 
+from provision.build.tensorflow import folders_searched
+
 Make = Callable[[Place, contextlib.ExitStack], "str | None"]
-BOTH = (("torch", "jax"),)
-EACH = (("torch",), ("jax",))
+Runs = tuple[tuple[str, ...], ...]
 LOW = ("driver",)
 DISK = ("libraries",)
 RUN = ("runtime", "cudnn", "framework", "convolution")
@@ -26,14 +27,15 @@ FULL = "gpu_memory_exhausted"
 class Fault:
     """`make` breaks things and may return another Python to verify; the first stage that fails (or warns)
     must be one of `stages`, its cause one of `causes` (empty: a warning without a cause), and `says` must
-    be found in title, fix or detail. `runs` are the frameworks of each verification."""
+    be found in title, fix or detail. `runs` are the frameworks of each verification, empty where the
+    environment has none that the fault is about."""
 
     name: str
     make: Make
     stages: tuple[str, ...]
     causes: tuple[str, ...]
     says: str
-    runs: tuple[tuple[str, ...], ...] = BOTH
+    runs: Runs
     alone: bool = False
     heals: str = ""  # a file that root's driver makes again by itself: then there is no fault
 
@@ -119,16 +121,23 @@ def _full(leave_mib: int) -> Make:
     return make
 
 
-def _preallocated(place: Place, stack: contextlib.ExitStack) -> None:
-    stack.enter_context(spoil.preallocation(place))
+def _preallocated(framework: str) -> Make:
+    def make(place: Place, stack: contextlib.ExitStack) -> None:
+        stack.enter_context(spoil.preallocation(place, framework))
+
+    return make
 
 
 # The interpreter that goes on is the child of one that had begun to use the GPU.
 FORKED = """
 import os, sys
 if "GPUENV_REPORT" in os.environ or "FAULT_PEER" in os.environ:
-    import torch
-    torch.zeros(1, device="cuda")
+    try:
+        import torch
+        torch.zeros(1, device="cuda")
+    except ImportError:
+        import ctypes
+        assert ctypes.CDLL("libcuda.so.1").cuInit(0) == 0
     child = os.fork()
     if child:
         status = os.waitpid(child, 0)[1]
@@ -162,52 +171,151 @@ def _disabled(place: Place, stack: contextlib.ExitStack) -> None:
 
 
 def _cpu_jax(place: Place, stack: contextlib.ExitStack) -> str:
-    return str(spoil.linked_environment(place, r"jax_cuda|nvidia|torch|triton"))
+    return str(spoil.linked_environment(place, r"jax_cuda|nvidia|torch|tensorflow|triton"))
 
 
 def _cpu_torch(place: Place, stack: contextlib.ExitStack) -> str:
     """No CPU wheel of torch is at hand there: torch's own description of its build is changed."""
-    python = spoil.linked_environment(place, r"jax|nvidia|torch-")
-    package = spoil.copied_package("torch", next(python.parents[1].glob("lib/python*/site-packages")), place)
-    text = (package / "version.py").read_text()
-    (package / "version.py").unlink()
-    (package / "version.py").write_text(re.sub(r"(?m)^cuda\b.*$", "cuda: 'str | None' = None", text))
+    python = spoil.linked_environment(place, r"jax|nvidia|torch-|tensorflow")
+    version = spoil.own_file("torch/version.py", _site(python), place)
+    version.write_text(re.sub(r"(?m)^cuda\b.*$", "cuda: 'str | None' = None", version.read_text()))
     return str(python)
 
 
+def _cpu_tensorflow(place: Place, stack: contextlib.ExitStack) -> str:
+    """The same for TensorFlow, as tensorflow-cpu describes itself."""
+    python = spoil.linked_environment(place, r"jax|nvidia|torch|triton")
+    info = spoil.own_file("tensorflow/python/platform/build_info.py", _site(python), place)
+    info.write_text(re.sub(r"(is_cuda_build['\"]\s*[,:]\s*)True", r"\1False", info.read_text()))
+    return str(python)
+
+
+def _site(python: Path) -> Path:
+    return next(python.parents[1].glob("lib/python*/site-packages"))
+
+
+def _no_wheels(place: Place, stack: contextlib.ExitStack) -> None:
+    """`pip install tensorflow`, without [and-cuda]."""
+    names = {p.name for p in place.site.iterdir() if re.match("nvidia($|[_-])", p.name)}
+    spoil.without(place.site, names, place)
+
+
+def _wheel_missing(name: str) -> Make:
+    """One NVIDIA wheel is not installed; a link that stands for its library elsewhere leads nowhere."""
+
+    def make(place: Place, stack: contextlib.ExitStack) -> None:
+        infos = {p.name for p in place.site.glob(f"nvidia_{name}[_-][c0-9]*.dist-info")}
+        if not infos:
+            raise spoil.NotMadeError(f"this environment has no wheel of {name}")
+        spoil.without(place.site / "nvidia", {name}, place)
+        spoil.without(place.site, infos, place)
+
+    return make
+
+
+def _unlinked(place: Place, stack: contextlib.ExitStack) -> None:
+    """What pip alone makes: no links for the libraries that TensorFlow's RUNPATH leaves out."""
+    library = place.site / "tensorflow" / "libtensorflow_framework.so.2"
+    searched = folders_searched(library.read_bytes())
+    wheels = [p for p in (place.site / "nvidia").glob("*/lib") if p.is_dir()]
+    if all(p.parent.name in searched for p in wheels):
+        raise spoil.NotMadeError("this TensorFlow's RUNPATH names all folders")
+    for folder in wheels:
+        links = {p.name for p in folder.iterdir() if p.is_symlink() and str(p.readlink()).startswith("../..")}
+        if links:
+            spoil.without(folder, links, place)
+
+
 def faults(place: Place) -> list[Fault]:
-    """The matrix. The sublibraries are those that this cuDNN has."""
-    sub = sorted(p.name for p in place.cudnn.glob("libcudnn_*.so.[0-9]"))
-    removed = [Fault(f"{n} removed", _removed(n), DISK, ("cudnn_not_found",), n) for n in sub]
-    shadow = ("cudnn", "framework", "convolution", "loaded")
-    hidden = ("visible_devices_invalid",)
-    denied = ("gpu_device_access_denied",)
-    no_driver = ("container_without_gpu", "driver_missing", "nvidia_libs_not_on_loader_path")
+    """The matrix for the frameworks that the environment has; rows that it has no framework for are left
+    out. The sublibraries are those that this cuDNN has."""
+    have = place.frameworks
+    rows = [
+        *_shadows(have),
+        *_on_disk(place),
+        *_of_the_driver(have),
+        *_of_memory(have),
+        *_of_frameworks(have),
+    ]
+    return [row for row in rows if row.runs]
+
+
+def _each(have: tuple[str, ...]) -> Runs:
+    return tuple((name,) for name in have)
+
+
+def _if(have: tuple[str, ...], name: str) -> Runs:
+    return ((name,),) if name in have else ()
+
+
+def _shadows(have: tuple[str, ...]) -> list[Fault]:
+    stages = ("cudnn", "framework", "convolution", "loaded")
     path = "other-cudnn (out of|in) LD_LIBRARY_PATH"
     return [
-        Fault("LD_LIBRARY_PATH at another cuDNN", _library_path, shadow, (SHADOWED,), path),
-        Fault("the same among five innocent entries", _among_five, shadow, (SHADOWED,), path),
-        Fault("LD_PRELOAD of another cuDNN", _preload, shadow, (SHADOWED,), "out of LD_PRELOAD"),
-        Fault("both of these", _two, shadow, (SHADOWED,), "LD_LIBRARY_PATH.*LD_PRELOAD|LD_PRELOAD.*LD_LIBRARY_PATH"),
-        *removed,
-        Fault("libcudnn.so.9 missing, one in the system", _removed("libcudnn.so.9"), DISK, ("cudnn_not_found",), r"libcudnn\.so\.9"),
-        Fault("engines library truncated", _truncated, DISK, ("cudnn_not_found",), "engines_precompiled.*cut short"),
-        Fault("libcudnn_cnn of another version", _another_version, DISK, (SHADOWED,), "libcudnn_cnn"),
-        Fault("CUDA_VISIBLE_DEVICES empty", _set("CUDA_VISIBLE_DEVICES", ""), LOW, hidden, "CUDA_VISIBLE_DEVICES"),
-        Fault("CUDA_VISIBLE_DEVICES out of range", _set("CUDA_VISIBLE_DEVICES", "9"), LOW, hidden, "CUDA_VISIBLE_DEVICES"),
-        Fault("CUDA_VISIBLE_DEVICES bogus UUID", _set("CUDA_VISIBLE_DEVICES", "GPU-00000000-1111-2222-3333-444444444444"), LOW, hidden, "CUDA_VISIBLE_DEVICES"),
-        Fault("stub libcuda", _stub, LOW, ("cuda_stub_library_loaded",), "stubs"),
-        Fault("/dev/nvidiactl masked", _masked("/dev/nvidiactl"), LOW, denied, "nvidiactl"),
-        Fault("/dev/nvidiactl not there", _no_node, LOW, denied, "nvidiactl", heals="/dev/nvidiactl"),
-        Fault("/dev/nvidia-uvm masked", _masked("/dev/nvidia-uvm"), ("driver", "runtime"), denied, "nvidia-uvm"),
-        Fault("libcuda not on the loader's path", _libcuda_hidden, LOW, ("nvidia_libs_not_on_loader_path",), "LD_LIBRARY_PATH|loader"),
-        Fault("libcuda not there", _libcuda_gone, LOW, no_driver, "libcuda|driver"),
-        Fault("all memory but 100 MiB taken", _full(100), RUN, (FULL,), "memory", EACH, alone=True),
-        Fault("all memory but 300 MiB taken", _full(300), RUN, (FULL,), "memory", EACH, alone=True),
-        Fault("all memory but 700 MiB taken", _full(700), RUN, (FULL,), "memory", EACH, alone=True),
-        Fault("JAX preallocation beside torch", _preallocated, RUN, ("preallocation_leaves_no_memory",), "XLA_PYTHON_CLIENT_PREALLOCATE", (("torch",),), alone=True),
-        Fault("fork after CUDA began", _forked, RUN, ("forked_after_cuda_init",), "PYTHONPATH|spawn", EACH),
-        Fault("CPU build of JAX", _cpu_jax, ("libraries", "framework"), ("cpu_only_build",), "CPU only", (("jax",),)),
-        Fault("CPU build of torch", _cpu_torch, ("libraries", "framework"), ("cpu_only_build",), "CPU only", (("torch",),)),
-        Fault("cuDNN disabled in torch", _disabled, ("loaded",), (), "cudnn.enabled is False", (("torch",),)),
+        Fault("LD_LIBRARY_PATH at another cuDNN", _library_path, stages, (SHADOWED,), path, (have,)),
+        Fault("the same among five innocent entries", _among_five, stages, (SHADOWED,), path, (have,)),
+        Fault("LD_PRELOAD of another cuDNN", _preload, stages, (SHADOWED,), "out of LD_PRELOAD", (have,)),
+        Fault("both of these", _two, stages, (SHADOWED,), "LD_LIBRARY_PATH.*LD_PRELOAD|LD_PRELOAD.*LD_LIBRARY_PATH", (have,)),
+    ]  # fmt: skip
+
+
+def _on_disk(place: Place) -> list[Fault]:
+    have = (place.frameworks,)
+    sub = sorted(p.name for p in place.cudnn.glob("libcudnn_*.so.[0-9]"))
+    return [
+        *(Fault(f"{n} removed", _removed(n), DISK, ("cudnn_not_found",), n, have) for n in sub),
+        Fault("libcudnn.so.9 missing, one in the system", _removed("libcudnn.so.9"), DISK, ("cudnn_not_found",), r"libcudnn\.so\.9", have),
+        Fault("engines library truncated", _truncated, DISK, ("cudnn_not_found",), "engines_precompiled.*cut short", have),
+        Fault("libcudnn_cnn of another version", _another_version, DISK, (SHADOWED,), "libcudnn_cnn", have),
+    ]  # fmt: skip
+
+
+def _of_the_driver(frameworks: tuple[str, ...]) -> list[Fault]:
+    have = (frameworks,)
+    hidden, denied = ("visible_devices_invalid",), ("gpu_device_access_denied",)
+    no_driver = ("container_without_gpu", "driver_missing", "nvidia_libs_not_on_loader_path")
+    visible = "CUDA_VISIBLE_DEVICES"
+    bogus = "GPU-00000000-1111-2222-3333-444444444444"
+    return [
+        Fault(f"{visible} empty", _set(visible, ""), LOW, hidden, visible, have),
+        Fault(f"{visible} out of range", _set(visible, "9"), LOW, hidden, visible, have),
+        Fault(f"{visible} bogus UUID", _set(visible, bogus), LOW, hidden, visible, have),
+        Fault("stub libcuda", _stub, LOW, ("cuda_stub_library_loaded",), "stubs", have),
+        Fault("/dev/nvidiactl masked", _masked("/dev/nvidiactl"), LOW, denied, "nvidiactl", have),
+        Fault("/dev/nvidiactl not there", _no_node, LOW, denied, "nvidiactl", have, heals="/dev/nvidiactl"),
+        Fault("/dev/nvidia-uvm masked", _masked("/dev/nvidia-uvm"), ("driver", "runtime"), denied, "nvidia-uvm", have),
+        Fault("libcuda not on the loader's path", _libcuda_hidden, LOW, ("nvidia_libs_not_on_loader_path",), "LD_LIBRARY_PATH|loader", have),
+        Fault("libcuda not there", _libcuda_gone, LOW, no_driver, "libcuda|driver", have),
+    ]  # fmt: skip
+
+
+def _of_memory(have: tuple[str, ...]) -> list[Fault]:
+    reserved = ("preallocation_leaves_no_memory",)
+    jax, growth = "XLA_PYTHON_CLIENT_PREALLOCATE", "TF_FORCE_GPU_ALLOW_GROWTH"
+    beside = tuple(run for run in _each(have) if run != ("jax",)) if "jax" in have else ()
+    return [
+        *(
+            Fault(f"all memory but {left} MiB taken", _full(left), RUN, (FULL,), "memory", _each(have), alone=True)
+            for left in (100, 300, 700)
+        ),
+        Fault("JAX preallocation beside", _preallocated("jax"), RUN, reserved, jax, beside, alone=True),
+        Fault("TensorFlow preallocation beside", _preallocated("tensorflow"), RUN, reserved, growth,
+              _each(have) if "tensorflow" in have else (), alone=True),
+    ]  # fmt: skip
+
+
+def _of_frameworks(have: tuple[str, ...]) -> list[Fault]:
+    """TensorFlow opens CUDA's libraries by name when it looks for GPUs: one that is missing, or where its
+    RUNPATH does not lead, leaves it without a GPU and with a warning that does not name the library."""
+    cpu, tensorflow = ("libraries", "framework"), _if(have, "tensorflow")
+    missing, unfound = ("nvidia_libs_not_installed",), ("nvidia_libs_not_on_loader_path",)
+    return [
+        Fault("fork after CUDA began", _forked, RUN, ("forked_after_cuda_init",), "PYTHONPATH|spawn", _each(have)),
+        Fault("CPU build of JAX", _cpu_jax, cpu, ("cpu_only_build",), "CPU only", _if(have, "jax")),
+        Fault("CPU build of torch", _cpu_torch, cpu, ("cpu_only_build",), "CPU only", _if(have, "torch")),
+        Fault("CPU build of TensorFlow", _cpu_tensorflow, cpu, ("cpu_only_build",), "CPU only", tensorflow),
+        Fault("cuDNN disabled in torch", _disabled, ("loaded",), (), "cudnn.enabled is False", _if(have, "torch")),
+        Fault("TensorFlow without its CUDA wheels", _no_wheels, cpu, missing, r"\[and-cuda\]", tensorflow),
+        Fault("cuSPARSE's wheel not installed", _wheel_missing("cusparse"), cpu, missing, "nvidia-cusparse", tensorflow),
+        Fault("folders that TensorFlow's RUNPATH leaves out", _unlinked, ("framework",), unfound, r"lib\w+\.so.*nvidia/\w+/lib|nvidia/\w+/lib.*lib\w+\.so", tensorflow),
     ]  # fmt: skip

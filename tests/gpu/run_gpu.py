@@ -39,6 +39,15 @@ k = jax.random.key(0)
 g = jax.jit(jax.grad(f, (0, 1)))(jax.random.normal(k, (3, 29, 31, 16)), jax.random.normal(k, (3, 5, 16, 24)))
 jax.block_until_ready(g)
 """,
+    "tensorflow": """
+import tensorflow
+x, w = tensorflow.random.normal((3, 29, 31, 16)), tensorflow.random.normal((3, 5, 16, 24))
+with tensorflow.GradientTape() as tape:
+    tape.watch([x, w])
+    y = tensorflow.nn.conv2d(x, w, (2, 1), ((0, 0), (1, 1), (2, 2), (0, 0)))
+for g in tape.gradient(y, [x, w]):
+    g.numpy()
+""",
 }
 STAGES = {"driver", "runtime", "libraries", "cudnn", "framework", "convolution", "loaded"}
 

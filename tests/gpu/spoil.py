@@ -26,11 +26,12 @@ class NotMadeError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """What there is to break: the environment's Python, its site-packages, its cuDNN's folder, another
-    cuDNN's files on this machine, and a folder to write to."""
+    """What there is to break: the environment's Python, its site-packages and the frameworks there, its
+    cuDNN's folder, another cuDNN's files on this machine, and a folder to write to."""
 
     python: str
     site: Path
+    frameworks: tuple[str, ...]
     cudnn: Path
     other: tuple[Path, ...]
     scratch: Path
@@ -45,7 +46,15 @@ def look(python: str, scratch: Path) -> Place:
     cudnn = site / "nvidia" / "cudnn" / "lib"
     if not cudnn.is_dir():
         raise NotMadeError(f"{cudnn} is not there")
-    return Place(python=python, site=site, cudnn=cudnn, other=_other_cudnn(cudnn), scratch=scratch)
+    found = tuple(f for f in ("torch", "jax", "tensorflow") if (site / f / "__init__.py").exists())
+    return Place(
+        python=python,
+        site=site,
+        frameworks=found,
+        cudnn=cudnn,
+        other=_other_cudnn(cudnn),
+        scratch=scratch,
+    )
 
 
 def _other_cudnn(own: Path) -> tuple[Path, ...]:
@@ -151,12 +160,19 @@ def linked_environment(place: Place, leave_out: str) -> Path:
     return env / "bin" / "python"
 
 
-def copied_package(name: str, site: Path, place: Place) -> Path:
-    """Give `site` a folder of its own for a package, its entries still links."""
+def own_file(name: str, site: Path, place: Place) -> Path:
+    """Give `site` a copy of one file of a package; the folders above it become its own, and what else is
+    in them stays links."""
+    folder = Path()
+    for part in Path(name).parent.parts:
+        folder /= part
+        (site / folder).unlink()
+        (site / folder).mkdir()
+        for entry in (place.site / folder).iterdir():
+            (site / folder / entry.name).symlink_to(entry)
+    text = (place.site / name).read_text()
     (site / name).unlink()
-    (site / name).mkdir()
-    for entry in (place.site / name).iterdir():
-        (site / name / entry.name).symlink_to(entry)
+    (site / name).write_text(text)
     return site / name
 
 
@@ -176,17 +192,30 @@ print("ready", free.value >> 20, flush=True)
 sys.stdin.read()
 """
 
-# A JAX process; says what NVML counts as free once it has reserved its share.
-_PREALLOCATED = """
-import ctypes, sys, jax
-jax.numpy.ones(8).block_until_ready()
-nvml, handle, memory = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()
-nvml.nvmlInit_v2()
-nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle))
-nvml.nvmlDeviceGetMemoryInfo(handle, memory)
-print("ready", memory[1] >> 20, flush=True)
+# What NVML counts as free on the first GPU.
+_FREE = """
+import ctypes, sys
+def free_mib():
+    nvml, handle, memory = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()
+    nvml.nvmlInit_v2()
+    nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle))
+    nvml.nvmlDeviceGetMemoryInfo(handle, memory)
+    return memory[1] >> 20
+"""
+_READY = """
+print("ready", free_mib(), flush=True)
 sys.stdin.read()
 """
+# Processes that say what is free once they have reserved their share.
+_JAX_RESERVES = f"{_FREE}import jax; jax.numpy.ones(8).block_until_ready()\n{_READY}"
+# As it comes TensorFlow leaves 1.5 GiB of a big GPU; a program that sets a limit reserves just that.
+_TENSORFLOW_RESERVES = f"""{_FREE}
+import tensorflow
+gpu = tensorflow.config.list_physical_devices("GPU")[0]
+limit = tensorflow.config.LogicalDeviceConfiguration(memory_limit=free_mib() - int(sys.argv[1]))
+tensorflow.config.set_logical_device_configuration(gpu, [limit])
+tensorflow.ones(8).numpy()
+{_READY}"""
 NEARLY_FULL_MIB = 1400
 
 
@@ -214,13 +243,22 @@ def hog(place: Place, leave_mib: int) -> contextlib.AbstractContextManager[str]:
 
 
 @contextlib.contextmanager
-def preallocation(place: Place) -> Iterator[str]:
-    """A JAX process that reserves nearly the whole GPU, as it does when it is told to. Asked for more
-    than there is, it takes a tenth less: so several shares are tried."""
-    for fraction in ("0.992", "0.990", "0.988", "0.985"):
-        told = {"XLA_PYTHON_CLIENT_PREALLOCATE": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": fraction}
-        with _beside([place.python, "-c", _PREALLOCATED], {**os.environ, **told}) as line:
+def preallocation(place: Place, framework: str) -> Iterator[str]:
+    """A JAX or TensorFlow process that reserves nearly the whole GPU, as it does when it is told to. Asked
+    for more than there is, both take a tenth less: so several shares are tried."""
+    for argv, told in _shares(framework):
+        with _beside([place.python, "-c", *argv], {**os.environ, **told}) as line:
             if int(line.split()[1]) < NEARLY_FULL_MIB:
                 yield line
                 return
-    raise NotMadeError("JAX left more of the GPU free than asked")
+    raise NotMadeError(f"{framework} left more of the GPU free than asked")
+
+
+def _shares(framework: str) -> Iterator[tuple[list[str], dict[str, str]]]:
+    if framework == "jax":
+        for fraction in ("0.992", "0.990", "0.988", "0.985"):
+            told = {"XLA_PYTHON_CLIENT_PREALLOCATE": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": fraction}
+            yield [_JAX_RESERVES], told
+    else:
+        for left in ("1000", "1300", "1600", "1900"):  # its context takes some of it
+            yield [_TENSORFLOW_RESERVES, left], {"TF_FORCE_GPU_ALLOW_GROWTH": "false"}
