@@ -61,14 +61,28 @@ class ResolveError(GpuenvError):
 
 class LockError(GpuenvError):
     """A lock cannot be made, read or used (exit 6). `unreachable` is the index that did not
-    answer, where that is why."""
+    answer, where that is why; `contradiction` says that no versions of the packages go together,
+    `no_wheel` names the package that has no wheel for this Python and platform, `brought` the frameworks
+    that came along though the plan does not hold them."""
 
     code = 6
     name = "lock"
 
-    def __init__(self, message: str, *, unreachable: str | None = None, **kwargs: str | None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        unreachable: str | None = None,
+        contradiction: bool = False,
+        no_wheel: str | None = None,
+        brought: tuple[str, ...] = (),
+        **kwargs: str | None,
+    ) -> None:
         super().__init__(message, **kwargs)
         self.unreachable = unreachable
+        self.contradiction = contradiction
+        self.no_wheel = no_wheel
+        self.brought = brought
 
 
 class BuildError(GpuenvError):

@@ -16,7 +16,8 @@ from typing import Any
 from ..errors import BuildError
 from ..index import conda as door
 from ..model import Event, Lock, Package, Sources
-from . import conda_scripts, venv
+from . import conda_scripts
+from .wheels import install_wheels, size
 
 # Unpacked over packed bytes: 2.9 to 4.1 over conda-forge's CUDA packages (zstd packs tighter than wheels).
 _UNPACKED = 4.1
@@ -83,7 +84,7 @@ def specs_of(lock: Lock) -> list[str]:
 def _teller(emit: Callable[[Event], None]) -> Callable[[dict[str, Any]], None]:
     def told(event: dict[str, Any]) -> None:
         if event["event"] == "download" and event["total"]:
-            text = f"{event['name']} {venv.size(event['done'])} of {venv.size(event['total'])}"
+            text = f"{event['name']} {size(event['done'])} of {size(event['total'])}"
             emit(Event(kind="progress", stage="build", text=text))
         elif event["event"] == "link":
             emit(Event(kind="progress", stage="build", text="linking", done=event["done"],
@@ -104,7 +105,7 @@ def _install_wheels(
             hint="lock again: gpuenv lock --manager conda",
         )
     wheels = _not_there(wheels, prefix)
-    venv.install_wheels(dataclasses.replace(lock, packages=tuple(wheels)), prefix, sources, emit)
+    install_wheels(dataclasses.replace(lock, packages=tuple(wheels)), prefix, sources, emit)
 
 
 def _not_there(wheels: list[Package], prefix: Path) -> list[Package]:
@@ -170,6 +171,6 @@ def _check_disk(packed: int, cache: Path) -> None:
     need = 0 if (cache / "pkgs").exists() else packed * (1 + _UNPACKED)
     if free < need:
         raise BuildError(
-            f"{place} has {venv.size(free)} free; fetching and unpacking needs about {venv.size(need)}",
+            f"{place} has {size(free)} free; fetching and unpacking needs about {size(need)}",
             hint="free space, or choose another disk: --cache-dir DIR and another ENV",
         )

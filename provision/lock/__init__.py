@@ -8,9 +8,10 @@ from pathlib import Path
 from ..errors import LockError
 from ..model import Lock, from_plain
 from .pylock import read, write
+from .pypi import allowed, frameworks_in
 from .pypi import lock as lock_venv
 
-__all__ = ["lock_venv", "read", "read_in", "write"]
+__all__ = ["allowed", "frameworks_in", "lock_venv", "read", "read_in", "write"]
 
 
 def read_in(folder: Path) -> Lock:

@@ -7,6 +7,7 @@ read by the same rules.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -44,26 +45,50 @@ def _document(lock: Lock) -> dict[str, Any]:
     plan = as_plain(lock.plan)
     # What was rejected depends on the day's profiles, not on the lock; `resolve` tells it anew.
     plan["rejected"] = []
+    ours = {"manager": lock.manager, "target": as_plain(lock.target), "plan": plan, "inputs": lock.inputs}
     return {
         "lock-version": "1.0",
         "created-by": "gpuenv",
         "requires-python": f"=={lock.plan.python}.*",
         "packages": [_package_table(p) for p in lock.packages],
-        "tool": {
-            "gpuenv": _without_nulls({"manager": lock.manager, "target": as_plain(lock.target), "plan": plan})
-        },
+        "tool": {"gpuenv": _without_nulls(ours)},
     }
 
 
 def _package_table(package: Package) -> dict[str, Any]:
-    wheel: dict[str, Any] = {"name": file_name(package), "url": package.url}
-    if package.size is not None:
-        wheel["size"] = package.size
-    wheel["hashes"] = {k: v for k, v in (("sha256", package.sha256), ("md5", package.md5)) if v}
-    table: dict[str, Any] = {"name": package.name, "version": package.version}
+    table: dict[str, Any] = {"name": package.name}
+    if package.version:
+        table["version"] = package.version
     if package.index:
         table["index"] = package.index
-    return {**table, "wheels": [wheel]}
+    if package.url.startswith("git+"):
+        return {**table, "vcs": _vcs_table(package.url)}
+    if is_folder(package):
+        folder = unquote(urlsplit(package.url).path)
+        return {**table, "directory": {"path": folder, "editable": package.editable}}
+    file: dict[str, Any] = {"name": file_name(package), "url": package.url}
+    if package.size is not None:
+        file["size"] = package.size
+    file["hashes"] = {k: v for k, v in (("sha256", package.sha256), ("md5", package.md5)) if v}
+    return {**table, "sdist": file} if is_source(package) else {**table, "wheels": [file]}
+
+
+def _vcs_table(url: str) -> dict[str, Any]:
+    parts = urlsplit(url.removeprefix("git+"))
+    path, _, commit = parts.path.rpartition("@")
+    table = {"type": "git", "url": parts._replace(path=path, fragment="").geturl(), "commit-id": commit}
+    folder = parts.fragment.removeprefix("subdirectory=")
+    return {**table, "subdirectory": folder} if folder else table
+
+
+def is_folder(package: Package) -> bool:
+    """Whether a package is a folder of this machine, which no hash can hold."""
+    return package.unhashed and package.url.startswith("file:")
+
+
+def is_source(package: Package) -> bool:
+    """Whether a package is a source archive, from which a wheel is built when it is installed."""
+    return not package.unhashed and not file_name(package).endswith(".whl")
 
 
 def file_name(package: Package) -> str:
@@ -93,6 +118,7 @@ def read(path: Path) -> Lock:
         target = from_plain(Target, ours.get("target"), "tool.gpuenv.target")
         plan = from_plain(Plan, ours.get("plan"), "tool.gpuenv.plan")
         manager = plan.manager
+        inputs: Any = ours.get("inputs")
         packages = tuple(_package(p, i) for i, p in enumerate(locked.packages))
     except OSError as error:
         raise LockError(
@@ -102,21 +128,39 @@ def read(path: Path) -> Lock:
         raise LockError(
             f"the lock {path} is not valid: {error}", hint="make it again with `gpuenv lock`"
         ) from error
-    return Lock(manager=manager, target=target, plan=plan, packages=packages)
+    digest = inputs if isinstance(inputs, str) else None
+    return Lock(manager=manager, target=target, plan=plan, packages=packages, inputs=digest)
 
 
 def _package(package: Any, position: int) -> Package:
     where = f"packages[{position}] ({package.name})"
-    if not package.wheels or len(package.wheels) != 1:
+    version = str(package.version) if package.version else ""
+    if package.vcs is not None:
+        return Package(name=package.name, version=version, url=vcs_url(package.vcs), unhashed=True)
+    if package.directory is not None:
+        url = Path(package.directory.path).absolute().as_uri()
+        editable = bool(package.directory.editable)
+        return Package(name=package.name, version=version, url=url, unhashed=True, editable=editable)
+    if package.wheels and len(package.wheels) > 1:
         raise ValueError(f"{where}: expected one wheel")
-    wheel = package.wheels[0]
-    url = wheel.url or (Path(wheel.path).absolute().as_uri() if wheel.path else None)
-    sha256 = wheel.hashes.get("sha256")
-    if url is None or package.version is None:
+    file: Any = package.wheels[0] if package.wheels else package.sdist or package.archive
+    if file is None:
+        raise ValueError(f"{where}: expected a wheel, a source archive, a commit or a folder")
+    address = file.url or (Path(file.path).absolute().as_uri() if file.path else None)
+    sha256 = file.hashes.get("sha256")
+    if address is None or not version:
         raise ValueError(f"{where}: no address or no version")
     if sha256 is None:
         raise ValueError(f"{where}: no sha256")
     return Package(
-        name=package.name, version=str(package.version), url=url, sha256=sha256,
-        index=package.index, size=wheel.size,
-    )  # fmt: skip
+        name=package.name, version=version, url=address, sha256=sha256, index=package.index, size=file.size
+    )
+
+
+def vcs_url(vcs: Any) -> str:
+    """pip's address of a commit. Raises ValueError for another system than git, or half a commit."""
+    if vcs.type != "git" or not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", vcs.commit_id):
+        raise ValueError(f"{vcs.type} {vcs.commit_id}: expected a full commit of git")
+    url: str = vcs.url or Path(vcs.path).absolute().as_uri()
+    folder = f"#subdirectory={vcs.subdirectory}" if vcs.subdirectory else ""
+    return f"git+{url}@{vcs.commit_id}{folder}"

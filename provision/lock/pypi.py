@@ -6,153 +6,99 @@ never ends in a CPU wheel and no environment gets two cuDNN packages.
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from .. import index, process
+from .. import index
 from ..errors import LockError
-from ..index import uv
-from ..model import Event, Lock, Package, Plan, Sources
-from .pylock import file_name
+from ..model import FRAMEWORKS, Event, Lock, Need, Package, Plan, Sources
+from .asking import Ask
+from .pylock import file_name, is_source
 from .solved import parse_annotations, parse_pylock
 
-_UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}
-_TIMEOUT = 900.0
 
+def lock(
+    plan: Plan,
+    sources: Sources,
+    emit: Callable[[Event], None],
+    *,
+    python: str | None = None,
+    needs: Sequence[Need] = (),
+    prefer: Mapping[str, str] | None = None,
+    from_source: bool = False,
+) -> Lock:
+    """Solve a plan's pins, and what a project needs beside them, into a lock.
 
-def lock(plan: Plan, sources: Sources, emit: Callable[[Event], None], *, python: str | None = None) -> Lock:
-    """Solve a plan's pins into a lock.
-
-    `python` is an interpreter for uv to start from; any will do. Raises LockError when the index
-    does not answer (`unreachable`), the pins contradict each other, or the result is not the plan.
+    `python` is an interpreter for uv to start from; any will do. `prefer` are versions that stay where
+    they still fit; `from_source` allows packages that have no wheel. Raises LockError when the index does
+    not answer (`unreachable`), the packages contradict each other (`contradiction`), one has no wheel
+    (`no_wheel`), a framework comes along unplanned (`brought`), or the result is not the plan.
     """
     emit(Event(kind="start", stage="lock", text="solving the packages that go with the plan"))
     with tempfile.TemporaryDirectory(prefix="gpuenv-lock-") as scratch:
-        source = _source(Path(scratch), plan, sources)
-        uv.program()  # found once, here: sysconfig, which it asks, is not safe to begin in two threads
-        with ThreadPoolExecutor(2) as pool:  # one form tells the addresses, the other the indexes
-            forms = ("requirements.txt", "pylock.toml")
-            annotated, solved = pool.map(lambda f: _compile(plan, sources, source, f, python), forms)
+        ask = Ask(Path(scratch), plan, sources, python, tuple(needs), sources_allowed=from_source)
+        annotated, solved = ask.solved(_pins(plan, sources), prefer or {})
     packages = _with_indexes(parse_pylock(solved, plan), parse_annotations(annotated))
     packages = _with_sizes(packages, sources)
+    _assert_no_other_framework(plan, packages)
     _assert_is_plan(plan, packages)
+    assert_hashes(needs, packages)
+    for package in packages:
+        if is_source(package):
+            emit(Event(kind="warning", stage="lock", text=_built_here(package, plan)))
     emit(Event(kind="done", stage="lock", text=f"{len(packages)} packages", done=len(packages)))
     return Lock(manager="venv", target=plan.target, plan=plan, packages=packages)
 
 
-# --- what uv is asked ------------------------------------------------------------------------
+def frameworks_in(
+    plan: Plan, sources: Sources, needs: Sequence[Need], *, python: str | None = None
+) -> tuple[str, ...]:
+    """The frameworks that a project's needs bring along by themselves; `plan` tells the Python and the
+    platform. Raises LockError where the needs cannot be solved."""
+    with tempfile.TemporaryDirectory(prefix="gpuenv-lock-") as scratch:
+        ask = Ask(Path(scratch), plan, sources, python, tuple(needs), sources_allowed=True)
+        text = ask.compiled(ask.source([]), "requirements.txt")
+    names = {str(canonicalize_name(row.partition("==")[0])) for row in text.splitlines() if "==" in row}
+    return tuple(f for f in FRAMEWORKS if f in names)
 
 
-def _source(scratch: Path, plan: Plan, sources: Sources) -> Path:
-    """A pyproject.toml with the pins, each PyTorch-index package bound to that index alone."""
+def allowed(
+    plan: Plan, sources: Sources, needs: Sequence[Need], *, python: str | None = None
+) -> dict[str, str]:
+    """The newest framework versions, none above the plan's, that go with a project's needs where the
+    plan pins nothing. Raises LockError when there are none."""
+    loose = [f"{b.framework}<={b.version}" for b in plan.builds]
+    with tempfile.TemporaryDirectory(prefix="gpuenv-lock-") as scratch:
+        ask = Ask(Path(scratch), plan, sources, python, tuple(needs), sources_allowed=True)
+        text = ask.compiled(ask.source([*loose, *plan.packages]), "requirements.txt")
+    pins = (re.match(r"([A-Za-z0-9._-]+)==([^\s;]+)", row) for row in text.splitlines())
+    found: dict[str, str] = {canonicalize_name(m[1]): m[2] for m in pins if m}
+    return {b.framework: found[b.framework] for b in plan.builds if b.framework in found}
+
+
+def _built_here(package: Package, plan: Plan) -> str:
+    return (
+        f"{package.name} {package.version} has no wheel for Python {plan.python} on {plan.platform}: it is "
+        "built from its source when it is installed, with a compiler where it holds compiled code"
+    )
+
+
+def _pins(plan: Plan, sources: Sources) -> list[str]:
     pins = list(dict.fromkeys(r for b in plan.builds for r in b.requirements))
     pins += [p for p in plan.packages if p not in pins]
     if not sources.offline or _has_wheel(sources, "pip"):
         pins.append("pip")
-    lines = [
-        "[project]",
-        'name = "gpuenv-plan"',
-        'version = "0"',
-        f'requires-python = "=={plan.python}.*"',
-        f"dependencies = {json.dumps(pins)}",
-    ]
-    bound = _bound_to_pytorch(plan)
-    if bound:
-        lines += ["[[tool.uv.index]]", 'name = "pytorch"', f"url = {json.dumps(_pytorch_url(plan, sources))}"]
-        lines += ["explicit = true", "[tool.uv.sources]"]
-        lines += [f'{name} = {{ index = "pytorch" }}' for name in bound]
-    path = scratch / "pyproject.toml"
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
+    return pins
 
 
 def _has_wheel(sources: Sources, name: str) -> bool:
     folders = [p for p in sources.find_links if "://" not in p and Path(p).exists()]
     return any(w.name == name for w in index.find_links(folders))
-
-
-def _bound_to_pytorch(plan: Plan) -> list[str]:
-    """Torch and its companions where the plan took torch from the PyTorch index."""
-    if not any(b.index == "pytorch" for b in plan.builds):
-        return []
-    names = ["torch", *(Requirement(p).name for p in plan.packages)]
-    return [n for n in names if n in ("torch", "torchvision", "torchaudio")]
-
-
-def _pytorch_url(plan: Plan, sources: Sources) -> str:
-    build = next(b for b in plan.builds if b.index == "pytorch")
-    local = next((r.partition("+")[2] for r in build.requirements if r.startswith("torch===")), "")
-    return f"{sources.pytorch.rstrip('/')}/{local}" if local else sources.pytorch
-
-
-def _compile(plan: Plan, sources: Sources, source: Path, form: str, python: str | None) -> str:
-    argv = [
-        uv.program(), "pip", "compile", str(source), "--format", form, "--no-header", "--emit-index-annotation",
-        "--only-binary", ":all:", "--python-version", plan.python or "", "--quiet",
-        "--python-platform", _uv_platform(plan.platform, plan.target.glibc),
-    ]  # fmt: skip
-    if python:
-        argv += ["--python", python]
-    env = uv.environment(sources, process.environ(), only_wheels=sources.offline)
-    done = process.run(argv, env=env, cwd=source.parent, timeout=_TIMEOUT)
-    if not done.ok:
-        raise _refusal(done, sources)
-    return done.stdout
-
-
-def _uv_platform(platform: str, glibc: str | None) -> str:
-    """Uv's name for the platform, with the highest glibc that it knows and the target has."""
-    machine = _UV_PLATFORM[platform]
-    if platform.startswith("windows"):
-        return f"{machine}-pc-windows-msvc"
-    helped = process.run([uv.program(), "pip", "compile", "--help"], timeout=30).stdout
-    known = {int(m) for m in re.findall(rf"{machine}-manylinux_2_(\d+)", helped)}
-    fitting = [m for m in known if m <= int((glibc or "2.17").split(".")[1])]
-    if not fitting:
-        raise LockError(
-            f"glibc {glibc} is older than any platform that can be solved for (oldest 2.{min(known)})",
-            hint="use a newer system or a container",
-        )
-    return f"{machine}-manylinux_2_{max(fitting)}"
-
-
-_NO_ANSWER = re.compile(
-    r"error sending request|Failed to fetch|dns error|tcp connect|Connection refused|timed out|"
-    r"Could not connect|Network connectivity is disabled",
-)
-
-
-def _refusal(done: process.Finished, sources: Sources) -> LockError:
-    log = uv.redacted(done.stderr)
-    if done.timed_out:
-        return LockError(f"solving the packages took longer than {_TIMEOUT:.0f} s", log=log)
-    if _NO_ANSWER.search(log):
-        address = re.search(r"https?://[^\s`'\")]+", log)
-        where = address.group(0) if address else "the package index"
-        kind = "pytorch" if sources.pytorch and where.startswith(sources.pytorch.rstrip("/")) else "pypi"
-        return LockError(
-            f"the package index does not answer: {where}",
-            hint="check the network and pip's index-url, or use --offline --find-links DIR",
-            log=log,
-            unreachable=kind,
-        )
-    if "No solution found" in log or "unsatisfiable" in log:
-        told = "the packages of this plan cannot be solved together"
-        return LockError(told, log=log, hint=_first_because(log))
-    first = next((x.removeprefix("error: ") for x in log.splitlines() if x.startswith("error")), "")
-    return LockError(f"the packages could not be solved: {first}", log=log, hint="mend what the log names")
-
-
-def _first_because(log: str) -> str:
-    line = next((x.strip() for x in log.splitlines() if "Because" in x), "")
-    return line or "see the log for the package that is in the way"
 
 
 # --- what came back --------------------------------------------------------------------------
@@ -180,6 +126,31 @@ def _with_sizes(packages: tuple[Package, ...], sources: Sources) -> tuple[Packag
     except LockError:
         sizes = {}
     return tuple(dataclasses.replace(p, size=p.size or sizes.get(p.url)) for p in packages)
+
+
+def assert_hashes(needs: Sequence[Need], packages: tuple[Package, ...]) -> None:
+    """Raise LockError unless each file is one of those that the project's own hashes name."""
+    locked = {p.name: p for p in packages}
+    for need in needs:
+        package = locked.get(canonicalize_name(need.name or ""))
+        told = {h.partition(":")[2] for h in need.hashes if h.startswith("sha256:")}
+        if package and told and package.sha256 not in told:
+            raise LockError(
+                f"{need.origin} has hashes for {package.name}, and {file_name(package)} is none of those files",
+                hint=f"its sha256 is {package.sha256}: add it, or take the hashes out",
+            )
+
+
+def _assert_no_other_framework(plan: Plan, packages: tuple[Package, ...]) -> None:
+    planned = {b.framework for b in plan.builds}
+    brought = [p for p in packages if p.name in FRAMEWORKS and p.name not in planned]
+    if brought:
+        words = " and ".join(f"{p.name} {p.version}" for p in brought)
+        raise LockError(
+            f"the packages asked for bring {words}, which the plan does not hold",
+            hint=f"name it as well: --framework {brought[0].name}",
+            brought=tuple(p.name for p in brought),
+        )
 
 
 def _assert_is_plan(plan: Plan, packages: tuple[Package, ...]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import tomli
 from packaging.pylock import Package as PylockPackage
@@ -11,6 +14,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 
 from ..errors import LockError
 from ..model import Package, Plan
+from .pylock import vcs_url
 
 _OLD_TAGS = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
@@ -43,7 +47,38 @@ def parse_pylock(text: str, plan: Plan) -> tuple[Package, ...]:
     except (ValueError, PylockValidationError, PylockSelectError) as error:
         raise LockError(f"the solver's answer cannot be read: {error}") from error
     ranks = {str(tag): i for i, tag in enumerate(target_tags(plan))}
-    return tuple(_best_wheel(p, ranks) for p in locked.packages)
+    return tuple(_file_of(p, ranks) for p in locked.packages)
+
+
+def _file_of(package: PylockPackage, ranks: dict[str, int]) -> Package:
+    """What is installed of a package: a commit, a folder, the file of an address, the best wheel, or the
+    source where there is no wheel at all."""
+    name, version = str(package.name), str(package.version or "")
+    if package.vcs is not None:
+        return Package(name=name, version=version, url=vcs_url(package.vcs), unhashed=True)
+    if package.directory is not None:
+        url, editable = Path(package.directory.path).absolute().as_uri(), bool(package.directory.editable)
+        return Package(name=name, version=version, url=url, unhashed=True, editable=editable)
+    file = package.archive or (None if package.wheels else package.sdist)
+    if file is None:
+        return _best_wheel(package, ranks)
+    url = file.url or Path(file.path or "").absolute().as_uri()
+    sha256 = file.hashes.get("sha256") or _hash_of(url)
+    return Package(
+        name=name, version=version, url=url, sha256=sha256, index=package.index, size=file.size,
+        unhashed=sha256 is None,
+    )  # fmt: skip
+
+
+def _hash_of(url: str) -> str | None:
+    """The sha256 of a file at hand; None for one elsewhere, of which nobody told a hash."""
+    if not url.startswith("file:"):
+        return None
+    with Path(unquote(urlsplit(url).path)).open("rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+        return digest.hexdigest()
 
 
 def _best_wheel(package: PylockPackage, ranks: dict[str, int]) -> Package:
@@ -74,8 +109,6 @@ def _best_wheel(package: PylockPackage, ranks: dict[str, int]) -> Package:
 
 
 def _last_part(url: str) -> str:
-    from urllib.parse import unquote
-
     return unquote(url.rsplit("/", 1)[-1])
 
 

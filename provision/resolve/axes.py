@@ -191,11 +191,35 @@ def _pre(asked: Question) -> Steps:
     yield "--pre: only a pre-release fits", with_request(asked, pre=True)
 
 
+def _any_bounds(asked: Question) -> Question | None:
+    request = asked.request
+    return (
+        with_request(asked, bounds=(), requires_python="")
+        if request.bounds or request.requires_python
+        else None
+    )
+
+
+def _bounds(asked: Question) -> Steps:
+    """One line of the project's files left out, then all of one framework's, then all."""
+    bounds = asked.request.bounds
+    for i, bound in enumerate(bounds):
+        said = f"another bound than {bound.name}{bound.specifier} in {bound.origin}"
+        yield said, with_request(asked, bounds=bounds[:i] + bounds[i + 1 :])
+    if asked.request.requires_python:
+        where = asked.request.python_origin or "the project"
+        said = f"another bound than Python {asked.request.requires_python} in {where}"
+        yield said, with_request(asked, requires_python="")
+    places = ", ".join(b.origin for b in bounds)
+    yield f"other bounds in {places}", with_request(asked, bounds=(), requires_python="")
+
+
 AXES = (
     Axis(_any_index, _index),
     Axis(_online, _supplies),
     Axis(_any_python, _pythons),
     Axis(_pre_releases, _pre),
+    Axis(_any_bounds, _bounds),
     Axis(_any_version, _versions),
     Axis(_any_cuda, _cudas),
     Axis(_any_driver, _drivers),

@@ -41,6 +41,10 @@ def _objections(asked: Question, wanted: Wanted, build: Build) -> Iterator[Reaso
 def _not_wanted(asked: Question, wanted: Wanted, build: Build) -> Iterator[Reason]:
     if not meets(build.version, wanted.specifier):
         yield Reason(code="not_requested", text=f"{wanted.name}{wanted.specifier} was asked for")
+    for bound in asked.request.bounds:
+        if bound.name == wanted.name and not meets(build.version, bound.specifier):
+            text = f"{bound.origin} asks for {bound.name}{bound.specifier}"
+            yield Reason(code="requirement_conflict", text=text)
     cuda = asked.request.cuda
     if cuda and not (build.cuda and has_prefix(build.cuda, cuda)):
         built = f"CUDA {build.cuda}" if build.cuda else "the CPU"
@@ -85,6 +89,9 @@ def _interpreter(asked: Question, build: Build) -> Iterator[Reason]:
             yield Reason(code="python_unsupported", text=f"not on Python {python}: {why.strip()}")
             return
     served = f"{build.python[0]} to {build.python[-1]}" if build.python else "none"
+    if asked.request.requires_python:
+        bound = f"{asked.request.python_origin or 'the project'} asks for {asked.request.requires_python}"
+        have = bound if have == "none" else f"{have}, of which {bound}"
     yield Reason(code="python_unsupported", text=f"has wheels for Python {served}; asked for {have}")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..model import Build, CudnnRelease, GpuModel, KnownBad, Profiles, Reason, Request, Supply, Target
-from .versions import major, version
+from .versions import allows, major, version
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,8 @@ class Question:
 
     def _pythons(self, build: Build) -> tuple[str, ...]:
         refused = {u.split(":", 1)[0] for u in build.unresolvable}
-        usable = [p for p in build.python if p not in refused]
+        bound = self.request.requires_python
+        usable = [p for p in build.python if p not in refused and (not bound or allows(bound, p))]
         if self.request.python:
             return tuple(p for p in usable if p == self.request.python)
         if self.request.pythons:

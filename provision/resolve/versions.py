@@ -26,6 +26,14 @@ def meets(text: str, bounds: str) -> bool:
 
 
 @cache
+def allows(bounds: str, minor: str) -> bool:
+    """Whether some release of a Python minor ("3.11") lies within bounds as requires-python has them."""
+    spec = specifiers(bounds)
+    named = [s.version for s in spec if s.version.startswith(f"{minor}.") and "*" not in s.version]
+    return any(spec.contains(v, prereleases=True) for v in (f"{minor}.0", f"{minor}.99", *named))
+
+
+@cache
 def is_exact(bounds: str) -> bool:
     """Whether the bounds name one version (==X or ===X, no wildcard)."""
     return any(s.operator in ("==", "===") and "*" not in s.version for s in specifiers(bounds))

@@ -1,0 +1,230 @@
+"""A lock's packages into an environment, hashes required, by uv.
+
+uv is asked first without the network: what the cache holds is linked at once. Only when something
+is missing are the indexes asked, after the download's size and the free disk were looked at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from .. import process
+from ..errors import BuildError
+from ..index import uv
+from ..model import Event, Lock, Package, Sources
+from . import tensorflow
+
+_TIMEOUT = 4 * 3600.0
+# Unpacked over packed bytes of a whole environment: 1.6 to 2.3 for CUDA wheels (measured on torch,
+# TensorFlow and JAX locks of 2026-11). The upper end is asked for, as a disk that is full half-way
+# costs more than a warning.
+_UNPACKED = 2.3
+
+
+def install_wheels(
+    lock: Lock, path: Path, sources: Sources, emit: Callable[[Event], None], *, reinstall: bool = False
+) -> None:
+    """Install a lock's packages, and nothing else, into an environment of any kind: those with a hash
+    first, then what cannot carry one. `reinstall` takes out and puts in again what is there already.
+    Raises BuildError."""
+    held = [p for p in lock.packages if not p.unhashed]
+    total = sum(p.size or 0 for p in held)
+    emit(Event(kind="start", stage="build", text="installing from the cache", total=len(lock.packages)))
+    _check_disk(path, total)
+    wanted = Wanted(
+        lock, path, sources, requirements_text(lock), ("--require-hashes", *_sources(held)), reinstall
+    )
+    done = wanted.install(offline=True)
+    if not done.ok and not sources.offline and _only_missing(done.stderr):
+        emit(
+            Event(
+                kind="start", stage="build", total=total or None, unit="bytes",
+                text=f"downloading up to {size(total)} for {len(lock.packages)} packages, "
+                f"{size(total * (1 + _UNPACKED))} of disk at most",
+            )
+        )  # fmt: skip
+        _check_disk(_cache(sources), total, cached=True)
+        done = wanted.install(offline=False, emit=emit)
+    if not done.ok:
+        raise _refusal(done, path)
+    _install_unhashed(lock, path, sources, emit, reinstall=reinstall)
+    for site_packages in path.glob("lib/python3*/site-packages"):
+        if linked := tensorflow.link_unfound(site_packages):
+            told = f"linked for TensorFlow, whose loader would not find them: {', '.join(linked)}"
+            emit(Event(kind="note", stage="build", text=told))
+    emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
+
+
+def _install_unhashed(
+    lock: Lock, path: Path, sources: Sources, emit: Callable[[Event], None], *, reinstall: bool
+) -> None:
+    """Folders and commits, last and without dependencies: all they need is in the lock."""
+    rows = [unhashed_line(p) for p in lock.packages if p.unhashed]
+    if not rows:
+        return
+    emit(Event(kind="note", stage="build", text=f"not held by a hash: {', '.join(rows)}"))
+    wanted = Wanted(lock, path, sources, "\n".join(rows) + "\n", (), reinstall)
+    done = wanted.install(offline=sources.offline, emit=emit)
+    if not done.ok:
+        raise _refusal(done, path)
+
+
+def requirements_text(lock: Lock) -> str:
+    """The lock as pinned requirements with hashes: they fit any index, mirror or folder. What came from
+    an address of its own is asked for there."""
+    lines = []
+    for package in lock.packages:
+        if package.unhashed:
+            continue
+        if package.sha256 is None:
+            raise BuildError(f"the lock has no hash for {package.name} {package.version}")
+        direct = package.index is None and package.url.startswith(("http:", "https:"))
+        what = f"{package.name} @ {package.url}" if direct else f"{package.name}==={package.version}"
+        lines.append(f"{what} --hash=sha256:{package.sha256}")
+    return "\n".join(lines) + "\n"
+
+
+def unhashed_line(package: Package) -> str:
+    """A folder or a commit as pip and uv name it."""
+    if package.url.startswith("file:"):
+        folder = unquote(urlsplit(package.url).path)
+        return f"-e {folder}" if package.editable else folder
+    return f"{package.name} @ {package.url}"
+
+
+def _sources(packages: list[Package]) -> list[str]:
+    """What is built from its source archive: all else comes as a wheel or not at all."""
+    names = [p.name for p in packages if not urlsplit(p.url).path.endswith(".whl")]
+    return ["--only-binary", ":all:", *(word for name in names for word in ("--no-binary", name))]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Requirements to be put into an environment by uv, and how."""
+
+    lock: Lock
+    path: Path
+    sources: Sources
+    requirements: str
+    options: tuple[str, ...]
+    reinstall: bool = False
+
+    def install(self, *, offline: bool, emit: Callable[[Event], None] | None = None) -> process.Finished:
+        env = uv.environment(_for_lock(self.lock, self.sources, offline=offline), process.environ())
+        python = self.path / ("Scripts" if os.name == "nt" else "bin") / "python"
+        file = self.path / ".gpuenv" / "requirements.txt"
+        file.write_text(self.requirements, encoding="utf-8")
+        argv = [
+            uv.program(), "pip", "install", "--python", str(python), "--no-deps", *self.options,
+            *(["--reinstall"] if self.reinstall else []), "--requirements", str(file),
+        ]  # fmt: skip
+
+        def told(line: str) -> None:
+            if emit and (bar := progress(line)):
+                emit(Event(kind="progress", stage="build", text=bar))
+
+        watched = emit is not None and os.name == "posix"  # uv tells its progress to a terminal only
+        done = process.run(argv, env=env, timeout=_TIMEOUT, on_line=told, terminal=watched)
+        file.unlink(missing_ok=True)
+        return done
+
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_BAR = re.compile(r"([A-Za-z0-9._-]+)\s+-+\s+([\d.]+ ?[KMGTi]*B)/([\d.]+ ?[KMGTi]*B)")
+
+
+def progress(line: str) -> str | None:
+    """What a line of uv's progress says ("torch 120 MiB of 514 MiB"), None for any other line."""
+    bar = _BAR.search(_ESCAPE.sub("", line))
+    return f"{bar[1]} {bar[2]} of {bar[3]}" if bar else None
+
+
+def without_progress(log: str) -> str:
+    """uv's output on a terminal as plain lines, progress left out."""
+    rows = _ESCAPE.sub("", log.replace("\r", "\n")).splitlines()
+    return "\n".join(r for r in rows if r.strip() and not _BAR.search(r))
+
+
+def _for_lock(lock: Lock, sources: Sources, *, offline: bool) -> Sources:
+    """The sources, with the indexes and folders that the lock names put to them."""
+    folders = [str(Path(unquote(urlsplit(p.url).path)).parent) for p in lock.packages
+               if p.url.startswith("file:") and p.index is None]  # fmt: skip
+    links = dict.fromkeys([*sources.find_links, *(f for f in folders if Path(f).is_dir())])
+    pytorch = [p.index for p in lock.packages if p.index and "/whl" in p.index]
+    extra = dict.fromkeys([*sources.extra, *pytorch])
+    return dataclasses.replace(
+        sources, find_links=tuple(links), extra=tuple(extra), offline=offline or sources.offline
+    )
+
+
+_MISSING = re.compile(
+    r"network was disabled|Network connectivity is disabled|not found in the cache|offline|"
+    r"no version of|not found in the package registry|unsatisfiable",
+    re.IGNORECASE,
+)
+
+
+def _only_missing(log: str) -> bool:
+    """Whether an offline run failed because something was not in the cache, nothing worse."""
+    return bool(_MISSING.search(log)) and "os error 28" not in log and "Hash mismatch" not in log
+
+
+def _refusal(done: process.Finished, path: Path) -> BuildError:
+    log = uv.redacted(without_progress(done.stderr))
+    if "os error 28" in log or "No space left" in log:
+        return BuildError(
+            f"the disk filled up while installing into {path.parent}",
+            hint="free space, or put ENV on another disk", log=log,
+        )  # fmt: skip
+    mismatch = re.search(r"Hash mismatch for `?([^`\s]+)", log)
+    if mismatch or "hash" in log.lower():
+        name = mismatch.group(1) if mismatch else "a package"
+        return BuildError(
+            f"{name} is not the file that was locked: its hash differs",
+            hint="if the index really changed the file, lock again: gpuenv lock --upgrade", log=log,
+        )  # fmt: skip
+    if done.timed_out:
+        return BuildError(f"installing took longer than {_TIMEOUT / 3600:.0f} hours", log=log)
+    return BuildError(
+        "the packages could not be installed", log=log, hint="the lines above are the installer's own"
+    )
+
+
+# --- disk --------------------------------------------------------------------------------------
+
+
+def size(count: float) -> str:
+    """Bytes for people: "2.4 GB" (powers of ten, as registries count)."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
+def _cache(sources: Sources) -> Path:
+    if sources.cache_dir:
+        return Path(sources.cache_dir)
+    asked = process.run([uv.program(), "cache", "dir"], timeout=30)
+    return Path(asked.stdout.strip() or "/")
+
+
+def _check_disk(path: Path, packed: int, *, cached: bool = False) -> None:
+    """Raise BuildError when a disk lacks the room. Wheels are unpacked in the cache and linked
+    into an environment on the same disk; another disk needs the room again."""
+    while not path.exists():
+        path = path.parent
+    need = packed * ((1 + _UNPACKED) if cached else 0)
+    free = shutil.disk_usage(path).free
+    if free < need:
+        raise BuildError(
+            f"{path} has {size(free)} free; downloading and unpacking needs about {size(need)}",
+            hint="free space, or choose another disk: --cache-dir DIR and another ENV",
+        )

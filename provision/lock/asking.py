@@ -1,0 +1,203 @@
+"""How uv is asked for a solution: the plan's pins, the project's needs beside them, one platform."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from .. import process
+from ..errors import LockError
+from ..index import uv
+from ..model import Need, Plan, Sources
+
+_UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}
+_TIMEOUT = 900.0
+
+
+@dataclass
+class Ask:
+    """One question to uv: a folder for its files, and whether packages that have no wheel may be built
+    from source."""
+
+    scratch: Path
+    plan: Plan
+    sources: Sources
+    python: str | None
+    needs: tuple[Need, ...]
+    sources_allowed: bool = False
+    from_source: list[str] = field(default_factory=list)
+
+    def solved(self, pins: list[str], prefer: Mapping[str, str]) -> tuple[str, str]:
+        """The same solution twice: annotated with the indexes, and with addresses and hashes."""
+        source = self.source(pins)
+        uv.program()  # found once, here: sysconfig, which it asks, is not safe to begin in two threads
+        forms = ("requirements.txt", "pylock.toml")
+        if not prefer and not self.needs:
+            with ThreadPoolExecutor(2) as pool:
+                annotated, solved = pool.map(lambda form: self._compile(source, form), forms)
+            return annotated, solved
+        kept = self.scratch / "before.txt"
+        kept.write_text("".join(f"{n}=={v}\n" for n, v in prefer.items()), encoding="utf-8")
+        annotated = self.compiled(source, forms[0], "--output-file", str(kept))
+        same = self.scratch / "same.txt"
+        rows = [row for row in annotated.splitlines() if re.match(r"[A-Za-z0-9._-]+==", row)]
+        same.write_text("\n".join(rows), encoding="utf-8")
+        return annotated, self.compiled(source, forms[1], "--constraints", str(same))
+
+    def source(self, pins: list[str]) -> Path:
+        """A pyproject.toml with the pins, each PyTorch-index package bound to that index alone; uv binds
+        only what this very file names."""
+        pins = [*pins, *(n.text for n in self.needs if n.name in _COMPANIONS and not n.constraint)]
+        lines = [
+            "[project]",
+            'name = "gpuenv-plan"',
+            'version = "0"',
+            f'requires-python = "=={self.plan.python}.*"',
+            f"dependencies = {json.dumps(pins)}",
+        ]
+        bound = _bound_to_pytorch(self.plan, self.needs)
+        if bound:
+            url = _pytorch_url(self.plan, self.sources)
+            lines += ["[[tool.uv.index]]", 'name = "pytorch"', f"url = {json.dumps(url)}"]
+            lines += ["explicit = true", "[tool.uv.sources]"]
+            lines += [f'{name} = {{ index = "pytorch" }}' for name in bound]
+        path = self.scratch / "pyproject.toml"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path
+
+    def compiled(self, source: Path, form: str, *more: str) -> str:
+        """What uv solves; where sources are allowed, packages that turn out to have no wheel are allowed
+        theirs one by one, so that nothing else is ever taken as a source."""
+        while True:
+            try:
+                return self._compile(source, form, *more)
+            except LockError as error:
+                if not (self.sources_allowed and error.no_wheel) or error.no_wheel in self.from_source:
+                    raise
+                self.from_source.append(error.no_wheel)
+
+    def _compile(self, source: Path, form: str, *more: str) -> str:
+        argv = [
+            uv.program(), "pip", "compile", str(source), *self._files(), "--format", form, "--no-header",
+            "--emit-index-annotation", "--only-binary", ":all:", *self._built(),
+            "--python-version", self.plan.python or "", "--quiet",
+            "--python-platform", _uv_platform(self.plan.platform, self.plan.target.glibc), *more,
+        ]  # fmt: skip
+        if self.python:
+            argv += ["--python", self.python]
+        env = uv.environment(self.sources, process.environ(), only_wheels=self.sources.offline)
+        done = process.run(argv, env=env, cwd=source.parent, timeout=_TIMEOUT)
+        if done.ok:
+            return (
+                Path(more[1]).read_text(encoding="utf-8") if more[:1] == ("--output-file",) else done.stdout
+            )
+        raise _refusal(done, self.sources, self.needs)
+
+    def _files(self) -> list[str]:
+        """The project's needs as files beside the pins."""
+        needs, limits = self.scratch / "needs.in", self.scratch / "limits.in"
+        needs.write_text(
+            "".join(need_line(n) + "\n" for n in self.needs if not n.constraint), encoding="utf-8"
+        )
+        limits.write_text("".join(n.text + "\n" for n in self.needs if n.constraint), encoding="utf-8")
+        return [str(needs), "--constraints", str(limits)] if self.needs else []
+
+    def _built(self) -> list[str]:
+        direct = [n.name for n in self.needs if n.name and (n.vcs or n.local)]
+        return [word for name in (*self.from_source, *direct) for word in ("--no-binary", name)]
+
+
+_NO_WHEEL = re.compile(r"Wheels are required for `([A-Za-z0-9._-]+)`")
+
+
+def need_line(need: Need) -> str:
+    """A need as a line of a requirements file."""
+    return f"-e {need.local}" if need.editable and need.local else need.text
+
+
+_COMPANIONS = ("torchvision", "torchaudio")
+
+
+def _bound_to_pytorch(plan: Plan, needs: Sequence[Need]) -> list[str]:
+    """Torch and its companions where the plan took torch from the PyTorch index."""
+    if not any(b.index == "pytorch" for b in plan.builds):
+        return []
+    names = {"torch", *(Requirement(p).name for p in plan.packages), *(n.name for n in needs)}
+    return [n for n in ("torch", *_COMPANIONS) if n in names]
+
+
+def _pytorch_url(plan: Plan, sources: Sources) -> str:
+    build = next(b for b in plan.builds if b.index == "pytorch")
+    local = next((r.partition("+")[2] for r in build.requirements if r.startswith("torch===")), "")
+    return f"{sources.pytorch.rstrip('/')}/{local}" if local else sources.pytorch
+
+
+def _uv_platform(platform: str, glibc: str | None) -> str:
+    """Uv's name for the platform, with the highest glibc that it knows and the target has."""
+    machine = _UV_PLATFORM[platform]
+    if platform.startswith("windows"):
+        return f"{machine}-pc-windows-msvc"
+    helped = process.run([uv.program(), "pip", "compile", "--help"], timeout=30).stdout
+    known = {int(m) for m in re.findall(rf"{machine}-manylinux_2_(\d+)", helped)}
+    fitting = [m for m in known if m <= int((glibc or "2.17").split(".")[1])]
+    if not fitting:
+        raise LockError(
+            f"glibc {glibc} is older than any platform that can be solved for (oldest 2.{min(known)})",
+            hint="use a newer system or a container",
+        )
+    return f"{machine}-manylinux_2_{max(fitting)}"
+
+
+_NO_ANSWER = re.compile(
+    r"error sending request|Failed to fetch|dns error|tcp connect|Connection refused|timed out|"
+    r"Could not connect|Network connectivity is disabled",
+)
+
+
+def _refusal(done: process.Finished, sources: Sources, needs: Sequence[Need] = ()) -> LockError:
+    log = uv.redacted(done.stderr)
+    if done.timed_out:
+        return LockError(f"solving the packages took longer than {_TIMEOUT:.0f} s", log=log)
+    if _NO_ANSWER.search(log):
+        address = re.search(r"https?://[^\s`'\")]+", log)
+        where = address.group(0) if address else "the package index"
+        kind = "pytorch" if sources.pytorch and where.startswith(sources.pytorch.rstrip("/")) else "pypi"
+        return LockError(
+            f"the package index does not answer: {where}",
+            hint="check the network and pip's index-url, or use --offline --find-links DIR",
+            log=log,
+            unreachable=kind,
+        )
+    if "No solution found" in log or "unsatisfiable" in log:
+        told = "the packages of this plan cannot be solved together"
+        lines = _lines_named(log, needs)
+        told += f": see {', '.join(lines)}" if lines else ""
+        lacking = _NO_WHEEL.search(log)
+        return LockError(
+            told, log=log, hint=_first_because(log), contradiction=True,
+            no_wheel=str(canonicalize_name(lacking[1])) if lacking else None,
+        )  # fmt: skip
+    first = next((x.removeprefix("error: ") for x in log.splitlines() if x.startswith("error")), "")
+    return LockError(f"the packages could not be solved: {first}", log=log, hint="mend what the log names")
+
+
+def _lines_named(log: str, needs: Sequence[Need]) -> list[str]:
+    """The project's lines whose packages the solver's reasons name."""
+    because = canonicalize_name(" ".join(log.split()).replace(".", "-").replace("_", "-"))
+    return [
+        f"{n.text} ({n.origin})"
+        for n in needs
+        if n.name and re.search(rf"(?<![a-z0-9-]){re.escape(canonicalize_name(n.name))}(?![a-z0-9])", because)
+    ][:5]
+
+
+def _first_because(log: str) -> str:
+    line = next((x.strip() for x in log.splitlines() if "Because" in x), "")
+    return line or "see the log for the package that is in the way"
