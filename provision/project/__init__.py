@@ -1,0 +1,33 @@
+"""What a project asks for: gpuenv.yaml, requirements files, pyproject.toml. Nothing of it is run.
+
+Names are looked up when they are used: a `create` that finds nothing to do wants `digest` and a cached
+gpuenv.yaml, and neither YAML nor a reader of requirements.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .cache import cached_config, digest
+    from .config import read_config
+    from .demanded import demands
+    from .kinds import CONFIG_NAME
+
+_HOME = {
+    "CONFIG_NAME": "kinds",
+    "cached_config": "cache",
+    "demands": "demanded",
+    "digest": "cache",
+    "read_config": "config",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+
+
+__all__ = ["CONFIG_NAME", "cached_config", "demands", "digest", "read_config"]

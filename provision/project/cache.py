@@ -1,0 +1,73 @@
+"""What makes a second run cheap: digests of a project's files, and a gpuenv.yaml kept as JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from provision import __version__
+from provision.model import Project, as_plain, from_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_CACHE_FORMAT = "1"
+
+
+def digest(files: Sequence[str]) -> str:
+    """The sha256 over files, their names and bytes, in the order given; a missing file counts as missing.
+
+    Names are taken below the folder that all files share, so that a checkout elsewhere has the same
+    digest. Never fails: a file that cannot be read counts with the reason.
+    """
+    total = hashlib.sha256(f"{_CACHE_FORMAT} {len(files)}".encode())
+    shared = os.path.commonpath([Path(f).absolute().parent for f in files]) if files else ""
+    for file in files:
+        name = os.path.relpath(Path(file).absolute(), shared)
+        try:
+            content = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+        except OSError as error:
+            content = type(error).__name__
+        total.update(f"\0{name}\0{content}".encode("utf-8", "surrogateescape"))
+    return total.hexdigest()
+
+
+def cached_config(path: Path, cache_dir: Path | None) -> Project:
+    """`read_config`, with what was read kept in `cache_dir` as JSON under the hash of the file's bytes, so
+    that an unchanged file is read without YAML. Raises DataError."""
+    from .config import parse_config, read_bytes
+
+    data = read_bytes(path)
+    key = hashlib.sha256(f"{_CACHE_FORMAT} {__version__}\0".encode() + data).hexdigest()
+    kept = cache_dir / f"project-{key}.json" if cache_dir else None
+    found = _kept(kept) if kept else None
+    if found is None:
+        found = parse_config(path.name, data)
+        if kept:
+            _keep(kept, found)
+    return found
+
+
+def _kept(path: Path) -> Project | None:
+    """The cached project, or None where there is none or it is broken (it is then written anew)."""
+    try:
+        return from_plain(Project, json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+
+
+def _keep(path: Path, project: Project) -> None:
+    """Write the cache; one that cannot be written only costs time, so that is no error."""
+    import tempfile
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem[:16])
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            json.dump(as_plain(project), file, separators=(",", ":"))
+        Path(name).replace(path)
+    except OSError:
+        return

@@ -1,0 +1,133 @@
+"""What the files of a project's folder say without running any of it: its name, and the setuptools files."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+from typing import TYPE_CHECKING, Any
+
+from provision.errors import UsageError
+
+from .text import decoded, read_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def toml(path: Path, name: str) -> tuple[dict[str, Any], str]:
+    """A TOML file, and its text for line numbers. Raises UsageError."""
+    import tomli
+
+    text = decoded(read_bytes(path, name), name).replace("\r\n", "\n")
+    try:
+        return tomli.loads(text), text
+    except (tomli.TOMLDecodeError, RecursionError, ValueError) as error:
+        raise UsageError(f"{name} is not TOML: {error}", hint="mend the line named") from error
+
+
+def cfg(path: Path, name: str) -> dict[str, dict[str, str]]:
+    """A setup.cfg as sections. Raises UsageError."""
+    parser = configparser.RawConfigParser(strict=False)
+    try:
+        parser.read_string(decoded(read_bytes(path, name), name))
+    except configparser.Error as error:
+        said = str(error).replace("\n", " ")
+        raise UsageError(f"{name} cannot be read: {said}", hint="mend the line named") from error
+    return {s: {k.replace("-", "_"): v or "" for k, v in parser.items(s)} for s in parser.sections()}
+
+
+def folder_name(folder: Path) -> str | None:
+    """The distribution's name where a file of the folder states it, else None."""
+    try:
+        if (folder / "pyproject.toml").is_file():
+            data, _ = toml(folder / "pyproject.toml", "pyproject.toml")
+            for table in (table_at(data, "project"), table_at(data, "tool", "poetry")):
+                if isinstance(name := table.get("name"), str):
+                    return _name(name)
+        if (folder / "setup.cfg").is_file():
+            stated = cfg(folder / "setup.cfg", "setup.cfg").get("metadata", {}).get("name", "")
+            if _name(stated.strip()):
+                return stated.strip()
+        if (folder / "setup.py").is_file():
+            called = setup_words(folder / "setup.py", "setup.py").get("name")
+            return _name(called) if isinstance(called, str) else None
+    except UsageError:
+        return None  # whoever reads that project for its own sake is told; here only its name is wanted
+    return None
+
+
+def _name(text: str) -> str | None:
+    from packaging.utils import InvalidName, canonicalize_name
+
+    try:
+        return text if canonicalize_name(text, validate=True) else None
+    except InvalidName:
+        return None
+
+
+def table_at(data: dict[str, Any], *keys: str) -> dict[str, Any]:
+    """The table at a path of keys; empty where there is none."""
+    for key in keys:
+        found = data.get(key)
+        if not isinstance(found, dict):
+            return {}
+        data = found
+    return data
+
+
+class Computed:
+    """A value of setup.py that only running it would tell; `line` is where it is computed."""
+
+    def __init__(self, line: int) -> None:
+        self.line = line
+
+
+def setup_words(path: Path, name: str) -> dict[str, Any]:
+    """The keywords of setup.py's call of setup(): literals, also through a name that is bound once to one,
+    else Computed. The code is parsed, never run. Raises UsageError."""
+    text = decoded(read_bytes(path, name), name)
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise UsageError(
+            f"{name} is no Python that can be read: {type(error).__name__}", hint="name a requirements file"
+        ) from error
+    calls = [n for n in ast.walk(module) if isinstance(n, ast.Call) and _called(n) == "setup"]
+    simple = _bound_once(module)
+    if not calls:
+        return {}
+    found: dict[str, Any] = {}
+    for keyword in calls[-1].keywords:
+        if keyword.arg is None:
+            found["**"] = Computed(keyword.value.lineno)
+            continue
+        value = keyword.value
+        if isinstance(value, ast.Name) and value.id in simple:
+            value = simple[value.id]
+        try:
+            found[keyword.arg] = ast.literal_eval(value)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            found[keyword.arg] = Computed(keyword.value.lineno)
+    return found
+
+
+def _bound_once(module: ast.Module) -> dict[str, ast.expr]:
+    """The values of a module's names that are bound once, and on which no method is called."""
+    stored: list[str] = []
+    for node in ast.walk(module):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
+            stored.append(node.id)
+        elif isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.value, ast.Name):
+            stored += [node.value.id] * 2  # may change what the name is bound to
+    return {
+        target.id: node.value
+        for node in module.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name) and stored.count(target.id) == 1
+    }
+
+
+def _called(node: ast.Call) -> str:
+    function = node.func
+    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")

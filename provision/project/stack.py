@@ -1,0 +1,166 @@
+"""What of the requirements belongs to the stack that the plan decides, and what is left to the solver."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from provision.errors import UsageError
+from provision.model import FRAMEWORKS, Bound
+
+from .kinds import ALIASES
+from .markers import may_hold
+from .requirement import file_parts
+from .words import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from provision.model import Need
+
+    from .requirement import Parsed
+
+# Forms of names that only a framework's build brings along; single names are handed in (`stack`).
+_STACK = re.compile(
+    r"nvidia-.+-cu\d+|(pytorch-)?triton(-rocm|-xpu)?|jax-cuda\d+-(plugin|pjrt)|jax-rocm\d+-(plugin|pjrt)"
+)
+# Labels of builds, as torchvision 0.20.1+cu124 has one. The plan picks among builds of one version.
+_BUILD_LABEL = re.compile(r"(cpu|cu\d+|cuda\d+|rocm[\d.]+|xpu)([._-].*)?")
+# Extras of frameworks that only choose a build or its NVIDIA packages
+_BUILD_EXTRA = re.compile(r"(and-)?cuda.*|cudnn.*|cpu|gpu|tpu|rocm.*|minimum-jaxlib|.*-cuda|.*cudnn.*")
+
+
+@dataclass(kw_only=True, slots=True)
+class Sorted:
+    """The requirements, sorted. `left_out` are sentences."""
+
+    frameworks: dict[str, None] = field(default_factory=dict)
+    bounds: list[Bound] = field(default_factory=list)
+    needs: dict[Need, None] = field(default_factory=dict)
+    left_out: dict[str, None] = field(default_factory=dict)
+    folders: list[str] = field(default_factory=list)
+
+
+def sort(found: Iterable[Parsed], stack: frozenset[str], markers: Mapping[str, str]) -> Sorted:
+    """Frameworks with their bounds, what goes with them, and the rest. Raises UsageError for a framework
+    from where no plan can be made."""
+    from packaging.utils import canonicalize_name
+
+    result = Sorted()
+    jaxlib: list[Parsed] = []
+    for one in found:
+        name = canonicalize_name(one.name) if one.name else None
+        if name == "jaxlib":
+            if may_hold(one.marker, markers):
+                jaxlib.append(one)
+        elif name in FRAMEWORKS or name in ALIASES:
+            if may_hold(one.marker, markers):
+                _framework(result, one, ALIASES.get(name or "", name or ""), named=name or "")
+        elif name and (name in stack or _STACK.fullmatch(name)):
+            result.left_out[f"{_short(one)} ({one.line.origin}) is left to the plan"] = None
+        else:
+            specifier = _without_builds(result, one) if name else one.specifier
+            result.needs[_with(one, specifier).need()] = None
+    _jaxlib(result, jaxlib)
+    return result
+
+
+def _with(one: Parsed, specifier: str) -> Parsed:
+    import dataclasses
+
+    return one if specifier == one.specifier else dataclasses.replace(one, specifier=specifier)
+
+
+def _short(one: Parsed) -> str:
+    return shown(one.text.partition(" ;")[0])
+
+
+def _framework(result: Sorted, one: Parsed, framework: str, *, named: str) -> None:
+    """A framework's line: it is asked for (unless a constraint says it), and bounded."""
+    origin = one.line.origin
+    if not one.line.constraint:
+        result.frameworks[framework] = None
+    specifier = _address_bound(result, one, framework) if one.url else _unlabelled(result, one)
+    if specifier:
+        result.bounds.append(Bound(name=framework, specifier=specifier, origin=origin))
+    if named != framework:
+        result.left_out[f"{_short(one)} ({origin}) is taken as {framework}"] = None
+    if one.line.hashes:
+        result.left_out[
+            f"the hashes of {named} ({origin}) are left out: the lock gets those of the build that the plan picks"
+        ] = None
+    extras = [e for e in one.extras if not _BUILD_EXTRA.fullmatch(e.lower().replace("_", "-"))]
+    if extras and not one.url:
+        import dataclasses
+
+        line = dataclasses.replace(one.line, hashes=())
+        kept = dataclasses.replace(one, name=framework, extras=tuple(extras), specifier="", line=line)
+        result.needs[kept.need()] = None
+
+
+def _address_bound(result: Sorted, one: Parsed, framework: str) -> str:
+    """The bound that a framework's own wheel address means: its version. Raises UsageError."""
+    from packaging.version import Version
+
+    parts = None if one.vcs or one.local else file_parts(one.url or "")
+    if parts is None:
+        raise UsageError(
+            f"{one.line.origin}: {_short(one)}: {framework} from there cannot be planned",
+            hint=f"write {framework} with a released version",
+        )
+    version = Version(parts[1]).public
+    if (one.url or "").startswith("file:"):
+        from urllib.request import url2pathname
+
+        result.folders.append(url2pathname((one.url or "").removeprefix("file://").rpartition("/")[0]))
+    result.left_out[
+        f"{_short(one)} ({one.line.origin}) is taken as {framework}=={version}: the plan picks the file"
+    ] = None
+    return f"=={version}"
+
+
+def _unlabelled(result: Sorted, one: Parsed) -> str:
+    """A framework's specifier without any local label."""
+    kept = []
+    for clause in _clauses(one.specifier):
+        public, plus, label = clause.partition("+")
+        if not plus and not clause.startswith("==="):
+            kept.append(clause)
+        elif not clause.startswith("!="):  # an excluded build excludes no version
+            kept.append(public.replace("===", "=="))
+        if plus:
+            result.left_out[f"the label +{label} of {one.name} ({one.line.origin}) is left to the plan"] = (
+                None
+            )
+    return ",".join(kept)
+
+
+def _without_builds(result: Sorted, one: Parsed) -> str:
+    """A specifier without labels that name a build for CUDA or the CPU; other labels are versions."""
+    kept = []
+    for clause in _clauses(one.specifier):
+        public, plus, label = clause.partition("+")
+        if plus and _BUILD_LABEL.fullmatch(label):
+            if not clause.startswith("!="):
+                kept.append(public.replace("===", "=="))
+            result.left_out[f"the label +{label} of {one.name} ({one.line.origin}) is left to the plan"] = (
+                None
+            )
+        else:
+            kept.append(clause)
+    return ",".join(kept)
+
+
+def _clauses(specifier: str) -> list[str]:
+    return [clause.strip() for clause in specifier.split(",") if clause.strip()]
+
+
+def _jaxlib(result: Sorted, lines: list[Parsed]) -> None:
+    """jaxlib is left to the plan; where nothing names jax, it stands for it."""
+    stands = "jax" not in result.frameworks and any(not one.line.constraint for one in lines)
+    for one in lines:
+        if stands:
+            _framework(result, one, "jax", named="jaxlib")
+        else:
+            result.left_out[f"{_short(one)} ({one.line.origin}) is left to the plan"] = None

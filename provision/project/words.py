@@ -1,0 +1,40 @@
+"""Text out of a project's files: how it is shown, and how a requirement is read from it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+_LONGEST = 20_000
+
+
+def shown(text: str) -> str:
+    """A text fit for a message: without credentials, in one line of moderate length."""
+    text = re.sub(r"(\w+://)[^/\s@]*@", r"\1", text)
+    text = re.sub(r"(\w+://[^\s?#]*)\?[^\s#]*", r"\1", text)
+    text = "".join(c if c.isprintable() else " " for c in text[:400])
+    return text if len(text) <= 100 else text[:97] + "..."
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's text, where packaging goes on with a drawing."""
+    return shown((str(error).splitlines() or [type(error).__name__])[0])
+
+
+def requirement(text: str) -> Requirement:
+    """A PEP 508 requirement. Raises ValueError, whatever the text is."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    if len(text) > _LONGEST:
+        raise ValueError(f"it has {len(text)} characters")
+    if re.search(r"[0-9]{200}", text):
+        raise ValueError("it has a number of hundreds of digits")
+    try:
+        return Requirement(text)
+    except InvalidRequirement:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ValueError(type(error).__name__) from error
