@@ -448,6 +448,8 @@ class Demands:
     index_url: str | None = None
     extra_index_urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
+    no_index: bool = False
+    pre: bool = False
     left_out: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
 
