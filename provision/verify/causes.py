@@ -98,7 +98,7 @@ def _not_loaded(
     failed: Mapping[str, Any], driver: Mapping[str, Any], evidence: tuple[Evidence, ...]
 ) -> Finding | None:
     """libcuda.so.1 could not be loaded at all."""
-    if "libcuda" not in failed["call"]:
+    if "libcuda.so" not in failed["call"]:
         return None
     if _in_wsl():
         linked = os.path.exists("/usr/lib/wsl/lib/libcuda.so.1")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ..model import CudnnRelease, Environment, Evidence, Finding, Lock
+from . import unopened
 from .copies import other_copies
 from .judged import Judged, failing
 from .libraries import Distribution, Problem, problems
@@ -34,7 +36,9 @@ def judge(
     owners = [p for p in packages if (p.is_cudnn or p.name == "torch") and _has_cudnn(p)]
     bundled = [f for f in files if os.path.basename(f).startswith("libcudnn")]
     if not owners and not bundled:
-        return _none_here(builds, files, elsewhere)
+        framework = next((name for name, cuda in builds.items() if cuda), "")
+        fix = unopened.install(framework, ("cudnn",), env, found, packages)
+        return _none_here(builds, files, elsewhere, fix)
     wanted = _wanted(packages, lock)
     checked = {p.name: problems(p.files, hashes) for p in owners}
     bad = _cudnn_problem(env, owners, checked, wanted, releases)
@@ -78,10 +82,9 @@ def _again(env: Environment, package: Distribution) -> str:
         return put_back(env)
     if env.manager == "conda" and not package.name.startswith("nvidia-"):
         return f"conda install --force-reinstall {package.name}={package.version}"
-    return (
-        f"{env.python} -m pip install --force-reinstall --no-deps --no-cache-dir "
-        f"{package.name}=={package.version}"
-    )
+    found = re.match(r".*/(site|dist)-packages(?=/)", package.files[0].path) if package.files else None
+    what = f"{package.name}=={package.version}"
+    return unopened.pip_install(env, [found.group(0)] if found else [], [what], again=True)
 
 
 def _cudnn_problem(
@@ -234,7 +237,9 @@ def _others(env: Environment, packages: Sequence[Distribution], hashes: bool) ->
     return None
 
 
-def _none_here(builds: Mapping[str, bool], files: Sequence[str], elsewhere: Sequence[str]) -> Judged:
+def _none_here(
+    builds: Mapping[str, bool], files: Sequence[str], elsewhere: Sequence[str], fix: str
+) -> Judged:
     """The environment brings no cuDNN: a CPU build, or one that counts on the system's."""
     if builds and not any(builds.values()):
         names = ", ".join(builds)
@@ -259,8 +264,7 @@ def _none_here(builds: Mapping[str, bool], files: Sequence[str], elsewhere: Sequ
             cause="cudnn_not_found" if files else "nvidia_libs_not_installed",
             title="No cuDNN is installed" if files else "Neither CUDA's libraries nor cuDNN are installed",
             evidence=(Evidence(text="searched site-packages, the prefix, LD_LIBRARY_PATH and ldconfig"),),
-            fix="Install the framework with its CUDA libraries (tensorflow[and-cuda], jax[cuda12]), or: "
-            "gpuenv create --recreate.",
+            fix=fix,
             confidence="certain",
         )
     )

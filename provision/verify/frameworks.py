@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..model import (
-    Convolution,
-    DeviceVerdict,
-    Environment,
-    Evidence,
-    Finding,
-    FrameworkVerdict,
-    Library,
-    Lock,
-)
-from . import causes, loaded, probe, words
+from ..model import Environment, Evidence, Finding, FrameworkVerdict, Lock
+from . import causes, loaded, probe, proved, words
+from .copies import inside
 from .judged import Judged, failing
 from .layers import PATTERN, number
 from .libraries import Distribution
@@ -56,6 +49,10 @@ def quiet(device: str) -> dict[str, str]:
     return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true", **hidden}
 
 
+# TensorFlow's log then names the libraries that it opens and those that it does not find.
+_TALKATIVE = {"TF_CPP_VMODULE": "dso_loader=1", "TF_CPP_MIN_LOG_LEVEL": "0"}
+
+
 def ask(
     env: Environment,
     name: str,
@@ -79,7 +76,7 @@ def ask(
         env.python,
         ("report", "grade", f"framework_{name}", "alone"),
         asked,
-        environ={**environ, **quiet(device)},
+        environ={**environ, **quiet(device), **(_TALKATIVE if name == "tensorflow" else {})},
         timeout=timeout,
     )
 
@@ -95,19 +92,23 @@ def judge(
     devices: Sequence[Mapping[str, Any]],
     lock: Lock | None,
     low: Mapping[str, Any] | None,
+    unopened: Callable[[str], Finding | None] = lambda _: None,
 ) -> Outcome:
     """The three stages of one framework. `owners` says whose each library file is, `own_families` which
-    families the environment itself brings, `devices` what stage 1 saw, `low` what stage 2 saw where little GPU memory is free."""
+    families the environment itself brings, `devices` what stage 1 saw, `low` what stage 2 saw where little
+    GPU memory is free, `unopened` what of NVIDIA's the loader did not find, by its words."""
     libraries = loaded.libraries(told, roots, owners)
-    first = _framework(name, told, device, lock, low)
-    second = _convolutions(told, device, low)
-    third = _died(told, "loaded") or loaded.judge(name, told, libraries, device, own_families, lock)
+    first = _as_locked(name, told, _framework(name, told, device, low, unopened), lock, roots)
+    second = _convolutions(told, device, low, unopened)
+    third = _died(told, "loaded", low, unopened) or loaded.judge(
+        name, told, libraries, device, own_families, lock
+    )
     if first.status == "fail":
         second = Judged(status="skip", detail="the framework stage failed")
     if first.status == "fail" or second.status == "fail":
         before = "framework" if first.status == "fail" else "convolution"
         third = Judged(status="skip", detail=f"the {before} stage failed", foreign=third.foreign)
-    verdict = _verdict(name, told, device, libraries, devices)
+    verdict = proved.verdict(name, told, device, libraries, devices)
     numbers = any(not c.ok for d in verdict.devices for c in d.convolutions)
     ran = device != "cpu" and second.status == "pass" and any("libcudnn" in p for p in third.foreign)
     return Outcome(
@@ -118,12 +119,20 @@ def judge(
     )
 
 
-def _died(told: probe.Told, stage: str) -> Judged | None:
+def _died(
+    told: probe.Told,
+    stage: str,
+    low: Mapping[str, Any] | None,
+    unopened: Callable[[str], Finding | None],
+) -> Judged | None:
     """The stage in which the process ended badly; before any stage counts as the framework's."""
     if told.death is None or (told.stage or "framework") != stage:
         return None
     evidence = (Evidence(text=told.death, source=stage), *told.complaints(), *told.words())
-    finding = causes.of_loading(told.finished.stderr[-4000:], evidence[:1])
+    last = told.finished.stderr[-4000:]
+    finding = unopened(last) or causes.of_loading(last, evidence[:1])
+    if finding is None and low:  # some calls into CUDA end the process where they get no memory
+        finding = causes.of_cudnn({"call": told.death}, told.complaints(), low)
     if finding is None and told.finished.signal == "SIGBUS":
         finding = Finding(
             cause="cudnn_not_found",
@@ -134,7 +143,12 @@ def _died(told: probe.Told, stage: str) -> Judged | None:
     return Judged(status="fail", detail=told.death, evidence=evidence, findings=(finding,) if finding else ())
 
 
-def _raised(told: probe.Told, stage: str, low: Mapping[str, Any] | None) -> Judged | None:
+def _raised(
+    told: probe.Told,
+    stage: str,
+    low: Mapping[str, Any] | None,
+    unopened: Callable[[str], Finding | None],
+) -> Judged | None:
     """The stage in which the framework raised an exception."""
     failed = next((r for r in told.all("failed") if r["stage"] == stage), None)
     if failed is None:
@@ -143,32 +157,34 @@ def _raised(told: probe.Told, stage: str, low: Mapping[str, Any] | None) -> Judg
     evidence = (Evidence(text=text[:2000], source=stage), *told.complaints(), *told.words(4))
     record = {"call": failed["error"], "text": text}
     saw = told.last("framework") or {}
-    finding = words.cause(text, saw, evidence)
+    finding = unopened(text) or words.cause(text, saw, evidence)
     if finding is None or (finding.cause == "cpu_only_build" and saw.get("cuda")):
         # JAX says that there is no GPU, and the reason only in its log
-        finding = words.cause(told.finished.stderr[-8000:], saw, evidence) or words.no_gpu(told, saw, stage)
+        stderr = told.finished.stderr
+        finding = words.cause(stderr[-8000:], saw, evidence) or words.no_gpu(
+            told, saw, stage, unopened(stderr)
+        )
     # With little memory left any of cuDNN's statuses, and no GPU to be seen, mean just that.
     if finding is None or (low and finding.cause in ("gpu_memory_exhausted", "visible_devices_invalid")):
-        finding = causes.of_cudnn(record, told.complaints(), low)
+        finding = causes.of_cudnn(record, told.complaints(), low) or unopened(told.finished.stderr)
     detail = text.splitlines()[0][:300] if text else failed["error"]
     return Judged(status="fail", detail=detail, evidence=evidence, findings=(finding,) if finding else ())
 
 
 def _framework(
-    name: str, told: probe.Told, device: str, lock: Lock | None, low: Mapping[str, Any] | None
+    name: str,
+    told: probe.Told,
+    device: str,
+    low: Mapping[str, Any] | None,
+    unopened: Callable[[str], Finding | None],
 ) -> Judged:
-    bad = _died(told, "framework") or _raised(told, "framework", low)
+    bad = _died(told, "framework", low, unopened) or _raised(told, "framework", low, unopened)
     if bad:
         return bad
     saw = told.last("framework")
     if saw is None:
         return Judged(status="fail", detail=f"{name} told nothing", evidence=told.words())
     evidence = [Evidence(text=saw["file"], source="imported from")]
-    if lock is not None:
-        locked = next((p.version for p in lock.packages if p.name == name), None)
-        if locked and locked.split("+")[0] != saw["version"].split("+")[0]:
-            text = f"{name} {saw['version']} was imported, the lock names {locked}"
-            return Judged(status="fail", detail=text, evidence=tuple(evidence))
     if device == "cpu":
         return Judged(status="pass", detail=f"{name} {saw['version']}", evidence=tuple(evidence))
     if not saw["cuda"]:
@@ -181,7 +197,8 @@ def _framework(
         )
         return failing(finding)
     if not saw["devices"]:
-        return failing(words.blind(told, f"{name} {saw['version']} sees no GPU, though the driver does"))
+        title = f"{name} {saw['version']} sees no GPU, though the driver does"
+        return failing(words.blind(told, title, unopened(told.finished.stderr)))
     return Judged(
         status="pass",
         detail=f"{name} {saw['version']}, CUDA {saw['cuda']}, cuDNN {number(saw.get('cudnn')) or 'not told'}, "
@@ -190,8 +207,31 @@ def _framework(
     )
 
 
-def _convolutions(told: probe.Told, device: str, low: Mapping[str, Any] | None) -> Judged:
-    bad = _died(told, "convolution") or _raised(told, "convolution", low)
+def _as_locked(
+    name: str, told: probe.Told, judged: Judged, lock: Lock | None, roots: Sequence[str]
+) -> Judged:
+    """A framework that works, held against the lock: one that was installed since in place of the lock's
+    is a warning, one that is imported from elsewhere is not this environment's."""
+    locked = next((p.version for p in lock.packages if p.name == name), None) if lock else None
+    saw = told.last("framework")
+    if not locked or not saw or judged.status != "pass":
+        return judged
+    if locked.split("+")[0] == saw["version"].split("+")[0]:
+        return judged
+    return dataclasses.replace(
+        judged,
+        status="warn" if inside(saw["file"], roots) else "fail",
+        detail=f"{name} {saw['version']} was imported, the lock names {locked}",
+    )
+
+
+def _convolutions(
+    told: probe.Told,
+    device: str,
+    low: Mapping[str, Any] | None,
+    unopened: Callable[[str], Finding | None],
+) -> Judged:
+    bad = _died(told, "convolution", low, unopened) or _raised(told, "convolution", low, unopened)
     if bad:
         return bad
     rows = told.all("convolution")
@@ -237,58 +277,3 @@ def _wrong(
         evidence=(*rows, *evidence),
         findings=(finding,),
     )
-
-
-def _verdict(
-    name: str,
-    told: probe.Told,
-    device: str,
-    libraries: tuple[Library, ...],
-    devices: Sequence[Mapping[str, Any]],
-) -> FrameworkVerdict:
-    saw = told.last("framework") or {}
-    known = {d["index"]: d for d in devices}
-    rows = told.all("convolution")
-    verdicts = []
-    for index in [-1] if device == "cpu" else [d["index"] for d in saw.get("devices", ())]:
-        mine: Mapping[str, Any] = next((d for d in saw.get("devices", ()) if d["index"] == index), {})
-        low = known.get(index, {})
-        verdicts.append(
-            DeviceVerdict(
-                index=index,
-                uuid=mine.get("uuid") or low.get("uuid"),
-                name=mine.get("name") or low.get("name"),
-                capability=mine.get("capability") or low.get("capability"),
-                convolutions=tuple(_convolution(r) for r in rows if r["device"] == index),
-            )
-        )
-    main = next((x for x in libraries if x.soname.startswith("libcudnn.so")), None)
-    return FrameworkVerdict(
-        name=name,
-        version=saw.get("version"),
-        cuda=saw.get("cuda"),
-        cudnn_built=number(saw.get("cudnn_built")),
-        cudnn_loaded=(loaded.three(main.version) if main else None) or number(saw.get("cudnn")),
-        devices=tuple(verdicts),
-        libraries=libraries,
-    )
-
-
-def _convolution(r: Mapping[str, Any]) -> Convolution:
-    return Convolution(
-        case=r["case"],
-        dtype=r["dtype"],
-        pass_=r["which"],
-        max_error=r["error"],
-        tolerance=r["tolerance"],
-        ok=r["ok"],
-    )
-
-
-def times(told: probe.Told) -> dict[str, float]:
-    """Seconds per stage: from its first begin to the next stage's, or to the last record."""
-    starts: dict[str, float] = {}
-    for r in told.all("begin"):
-        starts.setdefault(r["stage"], r["at"])
-    ends = [*list(starts.values())[1:], told.records[-1]["at"] if told.records else 0.0]
-    return {stage: end - start for (stage, start), end in zip(starts.items(), ends, strict=True)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from ..model import Environment, Evidence, Finding
@@ -36,7 +36,8 @@ def ask(
     cudnn = pick(files, "libcudnn")
     cudart = pick(files, "libcudart", major) or pick(files, "libcudart")
     helpers = [p for f in ("libnvrtc", "libcublasLt", "libcublas") if (p := pick(files, f, major))]
-    fallback = ["libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"] if system else []
+    sonames = {"13": "libcudart.so.13", "12": "libcudart.so.12", "11": "libcudart.so.11.0"}
+    fallback = [s for m, s in sonames.items() if system and major in (None, m)]
     asked = {
         "libcudart": [cudart] if cudart else fallback,
         "libcudnn": cudnn or ("libcudnn.so.9" if system else None),
@@ -169,7 +170,8 @@ def _mismatch(saw: Mapping[str, Any]) -> Finding | None:
     )
 
 
-def runtime(told: probe.Told) -> Judged:
+def runtime(told: probe.Told, unopened: Callable[[str], Finding | None]) -> Judged:
+    """Stage 2. `unopened` is what of NVIDIA's the loader did not find, by its words."""
     died = _died(told, "runtime")
     if died:
         return died
@@ -182,7 +184,8 @@ def runtime(told: probe.Told) -> Judged:
         finding = causes.of_cuda(found["failed"], saw, seen(told, "driver"))
         if finding is None and found["failed"].get("code") is None:
             words = causes.called(found["failed"])
-            finding = causes.of_loading(words, (Evidence(text=words, source="libcudart"),))
+            evidence = (Evidence(text=words, source="libcudart"),)
+            finding = unopened(words) or causes.of_loading(words, evidence)
         return Judged(
             status="fail",
             detail=causes.called(found["failed"]),

@@ -100,6 +100,16 @@ def _requires(folder: Path) -> tuple[str, ...]:
     return tuple(re.findall(r"^Requires-Dist:\s*(nvidia-[\w.-]+)", head, re.MULTILINE))
 
 
+def requirements(sites: Sequence[str], package: str) -> tuple[str, ...]:
+    """The NVIDIA requirements of an installed wheel as it writes them, with versions, without markers."""
+    for site in sites:
+        for folder in sorted(Path(site).glob(f"{package}-[0-9]*.dist-info")):
+            head = _text(folder / "METADATA").split("\n\n", 1)[0]
+            rows = re.findall(r"^Requires-Dist:\s*(nvidia-[^;\n]+)", head, re.MULTILINE)
+            return tuple(re.sub(r"[\s()]", "", row) for row in rows)
+    return ()
+
+
 def _conda(prefix: Path) -> Iterable[Distribution]:
     for path in sorted((prefix / "conda-meta").glob("*.json")):
         if not _CONDA.match(path.name):
@@ -219,6 +229,21 @@ def cuda_builds(found: Surroundings, packages: Sequence[Distribution]) -> dict[s
             plugin = any(re.match(r"jax-cuda\d+-(plugin|pjrt)$", n) for n in names)
             builds["jax"] = plugin or any(d.name == "jaxlib" and "cuda" in d.version for d in packages)
     return builds
+
+
+def built_major(found: Surroundings) -> str | None:
+    """The CUDA major that the frameworks on disk were built with, where they agree; JAX does not say."""
+    majors = set()
+    for framework in found.frameworks:
+        package = Path(framework.origin).parent
+        text, pattern = "", r"$^"
+        if framework.name == "torch":
+            text, pattern = _text(package / "version.py"), r"^cuda\b[^=]*= *['\"](\d+)\."
+        elif framework.name == "tensorflow":
+            text = _text(package / "python" / "platform" / "build_info.py")
+            pattern = r"['\"]cuda_version['\"]\s*[,:]\s*['\"](\d+)\."
+        majors |= set(re.findall(pattern, text, re.MULTILINE)[:1])
+    return majors.pop() if len(majors) == 1 else None
 
 
 def _text(path: Path) -> str:

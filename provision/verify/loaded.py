@@ -189,7 +189,8 @@ def _not_called(
     saw = told.last("framework") or {}
     if saw.get("cudnn_enabled") is False:
         why = (
-            "torch.backends.cudnn.enabled is False; take the line that sets it out of what torch's user runs"
+            "torch.backends.cudnn.enabled is False, so torch's own kernels ran; take the line that sets it "
+            "out of your program, or out of the sitecustomize or usercustomize that Python runs before it"
         )
     elif not any(x.soname.startswith("libcudnn") for x in found):
         why = "no libcudnn was loaded"

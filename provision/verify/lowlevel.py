@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from ..model import Event
-from . import copies, disk, layers, libraries, probe
+from . import copies, disk, layers, libraries, probe, unopened
 from .judged import Judged
 from .state import Run, search, suspects
 
@@ -17,14 +17,15 @@ _BEFORE = {"driver": None, "runtime": "driver", "cudnn": "runtime"}
 
 
 def _major(run: Run) -> str | None:
-    """The CUDA major that the environment's cuDNN is for: by the lock, else by the package's name."""
+    """The CUDA major that the environment's cuDNN is for: by the lock, else by the package's name, else
+    the one that its frameworks were built with."""
     if run.lock and run.lock.plan.cuda_major:
         return run.lock.plan.cuda_major
     for package in run.packages:
         match = re.search(r"-cu(\d+)$", package.name) if package.is_cudnn else None
         if match:
             return match.group(1)
-    return None
+    return libraries.built_major(run.found)
 
 
 def _ask(run: Run, environ: Mapping[str, str]) -> probe.Told:
@@ -54,7 +55,7 @@ def stages(run: Run) -> None:
     if run.broken:
         _search_layers(run, "driver")
         return run.skip_rest(("runtime", "libraries", "cudnn"))
-    run.add("runtime", layers.runtime(told), _seconds(told, "driver", "runtime"))
+    run.add("runtime", _runtime(run, told), _seconds(told, "driver", "runtime"))
     if run.broken:
         _search_layers(run, "runtime")
         return run.skip_rest(("libraries", "cudnn"))
@@ -115,9 +116,16 @@ def _judge_layer(run: Run, told: probe.Told, stage: str) -> Judged:
     if stage == "driver":
         return layers.driver(told, run.ordinal)
     if stage == "runtime":
-        return layers.runtime(told)
+        return _runtime(run, told)
     owned = copies.owners_of(run.packages)
     return layers.cudnn(told, run.found.roots, owned, libraries.pick(run.files, "libcudnn"))
+
+
+def _runtime(run: Run, told: probe.Told) -> Judged:
+    framework = next((f for f, cuda in run.builds.items() if cuda), "")
+    return layers.runtime(
+        told, lambda words: unopened.finding(framework, words, run.env, run.found, run.packages)
+    )
 
 
 def _search_layers(run: Run, stage: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..model import FRAMEWORKS, Event, FrameworkVerdict
-from . import copies, frameworks, layers, loaded, probe, together
+from . import copies, frameworks, layers, loaded, probe, proved, together, unopened
 from .judged import Judged
 from .state import Run, search, suspects
 
@@ -96,6 +96,7 @@ def _ask_framework(run: Run, name: str, environ: Mapping[str, str]) -> tuple[pro
         devices=devices,
         lock=run.lock,
         low=layers.low_memory(run.told) if run.told else None,
+        unopened=lambda words: unopened.finding(name, words, run.env, run.found, run.packages),
     )
     return told, outcome
 
@@ -124,7 +125,7 @@ def _on(run: Run, name: str, uuid: str | None) -> FrameworkVerdict:
     """A framework's three stages, on one MIG device where there are several."""
     hidden = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
     told, outcome = _ask_framework(run, name, {**run.environ, **hidden})
-    times = frameworks.times(told)
+    times = proved.times(told)
     for stage, judged in outcome.stages:
         run.add(stage, judged, times.get(stage) if judged.status != "skip" else None, name, uuid)
     run.wrong = run.wrong or outcome.wrong

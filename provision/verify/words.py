@@ -61,20 +61,28 @@ def _no_kernels(text: str, saw: Mapping[str, Any], evidence: tuple[Evidence, ...
     )
 
 
-def no_gpu(told: Told, saw: Mapping[str, Any], stage: str) -> Finding | None:
+def no_gpu(told: Told, saw: Mapping[str, Any], stage: str, unopened: Finding | None) -> Finding | None:
     """A GPU build that raised before it saw any GPU."""
     if stage != "framework" or not saw.get("cuda") or saw.get("devices"):
         return None
-    return blind(told, "The framework sees no GPU, though the driver does")
+    return blind(told, "The framework sees no GPU, though the driver does", unopened)
 
 
-def blind(told: Told, title: str) -> Finding:
-    """A framework that sees no GPU: what it lacks stands in its log, if anywhere."""
+def blind(told: Told, title: str, unopened: Finding | None) -> Finding:
+    """A framework that sees no GPU: what it lacks stands in its log, if anywhere. `unopened` is what the
+    loader did not find for it."""
     stderr = told.finished.stderr
-    return causes.of_loading(stderr, told.words(4)) or Finding(
-        cause="nvidia_libs_not_on_loader_path" if "dlopen" in stderr else "visible_devices_invalid",
+    said = told.words(6)
+    found = unopened or cause(stderr, {}, said) or causes.of_loading(stderr, said)
+    if found:
+        return found
+    dlopen = "dlopen" in stderr
+    return Finding(
+        cause="nvidia_libs_not_on_loader_path" if dlopen else "visible_devices_invalid",
         title=title,
-        evidence=told.words(6),
-        fix="What the framework says above names what it lacks.",
+        evidence=said,
+        fix="Start it with TF_CPP_VMODULE=dso_loader=1: it then names each library that it does not find."
+        if dlopen
+        else "Unset what hides GPUs from it: CUDA_VISIBLE_DEVICES, JAX_PLATFORMS, a call of set_visible_devices.",
         confidence="possible",
     )
