@@ -755,6 +755,72 @@ class Created:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ListedFramework:
+    """A framework that an environment was made with."""
+
+    name: str
+    version: str
+    cuda: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listed:
+    """An environment that gpuenv made, as `list` shows it. `verdict` is the last one and `verified` when
+    it was given (ISO 8601, UTC). `bytes` is what it takes on disk (None where measuring would take too
+    long), `shared_bytes` the part of it in files that have a name elsewhere as well."""
+
+    path: str
+    manager: str | None = None
+    frameworks: tuple[ListedFramework, ...] = ()
+    cuda: str | None = None
+    cudnn: str | None = None
+    python: str | None = None
+    verdict: str | None = None
+    verified: str | None = None
+    bytes: int | None = None
+    shared_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listing:
+    """The environments that gpuenv made on this machine."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.list/1"
+
+    environments: tuple[Listed, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RemovedEnvironment:
+    """An environment that was removed: what it took, what that freed, the Jupyter kernels that went."""
+
+    path: str
+    bytes: int
+    freed_bytes: int
+    kernels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Removal:
+    """What `remove` did."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.remove/1"
+
+    removed: tuple[RemovedEnvironment, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """A text to paste into an issue; `hidden` counts what was left out of it, by kind."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.report/1"
+
+    gpuenv: str
+    text: str
+    hidden: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
     """Something a stage tells while it works. `kind`: start, progress, note, warning or done.
     `done` and `total` are in `unit` (bytes, packages, stages)."""

@@ -194,9 +194,13 @@ def _kill_family(child: subprocess.Popen[bytes]) -> None:
 
 
 def replace(argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Become another program (exec); returns only by raising OSError."""
+    """Become another program (exec); returns only by raising OSError. Signals that Python ignores for
+    itself are the other program's own again, as `subprocess` does it."""
     sys.stdout.flush()
     sys.stderr.flush()
+    for name in ("SIGPIPE", "SIGXFSZ"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
     os.execvpe(argv[0], list(argv), dict(env))
 
 

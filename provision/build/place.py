@@ -69,7 +69,7 @@ def held(path: Path, cache_dir: Path) -> Iterator[None]:
 def draft(place: Path) -> Iterator[Path]:
     """A fresh marked sibling to build in. It is removed unless `settle` moved it away. Raises
     BuildError when the sibling cannot be made."""
-    path = _draft(place)
+    path = half_made(place)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         discard(path)
@@ -124,7 +124,7 @@ def recover(place: Path) -> None:
     """Finish what a killed swap left: if the place is empty and the old environment stands aside,
     it comes back; if both are there the old one is removed. What is there unfinished goes first."""
     if (place / MARK / UNFINISHED).exists():
-        half = _draft(place)
+        half = half_made(place)
         discard(half)
         place.rename(half)
         discard(half)
@@ -136,7 +136,8 @@ def recover(place: Path) -> None:
             before.rename(place)
 
 
-def _draft(place: Path) -> Path:
+def half_made(place: Path) -> Path:
+    """Where an environment is made, and where one is put that is being removed."""
     return place.with_name(f".{place.name}.gpuenv-new")
 
 

@@ -13,7 +13,7 @@ import typer
 
 from .. import __version__, process, show
 from ..errors import GpuenvError, UsageError
-from . import knowledge, running, troubleshoot
+from . import knowledge, listing, running, troubleshoot
 from . import options as o
 
 app = typer.Typer(
@@ -100,6 +100,7 @@ def create(
     recreate: bool = typer.Option(False, "--recreate", help="Build anew; the old one stays until then."),
     verify: bool | None = typer.Option(None, "--verify/--no-verify", help="Verify again / not at all."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Show the plan, build nothing."),
+    kernel: bool = typer.Option(False, "--kernel", help="Also a Jupyter kernel that runs its Python."),
     target: o.TargetFile = None,
     driver: o.Driver = None,
     driver_os: o.DriverOs = None,
@@ -123,13 +124,13 @@ def create(
     verbose: o.Verbose = False,
 ) -> int:
     """Build an environment that fits this machine, and prove it."""
-    from . import creating
+    from . import creating, kernels
 
     given = locals()
     how = creating.How(
         locked=locked, lock_file=lock, allow_md5=allow_md5, recreate=recreate, verify=verify, dry_run=dry_run
     )
-    return creating.create(_screen(given), env, o.choices(given), how)
+    return kernels.create_with(_screen(given), env, o.choices(given), how, wanted=kernel)
 
 
 @app.command()
@@ -260,3 +261,4 @@ def lock(
 
 
 troubleshoot.register(app)
+listing.register(app)

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .. import lock, process, show
+from .. import lock, process, registry, show
 from ..build import place, state, venv
 from ..errors import BuildError, UsageError
 from ..index.conda import SECRET
@@ -214,6 +214,10 @@ def can_prove(made: Lock, machine: Machine | None, emit: Emit) -> bool:
 
 
 def finish(screen: show.Screen, value: Created, env: Path) -> int:
+    try:
+        registry.add(env)
+    except BuildError as error:
+        show.event(screen, Event(kind="note", stage="build", text=error.message))
     status = exit_code(value.verdict, value.lock) if value.verdict else 0
     step = activate_line(env, process.environ()) if status == 0 else None
     show.result(screen, value, next_step=step)

@@ -46,6 +46,9 @@ def run(
     keep_env: bool = typer.Option(
         False, "--keep-env", help="Leave LD_LIBRARY_PATH and LD_PRELOAD as they are."
     ),
+    exec_: bool = typer.Option(
+        False, "--exec", help="Become CMD: no process in between, and no diagnosis of a failure."
+    ),
     profiles: o.ProfileDirs = None,
     cache_dir: o.CacheDir = None,
     quiet: o.Quiet = False,
@@ -63,6 +66,8 @@ def run(
             f"note: without {suspect.named}: it would shadow the environment's own (--keep-env leaves it)"
         )
     try:
+        if exec_:
+            process.replace(command, environ)
         ended = process.attend(command, environ)
     except FileNotFoundError as error:
         screen.say(f"gpuenv: {command[0]}: {error.strerror}", always=True)

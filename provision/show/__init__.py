@@ -13,15 +13,19 @@ from ..model import (
     Event,
     Finding,
     Findings,
+    Listing,
     Lock,
     Machine,
     Plan,
     ProfileTables,
+    Removal,
+    Report,
     Verdict,
     as_document,
     as_plain,
 )
 from .findings import show_findings
+from .listing import show_listing, show_removal
 from .machine import show_machine
 from .plan import show_plan
 from .screen import Screen, clean
@@ -66,6 +70,12 @@ def result(screen: Screen, value: Any, *, next_step: str | None = None, explain:
         show_findings(screen, value)
     elif isinstance(value, ProfileTables):
         _show_tables(screen, value)
+    elif isinstance(value, Listing):
+        show_listing(screen, value)
+    elif isinstance(value, Removal):
+        show_removal(screen, value)
+    elif isinstance(value, Report):
+        screen.line(clean(value.text).rstrip("\n"))
     if next_step:
         screen.line(clean(next_step))
 

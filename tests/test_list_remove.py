@@ -1,0 +1,416 @@
+"""`gpuenv list` and `gpuenv remove`: what was made here is known, and nothing else is ever removed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from provision import registry
+from provision.build import place
+from provision.show import listing as shown
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def pretended(env: Path, version="2.14.1", files=3):
+    """An environment as `create` leaves it, without the packages."""
+    mark = env / ".gpuenv"
+    mark.mkdir(parents=True)
+    build = {"framework": "torch", "version": version, "cuda": "12.6", "index": "pypi", "requirements": []}
+    plan = {"schema": "gpuenv.plan/1", "builds": [{**build, "cudnn": "9.10.2.21"}], "cudnn": "9.10.2.21",
+            "python": "3.12", "manager": "venv"}  # fmt: skip
+    (mark / "plan.json").write_text(json.dumps(plan))
+    site = env / "lib" / "python3.12" / "site-packages" / "torch"
+    site.mkdir(parents=True)
+    for i in range(files):
+        (site / f"{i}.py").write_text("x" * 5000)
+    (env / "bin").mkdir()
+    (env / "bin" / "python").symlink_to(sys.executable)
+    (env / "pyvenv.cfg").write_text(f"home = {Path(sys.executable).parent}\n")
+    return env
+
+
+@pytest.fixture
+def data(gpuenv, monkeypatch):
+    """The test's own registry, for this process as well as for the command."""
+    folder = gpuenv.folder / "data"
+    monkeypatch.setenv("XDG_DATA_HOME", str(folder))
+    gpuenv.env["XDG_DATA_HOME"] = str(folder)
+    return folder / "gpuenv" / "environments"
+
+
+@pytest.fixture
+def made(gpuenv, data):
+    """Two environments that are in the registry."""
+    envs = [pretended(gpuenv.work / name) for name in (".venv", "other")]
+    for env in envs:
+        registry.add(env)
+    return envs
+
+
+@pytest.fixture
+def jax(gpuenv, index):
+    """A real `create` of tiny wheels."""
+    ask = ("--framework", "jax", "--python", HERE, "--index", "pypi", "--device", "cpu")
+    index.add_plan(gpuenv("resolve", "--json", *ask).json)
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    return lambda *more: gpuenv("create", *ask, "--no-verify", *more)
+
+
+def listed(gpuenv):
+    ran = gpuenv("list", "--json")
+    assert ran.code == 0, ran.err
+    assert set(ran.json) == {"schema", "environments"} and ran.json["schema"] == "gpuenv.list/1"
+    return {e["path"]: e for e in ran.json["environments"]}
+
+
+# --- the registry --------------------------------------------------------------------------------
+
+
+def test_what_create_makes_is_listed_and_what_remove_takes_is_not(jax, gpuenv):
+    assert listed(gpuenv) == {}
+    assert jax().code == jax("umgebung für Jürgen's GPU/my env").code == 0
+    envs = listed(gpuenv)
+    assert set(envs) == {str(gpuenv.work / ".venv"), str(gpuenv.work / "umgebung für Jürgen's GPU/my env")}
+    one = envs[str(gpuenv.work / ".venv")]
+    assert set(one) == {"path", "manager", "frameworks", "cuda", "cudnn", "python", "verdict", "verified", "bytes",
+                        "shared_bytes"}  # fmt: skip
+    assert one["manager"] == "venv" and one["python"] == HERE and one["verdict"] is one["verified"] is None
+    (framework,) = one["frameworks"]
+    assert framework["name"] == "jax" and framework["cuda"] is one["cuda"] is one["cudnn"] is None
+    ran = gpuenv("remove", ".venv", "--json")
+    assert ran.code == 0, ran.err
+    (gone,) = ran.json["removed"]
+    assert ran.json["schema"] == "gpuenv.remove/1" and gone["path"] == str(gpuenv.work / ".venv")
+    assert 0 < gone["freed_bytes"] < one["bytes"] <= gone["bytes"], (
+        "uv's cache holds the wheels' files as well"
+    )
+    assert [p.name for p in gpuenv.work.iterdir()] == ["umgebung für Jürgen's GPU"]
+    assert set(listed(gpuenv)) == {str(gpuenv.work / "umgebung für Jürgen's GPU/my env")}
+
+
+def test_creates_at_once_do_not_lose_each_other(jax, gpuenv):
+    with ThreadPoolExecutor(8) as pool:
+        ran = list(pool.map(lambda i: jax(f"env{i}"), range(8)))
+    assert [r.code for r in ran] == [0] * 8, [r.err for r in ran]
+    assert set(listed(gpuenv)) == {str(gpuenv.work / f"env{i}") for i in range(8)}
+
+
+def test_many_writers_of_one_registry(gpuenv, data):
+    """Processes that add, list and forget at the same time: what was added and not forgotten is there."""
+    code = (
+        "import sys; from pathlib import Path; from provision import registry; n = sys.argv[1]\n"
+        "for i in range(20):\n"
+        "    env = Path(sys.argv[2], f'{n}-{i}'); (env / '.gpuenv').mkdir(parents=True); registry.add(env)\n"
+        "    registry.environments()\n"
+        "    if i % 2: registry.forget(env)\n"
+    )
+    children = [
+        subprocess.Popen([sys.executable, "-c", code, str(n), str(gpuenv.work)], env=gpuenv.env)
+        for n in range(4)
+    ]
+    assert [c.wait(60) for c in children] == [0] * 4
+    assert registry.environments() == sorted(
+        gpuenv.work / f"{n}-{i}" for n in range(4) for i in range(0, 20, 2)
+    )
+    assert len(list(data.iterdir())) == 40, "nothing but entries is left"
+
+
+def test_a_home_that_cannot_be_written_costs_the_entry_alone(jax, gpuenv):
+    gpuenv.env |= {"XDG_CACHE_HOME": str(gpuenv.folder / "cache"), "XDG_DATA_HOME": "/proc/nowhere"}
+    ran = jax("--json")
+    assert ran.code == 0 and ran.json["environment"]["changed"]
+    assert "/proc/nowhere" in ran.err and "list of environments" in ran.err
+    assert listed(gpuenv) == {}
+    ran = gpuenv("remove", ".venv", "--json")
+    assert ran.code == 0 and not (gpuenv.work / ".venv").exists()
+
+
+def test_without_any_home_a_note_says_so(gpuenv):
+    """A user id that the user database does not know, as in containers; only root can become one."""
+    if os.getuid() != 0:
+        pytest.skip("needs root, to become a user that nobody knows")
+    code = (
+        "import os, platformdirs; from provision import registry; os.environ.pop('HOME'); os.setuid(54321)\n"
+        "registry.folder()"
+    )
+    env = {k: v for k, v in gpuenv.env.items() if k != "XDG_DATA_HOME"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "BuildError: there is no home folder" in done.stderr
+
+
+def test_what_was_deleted_by_hand_leaves_the_list_and_the_registry(gpuenv, made, data):
+    subprocess.run(["rm", "-r", made[0]], check=True)
+    subprocess.run(["rm", "-r", made[1] / ".gpuenv"], check=True)
+    assert listed(gpuenv) == {}
+    assert list(data.iterdir()) == []
+
+
+def test_an_environment_that_is_being_swapped_is_not_forgotten(gpuenv, made, data):
+    made[0].rename(place.aside(made[0]))
+    assert set(listed(gpuenv)) == {str(made[1])}
+    place.aside(made[0]).rename(made[0])
+    assert set(listed(gpuenv)) == {str(e) for e in made}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"path": 5}', '{"path": "relative"}', "\x00\xff"])
+def test_an_entry_that_cannot_be_read_is_dropped(gpuenv, made, data, text):
+    (data / "x.json").write_bytes(text.encode("latin-1"))
+    assert set(listed(gpuenv)) == {str(e) for e in made}
+    assert not (data / "x.json").exists()
+
+
+def test_a_damaged_environment_is_listed_with_what_is_known(gpuenv, made):
+    (made[0] / ".gpuenv" / "plan.json").write_text("{")
+    (made[1] / ".gpuenv" / "verdict.json").write_text('{"verdict": {"verdict": "works"}, "under": {}}')
+    envs = listed(gpuenv)
+    assert envs[str(made[0])]["frameworks"] == [] and envs[str(made[0])]["bytes"] > 0
+    assert envs[str(made[1])]["verdict"] == "works" and envs[str(made[1])]["verified"].endswith("+00:00")
+
+
+def test_a_path_that_is_no_text(gpuenv, data):
+    env = pretended(Path(os.fsdecode(os.fsencode(gpuenv.work) + b"/caf\xe9")))
+    registry.add(env)
+    (path,) = listed(gpuenv)
+    assert path.endswith("caf\\udce9")
+    assert gpuenv("list").code == 0
+
+
+# --- the table and the sizes -----------------------------------------------------------------------
+
+
+def test_the_table_fits_80_columns_and_loses_nothing(gpuenv, made, data):
+    gpuenv.env["COLUMNS"] = "80"
+    deep = pretended(
+        gpuenv.work / ("a-folder-with-a-name-that-is-far-too-long-for-one-row" * 2) / "b" / "env"
+    )
+    registry.add(deep)
+    (deep / ".gpuenv" / "verdict.json").write_text('{"verdict": {"verdict": "wrong"}}')
+    ran = gpuenv("list")
+    rows = ran.out.splitlines()
+    assert ran.code == 0 and max(map(len, rows)) <= 80, ran.out
+    column = rows[0].index("MADE FOR")
+    joined = "".join(r[:column].strip() for r in rows[1:])
+    assert all(str(env) in joined for env in (*made, deep)), joined
+    for word in ("torch 2.14.1", "CUDA 12.6", "cuDNN 9.10.2.21", "3.12", "wrong", "ENVIRONMENT"):
+        assert word in ran.out
+
+
+def test_a_home_is_short(gpuenv, data):
+    registry.add(pretended(gpuenv.folder / "home" / "p"))
+    assert gpuenv("list").out.splitlines()[1].startswith("~/p ")
+
+
+def test_an_empty_list_says_so(gpuenv):
+    ran = gpuenv("list")
+    assert ran.code == 0 and ran.out == "no environments were made by gpuenv here\n"
+
+
+def test_sizes_are_those_of_du(gpuenv, made, data):
+    env = made[0]
+    (env / "twice").write_bytes(b"y" * 100_000)
+    os.link(env / "twice", env / "again")
+    (env / "cached").write_bytes(b"z" * 50_000)
+    os.link(env / "cached", gpuenv.folder / "cache-of-uv")
+    (env / "away").symlink_to("/usr")
+    told = subprocess.run(["du", "-s", "--block-size=1", env], capture_output=True, text=True, check=True)
+    size = registry.measure(env)
+    root = env.lstat().st_blocks * 512
+    assert size.bytes + root == int(told.stdout.split()[0])
+    assert size.shared == (env / "cached").stat().st_blocks * 512
+    assert registry.measure(env, 0.0) is None
+    assert registry.measure(gpuenv.work / "nothing").bytes == 0
+
+
+def test_a_measured_size_is_kept_until_packages_change(gpuenv, made):
+    first = listed(gpuenv)[str(made[0])]["bytes"]
+    (made[0] / "more").write_bytes(b"y" * 100_000)
+    assert listed(gpuenv)[str(made[0])]["bytes"] == first, "within some minutes it is taken as it was"
+    info = made[0] / "lib/python3.12/site-packages/x-1.dist-info"
+    info.mkdir()
+    (info / "RECORD").write_text("")
+    assert listed(gpuenv)[str(made[0])]["bytes"] > first + 99_000
+
+
+def test_fifty_environments_are_listed_in_a_moment(gpuenv, data):
+    """As long as one that is empty takes, and a second more at most; measuring has a bound of its own."""
+    for i in range(50):
+        registry.add(pretended(gpuenv.work / f"env{i:02}", files=100))
+    start = time.perf_counter()
+    assert len(listed(gpuenv)) == 50
+    first = time.perf_counter() - start
+    start = time.perf_counter()
+    assert len(listed(gpuenv)) == 50
+    assert time.perf_counter() - start < 1.5 and first < 5.0
+
+
+def test_amounts():
+    assert [shown.amount(n) for n in (0, 999, 1000, 12_345, 999_499, 999_600, 2_440_000_000)] == [
+        "0 B", "999 B", "1 kB", "12 kB", "999 kB", "1 MB", "2.4 GB",
+    ]  # fmt: skip
+
+
+# --- remove ----------------------------------------------------------------------------------------
+
+
+def left(folder: Path):
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
+
+
+def refused(gpuenv, *words, code=2):
+    before = left(gpuenv.work)
+    ran = gpuenv("remove", *words, "--json")
+    assert ran.code == code, ran.out
+    assert left(gpuenv.work) == before, "something was touched"
+    return ran.json["error"]["message"]
+
+
+def test_several_at_once(gpuenv, made):
+    gpuenv.env["COLUMNS"] = "200"
+    ran = gpuenv("remove", ".venv", "other", ".venv")
+    assert ran.code == 0 and ran.out.count("removed") == 2 and "freed" in ran.out, ran.err
+    assert left(gpuenv.work) == [] and listed(gpuenv) == {}
+
+
+def test_nothing_goes_when_one_of_them_is_refused(gpuenv, made):
+    assert "is not there" in refused(gpuenv, ".venv", "nowhere", "other")
+
+
+def test_a_folder_of_somebody_else(gpuenv, made):
+    (gpuenv.work / "thesis").mkdir()
+    (gpuenv.work / "thesis" / "pyvenv.cfg").write_text("")
+    assert "did not make" in refused(gpuenv, "thesis")
+    (gpuenv.work / "thesis" / ".gpuenv").mkdir()
+    assert "no environment" in refused(gpuenv, "thesis")
+    (gpuenv.work / "thesis" / ".gpuenv").rmdir()
+    (gpuenv.work / "thesis" / ".gpuenv").symlink_to(made[0] / ".gpuenv")
+    assert "did not make" in refused(gpuenv, "thesis")
+
+
+def test_a_file_and_a_word_too_few(gpuenv):
+    (gpuenv.work / "file").write_text("")
+    assert "is a file" in refused(gpuenv, "file")
+    assert gpuenv("remove").code == 2
+
+
+def test_a_link_is_never_followed(gpuenv, made):
+    (gpuenv.work / "link").symlink_to(made[0])
+    assert "symbolic link" in refused(gpuenv, "link")
+    assert "symbolic link" in refused(gpuenv, "link/")
+    (gpuenv.work / "folder").mkdir()
+    (gpuenv.work / "folder" / "precious").write_text("mine")
+    (made[0] / "lib" / "link").symlink_to(gpuenv.work / "folder")
+    (made[1] / "bin" / "file").symlink_to(gpuenv.work / "folder" / "precious")
+    assert gpuenv("remove", *made).code == 0
+    assert (gpuenv.work / "folder" / "precious").read_text() == "mine"
+
+
+def test_a_folder_that_we_are_in(gpuenv, made):
+    ran = subprocess.run(
+        [sys.executable, "-m", "provision", "remove", "."], env=gpuenv.env, cwd=made[0] / "lib" / "..",
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 2 and "you are inside" in ran.stderr and (made[0] / "bin" / "python").exists()
+    gpuenv.env["HOME"] = str(made[1] / "lib")
+    assert "your home folder" in refused(gpuenv, made[1])
+
+
+def test_the_environment_that_gpuenv_runs_from(gpuenv):
+    """A venv that has gpuenv in it and that bears the mark."""
+    env = gpuenv.work / "tool"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
+    pretended(gpuenv.work / "x")
+    (gpuenv.work / "x" / ".gpuenv").rename(env / ".gpuenv")
+    site = next(env.glob("lib/python*/site-packages"))
+    (site / "dev.pth").write_text("\n".join(p for p in sys.path if p) + "\n")
+    done = subprocess.run(
+        [env / "bin" / "python", "-m", "provision", "remove", env], env=gpuenv.env, cwd=gpuenv.work,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2 and "this gpuenv runs from" in done.stderr, done.stderr
+    assert (env / "bin" / "python").exists()
+
+
+def test_another_gpuenv_holds_it(gpuenv, made):
+    with place.held(made[0], gpuenv.folder / "cache" / "gpuenv"):
+        assert "another gpuenv" in refused(gpuenv, ".venv", code=7)
+    assert gpuenv("remove", ".venv").code == 0
+
+
+def test_a_disk_that_is_mounted_inside(gpuenv, made):
+    inside = made[0] / "lib" / "my data"
+    inside.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "none", inside], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"needs the right to mount: {mounted.stderr.decode().strip()}")
+    try:
+        (inside / "precious").write_text("mine")
+        assert "mounted" in refused(gpuenv, ".venv")
+    finally:
+        subprocess.run(["umount", inside], check=True)
+
+
+def test_what_interrupted_runs_left_goes_too(gpuenv, made):
+    for path in (place.half_made(made[0]), place.aside(made[0])):
+        pretended(path)
+    mine = gpuenv.work / "..venv.gpuenv-mine"
+    mine.mkdir()
+    assert gpuenv("remove", ".venv").code == 0
+    assert left(gpuenv.work)[0] == mine.name and not list(gpuenv.work.glob(".venv*"))
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_an_interrupted_removal_is_finished_by_the_next(gpuenv, made, sent):
+    env = made[0]
+    for i in range(200):
+        folder = env / "lib" / f"package{i}"
+        folder.mkdir()
+        for j in range(25):
+            (folder / f"{j}.py").touch()
+    argv = [sys.executable, "-m", "provision", "remove", ".venv"]
+    child = subprocess.Popen(
+        argv, env=gpuenv.env, cwd=gpuenv.work, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    while env.exists():
+        time.sleep(0.001)
+    child.send_signal(sent)
+    _, err = child.communicate(timeout=30)
+    assert child.returncode != 0, "it was too quick to be interrupted"
+    assert place.made_by_gpuenv(place.half_made(env)), "what is left is not known as ours"
+    if sent == signal.SIGINT:
+        assert child.returncode == 130 and b"given again" in err
+    assert set(listed(gpuenv)) == {str(made[1])}
+    assert gpuenv("remove", ".venv").code == 0
+    assert [p.name for p in gpuenv.work.iterdir()] == ["other"]
+
+
+def test_only_the_mark_is_left(gpuenv, made):
+    subprocess.run(["find", made[0], "-mindepth", "1", "!", "-path", "*/.gpuenv", "-delete"], check=True)
+    assert left(made[0]) == [".gpuenv"]
+    assert gpuenv("remove", ".venv").code == 0 and not made[0].exists()
+
+
+def test_one_that_was_deleted_by_hand_is_missing(gpuenv, made):
+    subprocess.run(["rm", "-r", made[0]], check=True)
+    assert "is not there" in refused(gpuenv, ".venv")
+    assert gpuenv("remove", "other").code == 0
+
+
+def test_a_conda_environment_leaves_condas_list(gpuenv, made):
+    known = gpuenv.folder / "home" / ".conda" / "environments.txt"
+    known.parent.mkdir()
+    known.write_text(f"/opt/conda\n{made[0]}\n")
+    assert gpuenv("remove", ".venv").code == 0
+    assert known.read_text() == "/opt/conda\n"
+
+
+def test_an_active_one_says_how_to_leave(gpuenv, made):
+    gpuenv.env["VIRTUAL_ENV"] = str(made[0])
+    ran = gpuenv("remove", ".venv")
+    assert ran.code == 0 and "deactivate" in ran.err
