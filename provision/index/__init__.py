@@ -9,6 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .addresses import Addresses
+    from .fetching import Wanted, digests, download, is_right, part
     from .http import AT_ONCE, Http, Response, redact
     from .links import find_links, wheel_named
     from .pipconf import PipConfig, default_index, parse_pip_conf, pip_configuration, pip_files
@@ -24,18 +26,24 @@ if TYPE_CHECKING:
 
 _HOME = {
     "AT_ONCE": "http",
+    "Addresses": "addresses",
     "File": "simple",
     "Http": "http",
     "PipConfig": "pipconf",
     "RangeFile": "wheels",
     "Response": "http",
+    "Wanted": "fetching",
     "default_index": "pipconf",
+    "digests": "fetching",
+    "download": "fetching",
     "find_links": "links",
+    "is_right": "fetching",
     "local_metadata": "wheels",
     "member": "wheels",
     "metadata": "wheels",
     "metadata_of": "wheels",
     "open_wheel": "wheels",
+    "part": "fetching",
     "parse_pip_conf": "pipconf",
     "parse_project": "simple",
     "pip_configuration": "pipconf",
@@ -54,13 +62,18 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "AT_ONCE",
+    "Addresses",
     "File",
     "Http",
     "PipConfig",
     "RangeFile",
     "Response",
+    "Wanted",
     "default_index",
+    "digests",
+    "download",
     "find_links",
+    "is_right",
     "local_metadata",
     "member",
     "metadata",
@@ -68,6 +81,7 @@ __all__ = [
     "open_wheel",
     "parse_pip_conf",
     "parse_project",
+    "part",
     "pip_configuration",
     "pip_files",
     "project_files",

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import base64
 import http.client
+import io
+import re
 import ssl
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from provision import __version__
 from provision.errors import LockError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from email.message import Message
 
     from .pipconf import PipConfig
@@ -27,7 +30,8 @@ TIMEOUT = 60.0
 """Seconds without a byte before a request counts as failed."""
 AT_ONCE = 8
 """Requests in flight together: what an index bears from one client without slowing it down."""
-_AGAIN = frozenset({408, 429, 500, 502, 503, 504})
+PASSING = frozenset({408, 429, 500, 502, 503, 504})
+"""Refusals of a server that may be gone a moment later."""
 
 
 class Response(NamedTuple):
@@ -37,6 +41,15 @@ class Response(NamedTuple):
     headers: Mapping[str, str]
     body: bytes
     url: str
+
+
+class Stream(NamedTuple):
+    """A body as it comes, from byte `start` of the file on; `total` is the whole file's size where the
+    server tells it."""
+
+    start: int
+    total: int | None
+    body: io.BufferedIOBase
 
 
 def redact(url: str) -> str:
@@ -103,25 +116,38 @@ class Http:
         `span` is a first byte and a length; a negative first byte counts from the end. Raises
         LockError, with `unreachable` set, when the host does not answer or refuses.
         """
-        headers = {"User-Agent": f"gpuenv/{__version__}", "Accept-Encoding": "identity"}
-        if accept:
-            headers["Accept"] = accept
+        headers = {"Accept": accept} if accept else {}
         if span:
             first, length = span
             headers["Range"] = f"bytes={first}" if first < 0 else f"bytes={first}-{first + length - 1}"
         if url.startswith("file:"):
             return _local(url, span, missing_ok)
-        url, credentials = _split_credentials(url)
-        if credentials:
-            headers["Authorization"] = credentials
-        request = urllib.request.Request(url, headers=headers, method="HEAD" if head else "GET")  # noqa: S310
-        return self._retry(request, missing_ok)
+        return self._retry(_request(url, headers, "HEAD" if head else "GET"), missing_ok)
+
+    @contextmanager
+    def stream(self, url: str, *, start: int = 0) -> Iterator[Stream]:
+        """One answer as it comes, from byte `start` on where the server gives parts, else from the
+        beginning. Asked once: whoever reads knows how far it came, and asks again from there. Raises
+        OSError and HTTPException as the network does (urllib.error.HTTPError for a refusal)."""
+        if url.startswith("file:"):
+            with _path(url).open("rb") as file:
+                size = file.seek(0, 2)
+                file.seek(start)
+                yield Stream(start, size, file)
+            return
+        request = _request(url, {"Range": f"bytes={start}-"} if start else {})
+        with self._opener_for(request).open(request, timeout=self._timeout) as answer:
+            first, total = _place(answer.status, answer.headers)
+            yield Stream(first, total, answer)
+
+    def _opener_for(self, request: urllib.request.Request) -> urllib.request.OpenerDirector:
+        host = urllib.parse.urlsplit(request.full_url)
+        trusted = bool({host.hostname, host.netloc} & self._trusted)
+        return self._trusting if trusted else self._opener
 
     def _retry(self, request: urllib.request.Request, missing_ok: bool) -> Response | None:
         url = request.full_url
-        host = urllib.parse.urlsplit(url)
-        trusted = bool({host.hostname, host.netloc} & self._trusted)
-        opener = self._trusting if trusted else self._opener
+        opener = self._opener_for(request)
         for left in reversed(range(self._tries)):
             try:
                 with opener.open(request, timeout=self._timeout) as answer:
@@ -131,11 +157,11 @@ class Http:
                 e.close()
                 if missing_ok and e.code in (403, 404, 410):
                     return None
-                if e.code not in _AGAIN or not left:
-                    raise _failed(url, f"answered {e.code} {e.reason}") from None
+                if e.code not in PASSING or not left:
+                    raise failed(url, f"answered {e.code} {e.reason}") from None
             except (OSError, http.client.HTTPException, EOFError) as e:
-                if not left or isinstance(getattr(e, "reason", None), ssl.SSLCertVerificationError):
-                    raise _failed(url, str(getattr(e, "reason", None) or e or type(e).__name__)) from None
+                if not left or lasting(e):
+                    raise failed(url, in_words(e)) from None
             time.sleep(0.5 * 2 ** (self._tries - 1 - left))
         raise AssertionError("the last try returns or raises")
 
@@ -150,6 +176,36 @@ class Http:
         wanted = list(dict.fromkeys(urls))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return dict(zip(wanted, pool.map(size, wanted), strict=True))
+
+
+def _request(url: str, headers: Mapping[str, str], method: str = "GET") -> urllib.request.Request:
+    url, credentials = _split_credentials(url)
+    told = {"User-Agent": f"gpuenv/{__version__}", "Accept-Encoding": "identity", **headers}
+    if credentials:
+        told["Authorization"] = credentials
+    return urllib.request.Request(url, headers=told, method=method)  # noqa: S310
+
+
+def _place(status: int, headers: Mapping[str, Any]) -> tuple[int, int | None]:
+    """The first byte of an answer, and the size of the whole file (RFC 9110, 14.4)."""
+    said = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", headers.get("Content-Range") or "")
+    if status == 206 and said:
+        return int(said[1]), int(said[2]) if said[2].isdigit() else None
+    length = headers.get("Content-Length") or ""
+    return 0, int(length) if length.isdigit() else None
+
+
+def lasting(error: Exception) -> bool:
+    """Whether asking again would fail in the same way."""
+    of_files = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+    return isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError) or isinstance(
+        error, of_files
+    )
+
+
+def in_words(error: Exception) -> str:
+    """What the network said."""
+    return str(getattr(error, "reason", None) or error or type(error).__name__)
 
 
 def _opener(proxies: dict[str, str] | None, context: ssl.SSLContext) -> urllib.request.OpenerDirector:
@@ -173,10 +229,13 @@ def _split_credentials(url: str) -> tuple[str, str | None]:
     return bare, "Basic " + base64.b64encode(text.encode()).decode()
 
 
+def _path(url: str) -> Path:
+    return Path(urllib.request.url2pathname(urllib.parse.urlsplit(url).path))
+
+
 def _local(url: str, span: tuple[int, int] | None, missing_ok: bool) -> Response | None:
-    path = Path(urllib.request.url2pathname(urllib.parse.urlsplit(url).path))
     try:
-        with path.open("rb") as file:
+        with _path(url).open("rb") as file:
             total = file.seek(0, 2)
             first, length = span or (0, total)
             start = max(0, total + first) if first < 0 else first
@@ -185,9 +244,9 @@ def _local(url: str, span: tuple[int, int] | None, missing_ok: bool) -> Response
     except FileNotFoundError:
         if missing_ok:
             return None
-        raise _failed(url, "does not exist") from None
+        raise failed(url, "does not exist") from None
     except OSError as e:
-        raise _failed(url, e.strerror or str(e)) from None
+        raise failed(url, e.strerror or str(e)) from None
     headers = {
         "content-length": str(len(body)),
         "content-range": f"bytes {start}-{start + len(body) - 1}/{total}",
@@ -195,7 +254,8 @@ def _local(url: str, span: tuple[int, int] | None, missing_ok: bool) -> Response
     return Response(206 if span else 200, headers, body, url)
 
 
-def _failed(url: str, why: str) -> LockError:
+def failed(url: str, why: str) -> LockError:
+    """The error for a URL that could not be read."""
     shown = redact(url)
     return LockError(
         f"{shown} could not be read: {why}.",

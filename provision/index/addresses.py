@@ -1,0 +1,66 @@
+"""Where a locked file may lie today: at its own address, on the indexes that are configured, in a folder."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ..errors import LockError
+from ..model import Package
+from .http import Http, redact
+from .simple import project_files
+
+
+class Addresses:
+    """Looks files up by their hash, so that any mirror and any folder will do.
+
+    `folders` come first. A file that the lock took from a configured index is asked for where the lock
+    says, others on the configured indexes first: the lock may have been made in another network. An index
+    that did not answer once is not asked again.
+    """
+
+    def __init__(self, http: Http, folders: Sequence[Path], *, offline: bool = False) -> None:
+        self._http, self._folders, self._offline = http, folders, offline
+        self._silent: set[str] = set()
+
+    def of(self, package: Package, indexes: Sequence[str]) -> Iterator[str]:
+        """The addresses of a package that is named for these indexes, and for no other."""
+        name = urllib.parse.unquote(urllib.parse.urlsplit(package.url).path.rpartition("/")[2])
+        for path in (folder / name for folder in self._folders):
+            if path.is_file():
+                yield path.as_uri()
+        local = package.url.startswith("file:")
+        if local or self._offline:
+            yield from [package.url] if local else []
+            return
+        own = with_credentials(package.url, indexes)
+        configured = package.index is None or package.index.rstrip("/") in {
+            redact(i).rstrip("/") for i in indexes
+        }
+        if configured:
+            yield own
+        yield from self._listed(package, indexes)
+        if not configured:
+            yield own
+
+    def _listed(self, package: Package, indexes: Sequence[str]) -> Iterator[str]:
+        for index in indexes:
+            if index in self._silent:
+                continue
+            try:
+                files = project_files(self._http, index, package.name)
+            except LockError:
+                self._silent.add(index)
+                continue
+            yield from (with_credentials(f.url, [index]) for f in files if f.sha256 == package.sha256)
+
+
+def with_credentials(url: str, indexes: Sequence[str]) -> str:
+    """An address with the user and password of the index on the same host, as pip and uv send them."""
+    parts = urllib.parse.urlsplit(url)
+    for index in indexes:
+        user, at, host = urllib.parse.urlsplit(index).netloc.rpartition("@")
+        if at and host == parts.netloc:
+            return parts._replace(netloc=f"{user}@{host}").geturl()
+    return url
