@@ -13,13 +13,17 @@ if TYPE_CHECKING:
     from .cache import cached_config, digest
     from .config import read_config
     from .demanded import demands
+    from .edit import add_packages
     from .kinds import CONFIG_NAME
+    from .starting import initialise
 
 _HOME = {
     "CONFIG_NAME": "kinds",
+    "add_packages": "edit",
     "cached_config": "cache",
     "demands": "demanded",
     "digest": "cache",
+    "initialise": "starting",
     "read_config": "config",
 }
 
@@ -30,4 +34,4 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
 
 
-__all__ = ["CONFIG_NAME", "cached_config", "demands", "digest", "read_config"]
+__all__ = ["CONFIG_NAME", "add_packages", "cached_config", "demands", "digest", "initialise", "read_config"]

@@ -1,0 +1,59 @@
+"""`gpuenv init`: gpuenv.yaml, `make env`, a line of .gitignore."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from .. import process, show
+from ..model import Profiles
+from . import ask
+from . import options as o
+
+
+def init(
+    framework: o.Frameworks = None,
+    profiles: o.ProfileDirs = None,
+    cache_dir: o.CacheDir = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Write gpuenv.yaml, `make env` and .gitignore for the project in this folder."""
+    from ..project import initialise
+
+    screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
+    known = ask.known(o.Choices(profiles=list(profiles or []), cache_dir=cache_dir))
+    made = initialise(
+        Path.cwd(),
+        framework or (),
+        companions=companions(known),
+        stack=stack(known),
+        environ=process.environ(),
+    )
+    show.result(screen, made, next_step="gpuenv create")
+    return 0
+
+
+def companions(known: Profiles) -> dict[str, str]:
+    """Packages that come with a framework's build (torchvision) -> the framework."""
+    return {
+        canonicalize_name(Requirement(text).name): build.framework
+        for build in known.builds
+        for text in build.companions
+    }
+
+
+def stack(known: Profiles) -> frozenset[str]:
+    """The distributions that the frameworks' builds and NVIDIA's toolkit bring along: the plan picks them."""
+    texts = [text for build in known.builds for text in build.requires]
+    texts += [text for release in known.toolkits for part in release.parts for text in part.split()[1:]]
+    return frozenset(canonicalize_name(Requirement(text).name) for text in texts)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command `init`."""
+    app.command()(init)

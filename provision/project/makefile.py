@@ -1,0 +1,100 @@
+"""gpuenv's part of a Makefile, between two lines that mark it; the rest stays as it is, byte for byte."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+BEGIN = "# >>> gpuenv >>> (`gpuenv init` wrote the lines down to the next mark)"
+END = "# <<< gpuenv <<<"
+# The order in which make looks for its file
+NAMES = ("GNUmakefile", "makefile", "Makefile")
+_RULES = (
+    ("env", "create $({})", "build this project's environment and verify it"),
+    ("verify", "verify $({})", "verify it again"),
+    ("lock", "lock", "solve anew and write the lock"),
+)
+_MOST_INCLUDED = 50
+
+
+@dataclass(kw_only=True, slots=True)
+class Part:
+    """What was made of a Makefile: its new bytes (None where gpuenv's part is there already), and remarks."""
+
+    data: bytes | None
+    remarks: list[str] = field(default_factory=list)
+
+
+def found(folder: Path) -> Path:
+    """The file that make reads in a folder, or the one that is to be written."""
+    return next((folder / name for name in NAMES if (folder / name).exists()), folder / "Makefile")
+
+
+def with_part(path: Path, data: bytes) -> Part:
+    """A Makefile with gpuenv's part at its end. A target that the file, or one that it includes, has already
+    is named gpuenv-... here; a variable ENV that it uses for something else is left alone."""
+    text = data.decode("latin-1")  # any byte is a character, and goes back as it came
+    if BEGIN.partition(" (")[0] in text:
+        return Part(data=None)
+    part = Part(data=None)
+    sources = [text, *_included(path.parent, text)]
+    taken = set().union(*map(_targets, sources))
+    variable = "ENV"
+    if any(re.search(r"(?m)^[^#\n]*(\bENV\b\s*(\?|\+|::?:?)?=|\$[({]ENV\b)", s) for s in sources):
+        variable = "GPUENV_ENV"
+        part.remarks.append(f"{path.name} uses ENV for something of its own: the folder is $(GPUENV_ENV)")
+    inline = any(".RECIPEPREFIX" in s for s in sources)  # then a tab does not begin a command
+    names, rows = [], []
+    for target, command, says in _RULES:
+        name = _free(target, taken)
+        if name != target:
+            part.remarks.append(f"{path.name} has a target {target}: gpuenv's is named {name}")
+        names.append(name)
+        line = f"gpuenv {command.format(variable)}"
+        rows += [f"{name}: ; {line}"] if inline else [f"{name}: ## {says}", f"\t{line}"]
+        rows.append("")
+    head = [BEGIN, f"{variable} ?= .venv", "", f".PHONY: {' '.join(names)}", ""]
+    newline = "\r\n" if "\r\n" in text else "\n"
+    # an empty line first: the last line may end with a backslash, which joins the next one to it
+    lead = "" if not text else newline if text.endswith("\n") else newline * 2
+    part.data = data + (lead + newline.join([*head, *rows[:-1], END]) + newline).encode("latin-1")
+    return part
+
+
+def _free(target: str, taken: set[str]) -> str:
+    if target not in taken:
+        return target
+    names = [f"gpuenv-{target}", *(f"gpuenv-{target}-{n}" for n in range(2, len(taken) + 3))]
+    return next(name for name in names if name not in taken)
+
+
+def _targets(text: str) -> set[str]:
+    """The explicit targets of a Makefile; rather one too many than one too few."""
+    names: set[str] = set()
+    for line in re.sub(r"\\\r?\n", " ", text).splitlines():
+        if line[:1] == "\t":
+            continue
+        match = re.match(r"([^#=:]+)::?(?![:=])", line)
+        if match and not match[1].startswith(".PHONY"):
+            names.update(match[1].split())
+    return names
+
+
+def _included(folder: Path, text: str) -> list[str]:
+    """The texts of files that a Makefile includes by a plain name, and of those that they include."""
+    texts: list[str] = []
+    todo, seen = [text], set[Path]()
+    while todo and len(texts) < _MOST_INCLUDED:
+        for names in re.findall(r"(?m)^ *[-s]?include[ \t]+([^#\r\n]+)", todo.pop()):
+            for name in names.split():
+                path = folder / name
+                try:
+                    if path in seen or "$" in name or not path.is_file():
+                        continue
+                    seen.add(path)
+                    texts.append(path.read_bytes()[: 1 << 20].decode("latin-1"))
+                except (OSError, ValueError):
+                    continue
+                todo.append(texts[-1])
+    return texts
