@@ -821,6 +821,27 @@ class Report:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenFile:
+    """A file that `init` looked after: `done` is written, changed or kept."""
+
+    path: str
+    done: str
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Initialised:
+    """What `gpuenv init` did in a folder: the frameworks of its gpuenv.yaml, and each file."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.init/1"
+
+    folder: str
+    frameworks: tuple[str, ...]
+    files: tuple[WrittenFile, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
     """Something a stage tells while it works. `kind`: start, progress, note, warning or done.
     `done` and `total` are in `unit` (bytes, packages, stages)."""

@@ -13,7 +13,7 @@ import typer
 
 from .. import __version__, process, show
 from ..errors import GpuenvError, UsageError
-from . import knowledge, listing, running, troubleshoot
+from . import initializing, knowledge, listing, running, troubleshoot
 from . import options as o
 
 app = typer.Typer(
@@ -262,3 +262,4 @@ def lock(
 
 troubleshoot.register(app)
 listing.register(app)
+initializing.register(app)

@@ -13,6 +13,7 @@ from ..model import (
     Event,
     Finding,
     Findings,
+    Initialised,
     Listing,
     Lock,
     Machine,
@@ -25,6 +26,7 @@ from ..model import (
     as_plain,
 )
 from .findings import show_findings
+from .initialised import show_initialised
 from .listing import show_listing, show_removal
 from .machine import show_machine
 from .plan import show_plan
@@ -68,6 +70,8 @@ def result(screen: Screen, value: Any, *, next_step: str | None = None, explain:
         _show_created(screen, value)
     elif isinstance(value, Findings):
         show_findings(screen, value)
+    elif isinstance(value, Initialised):
+        show_initialised(screen, value)
     elif isinstance(value, ProfileTables):
         _show_tables(screen, value)
     elif isinstance(value, Listing):
