@@ -29,18 +29,49 @@ _UNPACKED = 2.3
 
 
 def install_wheels(
-    lock: Lock, path: Path, sources: Sources, emit: Callable[[Event], None], *, reinstall: bool = False
+    lock: Lock,
+    path: Path,
+    sources: Sources,
+    emit: Callable[[Event], None],
+    *,
+    reinstall: bool = False,
+    target: Path | None = None,
 ) -> None:
     """Install a lock's packages, and nothing else, into an environment of any kind: those with a hash
-    first, then what cannot carry one. `reinstall` takes out and puts in again what is there already.
+    first, then what cannot carry one. `reinstall` takes out and puts in again what is there already;
+    with a `target` the packages with a hash are unpacked into that folder, not into the environment.
     Raises BuildError."""
     held = [p for p in lock.packages if not p.unhashed]
     total = sum(p.size or 0 for p in held)
-    emit(Event(kind="start", stage="build", text="installing from the cache", total=len(lock.packages)))
+    words = "fetching what is new" if target else "installing from the cache"
+    emit(Event(kind="start", stage="build", text=words, total=len(lock.packages)))
     _check_disk(path, total)
-    wanted = Wanted(
-        lock, path, sources, requirements_text(lock), ("--require-hashes", *_sources(held)), reinstall
-    )
+    if held:
+        _install_held(lock, path, sources, emit, reinstall=reinstall, target=target)
+    if target:
+        return
+    _install_unhashed(lock, path, sources, emit, reinstall=reinstall)
+    for site_packages in path.glob("lib/python3*/site-packages"):
+        if linked := tensorflow.link_unfound(site_packages):
+            told = f"linked for TensorFlow, whose loader would not find them: {', '.join(linked)}"
+            emit(Event(kind="note", stage="build", text=told))
+    emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
+
+
+def _install_held(
+    lock: Lock,
+    path: Path,
+    sources: Sources,
+    emit: Callable[[Event], None],
+    *,
+    reinstall: bool,
+    target: Path | None,
+) -> None:
+    """What a hash holds: from the cache, and only where something is missing from the indexes."""
+    held = [p for p in lock.packages if not p.unhashed]
+    total = sum(p.size or 0 for p in held)
+    options = ["--require-hashes", *_sources(held), *(["--target", str(target)] if target else [])]
+    wanted = Wanted(lock, path, sources, requirements_text(lock), tuple(options), reinstall)
     done = wanted.install(offline=True)
     if not done.ok and not sources.offline and _only_missing(done.stderr):
         emit(
@@ -54,12 +85,6 @@ def install_wheels(
         done = wanted.install(offline=False, emit=emit)
     if not done.ok:
         raise _refusal(done, path)
-    _install_unhashed(lock, path, sources, emit, reinstall=reinstall)
-    for site_packages in path.glob("lib/python3*/site-packages"):
-        if linked := tensorflow.link_unfound(site_packages):
-            told = f"linked for TensorFlow, whose loader would not find them: {', '.join(linked)}"
-            emit(Event(kind="note", stage="build", text=told))
-    emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
 
 
 def _install_unhashed(
@@ -105,6 +130,10 @@ def _sources(packages: list[Package]) -> list[str]:
     return ["--only-binary", ":all:", *(word for name in names for word in ("--no-binary", name))]
 
 
+def python_of(env: Path) -> Path:
+    return env / ("Scripts" if os.name == "nt" else "bin") / "python"
+
+
 @dataclass(frozen=True)
 class Wanted:
     """Requirements to be put into an environment by uv, and how."""
@@ -118,7 +147,7 @@ class Wanted:
 
     def install(self, *, offline: bool, emit: Callable[[Event], None] | None = None) -> process.Finished:
         env = uv.environment(_for_lock(self.lock, self.sources, offline=offline), process.environ())
-        python = self.path / ("Scripts" if os.name == "nt" else "bin") / "python"
+        python = python_of(self.path)
         file = self.path / ".gpuenv" / "requirements.txt"
         file.write_text(self.requirements, encoding="utf-8")
         argv = [

@@ -13,7 +13,7 @@ import typer
 
 from .. import __version__, process, show
 from ..errors import GpuenvError, UsageError
-from . import initializing, knowledge, listing, running, troubleshoot
+from . import exporting, initializing, knowledge, listing, reporting, running, troubleshoot
 from . import options as o
 
 app = typer.Typer(
@@ -94,6 +94,10 @@ def create(
     env: o.Env = _DEFAULT_ENV,
     framework: o.Frameworks = None,
     with_: o.With = None,
+    requirement: o.Requirements = None,
+    project: o.ProjectDir = None,
+    extra: o.Extras = None,
+    group: o.Groups = None,
     locked: bool = typer.Option(False, "--locked", help="Install exactly the lock, or stop."),
     lock: Path | None = typer.Option(None, "--lock", help="The lock to install."),
     allow_md5: bool = typer.Option(False, "--allow-md5", help="conda: take locks that carry md5 alone."),
@@ -139,6 +143,7 @@ def verify(
     quick: bool = typer.Option(False, "--quick", help="Driver, runtime, libraries and cuDNN only."),
     deep: bool = typer.Option(False, "--deep", help="Every case, dtype and hash."),
     strict: bool = typer.Option(False, "--strict", help="Warnings fail."),
+    locked: bool = typer.Option(False, "--locked", help="Drift fails: what is not as its lock has it."),
     device: str | None = typer.Option(None, "--device", help="cuda:N, all or cpu."),
     framework: list[str] | None = typer.Option(None, "--framework", "-f", help="Only this one; repeatable."),
     timeout: float = typer.Option(300.0, "--timeout", help="Seconds for each child process."),
@@ -154,7 +159,7 @@ def verify(
 
     given = locals()
     options = {
-        "quick": quick, "deep": deep, "strict": strict, "device": _device_word(device),
+        "quick": quick, "deep": deep, "strict": strict, "locked": locked, "device": _device_word(device),
         "frameworks": _framework_words(framework), "timeout": timeout,
     }  # fmt: skip
     choices = o.Choices(profiles=list(profiles or []), cache_dir=cache_dir)
@@ -193,6 +198,10 @@ def detect(json: o.Json = False, quiet: o.Quiet = False, verbose: o.Verbose = Fa
 def resolve(
     framework: o.Frameworks = None,
     with_: o.With = None,
+    requirement: o.Requirements = None,
+    project: o.ProjectDir = None,
+    extra: o.Extras = None,
+    group: o.Groups = None,
     explain: bool = typer.Option(False, "--explain", help="Every build and what speaks against it."),
     target: o.TargetFile = None,
     driver: o.Driver = None,
@@ -227,10 +236,18 @@ def resolve(
 def lock(
     framework: o.Frameworks = None,
     with_: o.With = None,
+    requirement: o.Requirements = None,
+    project: o.ProjectDir = None,
+    extra: o.Extras = None,
+    group: o.Groups = None,
     output: Path | None = typer.Option(
         None, "--output", "-o", help="The lock file; pylock.toml, or conda-lock.yml with --manager conda."
     ),
     check: bool = typer.Option(False, "--check", help="Say whether the lock still holds; write nothing."),
+    upgrade: bool = typer.Option(
+        False, "--upgrade", "-U", help="Newer versions of all packages, or of those named after it."
+    ),
+    packages: list[str] | None = typer.Argument(None, metavar="[PKG]...", hidden=True),
     target: o.TargetFile = None,
     driver: o.Driver = None,
     driver_os: o.DriverOs = None,
@@ -257,9 +274,12 @@ def lock(
     from . import locking
 
     given = locals()
-    return locking.make_lock(_screen(given), o.choices(given), check=check, output=output)
+    moved = locking.upgrade_of(upgrade, packages or [])
+    return locking.make_lock(_screen(given), o.choices(given), check=check, output=output, upgrade=moved)
 
 
 troubleshoot.register(app)
 listing.register(app)
+reporting.register(app)
 initializing.register(app)
+exporting.register(app)

@@ -16,7 +16,9 @@ from ..errors import ResolveError, UsageError
 from ..model import (
     FRAMEWORKS,
     PLATFORMS,
+    Demands,
     Machine,
+    Plan,
     Profiles,
     Request,
     Sources,
@@ -27,12 +29,16 @@ from ..model import (
     from_plain,
 )
 from ..resolve import gpu_named
+from . import inproject
 from .options import Choices
 
 # The address that PyTorch documents for its own index; GPUENV_INDEX_PYTORCH names a mirror.
 _PYTORCH_INDEX = "https://download.pytorch.org/whl"
 _DEFAULT_GLIBC = "2.35"
 _ALIASES = {"pytorch": "torch", "tf": "tensorflow", "keras": "tensorflow", "jaxlib": "jax", "flax": "jax"}
+
+
+_NO_DEMANDS = Demands()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,6 +53,7 @@ class Asked:
     sources: Sources
     reason: str
     pythons_known: bool
+    demands: Demands = _NO_DEMANDS
 
 
 def cache_dir(c: Choices) -> Path:
@@ -91,10 +98,10 @@ def sources(c: Choices) -> Sources:
     configured = [p for p in config.find_links if "://" in p or Path(p).exists()]
     url = c.index if "://" in c.index else None
     return Sources(
-        default=url or environ.get("GPUENV_INDEX_PYPI") or config.index_url,
+        default=url or environ.get("GPUENV_INDEX_PYPI") or c.indexes.get("pypi") or config.index_url,
         extra=() if url else config.extra_index_urls,
         find_links=tuple(dict.fromkeys([*(str(Path(p).absolute()) for p in c.find_links), *configured])),
-        pytorch=environ.get("GPUENV_INDEX_PYTORCH", _PYTORCH_INDEX),
+        pytorch=environ.get("GPUENV_INDEX_PYTORCH") or c.indexes.get("pytorch") or _PYTORCH_INDEX,
         cert=config.cert,
         no_index=config.no_index,
         offline=c.offline,
@@ -115,19 +122,56 @@ def judged(c: Choices) -> Asked:
     MachineError, DataError."""
     data = known(c)
     check_words(c)
-    wanted, packages = frameworks(c, data)
+    wanted, packages = named(c, data)
     machine, target = _target(c, data)
+    demands = inproject.demanded(c, data, target)
+    wanted = _with_files(wanted, demands)
     device, reason = _device(c, machine, target)
-    where = sources(c)
+    where = inproject.sources_with(sources(c), c, demands)
     pythons = _pythons(c, machine)
+    if not wanted:
+        wanted = _brought(c, demands, target, where, pythons)
     request = Request(
         frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
-        device=device, python=_minor(c.python), pythons=pythons, pre=c.pre,  # type: ignore[arg-type]  # judged
+        device=device, python=_minor(c.python), pythons=pythons, pre=c.pre or demands.pre,  # type: ignore[arg-type]  # judged
+        bounds=demands.bounds, requires_python=demands.requires_python, python_origin=demands.python_origin,
     )  # fmt: skip
     return Asked(
         request=request, target=target, machine=machine, profiles=data, supply=supply(where),
-        sources=where, reason=reason, pythons_known=bool(pythons),
+        sources=where, reason=reason, pythons_known=bool(pythons), demands=demands,
     )  # fmt: skip
+
+
+def _with_files(wanted: tuple[Wanted, ...], demands: Demands) -> tuple[Wanted, ...]:
+    """The frameworks named, and those that the project's files name."""
+    held = {w.name for w in wanted}
+    return (*wanted, *(Wanted(name=n) for n in demands.frameworks if n not in held))
+
+
+def _brought(
+    c: Choices, demands: Demands, target: Target, where: Sources, pythons: tuple[str, ...]
+) -> tuple[Wanted, ...]:
+    """The frameworks that the project's packages bring along, where nobody names one. Raises UsageError
+    where they bring none."""
+    from .. import lock
+
+    nothing = UsageError("no framework was named", hint=f"--framework {'|'.join(FRAMEWORKS)}")
+    if not demands.needs:
+        raise nothing
+    python = _minor(c.python) or next(iter(pythons), None)
+    if python is None:
+        raise nothing
+    plan = Plan(
+        builds=(), python=python, platform=target.platform, manager="venv", device="cpu", target=target
+    )
+    found = lock.frameworks_in(plan, where, demands.needs)
+    if not found:
+        files = ", ".join(dict.fromkeys(n.origin.partition(" line ")[0] for n in demands.needs))
+        raise UsageError(
+            f"no framework was named, and what {files} asks for brings none",
+            hint=f"--framework {'|'.join(FRAMEWORKS)}",
+        )
+    return tuple(Wanted(name=n) for n in found)
 
 
 def check_words(c: Choices) -> None:
@@ -160,8 +204,9 @@ def _near(word: str, allowed: tuple[str, ...] | list[str]) -> str:
     return f". Did you mean {found[0]}?" if found else ""
 
 
-def frameworks(c: Choices, data: Profiles) -> tuple[tuple[Wanted, ...], tuple[str, ...]]:
-    """The frameworks and the packages that --framework and --with name. Raises UsageError."""
+def named(c: Choices, data: Profiles) -> tuple[tuple[Wanted, ...], tuple[str, ...]]:
+    """The frameworks and the packages that --framework and --with name; none where the project's files
+    may name them. Raises UsageError."""
     companions = {canonicalize_name(Requirement(x).name) for b in data.builds for x in b.companions}
     wanted: dict[str, Wanted] = {}
     packages = []
@@ -176,8 +221,9 @@ def frameworks(c: Choices, data: Profiles) -> tuple[tuple[Wanted, ...], tuple[st
             alias = _ALIASES.get(name)
             near = f". Did you mean {alias}?" if alias else _near(name, FRAMEWORKS)
             raise UsageError(f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}{near}")
-    packages += [str(_requirement("--with", text)) for text in c.with_]
-    if not wanted:
+    along = [_requirement("--with", text) for text in c.with_]
+    packages += [str(need) for need in along if not need.url]  # an address goes with the project's needs
+    if not wanted and not (c.requirement or c.project):
         raise UsageError("no framework was named", hint=f"--framework {'|'.join(FRAMEWORKS)}")
     return tuple(wanted.values()), tuple(packages)
 
@@ -210,6 +256,13 @@ def _target(c: Choices, data: Profiles) -> tuple[Machine | None, Target]:
     return machine, target
 
 
+def told(c: Choices) -> Target | None:
+    """The target that the options tell of, None where they mean this machine. Raises UsageError."""
+    if not (c.target or c.driver or c.gpu):
+        return None
+    return _target(c, known(c))[1]
+
+
 def _here_platform() -> str:
     return detect.detect(()).target.platform
 
@@ -217,6 +270,11 @@ def _here_platform() -> str:
 def _given_target(c: Choices, data: Profiles, here: str) -> Target:
     """A target from options alone: nothing about drivers or GPUs is taken from this machine."""
     platform = c.platform or here
+    if platform not in PLATFORMS:
+        raise UsageError(
+            f"this machine is {platform}; the target's platform must be named",
+            hint=f"--platform {'|'.join(PLATFORMS)}",
+        )
     glibc = c.glibc
     if glibc is None and platform.startswith("linux"):
         glibc = detect.detect(()).target.glibc if platform == here else _DEFAULT_GLIBC

@@ -7,17 +7,18 @@ from pathlib import Path
 
 from .. import show
 from ..build import conda as builder
-from ..build import conda_place, conda_scripts, place, state
+from ..build import conda_place, conda_scripts, installed, place, state
 from ..errors import BuildError, GpuenvError, ResolveError
 from ..index import conda as door
 from ..lock import conda as solver
 from ..lock import conda_file
 from ..model import Created, Event, Lock, Machine, Plan, Sources, Verdict
-from . import ask, conda_given, conda_target, conda_wheels
+from . import ask, conda_given, conda_target, conda_wheels, inproject
 from .creating import Built, How, can_prove, finish, in_place, remembered
-from .locking import Emit, checked
+from .locking import checked
 from .options import Choices
 from .proving import exit_code, machine_for_verdict, prove
+from .solving import Emit
 
 
 def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
@@ -47,10 +48,11 @@ def _anew(screen: show.Screen, env: Path, choices: Choices, how: How, given: Loc
         if by_itself:
             plan = dataclasses.replace(plan, notes=(*plan.notes, f"a CPU environment: {asked.reason}"))
         made = dataclasses.replace(made, plan=plan)
-        machine, sources = asked.machine, asked.sources
+        machine, sources, files = asked.machine, asked.sources, inproject.files_of(choices, asked.demands)
     else:
+        files = []
         machine, made, sources = conda_given.accepted(given, choices), given, ask.sources(choices)
-    built = Built(env=env, lock=made, remembered=remembered(choices, given))
+    built = Built(env=env, lock=made, remembered=remembered(choices, given, files))
     return _built_and_proved(screen, built, sources, machine, choices, how)
 
 
@@ -102,6 +104,7 @@ def _write(built: Built) -> None:
     state.remember(env, None, lock.plan)
     state.write(env, "request.json", built.remembered)
     state.write(env, "lock.json", {"digest": state.lock_digest(lock), "lock": conda_given.plain(lock)})
+    installed.write(env, lock)
 
 
 # --- lock and resolve --------------------------------------------------------------------------
@@ -130,7 +133,7 @@ def _solved(asked: ask.Asked, question: solver.Question, emit: Emit) -> Lock:
     others = conda_target.alternatives(question, asked.profiles)
     solution = solver.solve(question, emit, others)
     made = solver.lock(question, solution)
-    if not (solution.lacking or solution.wheels):
+    if not (solution.lacking or solution.wheels or asked.demands.needs):
         return made
     plan = conda_wheels.plan_for(asked, solution, made)
     if plan.python != made.plan.python:  # the wheels want another Python than the solver would take

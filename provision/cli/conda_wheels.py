@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -13,7 +14,7 @@ from ..errors import ResolveError
 from ..lock import conda as solver
 from ..model import Event, Lock, Package, Plan
 from . import ask
-from .locking import Emit
+from .solving import Emit
 
 
 def plan_for(asked: ask.Asked, solution: solver.Solution, made: Lock) -> Plan:
@@ -42,16 +43,20 @@ def on_top(asked: ask.Asked, plan: Plan, made: Lock, emit: Emit) -> Lock:
     with conda's version of it; what conda brings is then left out, so that no wheel replaces a conda
     package. Raises LockError."""
     names = ", ".join([*(b.framework for b in plan.builds), *plan.packages])
-    emit(Event(kind="note", stage="lock", text=f"the channels have no {names}: it comes as wheels on top"))
+    if names:
+        emit(
+            Event(kind="note", stage="lock", text=f"the channels have no {names}: it comes as wheels on top")
+        )
     conda = _brought(asked, made)
     # What the plan pins by itself stays its own; pip comes along with every lock and needs no pin.
     planned = {"pip", *(canonicalize_name(Requirement(r).name) for b in plan.builds for r in b.requirements)}
-    wheels = locks.lock_venv(plan, asked.sources, emit).packages
+    beside: dict[str, Any] = {"needs": asked.demands.needs, "elsewhere": tuple(conda)}
+    wheels = locks.lock_venv(plan, asked.sources, emit, **beside).packages
     shared = [p for p in wheels if p.name in conda and p.name not in planned]
     if any(p.version != conda[p.name].version for p in shared):
         pins = tuple(f"{p.name}=={conda[p.name].version}" for p in shared)
         again = dataclasses.replace(plan, packages=(*plan.packages, *pins))
-        wheels = locks.lock_venv(again, asked.sources, emit).packages
+        wheels = locks.lock_venv(again, asked.sources, emit, **beside).packages
     return solver.with_wheels(made, [p for p in wheels if p.name not in conda], plan.builds)
 
 

@@ -7,17 +7,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .. import lock, process, registry, show
-from ..build import place, state, venv
-from ..errors import BuildError, UsageError
+from .. import lock, process, project, registry, show
+from ..build import installed, place, state, sync, venv
+from ..errors import BuildError, LockError, UsageError
 from ..index.conda import SECRET
 from ..model import Created, Event, Lock, Machine, Plan, Sources, Verdict, as_plain, from_plain
-from . import ask
-from .locking import LOCK_NAME, Emit, accepted, locked
+from . import ask, inproject
+from .locking import LOCK_NAME, Upgrade, accepted, lock_name, locked_like
 from .options import Choices
 from .planning import show_plan
 from .proving import exit_code, machine_for_verdict, prove
 from .shell import activate_line
+from .solving import Emit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,12 +37,14 @@ def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
     """All stages, or the news that everything is in place."""
     env = ask.absolute(env)
     place.check_place(env)
+    if how.lock_file is None or choices.target:
+        choices = inproject.laid(choices)
     if choices.manager == "conda" or (how.lock_file and how.lock_file.suffix != ".toml"):
         from . import conda
 
         return conda.create(screen, env, choices, how)
     if how.dry_run:
-        given = _given_lock(env, how)
+        given = _given_lock(env, choices, how)
         if given is None:
             return show_plan(screen, choices)
         show.result(screen, given.plan)
@@ -49,26 +52,29 @@ def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
     cache = ask.cache_dir(choices)
     with place.held(env, cache):
         place.recover(env)
+        given = _given_lock(env, choices, how)
         if not how.recreate and place.made_by_gpuenv(env):
-            return in_place(screen, env, choices, how, _given_lock(env, how))
-        return _anew(screen, env, choices, how)
+            return in_place(screen, env, choices, how, given)
+        return _anew(screen, env, choices, how, given)
 
 
-def remembered(choices: Choices, lock_file: Lock | None) -> dict[str, Any]:
-    """What makes two creates the same: the options that choose, and the lock where one was given."""
-    plain = dataclasses.asdict(dataclasses.replace(choices, cache_dir=None, offline=False))
-    told = SECRET.sub("", json.dumps(plain, default=str))  # a password in an address is not kept on disk
-    return {"choices": json.loads(told), "lock": state.lock_digest(lock_file)}
+def remembered(choices: Choices, lock_file: Lock | None, files: list[str]) -> dict[str, Any]:
+    """What makes two creates the same: the options that choose, the lock where one was given, and the
+    project's files."""
+    plain = inproject.plain(dataclasses.replace(choices, cache_dir=None, offline=False))
+    told = SECRET.sub("", json.dumps(plain))  # a password in an address is not kept on disk
+    held = {"names": files, "digest": project.digest(files)} if files else None
+    return {"choices": json.loads(told), "lock": state.lock_digest(lock_file), "files": held}
 
 
-def _given_lock(env: Path, how: How) -> Lock | None:
+def _given_lock(env: Path, choices: Choices, how: How) -> Lock | None:
     """The lock that --locked or --lock names: the file, ./pylock.toml, or the environment's own."""
     if how.lock_file:
         return lock.read(how.lock_file)
     if not how.locked:
         return None
     own = env / place.MARK / LOCK_NAME
-    here = Path.cwd() / LOCK_NAME
+    here = Path.cwd() / lock_name(choices)
     if not here.exists() and own.exists():
         return lock.read(own)
     return lock.read(here)
@@ -76,13 +82,18 @@ def _given_lock(env: Path, how: How) -> Lock | None:
 
 def in_place(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock | None) -> int:
     """An environment is there: the news that it is what was asked for, or UsageError."""
-    wanted = remembered(choices, given)
+    before = state.read(env, "request.json") or {}
+    wanted = remembered(choices, given, (before.get("files") or {}).get("names", []))
     if given is not None and not choices.framework:
         matches = (state.read(env, "lock.json") or {}).get("digest") == state.lock_digest(given)
     else:
-        ask.frameworks(choices, ask.known(choices))  # a wrong word is told before a wrong environment
-        matches = state.read(env, "request.json") == wanted
-    if not matches or state.interpreter(env) is None:
+        ask.named(choices, ask.known(choices))  # a wrong word is told before a wrong environment
+        matches = before == wanted
+    if state.interpreter(env) is None or sync.unfinished(env) or not matches:
+        from . import syncing
+
+        if state.interpreter(env) is not None and syncing.may(choices, before, wanted):
+            return syncing.sync(screen, env, choices, how, given)
         have = state.plan_of(env)
         words = ", ".join(f"{b.framework} {b.version}" for b in have.builds) if have else "unfinished"
         raise UsageError(
@@ -105,16 +116,16 @@ def in_place(screen: show.Screen, env: Path, choices: Choices, how: How, given: 
     return finish(screen, value, env)
 
 
-def _anew(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
+def _anew(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock | None) -> int:
     emit = show.emitter(screen)
-    given = _given_lock(env, how)
+    files: list[str] = []
     if given is None:
         asked = ask.judged(choices)
         by_itself = choices.device == "auto" and asked.request.device == "cpu"
         kind, words = ("warning", "this will be a CPU environment") if by_itself else ("note", "for a GPU")
         if by_itself or asked.request.device == "cuda":
             emit(Event(kind=kind, stage="resolve", text=f"{words}: {asked.reason}"))
-        plan, made_lock = locked(asked, choices, emit)
+        plan, made_lock = lock_of(asked, choices, emit)
         if made_lock is None:
             show.result(screen, Created(machine=asked.machine, plan=plan))
             return 5
@@ -122,12 +133,58 @@ def _anew(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
             plan = dataclasses.replace(plan, notes=(*plan.notes, f"a CPU environment: {asked.reason}"))
             made_lock = dataclasses.replace(made_lock, plan=plan)
         machine, sources = asked.machine, asked.sources
+        files = files_watched(choices, asked)
     else:
         machine, made_lock, sources = accepted(given, choices), given, ask.sources(choices)
         plan = given.plan
     python = _python_for(plan, machine, choices, emit)
-    built = Built(env=env, lock=made_lock, remembered=remembered(choices, given))
+    built = Built(env=env, lock=made_lock, remembered=remembered(choices, given, files))
     return _built_and_proved(screen, built, python, sources, machine, choices, how)
+
+
+def files_watched(choices: Choices, asked: ask.Asked) -> list[str]:
+    """The files whose change means another environment: the project's own, and its lock."""
+    files = inproject.files_of(choices, asked.demands)
+    return [*files, str(Path.cwd() / lock_name(choices))] if choices.config else files
+
+
+def lock_of(
+    asked: ask.Asked, choices: Choices, emit: Emit, like: Lock | None = None
+) -> tuple[Plan, Lock | None]:
+    """The project's own lock where it is for what is asked and fits this machine, else a fresh one, as
+    near to it (or to `like`) as can be."""
+    held = _project_lock(choices)
+    digest = inproject.inputs(choices, inproject.files_of(choices, asked.demands))
+    if held and held.inputs == digest:
+        why = _unfit(held, choices, asked)
+        if why is None:
+            return held.plan, held
+        emit(Event(kind="warning", stage="lock", text=f"{lock_name(choices)} is not used: {why}"))
+        held = None
+    elif held:
+        told = f"{lock_name(choices)} was made for other requirements: solving again (gpuenv lock renews it)"
+        emit(Event(kind="note", stage="lock", text=told))
+    plan, made = locked_like(asked, choices, emit, like or held, Upgrade())
+    return plan, dataclasses.replace(made, inputs=digest) if made else None
+
+
+def _project_lock(choices: Choices) -> Lock | None:
+    path = Path.cwd() / lock_name(choices)
+    return lock.read(path) if choices.config and path.exists() else None
+
+
+def _unfit(held: Lock, choices: Choices, asked: ask.Asked) -> str | None:
+    """Why a lock is not for the target asked for; None where it is."""
+    if held.plan.device != asked.request.device:
+        return f"it is for {held.plan.device}, and this machine is judged {asked.request.device}"
+    if _for_elsewhere(choices):
+        same = held.plan.platform == asked.target.platform
+        return None if same else f"it is for {held.plan.platform}, not {asked.target.platform}"
+    try:
+        accepted(held, choices)
+    except LockError as error:
+        return error.message
+    return None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -144,6 +201,7 @@ class Built:
         state.write(path, "request.json", self.remembered)
         state.write(path, "lock.json", {"digest": state.lock_digest(self.lock)})
         lock.write(path / place.MARK / LOCK_NAME, self.lock)
+        installed.write(path, self.lock)
 
 
 def _built_and_proved(

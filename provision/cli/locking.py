@@ -3,62 +3,113 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 from .. import detect, lock, resolve, show
-from ..errors import LockError, MachineError
-from ..model import Event, Lock, Machine, Plan, Request, Wanted
-from . import ask
+from ..errors import LockError, MachineError, UsageError
+from ..model import Bound, Event, Lock, Machine, Plan, Request, Target, Wanted
+from . import ask, inproject
 from .options import Choices
-from .planning import plan_for
+from .solving import Emit, locked
 
 LOCK_NAME = "pylock.toml"
-Emit = Callable[[Event], None]
 
 
-def locked(asked: ask.Asked, choices: Choices, emit: Emit) -> tuple[Plan, Lock | None]:
-    """The plan and its lock. With `--index auto`, an index that does not answer is left out and
-    the plan made again from those that do. Raises LockError."""
-    while True:
-        plan = plan_for(asked, choices)
-        if not plan.builds:
-            return plan, None
-        python = ask.interpreter(plan.python or "", asked.machine, None)
-        try:
-            return plan, lock.lock_venv(plan, asked.sources, emit, python=python)
-        except LockError as error:
-            silent = error.unreachable
-            if silent is None or choices.index != "auto" or silent in asked.supply.unreachable:
-                raise
-            if silent == "pypi":
-                raise  # everything but torch itself comes from the default index
-            told = f"{error.message}; resolving again without it"
-            emit(Event(kind="warning", stage="lock", text=told))
-            without = (*asked.supply.unreachable, silent)
-            asked = dataclasses.replace(asked, supply=dataclasses.replace(asked.supply, unreachable=without))
+def lock_name(choices: Choices, name: str = LOCK_NAME) -> str:
+    """The name of the project's lock file: pylock.toml, of a named target pylock.NAME.toml."""
+    stem, _, suffix = name.partition(".")
+    return f"{stem}.{choices.target_name}.{suffix}" if choices.target_name else name
 
 
-def make_lock(screen: show.Screen, choices: Choices, *, check: bool, output: Path | None) -> int:
+def make_lock(
+    screen: show.Screen, choices: Choices, *, check: bool, output: Path | None, upgrade: Upgrade
+) -> int:
     """`gpuenv lock`: write the lock, or say whether the one that is there still holds."""
+    choices = inproject.laid(choices)
     if choices.manager == "conda":
         from . import conda
 
         return conda.make_lock(screen, choices, check=check, output=output)
-    output = output or Path(LOCK_NAME)
+    output = output or Path(lock_name(choices))
     emit = show.emitter(screen)
     asked = ask.judged(choices)
-    plan, made = locked(asked, choices, emit)
+    held = _held(output, strict=check)
+    plan, made = locked_like(asked, choices, emit, held, upgrade)
     if made is None:
         show.result(screen, plan)
         return 5
-    if check:
-        return checked(screen, made, lock.read(output), output)
+    made = dataclasses.replace(
+        made, inputs=inproject.inputs(choices, inproject.files_of(choices, asked.demands))
+    )
+    if check and held:
+        return checked(screen, made, held, output)
     lock.write(output, made)
-    show.result(screen, made, next_step=f"gpuenv create --locked  # installs exactly {output.name}")
+    named = f" --target {choices.target_name}" if choices.target_name else ""
+    step = (
+        f"gpuenv create --locked{named}"
+        if output.name == lock_name(choices)
+        else f"gpuenv create --lock {output}"
+    )
+    show.result(screen, made, next_step=f"{step}  # installs exactly {output.name}")
     return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Upgrade:
+    """Which packages of a lock that is there may move: all, or those named."""
+
+    all: bool = False
+    names: tuple[str, ...] = ()
+
+
+def upgrade_of(wanted: bool, names: list[str]) -> Upgrade:
+    """`--upgrade [PKG...]` as a value. Raises UsageError for names without it."""
+    if names and not wanted:
+        raise UsageError(f"unexpected {names[0]!r}", hint="gpuenv lock --upgrade PKG moves that package only")
+    return Upgrade(all=wanted and not names, names=tuple(str(canonicalize_name(n)) for n in names))
+
+
+def _held(path: Path, *, strict: bool) -> Lock | None:
+    """The lock that is there. One that cannot be read is written anew, except where it is checked."""
+    if not path.exists() and not strict:
+        return None
+    try:
+        return lock.read(path)
+    except LockError:
+        if strict:
+            raise
+        return None
+
+
+def locked_like(
+    asked: ask.Asked, choices: Choices, emit: Emit, held: Lock | None, upgrade: Upgrade
+) -> tuple[Plan, Lock | None]:
+    """A lock as near to the one that is held as what is asked for allows."""
+    if held is None or upgrade.all or held.plan.platform != asked.target.platform:
+        return locked(asked, choices, emit)
+    unknown = [n for n in upgrade.names if n not in {p.name for p in held.packages}]
+    if unknown:
+        raise UsageError(f"--upgrade {unknown[0]}: the lock has no such package")
+    prefer = {p.name: p.version for p in held.packages if p.name not in upgrade.names and not p.unhashed}
+    same = tuple(
+        Bound(name=b.framework, specifier=f"=={b.version}", origin="the lock that is there")
+        for b in held.plan.builds if b.framework not in upgrade.names
+    )  # fmt: skip
+    request = asked.request
+    nearest = dataclasses.replace(
+        request, bounds=(*request.bounds, *same), python=request.python or held.plan.python
+    )
+    try:
+        plan, made = locked(dataclasses.replace(asked, request=nearest), choices, emit, prefer=prefer)
+    except LockError as error:
+        if error.unreachable:
+            raise
+        emit(Event(kind="note", stage="lock", text=f"not with the frameworks as locked: {error.message}"))
+        made = None
+    return (plan, made) if made else locked(asked, choices, emit, prefer=prefer)
 
 
 def checked(screen: show.Screen, fresh: Lock, held: Lock, path: Path) -> int:
@@ -72,6 +123,11 @@ def checked(screen: show.Screen, fresh: Lock, held: Lock, path: Path) -> int:
             f"{path} no longer is what would be locked now ({len(drift)} packages differ)",
             log="\n".join(drift), hint="gpuenv lock writes it anew",
         )  # fmt: skip
+    if held.inputs and fresh.inputs and held.inputs != fresh.inputs:
+        raise LockError(
+            f"{path} was made for other requirements than the project has now, though the packages are the same",
+            hint="gpuenv lock writes it anew",
+        )
     show.result(screen, held)
     return 0
 
@@ -79,8 +135,9 @@ def checked(screen: show.Screen, fresh: Lock, held: Lock, path: Path) -> int:
 # --- a lock on this machine ------------------------------------------------------------------
 
 
-def accepted(given: Lock, choices: Choices) -> Machine:
-    """This machine, after holding the lock against it. Raises LockError when it does not fit."""
+def accepted(given: Lock, choices: Choices) -> Machine | None:
+    """This machine, after holding the lock against it; None where the options tell of another machine,
+    against which it is held then: an image is built where no GPU is. Raises LockError when it does not fit."""
     parts = {"driver", "gpus", "context", "hardware", "environment", "pythons"}
     machine = detect.detect(parts)
     plan, here = given.plan, machine.target
@@ -89,24 +146,26 @@ def accepted(given: Lock, choices: Choices) -> Machine:
             f"the lock is for {plan.platform}; this machine is {here.platform}",
             hint=f"lock for it: gpuenv lock --platform {here.platform}",
         )
-    if plan.device == "cuda":
+    elsewhere = ask.told(choices) if plan.device == "cuda" else None
+    if plan.device == "cuda" and elsewhere is None:
         try:
             detect.judge_device("cuda", machine)
         except MachineError as error:
             raise LockError(f"the lock is for a GPU: {error.message}", hint=error.hint) from error
-        _still_fits(plan, machine, choices)
+    if plan.device == "cuda":
+        _still_fits(plan, elsewhere or here, choices)
     _covers(plan, choices)
-    return machine
+    return None if elsewhere else machine
 
 
-def _still_fits(plan: Plan, machine: Machine, choices: Choices) -> None:
-    """Hold the locked builds against this machine's driver and GPUs. Raises LockError."""
+def _still_fits(plan: Plan, target: Target, choices: Choices) -> None:
+    """Hold the locked builds against a machine's driver and GPUs. Raises LockError."""
     for build in plan.builds:
         request = Request(
             frameworks=(Wanted(name=build.framework, specifier=f"=={build.version}"),),
             cuda=build.cuda, device="cuda", python=plan.python, pre=True,
         )  # fmt: skip
-        again = resolve.resolve(request, machine.target, ask.known(choices))
+        again = resolve.resolve(request, target, ask.known(choices))
         same = [r for r in again.rejected if r.version == build.version and r.cuda == build.cuda]
         if not again.builds and same:
             reasons = "; ".join(x.text for r in same for x in r.reasons)
@@ -119,7 +178,7 @@ def _still_fits(plan: Plan, machine: Machine, choices: Choices) -> None:
 def _covers(plan: Plan, choices: Choices) -> None:
     if not choices.framework:
         return
-    wanted, _ = ask.frameworks(choices, ask.known(choices))
+    wanted, _ = ask.named(choices, ask.known(choices))
     held = {b.framework: b.version for b in plan.builds}
     for one in wanted:
         if one.name not in held or not SpecifierSet(one.specifier).contains(held[one.name], prereleases=True):

@@ -18,7 +18,11 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also notes, vers
 
 TargetFile = Annotated[
     Path | None,
-    typer.Option("--target", help="JSON of `gpuenv detect` from another machine.", rich_help_panel=TARGET),
+    typer.Option(
+        "--target",
+        help="JSON of `gpuenv detect` of another machine, or a target of gpuenv.yaml.",
+        rich_help_panel=TARGET,
+    ),
 ]
 Driver = Annotated[
     str | None, typer.Option("--driver", help="Driver version, as 535.129.03.", rich_help_panel=TARGET)
@@ -55,6 +59,24 @@ Frameworks = Annotated[
 With = Annotated[
     list[str] | None,
     typer.Option("--with", help="A package to lock along, as torchvision.", rich_help_panel=CHOICE),
+]
+Requirements = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--requirement", "-r", help="A requirements file to lock along; repeatable.", rich_help_panel=CHOICE
+    ),
+]
+ProjectDir = Annotated[
+    Path | None,
+    typer.Option("--project", help="The folder of a pyproject.toml to take along.", rich_help_panel=CHOICE),
+]
+Extras = Annotated[
+    list[str] | None,
+    typer.Option("--extra", help="An extra of --project; repeatable.", rich_help_panel=CHOICE),
+]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option("--group", help="A dependency group of --project; repeatable.", rich_help_panel=CHOICE),
 ]
 Cuda = Annotated[
     str | None, typer.Option("--cuda", help="CUDA of the build, as 12 or 12.6.", rich_help_panel=CHOICE)
@@ -100,6 +122,10 @@ class Choices:
     python: str | None = None
     framework: list[str] = field(default_factory=list)
     with_: list[str] = field(default_factory=list)
+    requirement: list[Path] = field(default_factory=list)
+    project: Path | None = None
+    extra: list[str] = field(default_factory=list)
+    group: list[str] = field(default_factory=list)
     cuda: str | None = None
     index: str = "auto"
     manager: str = "venv"
@@ -110,11 +136,16 @@ class Choices:
     pre: bool = False
     profiles: list[Path] = field(default_factory=list)
     cache_dir: Path | None = None
+    # What only gpuenv.yaml says: its path where it was read, the name of its target, its indexes.
+    config: Path | None = None
+    target_name: str | None = None
+    indexes: dict[str, str] = field(default_factory=dict)
 
 
 def choices(given: dict[str, Any]) -> Choices:
     """The `Choices` among a command's parameters; lists that were not given become empty."""
     known = {name: given[name] for name in Choices.__dataclass_fields__ if name in given}
-    lists = ("gpu", "framework", "with_", "find_links", "profiles", "channel")
+    lists = ("gpu", "framework", "with_", "find_links", "profiles", "channel",
+             "requirement", "extra", "group")  # fmt: skip
     plain: dict[str, Any] = {k: list(v or []) if k in lists else v for k, v in known.items()}
     return Choices(**plain)

@@ -6,12 +6,17 @@ import dataclasses
 
 from .. import resolve, show
 from ..model import Plan
-from . import ask
+from . import ask, inproject
 from .options import Choices
 
 
 def plan_for(asked: ask.Asked, choices: Choices) -> Plan:
     """The plan; where no Python at hand fits, one that uv could fetch is tried as well."""
+    plan = _plan_for(asked, choices)
+    return dataclasses.replace(plan, notes=(*plan.notes, *asked.demands.left_out))
+
+
+def _plan_for(asked: ask.Asked, choices: Choices) -> Plan:
     plan = resolve.resolve(asked.request, asked.target, asked.profiles, asked.supply)
     if plan.builds or not asked.pythons_known or choices.python or choices.offline:
         return plan
@@ -21,6 +26,7 @@ def plan_for(asked: ask.Asked, choices: Choices) -> Plan:
 
 
 def show_plan(screen: show.Screen, choices: Choices, *, explain: bool = False) -> int:
+    choices = inproject.laid(choices)
     if choices.manager == "conda":
         from . import conda
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -23,16 +23,15 @@ _TIMEOUT = 900.0
 
 @dataclass
 class Ask:
-    """One question to uv: a folder for its files, and whether packages that have no wheel may be built
-    from source."""
+    """One question to uv: a folder for its files, and which packages may be built from source because
+    they have no wheel; nothing else is ever taken as a source."""
 
     scratch: Path
     plan: Plan
     sources: Sources
     python: str | None
     needs: tuple[Need, ...]
-    sources_allowed: bool = False
-    from_source: list[str] = field(default_factory=list)
+    from_source: tuple[str, ...] = ()
 
     def solved(self, pins: list[str], prefer: Mapping[str, str]) -> tuple[str, str]:
         """The same solution twice: annotated with the indexes, and with addresses and hashes."""
@@ -41,7 +40,7 @@ class Ask:
         forms = ("requirements.txt", "pylock.toml")
         if not prefer and not self.needs:
             with ThreadPoolExecutor(2) as pool:
-                annotated, solved = pool.map(lambda form: self._compile(source, form), forms)
+                annotated, solved = pool.map(lambda form: self.compiled(source, form), forms)
             return annotated, solved
         kept = self.scratch / "before.txt"
         kept.write_text("".join(f"{n}=={v}\n" for n, v in prefer.items()), encoding="utf-8")
@@ -73,17 +72,6 @@ class Ask:
         return path
 
     def compiled(self, source: Path, form: str, *more: str) -> str:
-        """What uv solves; where sources are allowed, packages that turn out to have no wheel are allowed
-        theirs one by one, so that nothing else is ever taken as a source."""
-        while True:
-            try:
-                return self._compile(source, form, *more)
-            except LockError as error:
-                if not (self.sources_allowed and error.no_wheel) or error.no_wheel in self.from_source:
-                    raise
-                self.from_source.append(error.no_wheel)
-
-    def _compile(self, source: Path, form: str, *more: str) -> str:
         argv = [
             uv.program(), "pip", "compile", str(source), *self._files(), "--format", form, "--no-header",
             "--emit-index-annotation", "--only-binary", ":all:", *self._built(),

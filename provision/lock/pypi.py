@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -30,22 +30,24 @@ def lock(
     python: str | None = None,
     needs: Sequence[Need] = (),
     prefer: Mapping[str, str] | None = None,
-    from_source: bool = False,
+    from_source: Collection[str] = (),
+    elsewhere: Collection[str] = (),
 ) -> Lock:
     """Solve a plan's pins, and what a project needs beside them, into a lock.
 
     `python` is an interpreter for uv to start from; any will do. `prefer` are versions that stay where
-    they still fit; `from_source` allows packages that have no wheel. Raises LockError when the index does
+    they still fit; `from_source` are packages that may be built because they have no wheel; `elsewhere` are packages that another
+    manager brings. Raises LockError when the index does
     not answer (`unreachable`), the packages contradict each other (`contradiction`), one has no wheel
     (`no_wheel`), a framework comes along unplanned (`brought`), or the result is not the plan.
     """
     emit(Event(kind="start", stage="lock", text="solving the packages that go with the plan"))
     with tempfile.TemporaryDirectory(prefix="gpuenv-lock-") as scratch:
-        ask = Ask(Path(scratch), plan, sources, python, tuple(needs), sources_allowed=from_source)
+        ask = Ask(Path(scratch), plan, sources, python, tuple(needs), tuple(from_source))
         annotated, solved = ask.solved(_pins(plan, sources), prefer or {})
     packages = _with_indexes(parse_pylock(solved, plan), parse_annotations(annotated))
     packages = _with_sizes(packages, sources)
-    _assert_no_other_framework(plan, packages)
+    _assert_no_other_framework(plan, packages, elsewhere)
     _assert_is_plan(plan, packages)
     assert_hashes(needs, packages)
     for package in packages:
@@ -55,26 +57,32 @@ def lock(
     return Lock(manager="venv", target=plan.target, plan=plan, packages=packages)
 
 
-def frameworks_in(
-    plan: Plan, sources: Sources, needs: Sequence[Need], *, python: str | None = None
-) -> tuple[str, ...]:
+def frameworks_in(plan: Plan, sources: Sources, needs: Sequence[Need]) -> tuple[str, ...]:
     """The frameworks that a project's needs bring along by themselves; `plan` tells the Python and the
     platform. Raises LockError where the needs cannot be solved."""
     with tempfile.TemporaryDirectory(prefix="gpuenv-lock-") as scratch:
-        ask = Ask(Path(scratch), plan, sources, python, tuple(needs), sources_allowed=True)
-        text = ask.compiled(ask.source([]), "requirements.txt")
+        lacking: list[str] = []
+        while True:
+            ask = Ask(Path(scratch), plan, sources, None, tuple(needs), tuple(lacking))
+            try:
+                text = ask.compiled(ask.source([]), "requirements.txt")
+                break
+            except LockError as error:
+                if error.no_wheel is None or error.no_wheel in (*lacking, *FRAMEWORKS):
+                    raise
+                lacking.append(error.no_wheel)
     names = {str(canonicalize_name(row.partition("==")[0])) for row in text.splitlines() if "==" in row}
     return tuple(f for f in FRAMEWORKS if f in names)
 
 
 def allowed(
-    plan: Plan, sources: Sources, needs: Sequence[Need], *, python: str | None = None
+    plan: Plan, sources: Sources, needs: Sequence[Need], *, from_source: Collection[str] = ()
 ) -> dict[str, str]:
     """The newest framework versions, none above the plan's, that go with a project's needs where the
     plan pins nothing. Raises LockError when there are none."""
     loose = [f"{b.framework}<={b.version}" for b in plan.builds]
     with tempfile.TemporaryDirectory(prefix="gpuenv-lock-") as scratch:
-        ask = Ask(Path(scratch), plan, sources, python, tuple(needs), sources_allowed=True)
+        ask = Ask(Path(scratch), plan, sources, None, tuple(needs), tuple(from_source))
         text = ask.compiled(ask.source([*loose, *plan.packages]), "requirements.txt")
     pins = (re.match(r"([A-Za-z0-9._-]+)==([^\s;]+)", row) for row in text.splitlines())
     found: dict[str, str] = {canonicalize_name(m[1]): m[2] for m in pins if m}
@@ -141,8 +149,8 @@ def assert_hashes(needs: Sequence[Need], packages: tuple[Package, ...]) -> None:
             )
 
 
-def _assert_no_other_framework(plan: Plan, packages: tuple[Package, ...]) -> None:
-    planned = {b.framework for b in plan.builds}
+def _assert_no_other_framework(plan: Plan, packages: tuple[Package, ...], elsewhere: Collection[str]) -> None:
+    planned = {*elsewhere, *(b.framework for b in plan.builds)}
     brought = [p for p in packages if p.name in FRAMEWORKS and p.name not in planned]
     if brought:
         words = " and ".join(f"{p.name} {p.version}" for p in brought)

@@ -21,14 +21,19 @@ _OLD_TAGS = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
 def target_tags(plan: Plan) -> list[Tag]:
     """The wheel tags the plan's Python takes on the target, best first (PEP 425, PEP 600)."""
-    kind, _, machine = plan.platform.partition("-")
-    platforms = ["win_amd64"] if kind == "windows" else _manylinux(plan.target.glibc or "2.17", machine)
+    platforms = platforms_of(plan)
     parts = tuple(int(p) for p in (plan.python or "").split("."))
     interpreter = "cp" + "".join(map(str, parts))
     return [
         *cpython_tags(parts, platforms=platforms),
         *compatible_tags(parts, interpreter, platforms),
     ]
+
+
+def platforms_of(plan: Plan) -> list[str]:
+    """The platform tags of the plan's target, best first."""
+    kind, _, machine = plan.platform.partition("-")
+    return ["win_amd64"] if kind == "windows" else _manylinux(plan.target.glibc or "2.17", machine)
 
 
 def _manylinux(glibc: str, machine: str) -> list[str]:

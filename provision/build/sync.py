@@ -1,0 +1,143 @@
+"""An environment from one lock to another, in place: what changed is taken out and put in, the rest is
+not touched.
+
+Everything new is fetched, checked and unpacked before anything is taken out. A marker says which lock was
+left while the change is on; a run that was killed is brought back to it by the next one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from .. import process
+from ..errors import BuildError
+from ..index import uv
+from ..model import Event, Lock, Package, Sources, as_plain, from_plain
+from . import state
+from .place import MARK
+from .wheels import install_wheels, python_of
+
+_MARKER = "changing.json"
+_FETCHED = "fetched"
+
+Emit = Callable[[Event], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """What a new lock takes out of an environment (names) and puts in."""
+
+    out: tuple[str, ...]
+    into: tuple[Package, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.out or self.into)
+
+
+def difference(old: Lock, new: Lock) -> Difference:
+    """What leads from one lock to another. A package that changes is taken out too: wheels of NVIDIA's
+    share folders, and a file must go with its old owner before the new one brings it."""
+    before, after = {p.name: _identity(p) for p in old.packages}, {p.name: _identity(p) for p in new.packages}
+    out = tuple(n for n in before if before[n] != after.get(n))
+    return Difference(out=out, into=tuple(p for p in new.packages if after[p.name] != before.get(p.name)))
+
+
+def _identity(package: Package) -> tuple[str, str, bool]:
+    held = package.url if package.unhashed else package.sha256 or package.url
+    return package.version, held, package.editable
+
+
+def change(env: Path, old: Lock, new: Lock, sources: Sources, emit: Emit, settle: Callable[[], None]) -> None:
+    """Bring an environment that holds `old` to `new`; `settle` writes what it says of itself. Raises
+    BuildError, with the packages of `old` in place again."""
+    step = difference(old, new)
+    if not step:
+        settle()
+        return
+    _fetch(env, dataclasses.replace(new, packages=step.into), sources, emit)
+    left = {"request": state.read(env, "request.json"), "lock": as_plain(_lean(old))}
+    state.write(env, _MARKER, {**left, "new": as_plain(_lean(new))})
+    try:
+        _apply(env, step, new, sources, emit)
+    except BaseException:
+        recover(env, sources, emit)
+        settled(env)
+        raise
+    settle()
+    settled(env)
+
+
+def unfinished(env: Path) -> bool:
+    """Whether a change was begun here and not ended."""
+    return (env / MARK / _MARKER).exists()
+
+
+def recover(env: Path, sources: Sources, emit: Emit) -> Lock | None:
+    """Bring back the packages of the lock that a change was leaving, and return it; None where no change
+    was on. What the environment says of itself is the caller's to write. Raises BuildError."""
+    left = state.read(env, _MARKER)
+    shutil.rmtree(env / MARK / _FETCHED, ignore_errors=True)
+    if left is None:
+        return None
+    emit(Event(kind="note", stage="build", text="a change was interrupted here: going back to what was"))
+    try:
+        old, new = from_plain(Lock, left.get("lock")), from_plain(Lock, left.get("new"))
+    except ValueError as error:
+        raise BuildError(
+            f"{env} is half changed, and what it was cannot be read: {error}",
+            hint="build it anew: --recreate",
+        ) from error
+    _apply(env, difference(new, old), old, sources, emit, reinstall=True)
+    state.write(env, "request.json", left.get("request") or {})
+    return old
+
+
+def settled(env: Path) -> None:
+    """Forget the change: the environment says of itself what it holds."""
+    (env / MARK / _MARKER).unlink(missing_ok=True)
+
+
+def _apply(
+    env: Path, step: Difference, lock: Lock, sources: Sources, emit: Emit, *, reinstall: bool = False
+) -> None:
+    _take_out(env, step.out)
+    if step.into:
+        install_wheels(dataclasses.replace(lock, packages=step.into), env, sources, emit, reinstall=reinstall)
+
+
+def _take_out(env: Path, names: tuple[str, ...]) -> None:
+    if not names:
+        return
+    argv = [uv.program(), "pip", "uninstall", "--python", str(python_of(env)), *names]
+    done = process.run(argv, env={**process.environ(), "NO_COLOR": "1"}, timeout=600)
+    if not done.ok:
+        raise BuildError(f"packages could not be taken out of {env}", log=uv.redacted(done.stderr))
+
+
+def _fetch(env: Path, lock: Lock, sources: Sources, emit: Emit) -> None:
+    """Unpack what is new beside the environment: afterwards the cache holds every file, hashes checked."""
+    if not lock.packages:
+        return
+    folder = env / MARK / _FETCHED
+    try:
+        install_wheels(lock, env, sources, emit, target=folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lean(lock: Lock) -> Lock:
+    return dataclasses.replace(lock, plan=dataclasses.replace(lock.plan, rejected=()))
+
+
+def changed_packages(old: Lock, new: Lock) -> list[str]:
+    """What a change does, in words: "numpy 1.26.4 -> 2.1.0"."""
+    before, after = {p.name: p.version for p in old.packages}, {p.name: p.version for p in new.packages}
+    names = sorted(before.keys() | after.keys())
+    return [
+        f"{n} {before[n]} -> {after[n]}" if n in before and n in after else
+        f"+{n} {after[n]}" if n in after else f"-{n} {before[n]}"
+        for n in names if before.get(n) != after.get(n)
+    ]  # fmt: skip

@@ -1,0 +1,184 @@
+"""The plan and its lock together: where the solver refuses a plan because of what the project needs
+besides, the plan is made again with what was learnt, until both hold."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from .. import lock
+from ..errors import LockError
+from ..model import FRAMEWORKS, Bound, Event, Lock, Plan, Request, Wanted
+from . import ask
+from .options import Choices
+from .planning import plan_for
+
+Emit = Callable[[Event], None]
+# Each try is a whole solve. What is learnt of one refusal mostly settles it; a project that is refused
+# this often contradicts itself.
+_TRIES = 20
+
+
+def locked(
+    asked: ask.Asked, choices: Choices, emit: Emit, *, prefer: Mapping[str, str] | None = None
+) -> tuple[Plan, Lock | None]:
+    """The plan and its lock, no lock where no build fits. `prefer` are versions that stay where they
+    can. Raises LockError where no plan's packages can be solved."""
+    search = _Search(asked, choices, emit, dict(prefer or {}))
+    for _ in range(_TRIES):
+        plan = plan_for(search.asked, choices)
+        if plan.builds:
+            try:
+                return plan, search.solve(plan)
+            except LockError as error:
+                search.learn(plan, error)
+        elif search.refused is None:
+            return plan, None
+        elif not search.with_sources():
+            raise search.refused
+    assert search.refused is not None  # every turn of the loop returned, raised, or noted a refusal
+    raise search.refused
+
+
+@dataclasses.dataclass
+class _Search:
+    asked: ask.Asked
+    choices: Choices
+    emit: Emit
+    prefer: dict[str, str]
+    refused: LockError | None = None
+    lacking: list[str] = dataclasses.field(default_factory=list)  # packages that some Python has no wheel of
+    from_source: list[str] = dataclasses.field(default_factory=list)
+    before_pythons: Request | None = None
+
+    def solve(self, plan: Plan) -> Lock:
+        python = ask.interpreter(plan.python or "", self.asked.machine, None)
+        return lock.lock_venv(
+            plan, self.asked.sources, self.emit, python=python, needs=self.asked.demands.needs,
+            prefer=self.prefer, from_source=self.from_source,
+        )  # fmt: skip
+
+    def learn(self, plan: Plan, error: LockError) -> None:
+        """Change the question by what a refusal tells. Raises the refusal where it tells nothing."""
+        for step in (self._other_index, self._more_frameworks, self._other_python, self._other_build):
+            if step(plan, error):
+                return
+        raise self.refused if self.refused and error.contradiction else error
+
+    def with_sources(self) -> bool:
+        """Where no Python is left that has wheels of everything: the Python as it was, and sources."""
+        if self.before_pythons is None or set(self.lacking) <= set(self.from_source):
+            return False
+        self.from_source = list(self.lacking)
+        self._ask(self.before_pythons)
+        return True
+
+    def _ask(self, request: Request) -> None:
+        self.asked = dataclasses.replace(self.asked, request=request)
+
+    def _note(self, text: str, kind: str = "note") -> None:
+        self.emit(Event(kind=kind, stage="lock", text=text))
+
+    def _other_index(self, _plan: Plan, error: LockError) -> bool:
+        """With `--index auto`, an index that does not answer is left out; everything but torch itself
+        comes from the default index, so that one is needed."""
+        silent, supply = error.unreachable, self.asked.supply
+        if silent is None or silent == "pypi":
+            return False
+        if self.choices.index != "auto" or silent in supply.unreachable:
+            return False
+        self._note(f"{error.message}; resolving again without it", "warning")
+        supply = dataclasses.replace(supply, unreachable=(*supply.unreachable, silent))
+        self.asked = dataclasses.replace(self.asked, supply=supply)
+        return True
+
+    def _more_frameworks(self, _plan: Plan, error: LockError) -> bool:
+        """A framework that comes along is planned as one: its build is chosen for the GPU too."""
+        if not error.brought:
+            return False
+        request = self.asked.request
+        self._note(f"the packages asked for bring {' and '.join(error.brought)}: planned as well")
+        more = tuple(Wanted(name=name) for name in error.brought)
+        self._ask(dataclasses.replace(request, frameworks=(*request.frameworks, *more)))
+        return True
+
+    def _other_python(self, plan: Plan, error: LockError) -> bool:
+        """Another Python, where the one planned is why: a package has no wheel for it, or refuses it. A
+        package that has no wheel for any Python is allowed its source."""
+        refuses = "Python>" in (error.log or "") or "Python<" in (error.log or "")
+        if not error.contradiction or not (error.no_wheel or refuses):
+            return False
+        others, why = self._minors(plan), "what is asked for does not support it"
+        if name := error.no_wheel:
+            if name in FRAMEWORKS or name in self.from_source:
+                return False
+            others = lock.pythons_with_wheel(name, self._bounds_of(name), plan, self.asked.sources, others)
+            why = f"{name} has no wheel for it"
+            if not others or self.choices.python:
+                self.from_source.append(name)
+                return True
+            self.lacking.append(name)
+        if self.choices.python:
+            return False
+        self.refused = self.refused or error
+        self.before_pythons = self.before_pythons or self.asked.request
+        self._note(f"not with Python {plan.python}: {why}; trying another")
+        self._bar([plan.python or "", *(m for m in self._minors(plan) if m not in others)])
+        return True
+
+    def _bar(self, minors: list[str]) -> None:
+        """Leave Pythons out from now on."""
+        request = self.asked.request
+        bound = ",".join(filter(None, (request.requires_python, *(f"!={m}.*" for m in sorted(minors)))))
+        origin = request.python_origin or "the project's packages"
+        self._ask(dataclasses.replace(request, requires_python=bound, python_origin=origin))
+
+    def _minors(self, plan: Plan) -> tuple[str, ...]:
+        """The Pythons that any build is made for, but the plan's."""
+        known = {p for b in self.asked.profiles.builds for p in b.python} - {plan.python or ""}
+        return tuple(sorted(known, key=lambda m: -int(m.split(".")[1])))
+
+    def _bounds_of(self, name: str) -> str:
+        for text in (*(n.text for n in self.asked.demands.needs), *self.asked.request.packages):
+            try:
+                need = Requirement(text)
+            except InvalidRequirement:
+                continue  # a folder or an editable: no bounds of a release
+            if canonicalize_name(need.name) == name:
+                return str(need.specifier)
+        return ""
+
+    def _other_build(self, plan: Plan, error: LockError) -> bool:
+        """An older framework, where the project's packages do not go with the planned one."""
+        if not error.contradiction or not (self.asked.demands.needs or self.asked.request.packages):
+            return False
+        try:
+            fitting = lock.allowed(
+                plan, self.asked.sources, self.asked.demands.needs, from_source=self.from_source
+            )
+        except LockError as without:
+            # Without any plan the packages contradict each other just the same, but for the Python.
+            return self._other_python(plan, without)
+        self.refused = self.refused or error
+        origin = self._origin(error)
+        bounds = []
+        for build in plan.builds:
+            newest = fitting.get(build.framework, build.version)
+            operator = "<=" if newest != build.version else "!="
+            bounds.append(Bound(name=build.framework, specifier=f"{operator}{newest}", origin=origin))
+        moved = [b for b in bounds if b.specifier.startswith("<=")] or bounds[:1]
+        for bound in moved:
+            self._note(f"{origin} goes with {bound.name}{bound.specifier}: resolving again")
+        request = self.asked.request
+        self._ask(dataclasses.replace(request, bounds=(*request.bounds, *moved)))
+        return True
+
+    def _origin(self, error: LockError) -> str:
+        """Who asks for it: the project's lines that the refusal names, else all that was asked along."""
+        _, named, lines = error.message.partition(": see ")
+        if named:
+            return lines
+        return ", ".join(f"--with {p}" for p in self.asked.request.packages) or "what is asked for along"

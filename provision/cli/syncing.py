@@ -1,0 +1,113 @@
+"""An environment whose project asks for something else now: brought to it in place, or as it was."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from .. import lock, show
+from ..build import place, state
+from ..build import sync as sync_stage
+from ..errors import UsageError
+from ..model import Created, Event, Lock, Machine, Verdict
+from . import ask
+from .creating import Built, How, can_prove, files_watched, finish, lock_of, remembered
+from .locking import accepted
+from .options import Choices
+from .proving import exit_code, machine_for_verdict, prove
+from .solving import Emit
+
+# What a project may ask for anew without a new environment: packages, and bounds of the same frameworks.
+_MOVES = {"with_", "requirement", "project", "extra", "group", "config", "find_links", "indexes", "index"}
+
+
+def may(choices: Choices, before: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """Whether the difference to what the environment was made for can be made up in place: the same
+    frameworks on the same Python, device and manager."""
+    if choices.manager != "venv" or not before.get("choices"):
+        return False
+    old, new = before["choices"], wanted["choices"]
+    differs = {k for k in old.keys() | new.keys() if old.get(k) != new.get(k)}
+    if choices.config and _names(old) == _names(new):
+        differs.discard("framework")
+    return differs <= _MOVES
+
+
+def _names(choices: dict[str, Any]) -> set[str]:
+    from packaging.requirements import Requirement
+
+    return {Requirement(f).name for f in choices.get("framework", [])}
+
+
+def sync(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock | None) -> int:
+    """Solve anew, as near to the environment's lock as can be, and change only what differs. Where the
+    result fails its proof the environment is brought back, exit 8."""
+    emit = show.emitter(screen)
+    recover(env, choices, emit)
+    old = lock.read_in(env / place.MARK)
+    files: list[str] = []
+    if given is None:
+        asked = ask.judged(dataclasses.replace(choices, python=choices.python or old.plan.python))
+        plan, new = lock_of(asked, choices, emit, old)
+        if new is None:
+            show.result(screen, Created(machine=asked.machine, plan=plan))
+            return 5
+        machine, sources, files = asked.machine, asked.sources, files_watched(choices, asked)
+    else:
+        machine, new, sources = accepted(given, choices), given, ask.sources(choices)
+    if new.plan.python != old.plan.python:
+        raise UsageError(
+            f"{env} has Python {old.plan.python}; what is asked for now needs Python {new.plan.python}",
+            hint="--recreate builds it anew and keeps the old one until the new one is proved",
+        )
+    changed = sync_stage.changed_packages(old, new)
+    told = f"in place: {', '.join(changed)}" if changed else "what is asked for has changed; no package does"
+    emit(Event(kind="note", stage="build", text=told))
+    before = Built(env=env, lock=old, remembered=state.read(env, "request.json") or {})
+    built = Built(env=env, lock=new, remembered=remembered(choices, given, files))
+    sync_stage.change(env, old, new, sources, emit, lambda: built.write(env))
+    return _proved(screen, built, before, machine, choices, how, changed=bool(changed))
+
+
+def recover(env: Path, choices: Choices, emit: Emit) -> None:
+    """Bring an environment back that a killed run left half changed. Raises BuildError."""
+    held = sync_stage.recover(env, ask.sources(choices), emit)
+    if held is not None:
+        Built(env=env, lock=held, remembered=state.read(env, "request.json") or {}).write(env)
+        sync_stage.settled(env)
+
+
+def _proved(
+    screen: show.Screen, built: Built, before: Built, machine: Machine | None, choices: Choices, how: How, *,
+    changed: bool,
+) -> int:  # fmt: skip
+    env, emit = built.env, show.emitter(screen)
+    made = state.environment(env, changed=changed)
+    verdict = None
+    if how.verify is not False and can_prove(built.lock, machine, emit):
+        under = state.circumstances(env, built.lock, machine_for_verdict())
+        verdict = None if how.verify else state.standing_verdict(env, under)
+        if verdict is None:
+            verdict = prove(screen, made, built.lock, choices)
+            if changed and exit_code(verdict, built.lock) != 0:
+                return _went_back(screen, built, before, machine, choices, verdict)
+            state.keep_verdict(env, verdict, under)
+    value = Created(machine=machine, plan=built.lock.plan, lock=built.lock, environment=made, verdict=verdict)
+    return finish(screen, value, env)
+
+
+def _went_back(
+    screen: show.Screen,
+    built: Built,
+    before: Built,
+    machine: Machine | None,
+    choices: Choices,
+    verdict: Verdict,
+) -> int:
+    env, emit = built.env, show.emitter(screen)
+    sync_stage.change(env, built.lock, before.lock, ask.sources(choices), emit, lambda: before.write(env))
+    show.result(screen, Created(machine=machine, plan=built.lock.plan, lock=built.lock, verdict=verdict))
+    told = f"with these changes {env} failed; it has the packages that it had before"
+    emit(Event(kind="warning", stage="build", text=told))
+    return 8
