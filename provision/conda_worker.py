@@ -220,11 +220,14 @@ class _Reporter:
 
 
 async def _install(request: dict[str, Any]) -> dict[str, Any]:
-    """Link packages into a prefix; every local file and every download is held against its hash."""
-    from rattler import Client, MatchSpec, PackageCache, ValidationMode, install
+    """Link packages into a prefix; every local file and every download is held against its hash. With
+    `reinstall` only those are linked, again where they are there, and packages of others stay."""
+    from rattler import Client, MatchSpec, PackageCache, PrefixRecord, ValidationMode, install
 
     prefix, packages = Path(request["prefix"]), request["packages"]
-    _check_local_files(packages)
+    again = set(request.get("reinstall") or ())
+    mine = [p for p in packages if not again or p["name"] in again]
+    _check_local_files(mine)
     rc = condarc()
     secrets = {_plain_url(c.base_url): c.base_url for c in _channels(request, rc)}
     records = [_record(p, secrets) for p in packages]
@@ -233,21 +236,25 @@ async def _install(request: dict[str, Any]) -> dict[str, Any]:
     if request["offline"]:
         held = await cache.index()
         absent = [p["name"] for p, r in zip(packages, records, strict=True)
-                  if not p["url"].startswith("file:") and not held.contains_record(r)]  # fmt: skip
+                  if p in mine and not p["url"].startswith("file:") and not held.contains_record(r)]  # fmt: skip
         if absent:
             return {"error": {"kind": "Offline", "text": " ".join(absent)}}
+    there = [PrefixRecord.from_path(p) for p in sorted((prefix / "conda-meta").glob("*.json")) if again]
+    others = {r.name.normalized for r in there} - {p["name"] for p in packages}
     await install(
         records,
         prefix,
+        reinstall_packages=again or None,
+        ignored_packages=others or None,
         package_cache=cache,
         client=Client.from_config(_config(rc)),
         show_progress=False,
-        reporter=_Reporter([p["name"] for p in packages]),
+        reporter=_Reporter([p["name"] for p in mine]),
         requested_specs=[MatchSpec(s)._match_spec for s in request["specs"]],  # noqa: SLF001  # it takes no other
         execute_link_scripts=False,
     )
-    _complete_records(prefix, {p["url"]: p for p in packages})
-    return {"installed": len(records)}
+    _complete_records(prefix, {p["url"]: p for p in mine})
+    return {"installed": len(mine)}
 
 
 def _check_local_files(packages: list[dict[str, Any]]) -> None:

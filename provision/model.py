@@ -178,6 +178,7 @@ class Build:
     markers already judged for the platform. `companions` are exact or bounded requirements of
     the packages that go with it ("torchvision==0.25.0"). `unresolvable` says which Pythons
     cannot take the build's requirements, and why ("3.11: tensorrt 8.5.3.1 has no wheel").
+    `searched` are the folders of nvidia/ whose libraries a TensorFlow finds by itself ("cudnn").
     """
 
     framework: str
@@ -194,6 +195,7 @@ class Build:
     local: str | None = None
     yanked: bool = False
     unresolvable: tuple[str, ...] = ()
+    searched: tuple[str, ...] = ()
     sha256: str | None = None
     bytes: str | None = None
 
@@ -348,6 +350,26 @@ class FailureRule:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Image:
+    """What an export starts from. `use`: "container" or "devcontainer" (an image), "runner" (a label of
+    a CI machine) or "action" (a step of a CI).
+
+    `python` is the minor version that it brings, `apt` what must be installed for it first. `cuda` and
+    `cudnn` (a PEP 440 specifier) are set where the image brings them; `user` is its user that is not root.
+    """
+
+    use: str
+    image: str
+    platform: tuple[str, ...] = ()
+    glibc: str | None = None
+    python: str | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+    apt: tuple[str, ...] = ()
+    user: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Profiles:
     """All that the profiles know."""
 
@@ -363,6 +385,7 @@ class Profiles:
     messages: tuple[FailureMessage, ...] = ()
     failures: tuple[FailureRule, ...] = ()
     conda: tuple[CondaBuild, ...] = ()
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -664,6 +687,103 @@ class Environment:
     changed: bool = False
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InstalledPackage:
+    """A distribution as it was installed: the sha256 of its RECORD (None where it has none)."""
+
+    name: str
+    version: str
+    record: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Installed:
+    """What an environment's lock put into it, at the moment it was built: `.gpuenv/installed.json`."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.installed/1"
+
+    packages: tuple[InstalledPackage, ...] = ()
+
+
+ChangeKind = Literal["replaced", "removed", "modified", "overwritten", "python", "driver", "gpu", "cudnn"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """What is not as the lock has it, in a sentence: a package (of another version, gone, changed since
+    it was installed, or written over by `by`, which the lock does not name), the Python, the machine's
+    driver and GPUs, or the cuDNN that was loaded. `paths` are files that show it."""
+
+    kind: ChangeKind
+    name: str
+    text: str
+    locked: str | None = None
+    found: str | None = None
+    by: str | None = None
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stranger:
+    """An installed package that the lock does not name. `over` are the locked packages some of whose files
+    it lists too, with other bytes; `requires` the names that it requires, those of extras included;
+    `conda` says that a channel brought it."""
+
+    name: str
+    version: str
+    over: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    conda: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drift:
+    """How an environment differs from its lock."""
+
+    changes: tuple[Change, ...] = ()
+    strangers: tuple[Stranger, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PutBack:
+    """A package that was put back: the version it `had` (None: it was not there), and has `now`."""
+
+    name: str
+    had: str | None
+    now: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Removed:
+    """A package that the lock does not name, taken out."""
+
+    name: str
+    version: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Left:
+    """A package that the lock does not name, left where it is."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Repaired:
+    """What `repair` did. `packages` and `removed` are empty where nothing had changed."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.repair/1"
+
+    packages: tuple[PutBack, ...] = ()
+    removed: tuple[Removed, ...] = ()
+    left: tuple[Left, ...] = ()
+    environment: Environment | None = None
+    verdict: Verdict | None = None
+
+
 # --- what was proved -----------------------------------------------------------------------
 
 
@@ -719,7 +839,8 @@ class FrameworkVerdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """The verdict on an environment: the worst of its stages."""
+    """The verdict on an environment: the worst of its stages. `drift` is what has changed since it was
+    built from its lock."""
 
     SCHEMA: ClassVar[str] = "gpuenv.verdict/1"
 
@@ -730,6 +851,7 @@ class Verdict:
     frameworks: tuple[FrameworkVerdict, ...] = ()
     findings: tuple[Finding, ...] = ()
     hint: str | None = None
+    drift: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -818,6 +940,58 @@ class Report:
     gpuenv: str
     text: str
     hidden: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exported:
+    """A lock in another tool's form: its `text`, and the file it was written to, if any."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.export/1"
+
+    format: str
+    path: str | None
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BundleFile:
+    """A file of a bundle: its path inside (with /), its bytes and hash (None until it is there)."""
+
+    path: str
+    size: int | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BundlePython:
+    """An archive of a standalone Python: uv's name for it ("cpython-3.12.16-linux-x86_64-gnu"), its version,
+    and its path in the bundle."""
+
+    key: str
+    version: str
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bundle:
+    """What a machine without a network needs: gpuenv-bundle.json. `lock` is the file name of its lock, `gpuenv`
+    the version that made it, `asked` a digest of the options that it was made with, and `complete` whether every
+    file is there. `python` is the minor version that the environment will have, `archive` the Python in it."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.bundle/1"
+
+    gpuenv: str
+    manager: Manager
+    lock: str
+    target: Target
+    device: Device
+    frameworks: tuple[str, ...]
+    python: str | None
+    asked: str
+    complete: bool = False
+    archive: BundlePython | None = None
+    files: tuple[BundleFile, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -58,6 +58,26 @@ def build(
     emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
 
 
+def put_back(
+    lock: Lock,
+    prefix: Path,
+    names: Sequence[str],
+    sources: Sources,
+    emit: Callable[[Event], None],
+    *,
+    channels: Sequence[str] = (),
+) -> None:
+    """Link some of the lock's conda packages into a prefix again; what else is there stays. The cache is
+    held against its hashes, as its files are the prefix's. Raises BuildError."""
+    packages = [p for p in lock.packages if is_conda(p)]
+    request = _request(lock, packages, prefix, sources, channels)
+    answer = door.ask(
+        "install", request | {"distrust": True, "reinstall": list(names)}, _teller(emit), BuildError
+    )
+    if "error" in answer:
+        raise _refusal(answer["error"], prefix)
+
+
 def is_conda(package: Package) -> bool:
     return package.url.endswith((".conda", ".tar.bz2"))
 

@@ -13,7 +13,7 @@ import typer
 
 from .. import __version__, process, show
 from ..errors import GpuenvError, UsageError
-from . import exporting, initializing, knowledge, listing, reporting, running, troubleshoot
+from . import adding, exporting, initializing, knowledge, listing, repairing, reporting, running, troubleshoot
 from . import options as o
 
 app = typer.Typer(
@@ -100,6 +100,7 @@ def create(
     group: o.Groups = None,
     locked: bool = typer.Option(False, "--locked", help="Install exactly the lock, or stop."),
     lock: Path | None = typer.Option(None, "--lock", help="The lock to install."),
+    bundle: o.BundleDir = None,
     allow_md5: bool = typer.Option(False, "--allow-md5", help="conda: take locks that carry md5 alone."),
     recreate: bool = typer.Option(False, "--recreate", help="Build anew; the old one stays until then."),
     verify: bool | None = typer.Option(None, "--verify/--no-verify", help="Verify again / not at all."),
@@ -128,13 +129,16 @@ def create(
     verbose: o.Verbose = False,
 ) -> int:
     """Build an environment that fits this machine, and prove it."""
-    from . import creating, kernels
+    from . import bundled, creating, kernels
 
     given = locals()
+    choices = o.choices(given)
+    if bundle:
+        choices, lock = bundled.opened(bundle, choices, lock)
     how = creating.How(
         locked=locked, lock_file=lock, allow_md5=allow_md5, recreate=recreate, verify=verify, dry_run=dry_run
     )
-    return kernels.create_with(_screen(given), env, o.choices(given), how, wanted=kernel)
+    return kernels.create_with(_screen(given), env, choices, how, wanted=kernel)
 
 
 @app.command()
@@ -283,3 +287,5 @@ listing.register(app)
 reporting.register(app)
 initializing.register(app)
 exporting.register(app)
+repairing.register(app)
+adding.register(app)

@@ -33,7 +33,8 @@ def prove(
     emit = show.emitter(screen)
     cache = ask.cache_dir(choices)
     wanted = verify.Options(cache_dir=cache, **options)
-    return verify.verify(env, wanted, lock=made, releases=ask.known(choices).cudnn, emit=emit)
+    here = machine_for_verdict().target if wanted.locked else None
+    return verify.verify(env, wanted, lock=made, releases=ask.known(choices).cudnn, target=here, emit=emit)
 
 
 def show_verdict(
@@ -47,6 +48,11 @@ def show_verdict(
     path = Path(found.path)
     if found.made_by_gpuenv:
         made = lock.read_in(path / place.MARK)
+    elif options.get("locked"):
+        raise UsageError(
+            f"{path} was not made by gpuenv: it has no lock to be held against",
+            hint="`gpuenv create` makes an environment with a lock; verify without --locked proves this one",
+        )
     verdict = prove(screen, found, made, choices, **options)
     if found.made_by_gpuenv and not options.get("quick"):
         _keep(path, made, verdict, screen)

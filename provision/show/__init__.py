@@ -20,6 +20,7 @@ from ..model import (
     Plan,
     ProfileTables,
     Removal,
+    Repaired,
     Report,
     Verdict,
     as_document,
@@ -30,6 +31,7 @@ from .initialised import show_initialised
 from .listing import show_listing, show_removal
 from .machine import show_machine
 from .plan import show_plan
+from .repaired import show_repaired
 from .screen import Screen, clean
 from .verdict import show_finding, show_verdict
 
@@ -70,6 +72,8 @@ def result(screen: Screen, value: Any, *, next_step: str | None = None, explain:
         _show_created(screen, value)
     elif isinstance(value, Findings):
         show_findings(screen, value)
+    elif isinstance(value, Repaired):
+        show_repaired(screen, value)
     elif isinstance(value, Initialised):
         show_initialised(screen, value)
     elif isinstance(value, ProfileTables):

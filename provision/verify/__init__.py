@@ -3,6 +3,7 @@
 A chain of seven stages; the first that fails is the cause and the later ones are skipped. Stages 1, 2
 and 4 run in one child without any framework, 5 to 7 in one child per framework, 3 reads files. When
 something failed that the user's settings could have caused, the settings are searched for the culprit.
+An environment that has a lock is held against it: what has changed since is an eighth stage.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from ..model import CudnnRelease, Environment, Event, Finding, Lock, Outcome, Verdict
-from . import lowlevel, peers, perframework
+from ..model import CudnnRelease, Environment, Event, Finding, Lock, Outcome, Target, Verdict
+from . import drifted, lowlevel, peers, perframework
 from .locate import locate
 from .state import Options, Run, prepare
 
@@ -24,9 +25,11 @@ def verify(
     *,
     lock: Lock | None = None,
     releases: Sequence[CudnnRelease] = (),
+    target: Target | None = None,
     emit: Callable[[Event], None],
 ) -> Verdict:
-    """Prove an environment, or name the layer that is broken.
+    """Prove an environment, or name the layer that is broken. `target` is this machine, to be held
+    against the lock's.
 
     Raises UsageError for a device or framework that cannot be meant, and where the environment's
     Python does not even start. Everything else that can go wrong is the verdict.
@@ -40,6 +43,7 @@ def verify(
     if not options.quick:
         peers.stage(run)
         perframework.stages(run)
+    drifted.stage(run, target)
     return _verdict(run)
 
 
@@ -58,6 +62,7 @@ def _verdict(run: Run) -> Verdict:
         frameworks=tuple(run.verdicts),
         findings=findings,
         hint=_hint(run, outcome, findings),
+        drift=run.drift,
     )
 
 

@@ -68,12 +68,8 @@ def _wanted(packages: Sequence[Distribution], lock: Lock | None) -> set[str]:
 
 
 def put_back(env: Environment) -> str:
-    """The command that builds an environment of ours again from its own lock."""
-    path = shlex.quote(env.path)
-    name = "conda-lock.yml" if env.manager == "conda" else "pylock.toml"
-    lock = shlex.quote(f"{env.path}/.gpuenv/{name}")
-    manager = " --manager conda" if env.manager == "conda" else ""
-    return f"gpuenv create {path}{manager} --recreate --lock {lock}"
+    """The command that puts back, from its own lock, what an environment of ours has lost."""
+    return f"gpuenv repair {shlex.quote(env.path)}"
 
 
 def _again(env: Environment, package: Distribution) -> str:

@@ -177,7 +177,7 @@ def _not_locked(found: Sequence[Library], lock: Lock | None, evidence: tuple[Evi
         cause="cudnn_shadowed_by_other_copy",
         title=title,
         evidence=evidence[:4],
-        fix="gpuenv create ENV --recreate --lock ENV/.gpuenv/pylock.toml builds it again from its lock",
+        fix="gpuenv repair ENV puts back what the lock names",
         confidence="certain",
     )
     return failing(finding, foreign=(main.path,))

@@ -9,7 +9,17 @@ from pathlib import Path
 
 from .. import process
 from ..errors import UsageError
-from ..model import FRAMEWORKS, CudnnRelease, Environment, Event, Finding, FrameworkVerdict, Lock, Stage
+from ..model import (
+    FRAMEWORKS,
+    Change,
+    CudnnRelease,
+    Environment,
+    Event,
+    Finding,
+    FrameworkVerdict,
+    Lock,
+    Stage,
+)
 from . import culprit, libraries, probe
 from .judged import Judged
 from .locate import Surroundings, surroundings
@@ -21,7 +31,8 @@ Emit = Callable[[Event], None]
 class Options:
     """How to verify. `device` is cpu, all, cuda:N, or None for what the lock says (without a lock:
     cuda); `frameworks` empty means those that are installed; `timeout` is per child, in seconds;
-    `cache_dir` takes the bytecode that must not land in the target."""
+    `cache_dir` takes the bytecode that must not land in the target; with `locked` whatever is not as the
+    lock has it is a failure."""
 
     quick: bool = False
     deep: bool = False
@@ -29,6 +40,7 @@ class Options:
     frameworks: tuple[str, ...] = ()
     timeout: float = 300.0
     strict: bool = False
+    locked: bool = False
     cache_dir: Path | None = None
 
 
@@ -53,6 +65,8 @@ class Run:
     verdicts: list[FrameworkVerdict]
     wrong: bool = False
     told: probe.Told | None = None
+    drift: tuple[Change, ...] = ()
+    blamed: bool = False  # a variable was found guilty of what failed
     slices: tuple[str, ...] = ()  # UUIDs of MIG devices, each of which needs a process of its own
 
     @property
@@ -160,4 +174,5 @@ def search(
     guilty = culprit.search(run.environ, found, cured)
     if guilty:
         said = run.findings[-1].cause if run.findings else None
+        run.blamed = True
         run.findings.insert(0, culprit.finding(guilty, mapped, said))

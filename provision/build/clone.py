@@ -1,0 +1,73 @@
+"""A copy of an environment to work on, so that the environment itself changes in one step or not at all.
+
+Files are hard links where that can be, so that a copy of gigabytes takes a second and no room: installers
+replace files, they do not write into them. What gpuenv and conda write themselves is copied.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import BuildError
+from . import conda_place, place
+
+_WRITTEN = (place.MARK, "conda-meta", "pyvenv.cfg")
+
+
+@contextmanager
+def working_copy(env: Path, *, at_its_path: bool) -> Iterator[Path]:
+    """A copy that takes the environment's place when the block ends well, and is gone when it does not.
+
+    With `at_its_path` the copy is where the environment was (conda writes that into files) and the
+    environment waits aside meanwhile. Raises BuildError.
+    """
+    if at_its_path:
+        with conda_place.building(env):
+            _copy(place.aside(env), env)
+            yield env
+    else:
+        with place.draft(env) as draft:
+            _copy(env, draft)
+            yield draft
+            place.settle(draft, env)
+
+
+def _copy(source: Path, target: Path) -> None:
+    try:
+        _folder(source, target, written=False)
+    except OSError as error:
+        raise place.not_writable(target, error) from error
+
+
+def _folder(source: Path, target: Path, *, written: bool) -> None:
+    if not os.access(source, os.W_OK | os.X_OK):  # it could not be removed afterwards
+        raise BuildError(
+            f"{source} may not be written to: it belongs to user {source.stat().st_uid}",
+            hint="give the environment back to its user, or run this command as that user",
+        )
+    target.mkdir(exist_ok=True)
+    with os.scandir(source) as entries:
+        for entry in entries:
+            old, new = Path(entry.path), target / entry.name
+            ours = written or entry.name in _WRITTEN
+            if entry.is_symlink():
+                new.symlink_to(old.readlink())
+            elif entry.is_dir():
+                _folder(old, new, written=ours)
+            elif ours:
+                shutil.copy2(old, new)
+            else:
+                _file(old, new)
+    shutil.copystat(source, target)
+
+
+def _file(source: Path, target: Path) -> None:
+    """A link, or a copy where the file system or the file's owner allows none."""
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copy2(source, target)

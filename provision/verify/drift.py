@@ -1,0 +1,180 @@
+"""How an environment differs from the lock that it was built from. Files are read, nothing is run.
+
+What every verify can afford is looked at always: versions, by the names of the dist-info folders, and
+each RECORD against the one that was installed. With `thorough` every file is looked at as well: that it
+is there, its size, and its bytes where it was written after the environment was built.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from ..model import Change, Drift, Installed, InstalledPackage, Lock, Package, Stranger, from_plain
+from . import drift_conda
+from .records import SHOWN, Distribution, Row, differs, digest_of, distributions, modified, normal
+
+Seen = Mapping[str, Sequence[Distribution]]
+
+
+def find(
+    env: Path,
+    lock: Lock,
+    *,
+    python: str | None = None,
+    thorough: bool = False,
+    deep: bool = False,
+    fresh: Collection[str] = (),
+) -> Drift:
+    """The differences. `python` is the version that the environment's interpreter has; with `deep` every
+    byte is read; `fresh` are packages that were installed a moment ago: their bytes are read, and their
+    RECORD is believed."""
+    seen = distributions(env)
+    conda = [p for p in lock.packages if drift_conda.is_conda(p)]
+    wheels = {normal(p.name): p for p in lock.packages if not drift_conda.is_conda(p)}
+    known, since = _installed(env)
+    changes = [] if conda else _python(lock, python)  # there Python is a package like the others
+    changes += [c for n, p in wheels.items() if (c := _package(p, seen.get(n, ()), known.get(n), n in fresh))]
+    named = {c.name for c in changes}
+    here = {n: seen[n][0] for n in wheels if n not in named and n in seen}
+    if thorough:
+        changes += _files(here, since, here if deep else fresh)
+    listed = drift_conda.listed(env) if conda else None
+    if listed is not None:
+        read = listed.metas if deep else fresh
+        changes += drift_conda.changes(env, conda, listed, since, thorough=thorough, read=read)
+    added = [d for n, ds in seen.items() if n not in wheels for d in ds if not _of_conda(d, listed)]
+    strangers, over = _strangers(added, here, listed.rows() if listed and added else {})
+    strangers += drift_conda.strangers(conda, listed) if listed else ()
+    return Drift(changes=_merged([*changes, *over]), strangers=strangers)
+
+
+def _installed(env: Path) -> tuple[dict[str, InstalledPackage], float | None]:
+    """What was installed, and when that was written; nothing where it was made before this was kept."""
+    path = env / ".gpuenv" / "installed.json"
+    try:
+        kept = from_plain(Installed, json.loads(path.read_text(encoding="utf-8")))
+        return {p.name: p for p in kept.packages}, path.stat().st_mtime
+    except (OSError, ValueError):
+        return {}, None
+
+
+def _of_conda(found: Distribution, listed: drift_conda.Listed | None) -> bool:
+    return listed is not None and (found.installer == "conda" or found.folder.name in listed.infos())
+
+
+def _merged(changes: Iterable[Change]) -> tuple[Change, ...]:
+    """One change per package and kind of thing: a package that was written over has wrong files too."""
+    found: dict[tuple[str, bool], Change] = {}
+    for change in sorted(changes, key=lambda c: c.kind != "overwritten"):
+        found.setdefault((change.name, change.kind == "python"), change)
+    order = list(found.values())
+    return tuple(sorted(order, key=lambda c: (c.kind != "python", c.name)))
+
+
+# --- one package ---------------------------------------------------------------------------------
+
+
+def _python(lock: Lock, python: str | None) -> list[Change]:
+    wanted = lock.plan.python
+    if not python or not wanted or python.split(".")[:2] == wanted.split(".")[:2]:
+        return []
+    text = f"the environment's Python is {python}, the lock is for {wanted}"
+    return [Change(kind="python", name="python", text=text, locked=wanted, found=python)]
+
+
+def _package(
+    package: Package, seen: Sequence[Distribution], kept: InstalledPackage | None, fresh: bool
+) -> Change | None:
+    """A locked wheel that is gone, of another version, there twice, or has another RECORD."""
+    name = normal(package.name)
+    wanted = kept.version if kept and package.unhashed else package.version
+    if not seen:
+        text = f"{name} is not there, the lock names {wanted}"
+        return Change(kind="removed", name=name, text=text, locked=wanted)
+    versions = " and ".join(d.version for d in seen)
+    if len(seen) > 1 or not (same(seen[0].version, wanted) or package.editable):
+        text = f"{name} {versions} is installed, the lock names {wanted}"
+        return Change(kind="replaced", name=name, text=text, locked=wanted, found=versions)
+    here = seen[0]
+    if here.text is None:
+        text = f"the RECORD of {name} {versions} is gone"
+    elif kept and kept.record and kept.record != here.record and not fresh:
+        text = f"{name} {versions} is not as it was installed: its RECORD is another"
+    else:
+        return None
+    path = (str(here.folder / "RECORD"),)
+    return Change(kind="modified", name=name, text=text, locked=wanted, found=versions, paths=path)
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two versions are one, local labels included: 2.9.0+cpu is not 2.9.0."""
+    try:
+        return Version(one) == Version(other)
+    except InvalidVersion:
+        return one == other
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def _files(here: Mapping[str, Distribution], since: float | None, read: Collection[str]) -> list[Change]:
+    """The packages with files that are not as their RECORD says; all bytes of those in `read` are read.
+    Where two locked packages list one file, either may have written it."""
+
+    def wrong(name: str) -> dict[str, str]:
+        rows = here[name].rows
+        return {r.path: how for r in rows if (how := differs(r, since, hashes=name in read))}
+
+    with ThreadPoolExecutor(max_workers=4) as pool:  # hashing lets other threads run
+        bad = dict(zip(here, pool.map(wrong, here), strict=True))
+    paths = {path for files in bad.values() for path in files}
+    good = {r.path for n in here if paths for r in here[n].rows if r.path in paths and r.path not in bad[n]}
+    found = []
+    for name, files in bad.items():
+        left = {path: how for path, how in files.items() if path not in good}
+        root = str(here[name].folder.parent)
+        found += [modified(name, here[name].version, root, left)] if left else []
+    return found
+
+
+# --- what the lock does not name -----------------------------------------------------------------
+
+
+def _strangers(
+    added: Sequence[Distribution], here: Mapping[str, Distribution], conda: Mapping[str, tuple[str, Row]]
+) -> tuple[tuple[Stranger, ...], list[Change]]:
+    """What was added, and what it has written over. Two packages may share a file of the same bytes."""
+    if not added:
+        return (), []
+    owned = {row.path: (f"{n} {d.version}", row) for n, d in here.items() for row in d.rows} | dict(conda)
+    strangers, changes = [], []
+    for one in sorted(added, key=lambda d: d.name):
+        shared: dict[str, list[Row]] = {}
+        for row in one.rows:
+            owner, mine = owned.get(row.path, (None, None))
+            if owner and mine and mine.digest and row.digest not in (None, mine.digest):
+                shared.setdefault(owner, []).append(mine)
+        names = tuple(sorted(o.partition(" ")[0] for o in shared))
+        strangers.append(Stranger(name=one.name, version=one.version, over=names, requires=one.requires))
+        changes += [c for owner, rows in sorted(shared.items()) if (c := _overwritten(one, owner, rows))]
+    return tuple(strangers), changes
+
+
+def _overwritten(one: Distribution, owner: str, rows: Sequence[Row]) -> Change | None:
+    """Which of a locked package's rows hold a stranger's bytes now; sizes tell most of them."""
+    lost = [r.path for r in rows if differs(r, None) or digest_of(r.path) != r.digest]
+    if not lost:
+        return None
+    name, _, version = owner.partition(" ")
+    by = f"{one.name} {one.version}"
+    files = f"{len(lost)} file{'s' if len(lost) > 1 else ''}"
+    text = f"{by}, which the lock does not name, has written over {files} of {owner}"
+    return Change(
+        kind="overwritten", name=name, text=text, locked=version, found=version, by=by,
+        paths=tuple(sorted(lost)[:SHOWN]),
+    )  # fmt: skip

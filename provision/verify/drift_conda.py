@@ -1,0 +1,141 @@
+"""How the conda packages of an environment differ from its lock, by conda-meta."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..model import Change, Package, Stranger
+from .records import Row, differs, modified
+
+
+def is_conda(package: Package) -> bool:
+    return package.url.endswith((".conda", ".tar.bz2"))
+
+
+@dataclass(frozen=True)
+class Meta:
+    """A record of conda-meta: `stem` is "numpy-2.3.1-py311h1_0"."""
+
+    prefix: Path
+    stem: str
+
+    @property
+    def name(self) -> str:
+        return self.stem.rsplit("-", 2)[0]
+
+    @property
+    def version(self) -> str:
+        return self.stem.rsplit("-", 2)[1]
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """Its files with what they have in this prefix. Of a text into which the prefix was written the
+        size that the package had says nothing, and of a link nothing is known."""
+        try:
+            data = json.loads((self.prefix / "conda-meta" / f"{self.stem}.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return ()
+        found = data.get("paths_data", {}).get("paths", [])
+        return tuple(self._row(r) for r in found if not r["_path"].endswith(".pyc"))
+
+    def _row(self, row: Mapping[str, Any]) -> Row:
+        path = str(self.prefix / row["_path"])
+        if row.get("path_type") == "softlink":
+            return Row(path, None, None)
+        moved = row.get("sha256_in_prefix")
+        size = None if row.get("prefix_placeholder") else row.get("size_in_bytes")
+        return Row(path, moved or (None if row.get("prefix_placeholder") else row.get("sha256")), size)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What conda-meta lists, by name of package."""
+
+    prefix: Path
+    metas: dict[str, Meta]
+
+    def rows(self) -> dict[str, tuple[str, Row]]:
+        """Whose each file is: "name version", and its row."""
+        return {r.path: (f"{m.name} {m.version}", r) for m in self.metas.values() for r in m.rows}
+
+    def infos(self) -> frozenset[str]:
+        """The dist-info folders that conda packages bring."""
+        return self._infos
+
+    @cached_property
+    def _infos(self) -> frozenset[str]:
+        found: set[str] = set()
+        for path in (self.prefix / "conda-meta").glob("*.json"):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            found.update(re.findall(r'site-packages/([^/"]+\.dist-info)/', text))
+        return frozenset(found)
+
+
+def listed(prefix: Path) -> Listed:
+    """Everything in conda-meta."""
+    names = sorted(p.stem for p in (prefix / "conda-meta").glob("*-*-*.json"))
+    return Listed(prefix, {m.name: m for m in (Meta(prefix, n) for n in names)})
+
+
+def changes(
+    prefix: Path,
+    packages: Sequence[Package],
+    found: Listed,
+    since: float | None,
+    *,
+    thorough: bool,
+    read: Collection[str],
+) -> list[Change]:
+    """The locked conda packages that are gone, of another build, or have other files; all bytes of those
+    in `read` are read."""
+    made = []
+    for package in packages:
+        meta = found.metas.get(package.name)
+        stem = _stem(package)
+        if meta is None:
+            text = f"{package.name} is not there, the lock names {package.version}"
+            made.append(Change(kind="removed", name=package.name, text=text, locked=package.version))
+        elif meta.stem != stem:
+            text = f"{meta.stem} is installed, the lock names {stem}"
+            made.append(
+                Change(kind="replaced", name=meta.name, text=text, locked=stem[len(meta.name) + 1 :],
+                       found=meta.stem[len(meta.name) + 1 :])
+            )  # fmt: skip
+        elif thorough:
+            wrong = _wrong(meta, found, since, hashes=meta.name in read)
+            made += [modified(meta.name, meta.version, str(prefix), wrong)] if wrong else []
+    return made
+
+
+def strangers(packages: Sequence[Package], found: Listed) -> tuple[Stranger, ...]:
+    """The conda packages that the lock does not name."""
+    names = {p.name for p in packages}
+    added = (m for m in found.metas.values() if m.name not in names)
+    return tuple(Stranger(name=m.name, version=m.version, conda=True) for m in added)
+
+
+def _stem(package: Package) -> str:
+    return package.url.rpartition("/")[2].removesuffix(".conda").removesuffix(".tar.bz2")
+
+
+def _wrong(meta: Meta, found: Listed, since: float | None, *, hashes: bool) -> dict[str, str]:
+    bad = {r.path: how for r in meta.rows if (how := _differs(r, since, hashes=hashes))}
+    for other in found.metas.values() if bad else ():
+        if other is not meta:  # a file that two packages bring is one's of them
+            for row in other.rows:
+                if row.path in bad and not _differs(row, since, hashes=hashes):
+                    del bad[row.path]
+    return bad
+
+
+def _differs(row: Row, since: float | None, *, hashes: bool) -> str | None:
+    if row.digest is None and row.size is None:
+        return None if os.path.lexists(row.path) else "missing"
+    return differs(row, since, hashes=hashes)

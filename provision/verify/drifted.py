@@ -1,0 +1,236 @@
+"""What drift means for a verdict: a stage of its own, and the cause where something is broken.
+
+A change that breaks nothing is a warning; held against the lock (`--locked`) it is a failure.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from ..model import Change, Confidence, Evidence, Finding, Lock, Target
+from . import drift
+from .judged import Judged
+from .libraries import CUDNN_PACKAGE
+from .loaded import three
+from .state import Run
+
+CHANGED = "changed_since_lock"
+"""The cause where nothing of the taxonomy says more: an environment that is not what was built."""
+
+_MACHINE = ("driver", "gpu")
+_INSTALLERS = ("pip", "setuptools", "wheel", "uv", "conda")
+_NVIDIA = re.compile(r"^(nvidia-|libcu|libnv|cuda-)")
+
+
+def stage(run: Run, target: Target | None) -> None:
+    """The stage `lock`, where something has changed or the lock is to be held. `target` is this machine."""
+    if run.lock is None or not run.env.made_by_gpuenv:
+        return
+    locked, broken = run.options.locked, run.broken
+    thorough = locked or run.options.deep or broken not in (None, "driver")
+    found = drift.find(Path(run.env.path), run.lock, python=run.env.python_version, thorough=thorough).changes
+    if locked:
+        found += of_machine(run.lock, target) + _of_loaded(run)
+    said = next((s.detail for s in run.stages if s.status == "fail"), "")
+    run.drift = found = tuple(sorted(found, key=lambda c: (not _named(c, said), _weight(c))))
+    if found:
+        run.findings.insert(0, _finding(run, found, broken))
+        run.add("lock", _judged(found, failing=locked), None)
+    elif locked:
+        run.add("lock", Judged(status="pass", detail=_as_locked(run.lock)), None)
+
+
+def _as_locked(lock: Lock) -> str:
+    machine = "" if lock.plan.device == "cpu" else ", on the hardware it was made for"
+    return f"{len(lock.packages)} packages, as the lock has them{machine}"
+
+
+def _judged(found: Sequence[Change], *, failing: bool) -> Judged:
+    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    return Judged(
+        status="fail" if failing else "warn",
+        detail=f"{found[0].text}{more}",
+        evidence=_evidence(found[1:]),
+    )
+
+
+def _evidence(found: Sequence[Change]) -> tuple[Evidence, ...]:
+    return tuple(Evidence(text=c.text, source=c.paths[0] if c.paths else None) for c in found[:12])
+
+
+# --- what else than packages -----------------------------------------------------------------------
+
+
+def of_machine(lock: Lock, target: Target | None) -> tuple[Change, ...]:
+    """How this machine's driver and GPUs differ from those that the lock was made for."""
+    if target is None or lock.plan.device == "cpu":
+        return ()
+    wanted = lock.target
+    found = []
+    if wanted.driver and wanted.driver != target.driver:
+        here = f"driver {target.driver}" if target.driver else "none"
+        text = f"the lock was made for driver {wanted.driver}; this machine has {here}"
+        found.append(Change(kind="driver", name="driver", text=text, locked=wanted.driver,
+                            found=target.driver))  # fmt: skip
+    had = {g.capability for g in wanted.gpus}
+    have = {g.capability for g in target.gpus}
+    named = all(g.name for g in (*wanted.gpus, *target.gpus))
+    if named:
+        had, have = ({f"{g.name} ({g.capability})" for g in t.gpus} for t in (wanted, target))
+    if had and had != have:
+        was, now = (", ".join(sorted(x)) or "none" for x in (had, have))
+        text = f"the lock was made for GPU {was}; this machine has {now}"
+        found.append(Change(kind="gpu", name="gpu", text=text, locked=was, found=now))
+    return tuple(found)
+
+
+def _of_loaded(run: Run) -> tuple[Change, ...]:
+    """The cuDNN that each framework's process had loaded, against the plan's."""
+    wanted = run.lock.plan.cudnn if run.lock else None
+    if not wanted or run.device == "cpu":
+        return ()
+    return tuple(
+        Change(
+            kind="cudnn", name=v.name, locked=wanted, found=v.cudnn_loaded,
+            text=f"{v.name} had cuDNN {v.cudnn_loaded} loaded, the lock names {wanted}",
+        )
+        for v in run.verdicts
+        if v.cudnn_loaded and v.cudnn_loaded != three(wanted)
+    )  # fmt: skip
+
+
+# --- the cause ---------------------------------------------------------------------------------------
+
+
+def _finding(run: Run, found: Sequence[Change], broken: str | None) -> Finding:
+    """The change that most likely broke what is broken; sure where a layer of its own failed."""
+    main = found[0]
+    cause, confidence = CHANGED, _confidence(run, main, broken)
+    if broken:
+        said = run.findings[-1] if run.findings and confidence != "possible" else None
+        told = said.cause if said and said.confidence != "possible" else None
+        cause = _cause(run, found, main) or told or CHANGED
+    more = len(found) - 1
+    also = f"; {more} more change{'s' if more > 1 else ''}" if more else ""
+    return Finding(
+        cause=cause,
+        title=_sentence(main) + also,
+        evidence=_evidence(found),
+        fix=_fix(run, found),
+        confidence=confidence,
+    )
+
+
+def _confidence(run: Run, main: Change, broken: str | None) -> Confidence:
+    """Certain where nothing but the change is told, and where a framework or a library of its own
+    failed; the driver's failures have no such cause, nor those that a variable was found guilty of."""
+    if broken is None:
+        return "certain"
+    if run.blamed or broken == "driver" or main.kind in _MACHINE or _weight(main) > 4:
+        return "possible"
+    return "certain" if _weight(main) < 4 else "likely"
+
+
+def _weight(change: Change) -> int:
+    """How much a change matters to whether convolutions run; the least is the first."""
+    if change.kind == "python":
+        return 0
+    if change.kind == "cudnn" or CUDNN_PACKAGE.match(change.name):
+        return 2
+    if change.name in ("torch", "pytorch", "tensorflow", "jax", "jaxlib"):
+        return 1
+    if _NVIDIA.match(change.name) or re.match(r"jax-cuda|triton|numpy$", change.name):
+        return 3
+    return {"driver": 4, "gpu": 4}.get(change.kind, 5 if change.name in _INSTALLERS else 4)
+
+
+def _named(change: Change, said: str) -> bool:
+    """Whether what failed speaks of the very package: "module 'numpy' has no attribute"."""
+    return re.search(rf"['./\s]{change.name.replace('-', '_')}\b", said) is not None
+
+
+def _sentence(change: Change) -> str:
+    if change.kind == "replaced":
+        return f"{change.name} {change.locked} was replaced by {change.found}"
+    if change.kind == "removed":
+        return f"{change.name} {change.locked} was removed"
+    return change.text[0].upper() + change.text[1:] if change.kind in ("python", *_MACHINE) else change.text
+
+
+def _fix(run: Run, found: Sequence[Change]) -> str:
+    path = shlex.quote(run.env.path)
+    steps = []
+    if any(c.kind == "python" for c in found):
+        lock = shlex.quote(f"{run.env.path}/.gpuenv/pylock.toml")
+        steps.append(f"Build it with the Python of its lock: gpuenv create {path} --recreate --lock {lock}")
+    elif any(c.kind not in _MACHINE for c in found):
+        steps.append(f"Put back what the lock names: gpuenv repair {path}")
+    if any(c.kind in _MACHINE for c in found):
+        steps.append("Choose again for this machine: the create command with --recreate")
+    return ". ".join(steps) + "."
+
+
+def _cause(run: Run, found: Sequence[Change], main: Change) -> str | None:
+    """The label of the taxonomy that a change has by itself, None where it has none."""
+    assert run.lock is not None
+    if run.lock.plan.device == "cuda":
+        if any(_to_cpu(run, c) for c in found):
+            return "cpu_only_build"
+        if main.kind == "cudnn" or CUDNN_PACKAGE.match(main.name):
+            return _of_cudnn(main)
+        if _NVIDIA.match(main.name):
+            return _of_nvidia(main)
+    jax = {p.name for p in run.lock.packages if re.match(r"jax(lib|-cuda\d+-(plugin|pjrt))?$", p.name)}
+    changed = {c.name for c in found if c.kind == "replaced"} & jax
+    if main.name in changed and changed != jax:
+        return "jax_plugin_version_mismatch"
+    return "numpy_abi" if main.name == "numpy" and main.kind == "replaced" else None
+
+
+def _to_cpu(run: Run, change: Change) -> bool:
+    """Whether a CUDA build of a framework gave way to one for the CPU."""
+    if re.match(r"jax-cuda\d+-(plugin|pjrt)$", change.name):
+        return change.kind == "removed"
+    framework = {"pytorch": "torch"}.get(change.name, change.name)
+    planned = {b.framework for b in run.lock.plan.builds if b.cuda} if run.lock else set()
+    if framework not in planned or change.kind not in ("replaced", "modified", "overwritten"):
+        return False
+    return "+cpu" in (change.found or "") or not run.builds.get(framework, True)
+
+
+def _of_cudnn(change: Change) -> str:
+    if _gone(change):
+        return "cudnn_not_found"
+    order = _compared(change)
+    if change.kind in ("replaced", "cudnn") and order is not None:
+        major = (change.locked or "").split(".")[0] != (change.found or "").split(".")[0]
+        if major:
+            return "cudnn_major_mismatch"
+        if order < 0:
+            return "cudnn_older_than_compiled"
+    return "cudnn_shadowed_by_other_copy"
+
+
+def _of_nvidia(change: Change) -> str:
+    if _gone(change):
+        return "nvidia_libs_not_installed"
+    order = _compared(change)
+    return "cuda_lib_older_than_compiled" if order is not None and order < 0 else "nvidia_lib_symbol_mismatch"
+
+
+def _gone(change: Change) -> bool:
+    return change.kind == "removed" or bool(re.search(r": \d+ missing", change.text))
+
+
+def _compared(change: Change) -> int | None:
+    """Whether what is there is older (-1), the same (0) or newer (1) than what is locked."""
+    try:
+        found, locked = Version(change.found or ""), Version(change.locked or "")
+    except InvalidVersion:
+        return None
+    return (found > locked) - (found < locked)
