@@ -1,0 +1,163 @@
+"""What must not stand in a public text: who and where, credentials, serial numbers.
+
+Everything is hidden in the finished text and not where it comes from, so that a path in a loader's message is
+no way around. Where a rule cannot know, it hides: a version too few in an issue can be asked for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from ..model import FRAMEWORKS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Whose:
+    """What would say whose machine this is: home folders, user names (also people's own), host names."""
+
+    homes: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+
+# Names that say nothing of a person or a machine, or words that a report is made of.
+_WORDS = frozenset(
+    (
+        *FRAMEWORKS, "root", "user", "users", "admin", "home", "ubuntu", "debian", "jovyan", "runner", "vscode",
+        "gpu", "cuda", "cudnn", "nvidia", "driver", "runtime", "python", "conda", "linux", "docker", "host",
+        "node", "server", "localhost", "lib", "bin", "usr", "opt", "env", "venv", "test", "data", "local",
+        "app", "work", "build", "project", "works", "fails", "wrong", "cpu",
+    )
+)  # fmt: skip
+_PUBLIC = re.compile(
+    r"(?:^|\.)(?:pytorch\.org|tensorflow\.org|python\.org|pypi\.org|pythonhosted\.org|nvidia\.com|github\.com|"
+    r"githubusercontent\.com|anaconda\.org|anaconda\.com|prefix\.dev|jax\.dev|googleapis\.com)$"
+)
+"""Addresses that everybody has; that somebody uses them says nothing."""
+
+_URL = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{1,20})://([^\s'\"`<>|()\[\],;]*)")
+_KEY = re.compile(
+    r"""(?ix) (?<![A-Za-z0-9])
+    ( [\w.-]*? (?: token (?!i[sz]) | secret | passw(?:or)?d | passphrase | credential s? | api[-_]?key | access[-_]?key
+                | private[-_]?key | (?<![a-z]) pwd | (?<![a-z]) auth(?:orization)? (?![a-z]) ) [\w.-]* )
+    ( ["']? \s* [=:] \s* ["']? ) (?: (?:bearer|basic|token|digest)\s+ )? ( [^\s"'`,;]+ )"""
+)
+_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,}")
+_PEM = re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", re.DOTALL)
+_TOKEN = re.compile(
+    r"\b(?:gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{10,}|hf_\w{16,}|pypi-[\w-]{16,}|sk-[\w-]{16,}|"
+    r"xox[abeprs]-[\w-]{8,}|AKIA[0-9A-Z]{12,}|ASIA[0-9A-Z]{12,}|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*|nvapi-[\w-]{16,}|"
+    r"wandb_\w{16,}|dckr_pat_[\w-]{8,})"
+)
+_OPTION = re.compile(r"(?i)(--[\w-]*(?:token|passw(?:or)?d|secret|api-?key)[\w-]*\s+)(?!-)\S+")
+_LONG = re.compile(r"(?<![\w/.+-])[A-Za-z0-9_+-]{32,}={0,2}(?![\w/.])")
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_UUID = re.compile(
+    r"\b(?:(?:MIG|GPU)-)*[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|"
+    r"\b(?:GPU|MIG)-(?=[a-f-]*\d)[0-9a-f]{4}[0-9a-f-]*(?![\w-])"
+)
+_SERIAL = re.compile(r"(?i)(\bserial(?:[ _-]?(?:number|no|num))?\b\W{0,4})([A-Z0-9]*\d[A-Z0-9]{4,})")
+_MAC = re.compile(r"\b[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}\b")
+_ADDRESS = re.compile(
+    r"\b(?:\d{1,3}\.){3}\d{1,3}(?=:\d{2,5}\b)|\b(?:192\.168|172\.(?:1[6-9]|2\d|3[01]))(?:\.\d{1,3}){2}\b"
+)
+"""An IPv4 address: four numbers alone may be a version (10.3.9.90 is one of cuRAND's)."""
+_LOOPBACK = re.compile(r"127\.|0\.0\.0\.0")
+
+
+def hidden(text: str, whose: Whose) -> tuple[str, dict[str, int]]:
+    """The text without what must not be public, and how often each kind was in it."""
+    counts: Counter[str] = Counter()
+
+    def put(kind: str, pattern: re.Pattern[str], by: Callable[[re.Match[str]], str]) -> None:
+        nonlocal text
+
+        def instead(match: re.Match[str]) -> str:
+            said = by(match)
+            counts[kind] += said != match[0]
+            return said
+
+        text = pattern.sub(instead, text)
+
+    uuids: dict[str, int] = {}
+    put("credentials", _PEM, lambda _: "***")
+    put("addresses", _URL, _address)
+    put("credentials", _KEY, lambda m: f"{m[1]}{m[2]}***")
+    put("credentials", _OPTION, lambda m: f"{m[1]}***")
+    put("credentials", _BEARER, lambda m: f"{m[1]} ***")
+    put("credentials", _TOKEN, lambda _: "***")
+    put("e-mail addresses", _MAIL, lambda _: "MAIL")
+    put("UUIDs", _UUID, lambda m: f"(UUID {uuids.setdefault(m[0].lower(), len(uuids) + 1)})")
+    put("serial numbers", _SERIAL, lambda m: f"{m[1]}***")
+    put("hardware addresses", _MAC, lambda _: "(MAC)")
+    put("network addresses", _ADDRESS, lambda m: m[0] if _LOOPBACK.match(m[0]) else "(ADDRESS)")
+    put("credentials", _LONG, lambda m: "***" if _looks_random(m[0]) else m[0])
+    for home in sorted({*whose.homes}, key=len, reverse=True):
+        if len(home) > 1:
+            put("home folders", re.compile(rf"(?<![\w.~-]){re.escape(home)}(?![\w-]|\.\w)"), lambda _: "~")
+    put("home folders", _ANY_HOME, lambda m: f"{m[1]}USER")
+    _hide_names("user names", whose.users, "USER", put)
+    _hide_names("host names", _with_short(whose.hosts), "HOST", put)
+    return text, dict(sorted((k, n) for k, n in counts.items() if n))
+
+
+def _looks_random(text: str) -> bool:
+    """Whether a long word is more like a key than like a name: keys go from small to big letters to digits
+    all the time (0.62 of their steps, where all are as likely), names of functions at each new word. A
+    number of base 16 is taken for a key unless it is as long as the sha256 that locks are full of."""
+    if re.fullmatch(r"[0-9a-fA-F]+", text):
+        return not _HASH.fullmatch(text)
+    kinds = ["u" if c.isupper() else "l" if c.islower() else "d" if c.isdigit() else "" for c in text]
+    kinds = [k for k in kinds if k]
+    steps = sum(a != b for a, b in itertools.pairwise(kinds))
+    return not text.startswith("_Z") and steps > 0.4 * len(kinds)
+
+
+_ANY_HOME = re.compile(r"((?:/home/|/Users/|\b[A-Za-z]:[\\/]+Users[\\/]+))(?!USER\b)[^\s/\\:'\"`,;)]+")
+
+
+def _address(match: re.Match[str]) -> str:
+    """An address without credentials, query and what a host of one's own is called."""
+    scheme, rest = match[1], match[2]
+    if scheme.lower() == "file":
+        return match[0]
+    authority, slash, path = rest.partition("/")
+    authority = unquote(authority).rpartition("@")[2]
+    host = authority.partition(":")[0]
+    path = re.split(r"[?#]", path)[0]
+    path = re.sub(r"((?:^|/)t/)[^/]+", r"\1***", path)  # a token of a conda channel
+    known = _PUBLIC.search(host.lower()) or host in ("127.0.0.1", "localhost")
+    shown = authority if known else "HOST"
+    # Of an index of one's own the path names repositories, teams and sometimes users: its end will do.
+    tail = path if known else path.rpartition("/")[2] or path.rstrip("/").rpartition("/")[2]
+    between = "/.../" if not known and "/" in path.rstrip("/") else slash
+    return f"{scheme}://{shown}{between}{tail}" if tail else f"{scheme}://{shown}{slash}"
+
+
+def _with_short(hosts: Sequence[str]) -> tuple[str, ...]:
+    return (*hosts, *(h.partition(".")[0] for h in hosts))
+
+
+def _hide_names(
+    kind: str,
+    names: Sequence[str],
+    instead: str,
+    put: Callable[[str, re.Pattern[str], Callable[[re.Match[str]], str]], None],
+) -> None:
+    """Names as whole words, one of two letters exactly as it is written. A name that is any word stays, but in
+    `/home/NAME`, which is hidden whoever that is."""
+    for name in sorted({n for n in names if n}, key=len, reverse=True):
+        if len(name) > 1 and name.lower() not in _WORDS and not (name.isdigit() and len(name) < 5):
+            exactly = re.IGNORECASE if len(name) > 2 else 0
+            put(
+                kind,
+                re.compile(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", exactly),
+                lambda _: instead,
+            )

@@ -1,0 +1,189 @@
+"""`gpuenv report`: what helps is in it, and nothing that says whose it is."""
+
+import json
+import os
+import re
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from provision import report
+from provision.model import Machine, Target
+from provision.report.hiding import Whose, hidden
+
+JANE = Whose(
+    homes=("/home/jane", "/data/homes/jane"), users=("jane", "Jane Doe"), hosts=("gpubox7.lab.example.org",)
+)
+UUID = "GPU-3f2a9c04-1111-2222-3333-444455556666"
+SECRETS = {
+    "password": "hunter2-very-secret",
+    "token": "ghp_0123456789abcdefghijABCDEFGHIJ",
+    "query": "sig-SgVkXp2s5v8yB",
+    "mail": "jane.doe@example.org",
+    "key": "a8Kd92LmQzX0vB7nYt3RwE5uP1cH6gJ4",
+    "wandb": "0f1e2d3c4b5a69788796a5b4c3d2e1f001234567",
+    "uuid": "3f2a9c04-1111-2222-3333-444455556666",
+    "serial": "1652922001234",
+    "host": "nexus.corp.example.com",
+    "repository": "team-blackbird",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/home/jane/x:/data/homes/jane/y", "~/x:~/y"),
+        ("/home/janet/x /Users/bob/y C:\\Users\\Bob\\z", "/home/USER/x /Users/USER/y C:\\Users\\USER\\z"),
+        ("/mnt/scratch/jane/env jane_project JANE", "/mnt/scratch/USER/env USER_project USER"),
+        ("janeiro", "janeiro"),
+        ("gpubox7 gpubox7.lab.example.org:22", "HOST HOST:22"),
+        ("https://u:p@nexus.corp.example.com:8443/repository/team/simple?sig=1", "https://HOST/.../simple"),
+        ("https://download.pytorch.org/whl/cu126", "https://download.pytorch.org/whl/cu126"),
+        ("https://tok@conda.anaconda.org/t/tk-1-2/chan", "https://conda.anaconda.org/t/***/chan"),
+        ("https://user:p%40ss@pypi.org/simple", "https://pypi.org/simple"),
+        ("http://127.0.0.1:8080/simple/", "http://127.0.0.1:8080/simple/"),
+        (f"{UUID} x {UUID} GPU-99999999-0000-0000-0000-000000000000", "(UUID 1) x (UUID 1) (UUID 2)"),
+        ("CUDA_VISIBLE_DEVICES=GPU-3f2a9c04", "CUDA_VISIBLE_DEVICES=(UUID 1)"),
+        ("GPU-accelerated GPU-0 MIG-capable", "GPU-accelerated GPU-0 MIG-capable"),
+        ("Serial Number : 1652922001234", "Serial Number : ***"),
+        ("HF_TOKEN=abc123 and password: 'x y'", "HF_TOKEN=*** and password: '*** y'"),
+        ('{"api_key": "abc"}', '{"api_key": "***"}'),
+        ("Authorization: Bearer abcdef012345", "Authorization: ***"),
+        ("curl --token abc --password=xyz", "curl --token *** --password=***"),
+        ("tokenizers==0.20.1 author=x", "tokenizers==0.20.1 author=x"),
+        ("PYTORCH_X=a8Kd92LmQzX0vB7nYt3RwE5uP1cH6gJ4", "PYTORCH_X=***"),
+        ("(https://nexus.corp.example.com/a/b): no", "(https://HOST/.../b): no"),
+        ("mail jane.doe@example.org now", "mail MAIL now"),
+        ("cuRAND 10.3.9.90, cuDNN 9.10.2.21, driver 580.65.06", "cuRAND 10.3.9.90, cuDNN 9.10.2.21, driver 580.65.06"),
+        ("connect to 10.20.30.40:3128", "connect to (ADDRESS):3128"),
+        ("00:1a:2b:3c:4d:5e at 0000:17:00.0", "(MAC) at 0000:17:00.0"),
+        ("undefined symbol: _ZN3c104cuda20CUDACachingAllocator9allocatorE", None),
+        ("cudnnGetConvolutionForwardAlgorithm_v7 CUDNN_STATUS_NOT_INITIALIZED", None),
+        ("sha256 " + "9f86d081884c7d65" * 4, None),
+        ("torch-2.14.1+cu126-cp312-cp312-manylinux_2_28_x86_64.whl", None),
+        ("/usr/lib/x86_64-linux-gnu/libcudnn_engines_precompiled.so.9.10.2", None),
+        ("XLA_FLAGS=--xla_gpu_enable_triton_gemm=false", None),
+    ],
+)  # fmt: skip
+def test_one_rule_at_a_time(text, shown):
+    assert hidden(text, JANE)[0] == (text if shown is None else shown)
+
+
+def test_names_that_are_words_of_the_report_do_not_ruin_it():
+    whose = Whose(homes=("/root", "/"), users=("root", "torch", "ab"), hosts=("gpu", "cuda.example.org"))
+    text = "torch 2.14.1 root cause CUDA GPU /root/x /home/torch/y /nfs/ab/z AB"
+    assert hidden(text, whose)[0] == "torch 2.14.1 root cause CUDA GPU ~/x /home/USER/y /nfs/USER/z AB"
+
+
+def test_a_private_key_goes_whole():
+    pem = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNz\naC1rZXk\n-----END OPENSSH PRIVATE KEY-----"
+    assert hidden(f"a\n{pem}\nb", JANE)[0] == "a\n***\nb"
+
+
+def test_hidden_text_stays_as_it_is():
+    """What has been hidden once is not found again: the text is stable."""
+    text = " ".join(f"{k}={v}" for k, v in SECRETS.items()) + f" /home/jane gpubox7 {UUID}"
+    once, counts = hidden(text, JANE)
+    assert hidden(once, JANE)[0] == once and sum(counts.values()) >= 8
+
+
+def test_nothing_can_leave_its_fence():
+    machine = Machine(target=Target(platform="linux-x86_64"), environment={"TF_X": "```\n# @all\x1b[31m #1"})
+    text = report.report(report.Known(gpuenv="1", python="3.12", machine=machine, when="now"), Whose()).text
+    assert "TF_X=''' # @all #1" in text
+    assert text.count("```") == 2 * text.count("### ")
+
+
+def planted(gpuenv):
+    """An environment, variables, pip.conf and a home, full of what must not be seen."""
+    s = SECRETS
+    home = gpuenv.folder / "homes" / "jane-doe-7"
+    work = home / "thesis"
+    mark = work / ".venv" / ".gpuenv"
+    mark.mkdir(parents=True)
+    url = f"https://jane-doe-7:{s['password']}@{s['host']}/repository/{s['repository']}/simple?t={s['query']}"
+    build = {"framework": "torch", "version": "2.14.1", "cuda": "12.6", "index": url, "requirements": [],
+             "cudnn": "9.10.2.21"}  # fmt: skip
+    target = {"platform": "linux-x86_64", "driver": "580.65.06", "gpus": [{"capability": "9.0"}]}
+    reason = {"code": "driver_too_old", "text": f"asked {url}"}
+    plan = {
+        "builds": [build], "python": "3.12", "platform": "linux-x86_64", "manager": "venv", "device": "cuda",
+        "target": target, "notes": [f"read {url}", f"in {home}/x"],
+        "rejected": [{"framework": "torch", "version": "2.15.0", "cuda": "13.0", "index": url, "reasons": [reason]}],
+    }  # fmt: skip
+    (mark / "plan.json").write_text(json.dumps(plan))
+    evidence = [
+        {"text": f"LD_LIBRARY_PATH={home}/lib on {socket.gethostname()}", "source": f"{home}/log"},
+        {"text": f"WANDB_API_KEY={s['wandb']} Authorization: Bearer {s['key']}"},
+        {"text": f"{s['mail']} {s['token']} GPU-{s['uuid']} Serial Number: {s['serial']}"},
+        {"text": f"{s['key']} {s['wandb']}"},
+    ]
+    stages = [
+        {
+            "stage": "cudnn",
+            "status": "fail",
+            "detail": f"cannot load {home}/libcudnn.so.9",
+            "evidence": evidence,
+        }
+    ]
+    verdict = {"env": str(work), "python": str(work), "verdict": "fails", "stages": stages}
+    (mark / "verdict.json").write_text(json.dumps({"verdict": verdict, "under": {}}))
+    packages = "".join(
+        f'[[packages]]\nname = "{n}"\nversion = "1.0"\nindex = "{url}"\n'
+        for n in ("torch", "nvidia-cudnn-cu13")
+    )
+    (mark / "pylock.toml").write_text(f'lock-version = "1.0"\ncreated-by = "{url}"\n{packages}')
+    (home / "pip.conf").write_text(f"[global]\nextra-index-url = {url}\n")
+    gpuenv.env |= {
+        "HOME": str(home), "USER": "jane-doe-7", "PIP_CONFIG_FILE": str(home / "pip.conf"), "PIP_INDEX_URL": url,
+        "UV_INDEX_URL": url, "TORCH_HOME": f"{home}/torch", "TF_PRIVATE_TOKEN": s["password"],
+        "XLA_FLAGS": f"--xla_dump_to={url}", "CUDA_VISIBLE_DEVICES": f"GPU-{s['uuid']}",
+        "LD_LIBRARY_PATH": f"{home}/lib:/scratch/jane-doe-7/lib", "PYTORCH_CUDA_ALLOC_CONF": s["key"],
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+    }  # fmt: skip
+    gpuenv.work = work
+    return home
+
+
+@pytest.mark.parametrize("words", [(), ("--json",), (".venv",)])
+def test_nothing_planted_is_seen(gpuenv, words):
+    home = planted(gpuenv)
+    ran = gpuenv("report", *words)
+    assert ran.code == 0, ran.err
+    seen = (ran.out + ran.err).lower()
+    for kind, secret in {**SECRETS, "home": str(home), "user": "jane-doe-7"}.items():
+        assert secret.lower() not in seen, kind
+    host = socket.gethostname()
+    assert not re.search(rf"(?<![a-z0-9]){re.escape(host.lower())}(?![a-z0-9])", seen)
+    for word in ("torch 2.14.1", "9.10.2.21", "cudnn", "fails", "~/thesis/.venv", "580.65.06", "2.15.0",
+                 "ld_library_path=~/lib:/scratch/user/lib", "https://host/.../simple"):  # fmt: skip
+        assert word in seen, word
+    if "--json" in words:
+        assert (
+            set(ran.json) == {"schema", "gpuenv", "text", "hidden"}
+            and ran.json["schema"] == "gpuenv.report/1"
+        )
+        assert ran.json["hidden"]["credentials"] > 2 and ran.json["hidden"]["UUIDs"] >= 2
+
+
+def test_a_damaged_environment_is_reported_as_such(gpuenv):
+    planted(gpuenv)
+    (gpuenv.work / ".venv" / ".gpuenv" / "verdict.json").write_text("{")
+    ran = gpuenv("report")
+    assert ran.code == 0 and "### Could not be read" in ran.out and "verdict.json" in ran.out
+    assert SECRETS["password"] not in ran.out
+
+
+def test_a_machine_alone(gpuenv):
+    ran = gpuenv("report")
+    assert ran.code == 0 and ran.out.startswith("gpuenv ") and "### Machine" in ran.out
+    assert "none was named" in ran.out
+
+
+def test_an_environment_of_somebody_else_and_none(gpuenv):
+    ran = gpuenv("report", Path(sys.prefix))
+    assert ran.code == 0 and "not made by gpuenv" in ran.out
+    ran = gpuenv("report", "nowhere", "--json")
+    assert ran.code == 2 and "nowhere" in ran.json["error"]["message"]
