@@ -94,11 +94,18 @@ def _read_line(reading: Reading, line: str, origin: str, within: tuple[Path, ...
         for body in [text] if text else given.editables:
             reading.lines.append(
                 Line(
-                    text=body, origin=origin, folders=folders, hashes=hashes,
+                    text=body, origin=origin, folders=folders, hashes=hashes if text else (),
                     editable=not text, constraint=constraint,
                 )
             )  # fmt: skip
-    elif given.hashes:
+        reading.notes += [f"{shown(word)} ({origin}) is not followed" for word in given.not_followed]
+        if options.of_a_line(given):
+            reading.notes.append(
+                f"the options behind a requirement ({origin}) are not followed, nor does pip follow them: "
+                "they go into a line of their own"
+            )
+        return
+    if given.hashes:
         raise UsageError(f"{origin}: a --hash without a requirement", hint="join it to the line before")
     for nested, kind in [(f, False) for f in given.requirements] + [(f, True) for f in given.constraints]:
         read(reading, _included(nested, folder, origin), constraint=kind, within=within, by=origin)
@@ -129,7 +136,6 @@ def _take_sources(reading: Reading, given: Values, folder: Path, origin: str) ->
     """Where packages come from; relative folders of wheels start at the file, as with pip."""
     if given.index_url:
         reading.index_url = given.index_url
-        reading.no_index = False
     reading.extra_index_urls += given.extra_index_urls
     for place in given.find_links:
         beside = folder / place

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import optparse
+import re
 import shlex
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -35,7 +36,6 @@ _FLAGS = {
     ("--pre",): "pre",
     ("--prefer-binary",): "prefer_binary",
     ("--require-hashes",): "require_hashes",
-    ("--always-unzip", "-Z"): "always_unzip",
 }
 
 
@@ -64,6 +64,12 @@ def _parser() -> _Parser:
     return parser
 
 
+def of_a_line(options: Values) -> bool:
+    """Whether there is an option that means the whole file, which pip drops after a requirement."""
+    given = (options.requirements, options.constraints, options.index_url, options.extra_index_urls)
+    return any(given) or bool(options.find_links or options.no_index or options.pre)
+
+
 def _not_followed(option: Any, name: str, value: str, parser: Any) -> None:
     del option
     parser.values.not_followed = [*parser.values.not_followed, f"{name} {value}"]
@@ -74,13 +80,20 @@ def split(line: str, origin: str) -> tuple[str, Values]:
     words = line.split(" ")
     cut = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
     requirement, rest = " ".join(words[:cut]).strip(), " ".join(words[cut:])
+    # pip drops what follows -e PATH; a marker there is what the author meant
+    marker = re.search(r"\s;.*", rest) if re.match(r"-e|--e", rest) else None
     try:
-        options, surplus = _parser().parse_args(shlex.split(rest))
+        options, surplus = _parser().parse_args(shlex.split(rest[: marker.start()] if marker else rest))
     except ValueError as error:
         raise UsageError(
             f"{origin}: {shown(line)!r}: {shown(str(error))}",
             hint="a requirements file has the form that pip documents",
         ) from error
     if surplus:
-        raise UsageError(f"{origin}: {shown(line)!r}: {shown(surplus[0])!r} follows the options")
+        raise UsageError(
+            f"{origin}: {shown(line)!r}: {shown(surplus[0])!r} follows the options",
+            hint="write it in a line of its own",
+        )
+    if marker and options.editables:
+        options.editables[-1] += marker[0]
     return requirement, options

@@ -48,8 +48,8 @@ def _text(name: str, value: Any, origin: str) -> str:
         )
     extras = value.get("extras")
     full = f"{name}[{','.join(map(str, extras))}]" if isinstance(extras, list) and extras else name
-    if address := _address(value):
-        body = f"{full} @ {address}"
+    if place := address(value):
+        body = f"{full} @ {place}"
     else:
         version = value.get("version", "*")
         body = full + (_union(version, origin) or "" if isinstance(version, str) else "")
@@ -61,8 +61,8 @@ def _text(name: str, value: Any, origin: str) -> str:
     return f"{body} ; {' and '.join(markers)}" if markers else body
 
 
-def _address(value: dict[str, Any]) -> str | None:
-    """Where poetry's git, path and url say that a package is."""
+def address(value: dict[str, Any]) -> str | None:
+    """Where git, path or url (of poetry, and of uv) say that a package is; None where none does."""
     if isinstance(git := value.get("git"), str):
         if found := re.fullmatch(r"([\w.-]+@[\w.-]+):(?!//)(.+)", git):
             git = f"ssh://{found[1]}/{found[2]}"

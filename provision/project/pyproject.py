@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from provision.errors import UsageError
 
-from . import poetry, setuptools_files
+from . import poetry, setuptools_files, uv_sources
 from .files import Reading, read
 from .folders import folder_name, table_at, toml
 from .requirement import Line
@@ -84,8 +84,10 @@ def read_project(reading: Reading, folder: Path, extras: Sequence[str], groups: 
     listed = [*stated.requires, *_extras(stated, extras)]
     for group in groups:
         listed += _group(data, places, group)
+    sources = table_at(data, "tool", "uv", "sources")
     for text, origin in listed:
-        reading.lines.append(Line(text=text, origin=origin, folders=(folder,)))
+        line = Line(text=text, origin=origin, folders=(folder,))
+        reading.lines.append(uv_sources.placed(line, sources, reading.notes))
     poetry_off = table_at(data, "tool", "poetry").get("package-mode") is False
     uv_off = table_at(data, "tool", "uv").get("package") is False
     builds = "build-system" in data or (folder / "setup.py").is_file()

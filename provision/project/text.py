@@ -84,7 +84,7 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
         comment = _COMMENT.match(line)
         if line.endswith("\\") and not comment:
             first = first if pieces else number
-            pieces.append(line.rstrip("\\"))
+            pieces.append(line.strip("\\"))
             continue
         pieces.append(" " + line if comment else line)
         yield (first if len(pieces) > 1 else number), "".join(pieces)
