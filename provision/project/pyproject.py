@@ -250,7 +250,7 @@ def _extras(stated: Stated, wanted: Sequence[str]) -> list[tuple[str, str]]:
 
 def _own_extras(text: str) -> list[str]:
     try:
-        return [_folded(extra) for extra in requirement(text).extras]
+        return sorted(_folded(extra) for extra in requirement(text).extras)
     except ValueError:
         return []
 

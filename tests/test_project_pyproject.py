@@ -1,0 +1,374 @@
+"""A project's folder: pyproject.toml, poetry, setup.cfg and setup.py, read and never run."""
+
+import textwrap
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from provision import project
+from provision.errors import GpuenvError, UsageError
+from provision.model import Bound
+from provision.project import poetry
+
+
+@pytest.fixture
+def folder(tmp_path):
+    place = tmp_path / "proj"
+    place.mkdir()
+    return place
+
+
+def asked(folder, pyproject=None, extras=(), groups=(), requirements=(), **files):
+    if pyproject is not None:
+        (folder / "pyproject.toml").write_text(textwrap.dedent(pyproject), encoding="utf-8")
+    for name, text in files.items():
+        (folder / name.replace("_", ".", 1)).write_text(textwrap.dedent(text), encoding="utf-8")
+    return project.demands(list(requirements), folder, extras, groups, environ={}, markers={})
+
+
+def texts(found):
+    return [(n.text, n.origin.removeprefix("pyproject.toml ")) for n in found.needs]
+
+
+def refusal(*args, **kwargs):
+    with pytest.raises(UsageError) as caught:
+        asked(*args, **kwargs)
+    assert caught.value.hint
+    return caught.value.message
+
+
+STANDARD = """\
+    [build-system]
+    requires = ["hatchling"]
+
+    [project]
+    name = "My_Project"
+    version = "1"
+    requires-python = ">=3.10,<3.13"
+    dependencies = [
+      "numpy>=1.26",  # arrays
+      'torch==2.5.1+cu124',
+      "jax[cuda12] ; sys_platform == 'linux'",
+    ]
+
+    [project.optional-dependencies]
+    viz = ["matplotlib", "numpy>=1.26"]
+    all = ["my-project[viz,deep]", "tqdm"]
+    deep = ["my.project[all]", "transformers"]
+
+    [dependency-groups]
+    test = ["pytest>8", {include-group = "Lint"}]
+    lint = ["ruff"]
+    loop = [{include-group = "loop2"}]
+    loop2 = [{include-group = "loop"}]
+    odd = [{path = "x"}]
+    """
+
+
+def test_a_standard_project(folder):
+    found = asked(folder, STANDARD)
+    assert found.frameworks == ("torch", "jax")
+    assert found.bounds == (Bound(name="torch", specifier="==2.5.1", origin="pyproject.toml line 10"),)
+    assert texts(found) == [
+        ("numpy>=1.26", "line 9"),
+        (f"My_Project @ {folder.as_uri()}", "the project's folder"),
+    ]
+    itself = found.needs[-1]
+    assert itself.local == str(folder) and itself.editable
+    assert SpecifierSet(found.requires_python) == SpecifierSet(">=3.10,<3.13")
+    assert found.python_origin == "pyproject.toml line 7"
+    assert found.files == (str(folder / "pyproject.toml"),)
+
+
+def test_extras_also_through_themselves(folder):
+    listed = texts(asked(folder, STANDARD, extras=["All"]))[1:-1]
+    assert listed == [
+        ("tqdm", "line 16"), ("transformers", "line 17"), ("matplotlib", "line 15"), ("numpy>=1.26", "line 15"),
+    ]  # fmt: skip
+    assert "no extra 'vis'" in refusal(folder, STANDARD, extras=["vis"])
+
+
+def test_groups_also_through_others(folder):
+    assert texts(asked(folder, STANDARD, groups=["TEST"]))[1:-1] == [
+        ("pytest>8", "line 20"), ("ruff", "line 21"),
+    ]  # fmt: skip
+    assert "loop -> loop2 -> loop" in refusal(folder, STANDARD, groups=["loop"])
+    assert "include-group" in refusal(folder, STANDARD, groups=["odd"])
+    assert "no dependency group" in refusal(folder, STANDARD, groups=["docs"])
+
+
+@pytest.mark.parametrize(
+    ("tables", "itself"),
+    [
+        ("[build-system]\nrequires=[]\n", True),
+        ("", False),
+        ("[build-system]\nrequires=[]\n[tool.uv]\npackage=false\n", False),
+        ("[build-system]\nrequires=[]\n[tool.poetry]\npackage-mode=false\n", False),
+    ],
+)
+def test_the_folder_itself_is_installed_only_where_it_is_a_package(folder, tables, itself):
+    found = asked(folder, '[project]\nname="a"\ndependencies=["numpy"]\n' + tables)
+    assert [n.name for n in found.needs] == ["numpy"] + ["a"] * itself
+
+
+def test_a_projects_relative_folder_and_a_plain_one(folder):
+    (folder / "sub").mkdir()
+    (folder / "sub" / "pyproject.toml").write_text("[project]\nname='sub'\n")
+    text = '[project]\nname="a"\ndependencies=["sub @ ./sub", "x @ file:///nowhere/x"]\n'
+    assert "pyproject.toml line 3" in refusal(folder, text)
+    found = asked(folder, text.replace(', "x @ file:///nowhere/x"', ""))
+    assert found.needs[0].local == str(folder / "sub")
+
+
+def test_poetrys_own_table(folder):
+    found = asked(
+        folder,
+        """\
+        [tool.poetry]
+        name = "p"
+        [tool.poetry.dependencies]
+        python = "^3.10"
+        torch = {version = "^2.4", source = "pytorch"}
+        numpy = "~1.26"
+        pandas = "*"
+        "ruamel.yaml" = ">=0.17,<0.19"
+        transformers = {version = "^4", extras = ["vision"], markers = "sys_platform == 'linux'"}
+        tool = {git = "https://github.com/o/tool.git", tag = "v1", subdirectory = "src"}
+        both = [{version = "1.0", python = "<3.11"}, {version = "2.0", python = ">=3.11"}]
+        plots = {version = "^0.3.1", optional = true}
+        [tool.poetry.extras]
+        viz = ["plots"]
+        [tool.poetry.group.dev.dependencies]
+        pytest = "^8"
+        """,
+        extras=["viz"],
+        groups=["dev"],
+    )
+    assert found.frameworks == ("torch",)
+    assert (found.bounds[0].specifier, found.bounds[0].origin) == ("<3,>=2.4", "pyproject.toml line 5")
+    assert (SpecifierSet(found.requires_python), found.python_origin) == (
+        SpecifierSet(">=3.10,<4"), "pyproject.toml line 4",
+    )  # fmt: skip
+    listed = [(Requirement(t), o) for t, o in texts(found)]
+    assert listed == [(Requirement(t), o) for t, o in [
+        ("numpy<1.27,>=1.26", "line 6"),
+        ("pandas", "line 7"),
+        ("ruamel.yaml<0.19,>=0.17", "line 8"),
+        ('transformers[vision]<5,>=4; sys_platform == "linux"', "line 9"),
+        ("tool@ git+https://github.com/o/tool.git@v1#subdirectory=src", "line 10"),
+        ('both==1.0; python_version < "3.11"', "line 11"),
+        ('both==2.0; python_version >= "3.11"', "line 11"),
+        ("plots<0.4,>=0.3.1", "line 12"),
+        ("pytest<9,>=8", "line 16"),
+    ]]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("^1.2.3", ">=1.2.3,<2"),
+        ("^0.2.3", ">=0.2.3,<0.3"),
+        ("^0.0.3", ">=0.0.3,<0.0.4"),
+        ("^0.0", ">=0.0,<0.1"),
+        ("^0", ">=0,<1"),
+        ("~1.2.3", ">=1.2.3,<1.3"),
+        ("~1.2", ">=1.2,<1.3"),
+        ("~1", ">=1,<2"),
+        ("1.2.*", "==1.2.*"),
+        ("1.2", "==1.2"),
+        ("=1.2", "==1.2"),
+        (">=1.2 <2", ">=1.2,<2"),
+        (">= 1.2, < 2", ">=1.2,<2"),
+        ("*", ""),
+        ("~=1.4.2", "~=1.4.2"),
+        ("^1.2 || ^3.0", ">=1.2"),
+    ],
+)
+def test_poetrys_constraints(written, meant):
+    """The table of poetry's documentation, "Dependency specification"."""
+    assert SpecifierSet(poetry._union(written, "here") or "") == SpecifierSet(meant)
+
+
+def test_dynamic_dependencies_from_files(folder):
+    text = """\
+        [project]
+        name = "x"
+        dynamic = ["dependencies", "optional-dependencies"]
+        [tool.setuptools.dynamic]
+        dependencies = {file = ["requirements.txt"]}
+        optional-dependencies.dev = {file = "dev.txt"}
+        """
+    found = asked(folder, text, extras=["dev"], requirements_txt="torch>=2\n# c\nnumpy\n", dev_txt="pytest\n")
+    assert found.bounds[0].origin == "requirements.txt line 1"
+    assert texts(found) == [("numpy", "requirements.txt line 3"), ("pytest", "dev.txt line 1")]
+    assert len(found.files) == 3
+    (folder / "dev.txt").unlink()
+    assert "dev.txt" in refusal(folder, text, extras=["dev"])
+
+
+SETUP = """\
+    import setuptools
+    requires = ["torch>=1.8", "numpy"]
+    raise SystemExit("this file is read, not run")
+    setuptools.setup(name="s", install_requires=requires, python_requires=">=3.8",
+        extras_require={"dev": ["pytest"]})
+    """
+
+
+def test_setup_py_is_read_as_far_as_it_is_literal(folder):
+    found = asked(folder, extras=["dev"], setup_py=SETUP)
+    assert found.bounds[0].specifier == ">=1.8" and found.requires_python == ">=3.8"
+    assert [n.name for n in found.needs] == ["numpy", "pytest", "s"]
+    assert found.needs[-1].editable
+
+
+@pytest.mark.parametrize(
+    "computed",
+    [
+        "requires = [l for l in open('requirements.txt')]",
+        "requires = ['a']\nrequires += ['b']",
+        "requires = ['a']\nrequires.append('b')",
+        "requires = ['a']\nif True:\n    requires = []",
+    ],
+)
+def test_what_setup_py_computes_is_not_guessed(folder, computed):
+    text = f"from setuptools import setup\n{computed}\nsetup(install_requires=requires)\n"
+    (folder / "setup.py").write_text(text)
+    message = refusal(folder)
+    assert "computes its requirements" in message and "setup.py line" in message
+
+
+def test_setup_cfg_goes_first(folder):
+    cfg = """\
+        [metadata]
+        name = c
+        [options]
+        python_requires = >=3.9
+        install_requires =
+            torch>=2
+            numpy  # arrays
+            # nothing
+        [options.extras_require]
+        dev = pytest; python_version > "3"
+        """
+    found = asked(folder, extras=["dev"], setup_cfg=cfg, setup_py="from setuptools import setup\nsetup()\n")
+    assert [n.name for n in found.needs] == ["numpy", "pytest", "c"]
+    assert found.bounds[0].origin == "setup.cfg [options.install_requires]"
+    assert found.python_origin == "setup.cfg [options.python_requires]"
+    cfg = "[options]\ninstall_requires = file: requirements.txt\n"
+    found = asked(folder, setup_cfg=cfg, requirements_txt="jax\nsix\n")
+    assert found.frameworks == ("jax",) and found.needs[0].origin == "requirements.txt line 2"
+
+
+def test_uvs_sources(folder):
+    (folder / "lib").mkdir()
+    (folder / "lib" / "pyproject.toml").write_text("[project]\nname='lib'\n")
+    found = asked(
+        folder,
+        """\
+        [project]
+        name = "x"
+        dependencies = ["lib[a]>=1", "tool; sys_platform == 'linux'", "torch", "shared"]
+        [tool.uv.sources]
+        lib = {path = "lib", editable = true}
+        tool = {git = "https://host/tool", rev = "abc"}
+        torch = {index = "pytorch-cu124"}
+        shared = {workspace = true}
+        """,
+    )
+    lib, tool, shared = found.needs
+    assert (lib.text, lib.editable, lib.local) == (
+        f"lib[a] @ {(folder / 'lib').as_uri()}", True, str(folder / "lib"),
+    )  # fmt: skip
+    assert tool.text == 'tool @ git+https://host/tool@abc ; sys_platform == "linux"'
+    assert shared.text == "shared"
+    assert [s.partition(" (")[0] for s in found.left_out] == [
+        "tool.uv.sources of torch", "tool.uv.sources of shared",
+    ]  # fmt: skip
+
+
+def test_requirements_and_a_project_together_name_files_below_the_project(folder):
+    (folder / "more.txt").write_text("six\n")
+    found = asked(folder, "[project]\nname='x'\ndependencies=['tqdm']\n", requirements=[folder / "more.txt"])
+    assert texts(found) == [("six", "more.txt line 1"), ("tqdm", "line 3")]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[project\n", "not TOML"),
+        ("[tool.black]\n", "no [project] table"),
+        ("[project]\nname='x'\ndynamic=['dependencies']\n", "build backend"),
+        ("[project]\nname='x'\ndependencies='numpy'\n", "list of strings"),
+        ("[project]\nname='x'\ndependencies=['numpy>>1']\n", "pyproject.toml line 3"),
+        ("[project]\nname='x'\nrequires-python='3.10+'\n", "pyproject.toml line 3"),
+        ("[tool.poetry.dependencies]\nnumpy='^x'\n", "pyproject.toml line 2"),
+        ("x = " + "[" * 5000, "not TOML"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(folder, text, says):
+    assert says in refusal(folder, text)
+
+
+def test_a_folder_without_a_project(folder):
+    assert "no pyproject.toml" in refusal(folder)
+    assert "no pyproject.toml" in refusal(folder / "gone")
+
+
+_VALUES = st.recursive(
+    st.sampled_from(["torch", "numpy>=1", "x @ ./y", "^1.0", "*", ">=3", "", "a b"]) | st.booleans() | st.integers(),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from(["version", "git", "file", "path", "include-group", "python", "markers"]), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+_KEYS = st.sampled_from(
+    ["name", "dependencies", "dynamic", "requires-python", "optional-dependencies", "python", "a", "extras"]
+)
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    project_table=st.dictionaries(_KEYS, _VALUES, max_size=4),
+    poetry_table=st.dictionaries(_KEYS, _VALUES, max_size=3),
+    groups=st.dictionaries(st.sampled_from(["a", "b"]), _VALUES, max_size=2),
+    which=st.sets(st.sampled_from(["project", "poetry", "groups", "sources", "setuptools"])),
+)
+def test_no_table_is_a_bug(folder, project_table, poetry_table, groups, which):
+    import tomli_w
+
+    data = {"tool": {}}
+    if "project" in which:
+        data["project"] = project_table
+    if "poetry" in which:
+        data["tool"]["poetry"] = poetry_table
+    if "groups" in which:
+        data["dependency-groups"] = groups
+    if "sources" in which:
+        data["tool"]["uv"] = {"sources": {"numpy": groups.get("a", 1), "torch": groups}}
+    if "setuptools" in which:
+        data["tool"]["setuptools"] = {"dynamic": poetry_table}
+    (folder / "pyproject.toml").write_text(tomli_w.dumps(data))
+    try:
+        asked(folder, extras=["a"][: len(which) % 2], groups=["a"][: len(groups)])
+    except GpuenvError as error:
+        raised = error
+    else:
+        return
+    assert raised.code == 2
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.text(alphabet="ab[]{}()='\"\n ,*.:#\\f%;setuprqi", max_size=120))
+def test_no_setup_file_is_a_bug(folder, text):
+    (folder / "setup.py").write_text("from setuptools import setup\nsetup(install_requires=" + text)
+    (folder / "setup.cfg").write_text("[options]\ninstall_requires=" + text)
+    try:
+        asked(folder)
+    except GpuenvError as error:
+        raised = error
+    else:
+        return
+    assert raised.code == 2
