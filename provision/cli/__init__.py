@@ -13,7 +13,18 @@ import typer
 
 from .. import __version__, process, show
 from ..errors import GpuenvError, UsageError
-from . import adding, exporting, initializing, knowledge, listing, repairing, reporting, running, troubleshoot
+from . import (
+    adding,
+    bundling,
+    exporting,
+    initializing,
+    knowledge,
+    listing,
+    repairing,
+    reporting,
+    running,
+    troubleshoot,
+)
 from . import options as o
 
 app = typer.Typer(
@@ -289,3 +300,4 @@ initializing.register(app)
 exporting.register(app)
 repairing.register(app)
 adding.register(app)
+bundling.register(app)

@@ -102,8 +102,10 @@ def locked_like(
     nearest = dataclasses.replace(
         request, bounds=(*request.bounds, *same), python=request.python or held.plan.python
     )
+    built = [p.name for p in held.packages if lock.is_source(p)]
     try:
-        plan, made = locked(dataclasses.replace(asked, request=nearest), choices, emit, prefer=prefer)
+        near = dataclasses.replace(asked, request=nearest)
+        plan, made = locked(near, choices, emit, prefer=prefer, from_source=built)
     except LockError as error:
         if error.unreachable:
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,9 @@ def prove(
     cache = ask.cache_dir(choices)
     wanted = verify.Options(cache_dir=cache, **options)
     here = machine_for_verdict().target if wanted.locked else None
-    return verify.verify(env, wanted, lock=made, releases=ask.known(choices).cudnn, target=here, emit=emit)
+    verdict = verify.verify(env, wanted, lock=made, releases=ask.known(choices).cudnn, target=here, emit=emit)
+    loose = tuple(f"{p.name} {p.version} ({p.url})" for p in made.packages if p.unhashed) if made else ()
+    return dataclasses.replace(verdict, unhashed=loose)
 
 
 def show_verdict(

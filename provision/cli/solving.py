@@ -4,7 +4,7 @@ besides, the plan is made again with what was learnt, until both hold."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -23,11 +23,17 @@ _TRIES = 20
 
 
 def locked(
-    asked: ask.Asked, choices: Choices, emit: Emit, *, prefer: Mapping[str, str] | None = None
+    asked: ask.Asked,
+    choices: Choices,
+    emit: Emit,
+    *,
+    prefer: Mapping[str, str] | None = None,
+    from_source: Sequence[str] = (),
 ) -> tuple[Plan, Lock | None]:
     """The plan and its lock, no lock where no build fits. `prefer` are versions that stay where they
-    can. Raises LockError where no plan's packages can be solved."""
-    search = _Search(asked, choices, emit, dict(prefer or {}))
+    can, `from_source` packages that are known to have no wheel. Raises LockError where no plan's
+    packages can be solved."""
+    search = _Search(asked, choices, emit, dict(prefer or {}), from_source=list(from_source))
     for _ in range(_TRIES):
         plan = plan_for(search.asked, choices)
         if plan.builds:

@@ -7,12 +7,21 @@ from pathlib import Path
 
 from ..errors import LockError
 from ..model import Lock, from_plain
-from .pylock import read, write
+from .pylock import is_source, read, write
 from .pypi import allowed, frameworks_in
 from .pypi import lock as lock_venv
 from .wheel_pythons import pythons_with_wheel
 
-__all__ = ["allowed", "frameworks_in", "lock_venv", "pythons_with_wheel", "read", "read_in", "write"]
+__all__ = [
+    "allowed",
+    "frameworks_in",
+    "is_source",
+    "lock_venv",
+    "pythons_with_wheel",
+    "read",
+    "read_in",
+    "write",
+]
 
 
 def read_in(folder: Path) -> Lock:

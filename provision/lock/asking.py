@@ -164,16 +164,31 @@ def _refusal(done: process.Finished, sources: Sources, needs: Sequence[Need] = (
             unreachable=kind,
         )
     if "No solution found" in log or "unsatisfiable" in log:
+        if absent := _ABSENT.search(log):
+            return _absent(absent[1], needs, log)
         told = "the packages of this plan cannot be solved together"
         lines = _lines_named(log, needs)
         told += f": see {', '.join(lines)}" if lines else ""
         lacking = _NO_WHEEL.search(log)
         return LockError(
-            told, log=log, hint=_first_because(log), contradiction=True,
+            told, log=log, hint="loosen one of the requirements that the lines above name", contradiction=True,
             no_wheel=str(canonicalize_name(lacking[1])) if lacking else None,
         )  # fmt: skip
     first = next((x.removeprefix("error: ") for x in log.splitlines() if x.startswith("error")), "")
     return LockError(f"the packages could not be solved: {first}", log=log, hint="mend what the log names")
+
+
+_ABSENT = re.compile(
+    r"([A-Za-z0-9._-]+) was not found in the (?:package registry|provided package locations)"
+)
+
+
+def _absent(name: str, needs: Sequence[Need], log: str) -> LockError:
+    where = next((f" ({n.origin})" for n in needs if n.name == canonicalize_name(name)), "")
+    return LockError(
+        f"no index and no folder of wheels has a package {name}{where}", log=log,
+        hint="check the name, or where packages come from: --index, --find-links, pip's configuration",
+    )  # fmt: skip
 
 
 def _lines_named(log: str, needs: Sequence[Need]) -> list[str]:
@@ -184,8 +199,3 @@ def _lines_named(log: str, needs: Sequence[Need]) -> list[str]:
         for n in needs
         if n.name and re.search(rf"(?<![a-z0-9-]){re.escape(canonicalize_name(n.name))}(?![a-z0-9])", because)
     ][:5]
-
-
-def _first_because(log: str) -> str:
-    line = next((x.strip() for x in log.splitlines() if "Because" in x), "")
-    return line or "see the log for the package that is in the way"

@@ -24,6 +24,8 @@ def show_verdict(screen: Screen, verdict: Verdict) -> None:
         show_finding(screen, finding)
     if screen.verbose:
         _show_libraries(screen, verdict)
+    for one in verdict.unhashed:
+        screen.wrapped(one, indent="    ", first="  not held by a hash: ")
     colour, words = _OUTCOME[verdict.verdict]
     screen.line(screen.colour(f"verdict: {words}", colour) + f"  ({verdict.env})")
     if verdict.hint:

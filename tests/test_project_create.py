@@ -1,0 +1,314 @@
+"""Requirements on top of a plan: one lock in which the stack stays the plan's, synced in place."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import project_packages
+import pytest
+import tomllib
+
+GPU = ("--driver", "580.65.06", "--gpu", "9.0")
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+@pytest.fixture
+def stack(gpuenv, index):
+    """`gpuenv VERB` for a GPU target on an index that has the newest torch and the newest below 2.9."""
+    for wanted in ("torch", "torch<2.9"):
+        plan = gpuenv("resolve", "--json", "--framework", wanted, "--python", HERE, "--index", "pypi", *GPU)
+        index.add_plan(plan.json)
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    index.add("plain", "1.0")
+    index.add("plain", "2.0")
+
+    def go(verb, *more):
+        verify = ("--no-verify",) if verb == "create" else ()
+        return gpuenv(verb, "--python", HERE, "--index", "pypi", *GPU, *verify, *more)
+
+    go.newest = gpuenv(
+        "resolve", "--json", "--framework", "torch", "--python", HERE, "--index", "pypi", *GPU
+    ).json["builds"][0]["version"]
+    return go
+
+
+def requirements(gpuenv, *lines, name="requirements.txt"):
+    (gpuenv.work / name).write_text("\n".join(lines) + "\n")
+
+
+def installed(env: Path) -> dict[str, str]:
+    code = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
+    done = subprocess.run([env / "bin" / "python", "-c", code], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_requirements_come_along_and_the_stack_stays_the_plans(stack, gpuenv, index):
+    index.add("hungry", "1.0")
+    index.add("hungry", "2.0", requires=("torch<2.9",))
+    requirements(gpuenv, "torch  # whatever", "hungry", "plain<2", "nvidia-cublas-cu12==1.2.3")
+    ran = stack("create", "-r", "requirements.txt", "--framework", "torch", "--json")
+    assert ran.code == 0, ran.err
+    have = installed(gpuenv.work / ".venv")
+    assert have["torch"] == stack.newest and have["hungry"] == "1.0" and have["plain"] == "1.0"
+    notes = " ".join(ran.json["plan"]["notes"])
+    assert "nvidia-cublas-cu12==1.2.3" in notes and "requirements.txt line 4" in notes
+
+
+def test_the_frameworks_are_those_that_the_files_name(stack, gpuenv):
+    requirements(gpuenv, "torch<2.9", "plain")
+    plan = stack("resolve", "-r", "requirements.txt", "--json").json
+    assert [b["framework"] for b in plan["builds"]] == ["torch"]
+    assert plan["builds"][0]["version"].startswith("2.8")
+    told = {r["version"]: [x["text"] for x in r["reasons"]] for r in plan["rejected"]}
+    assert any("requirements.txt line 1 asks for torch<2.9" in t for t in told[stack.newest])
+
+
+def test_a_contradiction_names_the_line_and_the_rule(stack, gpuenv):
+    requirements(gpuenv, "", "torch<2.9")
+    ran = stack("resolve", "-r", "requirements.txt", "--framework", "torch>=2.10", "--json")
+    assert ran.code == 5
+    reasons = [x for r in ran.json["rejected"] for x in r["reasons"]]
+    assert any(
+        x["code"] == "requirement_conflict" and "requirements.txt line 2" in x["text"] for x in reasons
+    )
+    assert "torch<2.9" in ran.json["hint"] and "requirements.txt line 2" in ran.json["hint"]
+
+
+def test_a_package_that_needs_an_older_framework_gets_it(stack, gpuenv, index):
+    index.add("old-friend", "1.0", requires=("torch<2.9",))
+    requirements(gpuenv, "old-friend")
+    ran = stack("create", "-r", "requirements.txt", "--framework", "torch", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["plan"]["builds"][0]["version"].startswith("2.8")
+    assert installed(gpuenv.work / ".venv")["torch"].startswith("2.8")
+    assert "old-friend (requirements.txt line 1)" in ran.err
+
+
+def test_packages_that_go_with_no_build_are_named_with_their_lines(stack, gpuenv, index):
+    index.add("one", "1.0", requires=("plain<2",))
+    index.add("two", "1.0", requires=("plain>=2",))
+    requirements(gpuenv, "one", "two")
+    ran = stack("lock", "-r", "requirements.txt", "--framework", "torch")
+    assert ran.code == 6
+    assert "one (requirements.txt line 1)" in ran.err and "two (requirements.txt line 2)" in ran.err
+    assert not (gpuenv.work / "pylock.toml").exists()
+
+
+def test_a_package_that_is_not_there_is_named_with_its_line(stack, gpuenv):
+    requirements(gpuenv, "plain", "no-such-thing")
+    ran = stack("lock", "-r", "requirements.txt", "--framework", "torch")
+    assert ran.code == 6 and "no-such-thing (requirements.txt line 2)" in ran.err
+
+
+def test_a_framework_that_comes_along_is_planned(stack, gpuenv, index):
+    index.add("brings", "1.0", requires=("torch",))
+    requirements(gpuenv, "brings")
+    ran = stack("create", "-r", "requirements.txt", "--json")
+    assert ran.code == 0, ran.err
+    assert [b["framework"] for b in ran.json["plan"]["builds"]] == ["torch"]
+    requirements(gpuenv, "plain")
+    ran = stack("create", "other", "-r", "requirements.txt")
+    assert ran.code == 2 and "requirements.txt asks for brings none" in ran.err
+
+
+def test_what_carries_no_hash_comes_last_and_is_marked(stack, gpuenv, index):
+    mine = project_packages.folder(gpuenv.folder / "mine", "mine", "1.5", requires=("plain<2",))
+    repo, commit = project_packages.repository(gpuenv.folder / "repo", "fromgit", "0.3")
+    requirements(gpuenv, f"-e {mine}", f"fromgit @ git+file://{repo}", "torch")
+    ran = stack("create", "-r", "requirements.txt", "--json")
+    assert ran.code == 0, ran.err
+    have = installed(gpuenv.work / ".venv")
+    assert have["mine"] == "1.5" and have["fromgit"] == "0.3" and have["plain"] == "1.0"
+    loose = {p["name"]: p for p in ran.json["lock"]["packages"] if p["unhashed"]}
+    assert loose.keys() == {"mine", "fromgit"}
+    assert loose["fromgit"]["url"] == f"git+file://{repo}@{commit}" and loose["mine"]["editable"]
+    text = (gpuenv.work / ".venv/.gpuenv/pylock.toml").read_text()
+    tables = {p["name"]: p for p in tomllib.loads(text)["packages"]}
+    assert tables["fromgit"]["vcs"]["commit-id"] == commit
+    assert tables["mine"]["directory"] == {"path": str(mine), "editable": True}
+    ran = gpuenv("verify", "--device", "cpu", "--json")
+    verdict = ran.json
+    assert ran.code == 8, ran.out + ran.err
+    assert len(verdict["unhashed"]) == 2 and any(commit in u for u in verdict["unhashed"])
+
+
+def test_a_package_without_a_wheel_is_told_and_built_from_its_hashed_source(stack, gpuenv, index):
+    file, data = project_packages.archive(gpuenv.folder, "sourced", "4.1")
+    index.wheels["sourced"] = {file: data}
+    requirements(gpuenv, "torch", "sourced")
+    ran = stack("create", "-r", "requirements.txt", "--json")
+    assert ran.code == 0, ran.err
+    assert "sourced 4.1 has no wheel" in ran.err
+    assert installed(gpuenv.work / ".venv")["sourced"] == "4.1"
+    locked = next(p for p in ran.json["lock"]["packages"] if p["name"] == "sourced")
+    assert len(locked["sha256"]) == 64 and locked["url"].endswith(".tar.gz")
+
+
+def test_hashes_of_the_file_are_held(stack, gpuenv, index):
+    requirements(gpuenv, "torch", f"plain==1.0 --hash=sha256:{'0' * 64}")
+    ran = stack("lock", "-r", "requirements.txt")
+    assert ran.code == 6 and "requirements.txt line 2" in ran.err and "hash" in ran.err
+
+
+# --- a project ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def project(stack, gpuenv):
+    """A project with gpuenv.yaml whose environment is there."""
+    requirements(gpuenv, "plain<2")
+    driver = 'targets: {node: {driver: "580.65.06", gpus: ["9.0"]}}'
+    (gpuenv.work / "gpuenv.yaml").write_text(
+        f'# mine\nframeworks: ["torch"]\nrequirements: ["requirements.txt"]\nindex: pypi\npython: "{HERE}"\n{driver}\n'
+    )
+
+    def go(verb, *more):
+        verify = ("--no-verify",) if verb in ("create", "add") else ()
+        target = ("--target", "node") if verb in ("create", "lock", "resolve") else ()
+        return gpuenv(verb, *target, *verify, *more)
+
+    ran = go("create")
+    assert ran.code == 0, ran.err
+    return go
+
+
+def test_a_project_needs_no_arguments_and_the_second_time_does_nothing(project, gpuenv, index):
+    have = installed(gpuenv.work / ".venv")
+    assert have["plain"] == "1.0" and "torch" in have
+    asked = sum(index.requests.values())
+    ran = project("create", "--json")
+    assert ran.code == 0 and ran.json["environment"]["changed"] is False
+    assert sum(index.requests.values()) == asked
+
+
+def test_a_changed_requirements_file_is_synced_in_place(project, gpuenv, index):
+    env = gpuenv.work / ".venv"
+    place, torch = env.stat().st_ino, (next(env.glob("lib/*/site-packages/torch")) / "__init__.py").stat()
+    index.add("more", "1.0")
+    requirements(gpuenv, "plain", "more")
+    ran = project("create", "--json")
+    assert ran.code == 0, ran.err
+    have = installed(env)
+    assert have["plain"] == "1.0", "what still fits stays as it was locked"
+    assert have["more"] == "1.0"
+    requirements(gpuenv, "plain>=2")
+    assert project("create").code == 0
+    have = installed(env)
+    assert have["plain"] == "2.0" and "more" not in have
+    assert env.stat().st_ino == place
+    now = (next(env.glob("lib/*/site-packages/torch")) / "__init__.py").stat()
+    assert (now.st_ino, now.st_ctime_ns) == (torch.st_ino, torch.st_ctime_ns), "torch was touched"
+
+
+def test_a_sync_that_cannot_be_done_leaves_the_environment_as_it_was(project, gpuenv, index):
+    env = gpuenv.work / ".venv"
+    before = installed(env)
+    index.add("more", "1.0")
+    index.faults["more-1.0-py3-none-any.whl"] = "500"
+    requirements(gpuenv, "plain>=2", "more")
+    ran = project("create")
+    assert ran.code in (6, 7), ran.err
+    assert installed(env) == before and not (env / ".gpuenv/changing.json").exists()
+    index.faults.clear()
+    assert project("create").code == 0
+    assert installed(env)["more"] == "1.0"
+
+
+def test_a_sync_that_was_killed_is_taken_back_by_the_next_run(project, gpuenv, index):
+    """What a kill between taking out and putting in leaves: the marker, and a package gone."""
+    env = gpuenv.work / ".venv"
+    own = json.loads((env / ".gpuenv/request.json").read_text())
+    ran = project("create", "--json", "--verify")
+    lock = ran.json["lock"]
+    newer = json.loads(json.dumps(lock))
+    for package in newer["packages"]:
+        if package["name"] == "plain":
+            package.update(version="2.0", sha256="1" * 64)
+    (env / ".gpuenv/changing.json").write_text(json.dumps({"lock": lock, "new": newer, "request": own}))
+    done = subprocess.run(
+        [sys.executable, "-m", "uv", "pip", "uninstall", "--python", env / "bin/python", "plain"],
+        env=gpuenv.env, capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0 and "plain" not in installed(env)
+    ran = project("create")
+    assert ran.code == 0, ran.err
+    assert installed(env)["plain"] == "1.0" and not (env / ".gpuenv/changing.json").exists()
+
+
+def test_another_framework_in_the_file_is_not_put_over_the_old_one(project, gpuenv):
+    file = gpuenv.work / "gpuenv.yaml"
+    file.write_text(file.read_text().replace('"torch"', '"jax"'))
+    ran = project("create")
+    assert ran.code == 2 and "--recreate" in ran.err
+
+
+def test_the_projects_lock_is_installed_and_kept_near(project, gpuenv, index):
+    assert project("lock").code == 0
+    lock = gpuenv.work / "pylock.node.toml"
+    index.add("pip", "26.1")
+    assert project("lock", "--check").code == 0, "a release that nobody asked for is no drift"
+    assert project("create", "other").code == 0
+    assert installed(gpuenv.work / "other")["pip"] == "26.0"
+    assert project("lock").code == 0 and '"26.0"' in lock.read_text()
+    assert project("lock", "--upgrade", "plain").code == 0 and '"26.0"' in lock.read_text()
+    assert project("lock", "--upgrade", "pip").code == 0
+    assert '"26.1"' in lock.read_text() and '"26.0"' not in lock.read_text()
+    requirements(gpuenv, "plain>=2")
+    ran = project("lock", "--check")
+    assert ran.code == 6 and "plain: 1.0 -> 2.0" in ran.err
+    ran = project("create", "other")
+    assert ran.code == 0 and "made for other requirements" in ran.err
+    assert installed(gpuenv.work / "other")["plain"] == "2.0"
+
+
+def test_add_writes_the_file_the_lock_and_the_environment(project, gpuenv, index):
+    file = gpuenv.work / "gpuenv.yaml"
+    text = file.read_text().replace("targets:", "device: cuda\ndriverless: 1\ntargets:")
+    assert "driverless" in text  # the next line takes it out again: an unknown key is refused
+    index.add("more", "1.0")
+    ran = gpuenv("add", "torch")
+    assert ran.code == 2 and "framework" in ran.err
+    file.write_text(file.read_text().replace("index: pypi", "index: pypi\ndevice: cpu"))
+    assert gpuenv("create", "cpu", "--no-verify").code == 0
+    place = (gpuenv.work / "cpu").stat().st_ino
+    ran = gpuenv("add", "more", "--env", "cpu", "--no-verify")
+    assert ran.code == 0, ran.err
+    assert '"more"' in file.read_text() and file.read_text().startswith("# mine")
+    assert '"more"' in (gpuenv.work / "pylock.toml").read_text()
+    assert installed(gpuenv.work / "cpu")["more"] == "1.0"
+    assert (gpuenv.work / "cpu").stat().st_ino == place
+    before = file.read_text(), (gpuenv.work / "pylock.toml").read_text()
+    ran = gpuenv("add", "no-such-thing", "--env", "cpu")
+    assert ran.code == 6 and (file.read_text(), (gpuenv.work / "pylock.toml").read_text()) == before
+
+
+def test_add_without_a_project_file_adds_to_what_the_environment_was_made_for(stack, gpuenv, index):
+    assert stack("create", "--framework", "torch").code == 0
+    index.add("more", "1.0")
+    ran = gpuenv("add", "more", "--no-verify")
+    assert ran.code == 0, ran.err
+    assert installed(gpuenv.work / ".venv")["more"] == "1.0"
+    assert gpuenv("add", "more", "--env", "nowhere").code == 2
+
+
+def test_a_named_target_that_is_not_there_is_told(project, gpuenv):
+    ran = gpuenv("resolve", "--target", "nodes")
+    assert ran.code == 2 and "node" in ran.err
+
+
+def test_a_pyproject_comes_along_with_its_extras(stack, gpuenv, index):
+    index.add("extra-thing", "3.0")
+    pyproject = gpuenv.work / "pyproject.toml"
+    pyproject.write_text(
+        '[project]\nname = "p"\nversion = "1"\nrequires-python = ">=3.8"\ndependencies = ["torch<2.9", "plain<2"]\n'
+        '[project.optional-dependencies]\nmore = ["extra-thing"]\n'
+    )
+    ran = stack("create", "--project", ".", "--extra", "more", "--json")
+    assert ran.code == 0, ran.err
+    have = installed(gpuenv.work / ".venv")
+    assert have["torch"].startswith("2.8") and have["plain"] == "1.0" and have["extra-thing"] == "3.0"
+    assert "p" not in have, "a project that cannot be built is not installed"
+    pyproject.write_text(pyproject.read_text().replace(">=3.8", "<3.8"))
+    ran = stack("resolve", "--project", ".", "--json")
+    assert ran.code == 5 and "pyproject.toml" in json.dumps(ran.json["rejected"])
