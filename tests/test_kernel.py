@@ -1,0 +1,270 @@
+"""`create --kernel`: Jupyter finds the kernel, starts it, interrupts it and ends it."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import uv
+
+from provision import kernel
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+# What a notebook does: start by name, run a cell, interrupt one that runs, end; printed as JSON.
+CLIENT = """
+import json, os, sys, time
+from jupyter_client.manager import KernelManager
+from jupyter_client.kernelspec import KernelSpecManager
+
+name, folder = sys.argv[1:3]
+manager = KernelManager(kernel_name=name)
+manager.start_kernel(cwd=folder)
+client = manager.client()
+client.start_channels()
+client.wait_for_ready(timeout=60)
+
+def cell(code, after=None):
+    asked, said = client.execute(code), []
+    while True:
+        message = client.get_iopub_msg(timeout=60)
+        if message["parent_header"].get("msg_id") != asked:
+            continue
+        kind, content = message["msg_type"], message["content"]
+        if kind == "stream":
+            said.append(content["text"])
+            if after and content["name"] == "stdout":
+                after()
+                after = None
+        elif kind == "error":
+            said.append(content["ename"])
+        elif kind == "status" and content["execution_state"] == "idle":
+            return "".join(said)
+
+answer = {"specs": KernelSpecManager().find_kernel_specs()}
+answer["pid"] = manager.provisioner.pid
+answer["prefix"] = cell("import sys; print(sys.prefix)").strip()
+answer["told"] = json.loads(cell(
+    "import json, os; print(json.dumps([os.getpid(), os.getcwd(), os.environ.get('LD_LIBRARY_PATH'), "
+    "os.environ.get('VIRTUAL_ENV'), os.environ['PATH'].split(':')[0]]))"
+))
+start = time.monotonic()
+answer["interrupted"] = cell("import time\\nprint('go', flush=True)\\ntime.sleep(60)", manager.interrupt_kernel)
+answer["seconds"] = time.monotonic() - start
+answer["alive"] = cell("print(6 * 7)").strip()
+if sys.argv[3:] == ["leave"]:
+    print(json.dumps(answer), flush=True)
+    os.kill(os.getpid(), 9)
+client.stop_channels()
+manager.shutdown_kernel()
+answer["ended"] = not manager.is_alive()
+print(json.dumps(answer))
+"""
+
+
+@pytest.fixture
+def jax(gpuenv, index):
+    """`gpuenv create` of tiny wheels, ipykernel among them."""
+    ask = ("--framework", "jax", "--python", HERE, "--index", "pypi", "--device", "cpu")
+    index.add_plan(gpuenv("resolve", "--json", *ask).json)
+    index.add("ipykernel", "7.4.0")
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    return lambda *more: gpuenv("create", *ask, "--no-verify", *more)
+
+
+def kernels(gpuenv):
+    return gpuenv.folder / "home" / ".local" / "share" / "jupyter" / "kernels"
+
+
+def spec(gpuenv, name):
+    return json.loads((kernels(gpuenv) / name / "kernel.json").read_text())
+
+
+# --- a real Jupyter client -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def jupyter(gpuenv, jax):
+    """An environment of ours with a kernel, in a folder with every kind of letter, where the real ipykernel
+    and jupyter_client have been put over the tiny wheel; and what starts the client in it."""
+    project = gpuenv.work / "Jürgen's GPU {x}"
+    ran = jax("--kernel", project / ".venv")
+    assert ran.code == 0, ran.err
+    assert "its Jupyter kernel is jurgen-s-gpu-x" in ran.err
+    env = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONPATH")}
+    subprocess.run(
+        [uv.find_uv_bin(), "pip", "install", "-q", "--python", project / ".venv" / "bin" / "python", "--reinstall",
+         "ipykernel>=7", "jupyter-client"], env=env, check=True,
+    )  # fmt: skip
+
+    def start(*words):
+        # Jupyter runs from another place, with a folder that shadows the environment's library.
+        argv = [project / ".venv" / "bin" / "python", "-c", CLIENT, "jurgen-s-gpu-x", project, *words]
+        return subprocess.Popen(
+            argv, env=gpuenv.env, cwd=gpuenv.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    start.env = project / ".venv"
+    return start
+
+
+def test_jupyter_starts_interrupts_and_ends_it(gpuenv, jupyter):
+    other = gpuenv.folder / "other"
+    other.mkdir()
+    (other / "libcudnn.so.9").write_bytes(b"")
+    own = next(jupyter.env.glob("lib/python3*/site-packages")) / "nvidia" / "cudnn" / "lib"
+    own.mkdir(parents=True)
+    (own / "libcudnn.so.9").write_bytes(b"")
+    gpuenv.env["LD_LIBRARY_PATH"] = f"/lib:{other}"
+    (jupyter.env.parent / "json.py").write_text(
+        "raise SystemExit('a file of the notebook was imported by gpuenv')"
+    )
+    client = jupyter()
+    out, err = client.communicate(timeout=100)
+    assert client.returncode == 0, err
+    answer = json.loads(out.splitlines()[-1])
+    assert answer["prefix"] == str(jupyter.env)
+    pid, cwd, path, venv, first = answer["told"]
+    assert pid == answer["pid"], "a process stands between Jupyter and the kernel"
+    assert (cwd, path, venv) == (str(jupyter.env.parent), "/lib", str(jupyter.env))
+    assert first == str(jupyter.env / "bin")
+    assert "KeyboardInterrupt" in answer["interrupted"] and answer["seconds"] < 20
+    assert answer["alive"] == "42" and answer["ended"]
+    assert str(other) in err, "that an entry is left out is not in Jupyter's log"
+
+
+def test_a_kernel_whose_server_was_killed_ends(gpuenv, jupyter):
+    """ipykernel sees that its parent is gone: a process in between would keep it, and the GPU's memory."""
+    client = jupyter("leave")
+    answer = json.loads(client.stdout.readline())
+    assert client.wait(60) == -signal.SIGKILL
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and Path(f"/proc/{answer['pid']}").exists():
+        time.sleep(0.2)
+    if running := Path(f"/proc/{answer['pid']}").exists():
+        os.kill(answer["pid"], signal.SIGKILL)
+    client.communicate()
+    assert not running
+
+
+# --- what is written -------------------------------------------------------------------------------
+
+
+def test_ipykernel_is_locked_along_and_the_kernel_is_described(gpuenv, jax):
+    ran = jax("--kernel", "--json")
+    assert ran.code == 0, ran.err
+    assert "ipykernel" in {p["name"] for p in ran.json["lock"]["packages"]}
+    made = spec(gpuenv, "work")
+    version = ran.json["plan"]["builds"][0]["version"]
+    assert made["display_name"] == f"work (jax {version})" and made["language"] == "python"
+    assert made["metadata"]["gpuenv"] == {"environment": str(gpuenv.work / ".venv")}
+    assert made["argv"][-7:] == [
+        str(gpuenv.work / ".venv"), "--", str(gpuenv.work / ".venv" / "bin" / "python"), "-m", "ipykernel_launcher",
+        "-f", "{connection_file}",
+    ]  # fmt: skip
+
+
+def test_again_and_without_the_option_the_kernel_stays(gpuenv, jax):
+    assert jax("--kernel").code == 0
+    before = (gpuenv.work / ".venv").stat().st_ino
+    shutil.rmtree(kernels(gpuenv))
+    for more in (("--kernel",), ()):
+        ran = jax("--json", *more)
+        assert ran.code == 0 and not ran.json["environment"]["changed"], ran.err
+        assert [p.name for p in kernels(gpuenv).iterdir()] == ["work"]
+    assert (gpuenv.work / ".venv").stat().st_ino == before
+    assert jax("--recreate").code == 0
+    assert [p.name for p in kernels(gpuenv).iterdir()] == ["work"]
+
+
+def test_names_of_others_are_never_taken(gpuenv, jax):
+    foreign = kernels(gpuenv) / "work"
+    foreign.mkdir(parents=True)
+    (foreign / "kernel.json").write_text('{"argv": ["mine"]}')
+    assert jax("--kernel", "-q").code == jax("--kernel", "-q", "python3").code == 0
+    assert json.loads((foreign / "kernel.json").read_text()) == {"argv": ["mine"]}
+    names = sorted(p.name for p in kernels(gpuenv).iterdir())
+    assert len(names) == 3 and names[0].startswith("python3-") and names[2].startswith("work-")
+    ran = gpuenv("remove", ".venv", "python3", "--json")
+    assert ran.code == 0 and sorted(k for e in ran.json["removed"] for k in e["kernels"]) == [
+        names[0],
+        names[2],
+    ]
+    assert [p.name for p in kernels(gpuenv).iterdir()] == ["work"]
+
+
+def test_the_kernel_of_an_environment_that_was_deleted_by_hand(gpuenv, jax):
+    assert jax("--kernel").code == 0
+    shutil.rmtree(gpuenv.work / ".venv")
+    ran = gpuenv("remove", ".venv")
+    assert ran.code == 0 and "work" in ran.out and not list(kernels(gpuenv).iterdir())
+    assert gpuenv("remove", ".venv").code == 2
+
+
+def test_jupyters_own_folder_is_honoured(gpuenv, jax):
+    gpuenv.env["JUPYTER_DATA_DIR"] = str(gpuenv.folder / "jupyter data")
+    assert jax("--kernel").code == 0
+    assert (gpuenv.folder / "jupyter data" / "kernels" / "work" / "kernel.json").exists()
+
+
+def test_a_folder_that_cannot_be_written(gpuenv, jax):
+    gpuenv.env["JUPYTER_DATA_DIR"] = "/proc/nowhere"
+    ran = jax("--kernel", "--json")
+    assert ran.code == 7 and ran.json["schema"] == "gpuenv.create/1"
+    assert "warning: no Jupyter kernel was made" in ran.err and "/proc/nowhere" in ran.err
+
+
+def test_a_lock_without_ipykernel_says_how_to_get_it(gpuenv, jax):
+    assert jax().code == 0
+    shutil.copy(gpuenv.work / ".venv" / ".gpuenv" / "pylock.toml", gpuenv.work / "pylock.toml")
+    ran = gpuenv("create", "other", "--locked", "--no-verify", "--kernel")
+    assert ran.code == 2 and "gpuenv lock --with ipykernel" in " ".join(ran.err.split())
+    assert not kernels(gpuenv).exists()
+
+
+def test_a_dry_run_makes_none(gpuenv, jax):
+    assert jax("--kernel", "--dry-run").code == 0 and not kernels(gpuenv).exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/a/project/.venv", "project"), ("/a/envs/tf", "tf"), ("/a/Übung 3/env", "ubung-3"), ("/a/日本/venv", "gpuenv"),
+        ("/a/..weird../.venv", "weird"), ("/.venv", "venv"),
+    ],
+)  # fmt: skip
+def test_names(tmp_path, path, name):
+    assert kernel._free_name(tmp_path, Path(path)) == name
+
+
+# --- run --exec ------------------------------------------------------------------------------------
+
+
+def test_exec_leaves_one_process_with_its_own_signals(gpuenv, jax):
+    """The same process before and after; and SIGPIPE, which Python ignores, ends a program again."""
+    assert jax().code == 0
+    argv = [sys.executable, "-m", "provision", "run", "--exec", ".venv", "--"]
+    child = subprocess.Popen(
+        [*argv, "sh", "-c", "echo $$ $VIRTUAL_ENV"],
+        env=gpuenv.env,
+        cwd=gpuenv.work,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.communicate(timeout=30)[0].split() == [str(child.pid), str(gpuenv.work / ".venv")]
+    ignored = "awk '/^SigIgn/ {print $2}' /proc/self/status"
+    told = subprocess.run(
+        [*argv, "sh", "-c", ignored],
+        env=gpuenv.env,
+        cwd=gpuenv.work,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(told.stdout, 16) == 0
+    ran = gpuenv("run", "--exec", ".venv", "--", "no-such-program")
+    assert ran.code == 127 and "no-such-program" in ran.err
