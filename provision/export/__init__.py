@@ -1,1 +1,85 @@
-"""Values written in the formats of other programs, one file per format."""
+"""export: a lock in the forms that other tools read. One file per format, pure, no I/O."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from importlib import import_module
+
+from ..errors import UsageError
+from .subject import Subject
+
+__all__ = ["FORMATS", "NEXT", "Subject", "known", "render", "warnings"]
+
+# format -> the module here and its function
+FORMATS = {
+    "requirements": ("requirements", "text"),
+    "pylock": ("lockfiles", "pylock"),
+    "environment.yml": ("environment_yml", "text"),
+    "conda-lock": ("lockfiles", "conda_lock"),
+    "dockerfile": ("dockerfile", "text"),
+    "apptainer": ("apptainer", "text"),
+    "pixi": ("pixi", "text"),
+    "devcontainer": ("devcontainer", "text"),
+    "github": ("github", "text"),
+    "sbatch": ("sbatch", "text"),
+}
+_ALIASES = {
+    "pip": "requirements", "uv": "requirements", "conda": "environment.yml", "mamba": "environment.yml",
+    "docker": "dockerfile", "podman": "dockerfile", "singularity": "apptainer", "vscode": "devcontainer",
+    "actions": "github", "ci": "github", "slurm": "sbatch",
+}  # fmt: skip
+# What to do with the file that was written, {} being its path.
+NEXT = {
+    "requirements": "uv pip install --require-hashes --no-deps -r {}",
+    "pylock": "gpuenv create --lock {}",
+    "environment.yml": "conda env create -f {}",
+    "conda-lock": "gpuenv create --lock {}",
+    "dockerfile": "docker build -t app -f {} .",
+    "apptainer": "apptainer build app.sif {}",
+    "pixi": "pixi lock --manifest-path {}",
+    "sbatch": "sbatch {}",
+}
+
+
+def render(form: str, subject: Subject) -> str:
+    """A lock in a format. Raises UsageError for an unknown format or a lock that it cannot hold."""
+    function: Callable[[Subject], str] = getattr(
+        import_module(f".{known(form)[0]}", __name__), known(form)[1]
+    )
+    return function(subject)
+
+
+def known(form: str) -> tuple[str, str]:
+    """Where a format is made. Raises UsageError naming the nearest."""
+    if form in FORMATS:
+        return FORMATS[form]
+    near = [_ALIASES[form.lower()]] if form.lower() in _ALIASES else []
+    near = near or difflib.get_close_matches(form.lower(), FORMATS, n=1, cutoff=0.4)
+    raise UsageError(
+        f"--format {form}: not one of {', '.join(FORMATS)}" + (f". Did you mean {near[0]}?" if near else "")
+    )
+
+
+def warnings(form: str, subject: Subject) -> list[str]:
+    """What the reader of an export must know before it works elsewhere, in sentences."""
+    from . import subject as s
+
+    lock, found = subject.lock, []
+    loose = [p.name for p in s.pip_packages(lock) if not s.hashed(p)]
+    if loose and form in ("requirements", "environment.yml"):
+        told = "stand at the end as commands" if form == "requirements" else "leave all of it without hashes"
+        found.append(f"what cannot carry a hash ({', '.join(loose)}): these {told}")
+    files, folders = list(s.local_files(lock)), [p.name for p in lock.packages if s.folder_of(p)]
+    if files and form in ("dockerfile", "apptainer", "devcontainer", "github"):
+        found.append(
+            f"{len(files)} wheels come from folders of this machine: put them into ./wheels beside the export"
+        )
+    elif files and form not in ("sbatch", "pylock"):
+        found.append(f"{len(files)} wheels are named by their path on this machine")
+    channels = dict.fromkeys(p.index or p.url for p in s.conda_packages(lock) if p.url.startswith("file:"))
+    if channels and form != "sbatch":
+        found.append(f"the channel {', '.join(channels)} is a folder of this machine")
+    if folders and form != "sbatch":
+        found.append(f"{', '.join(folders)}: a folder of this machine, named by its path")
+    return found

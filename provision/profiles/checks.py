@@ -38,6 +38,7 @@ _PATTERNS = {
     "platform": re.compile("|".join(model.PLATFORMS)),
     "effect": re.compile("refuse|avoid"),
     "device": re.compile("cuda|cpu"),
+    "use": re.compile("container|devcontainer|runner|action"),
     "python": re.compile(r"3\.\d+"),
     "kernels": re.compile(r"\d+\.\d[af]?(\+PTX)?"),
 }

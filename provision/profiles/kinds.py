@@ -92,6 +92,7 @@ KINDS = {
         ("package", "version"),
         ("package", "version", "effect", "why", "source"),
     ),
+    "images": Kind(model.Image, "images", ("use", "image"), ("use", "image"), words=("platform", "apt")),
     "causes": Kind(model.FailureCause, "causes", ("cause",), ("cause", "layer", "title", "fix", "decides")),
     "messages": Kind(
         model.FailureMessage, "messages", ("name",), ("name", "says", "example", "source"), lists=("says",)
@@ -115,6 +116,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "jax.yaml": ("builds",),
     "known_bad.yaml": ("known_bad",),
     "conda.yaml": ("conda",),
+    "images.yaml": ("images",),
     "failures.yaml": ("causes", "messages", "failures"),
 }
 

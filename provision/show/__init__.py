@@ -11,6 +11,7 @@ from ..model import (
     Created,
     Environment,
     Event,
+    Exported,
     Finding,
     Findings,
     Initialised,
@@ -26,6 +27,7 @@ from ..model import (
     as_document,
     as_plain,
 )
+from .export import show_export
 from .findings import show_findings
 from .initialised import show_initialised
 from .listing import show_listing, show_removal
@@ -76,6 +78,8 @@ def result(screen: Screen, value: Any, *, next_step: str | None = None, explain:
         show_repaired(screen, value)
     elif isinstance(value, Initialised):
         show_initialised(screen, value)
+    elif isinstance(value, Exported):
+        show_export(screen, value)
     elif isinstance(value, ProfileTables):
         _show_tables(screen, value)
     elif isinstance(value, Listing):

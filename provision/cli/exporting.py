@@ -1,0 +1,186 @@
+"""`gpuenv export`: a lock in the forms that other tools read."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from .. import detect, process, show
+from ..errors import UsageError
+from ..model import Event, Exported, Lock
+from . import ask
+from . import options as o
+
+_DEFAULT_ENV = Path(".venv")
+
+
+def _formats() -> list[str]:
+    from .. import export as stage
+
+    return list(stage.FORMATS)
+
+
+def export(
+    env: Path | None = typer.Argument(None, help="Path of the environment.", show_default=str(_DEFAULT_ENV)),
+    form: str = typer.Option(
+        ...,
+        "--format",
+        metavar="FORMAT",
+        autocompletion=_formats,
+        help="requirements, pylock, environment.yml, conda-lock, dockerfile, apptainer, pixi, devcontainer, "
+        "github or sbatch.",
+    ),
+    lock: Path | None = typer.Option(None, "--lock", help="A lock file in place of the environment's own."),
+    output: Path | None = typer.Option(None, "--output", "-o", help="The file; standard output without it."),
+    platform: o.Platform = None,
+    profiles: o.ProfileDirs = None,
+    cache_dir: o.CacheDir = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """A lock in another tool's form: of ENV, of a lock file, or of ./pylock.toml where ENV is not there."""
+    from .. import export as stage
+
+    screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
+    choices = o.Choices(profiles=list(profiles or []), cache_dir=cache_dir, platform=platform)
+    stage.known(form)
+    source = _source(env, lock, choices)
+    folder = output.absolute().parent if output else Path.cwd()
+    if not folder.is_dir():
+        raise UsageError(f"--output {output}: there is no folder {folder}")
+    subject = stage.Subject(
+        lock=source.lock, lock_file=_beside(source.file, folder), images=ask.known(choices).images,
+        lock_text=_text(source) if form in ("pylock", "conda-lock") else "",
+        env=str(source.env), folder=str(folder), project=(folder / "gpuenv.yaml").exists(),
+    )  # fmt: skip
+    text = stage.render(form, subject)
+    for told in stage.warnings(form, subject):
+        show.event(screen, Event(kind="warning", stage="export", text=told))
+    if output:
+        _write(output, text)
+    value = Exported(format=form, path=str(output) if output else None, text=text)
+    step = stage.NEXT.get(form) if output else None
+    show.result(screen, value, next_step=step.format(output) if step else None)
+    return 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """A lock without credentials, the file it is to be found in by others, and its environment's path.
+    `written` is the file that it was read from, where that is a lock of its own kind."""
+
+    lock: Lock
+    file: Path
+    env: Path
+    written: Path | None = None
+
+
+def _source(env: Path | None, file: Path | None, choices: o.Choices) -> Source:
+    """The lock to export. Raises LockError, UsageError."""
+    from ..build import place
+
+    path = ask.absolute(env or _DEFAULT_ENV)
+    if file is not None:
+        return _of_file(file, path, choices)
+    if (path / place.MARK).is_dir():
+        from ..lock import read_in
+
+        held = _public(read_in(path / place.MARK))
+        name = "pylock.toml" if held.manager == "venv" else "conda-lock.yml"
+        return Source(lock=held, file=Path(name), env=path)
+    for name in ("pylock.toml", "conda-lock.yml") if env is None else ():
+        if Path(name).is_file():
+            return _of_file(Path(name), path, choices)
+    if env is None:
+        raise UsageError(
+            f"there is no environment {_DEFAULT_ENV} made by gpuenv, and no pylock.toml here",
+            hint="name an environment, or a lock with --lock FILE; `gpuenv lock` makes one",
+        )
+    told = "was not made by gpuenv, so it has no lock" if path.exists() else "is not there"
+    raise UsageError(f"{env} {told}", hint="name a lock with --lock FILE; `gpuenv lock` makes one")
+
+
+def _of_file(file: Path, env: Path, choices: o.Choices) -> Source:
+    if file.suffix == ".toml":
+        from .. import lock as stage
+
+        return Source(lock=_public(stage.read(file)), file=file, env=env)
+    from . import conda_given
+
+    platform = choices.platform or detect.detect(()).target.platform
+    ask.check_words(choices)
+    held = conda_given.read(file, platform, ask.known(choices), allow_md5=True)
+    own = file if file.suffix in (".yml", ".yaml") else None
+    name = file if own else file.with_name("conda-lock.yml")
+    return Source(lock=_public(held), file=name, env=env, written=own)
+
+
+def _public(lock: Lock) -> Lock:
+    """A lock without credentials: gpuenv writes none into its own, but this may be another's."""
+    packages = tuple(
+        dataclasses.replace(
+            p, url=_without_secret(p.url), index=_without_secret(p.index) if p.index else None
+        )
+        for p in lock.packages
+    )
+    return dataclasses.replace(lock, packages=packages)
+
+
+def _without_secret(url: str) -> str:
+    from .. import index
+    from ..index.conda import SECRET
+
+    if url.startswith(("git+ssh://", "ssh://")):  # the user of ssh is no secret, and needed
+        return re.sub(r"(?<=://)([^/@:\s]+):[^/@\s]*@", r"\1@", url)
+    return SECRET.sub("", index.redact(url))
+
+
+def _text(source: Source) -> str:
+    """The lock as its own stage writes it."""
+    from ..index.conda import SECRET
+
+    if source.written:
+        # As it stands: other platforms of the file, and what it was solved with, are kept.
+        return SECRET.sub("", source.written.read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory(prefix="gpuenv-export-") as scratch:
+        path = Path(scratch) / "lock"
+        if source.lock.manager == "conda":
+            from ..lock import conda_file
+
+            conda_file.write(path, source.lock)
+        else:
+            from .. import lock as stage
+
+            stage.write(path, source.lock)
+        return path.read_text(encoding="utf-8")
+
+
+def _beside(file: Path, folder: Path) -> str:
+    """How the lock is called in the export's folder: its path from there, its name where it lies elsewhere."""
+    path = file.absolute()
+    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
+
+
+def _write(path: Path, text: str) -> None:
+    """Write in one step. Raises UsageError."""
+    try:
+        handle, draft = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        Path(draft).chmod(0o644)
+        Path(draft).replace(path)
+    except OSError as error:
+        raise UsageError(
+            f"--output {path}: {error.strerror}", hint="name a file that can be written"
+        ) from error
+
+
+def register(app: Any) -> None:
+    app.command()(export)

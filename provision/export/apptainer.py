@@ -1,0 +1,101 @@
+"""An Apptainer (Singularity) definition file that builds exactly the lock."""
+
+from __future__ import annotations
+
+from ..model import Lock
+from . import base
+from . import subject as s
+from .dockerfile import ENV, EXACTLY
+from .subject import Subject
+
+FORM = "apptainer"
+
+
+def text(subject: Subject) -> str:
+    """The definition. Arguments between braces need Apptainer 1.2 or SingularityCE 4. Raises UsageError."""
+    s.linux_only(subject, "an Apptainer image")
+    start, lock = base.image(subject), subject.lock
+    sections = {
+        "arguments": ["# What pip installs as gpuenv: a name, a git address, or a wheel named in %files.",
+                      f"GPUENV={'gpuenv[conda]' if lock.manager == 'conda' else 'gpuenv'}"],
+        "files": _files(subject),
+        "post": _post(subject, list(start.apt)),
+        "environment": [f"export PATH={ENV}/bin:$PATH"],
+        "test": _test(lock),
+        "runscript": [f'exec gpuenv run {ENV} -- "$@"'],
+        "help": [s.headline(lock), f"Locked for {s.made_for(lock)}.",
+                 f"apptainer run {_nv(lock)}app.sif python train.py"],
+    }  # fmt: skip
+    head = [
+        f"apptainer build app.sif app.def      (this file and {s.oneline(subject.lock_file)} in one folder)",
+        f"apptainer run {_nv(lock)}app.sif python train.py",
+        f"apptainer test {_nv(lock)}app.sif            (on the machine with the GPU)",
+    ]
+    # Bootstrap must be the first entry of the header; comments may stand before it.
+    rows = [s.comment(subject, FORM, "", *head) + f"\nBootstrap: docker\nFrom: {start.image}\n"]
+    rows += [f"%{name}\n" + "".join(f"    {row}\n" for row in body) for name, body in sections.items()]
+    return "\n".join(rows)
+
+
+def _nv(lock: Lock) -> str:
+    return "--nv " if lock.plan.device == "cuda" else ""
+
+
+def _held(subject: Subject) -> str:
+    return f"/opt/lock/{s.VENV_LOCK if subject.lock.manager == 'venv' else s.CONDA_LOCK}"
+
+
+def _files(subject: Subject) -> list[str]:
+    rows = [f"{_word(subject.lock_file)} {_held(subject)}"]
+    wheels = [s.oneline(s.file_name(p)) for p in s.local_files(subject.lock)]
+    if wheels:
+        rows += [
+            "# From folders of the machine that locked: put these into ./wheels",
+            *(f"#   {name}" for name in wheels),
+            "wheels /opt/wheels",
+        ]
+    for package in subject.lock.packages:
+        folder = s.folder_of(package)
+        rows += [f"{_word(folder)} {_word(folder)}"] if folder else []
+    return rows
+
+
+def _word(path: str) -> str:
+    """A path of %files, whose lines are split at spaces as a shell does."""
+    return s.shell(s.oneline(path))
+
+
+def _post(subject: Subject, apt: list[str]) -> list[str]:
+    lock = subject.lock
+    wheels = ["--find-links", "/opt/wheels"] if any(s.local_files(lock)) else []
+    apt = [*apt, *(["ca-certificates", "git"] if s.commits(lock) else [])]
+    cuda = s.conda_override(lock)
+    rows = ["set -eu"]
+    if apt:
+        rows.append(f"apt-get update && apt-get install -y --no-install-recommends {s.shell(*apt)}")
+        rows.append("rm -rf /var/lib/apt/lists/*")
+    return [
+        *rows,
+        "export UV_PYTHON_INSTALL_DIR=/opt/python",
+        *([f"export CONDA_OVERRIDE_CUDA={s.shell(cuda)}"] if cuda else []),
+        "python3 -m venv /opt/gpuenv",
+        '/opt/gpuenv/bin/pip install --no-cache-dir --disable-pip-version-check "{{ GPUENV }}"',
+        "ln -s /opt/gpuenv/bin/gpuenv /usr/local/bin/gpuenv",
+        EXACTLY + (" A build sees no GPU: the target is told instead." if lock.plan.device == "cuda" else ""),
+        s.shell(*s.create_command(subject, ENV, _held(subject), *wheels, "--cache-dir", "/tmp/gpuenv-cache")),  # noqa: S108
+        "rm -rf /tmp/gpuenv-cache",
+    ]
+
+
+def _test(lock: Lock) -> list[str]:
+    on_cpu = s.shell("gpuenv", "verify", ENV, "--device", "cpu")
+    if lock.plan.device != "cuda":
+        return [on_cpu]
+    return [
+        "# With --nv on a machine with a GPU the GPU is asked; a build proves what it can on the CPU.",
+        "if [ -e /dev/nvidiactl ] || [ -e /dev/dxg ]; then",
+        f"    {s.shell(*s.quick_check(lock, ENV))}",
+        "else",
+        f"    {on_cpu}",
+        "fi",
+    ]

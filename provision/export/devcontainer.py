@@ -1,0 +1,86 @@
+"""devcontainer.json, for VS Code, GitHub Codespaces and the devcontainer command."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ..model import Lock
+from . import base
+from . import subject as s
+from .subject import Subject
+
+FORM = "devcontainer"
+
+
+def text(subject: Subject) -> str:
+    """The file for .devcontainer/, with comments as its readers allow. Raises UsageError."""
+    s.linux_only(subject, "a dev container")
+    start, lock = base.image(subject, "devcontainer"), subject.lock
+    # Outside of the workspace, which is the host's folder and may hold an environment of the host.
+    env = f"/home/{start.user}/env"
+    document: dict[str, Any] = {
+        "name": s.headline(lock),
+        "image": start.image,
+        "remoteUser": start.user,
+        **({"hostRequirements": {"gpu": "optional"}} if lock.plan.device == "cuda" else {}),
+        **({"runArgs": ["--ipc=host"]} if any(b.framework == "torch" for b in lock.plan.builds) else {}),
+        "containerEnv": {"GPUENV": f"${{localEnv:GPUENV:{_default(lock)}}}"},
+        "onCreateCommand": " && ".join(_make(subject, env)),
+        "postStartCommand": _check(lock, env),
+        "customizations": {
+            "vscode": {
+                "extensions": ["ms-python.python"],
+                "settings": {"python.defaultInterpreterPath": f"{env}/bin/python"},
+            }
+        },
+    }
+    return s.comment(subject, FORM, "", *_told(subject), sign="//") + json.dumps(document, indent=2) + "\n"
+
+
+def _told(subject: Subject) -> list[str]:
+    rows = [
+        f".devcontainer/devcontainer.json of a project that has {s.oneline(subject.lock_file)} in its folder",
+        "GPUENV is what pip installs as gpuenv: a name, a git address, or a wheel in the project's folder",
+    ]
+    if subject.lock.plan.device == "cuda":
+        # Two `--gpus` would be two requests, and one alone fails on a host without a GPU.
+        rows.append("hostRequirements.gpu adds `--gpus all` by itself where the host has a GPU")
+    if any(b.framework == "torch" for b in subject.lock.plan.builds):
+        rows.append("--ipc=host: torch's data loaders pass tensors through shared memory")
+    wheels = [s.oneline(s.file_name(p)) for p in s.local_files(subject.lock)]
+    if wheels:
+        rows.append(
+            f"put into ./wheels, as they come from folders of the machine that locked: {', '.join(wheels)}"
+        )
+    return rows
+
+
+def _default(lock: Lock) -> str:
+    return "gpuenv[conda]" if lock.manager == "conda" else "gpuenv"
+
+
+def _make(subject: Subject, env: str) -> list[str]:
+    wheels = ["--find-links", "wheels"] if any(s.local_files(subject.lock)) else []
+    create = s.create_command(subject, env, subject.lock_file, *wheels)
+    cuda = s.conda_override(subject.lock)
+    told = f"CONDA_OVERRIDE_CUDA={s.shell(cuda)} " if cuda else ""
+    return [
+        "python3 -m venv ~/.gpuenv",
+        '~/.gpuenv/bin/pip install "$GPUENV"',
+        "mkdir -p ~/.local/bin",
+        "ln -sf ~/.gpuenv/bin/gpuenv ~/.local/bin/gpuenv",
+        f"{told}~/.gpuenv/bin/gpuenv {s.shell(*create[1:])}",
+    ]
+
+
+def _check(lock: Lock, env: str) -> str:
+    """Each start proves what the host has: its GPU, or else the CPU."""
+    on_cpu = s.shell("verify", env, "--device", "cpu")
+    if lock.plan.device != "cuda":
+        return f"~/.gpuenv/bin/gpuenv {on_cpu}"
+    quick = s.shell(*s.quick_check(lock, env)[1:])
+    return (
+        f"if [ -e /dev/nvidiactl ] || [ -e /dev/dxg ]; then ~/.gpuenv/bin/gpuenv {quick}; "
+        f"else ~/.gpuenv/bin/gpuenv {on_cpu}; fi"
+    )

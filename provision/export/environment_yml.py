@@ -1,0 +1,70 @@
+"""environment.yml, for conda, mamba, micromamba and conda-lock."""
+
+from __future__ import annotations
+
+import re
+
+from ..model import Lock, Package
+from . import subject as s
+from .requirements import requirement
+from .subject import Subject
+
+FORM = "environment.yml"
+
+
+def text(subject: Subject) -> str:
+    """Every package at its version: conda packages with their build, wheels with their hash where all
+    can carry one (pip takes hashes for all or for none)."""
+    import yaml
+
+    lock = subject.lock
+    conda, wheels = sorted(s.conda_packages(lock), key=lambda p: p.name), s.pip_packages(lock)
+    channels = list(dict.fromkeys(p.index for p in conda if p.index)) or ["conda-forge"]
+    if conda:
+        dependencies: list[object] = [_spec(p, many=len(channels) > 1) for p in conda]
+    else:
+        dependencies = [f"python={lock.plan.python}", "pip"]
+        wheels = [p for p in wheels if p.name != "pip"]
+    if wheels:
+        dependencies.append({"pip": _pip_section(sorted(wheels, key=lambda p: p.name), lock)})
+    document = {
+        "name": _name(lock), "channels": [*map(s.oneline, channels), "nodefaults"], "dependencies": dependencies,
+    }  # fmt: skip
+    body = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000)
+    return s.comment(subject, FORM, *_told(lock, wheels)) + body
+
+
+def _told(lock: Lock, wheels: list[Package]) -> list[str]:
+    index, more = s.main_index(lock), []
+    if index:
+        more.append(f"its wheels come from {s.oneline(index)}: PIP_INDEX_URL names a mirror")
+    loose = [p.name for p in wheels if not s.hashed(p)]
+    if loose:
+        more.append(f"no hashes: {s.oneline(', '.join(loose))} cannot carry one, and pip takes all or none")
+    return ["", *more] if more else []
+
+
+def _pip_section(wheels: list[Package], lock: Lock) -> list[str]:
+    index = s.main_index(lock)
+    checked = all(map(s.hashed, wheels))
+    rows = []
+    for package in wheels:
+        folder = s.folder_of(package)
+        if folder and package.editable:
+            rows.append(f"-e {s.oneline(folder)}")
+        else:
+            hash_ = f" --hash=sha256:{package.sha256}" if checked else ""
+            rows.append(requirement(package, index) + hash_)
+    return rows
+
+
+def _spec(package: Package, *, many: bool) -> str:
+    """A conda package exactly; with its channel where there are several that may have it."""
+    name = s.file_name(package).removesuffix(".conda").removesuffix(".tar.bz2")
+    channel = f"{package.index}::" if many and package.index else ""
+    return s.oneline(f"{channel}{package.name}={package.version}={name.rsplit('-', 1)[-1]}")
+
+
+def _name(lock: Lock) -> str:
+    name = "-".join(b.framework for b in lock.plan.builds)
+    return re.sub(r"[^A-Za-z0-9_-]", "", name) or "gpuenv"

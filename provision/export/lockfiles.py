@@ -1,0 +1,24 @@
+"""The lock itself: pylock.toml (PEP 751) and conda-lock.yml, as the lock stage writes them."""
+
+from __future__ import annotations
+
+from ..errors import UsageError
+from . import subject as s
+from .subject import Subject
+
+
+def pylock(subject: Subject) -> str:
+    """Raises UsageError for a conda lock."""
+    s.venv_only(subject, "pylock", "conda-lock")
+    return s.comment(subject, "pylock") + subject.lock_text
+
+
+def conda_lock(subject: Subject) -> str:
+    """Raises UsageError for a lock of wheels: conda-lock.yml needs a python package with its hash, which
+    only a solve of the channels can give."""
+    if subject.lock.manager != "conda":
+        raise UsageError(
+            "the lock holds wheels and no conda packages: conda-lock.yml would have no python to put them on",
+            hint="gpuenv lock --manager conda makes one; --format environment.yml is what conda can solve",
+        )
+    return s.comment(subject, "conda-lock") + subject.lock_text

@@ -1,0 +1,58 @@
+"""requirements.txt with hashes, for `pip install --require-hashes` and `uv pip install`."""
+
+from __future__ import annotations
+
+from ..model import Lock, Package
+from . import subject as s
+from .subject import Subject
+
+FORM = "requirements"
+
+
+def text(subject: Subject) -> str:
+    """Every wheel by version and hash. pip takes hashes for all or for none, so what cannot carry one
+    stands at the end as the command that installs it. Raises UsageError for a conda lock."""
+    s.venv_only(subject, FORM, "environment.yml")
+    lock = subject.lock
+    index = s.main_index(lock)
+    packages = sorted(s.pip_packages(lock), key=lambda p: p.name)
+    head = s.comment(
+        subject, FORM, "",
+        "pip install --require-hashes --no-deps -r requirements.txt",
+        "uv pip install --require-hashes --no-deps -r requirements.txt",
+    )  # fmt: skip
+    rows = [head, f"\n--index-url {s.oneline(index)}\n" if index else "", "\n"]
+    rows += [_entry(p, index) for p in packages if s.hashed(p)]
+    return "".join(rows) + _without_hashes(packages)
+
+
+def requirement(package: Package, index: str | None) -> str:
+    """A package as PEP 508 has it: by version where the main index has it, else by its address."""
+    if s.hashed(package) and package.index and package.index == index:
+        return s.oneline(f"{package.name}=={package.version}")
+    return s.oneline(f"{package.name} @ {package.url}")
+
+
+def _entry(package: Package, index: str | None) -> str:
+    return f"{requirement(package, index)} \\\n    --hash=sha256:{s.oneline(package.sha256 or '')}\n"
+
+
+def _without_hashes(packages: list[Package]) -> str:
+    rows = []
+    for package in packages:
+        folder = s.folder_of(package)
+        if s.hashed(package):
+            continue
+        if folder and package.editable:
+            rows.append(s.shell("pip", "install", "--no-deps", "--editable", s.oneline(folder)))
+        else:
+            rows.append(s.shell("pip", "install", "--no-deps", requirement(package, None)))
+    if not rows:
+        return ""
+    told = "\n# A commit or a folder cannot carry a hash, and beside hashes pip takes none without. Install after the above:\n"
+    return told + "".join(f"#   {row}\n" for row in rows)
+
+
+def left_out(lock: Lock) -> list[str]:
+    """The names that stand at the end."""
+    return [p.name for p in s.pip_packages(lock) if not s.hashed(p)]

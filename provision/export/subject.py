@@ -1,0 +1,185 @@
+"""What an export is made from, and the words that every format begins with.
+
+All of it is pure. Names, addresses and targets come from a lock file that anybody may have written, so
+nothing of them reaches an export but through a quoting function of the format, or `oneline` in comments.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from ..errors import UsageError
+from ..model import Image, Lock, Package
+
+VENV_LOCK, CONDA_LOCK = "pylock.toml", "conda-lock.yml"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """A lock without credentials, and what else its exports name.
+
+    `lock_file` is how the lock is called beside the export, `lock_text` what stands in it (for the
+    formats that are the lock), `env` the path of the environment, `folder` the absolute folder that the
+    export is meant for, `project` whether a gpuenv.yaml lies there.
+    """
+
+    lock: Lock
+    lock_file: str
+    lock_text: str = ""
+    images: tuple[Image, ...] = ()
+    env: str = ".venv"
+    folder: str = "/"
+    project: bool = False
+
+
+def oneline(text: str) -> str:
+    """Text of a lock, fit for a comment: one line, no control characters."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+", " ", text).strip()
+
+
+def headline(lock: Lock) -> str:
+    """What the environment is: "torch 2.14.1 (CUDA 12.6, cuDNN 9.10.2.21), Python 3.12"."""
+    builds = []
+    for build in lock.plan.builds:
+        cudnn = f", cuDNN {build.cudnn}" if build.cudnn else ""
+        builds.append(
+            f"{build.framework} {build.version} ({f'CUDA {build.cuda}' if build.cuda else 'CPU'}{cudnn})"
+        )
+    return oneline(", ".join([*builds, f"Python {lock.plan.python}"]))
+
+
+def made_for(lock: Lock) -> str:
+    """The machine that the lock is bound to, in words."""
+    target = lock.target
+    words = [target.platform]
+    words += [f"glibc {target.glibc} or newer"] if target.glibc else []
+    if lock.plan.device != "cuda":
+        return oneline(", ".join([*words, "no GPU"]))
+    of = " (Windows)" if target.driver_os == "windows" and not target.platform.startswith("windows") else ""
+    words.append(f"driver {target.driver}{of}" if target.driver else "any driver")
+    gpus = dict.fromkeys(
+        f"{g.name} ({g.capability})" if g.name else f"GPU {g.capability}" for g in target.gpus
+    )
+    return oneline(", ".join([*words, *(gpus or ["any GPU"])]))
+
+
+def comment(subject: Subject, form: str, *more: str, sign: str = "#") -> str:
+    """The head of an export as comment lines. `more` are lines of ours, "" makes an empty one."""
+    rows = [
+        headline(subject.lock), f"locked for {made_for(subject.lock)}",
+        f"written by `gpuenv export --format {form}`: write it anew when the lock has changed", *more,
+    ]  # fmt: skip
+    return "".join(f"{sign} {row}".rstrip() + "\n" for row in rows)
+
+
+def shell(*words: str) -> str:
+    """A command line for sh."""
+    return shlex.join(words)
+
+
+# --- the packages --------------------------------------------------------------------------------
+
+
+def is_conda(package: Package) -> bool:
+    return urlsplit(package.url).path.endswith((".conda", ".tar.bz2"))
+
+
+def conda_packages(lock: Lock) -> list[Package]:
+    return [p for p in lock.packages if is_conda(p)]
+
+
+def pip_packages(lock: Lock) -> list[Package]:
+    return [p for p in lock.packages if not is_conda(p)]
+
+
+def hashed(package: Package) -> bool:
+    """Whether pip can hold the package against a hash; an md5 is none for it."""
+    return not package.unhashed and package.sha256 is not None
+
+
+def main_index(lock: Lock) -> str | None:
+    """The index that most wheels come from. Only its packages are named by version: one that is meant for
+    another index must not be looked for here, so it is named by its address."""
+    indexes = [p.index for p in pip_packages(lock) if p.index and p.index.startswith(("http://", "https://"))]
+    return max(dict.fromkeys(indexes), key=indexes.count, default=None)
+
+
+def folder_of(package: Package) -> str | None:
+    """The path of a package that is a folder of some machine, None for others."""
+    return path_of(package) if package.url.startswith("file:") and package.unhashed else None
+
+
+def local_files(lock: Lock) -> Iterator[Package]:
+    """Wheels and archives that lie in folders of the machine where the lock was made."""
+    for package in pip_packages(lock):
+        if package.url.startswith("file:") and folder_of(package) is None:
+            yield package
+
+
+def path_of(package: Package) -> str:
+    return unquote(urlsplit(package.url).path)
+
+
+def file_name(package: Package) -> str:
+    return unquote(urlsplit(package.url).path.rsplit("/", 1)[-1])
+
+
+def commits(lock: Lock) -> list[Package]:
+    return [p for p in lock.packages if p.url.startswith("git+")]
+
+
+# --- command lines of gpuenv ----------------------------------------------------------------------
+
+
+def target_options(lock: Lock) -> list[str]:
+    """The options by which another machine is told what the lock is for."""
+    target = lock.target
+    if lock.plan.device != "cuda":
+        return []
+    options = ["--driver", target.driver] if target.driver else []
+    options += ["--driver-os", "windows"] if target.driver_os == "windows" else []
+    for capability in dict.fromkeys(g.capability for g in target.gpus):
+        options += ["--gpu", capability]
+    return options
+
+
+def create_command(subject: Subject, env: str, lock_path: str, *more: str) -> list[str]:
+    """What builds exactly the lock on a machine that need not have its GPU."""
+    how = ["--manager", "conda"] if subject.lock.manager == "conda" else target_options(subject.lock)
+    return ["gpuenv", "create", env, "--locked", "--lock", lock_path, "--no-verify", *how, *more]
+
+
+def conda_override(lock: Lock) -> str | None:
+    """CONDA_OVERRIDE_CUDA where a conda lock for a GPU is installed on a machine without one: what the
+    driver of its target speaks, else the CUDA of its builds."""
+    if lock.manager != "conda" or lock.plan.device != "cuda":
+        return None
+    return lock.target.driver_cuda or next((b.cuda for b in lock.plan.builds if b.cuda), None)
+
+
+def quick_check(lock: Lock, env: str) -> list[str]:
+    """What says within a second whether the environment can use its GPU; a CPU environment is proved whole."""
+    return ["gpuenv", "verify", env, *(["--quick"] if lock.plan.device == "cuda" else ["--device", "cpu"])]
+
+
+def linux_only(subject: Subject, form: str) -> None:
+    """Raise UsageError for a lock of another system than Linux, which `form` cannot serve."""
+    platform = subject.lock.plan.platform
+    if not platform.startswith("linux"):
+        raise UsageError(
+            f"{form} is for Linux, and the lock is for {oneline(platform)}",
+            hint="lock for Linux: gpuenv lock --platform linux-x86_64",
+        )
+
+
+def venv_only(subject: Subject, form: str, instead: str) -> None:
+    """Raise UsageError for a conda lock, whose packages pip cannot install."""
+    if subject.lock.manager == "conda":
+        raise UsageError(
+            f"{form} can hold wheels only, and the lock is one of conda packages",
+            hint=f"gpuenv export --format {instead}",
+        )
