@@ -1,11 +1,13 @@
 """Links for TensorFlow releases whose loader does not look into every folder of the NVIDIA wheels."""
 
+import io
 import shutil
 import subprocess
 
 import pytest
 
-from provision.build.tensorflow import folders_searched, link_unfound
+from provision.build.tensorflow import link_unfound
+from provision.index.runpath import nvidia_folders
 
 C = "int {name}(void) {{ return 1; }}\n"
 OPENER = "#include <dlfcn.h>\nint opens(const char *n) { return dlopen(n, RTLD_NOW) != 0; }\n"
@@ -59,6 +61,8 @@ def test_nothing_is_done_without_tensorflow_or_without_nvidia_wheels(site, tmp_p
 
 
 def test_the_runpath_is_read_from_the_library(site):
-    data = (site / "tensorflow" / "libtensorflow_framework.so.2").read_bytes()
-    assert folders_searched(data) == {"cublas"}
-    assert folders_searched(b"no runpath here") == frozenset()
+    with (site / "tensorflow" / "libtensorflow_framework.so.2").open("rb") as library:
+        assert nvidia_folders(library) == {"cublas"}
+    assert nvidia_folders(io.BytesIO(b"no runpath here")) == frozenset()
+    far = bytes(3 << 20)[:-20] + b"\0$ORIGIN/../nvidia/cudnn/lib:$ORIGIN\0" + bytes(99)
+    assert nvidia_folders(io.BytesIO(far)) == {"cudnn"}, "it may lie across two pieces"

@@ -160,6 +160,75 @@ def test_entries_of_the_environment_itself_and_of_the_driver_stay(gpuenv, env):
     assert (code, out, err) == (0, f"{value}\n".encode(), b"")
 
 
+@pytest.fixture
+def tensorflow(env):
+    """`tensorflow("2.21.0")`: a TensorFlow of that release with the NVIDIA wheels as pip lays them."""
+    site = next(env.glob("lib/python*/site-packages"))
+
+    def make(version):
+        (site / f"tensorflow-{version}.dist-info").mkdir()
+        for folder in ("cublas", "cuda_runtime", "cudnn", "cufft", "curand", "cusolver", "cusparse", "nccl"):
+            lib = site / "nvidia" / folder / "lib"
+            lib.mkdir(parents=True, exist_ok=True)
+            (lib / f"lib{folder}.so.11").touch()
+        (site / "nvidia" / "cudnn" / "lib" / "__init__.py").touch()
+        return site / "nvidia"
+
+    return make
+
+
+ASK = ("--", "sh", "-c", "printf %s $LD_LIBRARY_PATH")
+
+
+@pytest.mark.parametrize(
+    ("version", "missing"),
+    [
+        ("2.21.0", ["cusolver"]),
+        ("2.20.0", []),
+        ("2.16.1", ["cublas", "cudnn", "cufft", "cusolver", "cusparse"]),
+        ("2.12.1", ["cublas", "cuda_runtime", "cudnn", "cufft", "curand", "cusolver", "cusparse", "nccl"]),
+    ],
+)
+def test_a_tensorflow_that_does_not_search_its_wheels_is_given_their_folders(
+    gpuenv, env, tensorflow, version, missing
+):
+    nvidia = tensorflow(version)
+    gpuenv.env.pop("LD_LIBRARY_PATH", None)
+    code, out, err = ran(gpuenv, *ASK)
+    assert (code, out.decode().split(":")) == (0, [f"{nvidia}/{m}/lib" for m in missing] or [""])
+    assert err.decode().count("note:") == bool(missing)
+    assert not missing or f"{', '.join(missing)}: TensorFlow {version} does not look there" in err.decode()
+
+
+def test_what_create_linked_or_the_user_set_is_not_set_again(gpuenv, env, tensorflow):
+    nvidia = tensorflow("2.21.0")
+    gpuenv.env["LD_LIBRARY_PATH"] = f"{nvidia}/cusolver/lib"
+    assert ran(gpuenv, *ASK)[1:] == (f"{nvidia}/cusolver/lib".encode(), b"")
+    gpuenv.env["LD_LIBRARY_PATH"] = "/somewhere"
+    assert ran(gpuenv, *ASK)[1] == f"{nvidia}/cusolver/lib:/somewhere".encode()
+    assert ran(gpuenv, "--keep-env", *ASK)[1:] == (b"/somewhere", b"")
+    (nvidia / "cublas/lib/libcusolver.so.11").symlink_to("../../cusolver/lib/libcusolver.so.11")
+    assert ran(gpuenv, *ASK)[1:] == (b"/somewhere", b"")
+
+
+def test_a_release_that_the_profile_does_not_know_is_read(gpuenv, env, tensorflow):
+    nvidia = tensorflow("2.99.0")
+    library = nvidia.parent / "tensorflow" / "libtensorflow_framework.so.2"
+    library.parent.mkdir()
+    gpuenv.env.pop("LD_LIBRARY_PATH", None)
+    assert ran(gpuenv, *ASK)[1] == b"", "not the wheel of the index"
+    library.write_bytes(b"\x7fELF\0$ORIGIN/../nvidia/cublas/lib:$ORIGIN/../nvidia/cudnn/lib\0")
+    wanted = [f"{nvidia}/{f}/lib" for f in ("cuda_runtime", "cufft", "cusolver", "cusparse")]
+    assert ran(gpuenv, *ASK)[1].decode().split(":") == wanted
+
+
+def test_memory_growth_when_asked(gpuenv, env):
+    words = ("--", "sh", "-c", "echo $TF_FORCE_GPU_ALLOW_GROWTH $XLA_PYTHON_CLIENT_PREALLOCATE")
+    gpuenv.env["XLA_PYTHON_CLIENT_PREALLOCATE"] = "true"
+    assert ran(gpuenv, *words)[1].split() == [b"true"]
+    assert ran(gpuenv, "--memory-growth", *words)[1].split() == [b"true", b"false"]
+
+
 def test_what_it_prints_is_not_kept(gpuenv, env):
     """200 MB of stderr pass at the speed of a pipe, and our own memory stays small."""
     script = "import os\nb = b'x' * 79 + b'\\n'\nfor _ in range(2500): os.write(2, b * 1000)\nos.write(2, b'No CUDA GPUs are available\\n')\nraise SystemExit(3)"

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_RUNPATH = re.compile(rb"\$ORIGIN/[^\0]*?nvidia/[^\0]*")
-_FOLDER = re.compile(rb"nvidia/([a-z0-9_]+)/lib")
+from ..index.runpath import nvidia_folders
+
 _SONAME = re.compile(r"lib[A-Za-z0-9_]+\.so\.\d+")
 
 
@@ -25,7 +25,8 @@ def link_unfound(site_packages: Path) -> tuple[str, ...]:
     framework = site_packages / "tensorflow" / "libtensorflow_framework.so.2"
     if not framework.exists():
         return ()
-    found = folders_searched(framework.read_bytes())
+    with framework.open("rb") as stream:
+        found = nvidia_folders(stream)
     wheels = sorted(p for p in (site_packages / "nvidia").glob("*/lib") if p.is_dir())
     beside = next((p for p in wheels if p.parent.name in found), None)
     if beside is None:
@@ -38,9 +39,3 @@ def link_unfound(site_packages: Path) -> tuple[str, ...]:
                 link.symlink_to(Path("../..") / folder.parent.name / "lib" / library.name)
                 linked.append(library.name)
     return tuple(linked)
-
-
-def folders_searched(library: bytes) -> frozenset[str]:
-    """The folders of nvidia/ in a library's RUNPATH ("cublas", "cudnn"); empty where it has none."""
-    runpath = _RUNPATH.search(library)
-    return frozenset(m.decode() for m in _FOLDER.findall(runpath.group(0))) if runpath else frozenset()

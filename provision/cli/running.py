@@ -13,12 +13,13 @@ import typer
 from .. import detect, process, show
 from ..errors import UsageError
 from ..model import Finding
-from . import ask
+from . import ask, unsearched
 from . import options as o
 
 if TYPE_CHECKING:
     from ..verify.culprit import Suspect
 
+_GROWTH = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 _DEFAULT_ENV = Path(".venv")
 _NOT_FAILURES = ("SIGINT", "SIGPIPE", "SIGTERM", "SIGHUP", "SIGQUIT")
 """A program that was told to stop, or whose reader went away, has nothing to be diagnosed."""
@@ -49,6 +50,11 @@ def run(
     exec_: bool = typer.Option(
         False, "--exec", help="Become CMD: no process in between, and no diagnosis of a failure."
     ),
+    memory_growth: bool = typer.Option(
+        False,
+        "--memory-growth",
+        help="TensorFlow and JAX take GPU memory as they need it, not nearly all of it at once.",
+    ),
     profiles: o.ProfileDirs = None,
     cache_dir: o.CacheDir = None,
     quiet: o.Quiet = False,
@@ -65,6 +71,11 @@ def run(
         screen.say(
             f"note: without {suspect.named}: it would shadow the environment's own (--keep-env leaves it)"
         )
+    choices = o.Choices(profiles=list(profiles or []), cache_dir=cache_dir)
+    if not keep_env:
+        _reach(screen, root, environ, choices)
+    if memory_growth:
+        environ |= _GROWTH
     try:
         if exec_:
             process.replace(command, environ)
@@ -76,7 +87,6 @@ def run(
         screen.say(f"gpuenv: {command[0]}: {error.strerror}", always=True)
         return 126
     if ended.returncode != 0 and ended.signal not in _NOT_FAILURES and not quiet:
-        choices = o.Choices(profiles=list(profiles or []), cache_dir=cache_dir)
         _explain(screen, command[0], ended, choices)
     return process.die_of(ended.signal) if ended.signal else ended.returncode
 
@@ -108,6 +118,21 @@ def inside(
     else:
         inner["VIRTUAL_ENV"] = str(root)
     return inner, removed
+
+
+def _reach(screen: show.Screen, root: Path, environ: dict[str, str], choices: o.Choices) -> None:
+    """Put what TensorFlow needs and does not search on LD_LIBRARY_PATH, and say so."""
+    if not sys.platform.startswith("linux"):
+        return
+    version, missing = unsearched.folders(root, environ, lambda: ask.known(choices))
+    if missing:
+        entries = [*map(str, missing), environ.get("LD_LIBRARY_PATH", "")]
+        environ["LD_LIBRARY_PATH"] = ":".join(e for e in entries if e)
+        names = ", ".join(f.parent.name for f in missing)
+        screen.say(
+            f"note: LD_LIBRARY_PATH gets nvidia/*/lib of {names}: TensorFlow {version} does not look there "
+            "by itself (--keep-env leaves it)"
+        )
 
 
 def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:

@@ -41,6 +41,7 @@ _PATTERNS = {
     "use": re.compile("container|devcontainer|runner|action"),
     "python": re.compile(r"3\.\d+"),
     "kernels": re.compile(r"\d+\.\d[af]?(\+PTX)?"),
+    "searched": re.compile(r"[a-z0-9_]+"),
 }
 
 

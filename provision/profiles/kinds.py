@@ -52,7 +52,7 @@ KINDS = {
         "builds",
         ("framework", "version", "cuda", "platform", "index"),
         ("version", "platform", "index", "python"),
-        words=("python", "kernels"),
+        words=("python", "kernels", "searched"),
         lists=("requires", "companions", "unresolvable"),
         flags=("yanked",),
     ),

@@ -12,7 +12,7 @@ from pathlib import Path
 import spoil
 from spoil import Place
 
-from provision.build.tensorflow import folders_searched
+from provision.index.runpath import nvidia_folders
 
 Make = Callable[[Place, contextlib.ExitStack], "str | None"]
 Runs = tuple[tuple[str, ...], ...]
@@ -215,8 +215,8 @@ def _wheel_missing(name: str) -> Make:
 
 def _unlinked(place: Place, stack: contextlib.ExitStack) -> None:
     """What pip alone makes: no links for the libraries that TensorFlow's RUNPATH leaves out."""
-    library = place.site / "tensorflow" / "libtensorflow_framework.so.2"
-    searched = folders_searched(library.read_bytes())
+    with (place.site / "tensorflow" / "libtensorflow_framework.so.2").open("rb") as library:
+        searched = nvidia_folders(library)
     wheels = [p for p in (place.site / "nvidia").glob("*/lib") if p.is_dir()]
     if all(p.parent.name in searched for p in wheels):
         raise spoil.NotMadeError("this TensorFlow's RUNPATH names all folders")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from provision import model
 from provision.index.kernels import ELF, PTX, capability, kernels, read_fatbins
+from provision.index.runpath import nvidia_folders
 from provision.index.wheels import member
 
 from . import requirements as rq
@@ -77,6 +78,16 @@ def _kernels(words: list[str]) -> str:
     return kernels(ptx | {capability(w.partition("_")[2]) for w in words}, ptx)
 
 
+def searched(wheel: zipfile.ZipFile) -> dict[str, Any]:
+    """The folders of the NVIDIA wheels that TensorFlow's loader searches: the RUNPATH of the library
+    that opens CUDA's libraries by name."""
+    name = member(wheel, r"tensorflow/libtensorflow_framework\.so\.2")
+    if not name:
+        return {"searched": []}
+    with wheel.open(name) as file:
+        return {"searched": sorted(nvidia_folders(file))}
+
+
 def tensorflow_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]:
     """One row per TensorFlow release and platform of the default index.
 
@@ -90,8 +101,10 @@ def tensorflow_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]
         if reader.takes(version, platform) and (mine := [w for w in wheels if w.platform == platform])
     ]
     facts = reader.all_facts((representative(m) for _, _, m in builds), "tensorflow", measure)
+    cuda = (w for w, fact in facts.items() if fact and fact["cuda"] and w.platform.startswith("linux"))
+    paths = reader.all_facts(cuda, "tensorflow-searched", searched)
     return [
-        _row(reader, version, platform, mine, fact, tested)
+        _row(reader, version, platform, mine, fact, paths.get(representative(mine)), tested)
         for version, platform, mine in builds
         if (fact := facts[representative(mine)])
     ]
@@ -103,6 +116,7 @@ def _row(
     platform: str,
     wheels: list[WheelFile],
     fact: dict[str, Any],
+    paths: dict[str, Any] | None,
     tested: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
     minors = pythons(wheels)
@@ -130,6 +144,8 @@ def _row(
             reader.problem(f"tensorflow {version}: neither a pin nor a document tells its cuDNN")
         if missing := rq.unresolvable(reader, fact["requires"], platform, minors, ("and-cuda",)):
             row["unresolvable"] = missing
+    if paths and paths["searched"]:
+        row["searched"] = " ".join(paths["searched"])
     if yanked(tuple(wheels)):
         row["yanked"] = "yes"
     return row

@@ -1,0 +1,61 @@
+"""Folders of an environment that its TensorFlow needs and does not search.
+
+TensorFlow opens CUDA's libraries by name when it looks for GPUs, and finds those of the nvidia-* wheels by
+its RUNPATH. Releases up to 2.13 name no wheel there, 2.16.1 only the runtime's, 2.21.0 all but cuSOLVER's
+(measured: the column `searched` of the profile). What `gpuenv create` links is found and not missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ..model import Profiles
+
+# gpu/dso_loader.cc, TryDlopenCUDALibraries: without any one of these TensorFlow uses no GPU.
+_OPENED = ("cublas", "cuda_runtime", "cudnn", "cufft", "cusolver", "cusparse")
+_SONAME = re.compile(r"lib[A-Za-z0-9_]+\.so\.\d+(\.\d+)?")
+
+
+def folders(
+    root: Path, environ: Mapping[str, str], known: Callable[[], Profiles]
+) -> tuple[str, tuple[Path, ...]]:
+    """TensorFlow's version, and the folders that LD_LIBRARY_PATH must name for it to find what it opens;
+    none where there is no TensorFlow, where its libraries are the system's, or where it finds all."""
+    for site in (p for name in ("site", "dist") for p in sorted(root.glob(f"lib/python3*/{name}-packages"))):
+        info = next(site.glob("tensorflow-[0-9]*.dist-info"), None)
+        wheels = sorted(p for p in (site / "nvidia").glob("*/lib") if p.is_dir())
+        if info is None or not wheels:
+            continue
+        version = info.name.removesuffix(".dist-info").partition("-")[2]
+        searched = _searched(site, version, known)
+        there = {Path(entry).resolve() for entry in environ.get("LD_LIBRARY_PATH", "").split(":") if entry}
+        found = {name for w in wheels if w.parent.name in searched for name in _libraries(w)}
+        return version, tuple(
+            w for w in wheels
+            if w.parent.name not in searched
+            and (not searched or w.parent.name in _OPENED)
+            and _libraries(w) - found
+            and w.resolve() not in there
+        )  # fmt: skip
+    return "", ()
+
+
+def _libraries(folder: Path) -> set[str]:
+    return {p.name for p in folder.iterdir() if _SONAME.fullmatch(p.name)}
+
+
+def _searched(site: Path, version: str, known: Callable[[], Profiles]) -> frozenset[str]:
+    """As the profile has it for this release; a release that it does not know is read itself."""
+    for build in known().builds:
+        named = build.framework == "tensorflow" and build.version == version
+        if named and build.cuda and build.platform.startswith("linux"):
+            return frozenset(build.searched)
+    from ..index.runpath import nvidia_folders
+
+    try:
+        with (site / "tensorflow" / "libtensorflow_framework.so.2").open("rb") as library:
+            return nvidia_folders(library)
+    except OSError:
+        return frozenset(_OPENED)  # no such library: not the wheel of the index, which nothing is known of
