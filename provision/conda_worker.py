@@ -18,7 +18,7 @@ import signal
 import sys
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 _KEYS = ("channel_alias", "custom_channels", "channels", "default_channels", "proxy_servers", "ssl_verify")
 
@@ -322,6 +322,49 @@ def _complete_records(prefix: Path, packages: dict[str, Any]) -> None:
         path.write_text(json.dumps(data | kept | {"url": plain}, indent=2) + "\n", encoding="utf-8")
 
 
+# --- bundles -----------------------------------------------------------------------------------
+
+
+async def _addresses(request: dict[str, Any]) -> dict[str, Any]:
+    """Where packages lie for this user, the best place first: mirrors, then their own address with what
+    lets one in. The answer is read once and never kept."""
+    rc = condarc()
+    config = _config(rc)
+    secrets = {_plain_url(c.base_url): c.base_url for c in _channels(request, rc)}
+    file = request["auth_file"] or config.authentication_override_file
+    known = json.loads(Path(file).read_text(encoding="utf-8")) if file else {}
+    found = {}
+    for url in request["urls"]:
+        places = [m.rstrip("/") + url[len(c.rstrip("/")) :] for c, ms in config.mirrors.items()
+                  if url.startswith(c.rstrip("/") + "/") for m in ms]  # fmt: skip
+        own = next((s + url[len(p) :] for p, s in secrets.items() if p != s and url.startswith(p)), url)
+        found[url] = [_let_in(place, known) for place in (*places, own)]
+    return {"addresses": found}
+
+
+def _let_in(url: str, known: dict[str, Any]) -> str:
+    """An address with the user and password, or the token, that the auth file has for its host."""
+    parts = urlsplit(url)
+    for host, said in known.items():
+        fits = parts.netloc == host or (host.startswith("*.") and parts.netloc.endswith(host[1:]))
+        if fits and "BasicHTTP" in said:
+            user, password = (quote(said["BasicHTTP"][k], safe="") for k in ("username", "password"))
+            return parts._replace(netloc=f"{user}:{password}@{parts.netloc}").geturl()
+        if fits and "CondaToken" in said:
+            return parts._replace(path=f"/t/{said['CondaToken']}{parts.path}").geturl()
+    return url
+
+
+async def _index(request: dict[str, Any]) -> dict[str, Any]:
+    """Make a folder of packages a channel."""
+    from rattler.index import index_fs
+
+    folder = Path(request["folder"])
+    (folder / "noarch").mkdir(parents=True, exist_ok=True)
+    await index_fs(folder, write_zst=False, write_shards=False, force=True)
+    return {"indexed": str(folder)}
+
+
 # --- locks of pixi -----------------------------------------------------------------------------
 
 
@@ -341,7 +384,7 @@ async def _pixi(request: dict[str, Any]) -> dict[str, Any]:
     return {"records": [_as_plain(r) for r in records]}
 
 
-_OPERATIONS = {"solve": _solve, "install": _install, "pixi": _pixi}
+_OPERATIONS = {"solve": _solve, "install": _install, "pixi": _pixi, "addresses": _addresses, "index": _index}
 
 if __name__ == "__main__":
     main()

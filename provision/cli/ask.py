@@ -90,6 +90,10 @@ def sources(c: Choices) -> Sources:
     """pip's and uv's configuration with the options laid over it. Raises LockError, UsageError."""
     from .. import index
 
+    if c.bundle:
+        from . import bundled
+
+        return bundled.sources(c)
     environ = process.environ()
     config = index.pip_configuration(environ)
     for place in c.find_links:

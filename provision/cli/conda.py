@@ -13,7 +13,7 @@ from ..index import conda as door
 from ..lock import conda as solver
 from ..lock import conda_file
 from ..model import Created, Event, Lock, Machine, Plan, Sources, Verdict
-from . import ask, conda_given, conda_target, conda_wheels, inproject
+from . import ask, bundled, conda_given, conda_target, conda_wheels, inproject
 from .creating import Built, How, can_prove, finish, in_place, remembered
 from .locking import checked
 from .options import Choices
@@ -64,8 +64,12 @@ def _built_and_proved(
     proving = how.verify is not False and can_prove(built.lock, machine, emit)
     verdict: Verdict | None = None
     try:
+        bundled.check(choices, emit)
         with conda_place.building(env):
-            builder.build(built.lock, env, sources, emit, channels=choices.channel, distrust=how.recreate)
+            builder.build(
+                bundled.at_hand(built.lock, choices), env, sources, emit,
+                channels=choices.channel, distrust=how.recreate,
+            )  # fmt: skip
             _write(built)
             made = state.environment(env, changed=True)
             if proving:

@@ -12,7 +12,7 @@ from ..build import installed, place, state, sync, venv
 from ..errors import BuildError, LockError, UsageError
 from ..index.conda import SECRET
 from ..model import Created, Event, Lock, Machine, Plan, Sources, Verdict, as_plain, from_plain
-from . import ask, inproject
+from . import ask, bundled, inproject
 from .locking import LOCK_NAME, Upgrade, accepted, lock_name, locked_like
 from .options import Choices
 from .planning import show_plan
@@ -61,7 +61,7 @@ def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
 def remembered(choices: Choices, lock_file: Lock | None, files: list[str]) -> dict[str, Any]:
     """What makes two creates the same: the options that choose, the lock where one was given, and the
     project's files."""
-    plain = inproject.plain(dataclasses.replace(choices, cache_dir=None, offline=False))
+    plain = inproject.plain(dataclasses.replace(choices, cache_dir=None, offline=False, bundle=None))
     told = SECRET.sub("", json.dumps(plain))  # a password in an address is not kept on disk
     held = {"names": files, "digest": project.digest(files)} if files else None
     return {"choices": json.loads(told), "lock": state.lock_digest(lock_file), "files": held}
@@ -218,7 +218,8 @@ def _built_and_proved(
     proving = how.verify is not False and can_prove(built.lock, machine, emit)
     verdict: Verdict | None = None
     with place.draft(env) as draft:
-        venv.build(built.lock, draft, python, sources, emit, final=env)
+        bundled.check(choices, emit)
+        venv.build(bundled.at_hand(built.lock, choices), draft, python, sources, emit, final=env)
         built.write(draft)
         if replacing and proving:
             proved = prove(screen, state.environment(draft, changed=True), built.lock, choices)
@@ -288,6 +289,8 @@ def _python_for(plan: Plan, machine: Machine | None, choices: Choices, emit: Emi
     if found:
         return found
     wanted = choices.python or plan.python or ""
+    if packed := bundled.python(choices, emit):
+        return packed
     if choices.offline:
         raise BuildError(
             f"Python {wanted} is not on this machine, and --offline forbids fetching it",

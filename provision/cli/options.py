@@ -97,6 +97,10 @@ FindLinks = Annotated[
 Offline = Annotated[
     bool, typer.Option("--offline", help="No network: wheels at hand only.", rich_help_panel=CHOICE)
 ]
+BundleDir = Annotated[
+    Path | None,
+    typer.Option("--bundle", help="Install from a folder that `gpuenv bundle` made; no network."),
+]
 Pre = Annotated[bool, typer.Option("--pre", help="Pre-releases too.", rich_help_panel=CHOICE)]
 ProfileDirs = Annotated[
     list[Path] | None,
@@ -140,6 +144,7 @@ class Choices:
     config: Path | None = None
     target_name: str | None = None
     indexes: dict[str, str] = field(default_factory=dict)
+    bundle: Path | None = None
 
 
 def choices(given: dict[str, Any]) -> Choices:

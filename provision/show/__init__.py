@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import DataError, GpuenvError
 from ..model import (
+    Bundle,
     Created,
     Environment,
     Event,
@@ -21,12 +22,13 @@ from ..model import (
     Plan,
     ProfileTables,
     Removal,
-    Repaired,
     Report,
+    Repaired,
     Verdict,
     as_document,
     as_plain,
 )
+from .bundle import show_bundle
 from .export import show_export
 from .findings import show_findings
 from .initialised import show_initialised
@@ -78,6 +80,8 @@ def result(screen: Screen, value: Any, *, next_step: str | None = None, explain:
         show_repaired(screen, value)
     elif isinstance(value, Initialised):
         show_initialised(screen, value)
+    elif isinstance(value, Bundle):
+        show_bundle(screen, value)
     elif isinstance(value, Exported):
         show_export(screen, value)
     elif isinstance(value, ProfileTables):

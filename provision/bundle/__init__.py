@@ -1,0 +1,46 @@
+"""bundle: everything that a machine without a network needs, in one folder that proves itself."""
+
+from __future__ import annotations
+
+from . import own, pythons
+from .channel import channel_file, local_packages
+from .collecting import Item, Need, collect, needed
+from .folder import (
+    MANIFEST,
+    README,
+    claim,
+    is_whole,
+    items_of,
+    not_writable,
+    read,
+    remove_old,
+    settle,
+    verify,
+)
+from .readme import text as readme
+from .remade import wheel_of_unhashed
+from .sdists import build_requires
+
+__all__ = [
+    "MANIFEST",
+    "README",
+    "Item",
+    "Need",
+    "build_requires",
+    "channel_file",
+    "claim",
+    "collect",
+    "is_whole",
+    "items_of",
+    "local_packages",
+    "needed",
+    "not_writable",
+    "own",
+    "pythons",
+    "read",
+    "readme",
+    "remove_old",
+    "settle",
+    "verify",
+    "wheel_of_unhashed",
+]

@@ -1,0 +1,32 @@
+"""Conda packages in a bundle: folders that are channels, and packages that point into them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from ..model import Package
+
+
+def channel_file(package: Package) -> str:
+    """Where a conda package lies in a bundle: "channel/conda-forge/linux-64/NAME.conda"."""
+    parts = [unquote(p) for p in urlsplit(package.url).path.split("/") if p]
+    name = parts[-3] if len(parts) > 2 else "channel"
+    return f"channel/{name}/{parts[-2]}/{parts[-1]}"
+
+
+def local_packages(packages: Iterable[Package], folder: Path) -> tuple[Package, ...]:
+    """A lock's packages where the bundle has them: those of conda, and wheels that have an address of their
+    own in place of an index."""
+
+    def moved(package: Package) -> Package:
+        if package.url.endswith((".conda", ".tar.bz2")):
+            return dataclasses.replace(package, url=(folder / channel_file(package)).resolve().as_uri())
+        if package.index is None:
+            name = unquote(urlsplit(package.url).path.rpartition("/")[2])
+            return dataclasses.replace(package, url=(folder / "wheels" / name).resolve().as_uri())
+        return package
+
+    return tuple(map(moved, packages))

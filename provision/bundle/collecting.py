@@ -1,0 +1,98 @@
+"""Files into a bundle: what is missing, how much that is, and several downloads at once."""
+
+from __future__ import annotations
+
+import queue
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import index
+
+_READERS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """A file of a bundle that can be had: its path inside, and from where."""
+
+    path: str
+    wanted: index.Wanted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """What is still to be fetched: `bytes` of it, and how many bytes the disk has free."""
+
+    items: tuple[Item, ...]
+    bytes: int
+    free: int
+
+
+def needed(folder: Path, items: Sequence[Item]) -> Need:
+    """The items that are not there, or are there with another hash; parts of them count as there."""
+    with ThreadPoolExecutor(_READERS) as pool:
+        there = list(pool.map(_is_there, items))
+    missing = tuple(item for item, good in zip(items, there, strict=True) if not good)
+    total = sum(max(0, (item.wanted.size or 0) - _begun(item)) for item in missing)
+    place = folder
+    while not place.exists():
+        place = place.parent
+    return Need(items=missing, bytes=total, free=shutil.disk_usage(place).free)
+
+
+def _is_there(item: Item) -> bool:
+    path = item.wanted.path
+    return path.is_file() and index.is_right(path, item.wanted.hashes)
+
+
+def _begun(item: Item) -> int:
+    half = index.part(item.wanted.path)
+    return half.stat().st_size if half.exists() else 0
+
+
+class _StoppedError(Exception):
+    """Another download failed, or the user wants to stop."""
+
+
+def collect(http: index.Http, items: Sequence[Item], told: Callable[[int], None]) -> None:
+    """Download items, a few at once; the first failure ends all of them and is raised. `told` gets the bytes
+    that are there so far, from several threads.
+
+    The threads are daemons, so that an interrupt need not wait for a server that does not answer.
+    """
+    todo: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+    stop, lock, done = threading.Event(), threading.Lock(), 0
+
+    def count(more: int) -> None:
+        nonlocal done
+        if stop.is_set():
+            raise _StoppedError
+        with lock:
+            done += more
+            told(done)
+
+    def work() -> None:
+        while (item := todo.get()) is not None:
+            try:
+                index.download(http, item.wanted, count)
+            except BaseException as error:  # noqa: BLE001  # handed to the thread that waits for it
+                ended.put(error)
+            else:
+                ended.put(None)
+
+    for item in items:
+        todo.put(item)
+    for _ in range(min(index.AT_ONCE, len(items))):
+        todo.put(None)
+        threading.Thread(target=work, daemon=True).start()
+    try:
+        for _ in items:
+            if error := ended.get():
+                raise error
+    finally:
+        stop.set()

@@ -1,0 +1,122 @@
+"""A Python in a bundle: the standalone build that uv manages, as its archive.
+
+uv fetches it (from the mirror that it is configured with, UV_PYTHON_INSTALL_MIRROR) and holds it against the
+hash that uv itself carries, for any platform; on the target uv unpacks it, held against the bundle's hash.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from .. import process
+from ..errors import BuildError
+from ..index import uv
+from ..model import BundlePython
+from .folder import WORK, not_writable
+
+_OF = {
+    "linux-x86_64": ("linux", "x86_64", "gnu"),
+    "linux-aarch64": ("linux", "aarch64", "gnu"),
+    "windows-x86_64": ("windows", "x86_64", "none"),
+}
+_TIMEOUT = 1800.0
+
+
+def offered(minor: str, platform: str) -> dict[str, Any] | None:
+    """The newest build that uv offers of a Python for a platform: its key, version and address."""
+    wanted = _OF[platform]
+    argv = [uv.program(), "python", "list", "--only-downloads", "--all-platforms", "--all-arches",
+            "--output-format", "json", minor]  # fmt: skip
+    done = process.run(argv, env=_environment(), timeout=60)
+    try:
+        rows = json.loads(done.stdout or "[]")
+    except ValueError:
+        return None
+    for row in rows:
+        plain = row["implementation"] == "cpython" and row["variant"] == "default"
+        if plain and (row["os"], row["arch"], row["libc"]) == wanted:
+            return dict(row)
+    return None
+
+
+def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython | None, str]:
+    """Put the archive of a Python into a bundle; where that cannot be, None and why not. Raises BuildError where
+    the disk refuses."""
+    row = offered(minor, platform)
+    if row is None:
+        return None, f"uv offers no Python {minor} for {platform}"
+    work = folder / WORK
+    shutil.rmtree(work, ignore_errors=True)
+    cache = work / "archive"
+    env = _environment() | {"UV_PYTHON_CACHE_DIR": str(cache), "UV_HTTP_RETRIES": "1"}
+    argv = [
+        uv.program(),
+        "python",
+        "install",
+        row["key"],
+        "--install-dir",
+        str(work / "unpacked"),
+        "--no-bin",
+    ]
+    try:
+        cache.mkdir(parents=True)
+        done = process.run(argv, env=env, timeout=_TIMEOUT)
+        held = sorted(cache.iterdir())
+        if not done.ok or len(held) != 1:
+            return None, f"Python {row['version']} could not be fetched ({_why(done.stderr)})"
+        # uv keeps it under the beginning of its hash: 4f3c...-cpython-3.12.16+20261110-....tar.gz
+        path = folder / "python" / held[0].name.partition("-")[2].replace("%2B", "+")
+        path.parent.mkdir(exist_ok=True)
+        held[0].replace(path)
+    except OSError as error:
+        raise not_writable(folder, error) from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return BundlePython(key=row["key"], version=row["version"], path=f"python/{path.name}"), ""
+
+
+def _why(log: str) -> str:
+    causes = [x.partition("cause:")[2].strip() for x in log.splitlines() if "cause:" in x]
+    return uv.redacted(causes[-1] if causes else (log.strip().splitlines() or ["no reason was told"])[-1])
+
+
+def _environment() -> dict[str, str]:
+    """The user's own; downloads that are asked for by name are allowed, and an archive is no network."""
+    env = {k: v for k, v in process.environ().items() if k != "UV_OFFLINE"}
+    return env | {"NO_COLOR": "1", "UV_PYTHON_DOWNLOADS": "manual"}
+
+
+def install(folder: Path, archive: BundlePython, sha256: str) -> str:
+    """Have uv unpack a bundle's Python where it keeps its own, and return its path. Raises BuildError."""
+    parts = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)(.*)", archive.version)
+    assert parts  # the manifest was written from uv's list
+    _, _, system, machine, libc = archive.key.split("-")
+    entry = {
+        "name": "cpython", "arch": {"family": machine, "variant": None}, "os": system, "libc": libc,
+        "major": int(parts[1]), "minor": int(parts[2]), "patch": int(parts[3]), "prerelease": parts[4],
+        "url": (folder / archive.path).resolve().as_uri(), "sha256": sha256, "variant": None, "build": None,
+    }  # fmt: skip
+    handle, listed = tempfile.mkstemp(prefix="gpuenv-python-", suffix=".json")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump({archive.key: entry}, file)
+        env = _environment() | {"UV_PYTHON_DOWNLOADS_JSON_URL": listed}
+        done = process.run(
+            [uv.program(), "python", "install", archive.key, "--no-bin"], env=env, timeout=_TIMEOUT
+        )
+        find = [uv.program(), "python", "find", "--managed-python", "--no-python-downloads", archive.version]
+        found = process.run(find, env=env, timeout=60)
+    finally:
+        Path(listed).unlink()
+    if not found.ok:
+        raise BuildError(
+            f"the bundle's Python {archive.version} ({archive.path}) could not be unpacked",
+            log=uv.redacted(done.stderr or found.stderr), hint="install that Python, or copy the bundle again",
+        )  # fmt: skip
+    return found.stdout.strip()

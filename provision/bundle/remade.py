@@ -1,0 +1,76 @@
+"""Wheels of the folders and commits that a lock names: what uv installed of them, packed again."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shutil
+from pathlib import Path, PurePosixPath
+
+from packaging.utils import canonicalize_name
+
+from .. import process
+from ..errors import BuildError, LockError
+from ..index import uv
+from ..model import Package, Sources
+from .folder import WORK, not_writable
+from .wheel_file import write
+
+_BY_INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json", "RECORD")
+_TIMEOUT = 3600.0
+
+
+def wheel_of_unhashed(package: Package, line: str, folder: Path, python: str, sources: Sources) -> str:
+    """A wheel of a folder or a commit, in a folder, and its file name: uv builds and installs it into a
+    folder of its own (`line` is how it names it), and the wheel is what was installed. Raises BuildError,
+    and LockError for one that holds compiled code."""
+    work = folder.parent / WORK
+    shutil.rmtree(work, ignore_errors=True)
+    try:
+        work.mkdir(parents=True)
+        wanted = work / "requirements.txt"
+        wanted.write_text(line.removeprefix("-e ") + "\n", encoding="utf-8")
+        argv = [uv.program(), "pip", "install", "--python", python, "--no-deps", "--target", str(work / "t"),
+                "--requirements", str(wanted)]  # fmt: skip
+        done = process.run(argv, env=uv.environment(sources, process.environ()), timeout=_TIMEOUT)
+        if not done.ok:
+            raise BuildError(
+                f"no wheel could be made of {line}", log=uv.redacted(done.stderr),
+                hint="mend what the lines above name, or put a wheel of it into --find-links",
+            )  # fmt: skip
+        found = [d for d in importlib.metadata.distributions(path=[str(work / "t")])
+                 if canonicalize_name(d.metadata["Name"]) == canonicalize_name(package.name)]  # fmt: skip
+        return _remade(found[0], folder)
+    except OSError as error:
+        raise not_writable(folder, error) from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _remade(dist: importlib.metadata.Distribution, folder: Path) -> str:
+    """The wheel that a distribution was installed from, by its RECORD; scripts that installers make are
+    left to them."""
+    tags = re.findall(r"^Tag:\s*(\S+)", dist.read_text("WHEEL") or "", re.MULTILINE)
+    if any(not t.endswith("-none-any") for t in tags):
+        raise LockError(
+            f"{dist.metadata['Name']} holds compiled code ({tags[0]}): a wheel of it cannot be made for another machine",
+            hint="build wheels of it for the target, and name their folder with --find-links",
+        )
+    scripts = {e.name for e in dist.entry_points if e.group in ("console_scripts", "gui_scripts")}
+    name = re.sub(r"[-_.]+", "_", dist.metadata["Name"])
+    stem, contents, info = f"{name}-{dist.version}", {}, f"{name}-{dist.version}.dist-info"
+    for file in dist.files or ():
+        place = PurePosixPath(str(file))
+        own = len(place.parts) == 2 and place.parts[0].endswith(".dist-info")
+        info = place.parts[0] if own else info
+        if (
+            place.parts[0] in ("..", "bin")
+            or place.suffix == ".pyc"
+            or (own and place.name in _BY_INSTALLERS)
+        ):
+            if place.parts[0] == "bin" and place.name not in scripts:
+                contents[f"{stem}.data/scripts/{place.name}"] = Path(str(file.locate())).read_bytes()
+            continue
+        contents[str(place)] = Path(str(file.locate())).read_bytes()
+    tag = "-".join(".".join(dict.fromkeys(t.split("-")[i] for t in tags)) for i in range(3))
+    return write(folder, f"{stem}-{tag}.whl", contents, info)

@@ -1,0 +1,302 @@
+"""The making of a bundle: the lock, its files, gpuenv itself and a Python, in one folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from .. import __version__, bundle, index, lock, process, profiles, show
+from ..build import place
+from ..build.wheels import size, unhashed_line
+from ..errors import BuildError, LockError
+from ..index import conda, pytorch
+from ..model import Bundle, BundleFile, BundlePython, Event, Lock, Package, PlannedBuild
+from . import ask, bundle_lock, bundle_own
+from .options import Choices
+from .solving import Emit
+
+# The archive of a Python and what it unpacks to while uv checks it: 45 and 190 MB (CPython 3.13 on Linux).
+_PYTHON_ROOM = 250_000_000
+_TOLD_EVERY = 0.2
+
+
+def make(screen: show.Screen, folder: Path, choices: Choices, lock_file: Path | None) -> int:
+    """Make a bundle, or bring one to its end, or up to date."""
+    folder, emit = ask.absolute(folder), show.emitter(screen)
+    bundle.claim(folder)
+    with place.held(folder, ask.cache_dir(choices)):
+        before = bundle.claim(folder)
+        got = bundle_lock.of(screen, folder, before, choices, lock_file)
+        if isinstance(got, int):
+            return got
+        made = _Making(folder, before, got, emit).done()
+    shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    step = f"gpuenv create ENV --bundle {shown}  # there; {shown}/{bundle.README} tells how gpuenv gets there"
+    show.result(screen, made, next_step=step)
+    return 0
+
+
+@dataclasses.dataclass
+class _Making:
+    """A bundle in the making. From its first moment the manifest says what will be in it."""
+
+    folder: Path
+    before: Bundle | None
+    got: bundle_lock.Got
+    emit: Emit
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def done(self) -> Bundle:
+        packages = self._with_wheels_of_unhashed()
+        made_lock = dataclasses.replace(self.got.lock, packages=packages)
+        own, minors = bundle_own.packages(self.got, self.emit)
+        items = [*self._items(packages, self._path), *self._items(own, lambda p: f"gpuenv/{_name(p)}")]
+        made = self._begun(made_lock, items)
+        self._fetch(items)
+        tools = self._tools(packages)
+        self._fetch(tools)
+        paths = [i.path for i in [*items, *tools]]
+        paths += [p.url.rpartition("/")[2] and f"wheels/{_name(p)}" for p in packages if self._is_inside(p)]
+        paths += [f"gpuenv/{bundle.own.wheel(self.folder / 'gpuenv', profiles.directory())}"]
+        paths += self._channels(packages)
+        return self._finished(made, paths, self._python(minors))
+
+    # --- what goes into it -----------------------------------------------------------------------
+
+    def _with_wheels_of_unhashed(self) -> tuple[Package, ...]:
+        """The lock's packages, folders and commits as wheels of what they are today."""
+        found = []
+        for package in self.got.lock.packages:
+            if not package.unhashed:
+                found.append(package)
+                continue
+            line = unhashed_line(package)
+            self.emit(Event(kind="start", stage="bundle", text=f"making a wheel of {line}"))
+            python = ask.interpreter(self.got.lock.plan.python or "", None, None) or sys.executable
+            wheels = self.folder / "wheels"
+            name = bundle.wheel_of_unhashed(package, line, wheels, python, self.got.sources)
+            self.notes.append(
+                f"{package.name} is in it as a wheel of what {line.removeprefix('-e ')} was then"
+            )
+            sha256 = index.digests(wheels / name, ["sha256"])["sha256"]
+            found.append(
+                Package(
+                    name=package.name, version=name.split("-")[1], url=(wheels / name).as_uri(), sha256=sha256,
+                    size=(wheels / name).stat().st_size,
+                )
+            )  # fmt: skip
+        return tuple(found)
+
+    def _is_inside(self, package: Package) -> bool:
+        return package.url.startswith((self.folder / "wheels").as_uri() + "/")
+
+    def _path(self, package: Package) -> str:
+        conda = package.url.endswith((".conda", ".tar.bz2"))
+        return bundle.channel_file(package) if conda else f"wheels/{_name(package)}"
+
+    def _items(self, packages: Sequence[Package], path: Callable[[Package], str]) -> list[bundle.Item]:
+        """Each package as a file to be had; sizes that the lock does not tell are asked for."""
+        outside = [p for p in packages if not self._is_inside(p)]
+        sizes = self._http.sizes([p.url for p in outside if p.size is None and not self.got.sources.offline])
+        found = {}
+        for package in outside:
+            place = path(package)
+            wanted = index.Wanted(
+                path=self.folder / place, urls=self._urls(package), shown=index.redact(package.url),
+                hashes=_hashes(package), size=package.size or sizes.get(package.url),
+            )  # fmt: skip
+            found[place] = bundle.Item(path=place, wanted=wanted)
+        return list(found.values())
+
+    def _urls(self, package: Package) -> Iterator[str]:
+        if self._path(package).startswith("channel/"):
+            return iter(self._channel_addresses.get(package.url, [package.url]))
+        theirs, _ = pytorch.split((package,), self.got.lock.plan)
+        return self._addresses.of(package, self._pytorch if theirs else self._default)
+
+    @functools.cached_property
+    def _http(self) -> index.Http:
+        return index.Http(index.pip_configuration(process.environ()))
+
+    @functools.cached_property
+    def _addresses(self) -> index.Addresses:
+        folders = [Path(p) for p in self.got.sources.find_links if "://" not in p and Path(p).is_dir()]
+        return index.Addresses(self._http, folders, offline=self.got.sources.offline)
+
+    @functools.cached_property
+    def _default(self) -> tuple[str, ...]:
+        """The default index and its extra ones, as pip and uv are configured."""
+        sources = self.got.sources
+        if sources.offline or sources.no_index:
+            return ()
+        cache = ask.cache_dir(self.got.choices)
+        first = sources.default or index.default_index(process.environ(), cache_dir=cache)
+        return (first, *sources.extra)
+
+    @functools.cached_property
+    def _pytorch(self) -> tuple[str, ...]:
+        return (pytorch.address(self.got.sources.pytorch, self.got.lock.plan),)
+
+    @functools.cached_property
+    def _channel_addresses(self) -> dict[str, list[str]]:
+        """Where conda packages lie for this user: mirrors, and addresses with what lets one in."""
+        urls = [p.url for p in self.got.lock.packages if self._path(p).startswith("channel/")]
+        auth_file = process.environ().get("RATTLER_AUTH_FILE")
+        request = {"urls": urls, "channels": list(self.got.choices.channel), "auth_file": auth_file}
+        answer = conda.ask("addresses", request, lambda _event: None, LockError)
+        return dict(answer.get("addresses", {}))
+
+    def _tools(self, packages: Sequence[Package]) -> list[bundle.Item]:
+        """What builds the source archives among the packages, on the target."""
+        sources = [
+            p for p in packages if self._path(p).startswith("wheels/") and not _name(p).endswith(".whl")
+        ]
+        found: list[Package] = []
+        for package in sources:
+            wanted = bundle.build_requires(self.folder / self._path(package))
+            plan = dataclasses.replace(self.got.lock.plan, builds=(), packages=wanted)
+            self.notes.append(f"{package.name} {package.version} is a source: it is built on the target")
+            try:
+                found += lock.lock_venv(plan, self.got.sources, lambda _event: None).packages
+            except LockError as error:
+                told = f"what builds {package.name} ({', '.join(wanted)}) is not in it: {error.message}"
+                self.emit(Event(kind="warning", stage="bundle", text=told))
+                self.notes.append(told)
+        return self._items(found, self._path)
+
+    def _python(self, minors: Sequence[str]) -> BundlePython | None:
+        """The environment's Python, of a conda environment one for gpuenv alone; None, told, without one."""
+        plan = self.got.lock.plan
+        minor = (plan.python or "") if plan.manager == "venv" else minors[0]
+        held = self.before.archive if self.before else None
+        if held and held.version.startswith(minor + ".") and plan.platform in _platforms(held):
+            file = next((f for f in self.before.files if f.path == held.path), None) if self.before else None
+            if file and bundle.is_whole(self.folder, file):
+                return held
+        if self.got.sources.offline:
+            archive, why = None, "--offline was given"
+        else:
+            self.emit(
+                Event(kind="start", stage="bundle", text=f"fetching Python {minor} for {plan.platform}")
+            )
+            archive, why = bundle.pythons.fetch_archive(self.folder, minor, plan.platform)
+        if archive is None:
+            told = f"there is no Python in the bundle: {why}. The target needs Python {minor}"
+            self.emit(Event(kind="warning", stage="bundle", text=told))
+        return archive
+
+    def _channels(self, packages: Sequence[Package]) -> list[str]:
+        """The indexes of the conda packages: each folder of them is a channel."""
+        folders = sorted({"/".join(self._path(p).split("/")[:2]) for p in packages
+                          if self._path(p).startswith("channel/")})  # fmt: skip
+        for name in folders:
+            answer = conda.ask("index", {"folder": str(self.folder / name)}, lambda _event: None, BuildError)
+            if "error" in answer:
+                raise BuildError(
+                    f"the packages in {self.folder / name} cannot be indexed: {answer['error']['text']}"
+                )
+        own = {self._path(p) for p in packages}
+        found = [p.relative_to(self.folder).as_posix() for n in folders for p in (self.folder / n).rglob("*")
+                 if p.is_file() and not p.name.startswith(".")]  # fmt: skip
+        return [p for p in sorted(found) if p not in own]
+
+    # --- making it -------------------------------------------------------------------------------
+
+    def _begun(self, made_lock: Lock, items: Sequence[bundle.Item]) -> Bundle:
+        """Write the lock, and a manifest of what is to come, in place of what was there before."""
+        plan = made_lock.plan
+        name = "conda-lock.yml" if plan.manager == "conda" else "pylock.toml"
+        path = self.folder / name
+        planned = [
+            BundleFile(path=i.path, size=i.wanted.size, sha256=i.wanted.hashes.get("sha256")) for i in items
+        ]
+        mine = {f.path for f in planned}
+        if self.before:
+            bundle.settle(self.folder, dataclasses.replace(self.before, complete=False))
+            planned += [f for f in self.before.files if f.path not in (*mine, name)]  # removed at the end
+        if plan.manager == "conda":
+            from ..lock import conda_file
+
+            path.unlink(missing_ok=True)  # conda-lock.yml would keep the other platforms of the one there
+            conda_file.write(path, made_lock, self.got.virtual)
+        else:
+            lock.write(path, made_lock)
+        made = Bundle(
+            gpuenv=__version__, manager=plan.manager, lock=name, target=made_lock.target, device=plan.device,
+            frameworks=tuple(_words(b) for b in plan.builds), python=plan.python, asked=self.got.asked,
+            archive=self.before.archive if self.before else None,
+            files=(*bundle.items_of(self.folder, [name]), *planned),
+        )  # fmt: skip
+        bundle.settle(self.folder, made)
+        return made
+
+    def _fetch(self, items: Sequence[bundle.Item]) -> None:
+        """Fetch what is missing, after its size and the free disk were told."""
+        if not items:
+            return
+        self.emit(Event(kind="start", stage="bundle", text=f"looking at what is there of {len(items)} files"))
+        need = bundle.needed(self.folder, items)
+        total = sum(i.wanted.size or 0 for i in items)
+        words = (
+            f"{len(items)} files, {size(total)}; {len(need.items)} of them, {size(need.bytes)}, to be fetched"
+        )
+        self.emit(Event(kind="start", stage="bundle", text=f"{words} ({size(need.free)} free)",
+                        total=need.bytes, unit="bytes"))  # fmt: skip
+        if need.free < need.bytes + _PYTHON_ROOM:
+            raise BuildError(
+                f"{self.folder} has {size(need.free)} free; the bundle needs {size(need.bytes + _PYTHON_ROOM)} more",
+                hint="free space, or name a DIR on another disk; what is there stays",
+            )
+        bundle.collect(self._http, need.items, self._teller(need.bytes))
+
+    def _teller(self, total: int) -> Callable[[int], None]:
+        last = 0.0
+
+        def told(done: int) -> None:
+            nonlocal last
+            if time.monotonic() - last > _TOLD_EVERY:
+                last = time.monotonic()
+                self.emit(Event(kind="progress", stage="bundle", text=f"{size(done)} of {size(total)}",
+                                done=done, total=total, unit="bytes"))  # fmt: skip
+
+        return told
+
+    def _finished(self, made: Bundle, paths: Sequence[str], archive: BundlePython | None) -> Bundle:
+        made = dataclasses.replace(made, archive=archive, notes=tuple(self.notes))
+        readme = self.folder / bundle.README
+        try:
+            readme.write_text(bundle.readme(made), encoding="utf-8")
+        except OSError as error:
+            raise bundle.not_writable(self.folder, error) from error
+        names = dict.fromkeys([made.lock, *paths, *([archive.path] if archive else []), bundle.README])
+        finished = dataclasses.replace(made, files=bundle.items_of(self.folder, list(names)), complete=True)
+        bundle.remove_old(self.folder, made, finished.files)
+        bundle.settle(self.folder, finished)
+        return finished
+
+
+def _name(package: Package) -> str:
+    return unquote(urlsplit(package.url).path.rpartition("/")[2])
+
+
+def _hashes(package: Package) -> dict[str, str]:
+    found = {k: v for k, v in (("sha256", package.sha256), ("md5", package.md5)) if v}
+    if not found:
+        raise LockError(
+            f"the lock has no hash for {package.name} {package.version}", hint="lock again: gpuenv lock"
+        )
+    return {"sha256": found["sha256"]} if "sha256" in found else found
+
+
+def _words(build: PlannedBuild) -> str:
+    return f"{build.framework} {build.version}" + (f" (CUDA {build.cuda})" if build.cuda else "")
+
+
+def _platforms(archive: BundlePython) -> list[str]:
+    _, _, system, machine, _ = archive.key.split("-")
+    return [f"{system}-{machine}"]

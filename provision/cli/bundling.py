@@ -1,0 +1,56 @@
+"""`gpuenv bundle`: the command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from .. import process, show
+from . import options as o
+
+
+def bundle_(
+    folder: Path = typer.Argument(
+        ..., metavar="DIR", help="Where the bundle goes: a new folder, or a bundle."
+    ),
+    framework: o.Frameworks = None,
+    with_: o.With = None,
+    requirement: o.Requirements = None,
+    project: o.ProjectDir = None,
+    extra: o.Extras = None,
+    group: o.Groups = None,
+    lock: Path | None = typer.Option(None, "--lock", help="The lock to bundle, in place of a fresh one."),
+    target: o.TargetFile = None,
+    driver: o.Driver = None,
+    driver_os: o.DriverOs = None,
+    gpu: o.GpuNames = None,
+    gpus: o.GpuIndexes = None,
+    platform: o.Platform = None,
+    glibc: o.Glibc = None,
+    python: o.PythonVersion = None,
+    cuda: o.Cuda = None,
+    index: o.Index = "auto",
+    manager: o.ManagerName = "venv",
+    channel: o.Channels = None,
+    device: o.DeviceName = "auto",
+    find_links: o.FindLinks = None,
+    offline: o.Offline = False,
+    pre: o.Pre = False,
+    profiles: o.ProfileDirs = None,
+    cache_dir: o.CacheDir = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = False,
+) -> int:
+    """Everything that a machine without a network needs, in one folder."""
+    from . import bundle_making
+
+    given = locals()
+    screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
+    return bundle_making.make(screen, folder, o.choices(given), lock)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command `bundle`."""
+    app.command(name="bundle")(bundle_)
