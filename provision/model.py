@@ -840,7 +840,8 @@ class FrameworkVerdict:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
     """The verdict on an environment: the worst of its stages. `drift` is what has changed since it was
-    built from its lock."""
+    built from its lock, `unhashed` are packages that no hash holds (folders, commits), with their
+    addresses."""
 
     SCHEMA: ClassVar[str] = "gpuenv.verdict/1"
 
@@ -852,6 +853,7 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
     hint: str | None = None
     drift: tuple[Change, ...] = ()
+    unhashed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
