@@ -21,11 +21,13 @@ def activate_line(env: Path, environ: Mapping[str, str]) -> str:
                "pwsh": "activate.ps1", "nu": "activate.nu"}  # fmt: skip
     if shell in ("pwsh", "nu") and (env / "conda-meta").is_dir():
         return f"gpuenv run {shlex.quote(str(shown))} -- {shell}"
-    script = shlex.quote(str(shown / "bin" / scripts.get(shell, "activate")))
-    if shell == "pwsh":
-        return script
-    if shell == "nu":
-        return f"overlay use {script}"
+    path = str(shown / "bin" / scripts.get(shell, "activate"))
+    script = shlex.quote(path)
+    if shell == "pwsh":  # a string is no command there: & calls it; '' is an apostrophe
+        return path if script == path else "& '" + path.replace("'", "''") + "'"
+    if shell == "nu":  # only double quotes know escapes there
+        escaped = path.replace("\\", "\\\\").replace('"', '\\"')
+        return f"overlay use {path}" if script == path else f'overlay use "{escaped}"'
     return f". {script}" if shell in ("sh", "dash", "ksh") else f"source {script}"
 
 
