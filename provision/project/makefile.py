@@ -72,6 +72,7 @@ def _free(target: str, taken: set[str]) -> str:
 def _targets(text: str) -> set[str]:
     """The explicit targets of a Makefile; rather one too many than one too few."""
     names: set[str] = set()
+    text = re.sub(r"(?ms)^ *define\b.*?^ *endef\b", "", text)  # a variable's lines are no rules
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         if line[:1] == "\t":
             continue

@@ -1,0 +1,412 @@
+"""`gpuenv init`: what it finds in a folder, what it writes, and that an existing Makefile goes on working."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import textwrap
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from provision import project
+from provision.project import imports, makefile
+
+YOLO = "# YOLOv5\nnumpy>=1.23\ntorch>=1.8.0  # see pytorch.org\ntorchvision>=0.9.0\n"
+
+
+@pytest.fixture
+def work(gpuenv):
+    return gpuenv.work
+
+
+def write(folder, files):
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else textwrap.dedent(text).encode())
+
+
+def make(folder, *args, **variables):
+    """A real make, with a `gpuenv` on PATH that says how it was called."""
+    tools = folder.parent / "tools"
+    tools.mkdir(exist_ok=True)
+    tool = tools / "gpuenv"
+    tool.write_text('#!/bin/sh\necho "called: gpuenv $*"\n')
+    tool.chmod(0o755)
+    env = {"PATH": f"{tools}:{os.environ['PATH']}", "LC_ALL": "C", **variables}
+    done = subprocess.run(
+        ["make", *args],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        check=False,
+        timeout=60,
+        encoding="utf-8",
+        errors="surrogateescape",
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def contents(folder):
+    return {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in folder.iterdir() if p.is_file()}
+
+
+# --- the whole command -------------------------------------------------------------------------
+
+
+def test_a_new_project(gpuenv, work):
+    write(work, {"requirements.txt": YOLO, "train.py": "import torch\nimport tensorflow\n"})
+    ran = gpuenv("init")
+    assert ran.code == 0, ran.err
+    assert ran.out.splitlines()[-1] == "gpuenv create"
+    assert all(len(line) <= 80 for line in ran.out.splitlines())
+    found = project.read_config(work / "gpuenv.yaml")
+    assert (found.frameworks, found.requirements, found.project) == (("torch",), ("requirements.txt",), None)
+    text = (work / "gpuenv.yaml").read_text()
+    assert '"torch"  # requirements.txt line 3' in text
+    assert "tensorflow is imported in train.py, and not listed" in text
+    assert (work / ".gitignore").read_text() == ".venv/\n"
+    assert make(work, "-s", "env") == (0, "called: gpuenv create .venv\n", "")
+    assert make(work, "-s", "verify", "ENV=other")[1] == "called: gpuenv verify other\n"
+    assert make(work, "-s", "lock")[1] == "called: gpuenv lock\n"
+    (work / "env").mkdir()
+    assert make(work, "-n", "env")[1] == "gpuenv create .venv\n"  # .PHONY: a folder of its name is no reason
+    assert make(work, "-s")[1] == "called: gpuenv create .venv\n"
+
+
+def test_the_second_run_changes_nothing_and_says_so(gpuenv, work):
+    write(work, {"requirements.txt": YOLO, "Makefile": "all: ; true\n", ".gitignore": "*.pyc"})
+    assert gpuenv("init").code == 0
+    before = contents(work)
+    assert before[".gitignore"][0] == b"*.pyc\n.venv/\n"
+    ran = gpuenv("init")
+    assert ran.code == 0
+    assert "nothing was changed" in ran.out
+    assert contents(work) == before
+
+
+def test_one_document(gpuenv, work):
+    write(work, {"requirements.txt": YOLO})
+    document = gpuenv("init", "--json").json
+    assert document["schema"] == "gpuenv.init/1"
+    assert document["frameworks"] == ["torch"]
+    assert [(f["path"], f["done"]) for f in document["files"]] == [
+        ("gpuenv.yaml", "written"), ("Makefile", "written"), (".gitignore", "written"),
+    ]  # fmt: skip
+    document = gpuenv("init", "--json").json
+    assert {f["done"] for f in document["files"]} == {"kept"}
+    shutil.rmtree(work)
+    work.mkdir()
+    ran = gpuenv("init", "--json")
+    assert ran.code == 2 and ran.json["schema"] == "gpuenv.error/1"
+
+
+def test_without_a_sign_of_a_framework_nothing_is_written(gpuenv, work):
+    write(work, {"requirements.txt": "numpy\n", "a.py": "import os, torchlike\nfrom .torch import x\n"})
+    ran = gpuenv("init")
+    assert ran.code == 2
+    assert "--framework" in ran.err
+    assert sorted(p.name for p in work.iterdir()) == ["a.py", "requirements.txt"]
+    ran = gpuenv("init", "--framework", "jax>=0.5", "--framework", "torchvision")
+    assert ran.code == 0, ran.err
+    found = project.read_config(work / "gpuenv.yaml")
+    assert found.frameworks == ("jax>=0.5", "torchvision")
+    assert found.requirements == ("requirements.txt",)
+
+
+@pytest.mark.parametrize("word", ["pytorch", "numpy", "torch==2.5+cu124", "torch @ https://h/x", ">=2"])
+def test_a_wrong_framework_is_refused(gpuenv, work, word):
+    ran = gpuenv("init", "--framework", word)
+    assert ran.code == 2, ran.out + ran.err
+    assert "--framework" in ran.err
+    assert list(work.iterdir()) == []
+    assert gpuenv("init", "--framework", "torch", "--framework", "torch>2").code == 2
+
+
+def test_an_existing_gpuenv_yaml_is_kept(gpuenv, work):
+    write(work, {"gpuenv.yaml": "frameworks: [jax]\n", "requirements.txt": YOLO})
+    ran = gpuenv("init", "--framework", "torch")
+    assert ran.code == 0
+    assert "kept" in ran.out and "write the frameworks there yourself" in " ".join(ran.out.split())
+    assert (work / "gpuenv.yaml").read_text() == "frameworks: [jax]\n"
+    assert (work / "Makefile").exists()
+    (work / "Makefile").unlink()
+    write(work, {"gpuenv.yaml": "framework: [jax]\n"})
+    ran = gpuenv("init")
+    assert ran.code == 3 and "Did you mean frameworks?" in ran.err
+    assert not (work / "Makefile").exists()
+
+
+def test_all_files_or_none(gpuenv, work):
+    write(work, {"requirements.txt": YOLO})
+    (work / ".gitignore").mkdir()
+    ran = gpuenv("init")
+    assert ran.code == 2 and ".gitignore" in ran.err
+    assert sorted(p.name for p in work.iterdir()) == [".gitignore", "requirements.txt"]
+
+
+# --- what is found -------------------------------------------------------------------------------
+
+
+def found(folder):
+    project.initialise(
+        folder, companions={"torchvision": "torch", "torchaudio": "torch"}, stack=frozenset(), environ={}
+    )
+    return project.read_config(folder / "gpuenv.yaml"), (folder / "gpuenv.yaml").read_text()
+
+
+def test_a_pyproject_and_the_files_that_it_does_not_read(tmp_path):
+    write(
+        tmp_path,
+        {
+            "pyproject.toml": """\
+                [project]
+                name = "x"
+                dynamic = ["dependencies"]
+                [tool.setuptools.dynamic]
+                dependencies = {file = ["requirements.txt"]}
+                """,
+            "requirements.txt": "jax\n",
+            "requirements-dev.txt": "pytest\n",
+        },
+    )
+    config, text = found(tmp_path)
+    assert (config.frameworks, config.project, config.requirements) == (("jax",), ".", ())
+    assert "requirements-dev.txt is there too and not listed" in text
+
+
+def test_a_pyproject_of_settings_only_is_no_project(tmp_path):
+    write(tmp_path, {"pyproject.toml": "[tool.ruff]\n", "requirements.txt": "tensorflow\n"})
+    config, _ = found(tmp_path)
+    assert config.project is None and config.frameworks == ("tensorflow",)
+
+
+def test_a_setup_py_that_computes_is_told_and_never_run(tmp_path):
+    write(
+        tmp_path,
+        {
+            "setup.py": "open('ran', 'w')\nfrom setuptools import setup\nsetup(install_requires=open('r').readlines())\n",
+            "model.py": "import torch.nn as nn\n",
+        },
+    )
+    config, text = found(tmp_path)
+    assert config.frameworks == ("torch",) and config.project is None
+    assert "setup.py line 3 computes its requirements" in text
+    assert not (tmp_path / "ran").exists()
+
+
+def test_condas_environment_file(tmp_path):
+    write(
+        tmp_path,
+        {
+            "environment.yml": """\
+                name: x
+                channels: [conda-forge]
+                dependencies:
+                  - python=3.10
+                  - conda-forge::pytorch-gpu>=2.1
+                  - numpy
+                  - pip
+                  - pip:
+                    - jax[cuda12]
+                    - tqdm
+                """
+        },
+    )
+    config, text = found(tmp_path)
+    assert config.frameworks == ("torch", "jax") and config.python == "3.10"
+    assert "# environment.yml line 5" in text
+    assert "environment.yml names 3 packages more" in text
+
+
+def test_imports_of_programs_and_notebooks_are_counted(tmp_path):
+    cells = [
+        {"cell_type": "markdown", "source": ["import jax"]},
+        {"cell_type": "code", "source": ["%pip install x\n", "!ls\n", "import torchvision\n"]},
+    ]
+    write(
+        tmp_path,
+        {
+            "a.py": "import tensorflow as tf\n",
+            "src/deep/b.py": "def f():\n    from torch import nn\n",
+            "c.ipynb": json.dumps({"cells": cells}),
+            "broken.py": "import jax\nthis is no python\n",
+            "latin.py": "# coding: latin-1\nx = '\u00e9'\n".encode("latin-1"),
+            ".venv/lib/d.py": "import jax\n",
+            "myenv/pyvenv.cfg": "",
+            "myenv/lib/e.py": "import jax\n",
+            "node_modules/f.py": "import jax\n",
+        },
+    )
+    config, text = found(tmp_path)
+    assert config.frameworks == ("torch",)
+    assert "# imported in c.ipynb and 1 more" in text
+    assert "tensorflow is imported in a.py, and not listed" in text
+    assert "jax" not in text.replace("torch, tensorflow, jax", "")
+
+
+def test_looking_at_a_folder_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(imports, "MOST_FILES", 20)
+    monkeypatch.setattr(imports, "MOST_FOLDERS", 10)
+    for i in range(30):
+        write(tmp_path, {f"d{i:02}/p.py": "import torch\n", f"f{i:02}.py": "import torch\n"})
+    assert len(list(imports.programs(tmp_path))) == 20
+    (tmp_path / "d00" / "loop").symlink_to(tmp_path)
+    for i in range(30):
+        (tmp_path / f"f{i:02}.py").unlink()
+    assert len(list(imports.programs(tmp_path))) == 9
+    big = tmp_path / "big.py"
+    big.write_bytes(b"import torch\n" + b"#" * imports.MOST_BYTES)
+    os.mkfifo(tmp_path / "pipe.py")
+    assert not {"big.py", "pipe.py"} & {p.name for p in imports.programs(tmp_path)}
+    write(tmp_path, {"deep.py": "x = " + "(" * 5000 + ")" * 5000, "nul.py": b"import torch\0\n"})
+    assert imports.imported(tmp_path, ["torch"])["torch"][0] == "d00/p.py"
+
+
+# --- Makefiles -----------------------------------------------------------------------------------
+
+_MAKEFILES = {
+    "plain": "all: out\n\nout:\n\techo made > out\n\nclean:\n\trm -f out\n",
+    "no final newline": "all:\n\techo all",
+    "backslash at the end": "all:\n\techo a \\\n\tb \\",
+    "backslash and newline at the end": "FLAGS = a \\\n",
+    "crlf": "all: one\r\n\r\none:\r\n\techo one\r\n",
+    "crlf without an end": "all:\r\n\techo one",
+    "variables only": "X := 1\n",
+    "define": "define HELP\nenv: not a target\nendef\nall: ; echo $(words $(HELP))\n",
+    "conditional": "ifdef X\nall: ; echo x\nelse\nall: ; echo y\nendif\n",
+    "recipe prefix": ".RECIPEPREFIX = >\nall:\n> echo prefixed\n",
+    "bytes": "# caf\u00e9\nall: ; echo \u00e9\n",
+    "pattern": "%.o: %.c ; echo $@\nall: ; echo all\n",
+    "default": ".DEFAULT_GOAL := b\na: ; echo a\nb: ; echo b\n",
+}
+
+
+@pytest.mark.parametrize("kind", _MAKEFILES)
+def test_an_existing_makefile_does_what_it_did(tmp_path, kind):
+    work = tmp_path / "work"
+    work.mkdir()
+    before = _MAKEFILES[kind].encode("latin-1" if kind == "bytes" else "utf-8")
+    write(work, {"Makefile": before, "a.py": "import jax\n"})
+    said = make(work, "-n")
+    found(work)
+    after = (work / "Makefile").read_bytes()
+    assert after.startswith(before)
+    if said[0] == 0 or "No targets" not in said[2]:
+        assert make(work, "-n") == said
+    assert make(work, "-s", "env") == (0, "called: gpuenv create .venv\n", "")
+    assert make(work, "-s", "verify", "lock")[1] == "called: gpuenv verify .venv\ncalled: gpuenv lock\n"
+    if b"\r\n" in before:
+        assert b"\n" not in after.replace(b"\r\n", b"")
+    made = project.initialise(work, companions={}, stack=frozenset(), environ={})
+    assert {f.done for f in made.files} == {"kept"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "env:\n\techo mine\n",
+        "env lint: x\n\techo mine\nx:\n",
+        "lint \\\n  env:\n\techo mine\n",
+        "env:: ; echo mine\n",
+        "all: ; true\ninclude more.mk\n",
+        "all: ; true\n-include nothing.mk more.mk $(WILD)\n",
+        ".PHONY: env\nenv: ; @echo mine\n",
+    ],
+)
+def test_a_target_that_is_there_keeps_its_name(tmp_path, text):
+    work = tmp_path / "work"
+    work.mkdir()
+    write(work, {"Makefile": text, "more.mk": "env: ; @echo mine\n", "a.py": "import jax\n"})
+    said = make(work, "-n", "env")
+    made = project.initialise(work, companions={}, stack=frozenset(), environ={})
+    assert "Makefile has a target env: gpuenv's is named gpuenv-env" in made.notes
+    assert make(work, "-n", "env") == said
+    assert make(work, "-s", "gpuenv-env") == (0, "called: gpuenv create .venv\n", "")
+    assert make(work, "-s", "verify")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ENV = production\nall: ; @echo $(ENV)\n",
+        "all: ; @echo [$(ENV)]\n",
+        "export ENV ?= x\nall: ; @echo ${ENV}\n",
+    ],
+)
+def test_a_variable_that_is_used_keeps_its_meaning(tmp_path, text):
+    work = tmp_path / "work"
+    work.mkdir()
+    write(work, {"Makefile": text, "a.py": "import jax\n"})
+    said = make(work, "all")
+    made = project.initialise(work, companions={}, stack=frozenset(), environ={})
+    assert any("GPUENV_ENV" in note for note in made.notes)
+    assert make(work, "all") == said
+    assert make(work, "-s", "env")[1] == "called: gpuenv create .venv\n"
+
+
+@pytest.mark.parametrize("names", [["GNUmakefile", "Makefile"], ["makefile", "Makefile"], ["makefile"]])
+def test_the_file_that_make_reads_is_the_one_that_is_changed(tmp_path, names):
+    work = tmp_path / "work"
+    work.mkdir()
+    write(work, {"a.py": "import jax\n", **dict.fromkeys(names, "all: ; true\n")})
+    found(work)
+    assert b"gpuenv" in (work / names[0]).read_bytes()
+    assert all((work / n).read_bytes() == b"all: ; true\n" for n in names[1:])
+    assert make(work, "-s", "env")[0] == 0
+
+
+def test_permissions_and_links_stay(tmp_path):
+    write(tmp_path, {"a.py": "import jax\n", "real/Makefile": "all: ; true\n"})
+    (tmp_path / "real" / "Makefile").chmod(0o750)
+    (tmp_path / "Makefile").symlink_to("real/Makefile")
+    found(tmp_path)
+    assert (tmp_path / "Makefile").is_symlink()
+    assert stat.S_IMODE((tmp_path / "real" / "Makefile").stat().st_mode) == 0o750
+    assert b"gpuenv create" in (tmp_path / "real" / "Makefile").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"", b".venv/\n"),
+        (b"a\r\nb", b"a\r\nb\r\n.venv/\r\n"),
+        (b"/.venv\n", None),
+        (b"# x\n.venv/  \n", None),
+        (b"# .venv\n", b"# .venv\n.venv/\n"),
+    ],
+)
+def test_the_line_of_gitignore(tmp_path, before, after):
+    write(tmp_path, {"a.py": "import jax\n", ".gitignore": before})
+    found(tmp_path)
+    assert (tmp_path / ".gitignore").read_bytes() == (before if after is None else after)
+
+
+_LINES = st.sampled_from(
+    ["all: ; @true", "env:", "\techo x", "env = 1", "ENV := y", "a b env : c", "include x.mk", "ifdef A", "endif",
+     "define D", "endef", "# env:", "verify: all", "lock:: all", "x \\", "", "é:", "$(X): y", "%: ; @:", "a=b:c",
+     ".PHONY: env lock", "override ENV=1", "\t", "env: ENV = z", "all: env", "-include y.mk", "a:=b"]
+)  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lines=st.lists(_LINES, max_size=7), end=st.sampled_from(["", "\n"]), crlf=st.booleans())
+def test_any_makefile_that_works_goes_on_working(tmp_path, lines, end, crlf):
+    work = tmp_path / "work"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    before = (("\r\n" if crlf else "\n").join(lines) + end).encode()
+    (work / "Makefile").write_bytes(before)
+    goals = ("-n", "-k", "all", "env", "verify", "lock")
+    targets = makefile._targets(before.decode())
+    mine = [g for g in goals[2:] if g in targets]
+    said = make(work, "-n", *mine) if mine else None
+    part = makefile.with_part(work / "Makefile", before)
+    (work / "Makefile").write_bytes(part.data)
+    if said and said[0] == 0:
+        assert make(work, "-n", *mine) == said
+        name = "gpuenv-env" if "env" in targets else "env"
+        assert make(work, "-s", name)[1] == "called: gpuenv create .venv\n"
