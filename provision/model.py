@@ -162,6 +162,18 @@ class Machine:
     findings: tuple[Finding, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Holder:
+    """A process that holds GPU memory. `gpu` is NVML's index, None where only its open device file is
+    known; `framework` is one that reserves nearly the whole GPU by itself (jax, tensorflow)."""
+
+    pid: int
+    gpu: int | None = None
+    memory_mib: int | None = None
+    name: str | None = None
+    framework: str | None = None
+
+
 # --- what is known: rows of profiles/*.yaml --------------------------------------------------
 
 

@@ -12,15 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from driver_stub import H200, build, scenario, spec
 from provision import profiles
 from provision.cli.troubleshoot import judged
-from provision.diagnose import patterns, text
+from provision.diagnose import diagnose, patterns, text
 from provision.diagnose.candidates import Case
 from provision.diagnose.order import filled
 from provision.diagnose.readers import read_facts
 from provision.diagnose.rules import by_rules, mistakes
 from provision.errors import DataError
-from provision.model import Driver, Evidence, Finding, Machine, Target, Verdict
+from provision.model import Driver, Evidence, Finding, Gpu, Holder, Machine, Target, Verdict
 
 KNOWN = profiles.load()
 LABELS = 45
@@ -246,6 +247,50 @@ def test_without_a_log_the_machine_speaks():
     assert [f.cause for f in judged([], KNOWN, HERE)] == ["cuda_stub_library_loaded"]
 
 
+FULL = "RuntimeError: CUDA error: CUDA out of memory. Tried to allocate 20.00 MiB"
+GPUS = (Gpu(index=0, memory_mib=16000), Gpu(index=1, memory_mib=16000))
+
+
+def held(*rows, line=FULL, machine=None):
+    """The first finding where these processes hold memory, and how often it was asked who does."""
+    asked = []
+    here = dataclasses.replace(machine or HERE, findings=(), gpus=GPUS)
+
+    def holders():
+        asked.append(1)
+        return rows
+
+    log = [("log", [line.encode()])]
+    how = {"profiles": KNOWN, "serves": lambda kernels, capability: True}
+    return next(iter(diagnose(log, machine=here, holders=holders, **how)), None), len(asked)
+
+
+def test_who_holds_the_memory_is_named():
+    tensorflow = Holder(pid=4711, gpu=0, memory_mib=15200, name="python3", framework="tensorflow")
+    finding, _ = held(tensorflow, Holder(pid=9, gpu=1, memory_mib=5, name="x"))
+    assert finding.fix.startswith(
+        "End process 4711 (python3), which holds 15200 MiB of GPU 0 on this machine, "
+        "or start it with TF_FORCE_GPU_ALLOW_GROWTH=true."
+    )
+    assert finding.evidence[-1] == Evidence(
+        text="process 9 (x) holds 5 MiB of GPU 1 on this machine", source="NVML, now"
+    )
+    unknown, _ = held(Holder(pid=12, name="train"))
+    assert unknown.fix.startswith("End process 12 (train), which has a GPU open on this machine.")
+
+
+def test_a_desktop_is_not_asked_to_end():
+    finding, _ = held(Holder(pid=4711, gpu=0, memory_mib=300, name="Xorg"))
+    assert "Xorg" not in finding.fix and "Xorg" in finding.evidence[-1].text
+
+
+def test_nobody_is_asked_for_where_memory_is_not_the_question_or_the_log_is_anothers():
+    holder = Holder(pid=4711, gpu=0, memory_mib=15200, name="python3")
+    assert held(holder, line="Could not locate zlibwapi.dll")[1] == 0
+    assert held(holder, line=f"driver: 470.57.02\n{FULL}")[1] == 0
+    assert held(line=FULL)[1] == 1
+
+
 # --- any text at all ---------------------------------------------------------------------------
 
 OMP = "OMP: Error #15: Initializing libiomp5md.dll, but found libiomp5md.dll already initialized."
@@ -413,6 +458,23 @@ def test_people_get_one_screen(gpuenv):
     done = gpuenv("diagnose", "a.log", "--no-machine")
     assert done.code == 0 and "or, less likely:" in done.out
     assert len(done.out.splitlines()) <= 40
+
+
+def test_the_process_that_holds_the_memory_of_this_machine(gpuenv, tmp_path):
+    """NVML is a stub that names a real process."""
+    libraries = build(tmp_path / "driver")
+    (gpuenv.work / "a.log").write_text(FULL)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as holder:
+        gpu = f"{H200}|free_mib=200|holder={holder.pid}"
+        gpuenv.env |= scenario(libraries, spec(driver="580.159.04", cuda=13000, gpus=[gpu]))
+        done = gpuenv("diagnose", "a.log", "--json")
+        silent = gpuenv("diagnose", "a.log", "--no-machine", "--json")
+        holder.communicate(b"\n")
+    first = done.json["findings"][0]
+    assert re.match(
+        rf"End process {holder.pid} \(python[\d.]*\), which holds 1\d+ MiB of GPU 0", first["fix"]
+    )
+    assert str(holder.pid) not in silent.out
 
 
 def test_a_machine_from_a_file(gpuenv):

@@ -162,7 +162,7 @@ def _explain(screen: show.Screen, name: str, ended: process.Attended, choices: o
     text = [(name, [ended.stderr])]
     found: tuple[Finding, ...] = judged(text, known, None)
     if found:
-        found = judged(text, known, detect.detect(), here=True)
+        found = judged(text, known, detect.detect(), here=True, holders=True)
     if found:
         how = ended.signal or f"exit code {ended.returncode}"
         screen.say(f"gpuenv: {name} failed ({how}); gpuenv diagnose says:", always=True)

@@ -43,7 +43,7 @@ def diagnose(
     texts = [(str(path), _pieces(path)) for path in logs or []]
     here = _machine(machine) if machine else None if no_machine else detect.detect()
     verdict = _proved(screen, env, choices) if env else None
-    found = judged(texts, ask.known(choices), here, verdict)
+    found = judged(texts, ask.known(choices), here, verdict, holders=not (machine or no_machine))
     show.result(screen, Findings(findings=found))
     return 0
 
@@ -55,8 +55,10 @@ def judged(
     verdict: Verdict | None = None,
     *,
     here: bool = False,
+    holders: bool = False,
 ) -> tuple[Finding, ...]:
-    """What the diagnose stage finds, given resolve's plans and its rule of kernels."""
+    """What the diagnose stage finds, given resolve's plans and its rule of kernels. `holders` lets it ask
+    who holds the memory of this machine's GPUs."""
     from .. import resolve as resolving
     from ..diagnose import diagnose as stage
     from ..resolve.kernels import how_they_run
@@ -70,7 +72,14 @@ def judged(
         return how_they_run(tuple(kernels), capability, tegra) is not None
 
     return stage(
-        texts, profiles=known, serves=serves, advise=advise, machine=machine, verdict=verdict, here=here
+        texts,
+        profiles=known,
+        serves=serves,
+        advise=advise,
+        machine=machine,
+        verdict=verdict,
+        here=here,
+        holders=detect.read_holders if holders else None,
     )
 
 

@@ -11,12 +11,13 @@ from .context import read_context, read_wsl
 from .device import judge_device
 from .driver import Seen, read_driver
 from .hardware import judge_hardware, read_hardware
+from .holders import read_holders
 from .libraries import read_libraries
 from .pythons import read_pythons
 from .system import judge_platform, read_platform
 from .variables import read_environment
 
-__all__ = ["PARTS", "detect", "judge_device"]
+__all__ = ["PARTS", "detect", "judge_device", "read_holders"]
 
 PARTS = ("driver", "gpus", "context", "hardware", "pythons", "libraries", "environment")
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ..model import Finding, Machine, Plan, Profiles, Request, Target, Verdict
+from ..model import Finding, Holder, Machine, Plan, Profiles, Request, Target, Verdict
 from .candidates import Case
 from .facts import Facts
 from .judges import JUDGES
+from .memory import with_holders
 from .order import findings
 from .patterns import Said
 from .readers import read_facts
@@ -36,12 +37,14 @@ def diagnose(
     machine: Machine | None = None,
     verdict: Verdict | None = None,
     here: bool = False,
+    holders: Callable[[], Sequence[Holder]] | None = None,
 ) -> tuple[Finding, ...]:
     """The causes of what the texts show, the likeliest first; empty where nothing is known.
 
     `texts` are (name, bytes in pieces); `serves(kernels, capability)` says whether a GPU runs any of the
     kernels; `advise` makes a plan for the target of the text or machine, for fixes with real versions.
-    `here` says that the texts were written on `machine`, a moment ago.
+    `here` says that the texts were written on `machine`, a moment ago; `holders` asks who holds the
+    memory of its GPUs now, and is called only where that is the question.
     Raises DataError for rules that cannot be meant.
     """
     check(profiles)
@@ -50,4 +53,5 @@ def diagnose(
     said = Said(lines, profiles.messages, profiles.failures)
     case = Case(facts=facts, said=said, profiles=profiles, serves=serves)
     found = [c for judge in JUDGES for c in judge(case)] + by_rules(case)
-    return findings(found, case, advise, machine, verdict, here=here)
+    ordered = findings(found, case, advise, machine, verdict, here=here)
+    return with_holders(ordered, case, machine, holders) if holders else ordered

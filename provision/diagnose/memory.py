@@ -1,0 +1,71 @@
+"""Who holds the GPU's memory, told with the findings that it decides."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from ..model import Evidence, Finding, Holder, Machine
+from .candidates import Case
+
+_SWITCH = {
+    "jax": "XLA_PYTHON_CLIENT_PREALLOCATE=false",
+    "tensorflow": "TF_FORCE_GPU_ALLOW_GROWTH=true",
+}
+_DECIDED = ("gpu_memory_exhausted", "preallocation_leaves_no_memory", "gpu_busy_exclusive")
+_SHOWN = 3
+
+
+def with_holders(
+    found: Sequence[Finding],
+    case: Case,
+    machine: Machine | None,
+    holders: Callable[[], Sequence[Holder]],
+) -> tuple[Finding, ...]:
+    """The findings, those of a full or busy GPU with the processes that hold it here and now."""
+    said = case.facts.first("driver")
+    elsewhere = machine is not None and said not in (None, machine.driver.library)
+    if elsewhere or not any(f.cause in _DECIDED for f in found):
+        return tuple(found)
+    held = tuple(holders())[:_SHOWN]
+    return tuple(_told(f, held, machine) if held and f.cause in _DECIDED else f for f in found)
+
+
+def _matters(holder: Holder, machine: Machine | None) -> bool:
+    """Whether it holds enough to be asked to end: a desktop's 300 MiB are not what a job lacks."""
+    if holder.memory_mib is None:
+        return True
+    gpus = machine.gpus if machine else ()
+    total = next((g.memory_mib for g in gpus if g.index == holder.gpu), None)
+    return holder.memory_mib * 10 >= (total or 10240)
+
+
+def _told(finding: Finding, held: Sequence[Holder], machine: Machine | None) -> Finding:
+    """What verify proved names its holder already: its fix stays."""
+    evidence = tuple(
+        Evidence(text=_holds(h), source="/dev/nvidia*" if h.gpu is None else "NVML, now") for h in held
+    )
+    if f"process {held[0].pid}" in (finding.fix or ""):
+        return finding
+    finding = dataclasses.replace(finding, evidence=(*finding.evidence, *evidence))
+    first, busy = held[0], finding.cause == "gpu_busy_exclusive"
+    if not busy and not _matters(first, machine):
+        return finding
+    what = f"process {first.pid} ({first.name or 'unknown'})"
+    fix = f"End {what}, which {_amount(first)}."
+    if first.framework and not busy:
+        fix = f"{fix[:-1]}, or start it with {_SWITCH[first.framework]}."
+    return dataclasses.replace(finding, fix=f"{fix} {finding.fix or ''}".strip())
+
+
+def _amount(holder: Holder) -> str:
+    if holder.gpu is None:
+        return "has a GPU open on this machine"
+    if holder.memory_mib is None:
+        return f"uses GPU {holder.gpu} of this machine"
+    return f"holds {holder.memory_mib} MiB of GPU {holder.gpu} on this machine"
+
+
+def _holds(holder: Holder) -> str:
+    framework = f", {holder.framework}" if holder.framework else ""
+    return f"process {holder.pid} ({holder.name or 'unknown'}{framework}) {_amount(holder)}"
