@@ -23,6 +23,7 @@ class Part:
     """What was made of a Makefile: its new bytes (None where gpuenv's part is there already), and remarks."""
 
     data: bytes | None
+    targets: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
 
@@ -45,16 +46,16 @@ def with_part(path: Path, data: bytes) -> Part:
         variable = "GPUENV_ENV"
         part.remarks.append(f"{path.name} uses ENV for something of its own: the folder is $(GPUENV_ENV)")
     inline = any(".RECIPEPREFIX" in s for s in sources)  # then a tab does not begin a command
-    names, rows = [], []
+    rows: list[str] = []
     for target, command, says in _RULES:
         name = _free(target, taken)
         if name != target:
             part.remarks.append(f"{path.name} has a target {target}: gpuenv's is named {name}")
-        names.append(name)
+        part.targets.append(name)
         line = f"gpuenv {command.format(variable)}"
         rows += [f"{name}: ; {line}"] if inline else [f"{name}: ## {says}", f"\t{line}"]
         rows.append("")
-    head = [BEGIN, f"{variable} ?= .venv", "", f".PHONY: {' '.join(names)}", ""]
+    head = [BEGIN, f"{variable} ?= .venv", "", f".PHONY: {' '.join(part.targets)}", ""]
     newline = "\r\n" if "\r\n" in text else "\n"
     # an empty line first: the last line may end with a backslash, which joins the next one to it
     lead = "" if not text else newline if text.endswith("\n") else newline * 2

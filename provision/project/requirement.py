@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import urllib.parse
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -217,7 +216,7 @@ def _path(line: Line, text: str) -> Path:
         split = urllib.parse.urlsplit(text)
         if split.netloc not in ("", "localhost"):
             raise line.wrong("a file on another host", "write file:///PATH")
-        place = urllib.request.url2pathname(split.path)
+        place = urllib.parse.unquote(split.path)
     elif "#" in text:
         place = text.partition("#")[0]
     if not place or "\0" in place:

@@ -111,9 +111,9 @@ def _address_bound(result: Sorted, one: Parsed, framework: str) -> str:
         )
     version = Version(parts[1]).public
     if (one.url or "").startswith("file:"):
-        from urllib.request import url2pathname
+        from urllib.parse import unquote
 
-        result.folders.append(url2pathname((one.url or "").removeprefix("file://").rpartition("/")[0]))
+        result.folders.append(unquote((one.url or "").removeprefix("file://").rpartition("/")[0]))
     result.left_out[
         f"{_short(one)} ({one.line.origin}) is taken as {framework}=={version}: the plan picks the file"
     ] = None

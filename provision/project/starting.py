@@ -10,7 +10,7 @@ from provision.model import FRAMEWORKS, Initialised, WrittenFile
 from . import makefile
 from .config import read_config
 from .folder_signs import Signs, signs
-from .kinds import CONFIG_NAME, LISTS
+from .kinds import ALIASES, CONFIG_NAME, LISTS
 from .template import rendered
 from .words import first_line, requirement, shown
 from .write import write_all
@@ -105,8 +105,9 @@ def _chosen(frameworks: Sequence[str], companions: Mapping[str, str], found: Sig
                 f"--framework {shown(text)!r} is no requirement like 'torch>=2.6': {first_line(error)}"
             ) from error
         if LISTS["frameworks"].problem(text) or (name not in FRAMEWORKS and name not in companions):
+            meant = f". Did you mean {ALIASES[name]}?" if name in ALIASES else ""
             raise UsageError(
-                f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}",
+                f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}{meant}",
                 hint=f"--framework {'|'.join(FRAMEWORKS)}",
             )
     chosen = [(text, "") for text in frameworks] or list(found.frameworks.items())
@@ -122,7 +123,9 @@ def _chosen(frameworks: Sequence[str], companions: Mapping[str, str], found: Sig
 def _makefile(path: Path, old: bytes, remarks: list[str]) -> tuple[bytes | None, str]:
     part = makefile.with_part(path, old)
     remarks += part.remarks
-    return part.data, "make env, make verify, make lock" if part.data else "gpuenv's part is there already"
+    if part.data is None:
+        return None, "gpuenv's part is there already"
+    return part.data, ", ".join(f"make {target}" for target in part.targets)
 
 
 def _gitignore(path: Path, old: bytes, remarks: list[str]) -> tuple[bytes | None, str]:
