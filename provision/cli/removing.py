@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import typer
 
 from .. import kernel, process, registry, show
 from ..build import conda_scripts, place, removal
 from ..errors import GpuenvError
 from ..model import Event, Removal, RemovedEnvironment
 from . import ask
-from . import options as o
+from .options import Choices
 
 
-def remove(
-    envs: list[Path] = typer.Argument(metavar="ENV...", help="Environments that gpuenv made."),
-    cache_dir: o.CacheDir = None,
-    json: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-) -> int:
-    """Remove environments that gpuenv made; anything else is left alone."""
-    screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
+def remove(screen: show.Screen, envs: Sequence[Path], choices: Choices) -> int:
+    """Remove each; the first that must not be removed is told before any is."""
     paths = list(dict.fromkeys(ask.absolute(env) for env in envs))
     for path in paths:
         _check(path)  # all are looked at before the first one goes
     done: list[RemovedEnvironment] = []
     try:
         for path in paths:
-            done += [_removed(screen, path, ask.cache_dir(o.Choices(cache_dir=cache_dir)))]
+            done += [_removed(screen, path, ask.cache_dir(choices))]
     except GpuenvError:
         for gone in done:
             screen.say(f"{gone.path}: removed", always=True)
