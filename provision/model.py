@@ -382,6 +382,14 @@ class Image:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class IndexAddress:
+    """Where an index lies: "pypi" (the default index) or "pytorch"."""
+
+    index: str
+    url: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Profiles:
     """All that the profiles know."""
 
@@ -398,6 +406,7 @@ class Profiles:
     failures: tuple[FailureRule, ...] = ()
     conda: tuple[CondaBuild, ...] = ()
     images: tuple[Image, ...] = ()
+    indexes: tuple[IndexAddress, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -539,12 +548,13 @@ class Request:
     supports. `python` is one the user insists on. `cuda` is a prefix ("12" or "12.6"). `index`
     is auto, pypi, pytorch or a URL. `device` is already "cuda" or "cpu" when resolve sees it.
     `packages` are companions and other packages to be locked along, as PEP 508 requirements.
-    `bounds` are what the project's own files say of frameworks, `requires_python` (with
-    `python_origin`, where it is written) of the Python.
+    `along` are the names of what the project's files ask for beside frameworks, `bounds` are what they say
+    of frameworks, `requires_python` (with `python_origin`, where it is written) of the Python.
     """
 
     frameworks: tuple[Wanted, ...]
     packages: tuple[str, ...] = ()
+    along: tuple[str, ...] = ()
     bounds: tuple[Bound, ...] = ()
     requires_python: str = ""
     python_origin: str | None = None

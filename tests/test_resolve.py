@@ -8,7 +8,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from provision import profiles
-from provision.model import Request, Target, Wanted
+from provision.model import Request, Supply, Target, Wanted, Wheel
 from provision.resolve import gpu_named, resolve
 
 SHIPPED = profiles.load()
@@ -228,3 +228,20 @@ def test_an_unknown_board_suggests_near_ones(text, near):
     with pytest.raises(ValueError, match="no GPU") as error:
         gpu_named(text, SHIPPED.gpus)
     assert near in str(error.value)
+
+
+def test_a_labelled_wheel_at_hand_is_not_taken_where_its_companion_is_not_there():
+    """torchvision of the default index does not load beside a +cpu torch: seen as "operator torchvision::nms
+    does not exist"."""
+    tags = ("cp311-cp311-manylinux_2_28_x86_64",)
+    torch = Wheel(name="torch", version="2.13.0+cpu", url="file:///w/torch.whl", tags=tags)
+    vision = Wheel(name="torchvision", version="0.28.0+cpu", url="file:///w/vision.whl", tags=tags)
+    target = Target(platform="linux-x86_64", glibc="2.35")
+    for wanted in ({"packages": ("torchvision",)}, {"along": ("torchvision",)}):
+        request = Request(frameworks=(Wanted(name="torch"),), device="cpu", python="3.11", **wanted)
+        alone = resolve(request, target, SHIPPED, Supply(wheels=(torch,), unreachable=("pytorch",)))
+        assert alone.builds[0].index == "pypi"
+        texts = [x.text for r in alone.rejected for x in r.reasons if r.index == "find-links"]
+        assert any("torchvision" in t and "+cpu" in t for t in texts)
+        both = resolve(request, target, SHIPPED, Supply(wheels=(torch, vision), unreachable=("pytorch",)))
+        assert both.builds[0].index == "find-links"

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from packaging.requirements import Requirement
+
 from ..model import Build, Reason, TargetGpu, Wanted
 from .cudnn import cudnn_objections
 from .kernels import how_they_run, named, needs_cuda
 from .question import Question
-from .supply import at_hand, missing
+from .supply import at_hand, missing, wheels_for
 from .versions import has_prefix, is_exact, major, meets, version
 
 
@@ -206,6 +208,8 @@ def _kernels_for(asked: Question, build: Build, gpu: TargetGpu) -> Iterator[Reas
 
 def _supply(asked: Question, build: Build) -> Iterator[Reason]:
     pythons = asked.pythons(build)
+    if build.index == "find-links" and build.local and pythons:
+        yield from _companions_at_hand(asked, build, pythons[0])
     if not asked.supply.only_wheels or not pythons:
         if build.index == "find-links" and pythons and not at_hand(
             asked.supply, build, pythons[0], asked.target.glibc
@@ -215,3 +219,16 @@ def _supply(asked: Question, build: Build) -> Iterator[Reason]:
     lacks = [missing(asked.supply, build, p, asked.target.glibc) for p in pythons]
     if all(lacks):
         yield Reason(code="not_available", text=f"{lacks[0]} is not among the wheels given")
+
+
+def _companions_at_hand(asked: Question, build: Build, python: str) -> Iterator[Reason]:
+    """A build with a label ("+cpu") needs its companions of the same label: one from the default index is
+    compiled for another torch, and its operators do not load."""
+    mine = {Requirement(c).name for b in asked.profiles.builds if b.framework == build.framework
+            for c in b.companions}  # fmt: skip
+    named = {Requirement(p).name for p in asked.request.packages} | set(asked.request.along)
+    for name in sorted(mine & named):
+        found = wheels_for(asked.supply, name, python, build.platform, asked.target.glibc)
+        if not any(w.version.endswith(f"+{build.local}") for w in found):
+            text = f"is a +{build.local} wheel at hand; {name}, asked for along, is not at hand as +{build.local}"
+            yield Reason(code="not_available", text=text)
