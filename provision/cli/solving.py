@@ -4,9 +4,11 @@ besides, the plan is made again with what was learnt, until both hold."""
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from .. import lock
@@ -47,6 +49,15 @@ def locked(
             raise search.refused
     assert search.refused is not None  # every turn of the loop returned, raised, or noted a refusal
     raise search.refused
+
+
+def _lacking_bounds(name: str, log: str) -> str:
+    """The versions that the solver found without a wheel ("fire>=4.9,<=4.9.3 has no usable wheels")."""
+    found = re.search(rf"{re.escape(name)}([<>=!~]\S*) has no usable wheels", " ".join(log.split()))
+    try:
+        return str(SpecifierSet(found[1])) if found else ""
+    except InvalidSpecifier:
+        return ""
 
 
 @dataclasses.dataclass
@@ -121,9 +132,12 @@ class _Search:
         if name := error.no_wheel:
             if name in FRAMEWORKS or name in self.from_source:
                 return False
-            others = lock.pythons_with_wheel(name, self._bounds_of(name), plan, self.asked.sources, others)
+            bounds = _lacking_bounds(name, error.log or "") or self._bounds_of(name)
+            minors = (plan.python or "", *others)
+            others = lock.pythons_with_wheel(name, bounds, plan, self.asked.sources, minors)
             why = f"{name} has no wheel for it"
-            if not others or self.choices.python:
+            if not others or plan.python in others or self.choices.python:
+                # No Python is the cure: the very versions that are wanted have no wheel.
                 self.from_source.append(name)
                 return True
             self.lacking.append(name)
