@@ -19,8 +19,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 
-def wheel_bytes(name: str, version: str, requires: tuple[str, ...] = (), content: str = "") -> bytes:
-    """A pure wheel: one module named after the distribution."""
+def wheel_bytes(
+    name: str, version: str, requires: tuple[str, ...] = (), content: str = "", also: dict | None = None
+) -> bytes:
+    """A pure wheel: one module named after the distribution, and the files of `also` (path: text)."""
     module = name.replace("-", "_")
     info = f"{module}-{version}.dist-info"
     files = {
@@ -28,6 +30,7 @@ def wheel_bytes(name: str, version: str, requires: tuple[str, ...] = (), content
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         + "".join(f"Requires-Dist: {r}\n" for r in requires),
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        **(also or {}),
     }
     rows = []
     for path, text in files.items():
@@ -61,10 +64,17 @@ class Index:
         self.prefix = "/simple"
         self.stalled, self.released = threading.Event(), threading.Event()
 
-    def add(self, name: str, version: str, requires: tuple[str, ...] = (), content: str = "") -> None:
+    def add(
+        self,
+        name: str,
+        version: str,
+        requires: tuple[str, ...] = (),
+        content: str = "",
+        also: dict | None = None,
+    ) -> None:
         name = canonicalize_name(name)
         file = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
-        self.wheels.setdefault(name, {})[file] = wheel_bytes(name, version, requires, content)
+        self.wheels.setdefault(name, {})[file] = wheel_bytes(name, version, requires, content, also)
 
     def add_plan(self, plan: dict) -> None:
         """A wheel for every requirement of a plan's JSON; the framework's requires the others."""

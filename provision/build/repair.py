@@ -8,7 +8,6 @@ the environments that were made from it), the package is fetched anew.
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -19,10 +18,10 @@ from .. import process
 from ..errors import BuildError
 from ..index import uv
 from ..model import Change, Drift, Event, Left, Lock, Package, PutBack, Removed, Sources, Stranger
-from . import conda, installed, place, venv
+from . import conda, installed, place
 from .clone import working_copy
 from .installed import normal
-from .wheels import install_wheels
+from .wheels import install_wheels, python_of
 
 Emit = Callable[[Event], None]
 Check = Callable[[Path, Collection[str]], Drift]
@@ -77,7 +76,7 @@ def _told(package: Package, change: Change | None, by: Stranger | None) -> PutBa
     else:
         assert by is not None
         had, why = package.version, f"its files go with {by.name} {by.version}, which lists them too"
-    now = _build(package) if change and change.kind == "replaced" else package.version
+    now = _build(package) if change and "-" in (change.found or "") else package.version
     return PutBack(name=normal(package.name), had=had, now=now, why=why)
 
 
@@ -191,7 +190,7 @@ def _take_out(copy: Path, names: Iterable[str]) -> None:
     names = list(names)
     if not names:
         return
-    argv = [uv.program(), "pip", "uninstall", "--python", str(copy / "bin" / "python"), *names]
+    argv = [uv.program(), "pip", "uninstall", "--python", str(python_of(copy)), *names]
     done = process.run(argv, env={**process.environ(), "NO_COLOR": "1"}, timeout=_TIMEOUT)
     if not done.ok:
         raise BuildError(f"{', '.join(names)} could not be removed", log=uv.redacted(done.stderr))
@@ -221,7 +220,5 @@ def _fetch(env: Path, lock: Lock, planned: Work, how: How) -> None:
             some = dataclasses.replace(lock, packages=tuple(p for p in channelled if p.name in wanted))
             conda.put_back(some, scratch / "conda", (), how.sources, how.emit, channels=how.channels)
         if wheels:
-            room = scratch / "wheels"
-            venv.create(room, os.fspath(env / "bin" / "python"), prompt="wheels")
-            (room / place.MARK).mkdir()
-            install_wheels(dataclasses.replace(lock, packages=wheels), room, how.sources, how.emit)
+            some = dataclasses.replace(lock, packages=wheels)
+            install_wheels(some, env, how.sources, how.emit, target=scratch / "wheels")

@@ -10,8 +10,8 @@ from pathlib import Path
 import typer
 
 from .. import detect, process, show
-from ..errors import GpuenvError, UsageError
-from ..model import Finding, Findings, Machine, Plan, Profiles, Request, Target, Verdict, from_plain
+from ..errors import GpuenvError, LockError, UsageError
+from ..model import Event, Finding, Findings, Machine, Plan, Profiles, Request, Target, Verdict, from_plain
 from . import ask
 from . import options as o
 
@@ -121,11 +121,18 @@ def _machine(path: Path) -> Machine:
 
 
 def _proved(screen: show.Screen, env: Path, choices: o.Choices) -> Verdict:
-    """The verdict on an environment, for its findings."""
-    from .. import verify
+    """The verdict on an environment, for its findings; one of ours is held against its lock."""
+    from .. import lock, verify
+    from ..build.place import MARK
     from .proving import prove
 
-    return prove(screen, verify.locate(ask.absolute(env)), None, choices)
+    found = verify.locate(ask.absolute(env))
+    try:
+        made = lock.read_in(Path(found.path) / MARK) if found.made_by_gpuenv else None
+    except LockError as error:
+        made = None
+        show.event(screen, Event(kind="warning", stage="verify", text=error.message))
+    return prove(screen, found, made, choices)
 
 
 def register(app: typer.Typer) -> None:

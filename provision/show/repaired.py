@@ -32,4 +32,5 @@ def _put_back(screen: Screen, package: PutBack) -> str:
         return f"{package.name} {package.now}, which was gone"
     if package.had != package.now:
         return f"{package.name} {package.had} -> {screen.colour(package.now, 'bold')}"
-    return f"{package.name} {package.now}: {package.why}"
+    what = f"{package.name} {package.now}"
+    return f"{what}: {package.why.removeprefix(what + ' ')}"

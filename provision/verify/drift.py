@@ -70,7 +70,7 @@ def _of_conda(found: Distribution, listed: drift_conda.Listed | None) -> bool:
 def _merged(changes: Iterable[Change]) -> tuple[Change, ...]:
     """One change per package and kind of thing: a package that was written over has wrong files too."""
     found: dict[tuple[str, bool], Change] = {}
-    for change in sorted(changes, key=lambda c: c.kind != "overwritten"):
+    for change in sorted(changes, key=lambda c: c.kind == "modified"):
         found.setdefault((change.name, change.kind == "python"), change)
     order = list(found.values())
     return tuple(sorted(order, key=lambda c: (c.kind != "python", c.name)))
@@ -102,9 +102,9 @@ def _package(
         return Change(kind="replaced", name=name, text=text, locked=wanted, found=versions)
     here = seen[0]
     if here.text is None:
-        text = f"the RECORD of {name} {versions} is gone"
+        text = f"{name} {versions} has lost its RECORD"
     elif kept and kept.record and kept.record != here.record and not fresh:
-        text = f"{name} {versions} is not as it was installed: its RECORD is another"
+        text = f"{name} {versions} has another RECORD than the one it was installed with"
     else:
         return None
     path = (str(here.folder / "RECORD"),)
@@ -172,9 +172,14 @@ def _overwritten(one: Distribution, owner: str, rows: Sequence[Row]) -> Change |
         return None
     name, _, version = owner.partition(" ")
     by = f"{one.name} {one.version}"
+    shown = tuple(sorted(lost)[:SHOWN])
+    if one.name == name:  # a wheel over the conda package of the same name
+        text = f"{by} was installed over {version}, which the lock names"
+        return Change(
+            kind="replaced", name=name, text=text, locked=version, found=one.version, paths=shown
+        )
     files = f"{len(lost)} file{'s' if len(lost) > 1 else ''}"
     text = f"{by}, which the lock does not name, has written over {files} of {owner}"
     return Change(
-        kind="overwritten", name=name, text=text, locked=version, found=version, by=by,
-        paths=tuple(sorted(lost)[:SHOWN]),
-    )  # fmt: skip
+        kind="overwritten", name=name, text=text, locked=version, found=version, by=by, paths=shown
+    )

@@ -152,6 +152,6 @@ def modified(name: str, version: str, root: str, files: Mapping[str, str]) -> Ch
         if paths:
             more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
             parts.append(f"{len(paths)} {word} ({', '.join(paths[:3])}{more})")
-    text = f"files of {name} {version} are not its own: {'; '.join(parts)}"
+    text = f"{name} {version} has files that are not its own: {'; '.join(parts)}"
     shown = tuple(sorted(files)[:SHOWN])
     return Change(kind="modified", name=name, text=text, locked=version, found=version, paths=shown)

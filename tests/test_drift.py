@@ -1,0 +1,295 @@
+"""What changed since an environment was built from its lock, and what that means for its verdict."""
+# ruff: noqa: F811  # fixtures are imported by their names
+
+import dataclasses
+import json
+import os
+import shutil
+import time
+
+import pytest
+from verify_stub import LIBRARIES, cudnn, env, judge, pristine, record, stage  # noqa: F401
+
+from provision.build import installed
+from provision.model import Lock, Package, Plan, PlannedBuild, Target, TargetGpu
+from provision.verify import Options, drift, drifted
+
+CUDNN = "nvidia-cudnn-cu12"
+LOCKED = Options(quick=True, timeout=20, locked=True)
+DEVICE = TargetGpu(capability="9.0", name="NVIDIA H200")
+HERE = Target(platform="linux-x86_64", driver="580.159.04", gpus=(DEVICE,))
+
+
+def wheel(name, version, **more):
+    file = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+    return Package(name=name, version=version, url=f"http://127.0.0.1:9/{file}", sha256="0" * 64, **more)
+
+
+@pytest.fixture
+def lock():
+    build = PlannedBuild(framework="torch", version="2.9.0", cuda="12.8", index="pypi", requirements=())
+    plan = Plan(
+        builds=(build,), python=".".join(os.sys.version.split(".")[:2]), platform="linux-x86_64", manager="venv",
+        device="cuda", target=HERE, cuda_major="12", cudnn="9.14.0.64",
+    )  # fmt: skip
+    packages = (wheel(CUDNN, "9.14.0.64"), wheel("nvidia-cuda-runtime-cu12", "12.8.90"))
+    return Lock(manager="venv", target=HERE, plan=plan, packages=packages)
+
+
+@pytest.fixture
+def built(env, lock):
+    """The stub's environment as one that gpuenv made a while ago."""
+    (env / ".gpuenv").mkdir()
+    (env / ".gpuenv" / "plan.json").write_text("{}")
+    installed.write(env, lock)
+    return env
+
+
+@pytest.fixture
+def site(cudnn):
+    return cudnn.parents[2]
+
+
+def kinds(found):
+    return {c.name: c.kind for c in found.changes}
+
+
+# --- what is found -----------------------------------------------------------------------------------
+
+
+def test_nothing_has_changed(built, lock, judge):
+    assert drift.find(built, lock, thorough=True, deep=True) == drift.Drift()
+    verdict = judge(lock=lock)
+    assert verdict.verdict == "works" and not verdict.drift
+    assert "lock" not in [s.stage for s in verdict.stages]
+    held = judge(lock=lock, options=LOCKED, target=HERE)
+    assert held.verdict == "works" and stage(held, "lock").status == "pass"
+    assert "hardware" in stage(held, "lock").detail
+
+
+def test_another_version_one_that_is_gone_and_one_there_twice(built, lock, site):
+    next(site.glob("nvidia_cuda_runtime*")).rename(site / "nvidia_cuda_runtime_cu12-12.9.79.dist-info")
+    shutil.rmtree(next(site.glob("nvidia_cudnn*.dist-info")))
+    found = drift.find(built, lock)
+    assert kinds(found) == {CUDNN: "removed", "nvidia-cuda-runtime-cu12": "replaced"}
+    text = next(c.text for c in found.changes if c.kind == "replaced")
+    assert "12.9.79" in text and "12.8.90" in text
+    record(site, "nvidia_cuda_runtime_cu12", "12.8.90", [])
+    (twice,) = [c for c in drift.find(built, lock).changes if c.name == "nvidia-cuda-runtime-cu12"]
+    assert "12.8.90 and 12.9.79" in twice.text
+
+
+def test_a_local_label_is_another_version(built, lock, site):
+    lock = dataclasses.replace(lock, packages=(*lock.packages, wheel("torch", "2.9.0")))
+    record(site, "torch", "2.9.0+cpu", [])
+    assert kinds(drift.find(built, lock)) == {"torch": "replaced"}
+    same = dataclasses.replace(lock, packages=(*lock.packages[:2], wheel("torch", "2.9.0+CPU")))
+    assert not drift.find(built, same).changes
+
+
+def test_another_record_than_was_installed(built, lock, site):
+    path = next(site.glob("nvidia_cudnn*.dist-info")) / "RECORD"
+    path.write_text(path.read_text() + "nvidia/cudnn/other.py,,\n")
+    assert kinds(drift.find(built, lock)) == {CUDNN: "modified"}
+    (built / ".gpuenv" / "installed.json").unlink()
+    assert not drift.find(built, lock).changes, "made before this was kept"
+    path.unlink()
+    assert kinds(drift.find(built, lock)) == {CUDNN: "modified"}
+
+
+def test_files_are_looked_at_only_where_asked(built, lock, cudnn):
+    (cudnn / LIBRARIES[0]).unlink()
+    path = cudnn / LIBRARIES[1]
+    path.write_bytes(path.read_bytes()[:-1])
+    assert not drift.find(built, lock).changes
+    (change,) = drift.find(built, lock, thorough=True).changes
+    assert change.kind == "modified" and "1 missing" in change.text and "1 of another size" in change.text
+    assert set(change.paths) == {str(cudnn / n) for n in LIBRARIES[:2]}
+
+
+def test_bytes_are_read_where_a_file_was_written_since(built, lock, cudnn):
+    path = cudnn / LIBRARIES[0]
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + b"X")
+    os.utime(path, (time.time() + 5,) * 2)
+    assert kinds(drift.find(built, lock, thorough=True)) == {CUDNN: "modified"}
+    os.utime(path, (0, 0))
+    assert not drift.find(built, lock, thorough=True).changes
+    assert kinds(drift.find(built, lock, thorough=True, deep=True)) == {CUDNN: "modified"}
+
+
+def test_what_was_added_writes_over_a_locked_package(built, lock, site, cudnn):
+    path = cudnn / LIBRARIES[0]
+    path.write_bytes(path.read_bytes() + b"as cu13 has it")
+    record(site, "nvidia_cudnn_cu13", "9.19.0.56", [path])
+    record(site, "nice", "1.0", [], requires=["nvidia-cudnn-cu13[x]>=9 ; extra == 'all'"])
+    found = drift.find(built, lock)
+    (change,) = found.changes
+    assert (
+        change.kind == "overwritten" and change.name == CUDNN and change.by == "nvidia-cudnn-cu13 9.19.0.56"
+    )
+    nice, other = found.strangers
+    assert nice.requires == ("nvidia-cudnn-cu13",) and not nice.over
+    assert other.over == (CUDNN,)
+
+
+def test_the_same_bytes_in_two_packages_are_no_drift(built, lock, site, cudnn):
+    record(site, "nvidia_cudnn_cu13", "9.19.0.56", [cudnn / LIBRARIES[0]])
+    found = drift.find(built, lock, thorough=True)
+    assert not found.changes and not found.strangers[0].over
+
+
+def test_a_file_of_two_locked_packages_may_be_of_either(built, lock, site):
+    shared = site / "shared.py"
+    shared.write_text("one\n")
+    record(site, "one", "1.0", [shared])
+    shared.write_text("the other's\n")
+    record(site, "other", "1.0", [shared])
+    both = dataclasses.replace(lock, packages=(*lock.packages, wheel("one", "1.0"), wheel("other", "1.0")))
+    assert not drift.find(built, both, thorough=True, deep=True).changes
+    shared.write_text("nobody's\n")
+    assert set(kinds(drift.find(built, both, thorough=True))) == {"one", "other"}
+
+
+def test_what_has_no_hash_is_compared_with_what_was_installed(built, lock, site):
+    """The version of a commit or folder is what its build says, which can change by itself."""
+    folder = dataclasses.replace(wheel("mine", "0"), url="file:///work/mine", sha256=None, unhashed=True)
+    lock = dataclasses.replace(lock, packages=(*lock.packages, folder))
+    record(site, "mine", "0.3.dev7", [])
+    installed.write(built, lock)
+    assert not drift.find(built, lock).changes
+    next(site.glob("mine-*")).rename(site / "mine-0.4.dist-info")
+    assert kinds(drift.find(built, lock)) == {"mine": "replaced"}
+
+
+def test_names_with_commas_and_quotes_in_a_record(built, lock, site):
+    odd = site / 'a, "b".txt'
+    odd.write_text("x")
+    record(site, "odd", "1.0", [])
+    row = f'"a, ""b"".txt",,{odd.stat().st_size}\n'
+    (site / "odd-1.0.dist-info" / "RECORD").write_text(row)
+    lock = dataclasses.replace(lock, packages=(*lock.packages, wheel("odd", "1.0")))
+    assert not drift.find(built, lock, thorough=True).changes
+    odd.unlink()
+    assert kinds(drift.find(built, lock, thorough=True)) == {"odd": "modified"}
+
+
+# --- the machine ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("here", "said"),
+    [
+        (HERE, []),
+        (dataclasses.replace(HERE, driver="570.86.10"), ["580.159.04", "570.86.10"]),
+        (dataclasses.replace(HERE, driver=None, gpus=()), ["580.159.04", "none", "NVIDIA H200 (9.0)"]),
+        (dataclasses.replace(HERE, gpus=(TargetGpu(capability="8.0", name="NVIDIA A100"),)),
+         ["NVIDIA H200 (9.0)", "NVIDIA A100 (8.0)"]),
+        (dataclasses.replace(HERE, gpus=(DEVICE, DEVICE)), []),
+        (dataclasses.replace(HERE, gpus=(TargetGpu(capability="9.0"),)), []),
+    ],
+)  # fmt: skip
+def test_the_driver_and_the_cards(lock, here, said):
+    text = " ".join(c.text for c in drifted.of_machine(lock, here))
+    assert bool(text) == bool(said)
+    assert all(word in text for word in said)
+    cpu = dataclasses.replace(lock, plan=dataclasses.replace(lock.plan, device="cpu"))
+    assert not drifted.of_machine(cpu, here)
+
+
+def test_another_driver_fails_only_where_the_lock_is_held(built, lock, judge):
+    other = dataclasses.replace(lock, target=dataclasses.replace(HERE, driver="570.86.10"))
+    assert judge(lock=other).verdict == "works"
+    held = judge(lock=other, options=LOCKED, target=HERE)
+    assert held.verdict == "fails" and [c.kind for c in held.drift] == ["driver"]
+    assert "repair" not in held.hint and "--recreate" in held.hint
+
+
+def test_another_python(built, lock):
+    assert not drift.find(built, lock, python=f"{lock.plan.python}.99").changes
+    (change,) = drift.find(built, lock, python="3.99.1").changes
+    assert change.kind == "python" and "3.99.1" in change.text
+
+
+# --- what it means --------------------------------------------------------------------------------------
+
+
+def test_what_breaks_nothing_is_a_warning(built, lock, judge, site):
+    record(site, "numpy", "1.26.4", [])
+    lock = dataclasses.replace(lock, packages=(*lock.packages, wheel("numpy", "2.1.0")))
+    verdict = judge(lock=lock)
+    assert verdict.verdict == "works" and stage(verdict, "lock").status == "warn"
+    (finding,) = verdict.findings
+    assert finding.cause == drifted.CHANGED and "numpy 2.1.0 was replaced by 1.26.4" in finding.title
+    assert f"gpuenv repair {built}" in finding.fix
+    assert judge(lock=lock, options=dataclasses.replace(LOCKED, locked=False, strict=True)).verdict == "fails"
+    held = judge(lock=lock, options=LOCKED, target=HERE)
+    assert held.verdict == "fails" and stage(held, "lock").status == "fail"
+    assert [s.status for s in held.stages[:4]] == ["pass"] * 4, "all else still holds"
+
+
+@pytest.mark.parametrize(
+    ("version", "cause"),
+    [
+        ("9.10.2.21", "cudnn_older_than_compiled"),
+        ("8.9.7.29", "cudnn_major_mismatch"),
+        ("9.19.0.56", "cudnn_shadowed_by_other_copy"),
+    ],
+)
+def test_another_cudnn_names_both_versions_and_the_command(built, lock, judge, site, version, cause):
+    next(site.glob("nvidia_cudnn*.dist-info")).rename(site / f"nvidia_cudnn_cu12-{version}.dist-info")
+    verdict = judge(lock=lock)
+    first = verdict.findings[0]
+    assert first.cause == cause and verdict.verdict == "fails"
+    assert f"{CUDNN} 9.14.0.64 was replaced by {version}" in first.title
+    assert f"gpuenv repair {built}" in verdict.hint
+
+
+def test_a_file_of_cudnn_that_is_gone(built, lock, judge, cudnn):
+    (cudnn / LIBRARIES[1]).unlink()
+    first = judge(lock=lock).findings[0]
+    assert first.cause == "cudnn_not_found" and LIBRARIES[1] in first.title and "gpuenv repair" in first.fix
+
+
+def test_a_cpu_build_in_place_of_the_locks(built, lock, judge, site):
+    shutil.rmtree(site / "nvidia")
+    for folder in site.glob("nvidia_*.dist-info"):
+        shutil.rmtree(folder)
+    (site / "torch").mkdir()
+    (site / "torch" / "__init__.py").write_text("")
+    (site / "torch" / "version.py").write_text("cuda: 'str | None' = None\n")
+    record(site, "torch", "2.9.0+cpu", [site / "torch" / "__init__.py"])
+    lock = dataclasses.replace(lock, packages=(*lock.packages, wheel("torch", "2.9.0")))
+    first = judge(lock=lock).findings[0]
+    assert first.cause == "cpu_only_build" and first.confidence == "certain"
+    assert "torch 2.9.0 was replaced by 2.9.0+cpu" in first.title and "gpuenv repair" in first.fix
+
+
+def test_a_driver_that_is_gone_is_not_blamed_on_a_package(built, lock, judge, site):
+    record(site, "numpy", "1.26.4", [])
+    lock = dataclasses.replace(lock, packages=(*lock.packages, wheel("numpy", "2.1.0")))
+    verdict = judge("no-driver", lock=lock)
+    assert verdict.findings[0].cause != drifted.CHANGED
+    (last,) = [f for f in verdict.findings if "numpy" in f.title]
+    assert last.confidence == "possible" and verdict.findings[-1] == last
+
+
+def test_no_lock_and_no_mark_mean_no_stage(env, lock, judge):
+    """An environment that others made has no drift; one of ours without installed.json has."""
+    assert "lock" not in [s.stage for s in judge(lock=lock).stages]
+    (env / ".gpuenv").mkdir()
+    (env / ".gpuenv" / "plan.json").write_text("{}")
+    missing = dataclasses.replace(lock, packages=(*lock.packages, wheel("numpy", "2.1.0")))
+    assert [c.name for c in judge(lock=missing).drift] == ["numpy"]
+
+
+def test_the_verdict_is_a_document_that_can_be_read_again(built, lock, judge, site):
+    from provision.model import Verdict, as_document, from_plain
+
+    record(site, "numpy", "1.26.4", [])
+    lock = dataclasses.replace(lock, packages=(*lock.packages, wheel("numpy", "2.1.0")))
+    verdict = judge(lock=lock)
+    document = json.loads(json.dumps(as_document(verdict)))
+    assert document["drift"][0]["locked"] == "2.1.0" and from_plain(Verdict, document) == verdict
+    del document["drift"]
+    assert from_plain(Verdict, document).drift == (), "verdicts that were kept before"
