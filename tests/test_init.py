@@ -263,6 +263,7 @@ def test_looking_at_a_folder_is_bounded(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "pipe.py")
     assert not {"big.py", "pipe.py"} & {p.name for p in imports.programs(tmp_path)}
     write(tmp_path, {"deep.py": "x = " + "(" * 5000 + ")" * 5000, "nul.py": b"import torch\0\n"})
+    write(tmp_path, {"chain.py": "import torch\na" + ".b" * 90_000})
     assert imports.imported(tmp_path, ["torch"])["torch"][0] == "d00/p.py"
 
 

@@ -1,6 +1,7 @@
 """A project's folder: pyproject.toml, poetry, setup.cfg and setup.py, read and never run."""
 
 import textwrap
+import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -372,3 +373,28 @@ def test_no_setup_file_is_a_bug(folder, text):
     else:
         return
     assert raised.code == 2
+
+
+def test_groups_that_double_and_chains_are_bounded(folder):
+    rows = [f'g{i} = [{{include-group = "g{i + 1}"}}, {{include-group = "g{i + 1}"}}]' for i in range(30)]
+    text = "[project]\nname = 'x'\n[dependency-groups]\n" + "\n".join([*rows, 'g30 = ["six"]\n'])
+    assert [n.name for n in asked(folder, text, groups=["g0"]).needs] == ["six"]
+    rows = [f'g{i} = [{{include-group = "g{i + 1}"}}]' for i in range(3000)]
+    text = "[project]\nname = 'x'\n[dependency-groups]\n" + "\n".join([*rows, "g3000 = []\n"])
+    assert "deep" in refusal(folder, text, groups=["g0"])
+
+
+@pytest.mark.parametrize(
+    "code", ["-" * 150_000 + "1", "a" + ".b" * 90_000, "[" * 150, "x" * 300_000, "f" + "()" * 90_000]
+)
+def test_deep_code_is_refused(folder, code):
+    (folder / "setup.py").write_text(f"setup(install_requires={code})")
+    assert "setup.py" in refusal(folder)
+
+
+def test_a_project_of_many_dependencies_is_read_at_once(folder):
+    started = time.monotonic()
+    rows = "".join(f'  "package-{i}>=1",\n' for i in range(5000))
+    found = asked(folder, f'[project]\nname = "x"\ndependencies = [\n{rows}]\n')
+    assert found.needs[-1].origin == "pyproject.toml line 5003"
+    assert time.monotonic() - started < 20

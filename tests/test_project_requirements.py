@@ -3,6 +3,7 @@
 import codecs
 import os
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -562,3 +563,44 @@ def test_many_files_and_lines_are_bounded(folder):
     for i in range(600):
         (folder / f"f{i}.txt").write_text("numpy\n")
     assert "500" in refusal(folder, None).message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "numpy" + " " * 1_000_000 + "x",
+        "./" + " " * 200_000 + "[",
+        "a" * 1_000_000,
+        "://" * 300_000,
+        "numpy # " + "#" * 1_000_000,
+        "x" + "\\\n" * 200_000,
+        "--hash " * 50_000,
+        "numpy >=" + "1." * 3_000 + "0",
+        "x @ " * 2_000,
+        "x" + "[" * 7_000,
+        "x" + " " * 7_000 + "@" + " " * 500,
+        "\n" * 500_000 + "--bogus",
+    ],
+    ids=range(12),
+)
+def test_long_texts_are_read_or_refused_soon(folder, text):
+    started = time.monotonic()
+    outcome_of(folder, text)
+    assert time.monotonic() - started < 20  # some milliseconds; a square of the length would take hours
+
+
+def outcome_of(folder, text):
+    (folder / "requirements.txt").write_text(text)
+    return outcome(folder)
+
+
+def test_deep_includes_are_refused(folder):
+    for i in range(60):
+        (folder / f"f{i}.txt").write_text(f"-r f{i + 1}.txt\n")
+    assert "deep" in refusal(folder, "-r f0.txt\n").message
+
+
+def test_what_a_local_folder_states_counts_as_read(folder):
+    package(folder, "lib")
+    found = asked(folder, "./lib\n")
+    assert found.files == (str(folder / "requirements.txt"), str(folder / "lib" / "pyproject.toml"))

@@ -9,7 +9,7 @@ from provision.errors import UsageError
 from provision.model import Demands, Need
 
 from .files import Reading, base_of, read
-from .requirement import Line, parse
+from .requirement import BUILDABLE, Line, parse
 from .stack import sort
 from .words import shown
 
@@ -50,6 +50,9 @@ def demands(
     result = sort([parse(line) for line in lines], stack, markers)
     if project_dir is not None and stated and stated.installable:
         result.needs[_itself(project_dir.absolute(), stated.name)] = None
+    for need in result.needs:  # what a folder states decides the lock as much as a requirements file
+        beside = [Path(need.local) / name for name in BUILDABLE] if need.local else []
+        reading.files |= {str(path): None for path in beside if path.is_file()}
     frameworks = result.frameworks or _implied(result.needs, companions or {})
     return Demands(
         frameworks=tuple(frameworks),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from optparse import Values
 
 _MOST_FILES = 500
+_MOST_DEEP = 40
 _MOST_LINES = 100_000
 
 
@@ -66,6 +67,8 @@ def read(
     if path in within:
         loop = " -> ".join(reading.name(p) for p in (*within[within.index(path) :], path))
         raise UsageError(f"requirements files include each other: {loop}", hint="take one -r line out")
+    if len(within) > _MOST_DEEP:
+        raise UsageError(f"{name}: files include each other more than {_MOST_DEEP} deep", hint="name fewer")
     if (str(path), constraint) in reading.seen:
         return
     reading.seen.add((str(path), constraint))

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+_MOST_PYTHON = 200_000  # more could go deeper than the interpreter's stack
+
+
 def toml(path: Path, name: str) -> tuple[dict[str, Any], str]:
     """A TOML file, and its text for line numbers. Raises UsageError."""
     import tomli
@@ -86,6 +89,8 @@ def setup_words(path: Path, name: str) -> dict[str, Any]:
     """The keywords of setup.py's call of setup(): literals, also through a name that is bound once to one,
     else Computed. The code is parsed, never run. Raises UsageError."""
     text = decoded(read_bytes(path, name), name)
+    if len(text) > _MOST_PYTHON:
+        raise UsageError(f"{name} has {len(text)} characters", hint="name a requirements file")
     try:
         module = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MOST_FILES = 500
-MOST_BYTES = 1 << 20
+MOST_BYTES = 200_000  # of one source: what is deeper than a stack goes into that is no program of people
+MOST_NOTEBOOK_BYTES = 4 << 20
 MOST_FOLDERS = 2_000
 _SKIPPED = {
     "node_modules",
@@ -35,7 +36,7 @@ def imported(folder: Path, modules: Iterable[str]) -> dict[str, list[str]]:
     wanted = set(modules)
     found: dict[str, list[str]] = {}
     for path in programs(folder):
-        for module in sorted(_modules(path) & wanted):
+        for module in sorted(_modules(path, wanted)):
             found.setdefault(module, []).append(path.relative_to(folder).as_posix())
     return found
 
@@ -70,29 +71,36 @@ def programs(folder: Path) -> Iterator[Path]:
 
 
 def _is_small(entry: os.DirEntry[str]) -> bool:
-    return entry.is_file() and entry.stat().st_size <= MOST_BYTES
+    most = MOST_NOTEBOOK_BYTES if entry.name.endswith(".ipynb") else MOST_BYTES
+    return entry.is_file() and entry.stat().st_size <= most
 
 
-def _modules(path: Path) -> set[str]:
-    """The first parts of the modules that a program or notebook imports; empty where it cannot be read."""
+def _modules(path: Path, wanted: set[str]) -> set[str]:
+    """Those of the wanted modules that a program or notebook imports; empty where it cannot be read."""
     try:
-        data = path.read_bytes()[: MOST_BYTES + 1]
+        data = path.read_bytes()[: MOST_NOTEBOOK_BYTES + 1]
+        if not any(name.encode() in data for name in wanted):
+            return set()
         sources = _cells(data) if path.suffix == ".ipynb" else [data]
     except (OSError, ValueError, RecursionError):
         return set()
+    return wanted & set().union(*(_imports(source) for source in sources if len(source) <= MOST_BYTES))
+
+
+def _imports(source: bytes) -> set[str]:
+    """The first parts of the modules that a source imports; empty where it is no Python."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # escapes and comparisons of other people's code
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
     found: set[str] = set()
-    for source in sources:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # escapes and comparisons of other people's code
-                tree = ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                found |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-                found.add(node.module.partition(".")[0])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            found.add(node.module.partition(".")[0])
     return found
 
 

@@ -73,9 +73,11 @@ def _free(target: str, taken: set[str]) -> str:
 def _targets(text: str) -> set[str]:
     """The explicit targets of a Makefile; rather one too many than one too few."""
     names: set[str] = set()
-    text = re.sub(r"(?ms)^ *define\b.*?^ *endef\b", "", text)  # a variable's lines are no rules
+    in_define = False  # a variable's lines are no rules
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
-        if line[:1] == "\t":
+        first = line.split(maxsplit=1)[:1]
+        in_define = first == ["define"] or (in_define and first != ["endef"])
+        if line[:1] == "\t" or in_define:
             continue
         match = re.match(r"([^#=:]+)::?(?![:=])", line)
         if match and not match[1].startswith(".PHONY"):

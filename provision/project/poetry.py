@@ -11,7 +11,10 @@ from provision.errors import UsageError
 from .words import shown
 
 if TYPE_CHECKING:
-    from .pyproject import Places
+    from .places import Places
+
+
+_LONGEST = 1_000
 
 
 @dataclass(kw_only=True, slots=True)
@@ -78,6 +81,8 @@ def address(value: dict[str, Any]) -> str | None:
 def _union(text: str, origin: str) -> str | None:
     """A constraint of poetry's in PEP 440; None for any version. Of alternatives (||) the span from the
     first to the last is taken, since PEP 440 has no "or": the solver may pick what lies between."""
+    if len(text) > _LONGEST:
+        raise UsageError(f"{origin}: a constraint of {len(text)} characters", hint="write fewer bounds")
     parts = [_conjunction(part, origin) for part in text.split("||")]
     if len(parts) == 1:
         return ",".join(parts[0]) or None

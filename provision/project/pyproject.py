@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +10,9 @@ from provision.errors import UsageError
 from . import poetry, setuptools_files, uv_sources
 from .files import Reading, read
 from .folders import folder_name, table_at, toml
+from .groups import folded, of_extras, of_groups, requirement_name
+from .places import Places
 from .requirement import Line
-from .words import requirement, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,42 +33,6 @@ class Stated:
     installable: bool = False
 
 
-class Places:
-    """Where in a TOML text a value stands: the line of its quoted text below a header, each once."""
-
-    def __init__(self, name: str, text: str) -> None:
-        self.name, self.lines = name, text.split("\n")
-        self.taken: set[tuple[int, str]] = set()
-
-    def header(self, section: str) -> int:
-        """The index of a [section] line; -1 where there is none."""
-        wanted = f"[{section}]"
-        rows = (re.sub(r"\s|\"|'", "", line.partition("#")[0]) for line in self.lines)
-        return next((i for i, row in enumerate(rows) if row == wanted), -1)
-
-    def quoted(self, value: str, section: str, fallback: str) -> str:
-        """The origin of a quoted value: file and line, else file and `fallback`, a path of keys."""
-        start = max(self.header(section), 0)
-        for i in range(start, len(self.lines)):
-            if any(f"{quote}{value}{quote}" in self.lines[i] for quote in "\"'"):
-                if (i, value) in self.taken:
-                    continue
-                self.taken.add((i, value))
-                return f"{self.name} line {i + 1}"
-        return f"{self.name} [{fallback}]"
-
-    def key(self, key: str, section: str) -> str:
-        """The origin of a key of a section."""
-        start = self.header(section)
-        pattern = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
-        for i in range(start + 1, len(self.lines)):
-            if start < 0 or self.lines[i].lstrip().startswith("["):
-                break
-            if pattern.match(self.lines[i]):
-                return f"{self.name} line {i + 1}"
-        return f"{self.name} [{section}.{key}]"
-
-
 def read_project(reading: Reading, folder: Path, extras: Sequence[str], groups: Sequence[str]) -> Stated:
     """Read a project's folder into `reading`. Raises UsageError naming file and line."""
     path = folder / "pyproject.toml"
@@ -81,9 +45,11 @@ def read_project(reading: Reading, folder: Path, extras: Sequence[str], groups: 
         reading.files[str(path)] = None
     stated = _stated(reading, folder, data, places, groups)
     stated.name = stated.name or folder_name(folder)
-    listed = [*stated.requires, *_extras(stated, extras)]
-    for group in groups:
-        listed += _group(data, places, group)
+    listed = [
+        *stated.requires,
+        *of_extras(stated.name, stated.extras, extras),
+        *of_groups(data, places, groups),
+    ]
     sources = table_at(data, "tool", "uv", "sources")
     for text, origin in listed:
         line = Line(text=text, origin=origin, folders=(folder,))
@@ -209,100 +175,8 @@ def _poetry(data: dict[str, Any], places: Places) -> Stated:
     named = {requirement_name(t): (t, o) for t, o, _ in found.listed}
     for extra, names in table_at(table, "extras").items():
         if isinstance(names, list):
-            stated.extras[extra] = [named[n] for n in map(_folded, names) if n in named]
+            stated.extras[extra] = [named[n] for n in map(folded, names) if n in named]
     return stated
-
-
-def requirement_name(text: str) -> str:
-    """The folded name in front of a requirement."""
-    found = re.match(r"[A-Za-z0-9._-]+", text)
-    return _folded(found[0]) if found else ""
-
-
-def _folded(name: object) -> str:
-    from packaging.utils import canonicalize_name
-
-    return canonicalize_name(str(name))
-
-
-# --- extras and groups ---------------------------------------------------------------------------
-
-
-def _extras(stated: Stated, wanted: Sequence[str]) -> list[tuple[str, str]]:
-    """The requirements of the extras, and of the extras that they name of their own project."""
-    known = {_folded(extra): listed for extra, listed in stated.extras.items()}
-    found: list[tuple[str, str]] = []
-    todo, done = [_folded(extra) for extra in wanted], set[str]()
-    while todo:
-        extra = todo.pop(0)
-        if extra in done:
-            continue
-        done.add(extra)
-        if extra not in known:
-            raise UsageError(f"the project has no extra {extra!r}", hint=_those(known, "extras"))
-        for text, origin in known[extra]:
-            if stated.name and requirement_name(text) == _folded(stated.name):
-                todo += _own_extras(text)
-            else:
-                found.append((text, origin))
-    return found
-
-
-def _own_extras(text: str) -> list[str]:
-    try:
-        return sorted(_folded(extra) for extra in requirement(text).extras)
-    except ValueError:
-        return []
-
-
-def _those(known: dict[str, Any], what: str) -> str:
-    return f"its {what}: {', '.join(sorted(known))}" if known else f"it states no {what}"
-
-
-def _group(
-    data: dict[str, Any], places: Places, wanted: str, within: tuple[str, ...] = ()
-) -> list[tuple[str, str]]:
-    """The requirements of a dependency group (PEP 735), or of one of poetry's."""
-    groups = {_folded(name): (name, value) for name, value in table_at(data, "dependency-groups").items()}
-    older = table_at(data, "tool", "poetry")
-    poetry_groups = {_folded(n): (n, v) for n, v in table_at(older, "group").items()}
-    key = _folded(wanted)
-    if key in within:
-        raise UsageError(
-            f"{places.name}: dependency groups include each other: {' -> '.join((*within, key))}",
-            hint="take one include-group out",
-        )
-    if key not in groups:
-        if key in poetry_groups and isinstance(poetry_groups[key][1], dict):
-            name, value = poetry_groups[key]
-            section = f"tool.poetry.group.{name}.dependencies"
-            listed = poetry.dependencies(value.get("dependencies"), places, section).listed
-            return [(t, o) for t, o, _ in listed]
-        if key == "dev" and "dev-dependencies" in older:
-            section = "tool.poetry.dev-dependencies"
-            return [
-                (t, o) for t, o, _ in poetry.dependencies(older["dev-dependencies"], places, section).listed
-            ]
-        raise UsageError(
-            f"the project has no dependency group {shown(wanted)!r}",
-            hint=_those({**groups, **poetry_groups}, "groups"),
-        )
-    name, value = groups[key]
-    at = f"dependency-groups.{name}"
-    if not isinstance(value, list):
-        raise UsageError(f"{places.name} [{at}]: expected a list", hint="see PEP 735")
-    found: list[tuple[str, str]] = []
-    for entry in value:
-        if isinstance(entry, str):
-            found.append((entry, places.quoted(entry, "dependency-groups", at)))
-        elif isinstance(entry, dict) and list(entry) == ["include-group"]:
-            found += _group(data, places, str(entry["include-group"]), (*within, key))
-        else:
-            raise UsageError(
-                f"{places.name} [{at}]: {shown(str(entry))} is no requirement and no include-group",
-                hint="see PEP 735",
-            )
-    return found
 
 
 def _texts(value: Any, at: str, places: Places) -> list[str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from packaging.markers import Marker
 
 _ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
-_BUILDABLE = ("pyproject.toml", "setup.py", "setup.cfg")
+BUILDABLE = ("pyproject.toml", "setup.py", "setup.cfg")
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\s*(\[(?P<extras>[^\]]*)\])?\s*@\s*(?P<url>\S.*)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _SCP = re.compile(r"(git\+)?[A-Za-z0-9._-]+@[A-Za-z0-9._-]+:(?!//)")
@@ -85,6 +85,8 @@ def parse(line: Line) -> Parsed:
 
 def _parse(line: Line) -> Parsed:
     text = line.text
+    if len(text) > words.LONGEST:
+        raise line.wrong(f"{len(text)} characters in one requirement", "name a requirements file")
     marked = _MARKED.search(text)
     body = text[: marked.start()].strip() if marked else text
     if _SCP.match(body):
@@ -224,7 +226,7 @@ def _path(line: Line, text: str) -> Path:
     found = [folder / place for folder in line.folders] or [Path(place)]
     try:
         there = [path for path in found if path.exists()]
-        good = [path for path in there if path.is_file() or any((path / b).is_file() for b in _BUILDABLE)]
+        good = [path for path in there if path.is_file() or any((path / b).is_file() for b in BUILDABLE)]
     except (OSError, ValueError) as error:
         raise line.wrong(words.first_line(error), "check the path") from error
     if good:

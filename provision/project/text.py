@@ -23,7 +23,7 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
 )
 _CODING = re.compile(rb"coding[:=]\s*([-\w.]+)")
-_COMMENT = re.compile(r"(^|\s+)#.*$")
+_COMMENT = re.compile(r"(^|\s)#.*$")
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 
 
@@ -81,7 +81,7 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
     pieces: list[str] = []
     first = 0
     for number, line in enumerate(text.splitlines(), start=1):
-        comment = _COMMENT.match(line)
+        comment = line.lstrip().startswith("#")
         if line.endswith("\\") and not comment:
             first = first if pieces else number
             pieces.append(line.strip("\\"))

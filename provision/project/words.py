@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-_LONGEST = 20_000
+LONGEST = 8_000
 
 
 def shown(text: str) -> str:
     """A text fit for a message: without credentials, in one line of moderate length."""
-    text = re.sub(r"(\w+://)[^/\s@]*@", r"\1", text)
-    text = re.sub(r"(\w+://[^\s?#]*)\?[^\s#]*", r"\1", text)
-    text = "".join(c if c.isprintable() else " " for c in text[:400])
+    text = re.sub(r"://[^/\s@]*@", "://", text[:LONGEST])
+    text = re.sub(r"(://[^\s?#]*)\?[^\s#]*", r"\1", text)
+    text = "".join(c if c.isprintable() else " " for c in text[:101])
     return text if len(text) <= 100 else text[:97] + "..."
 
 
@@ -28,7 +28,7 @@ def requirement(text: str) -> Requirement:
     """A PEP 508 requirement. Raises ValueError, whatever the text is."""
     from packaging.requirements import InvalidRequirement, Requirement
 
-    if len(text) > _LONGEST:
+    if len(text) > LONGEST:
         raise ValueError(f"it has {len(text)} characters")
     if re.search(r"[0-9]{200}", text):
         raise ValueError("it has a number of hundreds of digits")
