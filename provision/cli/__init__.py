@@ -16,6 +16,7 @@ from ..errors import GpuenvError, UsageError
 from . import (
     adding,
     bundling,
+    completing,
     exporting,
     initializing,
     knowledge,
@@ -46,6 +47,9 @@ def run(argv: Sequence[str]) -> int:
     ours, command = running.split(argv)
     screen = show.Screen(json="--json" in ours, environ=process.environ())
     signal.signal(signal.SIGTERM, _terminated)
+    if (versions := completing.version_in_bash(screen.environ)) is not None:
+        screen.line("\n".join(versions))
+        return 0
     try:
         code = typer.main.get_command(app).main(ours, prog_name="gpuenv", standalone_mode=False, obj=command)
     except GpuenvError as error:

@@ -1,30 +1,23 @@
-"""`gpuenv add PKG...`: a package more, under the plan, in the project's file, lock and environment."""
+"""`gpuenv add PKG...`; what it needs is imported when it runs."""
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import typer
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
 
-from .. import lock, process, project, show
-from ..build import place, state
-from ..errors import BuildError, ResolveError, UsageError
-from ..model import FRAMEWORKS, Event, Lock
-from . import ask, inproject
+from .. import process, show
+from . import completing
 from . import options as o
-from .creating import How
-from .locking import LOCK_NAME, Upgrade, lock_name, locked_like
-from .options import Choices
 
 _DEFAULT_ENV = Path(".venv")
 
 
 def add(
     packages: list[str] = typer.Argument(..., metavar="PKG...", help="Requirements, as 'einops>=0.8'."),
-    env: Path = typer.Option(_DEFAULT_ENV, "--env", help="Path of the environment."),
+    env: Path = typer.Option(
+        _DEFAULT_ENV, "--env", help="Path of the environment.", autocompletion=completing.environments
+    ),
     verify: bool | None = typer.Option(None, "--verify/--no-verify", help="Verify again / not at all."),
     find_links: o.FindLinks = None,
     offline: o.Offline = False,
@@ -35,98 +28,13 @@ def add(
     verbose: o.Verbose = False,
 ) -> int:
     """A package more: into gpuenv.yaml, the lock and the environment, under the plan."""
+    from . import added
+
     screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
-    wanted = [_package(text) for text in packages]
-    path, file = ask.absolute(env), Path.cwd() / project.CONFIG_NAME
-    place.check_place(path)
-    base = Choices(
+    base = o.Choices(
         find_links=list(find_links or []), offline=offline, profiles=list(profiles or []), cache_dir=cache_dir
     )
-    with place.held(path, ask.cache_dir(base)):
-        if file.is_file():
-            choices = _in_project(screen, base, file, wanted, path)
-        else:
-            choices = _remembered(base, path, wanted)
-        if not place.made_by_gpuenv(path):
-            told = f"{project.CONFIG_NAME} and the lock have it; there is no environment at {path} yet"
-            show.event(screen, Event(kind="note", stage="build", text=told))
-            show.result(screen, lock.read(Path.cwd() / lock_name(choices)), next_step="gpuenv create")
-            return 0
-        return _into_environment(screen, path, choices, verify=verify)
-
-
-def _package(text: str) -> str:
-    try:
-        need = Requirement(text)
-    except InvalidRequirement as error:
-        raise UsageError(f"{text!r} is no requirement like 'einops>=0.8': {error}") from error
-    if canonicalize_name(need.name) in FRAMEWORKS:
-        raise UsageError(
-            f"{need.name} is a framework: its build is the plan's to choose",
-            hint=f"name it under `frameworks:` in {project.CONFIG_NAME}, or gpuenv create --framework {need.name}",
-        )
-    return text
-
-
-def _in_project(screen: show.Screen, base: Choices, file: Path, wanted: list[str], env: Path) -> Choices:
-    """Solve with the packages first; only what can be solved is written, the lock after the file."""
-    emit = show.emitter(screen)
-    choices = inproject.laid(base)
-    if choices.manager != "venv":
-        raise UsageError(
-            "gpuenv add changes venvs; a conda environment is built anew",
-            hint=f"add the package to {file.name}, then gpuenv create --recreate",
-        )
-    choices = dataclasses.replace(choices, with_=[*_others(choices.with_, wanted), *wanted])
-    target = Path.cwd() / lock_name(choices)
-    asked = ask.judged(choices)
-    held = lock.read(target) if target.exists() else _own_lock(env)
-    plan, made = locked_like(asked, choices, emit, held, Upgrade())
-    if made is None:
-        raise ResolveError(f"with {', '.join(wanted)} no build fits", hint=plan.hint)
-    project.add_packages(file, wanted)
-    choices = inproject.laid(base)
-    digest = inproject.inputs(choices, inproject.files_of(choices, asked.demands))
-    lock.write(target, dataclasses.replace(made, inputs=digest))
-    return choices
-
-
-def _own_lock(env: Path) -> Lock | None:
-    return lock.read(env / place.MARK / LOCK_NAME) if (env / place.MARK / LOCK_NAME).exists() else None
-
-
-def _others(have: list[str], wanted: list[str]) -> list[str]:
-    names = {canonicalize_name(Requirement(w).name) for w in wanted}
-    return [h for h in have if canonicalize_name(Requirement(h).name) not in names]
-
-
-def _remembered(base: Choices, env: Path, wanted: list[str]) -> Choices:
-    """What the environment was made for, and the packages. Raises UsageError where there is none."""
-    if not place.made_by_gpuenv(env):
-        raise UsageError(
-            f"there is no {project.CONFIG_NAME} here and no environment of gpuenv at {env}",
-            hint="gpuenv init writes one; gpuenv create makes the other",
-        )
-    try:
-        before = inproject.choices_of((state.read(env, "request.json") or {}).get("choices") or {})
-    except (ValueError, TypeError) as error:
-        raise BuildError(
-            f"what {env} was made for cannot be read: {error}", hint="gpuenv create --recreate"
-        ) from error
-    return dataclasses.replace(
-        before, with_=[*_others(before.with_, wanted), *wanted], offline=base.offline, cache_dir=base.cache_dir,
-        find_links=[*before.find_links, *base.find_links],
-    )  # fmt: skip
-
-
-def _into_environment(screen: show.Screen, env: Path, choices: Choices, *, verify: bool | None) -> int:
-    from . import syncing
-
-    plan = state.plan_of(env)
-    if plan is not None and plan.manager != "venv":
-        raise UsageError(f"{env} is a conda environment", hint="gpuenv create --recreate --with PKG")
-    place.recover(env)
-    return syncing.sync(screen, env, choices, How(verify=verify), None)
+    return added.add(screen, packages, env, base, verify=verify)
 
 
 def register(app: typer.Typer) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from .. import process, show
+from . import completing
 from . import options as o
 
 
@@ -22,7 +23,9 @@ def list_(json: o.Json = False, quiet: o.Quiet = False, verbose: o.Verbose = Fal
 
 
 def remove(
-    envs: list[Path] = typer.Argument(metavar="ENV...", help="Environments that gpuenv made."),
+    envs: list[Path] = typer.Argument(
+        metavar="ENV...", help="Environments that gpuenv made.", autocompletion=completing.environments
+    ),
     cache_dir: o.CacheDir = None,
     json: o.Json = False,
     quiet: o.Quiet = False,

@@ -8,10 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
+from . import completing
+
 TARGET = "Target"
 CHOICE = "Choice"
 
-Env = Annotated[Path, typer.Argument(help="Path of the environment.", show_default=True)]
+Env = Annotated[
+    Path,
+    typer.Argument(
+        help="Path of the environment.", show_default=True, autocompletion=completing.environments
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, results only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also notes, versions, logs.")]
@@ -22,6 +29,7 @@ TargetFile = Annotated[
         "--target",
         help="JSON of `gpuenv detect` of another machine, or a target of gpuenv.yaml.",
         rich_help_panel=TARGET,
+        autocompletion=completing.targets,
     ),
 ]
 Driver = Annotated[
@@ -53,7 +61,7 @@ Frameworks = Annotated[
     list[str] | None,
     typer.Option(
         "--framework", "-f", help="torch, tensorflow or jax, as 'torch>=2.6,<2.9'; repeatable.",
-        rich_help_panel=CHOICE,
+        rich_help_panel=CHOICE, autocompletion=completing.frameworks,
     ),
 ]  # fmt: skip
 With = Annotated[

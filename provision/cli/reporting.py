@@ -7,12 +7,16 @@ from pathlib import Path
 import typer
 
 from .. import process, show
+from . import completing
 from . import options as o
 
 
 def report(
     env: Path | None = typer.Argument(
-        None, metavar="[ENV]", help="Path of the environment. [default: .venv]"
+        None,
+        metavar="[ENV]",
+        help="Path of the environment. [default: .venv]",
+        autocompletion=completing.environments,
     ),
     json: o.Json = False,
     quiet: o.Quiet = False,
