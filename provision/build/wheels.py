@@ -10,14 +10,14 @@ import dataclasses
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from .. import process
 from ..errors import BuildError
-from ..index import uv
+from ..index import pytorch, uv
 from ..model import Event, Lock, Package, Sources
 from . import tensorflow
 
@@ -67,24 +67,32 @@ def _install_held(
     reinstall: bool,
     target: Path | None,
 ) -> None:
-    """What a hash holds: from the cache, and only where something is missing from the indexes."""
-    held = [p for p in lock.packages if not p.unhashed]
-    total = sum(p.size or 0 for p in held)
-    options = ["--require-hashes", *_sources(held), *(["--target", str(target)] if target else [])]
-    wanted = Wanted(lock, path, sources, requirements_text(lock), tuple(options), reinstall)
-    done = wanted.install(offline=True)
-    if not done.ok and not sources.offline and _only_missing(done.stderr):
+    """What a hash holds: from the cache, and only where something is missing from the indexes. What is named
+    for the PyTorch index is asked for there alone, all else never there."""
+    held = tuple(p for p in lock.packages if not p.unhashed)
+    missing = []
+    for packages in filter(None, pytorch.split(held, lock.plan)):
+        options = ["--require-hashes", *_sources(packages), *(["--target", str(target)] if target else [])]
+        part = dataclasses.replace(lock, packages=packages)
+        wanted = Wanted(part, path, sources, requirements_text(part), tuple(options), reinstall)
+        done = wanted.install(offline=True)
+        if not done.ok and (sources.offline or not _only_missing(done.stderr)):
+            raise _refusal(done, path)
+        missing += [] if done.ok else [wanted]
+    total = sum(p.size or 0 for wanted in missing for p in wanted.lock.packages)
+    if missing:
         emit(
             Event(
                 kind="start", stage="build", total=total or None, unit="bytes",
-                text=f"downloading up to {size(total)} for {len(lock.packages)} packages, "
+                text=f"downloading up to {size(total)} for {sum(len(w.lock.packages) for w in missing)} packages, "
                 f"{size(total * (1 + _UNPACKED))} of disk at most",
             )
         )  # fmt: skip
         _check_disk(_cache(sources), total, cached=True)
+    for wanted in missing:
         done = wanted.install(offline=False, emit=emit)
-    if not done.ok:
-        raise _refusal(done, path)
+        if not done.ok:
+            raise _refusal(done, path)
 
 
 def _install_unhashed(
@@ -124,7 +132,7 @@ def unhashed_line(package: Package) -> str:
     return f"{package.name} @ {package.url}"
 
 
-def _sources(packages: list[Package]) -> list[str]:
+def _sources(packages: Sequence[Package]) -> list[str]:
     """What is built from its source archive: all else comes as a wheel or not at all."""
     names = [p.name for p in packages if not urlsplit(p.url).path.endswith(".whl")]
     return ["--only-binary", ":all:", *(word for name in names for word in ("--no-binary", name))]
@@ -146,7 +154,9 @@ class Wanted:
     reinstall: bool = False
 
     def install(self, *, offline: bool, emit: Callable[[Event], None] | None = None) -> process.Finished:
-        env = uv.environment(_for_lock(self.lock, self.sources, offline=offline), process.environ())
+        theirs, others = pytorch.split(self.lock.packages, self.lock.plan)
+        sources = _for_lock(self.lock, self.sources, offline=offline)
+        env = uv.environment(sources, process.environ(), alone=bool(theirs) and not others)
         python = python_of(self.path)
         file = self.path / ".gpuenv" / "requirements.txt"
         file.write_text(self.requirements, encoding="utf-8")
@@ -182,15 +192,17 @@ def without_progress(log: str) -> str:
 
 
 def _for_lock(lock: Lock, sources: Sources, *, offline: bool) -> Sources:
-    """The sources, with the indexes and folders that the lock names put to them."""
+    """The sources, with the folders that the lock names put to them; for what is named for the PyTorch index
+    that one in place of the default index, where it lies for us today."""
     folders = [str(Path(unquote(urlsplit(p.url).path)).parent) for p in lock.packages
                if p.url.startswith("file:") and p.index is None]  # fmt: skip
     links = dict.fromkeys([*sources.find_links, *(f for f in folders if Path(f).is_dir())])
-    pytorch = [p.index for p in lock.packages if p.index and "/whl" in p.index]
-    extra = dict.fromkeys([*sources.extra, *pytorch])
-    return dataclasses.replace(
-        sources, find_links=tuple(links), extra=tuple(extra), offline=offline or sources.offline
-    )
+    theirs, others = pytorch.split(lock.packages, lock.plan)
+    if theirs and not others:
+        base = sources.pytorch
+        default = pytorch.address(base, lock.plan) if base else theirs[0].index
+        sources = dataclasses.replace(sources, default=default, extra=())
+    return dataclasses.replace(sources, find_links=tuple(links), offline=offline or sources.offline)
 
 
 _MISSING = re.compile(

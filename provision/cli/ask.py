@@ -32,8 +32,6 @@ from ..resolve import gpu_named
 from . import inproject
 from .options import Choices
 
-# The address that PyTorch documents for its own index; GPUENV_INDEX_PYTORCH names a mirror.
-_PYTORCH_INDEX = "https://download.pytorch.org/whl"
 _DEFAULT_GLIBC = "2.35"
 _ALIASES = {"pytorch": "torch", "tf": "tensorflow", "keras": "tensorflow", "jaxlib": "jax", "flax": "jax"}
 
@@ -86,31 +84,43 @@ def known(c: Choices) -> Profiles:
     return profiles.load(overlays(c), cache_dir=cache_dir(c))
 
 
-def sources(c: Choices) -> Sources:
+def sources(c: Choices, data: Profiles | None = None) -> Sources:
     """pip's and uv's configuration with the options laid over it. Raises LockError, UsageError."""
     from .. import index
+    from ..index import pytorch
 
     if c.bundle:
         from . import bundled
 
         return bundled.sources(c)
-    environ = process.environ()
-    config = index.pip_configuration(environ)
+    config = index.pip_configuration(process.environ())
     for place in c.find_links:
         if not Path(place).exists():
             raise UsageError(f"--find-links {place}: no such folder", hint="check the path")
     configured = [p for p in config.find_links if "://" in p or Path(p).exists()]
-    url = c.index if "://" in c.index else None
+    where = addresses(c, data or known(c))
+    url = c.index if "://" in c.index and not pytorch.is_one(c.index) else None
+    torch = pytorch.base_of(c.index) if "://" in c.index and url is None else where["pytorch"]
+    extra = [u for u in config.extra_index_urls if not pytorch.is_one(u, torch)]
     return Sources(
-        default=url or environ.get("GPUENV_INDEX_PYPI") or c.indexes.get("pypi") or config.index_url,
-        extra=() if url else config.extra_index_urls,
+        default=url or where.get("pypi") or config.index_url,
+        extra=() if url else tuple(extra),
         find_links=tuple(dict.fromkeys([*(str(Path(p).absolute()) for p in c.find_links), *configured])),
-        pytorch=environ.get("GPUENV_INDEX_PYTORCH") or c.indexes.get("pytorch") or _PYTORCH_INDEX,
+        pytorch=torch,
         cert=config.cert,
         no_index=config.no_index,
         offline=c.offline,
         cache_dir=str(c.cache_dir.absolute()) if c.cache_dir else None,
     )
+
+
+def addresses(c: Choices, data: Profiles) -> dict[str, str]:
+    """Where indexes lie that are not where pip and uv look: GPUENV_INDEX_PYPI and GPUENV_INDEX_PYTORCH, then
+    gpuenv.yaml, then the profiles with the user's rows over ours. The PyTorch index always has an address."""
+    environ = process.environ()
+    told = {row.index: row.url for row in data.indexes} | c.indexes
+    named = {name: environ.get(f"GPUENV_INDEX_{name.upper()}") for name in ("pypi", "pytorch")}
+    return told | {name: url for name, url in named.items() if url}
 
 
 def supply(s: Sources) -> Supply:
@@ -131,14 +141,14 @@ def judged(c: Choices) -> Asked:
     demands = inproject.demanded(c, data, target)
     wanted = _with_files(wanted, demands)
     device, reason = _device(c, machine, target)
-    where = inproject.sources_with(sources(c), c, demands)
+    where = inproject.sources_with(sources(c, data), c, demands)
     pythons = _pythons(c, machine)
     if not wanted:
         wanted = _brought(c, demands, target, where, pythons)
     request = Request(
         frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
         device=device, python=_minor(c.python), pythons=pythons, pre=c.pre or demands.pre,  # type: ignore[arg-type]  # judged
-        bounds=demands.bounds, requires_python=demands.requires_python, python_origin=demands.python_origin,
+        along=tuple(n.name for n in demands.needs if n.name), bounds=demands.bounds, requires_python=demands.requires_python, python_origin=demands.python_origin,
     )  # fmt: skip
     return Asked(
         request=request, target=target, machine=machine, profiles=data, supply=supply(where),

@@ -124,10 +124,12 @@ def sources_with(s: Sources, c: Choices, demands: Demands) -> Sources:
     """Where packages come from, with what the project's files say of it: an index that an option names
     stands before theirs. The PyTorch index is left out: which build comes from it is the plan's to say,
     and beside the default index it would offer other builds of the same versions."""
-    own = {s.pytorch.rstrip("/"), "https://download.pytorch.org/whl"}
-    told = [u for u in demands.extra_index_urls if not any(u.rstrip("/").startswith(p) for p in own if p)]
-    main = demands.index_url if "://" not in c.index else None
-    if main and any(main.rstrip("/").startswith(p) for p in own if p):
+    from ..index import pytorch
+
+    told = [u for u in demands.extra_index_urls if not pytorch.is_one(u, s.pytorch)]
+    replaced = "://" in c.index or process.environ().get("GPUENV_INDEX_PYPI")
+    main = None if replaced else demands.index_url
+    if main and pytorch.is_one(main, s.pytorch):
         main = None
     return dataclasses.replace(
         s,

@@ -105,7 +105,10 @@ def default_index(environ: Mapping[str, str], *, cache_dir: Path | None = None) 
     and its answer kept in `cache_dir`. Raises LockError when uv does not say.
     """
     configured = (
-        environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL") or pip_configuration(environ).index_url
+        environ.get("GPUENV_INDEX_PYPI")
+        or environ.get("UV_DEFAULT_INDEX")
+        or environ.get("UV_INDEX_URL")
+        or pip_configuration(environ).index_url
     )
     if configured:
         return configured.rstrip("/")

@@ -1,14 +1,29 @@
-"""The PyTorch index: which packages are named for it, and its address for a build.
+"""The PyTorch index: which packages are named for it, and where they lie on it.
 
 A plan that takes torch from there takes these from nowhere else, and nothing else from there: they hold code
-compiled against that very torch, and the releases of the same number on other indexes do not.
+compiled against that very torch, and releases of the same number on other indexes do not.
 """
 
 from __future__ import annotations
 
+import re
+
 from ..model import Package, Plan
 
 FAMILY = ("torch", "torchvision", "torchaudio", "pytorch-triton")
+# Wheels lie under /whl and, for one build, under its local label: /whl/cu128, /whl/cpu, /whl/nightly/cu130.
+_PLACE = re.compile(r"(/whl(?:/nightly)?)(?:/(?:cu\d+|cpu|xpu|rocm[\d.]+))?/?$")
+
+
+def is_one(url: str, base: str = "") -> bool:
+    """Whether an address is of the PyTorch index or of a mirror of it: below `base`, or laid out as it is."""
+    plain = url.partition("?")[0].rstrip("/")
+    return bool(_PLACE.search(plain)) or bool(base and f"{plain}/".startswith(base.rstrip("/") + "/"))
+
+
+def base_of(url: str) -> str:
+    """The address below which every build has its own place."""
+    return _PLACE.sub(r"\1", url.rstrip("/"))
 
 
 def named_for(plan: Plan) -> tuple[str, ...]:
@@ -17,8 +32,7 @@ def named_for(plan: Plan) -> tuple[str, ...]:
 
 
 def address(base: str, plan: Plan) -> str:
-    """Where the builds of a plan lie on the index at `base`: each local label (cu128, cpu) is an index of
-    its own below it, and pages of one torch build never show another's."""
+    """Where a plan's builds lie: the pages under one local label never show another build."""
     pins = [r for b in plan.builds if b.index == "pytorch" for r in b.requirements]
     local = next((r.partition("+")[2] for r in pins if r.startswith("torch===")), "")
     return f"{base.rstrip('/')}/{local}" if local else base

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from ..model import Sources
+from . import pytorch
 
 
 @cache
@@ -23,13 +24,13 @@ def program() -> str:
 
 
 def environment(
-    sources: Sources, environ: Mapping[str, str], *, only_wheels: bool = False, extra: tuple[str, ...] = ()
+    sources: Sources, environ: Mapping[str, str], *, only_wheels: bool = False, alone: bool = False
 ) -> dict[str, str]:
     """The environment for uv: the user's own, the configured indexes, no surprise downloads.
 
-    `only_wheels` leaves just the find-links; `extra` are indexes of a lock to be asked as well.
-    Several indexes are merged as pip merges them: the best version of all of them is taken, and
-    hashes decide what is installed.
+    `only_wheels` leaves just the find-links, `alone` no index but the default one of `sources`. Several
+    indexes are merged as pip merges them: the best version of all of them is taken, and hashes decide what
+    is installed. The PyTorch index is never one of them: it is asked for what is named for it, alone.
     """
     env = dict(environ)
     env.update(UV_PYTHON_DOWNLOADS="never", NO_COLOR="1")
@@ -39,9 +40,12 @@ def environment(
         env["SSL_CERT_FILE"] = sources.cert
     if sources.default:
         env["UV_DEFAULT_INDEX"] = sources.default
-    indexes = [*sources.extra, *extra]
+    also = [env.pop(name, "") for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL")]
+    named = [*sources.extra, *" ".join(also).split()]
+    indexes = [] if alone else [i for i in named if not pytorch.is_one(i.rpartition("=")[2], sources.pytorch)]
     if indexes:
-        env["UV_INDEX"] = " ".join([*indexes, *env.get("UV_INDEX", "").split()])
+        env["UV_INDEX"] = " ".join(dict.fromkeys(indexes))
+    if sources.extra and not alone:
         env["UV_INDEX_STRATEGY"] = "unsafe-best-match"
     if sources.find_links:
         given = [*sources.find_links, *filter(None, env.get("UV_FIND_LINKS", "").split(","))]

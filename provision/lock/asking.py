@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 from .. import process
 from ..errors import LockError
-from ..index import uv
+from ..index import pytorch, uv
 from ..model import Need, Plan, Sources
 
 _UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}
@@ -34,7 +34,19 @@ class Ask:
     from_source: tuple[str, ...] = ()
 
     def solved(self, pins: list[str], prefer: Mapping[str, str]) -> tuple[str, str]:
-        """The same solution twice: annotated with the indexes, and with addresses and hashes."""
+        """The same solution twice: annotated with the indexes, and with addresses and hashes. What is named for
+        the PyTorch index and comes along of something else is asked for by itself: uv binds nothing else."""
+        annotated, solved = self._solved(pins, prefer)
+        if stray := self._stray(annotated, pins):
+            return self._solved([*pins, *stray], prefer)
+        return annotated, solved
+
+    def _stray(self, annotated: str, pins: list[str]) -> list[str]:
+        found = {canonicalize_name(row.partition("==")[0]) for row in annotated.splitlines() if "==" in row}
+        bound = _bound_to_pytorch(self.plan, pins, self.needs)
+        return [n for n in pytorch.named_for(self.plan) if n in found and n not in bound]
+
+    def _solved(self, pins: list[str], prefer: Mapping[str, str]) -> tuple[str, str]:
         source = self.source(pins)
         uv.program()  # found once, here: sysconfig, which it asks, is not safe to begin in two threads
         forms = ("requirements.txt", "pylock.toml")
@@ -53,7 +65,11 @@ class Ask:
     def source(self, pins: list[str]) -> Path:
         """A pyproject.toml with the pins, each PyTorch-index package bound to that index alone; uv binds
         only what this very file names."""
-        pins = [*pins, *(n.text for n in self.needs if n.name in _COMPANIONS and not n.constraint)]
+        named = pytorch.named_for(self.plan)
+        pins = [
+            *pins,
+            *(n.text for n in self.needs if n.name in named and n.name != "torch" and not n.constraint),
+        ]
         lines = [
             "[project]",
             'name = "gpuenv-plan"',
@@ -61,9 +77,9 @@ class Ask:
             f'requires-python = "=={self.plan.python}.*"',
             f"dependencies = {json.dumps(pins)}",
         ]
-        bound = _bound_to_pytorch(self.plan, self.needs)
+        bound = _bound_to_pytorch(self.plan, pins, self.needs)
         if bound:
-            url = _pytorch_url(self.plan, self.sources)
+            url = pytorch.address(self.sources.pytorch, self.plan)
             lines += ["[[tool.uv.index]]", 'name = "pytorch"', f"url = {json.dumps(url)}"]
             lines += ["explicit = true", "[tool.uv.sources]"]
             lines += [f'{name} = {{ index = "pytorch" }}' for name in bound]
@@ -110,21 +126,10 @@ def need_line(need: Need) -> str:
     return f"-e {need.local}" if need.editable and need.local else need.text
 
 
-_COMPANIONS = ("torchvision", "torchaudio")
-
-
-def _bound_to_pytorch(plan: Plan, needs: Sequence[Need]) -> list[str]:
-    """Torch and its companions where the plan took torch from the PyTorch index."""
-    if not any(b.index == "pytorch" for b in plan.builds):
-        return []
-    names = {"torch", *(Requirement(p).name for p in plan.packages), *(n.name for n in needs)}
-    return [n for n in ("torch", *_COMPANIONS) if n in names]
-
-
-def _pytorch_url(plan: Plan, sources: Sources) -> str:
-    build = next(b for b in plan.builds if b.index == "pytorch")
-    local = next((r.partition("+")[2] for r in build.requirements if r.startswith("torch===")), "")
-    return f"{sources.pytorch.rstrip('/')}/{local}" if local else sources.pytorch
+def _bound_to_pytorch(plan: Plan, pins: Sequence[str], needs: Sequence[Need]) -> list[str]:
+    """What is asked for by name of the packages that the plan takes from the PyTorch index."""
+    names = {canonicalize_name(Requirement(p).name) for p in pins} | {n.name for n in needs}
+    return [n for n in pytorch.named_for(plan) if n in names]
 
 
 def _uv_platform(platform: str, glibc: str | None) -> str:

@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 
 from .. import index
 from ..errors import LockError
+from ..index import pytorch
 from ..model import FRAMEWORKS, Event, Lock, Need, Package, Plan, Sources
 from .asking import Ask
 from .pylock import file_name, is_source
@@ -48,7 +49,7 @@ def lock(
     packages = _with_indexes(parse_pylock(solved, plan), parse_annotations(annotated))
     packages = _with_sizes(packages, sources)
     _assert_no_other_framework(plan, packages, elsewhere)
-    _assert_is_plan(plan, packages)
+    _assert_is_plan(plan, packages, sources)
     assert_hashes(needs, packages)
     for package in packages:
         if is_source(package):
@@ -161,8 +162,8 @@ def _assert_no_other_framework(plan: Plan, packages: tuple[Package, ...], elsewh
         )
 
 
-def _assert_is_plan(plan: Plan, packages: tuple[Package, ...]) -> None:
-    """Raise LockError unless every pin of the plan is in the lock as it was meant."""
+def _assert_is_plan(plan: Plan, packages: tuple[Package, ...], sources: Sources) -> None:
+    """Raise LockError unless every pin of the plan is in the lock as it was meant, and from its index."""
     locked = {p.name: p for p in packages}
     for build in plan.builds:
         for text in build.requirements:
@@ -170,9 +171,12 @@ def _assert_is_plan(plan: Plan, packages: tuple[Package, ...]) -> None:
         mine = locked[build.framework]
         if plan.device == "cuda" and mine.version.endswith("+cpu"):
             raise LockError(f"the plan wants CUDA {build.cuda}; the solver took {file_name(mine)}")
-        known = mine.index is not None and plan.device == "cuda" and build.index == "pytorch"
-        if known and "/whl" not in (mine.index or ""):
-            raise LockError(f"{build.framework} came from {mine.index}, not from the PyTorch index")
+    theirs, _ = pytorch.split(packages, plan)
+    for package in theirs:
+        if not pytorch.is_one(package.index or "", index.redact(sources.pytorch)):
+            raise LockError(f"{package.name} came from {package.index}, not from the PyTorch index")
+    if "torch" in locked:
+        _assert_companions(locked["torch"].version, packages)
     cudnn = [p for p in packages if re.fullmatch(r"nvidia-cudnn(-cu\d+)?", p.name)]
     if len(cudnn) > 1:
         names = " and ".join(f"{p.name} {p.version}" for p in cudnn)
@@ -180,6 +184,24 @@ def _assert_is_plan(plan: Plan, packages: tuple[Package, ...]) -> None:
             f"two cuDNN packages would share one folder: {names}",
             hint="put the frameworks in two environments",
         )
+
+
+_COMPANIONS = ("torchvision", "torchaudio")  # those with code compiled against one build of torch
+_BUILD_LABEL = re.compile(r"cpu|cu\d+")
+
+
+def _assert_companions(torch: str, packages: tuple[Package, ...]) -> None:
+    """Raise LockError where torch is of a labelled build and a companion of another: its operators are
+    compiled for that one and do not load."""
+    label = torch.partition("+")[2]
+    for package in packages:
+        other = package.version.partition("+")[2]
+        if package.name in _COMPANIONS and _BUILD_LABEL.fullmatch(label) and other != label:
+            raise LockError(
+                f"torch is the build +{label}, and {package.name} {package.version} is of another: "
+                "its operators would not load",
+                hint=f"give a +{label} wheel of {package.name} with --find-links, or another build of torch",
+            )
 
 
 def _assert_pin(locked: dict[str, Package], text: str) -> None:

@@ -34,6 +34,8 @@ _PATTERNS = {
     "driver_windows": _NUMBERS,
     "sha256": re.compile(r"[0-9a-f]{64}"),
     "bytes": re.compile(r"\d+"),
+    "index": re.compile("pypi|pytorch"),
+    "url": re.compile(r"(https?|file)://[^@\s]+"),  # without a password: profiles are shown
     "read": re.compile(r"\d{4}-\d\d-\d\d"),
     "platform": re.compile("|".join(model.PLATFORMS)),
     "effect": re.compile("refuse|avoid"),

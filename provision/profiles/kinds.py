@@ -82,6 +82,7 @@ KINDS = {
         flags=("tegra",),
     ),
     "cuda": Kind(model.CudaRelease, "cuda", ("cuda",), ("cuda", "linux")),
+    "indexes": Kind(model.IndexAddress, "indexes", ("index",), ("index", "url")),
     "majors": Kind(model.CudaMajor, "majors", ("major",), ("major", "linux", "windows")),
     "branches": Kind(model.DriverBranch, "branches", ("branch",), ("branch", "cuda")),
     "tested": Kind(Tested, "", ("version",), ("version", "cuda", "cudnn")),
@@ -117,6 +118,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "known_bad.yaml": ("known_bad",),
     "conda.yaml": ("conda",),
     "images.yaml": ("images",),
+    "indexes.yaml": ("indexes",),
     "failures.yaml": ("causes", "messages", "failures"),
 }
 
