@@ -50,7 +50,7 @@ def with_part(path: Path, data: bytes) -> Part:
     for target, command, says in _RULES:
         name = _free(target, taken)
         if name != target:
-            part.remarks.append(f"{path.name} has a target {target}: gpuenv's is named {name}")
+            part.remarks.append(f"{path.name} has {target} already: gpuenv's target is {name}")
         part.targets.append(name)
         line = f"gpuenv {command.format(variable)}"
         rows += [f"{name}: ; {line}"] if inline else [f"{name}: ## {says}", f"\t{line}"]
@@ -71,7 +71,8 @@ def _free(target: str, taken: set[str]) -> str:
 
 
 def _targets(text: str) -> set[str]:
-    """The explicit targets of a Makefile; rather one too many than one too few."""
+    """The names in a Makefile's rules, those that targets need among them: a file or a pattern may stand
+    for such a name so far. Rather one too many than one too few."""
     names: set[str] = set()
     in_define = False  # a variable's lines are no rules
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
@@ -79,9 +80,9 @@ def _targets(text: str) -> set[str]:
         in_define = first == ["define"] or (in_define and first != ["endef"])
         if line[:1] == "\t" or in_define:
             continue
-        match = re.match(r"([^#=:]+)::?(?![:=])", line)
-        if match and not match[1].startswith(".PHONY"):
-            names.update(match[1].split())
+        rule = line.partition("#")[0].partition(";")[0]
+        if re.match(r"[^=:]+::?(?![:=])", rule):
+            names.update(re.split(r"[:|\s]+", rule))
     return names
 
 
