@@ -9,6 +9,7 @@ string, and every list has a bound.
 from __future__ import annotations
 
 import codecs
+import itertools
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -26,6 +27,11 @@ BETWEEN = 600
 STEMS = (b"cud", b"nvidia", b"gpu", b"error", b"fail", b"cannot", b"memory")
 """Lower case: what the lines that matter between beginning and end hold."""
 _HITS = 40  # lines with one stem in one block before the block is read by shapes
+_TEXT = bytes(range(0x20, 0x7F)) + b"\t\n\r\x1b"
+_IS_TEXT = bytes(b in _TEXT for b in range(256))
+_RUN = 16  # bytes of text in a row that junk hardly has by chance
+_RUNS = 400  # in one block: with more it is read as text is
+_PRINTABLE = re.compile(rb"[\x20-\x7e\t\r\x1b]{6,}")
 
 _CONTROL = re.compile(
     r"\x1b\[[0-9;?]{0,32}[ -/]{0,4}[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff]"
@@ -77,11 +83,18 @@ def read(source: str, chunks: Iterable[bytes]) -> list[Line]:
 
 def _utf8(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """The bytes as UTF-8: UTF-16 (PowerShell's `>`) is recognised by its mark or by its zeros."""
-    decoder: codecs.IncrementalDecoder | None = None
-    for i, chunk in enumerate(chunks):
-        if i == 0 and (name := _utf16(chunk)):
-            decoder = codecs.getincrementaldecoder(name)("replace")
-        yield decoder.decode(chunk).encode("utf-8", "replace") if decoder else chunk
+    rest = iter(chunks)
+    first = b""
+    while len(first) < 64 and (chunk := next(rest, b"")):
+        first += chunk
+    name = _utf16(first)
+    if not name:
+        yield first
+        yield from rest
+        return
+    decoder = codecs.getincrementaldecoder(name)("replace")
+    for chunk in itertools.chain((first,), rest):
+        yield decoder.decode(chunk).encode("utf-8", "replace")
 
 
 def _utf16(first: bytes) -> str | None:
@@ -136,6 +149,15 @@ def _stems(kept: _Kept, number: int, block: bytes) -> None:
     """Keep the lines of a block that hold a stem, each shape once."""
     if kept.between >= BETWEEN:
         return
+    if 0.4 < block.count(0, 0, 4096) / len(block[:4096]) < 0.6:
+        block = block.translate(None, b"\0")
+    if _is_junk(block) and (runs := _runs(block)) is not None:
+        line, done = number, 0
+        for at, run in runs:
+            if any(stem in run.lower() for stem in STEMS):
+                line, done = line + block.count(b"\n", done, at), at
+                _lines(kept, line, run)
+        return
     low = block.lower()
     starts: set[int] = set()
     for stem in STEMS:
@@ -155,6 +177,39 @@ def _stems(kept: _Kept, number: int, block: bytes) -> None:
         line, done = line + block.count(b"\n", done, start), start
         end = block.find(b"\n", start, start + WIDTH)
         _unseen(kept, line, block[start : end if end >= 0 else start + WIDTH])
+
+
+def _is_junk(block: bytes) -> bool:
+    """Whether most of a block is no text in any encoding of a terminal: a few places decide."""
+    places = [block[i : i + 256] for i in range(0, len(block), max(1, len(block) // 8))]
+    sample = b"".join(places)
+    if len(sample.translate(None, _TEXT)) * 2 < len(sample):
+        return False
+    return sum(map(_not_utf8, places)) > len(places) // 2 or sample.count(0) * 2 > len(sample)
+
+
+def _runs(block: bytes) -> list[tuple[int, bytes]] | None:
+    """The runs of text in junk, with their places; None where there are too many to be few. A search in
+    the block's classes of bytes takes long strides over junk, which seven searches for stems do not."""
+    classes = block.translate(_IS_TEXT)
+    found: list[tuple[int, bytes]] = []
+    at = classes.find(b"\1" * _RUN)
+    while at >= 0:
+        end = classes.find(b"\0", at)
+        end = len(block) if end < 0 else end
+        found.append((at, block[at:end]))
+        if len(found) > _RUNS or end - at > len(block) // 4:
+            return None
+        at = classes.find(b"\1" * _RUN, end)
+    return found
+
+
+def _lines(kept: _Kept, number: int, run: bytes) -> None:
+    """Keep the lines of a run of text that hold a stem."""
+    for n, raw in enumerate(run.split(b"\n")):
+        low = raw[:WIDTH].lower()
+        if any(stem in low for stem in STEMS):
+            _unseen(kept, number + n, raw)
 
 
 def _by_shape(kept: _Kept, number: int, block: bytes) -> None:
@@ -183,13 +238,21 @@ def _unseen(kept: _Kept, number: int, raw: bytes) -> None:
 
 def _shown(raw: bytes) -> Iterator[str]:
     """The texts of one line: what a terminal would have shown one after the other on it (carriage returns)."""
-    parts = raw[: 64 * WIDTH].split(b"\r")
+    raw = raw[: 64 * WIDTH].translate(None, b"\0")  # UTF-16 that was appended to a log of bytes
+    if _not_utf8(raw[:WIDTH]) and len(raw[:WIDTH].translate(None, _TEXT)) * 3 > len(raw[:WIDTH]):
+        raw = b" ".join(_PRINTABLE.findall(raw[:WIDTH]))  # junk: what `strings` would show of it
+    parts = raw.split(b"\r")
     if len(parts) > 60:
         parts = [*parts[:20], *(p for p in parts[20:-20] if _speaks(p)), *parts[-20:]][:200]
     for part in parts:
         text = _CONTROL.sub("", part[:WIDTH].decode("utf-8", "replace")).rstrip()
         if text:
             yield text
+
+
+def _not_utf8(raw: bytes) -> bool:
+    """Whether more than a few bytes, as of a character that was cut in two, are no UTF-8."""
+    return len(raw.decode("utf-8", "ignore").encode()) < len(raw) - 16
 
 
 def _speaks(part: bytes) -> bool:
