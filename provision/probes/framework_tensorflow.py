@@ -89,6 +89,7 @@ def tensorflow_stages():
         failed("convolution", error)
     begin("loaded", "reading what was mapped")
     tell("mapped", files=libraries())
+    load_extensions()
     tell("done")
 
 

@@ -100,6 +100,7 @@ def torch_stages():
         failed("convolution", error)
     begin("loaded", "reading what was mapped")
     tell("mapped", files=libraries())
+    load_extensions()
     tell("done")
 
 

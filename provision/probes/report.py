@@ -113,3 +113,18 @@ def loaded_version(path):
             if getattr(library, function)(ctypes.byref(number), ctypes.byref(minor)) == 0:
                 return "%d.%d" % (number.value, minor.value)
     return None
+
+
+def load_extensions():
+    """Load what is compiled against the framework in this process, all symbols at once: a missing library or
+    symbol is then told by the loader itself."""
+    import ctypes
+
+    for package, path in ASKED.get("extensions", ()):
+        tell("begin", stage="extensions", doing="loading " + path, package=package)
+        error = None
+        try:
+            ctypes.CDLL(path, mode=os.RTLD_NOW)
+        except OSError as refused:
+            error = str(refused)
+        tell("extension", package=package, path=path, error=error)

@@ -62,8 +62,10 @@ def ask(
     deep: bool,
     environ: Mapping[str, str],
     timeout: float,
+    extensions: Sequence[tuple[str, str]] = (),
 ) -> probe.Told:
-    """Run one framework's probe in a child of its own, as the user has it but for preallocation."""
+    """Run one framework's probe in a child of its own, as the user has it but for preallocation. Last it
+    loads `extensions` (package, file)."""
     asked = {
         "framework": name,
         "device": device,
@@ -71,6 +73,7 @@ def ask(
         "cases": CASES + (DEEP[name] if deep else ()),
         "deep": deep,
         "pattern": PATTERN,
+        "extensions": list(extensions),
     }
     return probe.run(
         env.python,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..model import FRAMEWORKS, Event, FrameworkVerdict
-from . import copies, frameworks, layers, loaded, probe, proved, together, unopened
+from . import copies, extensions, frameworks, layers, loaded, probe, proved, together, unopened
 from .judged import Judged
 from .state import Run, search, suspects
 
@@ -82,6 +82,7 @@ def _ask_framework(run: Run, name: str, environ: Mapping[str, str]) -> tuple[pro
         deep=run.options.deep,
         environ=environ,
         timeout=run.options.timeout,
+        extensions=extensions.beside(name, run.found.sites),
     )
     devices: Sequence[Mapping[str, Any]] = (
         layers.seen(run.told, "driver").get("devices", ()) if run.told else ()
@@ -128,6 +129,8 @@ def _on(run: Run, name: str, uuid: str | None) -> FrameworkVerdict:
     times = proved.times(told)
     for stage, judged in outcome.stages:
         run.add(stage, judged, times.get(stage) if judged.status != "skip" else None, name, uuid)
+    if ill := extensions.judge(name, told):
+        run.add("framework", ill, None, name, uuid)
     run.wrong = run.wrong or outcome.wrong
     if outcome.failed or outcome.foreign:
 

@@ -1,0 +1,96 @@
+"""Compiled extensions beside a framework: torchvision, flash-attn and the like hold code that was compiled
+against one build of it, and beside another they do not load, however right the framework itself is."""
+
+from __future__ import annotations
+
+import csv
+import mmap
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ..model import Evidence, Finding
+from . import probe
+from .judged import Judged
+
+# The framework's own library that its extensions are linked with
+_LINKED = {"torch": b"libc10.so", "tensorflow": b"libtensorflow_framework.so"}
+# Packages that are released with each torch and that most of its users import. Their `_C` file holds their
+# operators; without it importing them fails. Others may never be imported: they are warned of.
+_RELEASED_WITH = ("torchvision", "torchaudio")
+_MOST = 60  # files looked at; no environment seen has as many
+
+
+def beside(name: str, sites: Sequence[str]) -> list[tuple[str, str]]:
+    """(package and version, file) of each extension in an environment that is linked with a framework."""
+    if name not in _LINKED:
+        return []
+    found = [
+        (f"{dist} {version}", path)
+        for site in sites
+        for dist, version, folder in _asking_for(name, Path(site))
+        for path in _libraries(Path(site), folder)
+        if _is_linked(path, _LINKED[name])
+    ]
+    return found[:_MOST]
+
+
+def _asking_for(name: str, site: Path) -> Iterator[tuple[str, str, Path]]:
+    """The installed packages that require a framework."""
+    row = re.compile(rf"^Requires-Dist:\s*{name}(?![\w.-])", re.MULTILINE)
+    for folder in sorted(site.glob("*.dist-info")):
+        dist, _, version = folder.name[: -len(".dist-info")].partition("-")
+        try:
+            text = (folder / "METADATA").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue  # an installation without metadata asks for nothing
+        if row.search(text.split("\n\n", 1)[0]):
+            yield re.sub(r"[-_.]+", "-", dist).lower(), version, folder
+
+
+def _libraries(site: Path, folder: Path) -> Iterator[str]:
+    try:
+        text = (folder / "RECORD").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    for row in csv.reader(r for r in text.splitlines() if ".so" in r):
+        path = os.path.normpath(os.path.join(site, row[0]))
+        if path.endswith(".so") and ".libs" not in row[0] and path.startswith(f"{site}{os.sep}"):
+            yield path
+
+
+def _is_linked(path: str, library: bytes) -> bool:
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as held:
+            return held.find(library) >= 0
+    except (OSError, ValueError):  # gone since, or empty
+        return False
+
+
+def judge(name: str, told: probe.Told) -> Judged | None:
+    """What became of the extensions; None where there are none, or all load."""
+    refused = [(r["package"], r["path"], r["error"]) for r in told.all("extension") if r["error"]]
+    last = told.last("begin")
+    if told.death and last and last["stage"] == "extensions":
+        refused.append((last["package"], last["doing"].removeprefix("loading "), told.death))
+    if not refused:
+        return None
+    build = str((told.last("framework") or {}).get("version", name))
+    packages = ", ".join(dict.fromkeys(package for package, _, _ in refused))
+    finding = Finding(
+        cause="extension_built_for_other_torch_or_cuda",
+        title=f"{packages} does not load beside {name} {build}: its compiled part was built for another one",
+        evidence=tuple(Evidence(text=error, source=path) for _, path, error in refused),
+        fix=f"Install the release of it that goes with {name} {build}: for environments of gpuenv "
+        f"`gpuenv create --recreate --framework {name} --with {refused[0][0].split()[0]}`.",
+        confidence="certain",
+    )
+    needed = any(
+        package.split()[0] in _RELEASED_WITH and os.path.basename(path).startswith("_C")
+        for package, path, _ in refused
+    )
+    return Judged(
+        status="fail" if needed else "warn", detail=finding.title, evidence=finding.evidence,
+        findings=(finding,),
+    )  # fmt: skip

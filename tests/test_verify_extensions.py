@@ -1,0 +1,69 @@
+"""Extensions compiled against a framework: real libraries, loaded by a real torch's process."""
+
+import subprocess
+from pathlib import Path
+
+from framework_envs import framework_env, venv
+
+from provision.model import Environment
+from provision.verify import extensions, frameworks
+
+
+def library(folder: Path, name: str, *needs: str) -> str:
+    """A shared library that names libc10 and needs these symbols."""
+    source = folder / f"{name}.c"
+    calls = "".join(f"extern void {n}(void);\n" for n in needs) + 'const char *linked = "libc10.so";\n'
+    source.write_text(calls + "void all(void) { " + "".join(f"{n}(); " for n in needs) + "}\n")
+    made = folder / f"{name}.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", made, source], check=True)
+    return str(made)
+
+
+def test_extensions_are_found_by_what_their_packages_require_and_are_linked_with(tmp_path):
+    _, site = venv(tmp_path / "env")
+    for dist, requires, linked in (
+        ("vision", "torch==2", True),
+        ("other", "torchmetrics", True),
+        ("pure", "torch", False),
+    ):
+        info = site / f"{dist}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Name: {dist}\nVersion: 1.0\nRequires-Dist: {requires}\n\nwords")
+        (info / "RECORD").write_text(f"{dist}/_C.so,,\n../../../../etc/passwd.so,,\n")
+        (site / dist).mkdir()
+        (site / dist / "_C.so").write_bytes(b"\0libc10.so\0" if linked else b"\0libm.so\0")
+    assert extensions.beside("torch", [str(site)]) == [("vision 1.0", str(site / "vision/_C.so"))]
+    assert extensions.beside("jax", [str(site)]) == []
+
+
+def test_what_does_not_load_is_named_with_the_loaders_words(tmp_path):
+    python = framework_env("torch") / "bin/python"
+    env = Environment(path=str(python.parents[1]), manager=None, python=str(python))
+    good, bad = library(tmp_path, "_C"), library(tmp_path, "_Cbad", "built_for_another_torch")
+
+    def ask(*files):
+        return frameworks.ask(
+            env, "torch", device="cpu", ordinals=(), deep=False, environ={"PATH": "/usr/bin:/bin"}, timeout=120,
+            extensions=[("torchvision 0.1", f) for f in files],
+        )  # fmt: skip
+
+    assert extensions.judge("torch", ask(good)) is None
+    judged = extensions.judge("torch", ask(good, bad))
+    assert judged.status == "fail" and "torchvision 0.1 does not load beside torch" in judged.detail
+    (finding,) = judged.findings
+    assert finding.cause == "extension_built_for_other_torch_or_cuda"
+    assert "built_for_another_torch" in finding.evidence[0].text and finding.evidence[0].source == bad
+
+
+def test_a_crash_while_loading_is_that_extensions_and_not_the_frameworks(tmp_path):
+    python = framework_env("torch") / "bin/python"
+    env = Environment(path=str(python.parents[1]), manager=None, python=str(python))
+    source = tmp_path / "boom.c"
+    source.write_text("__attribute__((constructor)) static void boom(void) { *(volatile int *)0 = 1; }\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "boom.so", source], check=True)
+    told = frameworks.ask(
+        env, "torch", device="cpu", ordinals=(), deep=False, environ={"PATH": "/usr/bin:/bin"}, timeout=120,
+        extensions=[("other 2.0", str(tmp_path / "boom.so"))],
+    )  # fmt: skip
+    judged = extensions.judge("torch", told)
+    assert judged.status == "warn" and "SIGSEGV" in judged.evidence[0].text
