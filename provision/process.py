@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
 KEEP = 1 << 20
@@ -40,6 +42,48 @@ class Finished:
 def environ() -> dict[str, str]:
     """A copy of this process's environment."""
     return dict(os.environ)
+
+
+def settle_home(*, cache: bool = True) -> str | None:
+    """Give this process a home and a cache where it has none that it could use, and say so.
+
+    A container's user is often one that nobody knows, without HOME or with one that it may not write to. Then
+    a folder of its own among the temporary ones takes its place: for HOME where there is no answer to `~`, and
+    with `cache` for XDG_CACHE_HOME, which gpuenv, uv and rattler share.
+    """
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111  # Path.expanduser raises where this says "~"
+    if not home.is_absolute():
+        own = os.environ["HOME"] = _own_temporary()
+        return f"there is no home folder: {own} is used, which the system may clear"
+    kept = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    if not cache or _can_keep(kept / "gpuenv"):
+        return None
+    own = os.environ["XDG_CACHE_HOME"] = str(Path(_own_temporary(), ".cache"))
+    return (
+        f"{kept} cannot be written: {own} is used, which the system may clear (or name one with --cache-dir)"
+    )
+
+
+def _can_keep(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK)
+
+
+def _own_temporary() -> str:
+    """A folder in which nobody else could have put something."""
+    import tempfile
+
+    if not hasattr(os, "getuid"):
+        return tempfile.mkdtemp(prefix="gpuenv-")
+    path = Path(tempfile.gettempdir(), f"gpuenv-{os.getuid()}")
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    found = path.lstat()
+    mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    return str(path) if mine else tempfile.mkdtemp(prefix="gpuenv-")
 
 
 def signal_name(returncode: int) -> str | None:

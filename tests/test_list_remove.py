@@ -122,8 +122,8 @@ def test_many_writers_of_one_registry(gpuenv, data):
     assert len(list(data.iterdir())) == 40, "nothing but entries is left"
 
 
-def test_a_home_that_cannot_be_written_costs_the_entry_alone(jax, gpuenv):
-    gpuenv.env |= {"XDG_CACHE_HOME": str(gpuenv.folder / "cache"), "XDG_DATA_HOME": "/proc/nowhere"}
+def test_a_list_that_cannot_be_written_costs_the_entry_alone(jax, gpuenv):
+    gpuenv.env["XDG_DATA_HOME"] = "/proc/nowhere"
     ran = jax("--json")
     assert ran.code == 0 and ran.json["environment"]["changed"]
     assert "/proc/nowhere" in ran.err and "list of environments" in ran.err
@@ -132,17 +132,56 @@ def test_a_home_that_cannot_be_written_costs_the_entry_alone(jax, gpuenv):
     assert ran.code == 0 and not (gpuenv.work / ".venv").exists()
 
 
-def test_without_any_home_a_note_says_so(gpuenv):
-    """A user id that the user database does not know, as in containers; only root can become one."""
+def test_a_home_that_cannot_be_written(jax, gpuenv):
+    """Nowhere for the cache and the list: a folder among the temporary ones, with a note, and it is built."""
+    for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "UV_CACHE_DIR"):
+        del gpuenv.env[name]
+    temporary = gpuenv.folder / "tmp"
+    temporary.mkdir()
+    gpuenv.env |= {"HOME": "/proc/nowhere", "TMPDIR": str(temporary)}
+    ran = jax("--json")
+    assert ran.code == 0 and ran.json["environment"]["changed"], ran.err
+    own = temporary / f"gpuenv-{os.getuid()}"
+    assert f"note: /proc/nowhere/.cache cannot be written: {own}/.cache is used" in ran.err
+    assert own.stat().st_mode & 0o777 == 0o700 and {p.name for p in (own / ".cache").iterdir()} >= {
+        "gpuenv",
+        "uv",
+    }
+    assert jax().code == 0 and gpuenv("remove", ".venv").code == 0
+
+
+def test_a_temporary_folder_of_somebody_else_is_not_taken(gpuenv):
+    """Whoever can write there could put packages into the cache."""
+    temporary = gpuenv.folder / "tmp"
+    theirs = temporary / f"gpuenv-{os.getuid()}"
+    theirs.mkdir(parents=True)
+    theirs.chmod(0o777)
+    del gpuenv.env["XDG_CACHE_HOME"]
+    gpuenv.env |= {"HOME": "/proc/nowhere", "TMPDIR": str(temporary)}
+    ran = gpuenv("resolve", "--framework", "torch", "--gpu", "9.0", "--python", "3.12", "-q")
+    assert ran.code == 0 and list(theirs.iterdir()) == []
+    assert len(list(temporary.glob("gpuenv-*"))) == 2
+
+
+def test_a_user_that_nobody_knows_gets_a_home(gpuenv):
+    """As in containers: no HOME, and the user database has no answer. Only root can become such a user."""
     if os.getuid() != 0:
         pytest.skip("needs root, to become a user that nobody knows")
     code = (
-        "import os, platformdirs; from provision import registry; os.environ.pop('HOME'); os.setuid(54321)\n"
-        "registry.folder()"
+        "import os, tempfile, platformdirs; from provision import process, registry\n"
+        "os.environ.pop('HOME'); os.setuid(54321)\n"
+        "try: registry.folder()\n"
+        "except Exception as error: print(type(error).__name__)\n"
+        "print(process.settle_home(), registry.folder(), sep='\\n')"
     )
-    env = {k: v for k, v in gpuenv.env.items() if k != "XDG_DATA_HOME"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "BuildError: there is no home folder" in done.stderr
+    env = {k: v for k, v in gpuenv.env.items() if not k.startswith("XDG")}
+    gpuenv.folder.chmod(0o777)
+    env["TMPDIR"] = "/tmp"
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    failed, note, folder = done.stdout.splitlines()
+    assert failed == "BuildError" and note.startswith("there is no home folder: /tmp/gpuenv-54321 is used")
+    assert folder == "/tmp/gpuenv-54321/.local/share/gpuenv/environments"
+    Path("/tmp/gpuenv-54321").rmdir()
 
 
 def test_what_was_deleted_by_hand_leaves_the_list_and_the_registry(gpuenv, made, data):

@@ -47,9 +47,12 @@ def run(argv: Sequence[str]) -> int:
     ours, command = running.split(argv)
     screen = show.Screen(json="--json" in ours, environ=process.environ())
     signal.signal(signal.SIGTERM, _terminated)
+    told = process.settle_home(cache="--cache-dir" not in ours) if command is None else None
     if (versions := completing.version_in_bash(screen.environ)) is not None:
         screen.line("\n".join(versions))
         return 0
+    if told and "_GPUENV_COMPLETE" not in screen.environ:
+        screen.say(f"note: {told}")
     try:
         code = typer.main.get_command(app).main(ours, prog_name="gpuenv", standalone_mode=False, obj=command)
     except GpuenvError as error:

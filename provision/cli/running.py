@@ -158,6 +158,7 @@ def _explain(screen: show.Screen, name: str, ended: process.Attended, choices: o
     """The diagnosis of the program's last words, with this machine's facts, on stderr."""
     from .troubleshoot import judged
 
+    process.settle_home()
     known = ask.known(choices)
     text = [(name, [ended.stderr])]
     found: tuple[Finding, ...] = judged(text, known, None)
