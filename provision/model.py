@@ -593,7 +593,7 @@ class Sources:
 
     `default` None means the installer's own default index. `pytorch` is the base address of the
     PyTorch index. URLs may carry credentials: they reach the installer's environment and nothing
-    else.
+    else. `timeout` is in seconds, `trusted` are hosts whose certificate is not looked at.
     """
 
     default: str | None = None
@@ -601,6 +601,9 @@ class Sources:
     find_links: tuple[str, ...] = ()
     pytorch: str = ""
     cert: str | None = None
+    proxy: str | None = None
+    timeout: float | None = None
+    trusted: tuple[str, ...] = ()
     no_index: bool = False
     offline: bool = False
     cache_dir: str | None = None

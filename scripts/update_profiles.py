@@ -74,6 +74,7 @@ def update(reader: measure.Reader, folder: Path, names: list[str], *, write: boo
         path = folder / f"{name}.yaml"
         tables = read(path)
         before = path.read_text(encoding="utf-8") if path.exists() else ""
+        reader.require(measure.MEASURED[name][2])
         rows = measure.MEASURED[name][1](reader, profiles.documents(tables))
         after = profiles.dump(profiles.replaced(tables, rows, head(name)))
         sides = before.splitlines(keepends=True), after.splitlines(keepends=True)

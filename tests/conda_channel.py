@@ -7,7 +7,6 @@ import asyncio
 import atexit
 import functools
 import hashlib
-import http.server
 import io
 import json
 import re
@@ -24,6 +23,7 @@ from importlib.metadata import Distribution, PathDistribution
 from pathlib import Path
 
 import pytest
+from loopback import Faulty, running
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -240,29 +240,21 @@ def small():
 
 
 class Server:
-    """A channel served on 127.0.0.1. `faults` maps the end of a path to a status or "tampered";
-    `needs` is the Authorization header without which it answers 401."""
+    """A channel served on 127.0.0.1. `faults` maps the end of a path to what goes wrong with it (see
+    loopback.py); `needs` is the Authorization header without which it answers 401."""
 
     def __init__(self, folder):
         self.folder, self.faults, self.needs, self.requests = folder, {}, None, Counter()
-        self.url = ""
+        self.url, self.retry_after = "", None
+        self.stalled, self.released = threading.Event(), threading.Event()
 
 
 @contextmanager
 def serving(folder):
     server = Server(folder)
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_args):
-            return
-
-        def do_HEAD(self):
-            self.answer(body=False)
-
-        def do_GET(self):
-            self.answer(body=True)
+    class Handler(Faulty):
+        state = server
 
         def answer(self, body):
             path = self.path.partition("?")[0]
@@ -271,33 +263,20 @@ def serving(folder):
             if server.needs and self.headers.get("Authorization") != server.needs:
                 fault = "401"
             file = server.folder / path.strip("/").partition("/")[2]
-            if fault and fault.isdigit():
-                return self.reply(int(fault), b"", body)
+            if self.refuse(fault, body):
+                return
             if not file.is_file():
-                return self.reply(404, b"", body)
+                self.reply(404, b"", body)
+                return
             data = file.read_bytes()
-            return self.reply(200, spoiled(data) if fault == "tampered" else data, body)
+            self.reply(200, spoiled(data) if fault == "tampered" else data, body, fault=fault)
 
-        def reply(self, status, data, body):
-            self.send_response(status)
-            if status == 401:
-                self.send_header("WWW-Authenticate", "Basic")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            if body:
-                self.wfile.write(data)
-
-    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    running.daemon_threads = True
-    thread = threading.Thread(target=running.serve_forever, daemon=True)
-    thread.start()
-    server.url = f"http://127.0.0.1:{running.server_address[1]}/conda-forge"
-    try:
-        yield server
-    finally:
-        running.shutdown()
-        running.server_close()
-        thread.join()
+    with running(Handler) as address:
+        server.url = f"http://{address}/conda-forge"
+        try:
+            yield server
+        finally:
+            server.released.set()
 
 
 def spoiled(data):

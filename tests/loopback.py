@@ -1,7 +1,19 @@
 """A package index on 127.0.0.1, made of tiny wheels, that counts what is asked of it.
 
 It holds a wheel of every name and version that a plan pins, so that lock and build run for real
-without the gigabytes. `faults` maps a path ending to what goes wrong with it.
+without the gigabytes. `faults` maps a path ending to what goes wrong with it:
+
+    404, 500, ...  that status (429 and 503 with `Retry-After: retry_after`, where it is set)
+    stalled        no answer before `released` is set
+    stuck          half the body, then nothing more
+    reset          half the body, then a reset of the connection
+    truncated      half the body, then the end of the connection
+    short          half the body, told as if it were all
+    longer         more bytes than the file has
+    tampered       another wheel of the same name
+    html           a page that asks for a login, as a captive portal or a proxy answers with
+    garbage        bytes that are nothing
+    loop           a redirect to itself
 """
 
 from __future__ import annotations
@@ -10,13 +22,21 @@ import base64
 import hashlib
 import http.server
 import io
+import socket
+import struct
+import sys
 import threading
+import time
+import urllib.error
+import urllib.request
 import zipfile
 from collections import Counter
 from contextlib import contextmanager
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+LOGIN = b"<!DOCTYPE html><html><head><title>Sign in</title></head><body><form>Password</form></body></html>"
 
 
 def wheel_bytes(
@@ -62,7 +82,9 @@ class Index:
         self.faults: dict[str, str] = {}
         self.url = ""
         self.prefix = "/simple"
+        self.retry_after: str | None = None
         self.stalled, self.released = threading.Event(), threading.Event()
+        self.asked_at: list[tuple[float, str]] = []
 
     def add(
         self,
@@ -97,31 +119,93 @@ class Index:
         return Counter({p: n for p, n in self.requests.items() if p.endswith(".whl")})
 
 
-def _handler(index: Index):
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class Faulty(http.server.BaseHTTPRequestHandler):
+    """Answers well, or with one of the faults above. `state` has `retry_after`, `stalled`, `released`."""
 
-        def log_message(self, *_args):
+    protocol_version = "HTTP/1.1"
+    state: Index
+
+    def log_message(self, *_args):
+        return
+
+    def do_HEAD(self):
+        self.answer(body=False)
+
+    def do_GET(self):
+        self.answer(body=True)
+
+    def refuse(self, fault, body):
+        """Whether a fault that needs no file was answered."""
+        if fault == "stalled" and body:
+            self.state.stalled.set()
+            self.state.released.wait(60)
+        if fault and fault.isdigit():
+            self.reply(int(fault), b"", body)
+        elif fault == "loop":
+            self.reply(302, b"", body)
+        elif fault == "html":
+            self.reply(200, LOGIN, body, "text/html", fault)
+        elif fault == "garbage":
+            self.reply(200, b"\x00\xff" * 999, body, fault=fault)
+        else:
+            return False
+        return True
+
+    def reply(self, status, data, body, kind="application/octet-stream", fault=None):
+        if fault in ("short", "longer"):
+            data = data[: len(data) // 2] if fault == "short" else data + b"\0" * 512
+        told, span = len(data), None
+        whole = fault not in (None, "reset", "truncated", "stuck")
+        if status == 200 and not whole and (part := self.headers.get("Range")):
+            first, _, last = part.removeprefix("bytes=").partition("-")
+            start = max(0, told - int(last)) if not first else int(first)
+            end = told if not first or not last else min(told, int(last) + 1)
+            status, span, data = 206, f"bytes {start}-{end - 1}/{told}", data[start:end]
+            told = len(data)
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(told))
+        if span:
+            self.send_header("Content-Range", span)
+        if status == 302:
+            self.send_header("Location", self.path)
+        if status == 401:
+            self.send_header("WWW-Authenticate", "Basic")
+        if status in (429, 503) and self.state.retry_after:
+            self.send_header("Retry-After", self.state.retry_after)
+        self.end_headers()
+        if not body:
             return
+        if fault not in ("reset", "truncated", "stuck"):
+            self.wfile.write(data)
+            return
+        self.close_connection = True
+        self.wfile.write(data[: told // 2])
+        self.wfile.flush()
+        if fault == "stuck":
+            self.state.stalled.set()
+            self.state.released.wait(60)
+        if fault == "reset":
+            # Closed with nothing to linger for: the other side gets a reset, not an end.
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
 
-        def do_HEAD(self):
-            self.answer(body=False)
 
-        def do_GET(self):
-            self.answer(body=True)
+def _handler(index: Index):
+    class Handler(Faulty):
+        state = index
 
         def answer(self, body):
             if body:
                 index.requests[self.path] += 1
+                index.asked_at.append((time.monotonic(), self.path))
             fault = next((f for end, f in index.faults.items() if self.path.endswith(end)), None)
-            if fault == "stalled" and body:
-                index.stalled.set()
-                index.released.wait(60)
-            if fault and fault.isdigit():
-                return self.reply(int(fault), b"", body)
+            if self.refuse(fault, body):
+                return
             parts = self.path.strip("/").split("/")
             if self.path.startswith(index.prefix + "/") and parts[-1] in index.wheels:
-                return self.reply(200, self.page(parts[-1]), body, "text/html")
+                self.reply(200, self.page(parts[-1]), body, "text/html", fault)
+                return
             if parts[0] == "files" and parts[-1].removesuffix(".metadata") in index.wheels.get(parts[1], {}):
                 data = index.wheels[parts[1]][parts[-1].removesuffix(".metadata")]
                 if parts[-1].endswith(".metadata"):
@@ -131,8 +215,9 @@ def _handler(index: Index):
                     data = wheel_bytes(
                         parts[1], parts[-1].split("-")[1], content="import os  # not what was locked\n"
                     )
-                return self.reply(200, data, body)
-            return self.reply(404, b"not here", body)
+                self.reply(200, data, body, fault=fault)
+                return
+            self.reply(404, b"not here", body)
 
         def page(self, name):
             rows = []
@@ -143,29 +228,82 @@ def _handler(index: Index):
                 )
             return ("<!DOCTYPE html><html><body>" + "\n".join(rows) + "</body></html>").encode()
 
-        def reply(self, status, data, body, kind="application/octet-stream"):
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            if body:
-                self.wfile.write(data)
-
     return Handler
 
 
 @contextmanager
 def serving(index: Index):
     """The index on a free port of 127.0.0.1 until the block ends."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(index))
-    server.daemon_threads = True
+    with running(_handler(index)) as address:
+        index.url = f"http://{address}/simple"
+        try:
+            yield index
+        finally:
+            index.released.set()
+
+
+@contextmanager
+def proxying(needs: str | None = None):
+    """An HTTP proxy on 127.0.0.1, as "host:port"; without the Proxy-Authorization header `needs` it
+    answers 407."""
+
+    class Proxy(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_args):
+            return
+
+        def do_GET(self):
+            if needs and self.headers.get("Proxy-Authorization") != needs:
+                return self.reply(407, b"", [("Proxy-Authenticate", 'Basic realm="proxy"')])
+            sent = {
+                k: v for k, v in self.headers.items() if k.lower() in ("authorization", "range", "accept")
+            }
+            request = urllib.request.Request(self.path, headers=sent, method=self.command)
+            try:
+                with _DIRECT.open(request, timeout=60) as answer:
+                    return self.reply(answer.status, answer.read(), answer.headers.items())
+            except urllib.error.HTTPError as error:
+                return self.reply(error.code, error.read(), error.headers.items())
+            except urllib.error.URLError:
+                return self.reply(502, b"", [])
+
+        do_HEAD = do_CONNECT = do_GET  # noqa: N815  # the name is http.server's
+
+        def reply(self, status, data, headers):
+            self.send_response(status)
+            for name, value in headers:
+                if name.lower() not in ("content-length", "connection", "date", "server"):
+                    self.send_header(name, value)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(data)
+
+    with running(Proxy) as address:
+        yield address
+
+
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        if not isinstance(sys.exc_info()[1], ConnectionError):  # a client that left is no news
+            super().handle_error(request, client_address)
+
+
+@contextmanager
+def running(handler):
+    """A server on a free port of 127.0.0.1, as "host:port", until the block ends."""
+    server = _Server(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    index.url = f"http://127.0.0.1:{server.server_address[1]}/simple"
     try:
-        yield index
+        yield f"127.0.0.1:{server.server_address[1]}"
     finally:
-        index.released.set()
         server.shutdown()
         server.server_close()
         thread.join()

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from .. import process
 from ..errors import BuildError
-from ..index import pytorch, uv
+from ..index import pytorch, refusal, uv
 from ..model import Event, Lock, Package, Sources
 from . import tensorflow
 
@@ -77,7 +77,7 @@ def _install_held(
         wanted = Wanted(part, path, sources, requirements_text(part), tuple(options), reinstall)
         done = wanted.install(offline=True)
         if not done.ok and (sources.offline or not _only_missing(done.stderr)):
-            raise _refusal(done, path)
+            raise _refusal(done, path, lock)
         missing += [] if done.ok else [wanted]
     total = sum(p.size or 0 for wanted in missing for p in wanted.lock.packages)
     if missing:
@@ -92,7 +92,7 @@ def _install_held(
     for wanted in missing:
         done = wanted.install(offline=False, emit=emit)
         if not done.ok:
-            raise _refusal(done, path)
+            raise _refusal(done, path, lock)
 
 
 def _install_unhashed(
@@ -106,7 +106,7 @@ def _install_unhashed(
     wanted = Wanted(lock, path, sources, "\n".join(rows) + "\n", (), reinstall)
     done = wanted.install(offline=sources.offline, emit=emit)
     if not done.ok:
-        raise _refusal(done, path)
+        raise _refusal(done, path, lock)
 
 
 def requirements_text(lock: Lock) -> str:
@@ -217,22 +217,30 @@ def _only_missing(log: str) -> bool:
     return bool(_MISSING.search(log)) and "os error 28" not in log and "Hash mismatch" not in log
 
 
-def _refusal(done: process.Finished, path: Path) -> BuildError:
+def _refusal(done: process.Finished, path: Path, lock: Lock) -> BuildError:
     log = uv.redacted(without_progress(done.stderr))
     if "os error 28" in log or "No space left" in log:
         return BuildError(
             f"the disk filled up while installing into {path.parent}",
             hint="free space, or put ENV on another disk", log=log,
         )  # fmt: skip
-    mismatch = re.search(r"Hash mismatch for `?([^`\s]+)", log)
-    if mismatch or "hash" in log.lower():
-        name = mismatch.group(1) if mismatch else "a package"
+    indexes = {p.name: p.index for p in lock.packages}
+    if mismatch := re.search(r"Hash mismatch for `?([^`\s]+)", log):
+        index = indexes.get(mismatch[1].partition("=")[0])
         return BuildError(
-            f"{name} is not the file that was locked: its hash differs",
+            f"{mismatch[1]}{f' of {index}' if index else ''} is not the file that was locked: its hash differs",
             hint="if the index really changed the file, lock again: gpuenv lock --upgrade", log=log,
         )  # fmt: skip
     if done.timed_out:
         return BuildError(f"installing took longer than {_TIMEOUT / 3600:.0f} hours", log=log)
+    if refused := refusal.refused(log, indexes):
+        return BuildError(refused.message, hint=refused.hint, log=log)
+    if name := refusal.absent(log):
+        index = indexes.get(name)
+        return BuildError(
+            f"no index has the locked {name} (it was locked from {index or 'a folder of wheels'})",
+            hint="name an index or a folder that has it: pip's index-url, --find-links DIR", log=log,
+        )  # fmt: skip
     return BuildError(
         "the packages could not be installed", log=log, hint="the lines above are the installer's own"
     )

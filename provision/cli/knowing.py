@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -111,16 +113,47 @@ def _renewed(reader: measure.Reader, name: str, target: Path) -> list[ProfileTab
     ]
     # What we shipped is not read again: an update takes as long as there is news.
     reader.known = frozenset((r["version"], r.get("platform", "any")) for r in measured)
+    reader.require(measure.MEASURED[name][2])
     rows = measure.MEASURED[name][1](reader, profiles.documents(shipped))
     today = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
     head: dict[str, Any] = {"table": table, **({"framework": name} if table == "builds" else {})}
     fresh = profiles.difference(shipped, rows, {**head, "source": measure.SOURCE, "read": today})
     path = target / f"{name}.yaml"
-    if fresh is None:
+    others = _by_hand(path)
+    if fresh is None and not others:
         path.unlink(missing_ok=True)  # what the overlay had is shipped by now
+    else:
+        _write(path, profiles.dump([*([fresh] if fresh else []), *others]))
+    return [_table(path, fresh)] if fresh else []
+
+
+def _by_hand(path: Path) -> list[profiles.Table]:
+    """The tables of an overlay that are not ours to replace. Raises DataError for a file with mistakes."""
+    if not path.exists():
         return []
-    target.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".yaml.new")
-    draft.write_text(profiles.dump([fresh]), encoding="utf-8")
-    draft.replace(path)
-    return [_table(path, fresh)]
+    tables, problems = profiles.read_file(path)
+    if problems:
+        raise DataError(
+            f"{path} is invalid, so it is not brought up to date", problems=tuple(problems),
+            hint="mend the rows named, or move the file away",
+        )  # fmt: skip
+    return [t for t in tables if t.head.get("kept") != "measured"]
+
+
+def _write(path: Path, text: str) -> None:
+    """Write an overlay in one step. Raises UsageError where that cannot be done."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(draft).chmod(0o644)
+            Path(draft).replace(path)
+        except BaseException:
+            Path(draft).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror}", hint="name a folder that can: --profiles DIR"
+        ) from error

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .links import find_links, wheel_named
     from .pipconf import PipConfig, default_index, parse_pip_conf, pip_configuration, pip_files
     from .simple import File, parse_project, project_files
+    from .stock import holdings
     from .wheels import (
         RangeFile,
         local_metadata,
@@ -38,6 +39,7 @@ _HOME = {
     "download": "fetching",
     "find_links": "links",
     "is_right": "fetching",
+    "holdings": "stock",
     "local_metadata": "wheels",
     "member": "wheels",
     "metadata": "wheels",
@@ -73,6 +75,7 @@ __all__ = [
     "digests",
     "download",
     "find_links",
+    "holdings",
     "is_right",
     "local_metadata",
     "member",

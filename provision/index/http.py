@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from provision import __version__
 from provision.errors import LockError
 
+from . import answers
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from email.message import Message
@@ -54,7 +56,10 @@ class Stream(NamedTuple):
 
 def redact(url: str) -> str:
     """A URL without its user, password and query, fit for the screen, a lock or a report."""
-    parts = urllib.parse.urlsplit(url)
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError:  # "http://[::1/": not even a URL, and still with what may be a password
+        return re.sub(r"(?<=//).*@", "", url).partition("?")[0]
     if not parts.netloc:
         return url.partition("?")[0] if parts.scheme else url
     host = parts.netloc.rpartition("@")[2]
@@ -91,16 +96,17 @@ class Http:
     """
 
     def __init__(
-        self, config: PipConfig | None = None, *, timeout: float = TIMEOUT, tries: int = TRIES
+        self, config: PipConfig | None = None, *, timeout: float | None = None, tries: int = TRIES
     ) -> None:
         context = ssl.create_default_context(cafile=config.cert if config else None)
-        proxies = {"http": config.proxy, "https": config.proxy} if config and config.proxy else None
+        proxies = _proxies(config)
         trusting = ssl.create_default_context()
         trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
         self._trusted = frozenset(config.trusted_hosts if config else ())
         self._opener = _opener(proxies, context)
         self._trusting = _opener(proxies, trusting)
-        self._timeout, self._tries = timeout, tries
+        self._timeout = timeout or (config and config.timeout) or TIMEOUT
+        self._tries = tries
 
     def get(
         self,
@@ -152,17 +158,21 @@ class Http:
             try:
                 with opener.open(request, timeout=self._timeout) as answer:
                     told = {k.lower(): v for k, v in answer.headers.items()}
-                    return Response(answer.status, told, answer.read(), answer.url)
+                    # A server that gives no parts would send gigabytes: the answer's status is enough.
+                    whole = answer.status == 200 and request.has_header("Range")
+                    return Response(answer.status, told, b"" if whole else answers.body(answer), answer.url)
             except urllib.error.HTTPError as e:
                 e.close()
                 if missing_ok and e.code in (403, 404, 410):
                     return None
-                if e.code not in PASSING or not left:
-                    raise failed(url, f"answered {e.code} {e.reason}") from None
+                wait = answers.pause(e.headers, self._tries - 1 - left)
+                if e.code not in PASSING or not left or wait is None:
+                    raise failed(url, *answers.refusal(e.code, str(e.reason), e.headers)) from None
             except (OSError, http.client.HTTPException, EOFError) as e:
                 if not left or lasting(e):
                     raise failed(url, in_words(e)) from None
-            time.sleep(0.5 * 2 ** (self._tries - 1 - left))
+                wait = answers.delay(self._tries - 1 - left)
+            time.sleep(wait)
         raise AssertionError("the last try returns or raises")
 
     def sizes(self, urls: Iterable[str]) -> dict[str, int | None]:
@@ -205,7 +215,17 @@ def lasting(error: Exception) -> bool:
 
 def in_words(error: Exception) -> str:
     """What the network said."""
+    if isinstance(error, http.client.IncompleteRead):
+        return f"the answer ended half-way, after {len(error.partial)} bytes"
     return str(getattr(error, "reason", None) or error or type(error).__name__)
+
+
+def _proxies(config: PipConfig | None) -> dict[str, str] | None:
+    """Proxies by scheme: pip's, else those of the environment, of which urllib does not know ALL_PROXY."""
+    if config and config.proxy:
+        return {"http": config.proxy, "https": config.proxy}
+    found = urllib.request.getproxies()
+    return {"http": found["all"], "https": found["all"], **found} if "all" in found else None
 
 
 def _opener(proxies: dict[str, str] | None, context: ssl.SSLContext) -> urllib.request.OpenerDirector:
@@ -216,12 +236,16 @@ def _opener(proxies: dict[str, str] | None, context: ssl.SSLContext) -> urllib.r
 
 def _split_credentials(url: str) -> tuple[str, str | None]:
     """A URL without user and password, and the Authorization header that they make."""
-    parts = urllib.parse.urlsplit(url)
-    user, at, host = parts.netloc.rpartition("@")
-    if parts.scheme not in ("http", "https"):
+    try:
+        parts = urllib.parse.urlsplit(url)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known or re.search(r"[\x00-\x20\x7f]", url):
         raise LockError(
             f"{redact(url)} is no HTTP or file URL.", hint="Indexes are http, https or file URLs."
         )
+    user, at, host = parts.netloc.rpartition("@")
     bare = urllib.parse.urlunsplit((parts.scheme, host, parts.path, parts.query, ""))
     if not at:
         return bare, None
@@ -254,11 +278,11 @@ def _local(url: str, span: tuple[int, int] | None, missing_ok: bool) -> Response
     return Response(206 if span else 200, headers, body, url)
 
 
-def failed(url: str, why: str) -> LockError:
+def failed(url: str, why: str, hint: str | None = None) -> LockError:
     """The error for a URL that could not be read."""
     shown = redact(url)
     return LockError(
         f"{shown} could not be read: {why}.",
-        hint="Check the network, the proxy and pip's index configuration, or work with --offline.",
+        hint=hint or "Check the network, the proxy and pip's index configuration, or work with --offline.",
         unreachable=shown,
     )

@@ -23,6 +23,8 @@ from provision.errors import LockError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_KEYS = ("index-url", "extra-index-url", "find-links", "trusted-host", "cert", "proxy", "no-index", "timeout",
+         "default-timeout")  # fmt: skip
 _TRUE = ("1", "true", "yes", "on", "y", "t")
 
 
@@ -40,6 +42,7 @@ class PipConfig:
     cert: str | None = None
     proxy: str | None = None
     no_index: bool = False
+    timeout: float | None = None
 
 
 def pip_files(environ: Mapping[str, str]) -> list[Path]:
@@ -84,7 +87,7 @@ def pip_configuration(environ: Mapping[str, str]) -> PipConfig:
         for section, mine in options.items():
             mine.update(sections.get(section, {}))
     merged = {**options["global"], **options["install"]}
-    for key in ("index-url", "extra-index-url", "find-links", "trusted-host", "cert", "proxy", "no-index"):
+    for key in _KEYS:
         if value := environ.get("PIP_" + key.upper().replace("-", "_")):
             merged[key] = value
     return PipConfig(
@@ -95,7 +98,17 @@ def pip_configuration(environ: Mapping[str, str]) -> PipConfig:
         cert=merged.get("cert") or None,
         proxy=merged.get("proxy") or None,
         no_index=merged.get("no-index", "").strip().lower() in _TRUE,
+        timeout=_seconds(merged.get("timeout") or merged.get("default-timeout")),
     )
+
+
+def _seconds(text: str | None) -> float | None:
+    """A time-out as pip reads it; one that pip would refuse is left to pip to complain about."""
+    try:
+        found = float(text or 0)
+    except ValueError:
+        return None
+    return found if 0 < found < 1e6 else None
 
 
 def default_index(environ: Mapping[str, str], *, cache_dir: Path | None = None) -> str:

@@ -49,14 +49,22 @@ def parse_project(answer: Response) -> list[File]:
     if "json" in answer.headers.get("content-type", "") or text.lstrip().startswith("{"):
         try:
             return [_from_json(answer.url, entry) for entry in json.loads(text)["files"]]
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
-            raise LockError(
-                f"{redact(answer.url)} answered something that is no simple index: {e!r}.",
-                hint="Name an index that speaks the simple repository API.",
-            ) from e
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+            raise _no_index(answer.url, f"{type(e).__name__} at {e}"[:200]) from e
     parser = _Links(answer.url)
     parser.feed(text)
+    if not parser.files and parser.foreign:
+        raise _no_index(answer.url, "a page that lists no files, with forms or scripts")
+    if not parser.files and b"\0" in answer.body:
+        raise _no_index(answer.url, "neither HTML nor JSON")
     return parser.files
+
+
+def _no_index(url: str, what: str) -> LockError:
+    return LockError(
+        f"{redact(url)} answered something that is no simple index: {what}.",
+        hint="Open the address in a browser: a login page, a proxy or a broken mirror may stand in between.",
+    )
 
 
 def _from_json(base: str, entry: dict[str, object]) -> File:
@@ -79,10 +87,12 @@ class _Links(html.parser.HTMLParser):
         super().__init__()
         self._base = base
         self.files: list[File] = []
+        self.foreign = False  # what a page of links has no use for and a login page cannot do without
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
         href = given.get("href")
+        self.foreign |= tag in ("form", "input", "script", "iframe")
         if tag == "base" and href:
             self._base = urllib.parse.urljoin(self._base, href)
         if tag != "a" or not href:

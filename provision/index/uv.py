@@ -38,6 +38,12 @@ def environment(
         env["UV_CACHE_DIR"] = str(Path(sources.cache_dir) / "uv")
     if sources.cert and "SSL_CERT_FILE" not in env:
         env["SSL_CERT_FILE"] = sources.cert
+    if sources.proxy:
+        env |= {"HTTP_PROXY": sources.proxy, "HTTPS_PROXY": sources.proxy}
+    if sources.timeout:
+        env.setdefault("UV_HTTP_TIMEOUT", f"{sources.timeout:.0f}")
+    if sources.trusted:
+        env["UV_INSECURE_HOST"] = " ".join([*sources.trusted, *env.get("UV_INSECURE_HOST", "").split()])
     if sources.default:
         env["UV_DEFAULT_INDEX"] = sources.default
     also = [env.pop(name, "") for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL")]

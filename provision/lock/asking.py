@@ -12,9 +12,9 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from .. import process
+from .. import index, process
 from ..errors import LockError
-from ..index import pytorch, uv
+from ..index import pytorch, refusal, uv
 from ..model import Need, Plan, Sources
 
 _UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}
@@ -148,36 +148,27 @@ def _uv_platform(platform: str, glibc: str | None) -> str:
     return f"{machine}-manylinux_2_{max(fitting)}"
 
 
-_NO_ANSWER = re.compile(
-    r"error sending request|Failed to fetch|dns error|tcp connect|Connection refused|timed out|"
-    r"Could not connect|Network connectivity is disabled",
-)
-
-
 def _refusal(done: process.Finished, sources: Sources, needs: Sequence[Need] = ()) -> LockError:
     log = uv.redacted(done.stderr)
     if done.timed_out:
         return LockError(f"solving the packages took longer than {_TIMEOUT:.0f} s", log=log)
-    if _NO_ANSWER.search(log):
-        address = re.search(r"https?://[^\s`'\")]+", log)
-        where = address.group(0) if address else "the package index"
-        kind = "pytorch" if sources.pytorch and where.startswith(sources.pytorch.rstrip("/")) else "pypi"
-        return LockError(
-            f"the package index does not answer: {where}",
-            hint="check the network and pip's index-url, or use --offline --find-links DIR",
-            log=log,
-            unreachable=kind,
-        )
+    configured = " or ".join(map(index.redact, filter(None, (sources.default, *sources.extra))))
+    if refused := refusal.refused(log, configured=configured or None):
+        of_torch = (refused.address or "").startswith(index.redact(sources.pytorch or "-").rstrip("/"))
+        kind = ("pytorch" if of_torch else "pypi") if refused.silent else None
+        return LockError(refused.message, hint=refused.hint, log=log, unreachable=kind)
     if "No solution found" in log or "unsatisfiable" in log:
+        name = refusal.absent(log)
+        held = _held(name, sources)
         if absent := _ABSENT.search(log):
-            return _absent(absent[1], needs, log)
+            return _absent(absent[1], needs, log, held)
         told = "the packages of this plan cannot be solved together"
+        told = f"no version of {name} would do: {'; '.join(held)}" if held else told
         lines = _lines_named(log, needs)
         told += f": see {', '.join(lines)}" if lines else ""
-        lacking = _NO_WHEEL.search(log)
         return LockError(
-            told, log=log, hint="loosen one of the requirements that the lines above name", contradiction=True,
-            no_wheel=str(canonicalize_name(lacking[1])) if lacking else None,
+            told, log=log, contradiction=True, no_wheel=_lacking(log),
+            hint="loosen one of the requirements that the lines above name",
         )  # fmt: skip
     first = next((x.removeprefix("error: ") for x in log.splitlines() if x.startswith("error")), "")
     return LockError(f"the packages could not be solved: {first}", log=log, hint="mend what the log names")
@@ -188,12 +179,28 @@ _ABSENT = re.compile(
 )
 
 
-def _absent(name: str, needs: Sequence[Need], log: str) -> LockError:
+def _absent(name: str, needs: Sequence[Need], log: str, held: Sequence[str]) -> LockError:
     where = next((f" ({n.origin})" for n in needs if n.name == canonicalize_name(name)), "")
+    said = f": {'; '.join(held)}" if held else ""
     return LockError(
-        f"no index and no folder of wheels has a package {name}{where}", log=log,
+        f"no index and no folder of wheels has a package {name}{where}{said}", log=log,
         hint="check the name, or where packages come from: --index, --find-links, pip's configuration",
     )  # fmt: skip
+
+
+def _held(name: str | None, sources: Sources) -> list[str]:
+    """What each index has of a package that the solver could not find."""
+    if name is None or sources.offline or sources.no_index:
+        return []
+    environ = process.environ()
+    default = environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL") or sources.default
+    http = index.Http(index.pip_configuration(environ), tries=1, timeout=10.0)
+    return index.holdings(http, [*([default] if default else []), *sources.extra], name)
+
+
+def _lacking(log: str) -> str | None:
+    found = _NO_WHEEL.search(log)
+    return str(canonicalize_name(found[1])) if found else None
 
 
 def _lines_named(log: str, needs: Sequence[Need]) -> list[str]:

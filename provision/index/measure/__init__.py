@@ -14,13 +14,14 @@ from .toolkits import toolkit_rows
 from .torch_builds import torch_rows
 
 MEASURED = {
-    "toolkits": ("toolkits", toolkit_rows),
-    "cudnn": ("cudnn", cudnn_rows),
-    "torch": ("builds", torch_rows),
-    "tensorflow": ("builds", tensorflow_rows),
-    "jax": ("builds", jax_rows),
+    "toolkits": ("toolkits", toolkit_rows, "cuda-toolkit"),
+    "cudnn": ("cudnn", cudnn_rows, "nvidia-cudnn-cu12"),
+    "torch": ("builds", torch_rows, "torch"),
+    "tensorflow": ("builds", tensorflow_rows, "tensorflow"),
+    "jax": ("builds", jax_rows, "jax"),
 }
-"""Profile file (without its suffix) -> the table in it that is measured, and what measures it."""
+"""Profile file (without its suffix) -> the table in it that is measured, what measures it, and the
+project that an index must list for an answer to be one."""
 
 SOURCE = "The wheels of the default index, read by scripts/update_profiles.py."
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from provision.errors import GpuenvError
-from provision.index.http import AT_ONCE
+from provision.errors import GpuenvError, LockError
+from provision.index.http import AT_ONCE, redact
 from provision.index.simple import File, project_files
 from provision.index.wheels import metadata_of, open_wheel
 
@@ -127,6 +127,16 @@ class Reader:
             listed = project_files(self.http, self.index, project)
             self._wheels[project] = [w for f in listed for w in _wheel_files(f)]
         return self._wheels[project]
+
+    def require(self, project: str) -> None:
+        """Raise LockError where the index lists no wheel of a project: there is then no news, good or bad."""
+        if not self.wheels(project):
+            shown = redact(self.index)
+            raise LockError(
+                f"{shown} lists no wheels of {project}.",
+                hint="It may want credentials, or be a mirror that lacks it; another index: --index URL.",
+                unreachable=shown,
+            )
 
     def takes(self, version: Version, platform: str) -> bool:
         """Whether a row of this version and platform is wanted."""
