@@ -186,4 +186,4 @@ def bug(screen: Screen, version: str) -> None:
     screen.say(f"hint: {_REPORT}", always=True)
 
 
-_REPORT = "report the traceback above, the command, and the output of `gpuenv detect --json`"
+_REPORT = "report the traceback above, the command, and the text of `gpuenv report`"
