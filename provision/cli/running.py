@@ -66,7 +66,9 @@ def run(
         raise UsageError("no command was named", hint="gpuenv run [ENV] -- python train.py")
     screen = show.Screen(quiet=quiet, verbose=verbose, environ=process.environ(), out=sys.stderr)
     root, bin_folder = _found(env)
-    environ, removed = inside(root, bin_folder, process.environ(), keep=keep_env)
+    given = process.environ()
+    process.settle_home()  # gpuenv's own: the program gets its variables as they were
+    environ, removed = inside(root, bin_folder, given, keep=keep_env)
     for suspect in removed:
         screen.say(
             f"note: without {suspect.named}: it would shadow the environment's own (--keep-env leaves it)"
@@ -158,7 +160,6 @@ def _explain(screen: show.Screen, name: str, ended: process.Attended, choices: o
     """The diagnosis of the program's last words, with this machine's facts, on stderr."""
     from .troubleshoot import judged
 
-    process.settle_home()
     known = ask.known(choices)
     text = [(name, [ended.stderr])]
     found: tuple[Finding, ...] = judged(text, known, None)
