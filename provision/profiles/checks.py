@@ -46,6 +46,8 @@ _PATTERNS = {
     "searched": re.compile(r"[a-z0-9_]+"),
 }
 
+_FORM = {"url": "http(s)://... or file:///... without user and password", "index": "pypi or pytorch"}
+
 
 @functools.cache
 def _requirement_problem(text: str, bare: bool) -> str | None:
@@ -118,7 +120,8 @@ def _check_row(kind: Kind, row: Row) -> Iterable[str]:
         elif pattern := _PATTERNS.get(key):
             for word in value.split(" ") if key in kind.words else [value]:
                 if not pattern.fullmatch(word):
-                    yield f"{key}: {word!r} is not a {key}"
+                    shown = "an address" if key == "url" else repr(word)  # it may hold a password
+                    yield f"{key}: {shown} is not {_FORM.get(key, f'a {key}')}"
 
 
 def row_key(kind: Kind, head: dict[str, str], row: Row) -> tuple[str | None, ...]:
