@@ -493,3 +493,12 @@ def test_a_first_environment_that_fails_stays_with_its_verdict(torch, gpuenv, in
     assert kept["verdict"]["verdict"] == "fails"
     stages = {s["stage"]: s["status"] for s in ran.json["verdict"]["stages"]}
     assert stages["framework"] == "fail" and stages["convolution"] == stages["loaded"] == "skip"
+
+
+def test_a_folder_named_as_conda_names_its_tokens(torch, gpuenv):
+    """What is kept of the options leaves passwords and tokens out: /t/TOKEN is one in an address."""
+    links = gpuenv.work / "t" / "links"
+    links.mkdir(parents=True)
+    ran = torch("--find-links", links, "--json")
+    assert ran.code == 0, ran.err
+    assert torch("--find-links", links, "--json").json["environment"]["changed"] is False

@@ -251,6 +251,14 @@ def test_a_file_of_cudnn_that_is_gone(built, lock, judge, cudnn):
     assert first.cause == "cudnn_not_found" and LIBRARIES[1] in first.title and "gpuenv repair" in first.fix
 
 
+def test_a_file_of_cudnn_that_was_cut_short_is_one_finding(built, lock, judge, cudnn):
+    path = cudnn / LIBRARIES[1]
+    path.write_bytes(path.read_bytes()[:3000])
+    (finding,) = judge(lock=lock).findings
+    assert finding.cause == "cudnn_not_found" and "1 of another size" in finding.title
+    assert any("recorded" in e.text for e in finding.evidence) and "gpuenv repair" in finding.fix
+
+
 def test_a_cpu_build_in_place_of_the_locks(built, lock, judge, site):
     shutil.rmtree(site / "nvidia")
     for folder in site.glob("nvidia_*.dist-info"):

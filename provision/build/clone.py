@@ -25,6 +25,7 @@ def working_copy(env: Path, *, at_its_path: bool) -> Iterator[Path]:
     With `at_its_path` the copy is where the environment was (conda writes that into files) and the
     environment waits aside meanwhile. Raises BuildError.
     """
+    _check_writable(env)
     if at_its_path:
         with conda_place.building(env):
             _copy(place.aside(env), env)
@@ -36,6 +37,16 @@ def working_copy(env: Path, *, at_its_path: bool) -> Iterator[Path]:
             place.settle(draft, env)
 
 
+def _check_writable(env: Path) -> None:
+    """Raise BuildError where a folder inside could not be removed afterwards."""
+    for folder, _, _ in os.walk(env):
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise BuildError(
+                f"{folder} may not be written to: it belongs to user {Path(folder).stat().st_uid}",
+                hint="give the environment back to its user, or run this command as that user",
+            )
+
+
 def _copy(source: Path, target: Path) -> None:
     try:
         _folder(source, target, written=False)
@@ -44,11 +55,6 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _folder(source: Path, target: Path, *, written: bool) -> None:
-    if not os.access(source, os.W_OK | os.X_OK):  # it could not be removed afterwards
-        raise BuildError(
-            f"{source} may not be written to: it belongs to user {source.stat().st_uid}",
-            hint="give the environment back to its user, or run this command as that user",
-        )
     target.mkdir(exist_ok=True)
     with os.scandir(source) as entries:
         for entry in entries:

@@ -77,6 +77,7 @@ def _told(package: Package, change: Change | None, by: Stranger | None) -> PutBa
         assert by is not None
         had, why = package.version, f"its files go with {by.name} {by.version}, which lists them too"
     now = _build(package) if change and "-" in (change.found or "") else package.version
+    now = now or (change.locked if change else None) or "as its folder has it"
     return PutBack(name=normal(package.name), had=had, now=now, why=why)
 
 

@@ -18,7 +18,7 @@ from ..errors import GpuenvError, UsageError
 _WORKER = Path(__file__).resolve().parent.parent / "conda_worker.py"
 _TIMEOUT = 4 * 3600.0
 _SUBDIRS = {"linux-x86_64": "linux-64", "linux-aarch64": "linux-aarch64", "windows-x86_64": "win-64"}
-SECRET = re.compile(r"(?<=://)[^/@\s]+@|(?<=/t/)[^/\s]+")
+SECRET = re.compile(r"""(?<=://)[^/@\s"']+@|(?<=/t/)[^/\s"']+""")
 
 
 def subdir(platform: str) -> str:

@@ -35,19 +35,20 @@ def stage(run: Run, target: Target | None) -> None:
     thorough = locked or run.options.deep or broken not in (None, "driver")
     found = drift.find(Path(run.env.path), run.lock, python=run.env.python_version, thorough=thorough).changes
     if locked:
-        found += of_machine(run.lock, target) + _of_loaded(run)
+        found += _of_loaded(run) + (of_machine(run.lock, target) if run.device != "cpu" else ())
     said = next((s.detail for s in run.stages if s.status == "fail"), "")
     run.drift = found = tuple(sorted(found, key=lambda c: (not _named(c, said), _weight(c))))
     if found:
         run.findings.insert(0, _finding(run, found, broken))
         run.add("lock", _judged(found, failing=locked), None)
     elif locked:
-        run.add("lock", Judged(status="pass", detail=_as_locked(run.lock)), None)
+        run.add("lock", Judged(status="pass", detail=_as_locked(run)), None)
 
 
-def _as_locked(lock: Lock) -> str:
-    machine = "" if lock.plan.device == "cpu" else ", on the hardware it was made for"
-    return f"{len(lock.packages)} packages, as the lock has them{machine}"
+def _as_locked(run: Run) -> str:
+    assert run.lock is not None
+    machine = "" if run.device == "cpu" else ", on the hardware it was made for"
+    return f"{len(run.lock.packages)} packages, as the lock has them{machine}"
 
 
 def _judged(found: Sequence[Change], *, failing: bool) -> Judged:
@@ -203,9 +204,11 @@ def _to_cpu(run: Run, change: Change) -> bool:
     return "+cpu" in (change.found or "") or not run.builds.get(framework, True)
 
 
-def _of_cudnn(change: Change) -> str:
+def _of_cudnn(change: Change) -> str | None:
     if _gone(change):
         return "cudnn_not_found"
+    if change.kind == "modified":
+        return None  # cut short, or another version's: the libraries stage knows
     order = _compared(change)
     if change.kind in ("replaced", "cudnn") and order is not None:
         major = (change.locked or "").split(".")[0] != (change.found or "").split(".")[0]
@@ -216,9 +219,11 @@ def _of_cudnn(change: Change) -> str:
     return "cudnn_shadowed_by_other_copy"
 
 
-def _of_nvidia(change: Change) -> str:
+def _of_nvidia(change: Change) -> str | None:
     if _gone(change):
         return "nvidia_libs_not_installed"
+    if change.kind == "modified":
+        return None
     order = _compared(change)
     return "cuda_lib_older_than_compiled" if order is not None and order < 0 else "nvidia_lib_symbol_mismatch"
 
