@@ -233,6 +233,18 @@ def test_offline_without_the_cache_is_refused_and_leaves_everything(made):
     assert made.everything() == files
 
 
+def test_packages_come_from_where_create_was_told(made):
+    """An index that only an option of `create` named."""
+    del made.gpuenv.env["PIP_INDEX_URL"]
+    made.gpuenv.env["UV_HTTP_RETRIES"] = "0"
+    args = ("--framework", "torch", "--python", HERE, *GPU, "--no-verify", "--index", made.index.url)
+    assert made.gpuenv("create", "other", *args).code == 0
+    shutil.rmtree(made.gpuenv.env["UV_CACHE_DIR"])
+    lost = made.gpuenv.work / "other" / made.site.relative_to(made.path) / FILE
+    lost.unlink()
+    assert [p["name"] for p in made.repair("other")["packages"]] == [CU13] and lost.exists()
+
+
 def test_a_repair_that_is_killed_leaves_the_environment_as_it_was(made):
     made.index.add("torch", "2.0.1")
     made.uv("install", "torch==2.0.1")
@@ -351,6 +363,9 @@ def test_conda_packages_are_put_back_by_the_engine(gpuenv):
     assert inside.exists() and (env / "bin" / "python").read_bytes() == script
     assert (env / "keep me.txt").read_text() == "mine"
     assert len(list((env / "conda-meta").glob("*.json"))) == 3
+    (env / "lib" / "python3.11" / "site-packages" / "jaxlib" / "__init__.py").unlink()
+    ran = gpuenv("repair", "--no-verify", "--json")  # the channel is the one that create was told
+    assert [p["name"] for p in ran.json["packages"]] == ["jaxlib"]
     assert gpuenv("repair", "--no-verify", "--json").json["packages"] == []
     assert sorted(p.name for p in gpuenv.work.iterdir()) == [".venv"]
 

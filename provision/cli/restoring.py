@@ -12,7 +12,7 @@ from ..build import repair as stage
 from ..errors import BuildError, GpuenvError, UsageError
 from ..model import Drift, Environment, Event, Lock, Repaired, Verdict
 from ..verify import drift, locate
-from . import ask
+from . import ask, inproject
 from .creating import can_prove
 from .options import Choices
 from .proving import exit_code, machine_for_verdict, prove
@@ -26,7 +26,7 @@ def restore(screen: show.Screen, env: Path, choices: Choices, *, proving: bool, 
         place.recover(path)
         _finish_change(screen, path, choices)
         made = _lock_of(path)
-        done = _repaired(screen, path, made, choices, deep=deep)
+        done = _repaired(screen, path, made, _as_created(path, choices), deep=deep)
         if proving and done.environment and done.environment.changed:
             done = dataclasses.replace(done, verdict=_proved(screen, done.environment, made, choices))
     code = exit_code(done.verdict, made) if done.verdict else 0
@@ -51,6 +51,20 @@ def _lock_of(env: Path) -> Lock:
             f"{env} {told}", hint="`gpuenv create` makes an environment that can be repaired from its lock"
         )
     return lock.read_in(env / place.MARK)
+
+
+def _as_created(env: Path, choices: Choices) -> Choices:
+    """The places that `create` was told to take packages from, where none are named now."""
+    try:
+        held = inproject.choices_of((state.read(env, "request.json") or {}).get("choices") or {})
+    except ValueError:  # another version of gpuenv had other options
+        return choices
+    links = [f for f in held.find_links if "://" in f or Path(f).exists()]
+    channels = [c for c in held.channel if not c.startswith(("/", ".", "~")) or Path(c).expanduser().exists()]
+    return dataclasses.replace(
+        choices, find_links=choices.find_links or links, channel=choices.channel or channels,
+        index=held.index, indexes=held.indexes,
+    )  # fmt: skip
 
 
 def _repaired(screen: show.Screen, env: Path, made: Lock, choices: Choices, *, deep: bool) -> Repaired:

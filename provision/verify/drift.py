@@ -175,11 +175,7 @@ def _overwritten(one: Distribution, owner: str, rows: Sequence[Row]) -> Change |
     shown = tuple(sorted(lost)[:SHOWN])
     if one.name == name:  # a wheel over the conda package of the same name
         text = f"{by} was installed over {version}, which the lock names"
-        return Change(
-            kind="replaced", name=name, text=text, locked=version, found=one.version, paths=shown
-        )
+        return Change(kind="replaced", name=name, text=text, locked=version, found=one.version, paths=shown)
     files = f"{len(lost)} file{'s' if len(lost) > 1 else ''}"
     text = f"{by}, which the lock does not name, has written over {files} of {owner}"
-    return Change(
-        kind="overwritten", name=name, text=text, locked=version, found=version, by=by, paths=shown
-    )
+    return Change(kind="overwritten", name=name, text=text, locked=version, found=version, by=by, paths=shown)
