@@ -453,3 +453,22 @@ def test_an_active_one_says_how_to_leave(gpuenv, made):
     gpuenv.env["VIRTUAL_ENV"] = str(made[0])
     ran = gpuenv("remove", ".venv")
     assert ran.code == 0 and "deactivate" in ran.err
+
+
+def test_a_real_conda_environment(gpuenv):
+    pytest.importorskip("rattler")
+    pytest.importorskip("conda_lock")
+    import conda_channel as cc
+
+    gpuenv.env["RATTLER_CACHE_DIR"] = str(cc.home() / "rattler-cache")
+    ask = ("--manager", "conda", "--framework", "jax", "--device", "cpu", "--channel", cc.small())
+    ran = gpuenv("create", "env", *ask, "--no-verify", "--json")
+    assert ran.code == 0, ran.err
+    (one,) = listed(gpuenv).values()
+    assert one["manager"] == "conda" and one["frameworks"][0]["name"] == "jax" and one["shared_bytes"] > 0
+    known = gpuenv.folder / "home" / ".conda" / "environments.txt"
+    assert known.read_text() == f"{gpuenv.work / 'env'}\n"
+    ran = gpuenv("remove", "env", "--json")
+    (gone,) = ran.json["removed"]
+    assert ran.code == 0 and gone["freed_bytes"] < gone["bytes"]
+    assert known.read_text() == "" and listed(gpuenv) == {} and not list(gpuenv.work.iterdir())
