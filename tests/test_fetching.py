@@ -1,0 +1,224 @@
+"""Whole files from an index: resumed, held against their hash, and looked for where they may lie today."""
+
+import hashlib
+import http.server
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from provision import index
+from provision.errors import BuildError, LockError
+from provision.index import fetching
+from provision.model import Package
+
+SIZE = 3 << 20
+BODY = os.urandom(SIZE)
+SHA = {"sha256": hashlib.sha256(BODY).hexdigest()}
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Serves `files`, in parts where `ranges`; `break_after` ends answers early, as many as it has numbers."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        server = self.server
+        server.seen.append((self.path, self.headers.get("Range"), self.headers.get("Authorization")))
+        body = server.files.get(self.path)
+        if body is None:
+            return self.send_error(404)
+        start, total, status = 0, len(body), 200
+        wanted = self.headers.get("Range")
+        if wanted and server.ranges:
+            start = int(wanted.removeprefix("bytes=").rstrip("-"))
+            if start >= total:
+                return self.send_error(416)
+            status, body = 206, body[start:]
+        self.send_response(status)
+        if status == 206:
+            self.send_header("Content-Range", f"bytes {start}-{total - 1}/{total}")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if server.break_after:
+            self.wfile.write(body[: server.break_after.pop(0)])
+            self.close_connection = True
+            return None
+        return self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server():
+    made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.daemon_threads = True
+    made.files, made.seen, made.ranges, made.break_after = {"/f": BODY}, [], True, []
+    made.url = f"http://127.0.0.1:{made.server_port}"
+    thread = threading.Thread(target=made.serve_forever, args=(0.02,))
+    thread.start()
+    yield made
+    made.shutdown()
+    made.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def fetch(server, tmp_path, monkeypatch):
+    """Fetch the file; returns the bytes that were told."""
+    monkeypatch.setattr(fetching.time, "sleep", lambda _: None)
+
+    def run(*urls, hashes=SHA, size=SIZE):
+        told = []
+        wanted = index.Wanted(
+            path=tmp_path / "f", urls=urls or (f"{server.url}/f",), shown="the file", hashes=hashes, size=size
+        )
+        index.download(index.Http(), wanted, told.append)
+        assert (tmp_path / "f").read_bytes() == BODY and not index.part(tmp_path / "f").exists()
+        return sum(told)
+
+    run.part = index.part(tmp_path / "f")
+    return run
+
+
+def test_a_file_is_fetched_whole(server, fetch):
+    assert fetch() == len(BODY) and len(server.seen) == 1
+
+
+def test_a_connection_that_breaks_is_gone_on_with(server, fetch):
+    server.break_after = [1 << 20, 100_000, 0, 0, 0]
+    assert fetch() == len(BODY)
+    starts = [r for _, r, _ in server.seen]
+    assert starts == [None, "bytes=1048576-", *["bytes=1148576-"] * 4]
+
+
+def test_a_dead_line_is_given_up_and_the_part_stays(server, fetch):
+    server.break_after = [1000] + [0] * 50
+    with pytest.raises(LockError, match=r"the file .*ended after 1000 of 3145728") as caught:
+        fetch()
+    assert caught.value.unreachable and fetch.part.stat().st_size == 1000
+    assert len(server.seen) == 1 + fetching.TRIES
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_what_a_killed_run_left_counts(server, fetch, ranges):
+    fetch.part.write_bytes(BODY[:2_000_000])
+    server.ranges = ranges
+    assert fetch() == len(BODY), "the bytes told are those that are there"
+    assert [r for _, r, _ in server.seen] == ["bytes=2000000-"]
+
+
+def test_a_part_that_is_whole_is_not_fetched_again(server, fetch):
+    fetch.part.write_bytes(BODY)
+    assert fetch() == len(BODY) and not server.seen
+
+
+@pytest.mark.parametrize("size", [len(BODY), None])
+def test_a_part_that_is_too_long_is_thrown_away(server, fetch, size):
+    fetch.part.write_bytes(BODY + b"more")
+    assert fetch(size=size) == len(BODY)
+
+
+def test_a_part_of_another_file_is_fetched_anew(server, fetch):
+    fetch.part.write_bytes(b"x" * 1000)
+    assert fetch() == len(BODY)
+    assert [r for _, r, _ in server.seen] == ["bytes=1000-", None]
+
+
+def test_a_wrong_file_is_refused_and_thrown_away(server, fetch):
+    server.files["/f"] = BODY[:-1] + b"?"
+    with pytest.raises(BuildError, match=r"the file .*hash differs"):
+        fetch()
+    assert not fetch.part.exists()
+
+
+def test_the_next_address_is_tried(server, fetch, tmp_path):
+    server.files["/wrong"] = BODY[::-1]
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "f").write_bytes(BODY)
+    fetch(f"{server.url}/gone", f"{server.url}/wrong", (folder / "none").as_uri(), (folder / "f").as_uri())
+    assert [p for p, _, _ in server.seen] == ["/gone", "/wrong"]
+
+
+def test_md5_alone_will_do_where_that_is_all_there_is(fetch):
+    fetch(hashes={"md5": hashlib.md5(BODY, usedforsecurity=False).hexdigest()})
+
+
+def test_a_full_disk_is_no_network_error(server, tmp_path):
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full")
+    half = index.part(tmp_path / "f")
+    half.symlink_to("/dev/full")
+    wanted = index.Wanted(path=tmp_path / "f", urls=(f"{server.url}/f",), shown="the file", hashes=SHA)
+    with pytest.raises(BuildError, match="is full"):
+        index.download(index.Http(), wanted, lambda _: None)
+    assert len(server.seen) == 1
+
+
+def test_what_the_listener_raises_ends_it_and_leaves_the_part(server, tmp_path):
+    wanted = index.Wanted(path=tmp_path / "f", urls=(f"{server.url}/f",), shown="the file", hashes=SHA)
+
+    def told(count):
+        if count:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        index.download(index.Http(), wanted, told)
+    assert index.part(tmp_path / "f").stat().st_size > 0 and len(server.seen) == 1
+
+
+# --- where a file may lie ------------------------------------------------------------------------
+
+
+def locked(url, at=None):
+    return Package(name="demo", version="1.0", url=url, sha256=SHA["sha256"], index=at)
+
+
+def page(server, path, sha=SHA["sha256"], href="/mirror/demo-1.0-py3-none-any.whl"):
+    server.files[path] = f'<a href="{href}#sha256={sha}">demo-1.0-py3-none-any.whl</a>'.encode()
+
+
+def test_a_file_of_a_configured_index_is_asked_for_at_its_own_address(server):
+    mine = f"{server.url}/simple"
+    found = index.Addresses(index.Http(), []).of(
+        locked(f"{server.url}/files/demo-1.0-py3-none-any.whl", mine), [mine]
+    )
+    assert next(found) == f"{server.url}/files/demo-1.0-py3-none-any.whl"
+    assert not server.seen, "no page is read before it is needed"
+
+
+def test_a_lock_of_another_network_is_looked_up_by_hash_on_the_indexes_of_this_one(server):
+    page(server, "/a/demo/", sha="0" * 64)
+    page(server, "/b/demo/")
+    package = locked("http://127.0.0.1:9/demo-1.0-py3-none-any.whl", "http://127.0.0.1:9/simple")
+    found = list(index.Addresses(index.Http(), []).of(package, [f"{server.url}/a", f"{server.url}/b"]))
+    assert found == [f"{server.url}/mirror/demo-1.0-py3-none-any.whl", package.url]
+
+
+def test_an_index_that_is_silent_is_asked_once(server):
+    places = index.Addresses(index.Http(tries=1), [])
+    nowhere = "http://127.0.0.1:9/simple"
+    package = locked("http://127.0.0.1:9/demo-1.0-py3-none-any.whl", "http://127.0.0.1:9/other")
+    assert list(places.of(package, [nowhere])) == [package.url]
+    assert places._silent == {nowhere}
+
+
+def test_folders_come_first_and_offline_nothing_else_does(server, tmp_path):
+    (tmp_path / "demo-1.0-py3-none-any.whl").write_bytes(BODY)
+    package = locked(f"{server.url}/files/demo-1.0-py3-none-any.whl", f"{server.url}/simple")
+    here = (tmp_path / "demo-1.0-py3-none-any.whl").as_uri()
+    assert list(index.Addresses(index.Http(), [tmp_path], offline=True).of(package, [])) == [here]
+    assert list(index.Addresses(index.Http(), [], offline=True).of(package, [])) == []
+    assert next(index.Addresses(index.Http(), [tmp_path]).of(package, [])) == here
+
+
+def test_the_password_of_an_index_goes_to_its_host_alone(server, fetch):
+    secret = server.url.replace("//", "//me:hunter2@") + "/simple"
+    package = locked(f"{server.url}/f", f"{server.url}/simple")
+    fetch(*index.Addresses(index.Http(), []).of(package, [secret]))
+    assert server.seen[0][2] == "Basic bWU6aHVudGVyMg=="
+    elsewhere = locked("http://127.0.0.2/f", f"{server.url}/simple")
+    assert "hunter2" not in next(index.Addresses(index.Http(), []).of(elsewhere, [secret]))
