@@ -237,6 +237,8 @@ def test_a_dockerfile_proves_on_the_cpu_when_it_is_built_and_on_the_gpu_when_it_
     assert any(r.endswith("gpuenv verify /opt/env --device cpu") for r in runs)
     (check,) = (r for n, r in found if n == "HEALTHCHECK")
     assert json.loads(check.partition("CMD ")[2]) == ["gpuenv", "verify", "/opt/env", "--quick"]
+    (entry,) = (json.loads(r) for n, r in found if n == "ENTRYPOINT")
+    assert entry == ["gpuenv", "run", "--exec", "/opt/env", "--"] and found[-1] == ("CMD", '["python"]')
     assert any("NVIDIA_DRIVER_CAPABILITIES=compute,utility" in r for n, r in found if n == "ENV")
     create = next(r for r in runs if "gpuenv create" in r)
     words = shlex.split(create[create.index("gpuenv create") :])

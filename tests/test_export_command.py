@@ -235,6 +235,10 @@ def test_the_dockerfiles_command_builds_the_gpu_environment_without_a_gpu(gpuenv
     assert ran.code == 0, ran.err
     assert ran.json["environment"]["changed"] and ran.json["verdict"] is None
     assert ran.json["lock"]["packages"] == [as_plain(p) for p in lock.read(torch).packages]
+    entry = next(json.loads(x.partition(" ")[2]) for x in text.splitlines() if x.startswith("ENTRYPOINT "))
+    words = [w.replace("/opt/env", "opt/env") for w in entry[1:]]
+    ran = gpuenv(*words, "python", "-c", "import sys; print(sys.prefix)")
+    assert ran.out.split() == [str(gpuenv.work / "opt/env")], ran.err
     # The build's next step is `verify --device cpu`; these wheels hold nothing that could be verified.
     assert (gpuenv.work / "opt/env/bin/python").exists()
 
@@ -249,6 +253,27 @@ def test_without_the_target_such_a_lock_is_refused_here(gpuenv, torch):
 def test_a_lock_is_held_against_the_target_that_is_told(gpuenv, torch, target, words):
     ran = gpuenv("create", "--locked", "--no-verify", *target)
     assert ran.code == 6 and "does not fit" in ran.err and words in ran.err
+
+
+def test_a_conda_lock_is_held_against_the_target_that_is_told(gpuenv):
+    pytest.importorskip("conda_lock")
+    pytest.importorskip("rattler")
+    from provision.lock import conda_file
+
+    here = f"file://{gpuenv.work}/channel"  # an empty one: what is accepted fails where it is fetched
+    packages = [
+        dataclasses.replace(p, url=p.url.replace(el.CONDA, here), index=here) for p in el.CONDA_PACKAGES[:-1]
+    ]
+    target = dataclasses.replace(el.TARGET, glibc=None)
+    conda_file.write(gpuenv.work / "conda-lock.yml", el.of_conda(packages, target=target))
+    words = command(gpuenv("export", "--format", "dockerfile").out, "create")
+    words = [w.replace("/opt/env", "env").replace("/opt/lock/", "") for w in words]
+    assert gpuenv(*words).code == 6, "no GPU is here"
+    assert gpuenv(*words, "--driver", "450.80.02").code == 6, "which speaks CUDA 11"
+    assert gpuenv(*words, "--driver", "575.57.08", "--gpu", "7.5").code == 7
+    gpuenv.env["CONDA_OVERRIDE_CUDA"] = "12.9"
+    assert gpuenv(*words).code == 7
+    assert not (gpuenv.work / "env").exists()
 
 
 def test_the_workflows_commands_hold(gpuenv, torch):

@@ -239,7 +239,18 @@ def test_a_parser_of_dockerfiles_reads_it(made, tmp_path):
     read = dockerfile_parse.DockerfileParser(path=str(tmp_path))
     assert read.baseimage == "python:3.12-slim-bookworm"
     names = [x["instruction"] for x in read.structure if x["instruction"] != "COMMENT"]
-    assert set(names) <= {"FROM", "ARG", "RUN", "COPY", "ENV", "USER", "WORKDIR", "HEALTHCHECK", "CMD"}
+    assert set(names) <= {
+        "FROM",
+        "ARG",
+        "RUN",
+        "COPY",
+        "ENV",
+        "USER",
+        "WORKDIR",
+        "HEALTHCHECK",
+        "ENTRYPOINT",
+        "CMD",
+    }
     assert names[0] == "FROM" and names[-1] == "CMD"
     assert read.envs["PATH"].startswith("/opt/env/bin:")
 

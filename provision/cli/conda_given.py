@@ -50,9 +50,9 @@ def plain(lock: Lock) -> dict[str, Any]:
     return dict(as_plain(dataclasses.replace(lock, plan=dataclasses.replace(lock.plan, rejected=()))))
 
 
-def accepted(given: Lock, choices: Choices) -> Machine:
-    """This machine, after holding the lock's `__cuda`, `__glibc` and the like against it. Raises
-    LockError when it does not fit."""
+def accepted(given: Lock, choices: Choices) -> Machine | None:
+    """This machine, after holding the lock's `__cuda`, `__glibc` and the like against it; None where the
+    options tell of another machine, against which it is held then. Raises LockError when it does not fit."""
     machine = detect.detect({"driver", "gpus", "context", "hardware", "environment"})
     plan, here = given.plan, machine.target
     if plan.platform != here.platform:
@@ -60,15 +60,16 @@ def accepted(given: Lock, choices: Choices) -> Machine:
             f"the lock is for {plan.platform}; this machine is {here.platform}",
             hint=f"lock for it: gpuenv lock --manager conda --platform {here.platform}",
         )
+    elsewhere = ask.told(choices)
     asked = ask.Asked(
-        request=conda_foreign.request_of(given), target=here, machine=machine, profiles=ask.known(choices),
+        request=conda_foreign.request_of(given), target=elsewhere or here, machine=machine, profiles=ask.known(choices),
         supply=ask.supply(ask.sources(choices)), sources=ask.sources(choices), reason="", pythons_known=False,
     )  # fmt: skip
     question, said = conda_target.question(asked, choices)
-    if plan.device == "cuda" and not any("__cuda " in s for s in said):
+    if plan.device == "cuda" and elsewhere is None and not any("__cuda " in s for s in said):
         try:
             detect.judge_device("cuda", machine)
         except MachineError as error:
             raise LockError(f"the lock is for a GPU: {error.message}", hint=error.hint) from error
     conda_foreign.held_against(given, question.virtual, question.bounds)
-    return machine
+    return None if elsewhere else machine

@@ -151,6 +151,8 @@ def _user(lock: Lock) -> list[str]:
         "# Driver, runtime, libraries and a small convolution by cuDNN. It takes some GPU memory for a second."
         if cuda else "# Imports, and convolutions on the CPU.",
         f"HEALTHCHECK --interval=5m --timeout=2m --start-period=30s CMD {check}",
+        "# It becomes the program, with what the environment's libraries need (old TensorFlow: LD_LIBRARY_PATH).",
+        f"ENTRYPOINT {json.dumps(['gpuenv', 'run', '--exec', ENV, '--'])}",
         'CMD ["python"]',
         "",
     ]  # fmt: skip

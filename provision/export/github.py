@@ -80,6 +80,8 @@ def lock_options(subject: Subject) -> list[str]:
         return options
     if lock.manager == "conda":
         options += ["--manager", "conda"]
+        for channel in dict.fromkeys(p.index for p in s.conda_packages(lock) if p.index):
+            options += ["--channel", channel]
     for build in plan.builds:
         options += ["--framework", f"{build.framework}=={build.version}"]
     cuda = next((b.cuda for b in plan.builds if b.cuda), None)
