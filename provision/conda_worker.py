@@ -10,12 +10,15 @@ user's own conda and rattler configuration.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import hashlib
 import json
 import os
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -29,11 +32,16 @@ def main() -> None:
     _die_with(request["parent"])
     # Started with -I, as the folder of this file holds modules of other names.
     sys.path[:] = request["sys_path"]
+    threading.Thread(target=_end_when_stalled, args=(request,), daemon=True).start()
     try:
         answer = asyncio.run(_OPERATIONS[request["op"]](request))
     except BaseException as error:  # noqa: BLE001  # a panic of the engine is no Exception
         answer = {"error": {"kind": type(error).__name__, "text": str(error)}}
-    draft = Path(request["answer"] + ".new")
+    _end_with(request, answer)
+
+
+def _end_with(request: dict[str, Any], answer: dict[str, Any]) -> None:
+    draft = Path(f"{request['answer']}.{threading.get_ident()}")
     draft.write_text(json.dumps(answer), encoding="utf-8")
     draft.replace(request["answer"])
     os._exit(0)
@@ -46,6 +54,42 @@ def _die_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+# --- servers that never answer -------------------------------------------------------------------
+
+_ALIVE = 0.02
+"""Seconds of processor time that even a slow download uses up in the time it is given."""
+_waiting: set[str] = set()
+
+
+def _end_when_stalled(request: dict[str, Any]) -> None:
+    """The engine waits without an end for a server that has taken the connection and sends nothing. Where
+    nothing at all was done for `patience` seconds while a connection is open, that is the answer. A wait
+    for another process's lock on the cache has no open connection and may take as long as it takes."""
+    used, since = time.process_time(), time.monotonic()
+    while sys.platform == "linux":
+        time.sleep(1.0)
+        if time.process_time() - used > _ALIVE:
+            used, since = time.process_time(), time.monotonic()
+        elif time.monotonic() - since > request["patience"] and _connected():
+            told = f"nothing came for {request['patience']:.0f} s: {', '.join(sorted(_waiting))}"
+            _end_with(request, {"error": {"kind": "Stalled", "text": told}})
+
+
+def _connected() -> bool:
+    """Whether this process has a TCP connection that is open or being opened."""
+    held = set()
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            held.add(str(link.readlink()))
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for row in Path(f"/proc/self/net/{table}").read_text(encoding="ascii").splitlines()[1:]:
+                fields = row.split()
+                if fields[3] in ("01", "02") and f"socket:[{fields[9]}]" in held:
+                    return True
+    return False
 
 
 def _tell(event: str, **fields: Any) -> None:
@@ -119,6 +163,7 @@ async def _solve(request: dict[str, Any]) -> dict[str, Any]:
         default_config=SourceConfig(cache_action=action),
     )
     channels = _channels(request, rc)
+    _waiting.update(_plain_url(c.base_url) for c in channels)
     _tell("reading", channels=[_plain_url(c.base_url) for c in channels])
     missing = []
     for name in request["names"]:
@@ -200,7 +245,11 @@ class _Reporter:
         return operation
 
     def on_download_start(self, cache_entry: int) -> int:
+        _waiting.add(self.caching.get(cache_entry, ""))
         return cache_entry
+
+    def on_download_completed(self, download_idx: int) -> None:
+        _waiting.discard(self.caching.get(download_idx, ""))
 
     def on_download_progress(self, download_idx: int, progress: int, total: int | None) -> None:
         before = self.downloads.get(download_idx, 0)

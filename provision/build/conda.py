@@ -51,7 +51,7 @@ def build(
     request = _request(lock, packages, prefix, sources, channels) | {"distrust": distrust}
     answer = door.ask("install", request, _teller(emit), BuildError)
     if "error" in answer:
-        raise _refusal(answer["error"], prefix)
+        raise _refusal(answer["error"], prefix, packages)
     conda_scripts.write(prefix, packages, specs_of(lock))
     if wheels:
         _install_wheels(lock, wheels, prefix, sources, emit)
@@ -75,7 +75,7 @@ def put_back(
         "install", request | {"distrust": True, "reinstall": list(names)}, _teller(emit), BuildError
     )
     if "error" in answer:
-        raise _refusal(answer["error"], prefix)
+        raise _refusal(answer["error"], prefix, packages)
 
 
 def is_conda(package: Package) -> bool:
@@ -150,7 +150,7 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _refusal(error: Mapping[str, str], prefix: Path) -> BuildError:
+def _refusal(error: Mapping[str, str], prefix: Path, packages: Sequence[Package]) -> BuildError:
     """What the engine refused, as one sentence with what to do."""
     text = door.SECRET.sub("", error["text"])
     if error["kind"] == "Offline":
@@ -159,22 +159,40 @@ def _refusal(error: Mapping[str, str], prefix: Path) -> BuildError:
             hint="run once with a network, or name a local channel: --channel DIR",
         )
     for pattern, told, hint in _FAULTS:
-        found = re.search(pattern, text, re.IGNORECASE)
-        if found:
-            named = re.search(r"(?:https?|file)://[^\s'\"`)]+", text)
-            where = named.group(0).rstrip(":,") if named else str(prefix)
-            return BuildError(f"{told}: {where}", hint=hint, log=text)
+        if re.search(pattern, text, re.IGNORECASE):
+            return BuildError(f"{told}: {_where(text, packages) or prefix}", hint=hint, log=text)
     return BuildError(f"the conda packages could not be installed: {text.splitlines()[0]}", log=text)
 
 
+def _where(text: str, packages: Sequence[Package]) -> str | None:
+    """The address of the package that a text of the engine is about: the lock's, as the engine often names
+    the file alone."""
+    file = re.search(r"failed to fetch (\S+\.(?:conda|tar\.bz2))", text)
+    name = re.search(r"nothing came for \d+ s: ([^\s,]+)", text)
+    for package in packages:
+        if (file and package.url.endswith(f"/{file[1]}")) or (name and package.name == name[1]):
+            return door.SECRET.sub("", package.url)
+    address = re.search(r"(?:https?|file)://[^\s'\"`)]+", text)
+    return address[0].rstrip(":,") if address else None
+
+
+_STRANGE = "open the address in a browser: a login page, a proxy or a broken mirror may stand in between"
 _FAULTS = (
     (r"os error 28|no space left|disk quota", "the disk filled up while installing",
      "free space, or put ENV and --cache-dir on another disk"),
     (r"hash mismatch|checksum|sha256|md5", "a package is not the file that was locked: its hash differs",
      "if the channel really changed the file, lock again: gpuenv lock --manager conda"),
+    (r"\b407\b|proxy auth", "a proxy wants a user and a password on the way to the channel",
+     "put them into the proxy's address: HTTPS_PROXY, or proxy_servers in .condarc"),
+    (r"\b429\b", "the channel asks us to come later", "wait some minutes, then run the command again: what is fetched stays"),
+    (r"\b5\d\d [A-Z]", "the channel is failing", "try again later, or name a mirror"),
     (r"\b401\b|\b403\b|unauthorized|forbidden", "the channel refuses us without the right credentials",
      "put them into the auth file that rattler and pixi read (RATTLER_AUTH_FILE)"),
     (r"\b404\b|no such file|not found", "a locked package is no longer there", "lock again, or name a mirror that keeps it"),
+    (r"too many redirects|following redirect", "the channel redirects without an end", _STRANGE),
+    (r"invalid zip|zip archive|zstd|unexpected end of (?:file|archive)", "a package is no conda package that can be read", _STRANGE),
+    (r"nothing came for", "the channel does not answer in time",
+     "check the network, proxies and mirrors; a slow network is given more time by UV_HTTP_TIMEOUT=SECONDS"),
     (r"error sending request|tcp connect|dns error|timed out|connection", "the channel does not answer",
      "check the network, proxies and mirrors of .condarc and of rattler's config.toml"),
     (r"permission denied|read-only", "this place may not be written to", "name an ENV in a folder you may write to"),

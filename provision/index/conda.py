@@ -47,6 +47,15 @@ def cache_dir(chosen: str | None) -> Path:
     return base / "rattler" / "cache"
 
 
+def _patience() -> float:
+    """Seconds that a server may keep silent: twice what uv or pip are told to wait, else two minutes."""
+    from . import pip_configuration
+
+    environ = process.environ()
+    told = environ.get("UV_HTTP_TIMEOUT", "")
+    return 2 * (float(told) if told.isdigit() else pip_configuration(environ).timeout or 60.0)
+
+
 def ask(
     operation: str,
     request: dict[str, Any],
@@ -67,6 +76,7 @@ def ask(
         answer = Path(scratch) / "answer.json"
         paths = [p for p in sys.path if p and p != str(Path.cwd())]
         whole = {**request, "op": operation, "parent": os.getpid(), "answer": str(answer), "sys_path": paths}
+        whole["patience"] = _patience()
         done = process.run(
             [sys.executable, "-I", str(_WORKER)], stdin=json.dumps(whole), timeout=_TIMEOUT, on_line=on_line
         )

@@ -138,16 +138,29 @@ def _channel_error(error: Mapping[str, str], asked: Question) -> LockError:
     """What the engine said of a channel, as one sentence."""
     text = channels_door.SECRET.sub("", error["text"])
     address = re.search(r"(?:https?|file)://[^\s'\"`)]+", text)
-    where = address.group(0).rstrip(":/,") if address else ", ".join(asked.channels)
+    where = (
+        address.group(0).rstrip(":/,") if address else channels_door.SECRET.sub("", ", ".join(asked.channels))
+    )
     for pattern, told, hint in _CHANNEL_FAULTS:
         if re.search(pattern, text, re.IGNORECASE):
             return LockError(f"{told}: {where}", hint=hint, log=text)
     return LockError(
-        f"the conda channels cannot be read: {text.splitlines()[0] if text else error['kind']}", log=text
+        f"the conda channels cannot be read: {text.splitlines()[0] if text else error['kind']}: {where}",
+        log=text,
     )
 
 
+_STRANGE = "open the address in a browser: a login page, a proxy or a broken mirror may stand in between"
 _CHANNEL_FAULTS = (
+    (r"\b407\b|proxy auth", "a proxy wants a user and a password on the way to the conda channel",
+     "put them into the proxy's address: HTTPS_PROXY, or proxy_servers in .condarc"),
+    (r"\b429\b", "the conda channel asks us to come later", "wait some minutes, then run the command again"),
+    (r"\b5\d\d [A-Z]", "the conda channel is failing", "try again later, or name a mirror"),
+    (r"too many redirects|following redirect", "the conda channel redirects without an end", _STRANGE),
+    (r"failed to parse|expected value at|EOF while parsing|trailing characters",
+     "the conda channel answered something that is no repodata.json", _STRANGE),
+    (r"nothing came for", "the conda channel does not answer in time",
+     "check the network, proxies and mirrors; a slow network is given more time by UV_HTTP_TIMEOUT=SECONDS"),
     (r"\b401\b|\b403\b|Unauthorized|Forbidden", "the conda channel refuses us without the right credentials",
      "put them into the auth file that rattler and pixi read (RATTLER_AUTH_FILE), or give the channel's whole address"),
     (r"\b404\b|could not find subdir|no such file", "there is no such conda channel",

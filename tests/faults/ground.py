@@ -33,7 +33,7 @@ class Ground:
 
     def __init__(self, folder: Path, index: Index) -> None:
         self.gpuenv, self.index = Command(folder), index
-        self.gpuenv.env |= {"PIP_INDEX_URL": index.url, "UV_HTTP_TIMEOUT": "2", "PIP_TIMEOUT": "2"}
+        self.gpuenv.env |= {"PIP_INDEX_URL": index.url, "UV_HTTP_TIMEOUT": "4", "PIP_TIMEOUT": "4"}
         self.folder, self.work = folder, self.gpuenv.work
         self.plan = self.gpuenv("resolve", "--json", *ASK).json
         index.add_plan(self.plan)
