@@ -291,7 +291,7 @@ def of_loading(words: str, evidence: tuple[Evidence, ...]) -> Finding | None:
             cause="cudnn_not_found" if cudnn else "nvidia_libs_not_installed",
             title=f"{missing.group(1)} is not found",
             evidence=evidence,
-            fix="Install the missing library's package again; an environment of gpuenv's: gpuenv create ENV --recreate.",
+            fix="Install the missing library's package again; an environment of gpuenv's: gpuenv repair ENV.",
         )
     if re.search(r"undefined symbol: \w*(nvJitLink|cublas|nvrtc|nccl|cusparse)", words, re.IGNORECASE):
         return Finding(

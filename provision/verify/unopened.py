@@ -145,7 +145,7 @@ def install(
     """The command that brings some wheels of NVIDIA's ("cudnn"): the requirement itself, the framework's
     extra where more is missing."""
     if env.made_by_gpuenv:
-        return f"gpuenv create {shlex.quote(env.path)} --recreate"
+        return f"gpuenv repair {shlex.quote(env.path)}"
     extra = _EXTRAS.get(framework)
     version = next((p.version for p in packages if p.name == framework), None)
     needed = _needed(framework, wheels, found)

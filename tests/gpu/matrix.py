@@ -315,7 +315,9 @@ def _of_frameworks(have: tuple[str, ...]) -> list[Fault]:
         Fault("CPU build of torch", _cpu_torch, cpu, ("cpu_only_build",), "CPU only", _if(have, "torch")),
         Fault("CPU build of TensorFlow", _cpu_tensorflow, cpu, ("cpu_only_build",), "CPU only", tensorflow),
         Fault("cuDNN disabled in torch", _disabled, ("loaded",), (), "cudnn.enabled is False", _if(have, "torch")),
-        Fault("TensorFlow without its CUDA wheels", _no_wheels, ("runtime", *cpu), missing, r"\[and-cuda\]", tensorflow),
-        Fault("cuSPARSE's wheel not installed", _wheel_missing("cusparse"), cpu, missing, "nvidia-cusparse", tensorflow),
+        Fault("TensorFlow without its CUDA wheels", _no_wheels, ("runtime", *cpu), missing, r"\[and-cuda\]|gpuenv repair", tensorflow),
+        # Where the system's CUDA has a library of that soname, TensorFlow takes it: what it brings along is told.
+        Fault("cuSPARSE's wheel not installed", _wheel_missing("cusparse"), (*cpu, "loaded"), (*missing, "nvidia_lib_symbol_mismatch"),
+              "nvidia-cusparse|loader's path", tensorflow),
         Fault("folders that TensorFlow's RUNPATH leaves out", _unlinked, ("framework",), unfound, r"lib\w+\.so.*nvidia/\w+/lib|nvidia/\w+/lib.*lib\w+\.so", tensorflow),
     ]  # fmt: skip
