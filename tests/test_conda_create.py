@@ -90,6 +90,19 @@ def test_conda_tools_find_what_they_look_for(made):
     assert "+conda-forge/linux-64::python-" in history and "# update specs: ['jaxlib ==" in history
 
 
+def test_it_is_exported_for_condas_tools(made):
+    import yaml
+
+    gpuenv, result = made
+    ran = gpuenv("export", "--format", "environment.yml")
+    assert ran.code == 0, ran.err
+    found = yaml.safe_load(ran.out)
+    assert found["channels"][0] == "https://conda.anaconda.org/conda-forge"
+    pins = {tuple(x.split("=")[:2]) for x in found["dependencies"] if isinstance(x, str)}
+    locked = {(p["name"], p["version"]) for p in result["lock"]["packages"] if p["url"].endswith(".conda")}
+    assert pins == locked and "python" in dict(pins)
+
+
 def test_the_printed_line_enters_it_without_conda(made):
     gpuenv, _ = made
     line = gpuenv("create", *JAX).out.strip().splitlines()[-1]

@@ -340,11 +340,19 @@ def test_a_workflow_locks_builds_and_proves_without_a_gpu():
     assert ran[3] == "gpuenv verify .venv --device cpu"
 
 
-def test_a_workflow_of_a_project_asks_for_what_the_project_asks():
-    check = next(x for x in el.text("github", project=True).splitlines() if "lock --check" in x)
-    assert "--framework" not in check and "--driver 550.54.15" in check
-    alone = next(x for x in el.text("github").splitlines() if "lock --check" in x)
-    assert "--framework torch==2.14.1" in alone and "--cuda 12.6" in alone
+def test_a_workflow_checks_the_lock_as_it_was_asked_for():
+    def check(made, **more):
+        steps = document(el.text("github", made, **more))["jobs"]["environment"]["steps"]
+        return next((s["run"] for s in steps if "lock --check" in s.get("run", "")), None)
+
+    alone = check(el.of())
+    assert "--framework torch==2.14.1" in alone and "--cuda 12.6" in alone and "--driver 550.54.15" in alone
+    of_files = dataclasses.replace(el.of(), inputs="0" * 64)
+    named = {"lock_file": "pylock.cluster.toml", "project": True}
+    assert check(of_files, **named) == "gpuenv lock --check --target cluster"
+    # Which files were asked is not in the lock, and another machine would ask for another target.
+    assert check(of_files) is None and "--target NAME" in el.text("github", of_files)
+    assert f"--channel {el.CONDA}" in check(el.of_conda())
 
 
 def options(text):

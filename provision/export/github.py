@@ -3,34 +3,50 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import PurePosixPath
 
 from ..errors import UsageError
-from ..model import Lock
 from . import base
 from . import subject as s
 from .subject import Subject
 
 FORM = "github"
+_ENV = ".venv"
 
 
 def text(subject: Subject) -> str:
     """The workflow. Strings are JSON, which is YAML. Raises UsageError where no machine fits."""
     s.linux_only(subject, "the workflow")
-    lock, env = subject.lock, ".venv"
-    default = "gpuenv[conda]" if lock.manager == "conda" else "gpuenv"
+    lock = subject.lock
+    wheels = [s.oneline(s.file_name(p)) for p in s.local_files(lock)]
+    find_links = ["--find-links", "wheels"] if wheels else []
+    asked = lock_options(subject)
+    check = s.shell("gpuenv", "lock", "--check", *asked, *find_links) if asked else ""
+    create = s.shell(*s.create_command(subject, _ENV, subject.lock_file, *find_links))
+    if "${{" in s.headline(lock) + check + create:
+        # Whoever wrote the lock would else decide what the workflow evaluates, its secrets included.
+        raise UsageError("the lock holds an expression of GitHub Actions (${{): it was not made by gpuenv")
     told = [
         ".github/workflows/environment.yml",
         "GPUENV is what pip installs as gpuenv; the repository's variable GPUENV names a git address or a wheel",
+        *(
+            [f"put into ./wheels, as they lie on the machine that locked: {', '.join(wheels)}"]
+            if wheels
+            else []
+        ),
     ]
-    wheels = [s.oneline(s.file_name(p)) for p in s.local_files(lock)]
-    if wheels:
-        told.append(
-            f"put into ./wheels, as they come from folders of the machine that locked: {', '.join(wheels)}"
-        )
-    find_links = ["--find-links", "wheels"] if wheels else []
-    create = s.create_command(subject, env, subject.lock_file, *find_links)
-    check = s.shell("gpuenv", "lock", "--check", *lock_options(subject), *find_links)
-    rows = [
+    return (
+        s.comment(subject, FORM, "", *told)
+        + "\n".join([*_job(subject), *_steps(subject, check, create)])
+        + "\n"
+    )
+
+
+def _job(subject: Subject) -> list[str]:
+    cuda = s.conda_override(subject.lock)
+    default = "gpuenv[conda]" if subject.lock.manager == "conda" else "gpuenv"
+    return [
         "name: environment",
         "on: [push, pull_request]",
         "permissions:",
@@ -41,7 +57,13 @@ def text(subject: Subject) -> str:
         "    timeout-minutes: 60",
         "    env:",
         f"      GPUENV: ${{{{ vars.GPUENV || '{default}' }}}}",
-        *_override(lock),
+        *([f"      CONDA_OVERRIDE_CUDA: {json.dumps(cuda)}"] if cuda else []),
+    ]
+
+
+def _steps(subject: Subject, check: str, create: str) -> list[str]:
+    held = f"hashFiles({_in_quotes(subject.lock_file)})"
+    return [
         "    steps:",
         f"      - uses: {base.action(subject, 'actions/checkout')}",
         "        with:",
@@ -52,32 +74,43 @@ def text(subject: Subject) -> str:
         f"      - uses: {base.action(subject, 'actions/cache')}",
         "        with:",
         "          path: ~/.cache",
-        f"          key: gpuenv-${{{{ runner.os }}}}-${{{{ runner.arch }}}}-${{{{ hashFiles({_in_quotes(subject.lock_file)}) }}}}",
+        f"          key: gpuenv-${{{{ runner.os }}}}-${{{{ runner.arch }}}}-${{{{ {held} }}}}",
         '      - run: python -m pip install "$GPUENV"',
-        "      - name: The lock is still what would be locked now",
-        f"        run: {json.dumps(check)}",
+        *_check(check),
         "      - name: Exactly the lock, hashes checked",
-        f"        run: {json.dumps(s.shell(*create))}",
+        f"        run: {json.dumps(create)}",
         "      - name: What can be proved without a GPU",
-        f"        run: {s.shell('gpuenv', 'verify', env, '--device', 'cpu')}",
-        "      - run: gpuenv run .venv -- python -c 'print(\"your tests here\")'",
+        f"        run: {s.shell('gpuenv', 'verify', _ENV, '--device', 'cpu')}",
+        f"      - run: gpuenv run {_ENV} -- python -c 'print(\"your tests here\")'",
     ]
-    if "${{" in s.headline(lock) + check + s.shell(*create):
-        # Whoever wrote the lock would else decide what the workflow evaluates, its secrets included.
-        raise UsageError("the lock holds an expression of GitHub Actions (${{): it was not made by gpuenv")
-    return s.comment(subject, FORM, "", *told) + "\n".join(rows) + "\n"
+
+
+def _check(command: str) -> list[str]:
+    if command:
+        return [
+            "      - name: The lock is still what would be locked now",
+            f"        run: {json.dumps(command)}",
+        ]
+    return [
+        "      # The lock was made from a project's files, for a machine without a name. With a named target in",
+        "      # gpuenv.yaml it can be checked here as well: gpuenv lock --check --target NAME",
+    ]
 
 
 def lock_options(subject: Subject) -> list[str]:
-    """The options of `gpuenv lock` that ask for this lock again. A project's own file says what is wanted;
-    otherwise the lock does."""
-    lock = subject.lock
-    plan = lock.plan
+    """The options of `gpuenv lock` that ask for this lock again; none where only the machine that it was
+    made on can: a lock knows that files were asked (`inputs`), not which."""
+    lock, plan = subject.lock, subject.lock.plan
+    named = re.fullmatch(
+        r"(?:pylock|conda-lock)\.([^.]+)\.(?:toml|yml)", PurePosixPath(subject.lock_file).name
+    )
+    if subject.project and named:
+        return ["--target", named[1]]
+    if lock.inputs:
+        return []
     options = ["--output", subject.lock_file, "--python", plan.python or "", "--device", plan.device]
     options += ["--platform", plan.platform, *(["--glibc", lock.target.glibc] if lock.target.glibc else [])]
     options += s.target_options(lock)
-    if subject.project:
-        return options
     if lock.manager == "conda":
         options += ["--manager", "conda"]
         for channel in dict.fromkeys(p.index for p in s.conda_packages(lock) if p.index):
@@ -89,11 +122,6 @@ def lock_options(subject: Subject) -> list[str]:
     for package in plan.packages:
         options += ["--with", package]
     return options
-
-
-def _override(lock: Lock) -> list[str]:
-    cuda = s.conda_override(lock)
-    return [f"      CONDA_OVERRIDE_CUDA: {json.dumps(cuda)}"] if cuda else []
 
 
 def _in_quotes(path: str) -> str:
