@@ -44,6 +44,8 @@ def diagnose(
     here = _machine(machine) if machine else None if no_machine else detect.detect()
     verdict = _proved(screen, env, choices) if env else None
     found = judged(texts, ask.known(choices), here, verdict, holders=not (machine or no_machine))
+    if here and here.context.colab and not machine:
+        found = _since(screen, found)
     show.result(screen, Findings(findings=found))
     return 0
 
@@ -118,6 +120,21 @@ def _machine(path: Path) -> Machine:
         raise UsageError(
             f"--machine {path} is no machine: {error}", hint="write one with `gpuenv detect --json`"
         ) from error
+
+
+def _since(screen: show.Screen, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """On Colab: what the user installed into the runtime, as a note and beside the findings that it can be
+    the reason of."""
+    from ..verify import perframework, since
+
+    sites = [str(p) for p in sorted(Path("/usr/local/lib").glob("python3*/dist-packages"))]
+    own = next((str(p) for p in sorted(Path.home().glob(".local/lib/python3*/site-packages"))), None)
+    later = since.evidence(since.changes(sites, own))
+    told = "; ".join(e.text for e in later) or "nothing of the frameworks and their libraries"
+    show.event(
+        screen, Event(kind="note", stage="diagnose", text=f"installed since this runtime was made: {told}")
+    )
+    return tuple(perframework.blamed(found, later))
 
 
 def _proved(screen: show.Screen, env: Path, choices: o.Choices) -> Verdict:

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..model import FRAMEWORKS, Event, FrameworkVerdict
-from . import copies, extensions, frameworks, layers, loaded, probe, proved, together, unopened
+from ..model import FRAMEWORKS, Event, Evidence, Finding, FrameworkVerdict
+from . import copies, extensions, frameworks, layers, loaded, probe, proved, since, together, unopened
 from .judged import Judged
 from .state import Run, search, suspects
 
+# Where a package that was installed later can be the reason: builds and libraries, not drivers and memory.
+_OF_PACKAGES = re.compile(
+    r"cudnn|cuda_(major|lib)|nvidia_lib|cpu_only|arch_|jax_plugin|conflicting|numpy_abi|no_gpu_build|framework_bug|driver_too_old"
+)
+
 
 def stages(run: Run) -> None:
+    later = _later(run)
+    run.findings[:] = blamed(run.findings, later)
+    if later:
+        told = "; ".join(e.text for e in later)
+        run.emit(Event(kind="note", stage="verify", text=f"installed since this runtime was made: {told}"))
     names = run.options.frameworks or tuple(
         dict.fromkeys([*_planned(run), *(f.name for f in run.found.frameworks)])
     )
@@ -122,12 +133,32 @@ def _framework(run: Run, name: str) -> None:
     run.verdicts.append(dataclasses.replace(verdicts[0], devices=together_))
 
 
+def _later(run: Run) -> tuple[Evidence, ...]:
+    """What a system-wide Python, as Colab's, got after its image was made. Of a venv or a conda
+    environment that is nobody's change."""
+    if run.env.manager is not None:
+        return ()
+    return since.evidence(since.changes(run.found.sites, run.found.user_site))
+
+
+def blamed(findings: Sequence[Finding], later: tuple[Evidence, ...]) -> list[Finding]:
+    """Findings of builds and libraries, with what was installed later as evidence."""
+    return [
+        dataclasses.replace(f, evidence=(*f.evidence, *later)) if _OF_PACKAGES.match(f.cause) else f
+        for f in findings
+    ]
+
+
 def _on(run: Run, name: str, uuid: str | None) -> FrameworkVerdict:
     """A framework's three stages, on one MIG device where there are several."""
     hidden = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
     told, outcome = _ask_framework(run, name, {**run.environ, **hidden})
     times = proved.times(told)
-    for stage, judged in outcome.stages:
+    later = _later(run)
+    for stage, as_judged in outcome.stages:
+        judged = dataclasses.replace(as_judged, findings=tuple(blamed(as_judged.findings, later)))
+        if stage == "framework":
+            judged = dataclasses.replace(judged, evidence=(*judged.evidence, *later))
         run.add(stage, judged, times.get(stage) if judged.status != "skip" else None, name, uuid)
     if ill := extensions.judge(name, told):
         run.add("framework", ill, None, name, uuid)

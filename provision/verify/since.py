@@ -1,0 +1,107 @@
+"""What was installed after a Python's packages were made: on Colab and other system-wide Pythons, what the
+user changed and what the runtime came with.
+
+Nothing records that, but times do: an image installs its packages within a day, and what pip or uv installs
+later has a later time. Where the packages of a folder share no such day (a Python that has grown over years),
+nothing is said but what lies in the user's own site-packages.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..model import Evidence
+
+_STACK = re.compile(
+    r"^(torch|torchvision|torchaudio|triton|pytorch-triton|tensorflow|tensorflow-\w+|keras|tf-keras|jax|jaxlib|"
+    r"jax-cuda\d+-\w+|nvidia-[\w-]+|numpy|cupy[\w-]*|onnxruntime-gpu|xformers|flash-attn|bitsandbytes|ctranslate2)$"
+)
+_DAY = 86400.0
+_MANY = 20  # packages without which no day can be told
+_SHARE = 0.6  # of them, installed within one day
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """A package of the stack that came later; `by` is the installer's name, `own` where it lies in the user's
+    own site-packages."""
+
+    name: str
+    version: str
+    by: str
+    when: float
+    own: bool = False
+
+    def __str__(self) -> str:
+        when = dt.datetime.fromtimestamp(self.when, tz=dt.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+        where = ", in the user's site-packages" if self.own else ""
+        return f"{self.name} {self.version} ({self.by}, {when}{where})"
+
+
+def changes(sites: Sequence[str], user_site: str | None) -> tuple[Change, ...]:
+    """The packages of the stack that were installed since, the latest first."""
+    found = []
+    for site in dict.fromkeys(s for s in sites if s != user_site):
+        packages = _packages(Path(site))
+        made = _made([c.when for c in packages])
+        found += [c for c in packages if made and c.when > made and _STACK.match(c.name)]
+    own = _packages(Path(user_site), own=True) if user_site else []
+    found += [c for c in own if _STACK.match(c.name)]
+    return tuple(sorted(found, key=lambda c: -c.when))
+
+
+def _packages(site: Path, *, own: bool = False) -> list[Change]:
+    rows = []
+    for folder in site.glob("*.dist-info"):
+        name, _, version = folder.name[: -len(".dist-info")].partition("-")
+        times = [t for p in (folder, folder / "RECORD") if (t := _time(p))]
+        if not times:
+            continue
+        rows.append(
+            Change(
+                name=re.sub(r"[-_.]+", "-", name).lower(),
+                version=version,
+                by=_installer(folder),
+                when=max(times),
+                own=own,
+            )
+        )
+    return rows
+
+
+def _time(path: Path) -> float | None:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return None
+
+
+def _installer(folder: Path) -> str:
+    try:
+        return (folder / "INSTALLER").read_text(encoding="utf-8").strip() or "unknown"
+    except (OSError, UnicodeDecodeError):
+        return "unknown"
+
+
+def _made(times: Sequence[float]) -> float | None:
+    """The end of the day in which most packages were installed; None where there is no such day."""
+    ordered = sorted(times)
+    if len(ordered) < _MANY:
+        return None
+    best, last, start = 0, 0.0, 0
+    for end, time in enumerate(ordered):
+        while time - ordered[start] > _DAY:
+            start += 1
+        if end - start + 1 > best:
+            best, last = end - start + 1, time
+    return last if best >= _SHARE * len(ordered) else None
+
+
+def evidence(found: Sequence[Change]) -> tuple[Evidence, ...]:
+    """Each change as evidence."""
+    return tuple(Evidence(text=str(c), source="installed since the runtime was made") for c in found[:8])
