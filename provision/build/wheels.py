@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,11 +16,11 @@ from urllib.parse import unquote, urlsplit
 
 from .. import process
 from ..errors import BuildError
-from ..index import pytorch, refusal, uv
+from ..index import pytorch, uv
 from ..model import Event, Lock, Package, Sources
 from . import tensorflow
+from .uv_log import TIMEOUT, not_built, only_missing, progress, undeclared, why_not
 
-_TIMEOUT = 4 * 3600.0
 # Unpacked over packed bytes of a whole environment: 1.6 to 2.3 for CUDA wheels (measured on torch,
 # TensorFlow and JAX locks of 2026-11). The upper end is asked for, as a disk that is full half-way
 # costs more than a warning.
@@ -69,15 +68,16 @@ def _install_held(
 ) -> None:
     """What a hash holds: from the cache, and only where something is missing from the indexes. What is named
     for the PyTorch index is asked for there alone, all else never there."""
-    held = tuple(p for p in lock.packages if not p.unhashed)
+    held = tuple(p for p in lock.packages if not p.unhashed and is_wheel(p))
+    archives = tuple(p for p in lock.packages if not p.unhashed and not is_wheel(p))
     missing = []
     for packages in filter(None, pytorch.split(held, lock.plan)):
         options = ["--require-hashes", *_sources(packages), *(["--target", str(target)] if target else [])]
         part = dataclasses.replace(lock, packages=packages)
         wanted = Wanted(part, path, sources, requirements_text(part), tuple(options), reinstall)
         done = wanted.install(offline=True)
-        if not done.ok and (sources.offline or not _only_missing(done.stderr)):
-            raise _refusal(done, path, lock)
+        if not done.ok and (sources.offline or not only_missing(done.stderr)):
+            raise why_not(done, path, lock)
         missing += [] if done.ok else [wanted]
     total = sum(p.size or 0 for wanted in missing for p in wanted.lock.packages)
     if missing:
@@ -92,7 +92,36 @@ def _install_held(
     for wanted in missing:
         done = wanted.install(offline=False, emit=emit)
         if not done.ok:
-            raise _refusal(done, path, lock)
+            raise why_not(done, path, lock)
+    for package in archives:
+        _build(dataclasses.replace(lock, packages=(package,)), path, sources, emit, reinstall, target)
+
+
+def _build(
+    lock: Lock,
+    path: Path,
+    sources: Sources,
+    emit: Callable[[Event], None],
+    reinstall: bool,
+    target: Path | None,
+) -> None:
+    """One source archive, after all wheels: one that is compiled against a framework without saying so
+    (flash-attn imports torch in its setup.py) is built with what the environment holds."""
+    name = lock.packages[0].name
+    emit(
+        Event(kind="start", stage="build", text=f"building {name} {lock.packages[0].version} from its source")
+    )
+    into = ["--target", str(target)] if target else []
+    options = ("--require-hashes", *_sources(lock.packages), *into)
+    wanted = Wanted(lock, path, sources, requirements_text(lock), options, reinstall)
+    done = wanted.install(offline=True)
+    if not done.ok and not sources.offline and not undeclared(done.stderr):
+        done = wanted.install(offline=False, emit=emit)
+    if not done.ok and undeclared(done.stderr):
+        own = dataclasses.replace(wanted, options=(*options, "--no-build-isolation-package", name))
+        done = own.install(offline=sources.offline, emit=emit)
+    if not done.ok:
+        raise not_built(lock.packages[0], done)
 
 
 def _install_unhashed(
@@ -106,7 +135,7 @@ def _install_unhashed(
     wanted = Wanted(lock, path, sources, "\n".join(rows) + "\n", (), reinstall)
     done = wanted.install(offline=sources.offline, emit=emit)
     if not done.ok:
-        raise _refusal(done, path, lock)
+        raise why_not(done, path, lock)
 
 
 def requirements_text(lock: Lock) -> str:
@@ -134,8 +163,12 @@ def unhashed_line(package: Package) -> str:
 
 def _sources(packages: Sequence[Package]) -> list[str]:
     """What is built from its source archive: all else comes as a wheel or not at all."""
-    names = [p.name for p in packages if not urlsplit(p.url).path.endswith(".whl")]
+    names = [p.name for p in packages if not is_wheel(p)]
     return ["--only-binary", ":all:", *(word for name in names for word in ("--no-binary", name))]
+
+
+def is_wheel(package: Package) -> bool:
+    return urlsplit(package.url).path.endswith(".whl")
 
 
 def python_of(env: Path) -> Path:
@@ -170,25 +203,9 @@ class Wanted:
                 emit(Event(kind="progress", stage="build", text=bar))
 
         watched = emit is not None and os.name == "posix"  # uv tells its progress to a terminal only
-        done = process.run(argv, env=env, timeout=_TIMEOUT, on_line=told, terminal=watched)
+        done = process.run(argv, env=env, timeout=TIMEOUT, on_line=told, terminal=watched)
         file.unlink(missing_ok=True)
         return done
-
-
-_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_BAR = re.compile(r"([A-Za-z0-9._-]+)\s+-+\s+([\d.]+ ?[KMGTi]*B)/([\d.]+ ?[KMGTi]*B)")
-
-
-def progress(line: str) -> str | None:
-    """What a line of uv's progress says ("torch 120 MiB of 514 MiB"), None for any other line."""
-    bar = _BAR.search(_ESCAPE.sub("", line))
-    return f"{bar[1]} {bar[2]} of {bar[3]}" if bar else None
-
-
-def without_progress(log: str) -> str:
-    """uv's output on a terminal as plain lines, progress left out."""
-    rows = _ESCAPE.sub("", log.replace("\r", "\n")).splitlines()
-    return "\n".join(r for r in rows if r.strip() and not _BAR.search(r))
 
 
 def _for_lock(lock: Lock, sources: Sources, *, offline: bool) -> Sources:
@@ -203,47 +220,6 @@ def _for_lock(lock: Lock, sources: Sources, *, offline: bool) -> Sources:
         default = pytorch.address(base, lock.plan) if base else theirs[0].index
         sources = dataclasses.replace(sources, default=default, extra=())
     return dataclasses.replace(sources, find_links=tuple(links), offline=offline or sources.offline)
-
-
-_MISSING = re.compile(
-    r"network was disabled|Network connectivity is disabled|not found in the cache|offline|"
-    r"no version of|not found in the package registry|unsatisfiable",
-    re.IGNORECASE,
-)
-
-
-def _only_missing(log: str) -> bool:
-    """Whether an offline run failed because something was not in the cache, nothing worse."""
-    return bool(_MISSING.search(log)) and "os error 28" not in log and "Hash mismatch" not in log
-
-
-def _refusal(done: process.Finished, path: Path, lock: Lock) -> BuildError:
-    log = uv.redacted(without_progress(done.stderr))
-    if "os error 28" in log or "No space left" in log:
-        return BuildError(
-            f"the disk filled up while installing into {path.parent}",
-            hint="free space, or put ENV on another disk", log=log,
-        )  # fmt: skip
-    indexes = {p.name: p.index for p in lock.packages}
-    if mismatch := re.search(r"Hash mismatch for `?([^`\s]+)", log):
-        index = indexes.get(mismatch[1].partition("=")[0])
-        return BuildError(
-            f"{mismatch[1]}{f' of {index}' if index else ''} is not the file that was locked: its hash differs",
-            hint="if the index really changed the file, lock again: gpuenv lock --upgrade", log=log,
-        )  # fmt: skip
-    if done.timed_out:
-        return BuildError(f"installing took longer than {_TIMEOUT / 3600:.0f} hours", log=log)
-    if refused := refusal.refused(log, indexes):
-        return BuildError(refused.message, hint=refused.hint, log=log)
-    if name := refusal.absent(log):
-        index = indexes.get(name)
-        return BuildError(
-            f"no index has the locked {name} (it was locked from {index or 'a folder of wheels'})",
-            hint="name an index or a folder that has it: pip's index-url, --find-links DIR", log=log,
-        )  # fmt: skip
-    return BuildError(
-        "the packages could not be installed", log=log, hint="the lines above are the installer's own"
-    )
 
 
 # --- disk --------------------------------------------------------------------------------------
