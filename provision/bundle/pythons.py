@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from .. import process
 from ..errors import BuildError
@@ -70,8 +71,7 @@ def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython
         held = sorted(cache.iterdir())
         if not done.ok or len(held) != 1:
             return None, f"Python {row['version']} could not be fetched ({_why(done.stderr)})"
-        # uv keeps it under the beginning of its hash: 4f3c...-cpython-3.12.16+20261110-....tar.gz
-        path = folder / "python" / held[0].name.partition("-")[2].replace("%2B", "+")
+        path = folder / "python" / unquote(row["url"].rpartition("/")[2])
         path.parent.mkdir(exist_ok=True)
         held[0].replace(path)
     except OSError as error:
@@ -110,13 +110,13 @@ def install(folder: Path, archive: BundlePython, sha256: str) -> str:
         done = process.run(
             [uv.program(), "python", "install", archive.key, "--no-bin"], env=env, timeout=_TIMEOUT
         )
-        find = [uv.program(), "python", "find", "--managed-python", "--no-python-downloads", archive.version]
-        found = process.run(find, env=env, timeout=60)
+        home = process.run([uv.program(), "python", "dir"], env=env, timeout=60).stdout.strip()
     finally:
         Path(listed).unlink()
-    if not found.ok:
+    path = Path(home) / archive.key / ("python.exe" if system == "windows" else "bin/python3")
+    if not done.ok or not path.exists():
         raise BuildError(
             f"the bundle's Python {archive.version} ({archive.path}) could not be unpacked",
-            log=uv.redacted(done.stderr or found.stderr), hint="install that Python, or copy the bundle again",
+            log=uv.redacted(done.stderr), hint="install that Python, or copy the bundle again",
         )  # fmt: skip
-    return found.stdout.strip()
+    return str(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from packaging.specifiers import SpecifierSet
@@ -10,42 +11,41 @@ from packaging.version import Version
 
 from .. import bundle, lock
 from ..errors import LockError
-from ..index import uv
 from ..model import Event, Lock, Package, Plan
 from .bundle_lock import Got
 from .solving import Emit
 
 
 def packages(got: Got, emit: Emit) -> tuple[tuple[Package, ...], tuple[str, ...]]:
-    """What gpuenv requires, for every Python that it runs on and has wheels for, and which those are. Of uv the
-    version that is here. Raises LockError where there are none for any."""
-    conda = got.lock.manager == "conda"
-    wanted = [
-        *bundle.own.requirements(*(["conda"] if conda else [])),
-        f"uv=={importlib.metadata.version('uv')}",
-    ]
+    """What gpuenv requires, and pip, for every Python that it runs on and has wheels for; and which Pythons
+    those are, the newest first. Of uv the version that is here. Raises LockError where there are none."""
+    emit(Event(kind="start", stage="bundle", text="solving what gpuenv itself needs"))
+    extras = ["conda"] if got.lock.manager == "conda" else []
+    wanted = [*bundle.own.requirements(*extras), f"uv=={importlib.metadata.version('uv')}", "pip"]
     minors = _minors(got)
-    emit(Event(kind="start", stage="bundle",
-               text=f"solving what gpuenv itself needs, for Python {minors[-1]} to {minors[0]}"))  # fmt: skip
-    uv.program()  # found once, here: sysconfig, which it asks, is not safe to begin in several threads
-    with ThreadPoolExecutor(len(minors)) as pool:
-        solved = list(pool.map(lambda minor: _solved(got, tuple(wanted), minor), minors))
-    found = {p.url: p for one in solved if isinstance(one, Lock) for p in one.packages}
+    found = lock.wheels_for(wanted, minors, got.lock.plan, got.sources)
+    rest = [m for m in minors if m not in found]
+    refusals = []
+    with ThreadPoolExecutor(max(1, len(rest))) as pool:
+        for minor, one in zip(rest, pool.map(lambda m: _solved(got, wanted, m), rest), strict=True):
+            if isinstance(one, Lock):
+                found[minor] = one.packages
+            else:
+                refusals.append(one)
     if not found:
-        raise next(one for one in solved if isinstance(one, LockError))
-    served = tuple(m for m, one in zip(minors, solved, strict=True) if isinstance(one, Lock))
-    return tuple(found.values()), served
+        raise refusals[0]
+    served = tuple(m for m in minors if m in found)
+    return tuple({p.url: p for m in served for p in found[m]}.values()), served
 
 
-def _solved(got: Got, wanted: tuple[str, ...], minor: str) -> Lock | LockError:
+def _solved(got: Got, wanted: Sequence[str], minor: str) -> Lock | LockError:
     """The packages for one Python, or why there are none. Raises LockError where the index is silent."""
-    plan = got.lock.plan
-    empty = Plan(
-        builds=(), python=minor, platform=plan.platform, manager="venv", device="cpu", target=got.lock.target,
-        packages=wanted,
+    plan = Plan(
+        builds=(), python=minor, platform=got.lock.plan.platform, manager="venv", device="cpu",
+        target=got.lock.target, packages=tuple(wanted),
     )  # fmt: skip
     try:
-        return lock.lock_venv(empty, got.sources, lambda _event: None)
+        return lock.lock_venv(plan, got.sources, lambda _event: None)
     except LockError as error:
         if error.unreachable:
             raise

@@ -10,6 +10,7 @@ from ..model import Lock, from_plain
 from .pylock import is_source, read, write
 from .pypi import allowed, frameworks_in
 from .pypi import lock as lock_venv
+from .universal import wheels_for
 from .wheel_pythons import pythons_with_wheel
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "pythons_with_wheel",
     "read",
     "read_in",
+    "wheels_for",
     "write",
 ]
 

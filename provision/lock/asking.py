@@ -102,7 +102,7 @@ class Ask:
             return (
                 Path(more[1]).read_text(encoding="utf-8") if more[:1] == ("--output-file",) else done.stdout
             )
-        raise _refusal(done, self.sources, self.needs)
+        raise failure(done, self.sources, self.needs)
 
     def _files(self) -> list[str]:
         """The project's needs as files beside the pins."""
@@ -148,7 +148,7 @@ def _uv_platform(platform: str, glibc: str | None) -> str:
     return f"{machine}-manylinux_2_{max(fitting)}"
 
 
-def _refusal(done: process.Finished, sources: Sources, needs: Sequence[Need] = ()) -> LockError:
+def failure(done: process.Finished, sources: Sources, needs: Sequence[Need] = ()) -> LockError:
     log = uv.redacted(done.stderr)
     if done.timed_out:
         return LockError(f"solving the packages took longer than {_TIMEOUT:.0f} s", log=log)

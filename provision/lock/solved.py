@@ -66,7 +66,7 @@ def _file_of(package: PylockPackage, ranks: dict[str, int]) -> Package:
         return Package(name=name, version=version, url=url, unhashed=True, editable=editable)
     file = package.archive or (None if package.wheels else package.sdist)
     if file is None:
-        return _best_wheel(package, ranks)
+        return best_wheel(package, ranks)
     url = file.url or Path(file.path or "").absolute().as_uri()
     sha256 = file.hashes.get("sha256") or _hash_of(url)
     return Package(
@@ -86,7 +86,8 @@ def _hash_of(url: str) -> str | None:
         return digest.hexdigest()
 
 
-def _best_wheel(package: PylockPackage, ranks: dict[str, int]) -> Package:
+def best_wheel(package: PylockPackage, ranks: dict[str, int]) -> Package:
+    """The wheel of a package whose tags rank first. Raises LockError where none fits."""
     from packaging.utils import parse_wheel_filename
 
     fitting = []

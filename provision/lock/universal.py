@@ -1,0 +1,67 @@
+"""Wheels of some requirements for several Pythons of one platform, from one solution for all of them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import tomli
+from packaging.pylock import Pylock, PylockValidationError
+
+from .. import index, process
+from ..errors import LockError
+from ..index import uv
+from ..model import Package, Plan, Sources
+from .asking import failure
+from .solved import best_wheel, target_tags
+
+_TIMEOUT = 900.0
+_MARKERS = {
+    "linux": {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
+    "windows": {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt"},
+}
+
+
+def wheels_for(
+    requirements: Sequence[str], minors: Sequence[str], plan: Plan, sources: Sources
+) -> dict[str, tuple[Package, ...]]:
+    """The wheels that meet requirements, for each of `minors` (newest first) for which the solution has them
+    all; `plan` tells the platform. A Python may be left out that a solution of its own would serve: of a
+    version uv takes the files of one index, whichever Pythons they are for. Raises LockError where there is
+    no solution."""
+    with tempfile.TemporaryDirectory(prefix="gpuenv-lock-") as scratch:
+        wanted = Path(scratch) / "wanted.in"
+        wanted.write_text("\n".join(requirements) + "\n", encoding="utf-8")
+        argv = [
+            uv.program(), "pip", "compile", str(wanted), "--universal", "--python-version", minors[-1],
+            "--format", "pylock.toml", "--only-binary", ":all:", "--no-header", "--quiet",
+        ]  # fmt: skip
+        env = uv.environment(sources, process.environ(), only_wheels=sources.offline)
+        done = process.run(argv, env=env, cwd=scratch, timeout=_TIMEOUT)
+    if not done.ok:
+        raise failure(done, sources)
+    try:
+        locked = Pylock.from_dict(tomli.loads(done.stdout))
+    except (ValueError, PylockValidationError) as error:
+        raise LockError(f"the solver's answer cannot be read: {error}") from error
+    found = {minor: _of(locked, replace(plan, python=minor)) for minor in minors}
+    return {minor: packages for minor, packages in found.items() if packages}
+
+
+def _of(locked: Pylock, plan: Plan) -> tuple[Package, ...]:
+    """The best wheels for a plan's Python and platform, none at all where a package has none."""
+    system, _, machine = plan.platform.partition("-")
+    markers = _MARKERS[system] | {
+        "platform_machine": "AMD64" if system == "windows" else machine,
+        "python_version": plan.python or "", "python_full_version": f"{plan.python}.0", "implementation_name": "cpython",
+        "platform_python_implementation": "CPython", "extra": "",
+    }  # fmt: skip
+    ranks = {str(tag): i for i, tag in enumerate(target_tags(plan))}
+    mine = [p for p in locked.packages if p.marker is None or p.marker.evaluate(markers)]
+    try:
+        found = [best_wheel(package, ranks) for package in mine]
+    except LockError:
+        return ()
+    return tuple(replace(p, url=index.redact(p.url)) for p in found)
