@@ -62,6 +62,12 @@ def test_the_example_of_a_rule_has_its_cause_among_the_first_three(rule):
         assert not re.search(r"\{\w+\}|\[\[|\]\]", finding.title + finding.fix), finding
 
 
+@pytest.mark.parametrize("rule", KNOWN.failures, ids=lambda r: r.name)
+def test_what_is_shown_has_no_holes(rule):
+    for finding in found(*rule.example.splitlines()):
+        assert not re.search(r"\{\w+\}|\[\[|\]\]", f"{finding.title} {finding.fix}")
+
+
 @pytest.mark.parametrize("message", KNOWN.messages, ids=lambda m: m.name)
 def test_the_example_of_a_message_is_one(message):
     said = patterns.Said(text.read("-", [message.example.encode()]), KNOWN.messages, ())
@@ -289,6 +295,77 @@ def test_nobody_is_asked_for_where_memory_is_not_the_question_or_the_log_is_anot
     assert held(holder, line="Could not locate zlibwapi.dll")[1] == 0
     assert held(holder, line=f"driver: 470.57.02\n{FULL}")[1] == 0
     assert held(line=FULL)[1] == 1
+
+
+COLAB = (
+    "!pip install torch==1.12.1+cu113",
+    "    Found existing installation: torch 2.3.1+cu121",
+    "Successfully installed torch-1.12.1+cu113 six-1.17",
+    "<ipython-input-3-5b1d2b1f0a3c> in <cell line: 4>()",
+    "/usr/local/lib/python3.10/dist-packages/torch/nn/modules/conv.py in _conv_forward(self, input, weight, bias)",
+    "RuntimeError: cuDNN version incompatibility: PyTorch was compiled  against (8, 3, 2) but found runtime version (8, 2, 1).",
+)
+
+
+def test_what_a_notebook_installed_over_its_runtime_is_told():
+    finding = found(*COLAB)[0]
+    assert finding.cause == "cudnn_shadowed_by_other_copy"
+    assert finding.title == "PyTorch brings cuDNN 8.3.2, but 8.2.1 is loaded in its place"
+    assert finding.evidence[1].line == 3
+    assert finding.fix.startswith(
+        "This notebook changed its runtime (torch 2.3.1+cu121 to 1.12.1+cu113): without that cell,"
+    )
+    again = found(*COLAB, "WARNING: The following packages were previously imported in this runtime:")[0]
+    assert again.fix.startswith("Restart the session first:")
+
+
+def test_elsewhere_an_install_is_evidence_only():
+    lines = ("Successfully installed torch-1.12.1", *COLAB[-1:])
+    finding = found(*lines)[0]
+    assert finding.evidence[1].text == lines[0] and "notebook" not in finding.fix
+    uv = found(" - torch==2.3.1", " + torch==2.9.0", *COLAB[-1:])[0]
+    assert [e.line for e in uv.evidence] == [3, 2]
+
+
+def test_an_install_is_no_reason_for_a_missing_driver():
+    finding = found(*COLAB[:5], "RuntimeError: Found no NVIDIA driver on your system.")[0]
+    assert finding.title == "The notebook's runtime has no GPU"
+    assert finding.fix.startswith("Runtime, Change runtime type")
+
+
+SEEDS = {
+    "cudnn-torch": (
+        ('File "train.py", line 41, in <module>', "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"),
+        {"gpu_memory_exhausted", "driver_too_old_for_runtime", "cudnn_shadowed_by_other_copy"},
+    ),
+    "tensorflow-cnn": (
+        (
+            "E tensorflow/stream_executor/cuda/cuda_dnn.cc:328] Could not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR",
+            "UnknownError: Failed to get convolution algorithm. This is probably because cuDNN failed to initialize",
+        ),
+        {"preallocation_leaves_no_memory", "gpu_memory_exhausted"},
+    ),
+    "loaded-runtime": (
+        (
+            "Loaded runtime CuDNN library: 8.4.1 but source was compiled with: 8.6.0.",
+            "DNN library is not found.",
+        ),
+        {"cudnn_older_than_compiled", "cudnn_shadowed_by_other_copy"},
+    ),
+    "yolov5": (
+        (
+            "YOLOv5 v6.2-181-g8a19437 Python-3.9.13 torch-1.10.1+cu102 CUDA:0 (NVIDIA GeForce RTX 3080, 10018MiB)",
+            "hyperparameters: lr0=0.01, lrf=0.01, momentum=0.937, weight_decay=0.0005",
+            "RuntimeError: CUDA error: no kernel image is available for execution on the device",
+        ),
+        {"arch_not_in_wheel_too_new"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "wanted"), SEEDS.values(), ids=SEEDS)
+def test_the_failures_that_people_search_for(lines, wanted):
+    assert wanted <= set(causes(*lines))
 
 
 # --- any text at all ---------------------------------------------------------------------------

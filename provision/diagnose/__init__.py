@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ..model import Finding, Holder, Machine, Plan, Profiles, Request, Target, Verdict
 from .candidates import Case
 from .facts import Facts
+from .installs import with_installs
 from .judges import JUDGES
 from .memory import with_holders
 from .order import findings
@@ -54,4 +55,5 @@ def diagnose(
     case = Case(facts=facts, said=said, profiles=profiles, serves=serves)
     found = [c for judge in JUDGES for c in judge(case)] + by_rules(case)
     ordered = findings(found, case, advise, machine, verdict, here=here)
+    ordered = with_installs(ordered, case, profiles.causes, lines)
     return with_holders(ordered, case, machine, holders) if holders else ordered

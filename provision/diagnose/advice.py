@@ -24,13 +24,19 @@ def advice(
     machine: Machine | None,
 ) -> dict[str, str]:
     """Values for the leading finding's fix: `floor` (the oldest driver for the build's CUDA), `advice` (a command
-    with versions), `cudnn_package`, `release`."""
+    with versions), `cudnn_package`, `cudnn_upgrade`, `release`."""
     values: dict[str, str] = {}
     built = cuda_built(case)
     if built and (floor := floor_of(case, built)):
         values["floor"] = floor
     if built:
         values["cudnn_package"] = f"cu{built.split('.')[0]}"
+    wanted = case.facts.first("cudnn_built")
+    if wanted:
+        package = f"nvidia-cudnn-{values.get('cudnn_package', 'cu12')}"
+        which = "" if built else " (-cu11 where the build is for CUDA 11)"
+        above = int(wanted.split(".", maxsplit=1)[0]) + 1
+        values["cudnn_upgrade"] = f"`pip install -U '{package}>={wanted},<{above}'`{which}"
     framework = next((n for n in FRAMEWORKS if case.facts.first(n)), None)
     if framework:
         values["release"] = f"{framework} {case.facts.first(framework)}"

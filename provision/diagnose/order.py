@@ -106,13 +106,16 @@ def _values(case: Case) -> dict[str, str]:
 
 def _finding(candidate: Candidate, cause: FailureCause, values: dict[str, str]) -> Finding:
     fix = filled(candidate.fix or cause.fix, values)
-    evidence: tuple[Evidence, ...] = candidate.evidence[:_EVIDENCE]
+    title = filled(candidate.title or cause.title, values)
+    if re.search(r"\{\w+\}", title):  # a fact that this title tells is unknown
+        title = filled(cause.title, values)
+    evidence: tuple[Evidence, ...] = tuple(dict.fromkeys(candidate.evidence))[:_EVIDENCE]
     if candidate.confidence != "certain":
         decides = filled(cause.decides, values)
         evidence = (*evidence, Evidence(text=f"would decide: {decides}", source="to check"))
     return Finding(
         cause=candidate.cause,
-        title=filled(candidate.title or cause.title, values),
+        title=title,
         evidence=evidence,
         fix=fix,
         confidence=candidate.confidence,
@@ -129,4 +132,4 @@ def filled(template: str, values: dict[str, str]) -> str:
     text = re.sub(r"\[\[((?:[^\]]|\](?!\]))*)\]\]", part, template)
     text = re.sub(r"\{(\w+)\}", lambda m: values.get(m.group(1), m.group(0)), text)
     text = " ".join(text.split())
-    return text[:1].upper() + text[1:] if text[:1].isalpha() else text
+    return text[:1].upper() + text[1:] if text.partition(" ")[0].islower() else text  # not "cuDNN"

@@ -153,7 +153,7 @@ READERS: tuple[tuple[tuple[str, ...], re.Pattern[str], Reader], ...] = (
     (("compiled with",), re.compile(r"library: (\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5}).{0,60}compiled with:? (\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5})", _I), _pair),
     (("found cudnn version",), re.compile(r"Found cuDNN version (\d{4,6}).{0,60}built against version (\d{4,6})", _I), _pair),
     (("_cuda",), re.compile(r"_cuda(\d{2,3})_cudnn"), lambda f, m, w: f.add("cuda_build", dotted(m.group(1)), w)),
-    (("compiled against",), re.compile(r"compiled against {1,2}(\([\d, ]{3,16}\)|\d{4,5}) but (?:linked against|found runtime version) (\([\d, ]{3,16}\)|\d{4,5})", _I), _torch_pair),
+    (("compiled against", "compiled  against"), re.compile(r"compiled {1,2}against {1,2}(\([\d, ]{3,16}\)|\d{4,5}) but (?:linked against|found runtime version) (\([\d, ]{3,16}\)|\d{4,5})", _I), _torch_pair),
     (("torch", "tensorflow", "jax", "keras", "numpy", "onnx", "ctrans", "flash", "xform", "triton", "cupy", "mxnet", "whisper", "bits", "cudatoolkit", "tf", "nvidia"), _NAMED, _named),
     (("cudnn",), re.compile(r"cudnn(?: version| ver)?[ :=v-]{1,4}(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})", _I), _as("cudnn")),
     (("cudnn-",), re.compile(r"cudnn-(?:windows|linux)-x86_64-(\d{1,2}\.\d{1,2}(?:\.\d{1,3}){0,2})", _I), _as("cudnn")),

@@ -11,6 +11,8 @@ from .candidates import Candidate, Case
 from .facts import CONDITIONS
 from .patterns import pattern
 
+# Groups of single words that nearly every log says: conditions, but no evidence.
+_PLAIN = ("any_failure", "sees_no_gpu_or_fails", "torch_words", "stream_executor_words", "xla_words")
 _CONFIDENCE = ("certain", "likely", "possible")
 
 
@@ -25,7 +27,7 @@ def _judged(rule: FailureRule, case: Case) -> Candidate | None:
         return None
     if not all(holds(case, w) for w in rule.wants) or any(holds(case, w) for w in rule.lacks):
         return None
-    also = tuple(e for w in rule.wants for e in _shown(case, w)[:1])
+    also = tuple(e for w in rule.wants if w not in _PLAIN for e in _shown(case, w)[:1])
     return Candidate(
         cause=rule.cause,
         weight=int(rule.weight),
