@@ -15,6 +15,8 @@ import tomllib
 import yaml
 
 from provision import lock
+from provision.cli import exporting
+from provision.cli.options import Choices
 from provision.model import as_plain
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -178,8 +180,15 @@ def test_what_the_reader_must_know_is_said(gpuenv):
 # --- nothing secret -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", el.VENV_FORMS)
-def test_no_credentials_of_a_lock_reach_an_export(gpuenv, form):
+def every_text(path, forms):
+    """What `gpuenv export --lock PATH` would print in each format; one of them is printed by the command."""
+    source = exporting._of_file(path, Path(".venv"), Choices(platform="linux-x86_64"))
+    for form in forms:
+        held = exporting._text(source) if form in ("pylock", "conda-lock") else ""
+        yield form, el.text(form, source.lock, lock_text=held)
+
+
+def test_no_credentials_of_a_lock_reach_an_export(gpuenv):
     user, token, query, _ = SECRETS
     packages = [
         dataclasses.replace(p, url=p.url.replace("://", f"://me:{token}@") + f"?sig={query}",
@@ -190,16 +199,17 @@ def test_no_credentials_of_a_lock_reach_an_export(gpuenv, form):
     ]  # fmt: skip
     path = el.written(gpuenv.work / "pylock.toml", el.of(packages))
     assert token in path.read_text()
-    ran = gpuenv("export", "--format", form, "--json")
+    for form, text in every_text(path, el.VENV_FORMS):
+        assert not [s for s in SECRETS if s in text], form
+        if form in ("requirements", "environment.yml"):
+            # The user of ssh is needed, and no secret.
+            assert f"git+ssh://git@git.example/o@{el.COMMIT}" in text
+    ran = gpuenv("export", "--format", "requirements", "--json")
     assert ran.code == 0, ran.err
-    said = ran.out + ran.err
-    assert not [s for s in SECRETS if s in said]
-    if form in ("requirements", "environment.yml"):
-        assert f"git+ssh://git@git.example/o@{el.COMMIT}" in said, "the user of ssh is needed and no secret"
+    assert not [s for s in SECRETS if s in ran.out + ran.err]
 
 
-@pytest.mark.parametrize("form", el.CONDA_FORMS)
-def test_no_credentials_of_a_conda_lock_reach_an_export(gpuenv, form):
+def test_no_credentials_of_a_conda_lock_reach_an_export(gpuenv):
     pytest.importorskip("conda_lock")
     from provision.lock import conda_file
 
@@ -210,9 +220,12 @@ def test_no_credentials_of_a_conda_lock_reach_an_export(gpuenv, form):
         )
         for p in el.CONDA_PACKAGES
     ]
-    conda_file.write(gpuenv.work / "conda-lock.yml", el.of_conda(packages))
-    assert SECRETS[3] in (gpuenv.work / "conda-lock.yml").read_text()
-    ran = gpuenv("export", "--format", form, "--json")
+    path = gpuenv.work / "conda-lock.yml"
+    conda_file.write(path, el.of_conda(packages))
+    assert SECRETS[3] in path.read_text()
+    for form, text in every_text(path, el.CONDA_FORMS):
+        assert not [s for s in SECRETS if s in text], form
+    ran = gpuenv("export", "--format", "conda-lock", "--json")
     assert ran.code == 0, ran.err
     assert not [s for s in SECRETS if s in ran.out + ran.err]
 

@@ -68,8 +68,8 @@ def _apt(start: Image, lock: Lock) -> list[str]:
 def _gpuenv(lock: Lock) -> list[str]:
     default = "gpuenv[conda]" if lock.manager == "conda" else "gpuenv"
     return [
-        '# What pip installs as gpuenv. Name a version, a git address ("gpuenv @ git+https://..."), or a wheel',
-        "# of the build context, which is seen as /context while this step runs:",
+        "# What pip installs as gpuenv: a version, an address (one of git needs git in the base), or a wheel of the",
+        "# build context, which is seen as /context while this step runs:",
         "#   docker build --build-arg GPUENV=/context/gpuenv-0.1.0-py3-none-any.whl .",
         f'ARG GPUENV="{default}"',
         f"RUN {_CACHE} \\",

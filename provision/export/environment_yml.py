@@ -51,7 +51,7 @@ def _pip_section(wheels: list[Package], lock: Lock) -> list[str]:
     for package in wheels:
         folder = s.folder_of(package)
         if folder and package.editable:
-            rows.append(f"-e {s.oneline(folder)}")
+            rows.append(f"-e {s.oneline(package.url)}")  # pip splits a path at its spaces
         else:
             named = requirement(package, index)
             rows.append(s.oneline(named + (_hash(package, named) if checked else "")))
