@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from provision.cli import running
-
 
 @pytest.fixture
 def env(gpuenv):
@@ -44,12 +42,12 @@ def ran(gpuenv, *words, data=b""):
 
 
 def test_argv_is_split_at_the_first_dashes():
-    assert running.split(["run", "e", "--keep-env", "--", "x", "--", "--json"]) == (
+    assert cli.split(["run", "e", "--keep-env", "--", "x", "--", "--json"]) == (
         ["run", "e", "--keep-env"],
         ["x", "--", "--json"],
     )
-    assert running.split(["run"]) == (["run"], None)
-    assert running.split(["detect", "--", "x"]) == (["detect", "--", "x"], None)
+    assert cli.split(["run"]) == (["run"], None)
+    assert cli.split(["detect", "--", "x"]) == (["detect", "--", "x"], None)
 
 
 def test_the_program_runs_in_the_environment(gpuenv, env):

@@ -25,6 +25,16 @@ def made_by_gpuenv(path: Path) -> bool:
     return (path / MARK).is_dir() and not (path / MARK).is_symlink()
 
 
+CHANGING = "changing.json"
+"""A file in MARK of an environment that is being changed in place."""
+
+
+def is_settled(path: Path) -> bool:
+    """Whether no run was interrupted here: nothing half-made beside the place, no change begun in it."""
+    left = [half_made(path), aside(path), path / MARK / UNFINISHED, path / MARK / CHANGING]
+    return not any(p.exists() for p in left)
+
+
 def check_place(path: Path) -> None:
     """Refuse a place that is a file, a link to somewhere else, or a folder of someone else's.
 

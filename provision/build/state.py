@@ -79,11 +79,11 @@ def interpreter(env: Path) -> Path | None:
     return None
 
 
-def circumstances(env: Path, lock: Lock | None, machine: Machine) -> dict[str, Any]:
-    """What a verdict holds under: when this is unchanged, the verdict stands."""
+def circumstances(env: Path, digest: str | None, machine: Machine) -> dict[str, Any]:
+    """What a verdict holds under (`digest` is the lock's): when this is unchanged, the verdict stands."""
     target = machine.target
     return {
-        "lock": lock_digest(lock),
+        "lock": digest,
         "driver": target.driver,
         "gpus": [g.uuid or g.capability for g in machine.gpus],
         "variables": {k: v for k, v in machine.environment.items() if k != "VIRTUAL_ENV"},

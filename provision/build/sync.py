@@ -17,10 +17,9 @@ from ..errors import BuildError
 from ..index import uv
 from ..model import Event, Lock, Package, Sources, as_plain, from_plain
 from . import state
-from .place import MARK
+from .place import CHANGING, MARK
 from .wheels import install_wheels, python_of
 
-_MARKER = "changing.json"
 _FETCHED = "fetched"
 
 Emit = Callable[[Event], None]
@@ -59,7 +58,7 @@ def change(env: Path, old: Lock, new: Lock, sources: Sources, emit: Emit, settle
         return
     _fetch(env, dataclasses.replace(new, packages=step.into), sources, emit)
     left = {"request": state.read(env, "request.json"), "lock": as_plain(_lean(old))}
-    state.write(env, _MARKER, {**left, "new": as_plain(_lean(new))})
+    state.write(env, CHANGING, {**left, "new": as_plain(_lean(new))})
     try:
         _apply(env, step, new, sources, emit)
     except BaseException:
@@ -72,13 +71,13 @@ def change(env: Path, old: Lock, new: Lock, sources: Sources, emit: Emit, settle
 
 def unfinished(env: Path) -> bool:
     """Whether a change was begun here and not ended."""
-    return (env / MARK / _MARKER).exists()
+    return (env / MARK / CHANGING).exists()
 
 
 def recover(env: Path, sources: Sources, emit: Emit) -> Lock | None:
     """Bring back the packages of the lock that a change was leaving, and return it; None where no change
     was on. What the environment says of itself is the caller's to write. Raises BuildError."""
-    left = state.read(env, _MARKER)
+    left = state.read(env, CHANGING)
     shutil.rmtree(env / MARK / _FETCHED, ignore_errors=True)
     if left is None:
         return None
@@ -97,7 +96,7 @@ def recover(env: Path, sources: Sources, emit: Emit) -> Lock | None:
 
 def settled(env: Path) -> None:
     """Forget the change: the environment says of itself what it holds."""
-    (env / MARK / _MARKER).unlink(missing_ok=True)
+    (env / MARK / CHANGING).unlink(missing_ok=True)
 
 
 def _apply(

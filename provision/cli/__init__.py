@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import signal
 import sys
 from collections.abc import Sequence
@@ -13,19 +14,7 @@ import typer
 
 from .. import __version__, process, show
 from ..errors import GpuenvError, UsageError
-from . import (
-    adding,
-    bundling,
-    completing,
-    exporting,
-    initializing,
-    knowledge,
-    listing,
-    repairing,
-    reporting,
-    running,
-    troubleshoot,
-)
+from . import completing
 from . import options as o
 
 app = typer.Typer(
@@ -38,13 +27,40 @@ app = typer.Typer(
 )
 # What typer and the click inside it raise for a wrong command line, wherever that click lives.
 _WRONG_USAGE: type[Exception] = typer.BadParameter.__mro__[1]
-app.add_typer(knowledge.app)
 _DEFAULT_ENV = Path(".venv")
+# The commands that are not in this file, and the modules that hold them: only the one that is asked for
+# is imported, since each brings stages of its own.
+_OTHERS = {
+    "diagnose": "troubleshoot", "run": "running", "list": "listing", "remove": "listing", "report": "reporting",
+    "init": "initializing", "add": "adding", "repair": "repairing", "export": "exporting", "bundle": "bundling",
+    "profiles": "knowledge",
+}  # fmt: skip
+_HERE = ("create", "verify", "detect", "resolve", "lock")
+
+
+def split(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    """Our own words, and the command after the first `--` where ours is `run` (None without one)."""
+    argv = list(argv)
+    if argv[:1] != ["run"] or "--" not in argv:
+        return argv, None
+    at = argv.index("--")
+    return argv[:at], argv[at + 1 :]
+
+
+def _complete(argv: list[str]) -> None:
+    """Add the command that a command line asks for; all of them for help, completion and wrong words."""
+    word = next((a for a in argv if not a.startswith("-")), "")
+    if word in _HERE:
+        return
+    modules = [_OTHERS[word]] if word in _OTHERS else list(dict.fromkeys(_OTHERS.values()))
+    for name in modules:
+        importlib.import_module(f".{name}", __name__).register(app)
 
 
 def run(argv: Sequence[str]) -> int:
     """Run a command line and return its exit code; every failure is shown here."""
-    ours, command = running.split(argv)
+    ours, command = split(argv)
+    _complete(ours)
     screen = show.Screen(json="--json" in ours, environ=process.environ())
     signal.signal(signal.SIGTERM, _terminated)
     told = process.settle_home(cache="--cache-dir" not in ours) if command is None else None
@@ -57,6 +73,8 @@ def run(argv: Sequence[str]) -> int:
         code = typer.main.get_command(app).main(ours, prog_name="gpuenv", standalone_mode=False, obj=command)
     except GpuenvError as error:
         if error.log and not error.findings:
+            from . import troubleshoot
+
             error.findings = troubleshoot.of_log(error.log)
         show.error(screen, error)
         return error.code
@@ -147,11 +165,18 @@ def create(
     verbose: o.Verbose = False,
 ) -> int:
     """Build an environment that fits this machine, and prove it."""
-    from . import bundled, creating, kernels
+    from . import standing
 
     given = locals()
     choices = o.choices(given)
+    plainly = not (locked or lock or bundle or recreate or verify is not None or dry_run or kernel)
+    if plainly and (code := standing.told(_screen(given), env, choices)) is not None:
+        return code
+    from . import creating, kernels
+
     if bundle:
+        from . import bundled
+
         choices, lock = bundled.opened(bundle, choices, lock)
     how = creating.How(
         locked=locked, lock_file=lock, allow_md5=allow_md5, recreate=recreate, verify=verify, dry_run=dry_run
@@ -298,13 +323,3 @@ def lock(
     given = locals()
     moved = locking.upgrade_of(upgrade, packages or [])
     return locking.make_lock(_screen(given), o.choices(given), check=check, output=output, upgrade=moved)
-
-
-troubleshoot.register(app)
-listing.register(app)
-reporting.register(app)
-initializing.register(app)
-exporting.register(app)
-repairing.register(app)
-adding.register(app)
-bundling.register(app)

@@ -13,7 +13,7 @@ from .. import lock, project, show
 from ..build import place, state
 from ..errors import BuildError, ResolveError, UsageError
 from ..model import FRAMEWORKS, Event, Lock
-from . import ask, inproject
+from . import ask, inproject, where
 from .creating import How
 from .locking import LOCK_NAME, Upgrade, lock_name, locked_like
 from .options import Choices
@@ -24,9 +24,9 @@ def add(
 ) -> int:
     """Into the project's file and lock, or into what the environment remembers; then into the environment."""
     wanted = [_package(text) for text in packages]
-    path, file = ask.absolute(env), Path.cwd() / project.CONFIG_NAME
+    path, file = where.absolute(env), Path.cwd() / project.CONFIG_NAME
     place.check_place(path)
-    with place.held(path, ask.cache_dir(base)):
+    with place.held(path, where.cache_dir(base)):
         if file.is_file():
             choices = _in_project(screen, base, file, wanted, path)
         else:

@@ -31,6 +31,7 @@ from ..model import (
 from ..resolve import gpu_named
 from . import inproject
 from .options import Choices
+from .where import cache_dir
 
 _DEFAULT_GLIBC = "2.35"
 _ALIASES = {"pytorch": "torch", "tf": "tensorflow", "keras": "tensorflow", "jaxlib": "jax", "flax": "jax"}
@@ -52,15 +53,6 @@ class Asked:
     reason: str
     pythons_known: bool
     demands: Demands = _NO_DEMANDS
-
-
-def cache_dir(c: Choices) -> Path:
-    """Where gpuenv keeps parsed profiles, locks against a second gpuenv and probes' bytecode."""
-    if c.cache_dir:
-        return c.cache_dir.absolute()
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("gpuenv"))
 
 
 def own_profiles() -> Path:
@@ -380,9 +372,3 @@ def interpreter(python: str, machine: Machine | None, wanted: str | None) -> str
         if _minor(p.version) == python and (wanted is None or p.version.startswith(wanted)):
             return p.path
     return None
-
-
-def absolute(env: Path) -> Path:
-    """Absolute, with the parent's links followed and the last part as it was named."""
-    env = Path.cwd() / env.expanduser()
-    return env.parent.resolve() / env.name

@@ -16,7 +16,7 @@ from ..build.wheels import size, unhashed_line
 from ..errors import BuildError, LockError
 from ..index import conda, pytorch
 from ..model import Bundle, BundleFile, BundlePython, Event, Lock, Package, PlannedBuild
-from . import ask, bundle_lock, bundle_own
+from . import ask, bundle_lock, bundle_own, where
 from .options import Choices
 from .solving import Emit
 
@@ -27,9 +27,9 @@ _TOLD_EVERY = 0.2
 
 def make(screen: show.Screen, folder: Path, choices: Choices, lock_file: Path | None) -> int:
     """Make a bundle, or bring one to its end, or up to date."""
-    folder, emit = ask.absolute(folder), show.emitter(screen)
+    folder, emit = where.absolute(folder), show.emitter(screen)
     bundle.claim(folder)
-    with place.held(folder, ask.cache_dir(choices)):
+    with place.held(folder, where.cache_dir(choices)):
         before = bundle.claim(folder)
         got = bundle_lock.of(screen, folder, before, choices, lock_file)
         if isinstance(got, int):
@@ -134,7 +134,7 @@ class _Making:
         sources = self.got.sources
         if sources.offline or sources.no_index:
             return ()
-        cache = ask.cache_dir(self.got.choices)
+        cache = where.cache_dir(self.got.choices)
         first = sources.default or index.default_index(process.environ(), cache_dir=cache)
         return (first, *sources.extra)
 

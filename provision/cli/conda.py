@@ -13,12 +13,13 @@ from ..index import conda as door
 from ..lock import conda as solver
 from ..lock import conda_file
 from ..model import Created, Event, Lock, Machine, Plan, Sources, Verdict
-from . import ask, bundled, conda_given, conda_target, conda_wheels, inproject
-from .creating import Built, How, can_prove, finish, in_place, remembered
+from . import ask, bundled, conda_given, conda_target, conda_wheels, inproject, where
+from .creating import Built, How, can_prove, in_place
 from .locking import checked
 from .options import Choices
-from .proving import exit_code, machine_for_verdict, prove
+from .proving import prove
 from .solving import Emit
+from .standing import exit_code, finish, machine_for_verdict, remembered
 
 
 def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
@@ -27,7 +28,7 @@ def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
     if how.dry_run:
         return show_plan(screen, choices, explain=False)
     choices = dataclasses.replace(choices, manager="conda")
-    with place.held(env, ask.cache_dir(choices)):
+    with place.held(env, where.cache_dir(choices)):
         place.recover(env)
         given = conda_given.lock_for(env, choices, how)
         if not how.recreate and place.made_by_gpuenv(env):
@@ -86,7 +87,7 @@ def _built_and_proved(
         # The environment works; only conda's, VS Code's and Jupyter's lists do not know it.
         emit(Event(kind="note", stage="build", text=error.message))
     if verdict is not None:
-        under = state.circumstances(env, built.lock, machine_for_verdict())
+        under = state.circumstances(env, state.lock_digest(built.lock), machine_for_verdict())
         state.keep_verdict(env, verdict, under)
     value = Created(machine=machine, plan=built.lock.plan, lock=built.lock, environment=made, verdict=verdict)
     return finish(screen, value, env)
@@ -98,7 +99,7 @@ class _WorseError(Exception):
 
 
 def _refuse_worse(replacing: bool, verdict: Verdict, made: Lock) -> None:
-    if replacing and exit_code(verdict, made) != 0:
+    if replacing and exit_code(verdict, made.plan.device) != 0:
         raise _WorseError
 
 

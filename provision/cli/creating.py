@@ -7,18 +7,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .. import lock, process, project, registry, show
+from .. import lock, show
 from ..build import installed, place, state, sync, venv
 from ..errors import BuildError, LockError, UsageError
-from ..index.conda import SECRET
 from ..model import Created, Event, Lock, Machine, Plan, Sources, Verdict, as_plain, from_plain
-from . import ask, bundled, inproject
+from . import ask, bundled, inproject, where
 from .locking import LOCK_NAME, Upgrade, accepted, lock_name, locked_like
 from .options import Choices
 from .planning import show_plan
-from .proving import exit_code, machine_for_verdict, prove
-from .shell import activate_line
+from .proving import prove
 from .solving import Emit
+from .standing import exit_code, finish, machine_for_verdict, remembered
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,7 +34,7 @@ class How:
 
 def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
     """All stages, or the news that everything is in place."""
-    env = ask.absolute(env)
+    env = where.absolute(env)
     place.check_place(env)
     if how.lock_file is None or choices.target:
         choices = inproject.laid(choices)
@@ -49,22 +48,13 @@ def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
             return show_plan(screen, choices)
         show.result(screen, given.plan)
         return 0
-    cache = ask.cache_dir(choices)
+    cache = where.cache_dir(choices)
     with place.held(env, cache):
         place.recover(env)
         given = _given_lock(env, choices, how)
         if not how.recreate and place.made_by_gpuenv(env):
             return in_place(screen, env, choices, how, given)
         return _anew(screen, env, choices, how, given)
-
-
-def remembered(choices: Choices, lock_file: Lock | None, files: list[str]) -> dict[str, Any]:
-    """What makes two creates the same: the options that choose, the lock where one was given, and the
-    project's files."""
-    plain = inproject.plain(dataclasses.replace(choices, cache_dir=None, offline=False, bundle=None))
-    told = SECRET.sub("", json.dumps(plain))  # a password in an address is not kept on disk
-    held = {"names": files, "digest": project.digest(files)} if files else None
-    return {"choices": json.loads(told), "lock": state.lock_digest(lock_file), "files": held}
 
 
 def _given_lock(env: Path, choices: Choices, how: How) -> Lock | None:
@@ -105,7 +95,7 @@ def in_place(screen: show.Screen, env: Path, choices: Choices, how: How, given: 
     machine = machine_for_verdict()
     made = state.environment(env, changed=False)
     built = lock.read_in(env / place.MARK)
-    under = state.circumstances(env, built, machine)
+    under = state.circumstances(env, state.lock_digest(built), machine)
     verdict = None if how.verify else state.standing_verdict(env, under)
     here = None if _for_elsewhere(choices) else machine
     if verdict is None and how.verify is not False and can_prove(built, here, show.emitter(screen)):
@@ -224,14 +214,14 @@ def _built_and_proved(
         if replacing and proving:
             proved = prove(screen, state.environment(draft, changed=True), built.lock, choices)
             verdict = _at(proved, draft, env)
-            if exit_code(verdict, built.lock) != 0:
+            if exit_code(verdict, built.lock.plan.device) != 0:
                 return _kept_old(screen, built, machine, verdict)
         place.settle(draft, env)
     venv.settle_scripts(env, python)
     made = state.environment(env, changed=True)
     if proving:
         verdict = verdict or prove(screen, made, built.lock, choices)
-        under = state.circumstances(env, built.lock, machine_for_verdict())
+        under = state.circumstances(env, state.lock_digest(built.lock), machine_for_verdict())
         state.keep_verdict(env, verdict, under)
     value = Created(machine=machine, plan=built.lock.plan, lock=built.lock, environment=made, verdict=verdict)
     return finish(screen, value, env)
@@ -270,17 +260,6 @@ def can_prove(made: Lock, machine: Machine | None, emit: Emit) -> bool:
     told = "unproven here: the environment is for another machine's GPU, and this machine has none"
     emit(Event(kind="warning", stage="verify", text=told))
     return False
-
-
-def finish(screen: show.Screen, value: Created, env: Path) -> int:
-    try:
-        registry.add(env)
-    except BuildError as error:
-        show.event(screen, Event(kind="note", stage="build", text=error.message))
-    status = exit_code(value.verdict, value.lock) if value.verdict else 0
-    step = activate_line(env, process.environ()) if status == 0 else None
-    show.result(screen, value, next_step=step)
-    return status
 
 
 def _python_for(plan: Plan, machine: Machine | None, choices: Choices, emit: Emit) -> str:

@@ -14,7 +14,7 @@ import typer
 from .. import detect, process, show
 from ..errors import UsageError
 from ..model import Event, Exported, Lock
-from . import ask
+from . import ask, where
 from . import options as o
 
 _DEFAULT_ENV = Path(".venv")
@@ -86,7 +86,7 @@ def _source(env: Path | None, file: Path | None, choices: o.Choices) -> Source:
     """The lock to export. Raises LockError, UsageError."""
     from ..build import place
 
-    path = ask.absolute(env or _DEFAULT_ENV)
+    path = where.absolute(env or _DEFAULT_ENV)
     if file is not None:
         return _of_file(file, path, choices)
     if (path / place.MARK).is_dir():

@@ -8,14 +8,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
 from .. import process, project
 from ..errors import UsageError
 from ..model import Demands, Profiles, Project, ProjectTarget, Sources, Target
-from . import ask
 from .options import Choices
+from .where import cache_dir
 
 _MARKERS = {
     "linux": {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
@@ -37,7 +34,7 @@ def laid(c: Choices) -> Choices:
         return c
     if c.framework and not named:
         return c
-    said = project.cached_config(file, ask.cache_dir(c))
+    said = project.cached_config(file, cache_dir(c))
     if named:
         c = _at_target(c, said, named, file.parent)
     return c if c.framework else _with_project(c, said, file)
@@ -95,6 +92,8 @@ def describes_machine(target: ProjectTarget) -> bool:
 
 def demanded(c: Choices, data: Profiles, target: Target) -> Demands:
     """What the project's files, and packages named with an address, ask for. Raises UsageError."""
+    from packaging.requirements import Requirement
+
     addressed = [(text, f"--with {text}") for text in c.with_ if Requirement(text).url]
     if not (c.requirement or c.project or addressed):
         return Demands()
@@ -111,12 +110,18 @@ def demanded(c: Choices, data: Profiles, target: Target) -> Demands:
 def _stack(data: Profiles) -> frozenset[str]:
     """The distributions that builds bring along and the plan decides: the parts of NVIDIA's toolkit and
     what else is pinned by a build of a framework, but its companions."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
     parts = {Requirement(t).name for r in data.toolkits for part in r.parts for t in part.split(" ")[1:]}
     pinned = {Requirement(text).name for b in data.builds for text in b.requires}
     return frozenset(canonicalize_name(n) for n in parts | pinned | {r.package for r in data.cudnn})
 
 
 def _companions(data: Profiles) -> dict[str, str]:
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
     return {canonicalize_name(Requirement(x).name): b.framework for b in data.builds for x in b.companions}
 
 

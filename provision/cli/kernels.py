@@ -18,7 +18,7 @@ from .. import kernel, show
 from ..build import place, state
 from ..errors import GpuenvError
 from ..model import Event
-from . import ask
+from . import where
 from .creating import How, create
 from .options import Choices
 
@@ -30,7 +30,7 @@ _BARE = "import sys; del sys.path[0]; from provision.__main__ import main; main(
 
 def create_with(screen: show.Screen, env: Path, choices: Choices, how: How, *, wanted: bool) -> int:
     """`create`, with a kernel where one is wanted or the environment has one already."""
-    path = ask.absolute(env)
+    path = where.absolute(env)
     if not wanted and not (path / place.MARK / _MARK).exists():
         return create(screen, env, choices, how)
     if not any(re.match(rf"{kernel.PACKAGE}\b(?!-)", w.strip(), re.IGNORECASE) for w in choices.with_):

@@ -7,8 +7,8 @@ from pathlib import Path
 import typer
 
 from .. import process, show
-from . import ask
 from . import options as o
+from . import where
 
 app = typer.Typer(
     name="profiles",
@@ -73,5 +73,10 @@ def update(
     """Read the index for releases that are not known yet, into your own overlay."""
     from . import knowing
 
-    cache = ask.cache_dir(o.Choices(cache_dir=cache_dir))
+    cache = where.cache_dir(o.Choices(cache_dir=cache_dir))
     return knowing.updated(_screen(json, quiet, verbose), names or [], index, profiles, cache)
+
+
+def register(main: typer.Typer) -> None:
+    """Add the commands under `profiles`."""
+    main.add_typer(app)

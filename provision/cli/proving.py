@@ -7,32 +7,20 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from .. import __version__, detect, lock, show, verify
+from .. import __version__, lock, show, verify
 from ..build import place, state
 from ..errors import GpuenvError, UsageError
-from ..model import Environment, Event, Lock, Machine, Verdict
-from . import ask
+from ..model import Environment, Event, Lock, Verdict
+from . import ask, where
 from .options import Choices
-
-
-def machine_for_verdict() -> Machine:
-    """What a verdict depends on: driver, GPUs, the variables that matter."""
-    return detect.detect({"driver", "gpus", "environment"})
-
-
-def exit_code(verdict: Verdict, made: Lock | None, *, asked_cpu: bool = False) -> int:
-    """The exit code of a verdict: cpu is fine only where it was meant."""
-    if verdict.verdict == "works":
-        return 0
-    on_purpose = asked_cpu or (made is not None and made.plan.device == "cpu")
-    return 0 if verdict.verdict == "cpu" and on_purpose else 8
+from .standing import exit_code, machine_for_verdict
 
 
 def prove(
     screen: show.Screen, env: Environment, made: Lock | None, choices: Choices, **options: Any
 ) -> Verdict:
     emit = show.emitter(screen)
-    cache = ask.cache_dir(choices)
+    cache = where.cache_dir(choices)
     wanted = verify.Options(cache_dir=cache, **options)
     here = machine_for_verdict().target if wanted.locked else None
     verdict = verify.verify(env, wanted, lock=made, releases=ask.known(choices).cudnn, target=here, emit=emit)
@@ -46,7 +34,7 @@ def show_verdict(
     """`gpuenv verify`: the verdict on any environment, whoever made it."""
     if report and not report.absolute().parent.is_dir():
         raise UsageError(f"--report {report}: there is no folder {report.absolute().parent}")
-    found = verify.locate(ask.absolute(env))
+    found = verify.locate(where.absolute(env))
     made: Lock | None = None
     path = Path(found.path)
     if found.made_by_gpuenv:
@@ -62,7 +50,11 @@ def show_verdict(
     if report:
         _write_report(report, verdict, screen)
     show.result(screen, verdict)
-    return _strictly(verdict, exit_code(verdict, made, asked_cpu=options.get("device") == "cpu"), options)
+    return _strictly(
+        verdict,
+        exit_code(verdict, made.plan.device if made else None, asked_cpu=options.get("device") == "cpu"),
+        options,
+    )
 
 
 def _write_report(report: Path, verdict: Verdict, screen: show.Screen) -> None:
@@ -85,7 +77,7 @@ def _strictly(verdict: Verdict, code: int, options: dict[str, Any]) -> int:
 
 def _keep(path: Path, made: Lock | None, verdict: Verdict, screen: show.Screen) -> None:
     try:
-        under = state.circumstances(path, made, machine_for_verdict())
+        under = state.circumstances(path, state.lock_digest(made), machine_for_verdict())
         state.keep_verdict(path, verdict, under)
     except GpuenvError as error:
         # A read-only environment can be verified; its verdict just cannot be kept inside.

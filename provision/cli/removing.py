@@ -10,19 +10,19 @@ from .. import kernel, process, registry, show
 from ..build import conda_scripts, place, removal
 from ..errors import GpuenvError
 from ..model import Event, Removal, RemovedEnvironment
-from . import ask
+from . import where
 from .options import Choices
 
 
 def remove(screen: show.Screen, envs: Sequence[Path], choices: Choices) -> int:
     """Remove each; the first that must not be removed is told before any is."""
-    paths = list(dict.fromkeys(ask.absolute(env) for env in envs))
+    paths = list(dict.fromkeys(where.absolute(env) for env in envs))
     for path in paths:
         _check(path)  # all are looked at before the first one goes
     done: list[RemovedEnvironment] = []
     try:
         for path in paths:
-            done += [_removed(screen, path, ask.cache_dir(choices))]
+            done += [_removed(screen, path, where.cache_dir(choices))]
     except GpuenvError:
         for gone in done:
             screen.say(f"{gone.path}: removed", always=True)

@@ -14,7 +14,7 @@ from .. import __version__, detect, lock, process, report
 from ..build import place, state
 from ..errors import GpuenvError
 from ..model import Report, Sources
-from . import ask
+from . import ask, where
 from . import options as o
 from .listed import verified
 
@@ -30,7 +30,7 @@ def reported(env: Path | None) -> Report:
 def _known(env: Path | None) -> report.Known:
     """What the report is made of. Raises UsageError where ENV is none."""
     problems: list[str] = []
-    path = ask.absolute(env or _DEFAULT_ENV)
+    path = where.absolute(env or _DEFAULT_ENV)
     ours = place.made_by_gpuenv(path)
     there = ours or env is not None
     if there and not ours:

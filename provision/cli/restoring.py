@@ -12,24 +12,25 @@ from ..build import repair as stage
 from ..errors import BuildError, GpuenvError, UsageError
 from ..model import Drift, Environment, Event, Lock, Repaired, Verdict
 from ..verify import drift, locate
-from . import ask, inproject
+from . import ask, inproject, where
 from .creating import can_prove
 from .options import Choices
-from .proving import exit_code, machine_for_verdict, prove
+from .proving import prove
 from .shell import activate_line
+from .standing import exit_code, machine_for_verdict
 
 
 def restore(screen: show.Screen, env: Path, choices: Choices, *, proving: bool, deep: bool) -> int:
     """Put an environment back to its lock, and prove it where something was put back."""
-    path = ask.absolute(env).resolve()
-    with place.held(path, ask.cache_dir(choices)):
+    path = where.absolute(env).resolve()
+    with place.held(path, where.cache_dir(choices)):
         place.recover(path)
         _finish_change(screen, path, choices)
         made = _lock_of(path)
         done = _repaired(screen, path, made, _as_created(path, choices), deep=deep)
         if proving and done.environment and done.environment.changed:
             done = dataclasses.replace(done, verdict=_proved(screen, done.environment, made, choices))
-    code = exit_code(done.verdict, made) if done.verdict else 0
+    code = exit_code(done.verdict, made.plan.device) if done.verdict else 0
     step = activate_line(path, process.environ()) if code == 0 and done.verdict else None
     show.result(screen, done, next_step=step)
     return code
@@ -107,7 +108,7 @@ def _proved(screen: show.Screen, env: Environment, made: Lock, choices: Choices)
         return None
     verdict = prove(screen, env, made, choices)
     try:
-        under = state.circumstances(Path(env.path), made, machine_for_verdict())
+        under = state.circumstances(Path(env.path), state.lock_digest(made), machine_for_verdict())
         state.keep_verdict(Path(env.path), verdict, under)
     except GpuenvError as error:
         emit(Event(kind="note", stage="verify", text=error.message))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ import typer
 from .. import detect, process, show
 from ..errors import UsageError
 from ..model import Finding
-from . import ask, unsearched
+from . import ask, unsearched, where
 from . import options as o
 
 if TYPE_CHECKING:
@@ -30,15 +30,6 @@ _LIBRARY_FOLDERS = (
 )
 _FAMILIES = ("libcudnn", "libcublas", "libcudart", "libnvrtc", "libnvJitLink", "libcusparse", "libcusolver",
              "libcufft", "libcurand", "libnccl", "libcupti")  # fmt: skip
-
-
-def split(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
-    """Our own words, and the command after the first `--` where ours is `run` (None without one)."""
-    argv = list(argv)
-    if argv[:1] != ["run"] or "--" not in argv:
-        return argv, None
-    at = argv.index("--")
-    return argv[:at], argv[at + 1 :]
 
 
 def run(
@@ -95,7 +86,7 @@ def run(
 
 def _found(env: Path) -> tuple[Path, Path]:
     """The environment's root and its folder of programs. Raises UsageError where it is none."""
-    path = ask.absolute(env)
+    path = where.absolute(env)
     if path.is_file():
         return path.parent.parent, path.parent
     for folder in ("bin", "Scripts"):
@@ -169,3 +160,8 @@ def _explain(screen: show.Screen, name: str, ended: process.Attended, choices: o
         how = ended.signal or f"exit code {ended.returncode}"
         screen.say(f"gpuenv: {name} failed ({how}); gpuenv diagnose says:", always=True)
         show.findings(screen, found[:3])
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command `run`."""
+    app.command(name="run")(run)

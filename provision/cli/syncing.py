@@ -12,11 +12,12 @@ from ..build import sync as sync_stage
 from ..errors import UsageError
 from ..model import Created, Event, Lock, Machine, Verdict
 from . import ask
-from .creating import Built, How, can_prove, files_watched, finish, lock_of, remembered
+from .creating import Built, How, can_prove, files_watched, lock_of
 from .locking import accepted
 from .options import Choices
-from .proving import exit_code, machine_for_verdict, prove
+from .proving import prove
 from .solving import Emit
+from .standing import exit_code, finish, machine_for_verdict, remembered
 
 # What a project may ask for anew without a new environment: packages, and bounds of the same frameworks.
 _MOVES = {"with_", "requirement", "project", "extra", "group", "config", "find_links", "indexes", "index"}
@@ -86,11 +87,11 @@ def _proved(
     made = state.environment(env, changed=changed)
     verdict = None
     if how.verify is not False and can_prove(built.lock, machine, emit):
-        under = state.circumstances(env, built.lock, machine_for_verdict())
+        under = state.circumstances(env, state.lock_digest(built.lock), machine_for_verdict())
         verdict = None if how.verify else state.standing_verdict(env, under)
         if verdict is None:
             verdict = prove(screen, made, built.lock, choices)
-            if changed and exit_code(verdict, built.lock) != 0:
+            if changed and exit_code(verdict, built.lock.plan.device) != 0:
                 return _went_back(screen, built, before, machine, choices, verdict)
             state.keep_verdict(env, verdict, under)
     value = Created(machine=machine, plan=built.lock.plan, lock=built.lock, environment=made, verdict=verdict)

@@ -12,7 +12,7 @@ import typer
 from .. import detect, process, show
 from ..errors import GpuenvError, LockError, UsageError
 from ..model import Event, Finding, Findings, Machine, Plan, Profiles, Request, Target, Verdict, from_plain
-from . import ask
+from . import ask, where
 from . import options as o
 
 _PIECE = 1 << 20
@@ -143,7 +143,7 @@ def _proved(screen: show.Screen, env: Path, choices: o.Choices) -> Verdict:
     from ..build.place import MARK
     from .proving import prove
 
-    found = verify.locate(ask.absolute(env))
+    found = verify.locate(where.absolute(env))
     try:
         made = lock.read_in(Path(found.path) / MARK) if found.made_by_gpuenv else None
     except LockError as error:
@@ -153,8 +153,5 @@ def _proved(screen: show.Screen, env: Path, choices: o.Choices) -> Verdict:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands `diagnose` and `run`."""
-    from . import running
-
+    """Add the command `diagnose`."""
     app.command()(diagnose)
-    app.command(name="run")(running.run)

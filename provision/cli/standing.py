@@ -1,0 +1,90 @@
+"""The shortest way through `create`: the news that all is in place, told from a few files.
+
+`make env` asks this each time. No stage is imported for it, no profile read, no lock taken; whatever is
+not plainly as it was left is the long way's to judge.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from .. import detect, process, project, registry, show
+from ..build import place, state
+from ..errors import BuildError
+from ..index.conda import SECRET
+from ..model import Created, Event, Lock, Machine, Verdict
+from . import inproject
+from .options import Choices
+from .shell import activate_line
+from .where import absolute
+
+
+def told(screen: show.Screen, env: Path, choices: Choices) -> int | None:
+    """Tell that all is in place, and return the exit code; None where it is not, or not surely."""
+    env = absolute(env)
+    if not place.made_by_gpuenv(env) or not place.is_settled(env) or state.interpreter(env) is None:
+        return None
+    before = state.read(env, "request.json") or {}
+    choices = inproject.laid(choices)
+    if not before or before != remembered(choices, None, (before.get("files") or {}).get("names", [])):
+        return None
+    machine = machine_for_verdict()
+    digest = (state.read(env, "lock.json") or {}).get("digest")
+    verdict = state.standing_verdict(env, state.circumstances(env, digest, machine))
+    plan = state.plan_of(env)
+    if verdict is None or plan is None or not _scripts_settled(env):
+        return None
+    made = state.environment(env, changed=False)
+    value = Created(machine=machine, plan=plan, lock=_lock(env, screen), environment=made, verdict=verdict)
+    return finish(screen, value, env)
+
+
+def _lock(env: Path, screen: show.Screen) -> Lock | None:
+    """The lock, where it is going to be told."""
+    if not screen.json:
+        return None
+    from .. import lock
+
+    return lock.read_in(env / place.MARK)
+
+
+def _scripts_settled(env: Path) -> bool:
+    script = env / "bin" / "activate"
+    return not script.exists() or f".{env.name}.gpuenv-new" not in script.read_text(encoding="utf-8")
+
+
+def remembered(choices: Choices, lock_file: Lock | None, files: list[str]) -> dict[str, Any]:
+    """What makes two creates the same: the options that choose, the lock where one was given, and the
+    project's files."""
+    plain = inproject.plain(dataclasses.replace(choices, cache_dir=None, offline=False, bundle=None))
+    written = SECRET.sub("", json.dumps(plain))  # a password in an address is not kept on disk
+    held = {"names": files, "digest": project.digest(files)} if files else None
+    return {"choices": json.loads(written), "lock": state.lock_digest(lock_file), "files": held}
+
+
+def machine_for_verdict() -> Machine:
+    """What a verdict depends on: driver, GPUs, the variables that matter."""
+    return detect.detect({"driver", "gpus", "environment"})
+
+
+def exit_code(verdict: Verdict, device: str | None, *, asked_cpu: bool = False) -> int:
+    """The exit code of a verdict on an environment made for a device: cpu is fine only where it was meant."""
+    if verdict.verdict == "works":
+        return 0
+    return 0 if verdict.verdict == "cpu" and (asked_cpu or device == "cpu") else 8
+
+
+def finish(screen: show.Screen, value: Created, env: Path) -> int:
+    """Show what `create` did, with the next step, and return its exit code."""
+    try:
+        registry.add(env)
+    except BuildError as error:
+        show.event(screen, Event(kind="note", stage="build", text=error.message))
+    device = value.plan.device if value.plan else None
+    status = exit_code(value.verdict, device) if value.verdict else 0
+    step = activate_line(env, process.environ()) if status == 0 else None
+    show.result(screen, value, next_step=step)
+    return status
