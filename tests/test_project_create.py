@@ -8,6 +8,7 @@ from pathlib import Path
 import project_packages
 import pytest
 import tomllib
+from loopback import Index, serving
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -260,6 +261,19 @@ def test_the_projects_lock_is_installed_and_kept_near(project, gpuenv, index):
     ran = project("create", "other")
     assert ran.code == 0 and "made for other requirements" in ran.err
     assert installed(gpuenv.work / "other")["plain"] == "2.0"
+
+
+def test_a_lock_made_again_is_the_same_also_with_two_indexes(project, gpuenv, index):
+    """Seen with uv's own preferences: a package of two indexes changed its version at every lock."""
+    with serving(Index()) as other:
+        for version in ("1.5", "1.6"):
+            other.add("plain", version)
+        gpuenv.env["PIP_EXTRA_INDEX_URL"] = other.url
+        assert project("lock").code == 0
+        first = (gpuenv.work / "pylock.node.toml").read_text()
+        assert project("lock", "--check").code == 0
+        assert project("lock").code == 0
+        assert (gpuenv.work / "pylock.node.toml").read_text() == first
 
 
 def test_add_writes_the_file_the_lock_and_the_environment(project, gpuenv, index):

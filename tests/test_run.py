@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from provision import cli
+
 
 @pytest.fixture
 def env(gpuenv):

@@ -137,7 +137,7 @@ def judged(c: Choices) -> Asked:
     wanted = _with_files(wanted, demands)
     device, reason = _device(c, machine, target)
     where = inproject.sources_with(sources(c, data), c, demands)
-    pythons = _pythons(c, machine)
+    pythons = _pythons(c, machine, target)
     if not wanted:
         wanted = _brought(c, demands, target, where, pythons)
     request = Request(
@@ -349,15 +349,15 @@ def _minor(python: str | None) -> str | None:
     return ".".join(python.split(".")[:2]) if python else None
 
 
-def _pythons(c: Choices, machine: Machine | None) -> tuple[str, ...]:
-    """The minors at hand: gpuenv's own first, then the newest. Those of a machine that only a
-    target describes are not known, but what is built is built here."""
+def _pythons(c: Choices, machine: Machine | None, target: Target) -> tuple[str, ...]:
+    """The minors at hand: gpuenv's own first, then the newest. For another machine of this platform, too:
+    a login node builds what its compute nodes run, and there it lies on a shared disk."""
     import sys
 
     if c.python:
         return ()
     if machine is None:
-        if c.target or c.platform not in (None, _here_platform()):
+        if target.platform != _here_platform():
             return ()
         machine = detect.detect({"pythons"})
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
@@ -47,14 +48,16 @@ def make_lock(
     if check and held:
         return checked(screen, made, held, output)
     lock.write(output, made)
-    named = f" --target {choices.target_name}" if choices.target_name else ""
-    step = (
-        f"gpuenv create --locked{named}"
-        if output.name == lock_name(choices)
-        else f"gpuenv create --lock {output}"
-    )
-    show.result(screen, made, next_step=f"{step}  # installs exactly {output.name}")
+    show.result(screen, made, next_step=_next(choices, output))
     return 0
+
+
+def _next(choices: Choices, output: Path) -> str:
+    """What installs the lock: on the machine that it is for, or here for that machine."""
+    told = choices.target_name or choices.target
+    named = f" --target {shlex.quote(str(told))}" if told else ""
+    which = "--locked" if output.name == lock_name(choices) else f"--lock {shlex.quote(str(output))}"
+    return f"gpuenv create {which}{named}  # installs exactly {output.name}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -50,10 +51,15 @@ class Ask:
         source = self.source(pins)
         uv.program()  # found once, here: sysconfig, which it asks, is not safe to begin in two threads
         forms = ("requirements.txt", "pylock.toml")
-        if not prefer and not self.needs:
-            with ThreadPoolExecutor(2) as pool:
-                annotated, solved = pool.map(lambda form: self.compiled(source, form), forms)
-            return annotated, solved
+        if prefer:
+            # First exactly as it was, which is mostly possible. What uv calls preferences are not enough:
+            # with several indexes it was seen to leave a version that fits (ml-dtypes, 0.13.8).
+            held = self.scratch / "held.txt"
+            held.write_text("".join(f"{n}=={v}\n" for n, v in prefer.items()), encoding="utf-8")
+            with contextlib.suppress(LockError):
+                return self._both(source, "--constraints", str(held))
+        elif not self.needs:
+            return self._both(source)
         kept = self.scratch / "before.txt"
         kept.write_text("".join(f"{n}=={v}\n" for n, v in prefer.items()), encoding="utf-8")
         annotated = self.compiled(source, forms[0], "--output-file", str(kept))
@@ -61,6 +67,12 @@ class Ask:
         rows = [row for row in annotated.splitlines() if re.match(r"[A-Za-z0-9._-]+==", row)]
         same.write_text("\n".join(rows), encoding="utf-8")
         return annotated, self.compiled(source, forms[1], "--constraints", str(same))
+
+    def _both(self, source: Path, *more: str) -> tuple[str, str]:
+        with ThreadPoolExecutor(2) as pool:
+            forms = ("requirements.txt", "pylock.toml")
+            annotated, solved = pool.map(lambda form: self.compiled(source, form, *more), forms)
+        return annotated, solved
 
     def source(self, pins: list[str]) -> Path:
         """A pyproject.toml with the pins, each PyTorch-index package bound to that index alone; uv binds
