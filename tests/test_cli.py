@@ -78,6 +78,22 @@ def test_what_detect_says_is_a_target(gpuenv):
     )
 
 
+def test_another_machine_of_this_platform_gets_a_python_that_is_at_hand(gpuenv):
+    """As on a login node: the environment is built here."""
+    target = {
+        "platform": "linux-x86_64",
+        "glibc": "2.28",
+        "driver": "580.65.06",
+        "gpus": [{"capability": "8.0"}],
+    }
+    (gpuenv.work / "node.json").write_text(json.dumps(target))
+    ran = gpuenv("resolve", "--framework", "torch", "--index", "pypi", "--target", "node.json", "--json")
+    here = gpuenv("detect", "--json").json
+    assert ran.code == 0, ran.err
+    if here["target"]["platform"] == "linux-x86_64":
+        assert ran.json["python"] in {p["version"].rpartition(".")[0] for p in here["pythons"]}
+
+
 def test_a_gpu_target_alone_puts_no_driver_limit_and_says_so(gpuenv):
     plan = gpuenv("resolve", "--framework", "torch", "--gpu", "9.0", "--python", "3.12", "--json").json
     assert plan["target"]["driver"] is None and plan["device"] == "cuda"
@@ -187,4 +203,4 @@ def test_the_objections_are_folded_for_people(gpuenv):
     ran = gpuenv("resolve", "--framework", "torch", "--driver", "550.144.03", "--gpu", "8.0", "--index", "pypi",
                  "--python", "3.12")  # fmt: skip
     flat = re.sub(r"\s+", " ", ran.out)
-    assert "not torch 2.15.0 to 2.11.0: CUDA 13 needs driver 580.65.06; this machine has 550.144.03" in flat
+    assert "not torch 2.15.0 to 2.11.0: CUDA 13 needs driver 580.65.06; the driver is 550.144.03" in flat

@@ -13,7 +13,7 @@ NAMES = ("GNUmakefile", "makefile", "Makefile")
 _RULES = (
     ("env", "create $({})", "build this project's environment and verify it"),
     ("verify", "verify $({})", "verify it again"),
-    ("lock", "lock", "solve anew and write the lock"),
+    ("lock", "lock", "write the lock of exactly these packages"),
 )
 _MOST_INCLUDED = 50
 

@@ -67,7 +67,7 @@ def _release_objections(asked: Question, build: Build, release: CudnnRelease) ->
     if target.glibc and release.glibc and version(target.glibc) < version(release.glibc):
         yield Reason(
             code="glibc_too_old",
-            text=f"cuDNN {release.version} needs glibc {release.glibc}; this machine has {target.glibc}",
+            text=f"cuDNN {release.version} needs glibc {release.glibc}; the system has {target.glibc}",
         )
     if asked.supply.only_wheels and build.cudnn and not carries_cudnn(build):
         names = [w for p in asked.pythons(build)[:1]

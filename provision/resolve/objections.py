@@ -106,7 +106,7 @@ def _platform(asked: Question, build: Build) -> Iterator[Reason]:
         )
     on_linux = target.platform.startswith("linux")
     if on_linux and target.glibc and build.glibc and version(target.glibc) < version(build.glibc):
-        yield Reason(code="glibc_too_old", text=f"needs glibc {build.glibc}; this machine has {target.glibc}")
+        yield Reason(code="glibc_too_old", text=f"needs glibc {build.glibc}; the system has {target.glibc}")
 
 
 def _on_index(build: Build) -> str:
@@ -127,7 +127,7 @@ def _driver(asked: Question, build: Build) -> Iterator[Reason]:
         name = major(cuda) if _has_minor_compat(asked, cuda) else cuda
         yield Reason(
             code="driver_too_old",
-            text=f"CUDA {name} needs driver {floor}; this machine has {target.driver}",
+            text=f"CUDA {name} needs driver {floor}; the driver is {target.driver}",
         )
     for gpu in target.gpus:
         yield from _driver_serves(asked, gpu)
@@ -163,7 +163,7 @@ def _driver_serves(asked: Question, gpu: TargetGpu) -> Iterator[Reason]:
     if known.first_driver and int(major(driver)) < int(known.first_driver):
         yield Reason(
             code="driver_too_old",
-            text=f"{named(gpu)} needs driver {known.first_driver}; this machine has {driver}",
+            text=f"{named(gpu)} needs driver {known.first_driver}; the driver is {driver}",
         )
 
 

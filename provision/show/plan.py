@@ -42,7 +42,7 @@ def _target_words(plan: Plan) -> str:
 
 def folded(plan: Plan) -> Iterator[str]:
     """One sentence for each run of neighbouring versions with the same objection:
-    "not torch 2.15.0 to 2.11.0: CUDA 13 needs driver 580.65.06; this machine has 550.144.03".
+    "not torch 2.15.0 to 2.11.0: CUDA 13 needs driver 580.65.06; the driver is 550.144.03".
 
     A version stands for all its builds with the objection of the build that came closest: the
     one with the fewest. What was not asked for, and what is no newer than the choice, is passed by.
