@@ -45,7 +45,7 @@ class Site:
 
     def __init__(self, folder, index):
         self.gpuenv, self.index = Command(folder), index
-        nowhere = "http://127.0.0.1:9/pythons"
+        nowhere = "file:///nowhere"
         self.gpuenv.env |= {
             "PIP_INDEX_URL": index.url, "UV_HTTP_RETRIES": "0", "UV_PYTHON_INSTALL_MIRROR": nowhere,
         }  # fmt: skip
@@ -61,7 +61,7 @@ class Site:
         """A lock that this machine accepts, made from what was planned for another one."""
         ran = self.gpuenv("lock", *ASK, *more)
         assert ran.code == 0, ran.err
-        path = self.gpuenv.work / "pylock.toml"
+        path = self.gpuenv.work / (more[1] if more[:1] == ("--output",) else "pylock.toml")
         path.write_text(path.read_text().replace('device = "cuda"', 'device = "cpu"'))
         return path
 
@@ -72,14 +72,39 @@ def site(tmp_path, index):
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory):
-    """The path of a bundle that this machine accepts; the index it came from is gone."""
+def made(tmp_path_factory):
+    """A site whose bundle is one that this machine accepts; `touched` is what else was written there."""
     with serving(Index()) as index:
         site = Site(tmp_path_factory.mktemp("site"), index)
         site.lock()
+        before = outside_of_caches(site)
         ran = site.make(ask=())
         assert ran.code == 0, ran.err
-    return site.out
+        site.touched = {p for p in outside_of_caches(site) - before if not p.is_relative_to(site.out)}
+        yield site
+
+
+def outside_of_caches(site):
+    root = site.gpuenv.folder
+    return {p for p in root.rglob("*") if "cache" not in p.relative_to(root).parts[0]}
+
+
+@pytest.fixture
+def bundle(made):
+    return made.out
+
+
+@pytest.fixture
+def again(made, tmp_path):
+    """The same site with a copy of its bundle, so that what is done to it stays here."""
+    made.index.requests.clear()
+    copy = shutil.copytree(made.out, tmp_path / "copy")
+
+    def make(*more):
+        return made.gpuenv("bundle", copy, *more)
+
+    make.folder, make.index, make.gpuenv = copy, made.index, made.gpuenv
+    return make
 
 
 @pytest.fixture
@@ -174,14 +199,8 @@ def test_the_readme_has_the_two_commands_and_says_what_is_missing(bundle):
     assert "gpuenv create ENV --bundle .\n" in text and f"needs Python {HERE}" in text
 
 
-def test_people_see_size_and_room_first_and_the_next_step_last(site):
-    ran = site.gpuenv("bundle", "out", *ASK)
-    assert ran.code == 0, ran.err
-    assert (
-        "to be fetched (" in ran.err and "free)" in ran.err and "there is no Python in the bundle" in ran.err
-    )
-    assert ran.out.splitlines()[-1].startswith("gpuenv create ENV --bundle out")
-    assert max(map(len, ran.out.splitlines())) <= 100
+def test_nothing_but_the_folder_and_the_caches_is_touched(made):
+    assert not made.touched
 
 
 # --- for another machine -------------------------------------------------------------------------
@@ -213,32 +232,35 @@ def test_a_bundle_for_another_machine_has_that_machines_files(site):
 # --- again, and interrupted ----------------------------------------------------------------------
 
 
-def test_a_second_run_fetches_nothing(site):
-    assert site.make().code == 0
-    first, before = site.index.downloads(), {n: sha256(p) for n, p in files(site.out).items()}
-    assert site.make().code == 0
-    assert site.index.downloads() == first
-    assert {n: sha256(p) for n, p in files(site.out).items()} == before
+def test_a_second_run_fetches_nothing_and_people_see_size_room_and_the_next_step(again):
+    before = {n: sha256(p) for n, p in files(again.folder).items() if not n.startswith("gpuenv")}
+    ran = again()
+    assert ran.code == 0, ran.err
+    assert not again.index.downloads()
+    assert {n: sha256(p) for n, p in files(again.folder).items() if not n.startswith("gpuenv")} == before
+    assert "0 of them, 0 B, to be fetched (" in ran.err and "free)" in ran.err
+    assert "there is no Python in the bundle" in ran.err
+    assert ran.out.splitlines()[-1].startswith("gpuenv create ENV --bundle ")
 
 
-def test_only_what_is_missing_or_changed_is_fetched_again(site):
-    assert site.make().code == 0
-    site.index.requests.clear()
-    gone, changed = sorted((site.out / "wheels").glob("nvidia_c*.whl"))[:2]
+def test_only_what_is_missing_or_changed_is_fetched_and_what_is_not_of_it_goes(again):
+    gone, changed, part = sorted((again.folder / "wheels").glob("nvidia_c*.whl"))[:3]
     gone.unlink()
     changed.write_bytes(changed.read_bytes()[:-1] + b"?")
-    assert site.make().code == 0
-    assert {p.rpartition("/")[2] for p in site.index.downloads()} == {gone.name, changed.name}
-
-
-def test_what_is_no_longer_of_it_goes_and_other_files_stay(site):
-    site.index.add("extra", "1.0")
-    assert site.make("--with", "extra").code == 0
-    assert (site.out / "wheels" / "extra-1.0-py3-none-any.whl").exists()
-    (site.out / "mine.txt").write_text("notes")
-    assert site.make().code == 0
-    assert not (site.out / "wheels" / "extra-1.0-py3-none-any.whl").exists()
-    assert (site.out / "mine.txt").exists() and not [p for p in files(site.out) if "/." in p]
+    part.rename(part.with_name(f".{part.name}.part"))
+    (again.folder / "wheels" / "old-1.0-py3-none-any.whl").write_text("of the last bundle")
+    (again.folder / "mine.txt").write_text("notes")
+    data = manifest(again.folder)
+    data["files"].append({"path": "wheels/old-1.0-py3-none-any.whl", "size": 18, "sha256": "0" * 64})
+    (again.folder / "gpuenv-bundle.json").write_text(json.dumps(data))
+    ran = again("--json")
+    assert ran.code == 0, ran.err
+    assert {p.rpartition("/")[2] for p in again.index.downloads()} == {gone.name, changed.name}
+    assert set(files(again.folder)) == {f["path"] for f in ran.json["files"]} | {
+        "mine.txt",
+        "gpuenv-bundle.json",
+    }
+    assert "wheels/old-1.0-py3-none-any.whl" not in files(again.folder)
 
 
 def wait_for_all_others(folder):
@@ -251,9 +273,7 @@ def wait_for_all_others(folder):
         lacking = sum(not (folder / f["path"]).exists() for f in manifest(folder)["files"])
 
 
-@pytest.mark.parametrize(
-    ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
-)
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_a_run_that_is_ended_is_gone_on_with(site, sent, code):
     file = next(iter(site.index.wheels["nvidia-cudnn-cu13"]))
     site.index.faults[file] = "stalled"
@@ -321,42 +341,28 @@ def test_a_folder_of_somebody_else_is_left_alone(site):
     assert site.gpuenv("bundle", "file", *ASK).code == 2
 
 
-def test_nothing_but_the_folder_and_the_caches_is_touched(site):
-    before = {
-        p for p in site.gpuenv.folder.rglob("*") if "cache" not in p.relative_to(site.gpuenv.folder).parts[0]
-    }
-    assert site.make().code == 0
-    after = {
-        p for p in site.gpuenv.folder.rglob("*") if "cache" not in p.relative_to(site.gpuenv.folder).parts[0]
-    }
-    assert not {p for p in after - before if not p.is_relative_to(site.out)}
-
-
-def test_a_manifest_that_names_a_path_outside_is_refused(site):
-    assert site.make().code == 0
-    data = manifest(site.out)
+def test_a_manifest_that_names_a_path_outside_is_refused(again):
+    data = manifest(again.folder)
     data["files"].append({"path": "../keep.txt", "size": 1, "sha256": "0" * 64})
-    (site.out / "gpuenv-bundle.json").write_text(json.dumps(data))
-    (site.gpuenv.work / "keep.txt").write_text("x")
-    ran = site.make()
+    (again.folder / "gpuenv-bundle.json").write_text(json.dumps(data))
+    (again.folder.parent / "keep.txt").write_text("x")
+    ran = again("--json")
     assert (
         ran.code == 6
         and "keep.txt" in ran.json["error"]["message"]
-        and (site.gpuenv.work / "keep.txt").exists()
+        and (again.folder.parent / "keep.txt").exists()
     )
 
 
 # --- which lock ----------------------------------------------------------------------------------
 
 
-def test_the_lock_that_is_named_or_lies_here_is_the_one(site):
-    lock = site.lock()
+def test_the_lock_that_is_named_is_the_one_and_without_any_something_must_be_named(site):
+    site.lock("--output", "other.toml")
     site.index.add("pip", "99.0")
-    for ask in ((), ("--lock", "pylock.toml")):
-        ran = site.make(ask=ask)
-        assert ran.code == 0, ran.err
-        assert (site.out / "wheels" / "pip-26.0-py3-none-any.whl").exists()
-    lock.unlink()
+    ran = site.make("--lock", "other.toml", ask=())
+    assert ran.code == 0, ran.err
+    assert (site.out / "wheels" / "pip-26.0-py3-none-any.whl").exists()
     ran = site.make(ask=())
     assert ran.code == 2 and "no framework" in ran.json["error"]["message"]
 
@@ -536,8 +542,6 @@ def test_the_python_in_a_bundle_is_unpacked_where_there_is_none(site, tmp_path):
     assert ran.code == 0, ran.err
     held = site.out / ran.json["archive"]["path"]
     assert held.name == archive.name and sha256(held) == sha256(archive)
-    stamp = held.stat().st_mtime_ns
-    assert site.make(ask=()).code == 0 and held.stat().st_mtime_ns == stamp, "it is there already"
     target = Command(tmp_path / "target")
     target.env["UV_PYTHON_INSTALL_DIR"] = str(tmp_path / "pythons")
     ran = target("create", "--bundle", site.out, "--no-verify", "--json", "--python", f"{HERE}.99")
