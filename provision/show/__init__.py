@@ -22,8 +22,8 @@ from ..model import (
     Plan,
     ProfileTables,
     Removal,
-    Report,
     Repaired,
+    Report,
     Verdict,
     as_document,
     as_plain,
@@ -32,7 +32,7 @@ from .bundle import show_bundle
 from .export import show_export
 from .findings import show_findings
 from .initialised import show_initialised
-from .listing import show_listing, show_removal
+from .listing import amount, show_listing, show_removal
 from .machine import show_machine
 from .plan import show_plan
 from .repaired import show_repaired
@@ -105,7 +105,7 @@ def findings(screen: Screen, found: tuple[Finding, ...]) -> None:
 def _show_lock(screen: Screen, lock: Lock) -> None:
     show_plan(screen, lock.plan)
     total = sum(p.size or 0 for p in lock.packages)
-    known = f", {total / 1e9:.2f} GB to download" if total else ""
+    known = f", {amount(total)} to download" if total else ""
     screen.line(f"{len(lock.packages)} packages locked{known}")
     if screen.verbose:
         for package in lock.packages:
@@ -119,6 +119,11 @@ def _show_created(screen: Screen, made: Created) -> None:
         _show_environment(screen, made.environment)
     if made.verdict:
         show_verdict(screen, made.verdict)
+    elif made.environment:
+        where = " on a machine that has the GPU" if made.plan and made.plan.device == "cuda" else ""
+        screen.wrapped(
+            f"unproven: `gpuenv verify {made.environment.path}`{where} gives the verdict", first=""
+        )
 
 
 def _show_environment(screen: Screen, made: Environment) -> None:
