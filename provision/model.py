@@ -390,6 +390,16 @@ class IndexAddress:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WheelPage:
+    """A page of wheels compiled against builds of a framework: `packages` are the names it has, in `url`
+    {version} and {label} ("cu128", "cpu") are the build's."""
+
+    framework: str
+    packages: tuple[str, ...]
+    url: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Profiles:
     """All that the profiles know."""
 
@@ -407,6 +417,7 @@ class Profiles:
     conda: tuple[CondaBuild, ...] = ()
     images: tuple[Image, ...] = ()
     indexes: tuple[IndexAddress, ...] = ()
+    pages: tuple[WheelPage, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

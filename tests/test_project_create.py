@@ -8,7 +8,7 @@ from pathlib import Path
 import project_packages
 import pytest
 import tomllib
-from loopback import Index, serving
+from loopback import Index, serving, wheel_bytes
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -144,6 +144,31 @@ def test_a_package_without_a_wheel_is_told_and_built_from_its_hashed_source(stac
     assert installed(gpuenv.work / ".venv")["sourced"] == "4.1"
     locked = next(p for p in ran.json["lock"]["packages"] if p["name"] == "sourced")
     assert len(locked["sha256"]) == 64 and locked["url"].endswith(".tar.gz")
+
+
+def test_what_is_compiled_against_a_build_comes_from_the_page_of_that_build(stack, gpuenv, index):
+    overlay = gpuenv.folder / "overlay"
+    overlay.mkdir()
+    (overlay / "indexes.yaml").write_text(
+        '- table: "pages"\n  framework: "torch"\n  source: "here"\n  read: "2026-11-20"\n  kept: "by hand"\n  rows:\n'
+        '  - {packages: "torch-scatter torch-sparse torch-cluster torch-spline-conv pyg-lib", '
+        f'url: "{index.url}/page-{{version}}-{{label}}/"}}\n'
+    )
+    requirements(gpuenv, "torch", "torch-scatter")
+    asked = ("create", "-r", "requirements.txt", "--profiles", overlay, "--json")
+    ran = stack(*asked)
+    assert ran.code == 6 and f"page-{stack.newest}-cu" in ran.json["error"]["message"]
+    plan = stack("resolve", "--framework", "torch", "--json").json
+    label = f"cu{plan['builds'][0]['cuda'].replace('.', '')}"
+    file = "torch_scatter-2.1.2+pt-py3-none-any.whl"
+    index.wheels[f"page-{stack.newest}-{label}"] = {file: wheel_bytes("torch_scatter", "2.1.2+pt")}
+    ran = stack(*asked)
+    assert ran.code == 0, ran.err
+    assert installed(gpuenv.work / ".venv")["torch_scatter"] == "2.1.2+pt"
+    locked = next(p for p in ran.json["lock"]["packages"] if p["name"] == "torch-scatter")
+    assert (locked["sha256"] and locked["url"].endswith(file.replace("+", "%2B"))) or locked["url"].endswith(
+        file
+    )
 
 
 def test_hashes_of_the_file_are_held(stack, gpuenv, index):

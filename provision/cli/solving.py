@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 from .. import lock
 from ..errors import LockError
-from ..model import FRAMEWORKS, Bound, Event, Lock, Plan, Request, Wanted
+from ..model import FRAMEWORKS, Bound, Event, Lock, Plan, PlannedBuild, Request, Sources, Wanted
 from . import ask
 from .options import Choices
 from .planning import plan_for
@@ -60,6 +60,11 @@ def _lacking_bounds(name: str, log: str) -> str:
         return ""
 
 
+def _label(build: PlannedBuild) -> str:
+    """A build as wheels' local labels name it: "cu128", "cpu"."""
+    return f"cu{build.cuda.replace('.', '')}" if build.cuda else "cpu"
+
+
 @dataclasses.dataclass
 class _Search:
     asked: ask.Asked
@@ -74,9 +79,26 @@ class _Search:
     def solve(self, plan: Plan) -> Lock:
         python = ask.interpreter(plan.python or "", self.asked.machine, None)
         return lock.lock_venv(
-            plan, self.asked.sources, self.emit, python=python, needs=self.asked.demands.needs,
+            plan, self._with_pages(plan), self.emit, python=python, needs=self.asked.demands.needs,
             prefer=self.prefer, from_source=self.from_source,
         )  # fmt: skip
+
+    def _with_pages(self, plan: Plan) -> Sources:
+        """The sources, and the pages of wheels that are compiled against the plan's very builds, where a
+        package of theirs is asked for."""
+        request, sources = self.asked.request, self.asked.sources
+        wanted = {n.name for n in self.asked.demands.needs}
+        wanted |= {str(canonicalize_name(Requirement(p).name)) for p in request.packages}
+        pages = [
+            page.url.format(version=build.version, label=_label(build))
+            for build in plan.builds
+            for page in self.asked.profiles.pages
+            if page.framework == build.framework and wanted & set(page.packages)
+        ]
+        if not pages or sources.offline or sources.no_index:
+            return sources
+        self._note(f"wheels that are compiled against the plan's build are looked for at {', '.join(pages)}")
+        return dataclasses.replace(sources, find_links=(*sources.find_links, *pages))
 
     def learn(self, plan: Plan, error: LockError) -> None:
         """Change the question by what a refusal tells. Raises the refusal where it tells nothing."""

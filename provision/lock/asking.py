@@ -164,6 +164,12 @@ def failure(done: process.Finished, sources: Sources, needs: Sequence[Need] = ()
     log = uv.redacted(done.stderr)
     if done.timed_out:
         return LockError(f"solving the packages took longer than {_TIMEOUT:.0f} s", log=log)
+    if page := _PAGE.search(log):
+        return LockError(
+            f"the page of wheels {page[1]} cannot be read", log=log,
+            hint="where it is of wheels compiled against a build, there may be none for this one: name an older "
+            "framework; else check the network and --find-links",
+        )  # fmt: skip
     configured = " or ".join(map(index.redact, filter(None, (sources.default, *sources.extra))))
     if refused := refusal.refused(log, configured=configured or None):
         of_torch = (refused.address or "").startswith(index.redact(sources.pytorch or "-").rstrip("/"))
@@ -182,10 +188,20 @@ def failure(done: process.Finished, sources: Sources, needs: Sequence[Need] = ()
             told, log=log, contradiction=True, no_wheel=_lacking(log),
             hint="loosen one of the requirements that the lines above name",
         )  # fmt: skip
+    if needed := _NEEDS_TO_BUILD.search(" ".join(log.split())):
+        name, framework = needed[1].partition("@")[0], needed[2]
+        return LockError(
+            f"{name} has no wheel for Python and platform of this plan, and its source tells what it needs only "
+            f"where {framework} is installed", log=log,
+            hint=f"wheels of it may lie on a page of their own: --find-links ADDRESS; or leave it out and build it "
+            f"afterwards: gpuenv run -- python -m pip install --no-build-isolation {name}",
+        )  # fmt: skip
     first = next((x.removeprefix("error: ") for x in log.splitlines() if x.startswith("error")), "")
     return LockError(f"the packages could not be solved: {first}", log=log, hint="mend what the log names")
 
 
+_PAGE = re.compile(r"Failed to read `--find-links` URL: (\S+)")
+_NEEDS_TO_BUILD = re.compile(r"`(\S+)` depends on `(\S+)`, but doesn't declare it as a build dependency")
 _ABSENT = re.compile(
     r"([A-Za-z0-9._-]+) was not found in the (?:package registry|provided package locations)"
 )

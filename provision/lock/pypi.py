@@ -47,7 +47,7 @@ def lock(
         ask = Ask(Path(scratch), plan, sources, python, tuple(needs), tuple(from_source))
         annotated, solved = ask.solved(_pins(plan, sources), prefer or {})
     packages = _with_indexes(parse_pylock(solved, plan), parse_annotations(annotated))
-    packages = _with_sizes(packages, sources)
+    packages = _with_sizes(_of_pages(packages, sources), sources)
     _assert_no_other_framework(plan, packages, elsewhere)
     _assert_is_plan(plan, packages, sources)
     assert_hashes(needs, packages)
@@ -121,6 +121,17 @@ def _with_indexes(packages: Iterable[Package], indexes: dict[str, str]) -> tuple
                             url=index.redact(p.url))
         for p in packages
     )  # fmt: skip
+
+
+def _of_pages(packages: tuple[Package, ...], sources: Sources) -> tuple[Package, ...]:
+    """What a page of wheels has, no index does: it is asked for at its own address when it is installed."""
+    import dataclasses
+
+    pages = {index.redact(p).rstrip("/") for p in sources.find_links if p.startswith(("http:", "https:"))}
+    return tuple(
+        dataclasses.replace(p, index=None) if p.index and p.index.rstrip("/") in pages else p
+        for p in packages
+    )
 
 
 def _with_sizes(packages: tuple[Package, ...], sources: Sources) -> tuple[Package, ...]:

@@ -83,6 +83,13 @@ KINDS = {
     ),
     "cuda": Kind(model.CudaRelease, "cuda", ("cuda",), ("cuda", "linux")),
     "indexes": Kind(model.IndexAddress, "indexes", ("index",), ("index", "url")),
+    "pages": Kind(
+        model.WheelPage,
+        "pages",
+        ("framework", "packages"),
+        ("packages", "url"),
+        words=("packages",),
+    ),
     "majors": Kind(model.CudaMajor, "majors", ("major",), ("major", "linux", "windows")),
     "branches": Kind(model.DriverBranch, "branches", ("branch",), ("branch", "cuda")),
     "tested": Kind(Tested, "", ("version",), ("version", "cuda", "cudnn")),
@@ -118,7 +125,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "known_bad.yaml": ("known_bad",),
     "conda.yaml": ("conda",),
     "images.yaml": ("images",),
-    "indexes.yaml": ("indexes",),
+    "indexes.yaml": ("indexes", "pages"),
     "failures.yaml": ("causes", "messages", "failures"),
 }
 
