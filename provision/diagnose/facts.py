@@ -53,6 +53,11 @@ class Facts:
         """The lines that the first facts of these names were read from."""
         return tuple(dict.fromkeys(self.seen[n][0].evidence for n in names if self.seen.get(n)))
 
+    def said(self, name: str, pattern: re.Pattern[str]) -> tuple[Evidence, ...]:
+        """The first lines that give a fact a value which begins so."""
+        lines = (f.evidence for f in self.seen.get(name, ()) if pattern.match(f.value))
+        return tuple(dict.fromkeys(lines))[:3]
+
     def holds(self, condition: str) -> bool:
         """Whether "os=windows", "torch==1.8.0", "torch" (known at all) is so."""
         match = re.match(r"([\w-]+)(.*)", condition)

@@ -19,6 +19,7 @@ _CUDA = re.compile(
     r"(?:lib)?(?:cudart|cublas|cufft|curand|cusolver|cusparse|nvrtc|nccl|cupti|nvtoolsext|nvjitlink|cufile|npp)",
     re.IGNORECASE,
 )
+_CUDNN = re.compile(r"(?:lib)?cudnn", re.IGNORECASE)
 _DRIVER = re.compile(r"libcuda\.so|nvcuda\.dll|libnvidia-ml", re.IGNORECASE)
 
 
@@ -64,7 +65,8 @@ def _at_least(version: str, bound: str) -> bool:
 
 def cudnn_missing(case: Case) -> list[Candidate]:
     """A cuDNN file that is not found: absent, or of another major than what is there."""
-    facts, shows = case.facts, case.said.group("cudnn_missing")
+    facts = case.facts
+    shows = case.said.group("cudnn_missing") or facts.said("missing", _CUDNN)
     others = ("cudnn_symbol", "nvidia_symbol", "paging_file")  # these say why it did not load
     if not shows or any(case.said.group(name) for name in others):
         return []
@@ -115,7 +117,8 @@ def _cudnn_majors(case: Case) -> set[str]:
 
 def cuda_missing(case: Case) -> list[Candidate]:
     """A CUDA library that is not found: not installed, not on the path, or of another version."""
-    facts, shows = case.facts, case.said.group("lib_missing")
+    facts = case.facts
+    shows = case.said.group("lib_missing") or facts.said("missing", _CUDA)
     names = [n for n in facts.all("missing") if _CUDA.match(n) and not _DRIVER.match(n)]
     if not shows or not names or case.said.group("paging_file"):
         return []
