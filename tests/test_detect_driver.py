@@ -268,6 +268,14 @@ def test_a_container_on_a_gpu_machine_without_its_gpu(detected, files, env, word
     assert machine["driver"]["kernel_module"] == "580.159.04"
 
 
+def test_a_notebooks_runtime_without_a_gpu(detected):
+    machine = detected("no-driver", {"/.dockerenv": ""}, env={"COLAB_RELEASE_TAG": "release-colab_1"})
+    assert causes(machine) == ["driver_missing"]
+    assert "Change runtime type" in machine["findings"][0]["fix"] and "docker" not in str(
+        machine["findings"][0]["fix"]
+    )
+
+
 def test_wsl_that_offers_no_gpu(detected):
     files = {"/proc/sys/kernel/osrelease": "5.15.167.4-microsoft-standard-WSL2\n"}
     machine = detected("no-driver", files)

@@ -95,6 +95,14 @@ def test_no_driver_at_all(judge, tmp_path, monkeypatch):
     assert verdict.findings[0].cause in ("driver_missing", "container_without_gpu")
 
 
+def test_no_driver_in_a_notebook(judge, tmp_path, monkeypatch):
+    build(tmp_path / "none", leave_out=["libcuda.so.1"])
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "none"))
+    monkeypatch.setenv("COLAB_RELEASE_TAG", "release-colab_1")
+    verdict = verify(locate(tmp_path / "env"), QUICK, emit=lambda _: None)
+    assert verdict.findings[0].cause == "driver_missing" and "Change runtime type" in (verdict.hint or "")
+
+
 def test_a_status_of_cudnn_is_told_with_its_name(judge):
     verdict = judge(healthy(cudnn_create=1001))
     assert failing(verdict) == "cudnn"

@@ -100,8 +100,10 @@ def _why_cpu(machine: Machine) -> str:
     warnings = []
     if machine.context.wsl:
         warnings.append(f"this is WSL, but Windows offers it no GPU ({WSL_LIBCUDA} is absent)")
+    if machine.context.colab:
+        warnings.append("the notebook's runtime has no GPU: Runtime, Change runtime type gives it one")
     visible = machine.environment.get("NVIDIA_VISIBLE_DEVICES", "")
-    if visible not in ("", "void", "none"):
+    if not machine.context.colab and visible not in ("", "void", "none"):
         warnings.append(
             f"NVIDIA_VISIBLE_DEVICES={visible} is set, as CUDA images do, but no GPU was given to this container"
         )

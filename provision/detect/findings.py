@@ -217,7 +217,13 @@ def _wsl(facts: Facts) -> Finding | None:
 
 def _container(facts: Facts) -> Finding | None:
     kind = facts.context.container
-    if not kind or any(node.path != "/dev/dxg" for node in facts.nodes):
+    if any(node.path != "/dev/dxg" for node in facts.nodes):
+        return None
+    if facts.context.colab:
+        evidence = Evidence(text="no /dev/nvidia* in this runtime", source="Colab")
+        fix = "Choose one: Runtime, Change runtime type."
+        return _finding("driver_missing", "The notebook's runtime has no GPU", facts, fix, "likely", evidence)
+    if not kind:
         return None
     host = bool(facts.kernel_module) or facts.boards
     title = "This container was started without its host's GPU" if host else "This container has no GPU"

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from .. import process
 from ..model import Confidence, Evidence, Finding
 
 # CUDA's numbers are the same in driver and runtime since 10.1 (driver_types.h, cuda.h).
@@ -46,6 +47,11 @@ def in_container() -> bool:
     """Whether this process runs in a container: its runtimes leave these files and this variable."""
     marks = ("/.dockerenv", "/run/.containerenv", "/.singularity.d")
     return any(os.path.exists(m) for m in marks) or os.path.exists("/var/run/secrets/kubernetes.io")
+
+
+def _in_colab() -> bool:
+    """Whether this is a notebook's runtime on Colab, which sets this variable in each."""
+    return "COLAB_RELEASE_TAG" in process.environ()
 
 
 def _in_wsl() -> bool:
@@ -121,6 +127,8 @@ def _not_loaded(
             fix=f"Put {hidden} on LD_LIBRARY_PATH, or into /etc/ld.so.conf.d and run ldconfig.",
             confidence="certain",
         )
+    if _in_colab():
+        return _notebook_without_gpu(evidence)
     if in_container():
         return Finding(
             cause="container_without_gpu",
@@ -160,6 +168,8 @@ def _no_device(driver: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Fin
     denied = _denied(driver, evidence)
     if denied:
         return denied
+    if _in_colab() and not driver.get("files"):
+        return _notebook_without_gpu(evidence)
     if in_container() and not driver.get("files"):
         return Finding(
             cause="container_without_gpu",
@@ -172,6 +182,15 @@ def _no_device(driver: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Fin
         title="The driver's libraries are there, but its kernel module answers with no GPU",
         evidence=evidence,
         fix="Load the module (modprobe nvidia), or install the driver again for the running kernel.",
+    )
+
+
+def _notebook_without_gpu(evidence: tuple[Evidence, ...]) -> Finding:
+    return Finding(
+        cause="driver_missing",
+        title="The notebook's runtime has no GPU",
+        evidence=evidence,
+        fix="Choose one: Runtime, Change runtime type; without a GPU, verify with --device cpu.",
     )
 
 
