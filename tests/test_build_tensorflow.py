@@ -3,10 +3,12 @@
 import io
 import shutil
 import subprocess
+import zipfile
 
 import pytest
 
 from provision.build.tensorflow import link_unfound
+from provision.index.measure.tensorflow_builds import searched
 from provision.index.runpath import nvidia_folders
 
 C = "int {name}(void) {{ return 1; }}\n"
@@ -58,6 +60,17 @@ def test_nothing_is_done_without_tensorflow_or_without_nvidia_wheels(site, tmp_p
     assert link_unfound(tmp_path) == ()
     shutil.rmtree(site / "nvidia")
     assert link_unfound(site) == ()
+
+
+def test_the_folders_are_measured_out_of_a_wheel(site, tmp_path):
+    """As scripts/update_profiles.py reads them for the column `searched`."""
+    with zipfile.ZipFile(tmp_path / "tensorflow.whl", "w", zipfile.ZIP_DEFLATED) as wheel:
+        wheel.write(
+            site / "tensorflow/libtensorflow_framework.so.2", "tensorflow/libtensorflow_framework.so.2"
+        )
+        assert searched(wheel) == {"searched": ["cublas"]}
+    with zipfile.ZipFile(tmp_path / "shim.whl", "w") as wheel:
+        assert searched(wheel) == {"searched": []}
 
 
 def test_the_runpath_is_read_from_the_library(site):
