@@ -94,6 +94,20 @@ def test_without_any_lock_the_way_to_one_is_told(gpuenv):
         assert ran.code == 2 and "gpuenv lock" in ran.err
 
 
+def test_a_lock_file_that_an_export_needs_is_named_and_its_command_writes_it(gpuenv, torch):
+    assert gpuenv("create", "--locked", "--no-verify", *GPU).code == 0
+    torch.rename(gpuenv.work / "pylock.cluster.toml")
+    named = gpuenv("export", "--format", "dockerfile")
+    assert 'COPY ["pylock.cluster.toml", ' in named.out and "is not there" not in named.err
+    (gpuenv.work / "pylock.cluster.toml").rename(gpuenv.work / "elsewhere")
+    (gpuenv.work / "pylock.other.toml").write_text("not a lock")
+    told = " ".join(gpuenv("export", "--format", "github").err.split())
+    command = shlex.split(told.partition("is not there: ")[2])
+    assert gpuenv(*command[1:]).code == 0
+    assert lock.read(gpuenv.work / "pylock.toml").packages == lock.read(gpuenv.work / "elsewhere").packages
+    assert gpuenv("export", "--format", "github").err == ""
+
+
 def test_an_environment_that_another_tool_made_has_no_lock(gpuenv, held):
     (gpuenv.work / "other" / "bin").mkdir(parents=True)
     ran = gpuenv("export", "other", "--format", "requirements")
@@ -174,7 +188,7 @@ def test_what_the_reader_must_know_is_said(gpuenv):
     el.written(gpuenv.work / "pylock.toml", el.of(el.MIXED))
     told = gpuenv("export", "--format", "requirements").err
     assert "thing, mine" in told and "local" not in told.partition("hash")[0]
-    assert "1 wheels come from folders of this machine" in gpuenv("export", "--format", "dockerfile").err
+    assert "1 wheel comes from folders of this machine" in gpuenv("export", "--format", "dockerfile").err
 
 
 # --- nothing secret -------------------------------------------------------------------------------------

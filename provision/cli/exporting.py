@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shlex
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import typer
 
 from .. import detect, process, show
-from ..errors import UsageError
+from ..errors import LockError, UsageError
 from ..model import Event, Exported, Lock
 from . import ask, where
 from . import options as o
@@ -61,7 +62,8 @@ def export(
         env=str(source.env), folder=str(folder), project=(folder / "gpuenv.yaml").exists(),
     )  # fmt: skip
     text = stage.render(form, subject)
-    for told in stage.warnings(form, subject):
+    missing = _missing(form, source, subject, folder) if lock is None else None
+    for told in [*([missing] if missing else []), *stage.warnings(form, subject)]:
         show.event(screen, Event(kind="warning", stage="export", text=told))
     if output:
         _write(output, text)
@@ -93,8 +95,7 @@ def _source(env: Path | None, file: Path | None, choices: o.Choices) -> Source:
         from ..lock import read_in
 
         held = _public(read_in(path / place.MARK))
-        name = "pylock.toml" if held.manager == "venv" else "conda-lock.yml"
-        return Source(lock=held, file=Path(name), env=path)
+        return Source(lock=held, file=_file_of(held), env=path)
     for name in ("pylock.toml", "conda-lock.yml") if env is None else ():
         if Path(name).is_file():
             return _of_file(Path(name), path, choices)
@@ -105,6 +106,37 @@ def _source(env: Path | None, file: Path | None, choices: o.Choices) -> Source:
         )
     told = "was not made by gpuenv, so it has no lock" if path.exists() else "is not there"
     raise UsageError(f"{env} {told}", hint="name a lock with --lock FILE; `gpuenv lock` makes one")
+
+
+def _file_of(held: Lock) -> Path:
+    """The project's lock file that an environment was built from; where it is not here, its name."""
+    if held.manager == "conda":
+        return Path("conda-lock.yml")
+    from .. import lock as stage
+    from ..build import state
+
+    for file in sorted(Path.cwd().glob("pylock*.toml")):
+        try:
+            if state.lock_digest(stage.read(file)) == state.lock_digest(held):
+                return file
+        except LockError:
+            continue  # somebody else's pylock
+    return Path("pylock.toml")
+
+
+def _missing(form: str, source: Source, subject: Any, folder: Path) -> str | None:
+    """That the lock file which an export names is not there yet, and what writes it."""
+    if form in ("dockerfile", "apptainer"):
+        needed = folder / subject.lock_file
+    elif form in ("devcontainer", "github"):
+        needed = Path.cwd() / subject.lock_file
+    else:
+        return None
+    if needed.exists():
+        return None
+    kind = "conda-lock" if source.lock.manager == "conda" else "pylock"
+    command = shlex.join(["gpuenv", "export", str(source.env), "--format", kind, "--output", str(needed)])
+    return f"{subject.lock_file} goes with it and is not there: {command}"
 
 
 def _of_file(file: Path, env: Path, choices: o.Choices) -> Source:

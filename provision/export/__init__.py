@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from importlib import import_module
 
 from ..errors import UsageError
@@ -73,13 +73,17 @@ def warnings(form: str, subject: Subject) -> list[str]:
     files, folders = list(s.local_files(lock)), [p.name for p in lock.packages if s.folder_of(p)]
     if files and form in ("dockerfile", "apptainer", "devcontainer", "github"):
         found.append(
-            f"{len(files)} wheels come from folders of this machine: put them into ./wheels beside the export"
+            f"{_wheels(files, 'comes', 'come')} from folders of this machine, to be put into ./wheels beside the export"
         )
     elif files and form not in ("sbatch", "pylock"):
-        found.append(f"{len(files)} wheels are named by their path on this machine")
+        found.append(f"{_wheels(files, 'is', 'are')} named by their path on this machine")
     channels = dict.fromkeys(p.index or p.url for p in s.conda_packages(lock) if p.url.startswith("file:"))
     if channels and form != "sbatch":
         found.append(f"the channel {', '.join(channels)} is a folder of this machine")
     if folders and form != "sbatch":
         found.append(f"{', '.join(folders)}: a folder of this machine, named by its path")
     return found
+
+
+def _wheels(files: Sized, one: str, many: str) -> str:
+    return f"1 wheel {one}" if len(files) == 1 else f"{len(files)} wheels {many}"
