@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import own, pythons
-from .channel import channel_file, local_packages
+from .channel import channel_file, local_packages, name_origins
 from .collecting import Item, Need, collect, needed
 from .folder import (
     MANIFEST,
@@ -33,6 +33,7 @@ __all__ = [
     "is_whole",
     "items_of",
     "local_packages",
+    "name_origins",
     "needed",
     "not_writable",
     "own",

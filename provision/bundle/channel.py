@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -30,3 +31,16 @@ def local_packages(packages: Iterable[Package], folder: Path) -> tuple[Package, 
         return package
 
     return tuple(map(moved, packages))
+
+
+def name_origins(prefix: Path, packages: Iterable[Package], folder: Path) -> None:
+    """Write into conda-meta where the lock has a conda environment's packages from, in place of the bundle:
+    conda goes on from there, and the bundle may be gone by then."""
+    packages = tuple(packages)
+    origins = {here.url: p.url for p, here in zip(packages, local_packages(packages, folder), strict=True)}
+    for path in (prefix / "conda-meta").glob("*.json"):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        origin = origins.get(data.get("url") or "")
+        if origin:
+            told = {"url": origin, "channel": origin.rsplit("/", 2)[0]}
+            path.write_text(json.dumps(data | told, indent=2) + "\n", encoding="utf-8")

@@ -149,7 +149,12 @@ class _Making:
         auth_file = process.environ().get("RATTLER_AUTH_FILE")
         request = {"urls": urls, "channels": list(self.got.choices.channel), "auth_file": auth_file}
         answer = conda.ask("addresses", request, lambda _event: None, LockError)
-        return dict(answer.get("addresses", {}))
+        if "error" in answer:
+            raise LockError(
+                f"where the conda packages lie cannot be told: {conda.SECRET.sub('', answer['error']['text'])}",
+                hint="mend .condarc, rattler's config.toml or the file that RATTLER_AUTH_FILE names",
+            )
+        return dict(answer["addresses"])
 
     def _tools(self, packages: Sequence[Package]) -> list[bundle.Item]:
         """What builds the source archives among the packages, on the target."""

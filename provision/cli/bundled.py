@@ -106,6 +106,12 @@ def python(c: Choices, emit: Emit) -> str | None:
     return bundle.pythons.install(c.bundle, archive, sha256 or "")
 
 
+def name_origins(env: Path, lock: Lock, c: Choices) -> None:
+    """Have a conda environment's records name the channels, as if it had come from there."""
+    if c.bundle:
+        bundle.name_origins(env, lock.packages, c.bundle)
+
+
 def at_hand(lock: Lock, c: Choices) -> Lock:
     """A lock with its conda packages where the bundle has them."""
     if c.bundle is None:

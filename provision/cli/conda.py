@@ -71,6 +71,7 @@ def _built_and_proved(
                 bundled.at_hand(built.lock, choices), env, sources, emit,
                 channels=choices.channel, distrust=how.recreate,
             )  # fmt: skip
+            bundled.name_origins(env, built.lock, choices)
             _write(built)
             made = state.environment(env, changed=True)
             if proving:
