@@ -241,16 +241,18 @@ def small():
 
 class Server:
     """A channel served on 127.0.0.1. `faults` maps the end of a path to what goes wrong with it (see
-    loopback.py); `needs` is the Authorization header without which it answers 401."""
+    loopback.py); `needs` is the Authorization header without which it answers 401, `token` what must stand
+    in /t/TOKEN/ before the channel."""
 
     def __init__(self, folder):
         self.folder, self.faults, self.needs, self.requests = folder, {}, None, Counter()
+        self.token = None
         self.url, self.retry_after = "", None
         self.stalled, self.released = threading.Event(), threading.Event()
 
 
 @contextmanager
-def serving(folder):
+def serving(folder, tls=None):
     server = Server(folder)
 
     class Handler(Faulty):
@@ -262,6 +264,9 @@ def serving(folder):
             fault = next((f for end, f in server.faults.items() if path.endswith(end)), None)
             if server.needs and self.headers.get("Authorization") != server.needs:
                 fault = "401"
+            if server.token:
+                fault = fault if path.startswith(f"/t/{server.token}/") else "401"
+                path = path.removeprefix(f"/t/{server.token}")
             file = server.folder / path.strip("/").partition("/")[2]
             if self.refuse(fault, body):
                 return
@@ -271,8 +276,8 @@ def serving(folder):
             data = file.read_bytes()
             self.reply(200, spoiled(data) if fault == "tampered" else data, body, fault=fault)
 
-    with running(Handler) as address:
-        server.url = f"http://{address}/conda-forge"
+    with running(Handler, tls) as address:
+        server.url = f"http{'s' if tls else ''}://{address}/conda-forge"
         try:
             yield server
         finally:

@@ -296,9 +296,11 @@ class _Server(http.server.ThreadingHTTPServer):
 
 
 @contextmanager
-def running(handler):
-    """A server on a free port of 127.0.0.1, as "host:port", until the block ends."""
+def running(handler, tls=None):
+    """A server on a free port of 127.0.0.1, as "host:port", until the block ends; `tls` is its SSLContext."""
     server = _Server(("127.0.0.1", 0), handler)
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

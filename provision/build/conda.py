@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,8 +37,6 @@ def build(
     Raises BuildError."""
     packages = [p for p in lock.packages if is_conda(p)]
     wheels = [p for p in lock.packages if not is_conda(p)]
-    total = sum(p.size or 0 for p in packages)
-    _check_disk(total, door.cache_dir(sources.cache_dir))
     emit(
         Event(
             kind="start",
@@ -92,6 +89,8 @@ def _request(
         "cache": str(door.cache_dir(sources.cache_dir)),
         "offline": sources.offline,
         "channels": list(channels),
+        "distrust": False,
+        "unpacked": _UNPACKED,
     }
 
 
@@ -150,9 +149,14 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _refusal(error: Mapping[str, str], prefix: Path, packages: Sequence[Package]) -> BuildError:
+def _refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[Package]) -> BuildError:
     """What the engine refused, as one sentence with what to do."""
     text = door.SECRET.sub("", error["text"])
+    if error["kind"] == "Disk":
+        return BuildError(
+            f"{text} has {size(float(error['free']))} free; fetching and unpacking needs about {size(float(error['need']))}",
+            hint="free space, or choose another disk: --cache-dir DIR and another ENV",
+        )
     if error["kind"] == "Offline":
         return BuildError(
             f"--offline was given, and these packages are not in the cache: {text}",
@@ -191,24 +195,11 @@ _FAULTS = (
     (r"\b404\b|no such file|not found", "a locked package is no longer there", "lock again, or name a mirror that keeps it"),
     (r"too many redirects|following redirect", "the channel redirects without an end", _STRANGE),
     (r"invalid zip|zip archive|zstd|unexpected end of (?:file|archive)", "a package is no conda package that can be read", _STRANGE),
+    (r"certificate", "the channel's certificate is not trusted",
+     "name the file of the authority: ssl_verify in .condarc, or SSL_CERT_FILE"),
     (r"nothing came for", "the channel does not answer in time",
      "check the network, proxies and mirrors; a slow network is given more time by UV_HTTP_TIMEOUT=SECONDS"),
     (r"error sending request|tcp connect|dns error|timed out|connection", "the channel does not answer",
      "check the network, proxies and mirrors of .condarc and of rattler's config.toml"),
     (r"permission denied|read-only", "this place may not be written to", "name an ENV in a folder you may write to"),
 )  # fmt: skip
-
-
-def _check_disk(packed: int, cache: Path) -> None:
-    """Raise BuildError when the disk lacks the room for what would be fetched and unpacked. A package
-    in the cache needs none; how much is cached is not known, so only the first install is judged."""
-    place = cache
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
-    need = 0 if (cache / "pkgs").exists() else packed * (1 + _UNPACKED)
-    if free < need:
-        raise BuildError(
-            f"{place} has {size(free)} free; fetching and unpacking needs about {size(need)}",
-            hint="free space, or choose another disk: --cache-dir DIR and another ENV",
-        )

@@ -1,4 +1,4 @@
-"""The door to conda channels: py-rattler in a process of its own (`conda_worker.py`)."""
+"""The door to conda channels: py-rattler in a process of its own (`conda_worker/`)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from typing import Any
 
 from .. import process
 from ..errors import GpuenvError, UsageError
+from .conda_rc import Configuration, configuration
 
-_WORKER = Path(__file__).resolve().parent.parent / "conda_worker.py"
+_WORKER = Path(__file__).resolve().parent.parent / "conda_worker" / "__main__.py"
 _TIMEOUT = 4 * 3600.0
 _SUBDIRS = {"linux-x86_64": "linux-64", "linux-aarch64": "linux-aarch64", "windows-x86_64": "win-64"}
-SECRET = re.compile(r"""(?<=://)[^/@\s"']+@|(?<=/t/)[^/\s"']+""")
+SECRET = re.compile(r"""(?<=://)[^/\s"']+@|(?<=/t/)[^/\s"']+""")
+_CONFIGURED = ("solve", "install", "addresses")
+"""What the user's own configuration of conda has a say in."""
 
 
 def subdir(platform: str) -> str:
@@ -56,6 +59,17 @@ def _patience() -> float:
     return 2 * (float(told) if told.isdigit() else pip_configuration(environ).timeout or 60.0)
 
 
+def _configuration(told: Callable[[dict[str, Any]], None], failure: type[GpuenvError]) -> Configuration:
+    """The user's conda configuration; what of it is not followed is told."""
+    try:
+        found = configuration(process.environ())
+    except ValueError as error:
+        raise failure(str(error), hint="mend the file, or name another with CONDARC") from error
+    for text in found.said:
+        told({"event": "note", "text": text})
+    return found
+
+
 def ask(
     operation: str,
     request: dict[str, Any],
@@ -64,9 +78,11 @@ def ask(
 ) -> dict[str, Any]:
     """One answer of the worker. `told` gets what it tells on its way.
 
-    Raises `failure` where the engine crashed; what it refused is in the answer's `error`.
+    Raises `failure` where the engine crashed or a configuration file cannot be used; what the engine
+    refused is in the answer's `error`.
     """
     require("rattler")
+    rc = _configuration(told, failure) if operation in _CONFIGURED else Configuration()
 
     def on_line(line: str) -> None:
         if line.startswith('{"event"'):
@@ -76,12 +92,21 @@ def ask(
         answer = Path(scratch) / "answer.json"
         paths = [p for p in sys.path if p and p != str(Path.cwd())]
         whole = {**request, "op": operation, "parent": os.getpid(), "answer": str(answer), "sys_path": paths}
-        whole["patience"] = _patience()
+        whole |= {"patience": _patience(), "rc": rc.values}
+        if rc.values.get("offline") is True:
+            whole["offline"] = True
+        certificates = {"SSL_CERT_FILE": rc.certificates} if rc.certificates else {}
         done = process.run(
-            [sys.executable, "-I", str(_WORKER)], stdin=json.dumps(whole), timeout=_TIMEOUT, on_line=on_line
-        )
+            [sys.executable, "-I", str(_WORKER)], env={**process.environ(), **certificates},
+            stdin=json.dumps(whole), timeout=_TIMEOUT, on_line=on_line,
+        )  # fmt: skip
         if answer.exists():
-            return dict(json.loads(answer.read_text(encoding="utf-8")))
+            found = dict(json.loads(answer.read_text(encoding="utf-8")))
+            if found.get("error", {}).get("kind") == "ConfigurationError":
+                raise failure(
+                    SECRET.sub("", found["error"]["text"]), hint="mend the configuration that is named"
+                )
+            return found
     log = SECRET.sub("", "\n".join(x for x in done.stderr.splitlines() if not x.startswith('{"event"')))
     how = done.signal or ("its deadline passed" if done.timed_out else f"exit code {done.returncode}")
     first = next((x.strip() for x in log.splitlines() if x.strip() and "panicked at" not in x), "")

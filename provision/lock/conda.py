@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import LockError, ResolveError
+from ..errors import LockError
 from ..index import conda as channels_door
 from ..model import (
+    Bound,
     CondaBuild,
     Event,
     Lock,
@@ -22,6 +22,7 @@ from ..model import (
     Target,
     Wanted,
 )
+from . import conda_refusal
 from . import conda_specs as specs
 from .conda_specs import Bounds, Wish
 
@@ -32,7 +33,8 @@ Record = Mapping[str, Any]
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
     """Everything that the solve depends on. `channels` are names or addresses, best first; `bounds`
-    and `virtual` come from the target."""
+    and `virtual` come from the target, `limits` from the project's files (they hold where a package of that
+    name comes along). `prefer` are addresses of packages that stay where they can."""
 
     request: Request
     target: Target
@@ -40,6 +42,8 @@ class Question:
     channels: tuple[str, ...]
     bounds: Bounds
     virtual: tuple[dict[str, str], ...]
+    limits: tuple[Bound, ...] = ()
+    prefer: tuple[str, ...] = ()
     offline: bool = False
     cache_dir: str | None = None
 
@@ -60,7 +64,7 @@ def solve(asked: Question, emit: Emit, alternatives: Sequence[tuple[str, Questio
     """Ask the solver. Raises LockError where a channel does not answer, ResolveError where nothing
     fits, with the reason and the first of `alternatives` (a sentence and its question) that would."""
     emit(Event(kind="start", stage="lock", text="reading the channels and solving"))
-    missing, channels = _missing(asked)
+    missing, channels = _missing(asked, emit)
     chosen, lacking = _askable(asked, missing, channels)
     first = _wish("asked", asked, chosen, missing)
     wishes = [first]
@@ -68,9 +72,9 @@ def solve(asked: Question, emit: Emit, alternatives: Sequence[tuple[str, Questio
         rows, less = _askable(other, missing, channels)
         if not less:
             wishes.append(_wish(sentence, other, rows, missing))
-    answer = _ask(asked, wishes, [])
+    answer = _ask(asked, wishes, [], lambda _event: None)
     if answer.get("label") != "asked":
-        raise _refusal(asked, answer)
+        raise conda_refusal.of_solver(asked, answer)
     records = tuple(answer["records"])
     emit(Event(kind="done", stage="lock", text=f"{len(records)} conda packages", done=len(records)))
     absent = tuple(p for p in asked.request.packages if specs.package_spec(p).split()[0] in missing)
@@ -79,11 +83,16 @@ def solve(asked: Question, emit: Emit, alternatives: Sequence[tuple[str, Questio
     )
 
 
-def _missing(asked: Question) -> tuple[set[str], list[str]]:
+def _missing(asked: Question, emit: Emit) -> tuple[set[str], list[str]]:
     """Which of the names in question no channel has, and the channels' addresses."""
+
+    def told(event: Mapping[str, Any]) -> None:
+        if event["event"] == "note":
+            emit(Event(kind="note", stage="lock", text=event["text"]))
+
     names = {"python", "pip", *(specs.package_spec(p).split()[0] for p in asked.request.packages)}
     names |= {n for r in asked.rows for n in (r.package, *r.along)}
-    answer = _ask(asked, [], sorted(names))
+    answer = _ask(asked, [], sorted(names), told)
     missing = set(answer["missing"])
     if "python" in missing:
         raise LockError(
@@ -113,79 +122,25 @@ def _wish(
 ) -> Wish:
     packages = [specs.package_spec(p) for p in asked.request.packages]
     packages = [p for p in [*packages, "pip"] if p.split()[0] not in missing]
-    return specs.wish(label, asked.request, chosen, asked.bounds, asked.virtual, packages)
+    return specs.wish(label, asked.request, chosen, asked.bounds, asked.virtual, packages, asked.limits)
 
 
-def _ask(asked: Question, wishes: Sequence[Wish], names: Sequence[str]) -> dict[str, Any]:
+def _ask(
+    asked: Question, wishes: Sequence[Wish], names: Sequence[str], told: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
     request = {
         "channels": list(asked.channels),
         "subdirs": [channels_door.subdir(asked.target.platform), "noarch"],
         "names": list(names),
         "attempts": [w.plain() for w in wishes],
+        "prefer": list(asked.prefer),
         "cache": str(channels_door.cache_dir(asked.cache_dir)),
         "offline": asked.offline,
     }
-    answer = channels_door.ask("solve", request, lambda _event: None, LockError)
+    answer = channels_door.ask("solve", request, told, LockError)
     if "error" in answer:
-        raise _channel_error(answer["error"], asked)
+        raise conda_refusal.of_channel(answer["error"], asked.channels)
     return answer
-
-
-# --- refusals ----------------------------------------------------------------------------------
-
-
-def _channel_error(error: Mapping[str, str], asked: Question) -> LockError:
-    """What the engine said of a channel, as one sentence."""
-    text = channels_door.SECRET.sub("", error["text"])
-    address = re.search(r"(?:https?|file)://[^\s'\"`)]+", text)
-    where = (
-        address.group(0).rstrip(":/,") if address else channels_door.SECRET.sub("", ", ".join(asked.channels))
-    )
-    for pattern, told, hint in _CHANNEL_FAULTS:
-        if re.search(pattern, text, re.IGNORECASE):
-            return LockError(f"{told}: {where}", hint=hint, log=text)
-    return LockError(
-        f"the conda channels cannot be read: {text.splitlines()[0] if text else error['kind']}: {where}",
-        log=text,
-    )
-
-
-_STRANGE = "open the address in a browser: a login page, a proxy or a broken mirror may stand in between"
-_CHANNEL_FAULTS = (
-    (r"\b407\b|proxy auth", "a proxy wants a user and a password on the way to the conda channel",
-     "put them into the proxy's address: HTTPS_PROXY, or proxy_servers in .condarc"),
-    (r"\b429\b", "the conda channel asks us to come later", "wait some minutes, then run the command again"),
-    (r"\b5\d\d [A-Z]", "the conda channel is failing", "try again later, or name a mirror"),
-    (r"too many redirects|following redirect", "the conda channel redirects without an end", _STRANGE),
-    (r"failed to parse|expected value at|EOF while parsing|trailing characters",
-     "the conda channel answered something that is no repodata.json", _STRANGE),
-    (r"nothing came for", "the conda channel does not answer in time",
-     "check the network, proxies and mirrors; a slow network is given more time by UV_HTTP_TIMEOUT=SECONDS"),
-    (r"\b401\b|\b403\b|Unauthorized|Forbidden", "the conda channel refuses us without the right credentials",
-     "put them into the auth file that rattler and pixi read (RATTLER_AUTH_FILE), or give the channel's whole address"),
-    (r"\b404\b|could not find subdir|no such file", "there is no such conda channel",
-     "check the name given with --channel, and channel_alias in .condarc"),
-    (r"no usable repodata cache",
-     "--offline was given, and the channel was never read on this machine",
-     "run once with a network, or give a local folder: --channel DIR"),
-    (r"error sending request|tcp connect|dns error|timed out|connection", "the conda channel does not answer",
-     "check the network, proxies and mirrors of .condarc and of rattler's config.toml, or use --offline"),
-)  # fmt: skip
-
-
-def _refusal(asked: Question, answer: Mapping[str, Any]) -> ResolveError:
-    """The solver's tree, with what it cannot know: this machine, and the change that would help."""
-    frameworks = ", ".join(f"{w.name}{w.specifier}" for w in asked.request.frameworks)
-    label = answer.get("label")
-    spoken = (
-        f", CUDA up to {asked.bounds.cuda}" if asked.bounds.cuda and asked.request.device == "cuda" else ""
-    )
-    return ResolveError(
-        f"no set of conda packages is {frameworks} for {asked.request.device} "
-        f"on {specs.in_words(asked.virtual)}{spoken}",
-        log=str(answer.get("refusal", "")).strip() or None,
-        hint=label or "none of the changes that were tried helps; the lines above say what contradicts what",
-    )
 
 
 # --- from records to a plan and a lock -----------------------------------------------------------

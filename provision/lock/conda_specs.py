@@ -16,7 +16,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import CondaBuild, Request, Target, Wanted
+from ..model import Bound, CondaBuild, Request, Target, Wanted
 
 # Every package whose version is the CUDA release of an environment, through conda's history.
 CUDA_NAMES = ("cuda-version", "cudatoolkit", "pytorch-cuda")
@@ -123,14 +123,19 @@ def rows_for(
 
 
 def conda_version(specifier: str) -> str:
-    """PEP 440 bounds as a conda version spec ("" becomes "*"): `===` and `~=` are written conda's way."""
-    parts = [p.strip() for p in specifier.split(",") if p.strip()]
-    return ",".join(p.replace("===", "==") for p in parts) or "*"
+    """PEP 440 bounds as a conda version spec ("" becomes "*"). Conda takes `==2.7.*` for `==2.7`, and has
+    no labels: that of a wheel's build ("+cu128") is left to the plan."""
+    found = []
+    for part in (p.strip() for p in specifier.split(",")):
+        clause = part.partition("+")[0].replace("===", "==").replace(" ", "")
+        found += [clause[2:] if re.fullmatch(r"==[\w.]+\.\*", clause) else clause] if clause else []
+    return ",".join(dict.fromkeys(found)) or "*"
 
 
-def framework_specs(wanted: Wanted, row: CondaBuild) -> list[str]:
-    version = conda_version(wanted.specifier)
-    version = version[2:] if re.fullmatch(r"==[\d.]+\.\*", version) else version
+def framework_specs(wanted: Wanted, row: CondaBuild, bounds: Sequence[Bound] = ()) -> list[str]:
+    """A framework's specs, in the version that is named and within the bounds of the project's files."""
+    mine = [b.specifier for b in bounds if canonicalize_name(b.name) == wanted.name]
+    version = conda_version(",".join([wanted.specifier, *mine]))
     return [f"{row.package} {version} {row.build}", *(f"{name} {version}" for name in row.along)]
 
 
@@ -140,9 +145,11 @@ def package_spec(text: str) -> str:
     return f"{canonicalize_name(need.name)} {conda_version(str(need.specifier))}"
 
 
-def constraints(request: Request, bounds: Bounds) -> tuple[str, ...]:
+def constraints(request: Request, bounds: Bounds, limits: Sequence[Bound] = ()) -> tuple[str, ...]:
     """What must hold of packages that the solver takes along by itself."""
-    found = []
+    found = [f"{b.name} {conda_version(b.specifier)}" for b in limits]
+    if request.requires_python:
+        found.append(f"python {conda_version(request.requires_python)}")
     if request.device == "cuda":
         for name in CUDA_NAMES:
             if request.cuda:
@@ -174,15 +181,16 @@ def wish(
     bounds: Bounds,
     virtual: Sequence[dict[str, str]],
     packages: Sequence[str],
+    limits: Sequence[Bound] = (),
 ) -> Wish:
     """The question for these frameworks; `packages` are conda specs to be taken along."""
     python = f"python {request.python}.*" if request.python else "python"
-    asked = [spec for one, row in frameworks for spec in framework_specs(one, row)]
+    asked = [spec for one, row in frameworks for spec in framework_specs(one, row, request.bounds)]
     specs = tuple(dict.fromkeys([python, *asked, *packages]))
     return Wish(
         label=label,
         specs=specs,
-        constraints=constraints(request, bounds),
+        constraints=constraints(request, bounds, limits),
         virtual=tuple(virtual),
         names=tuple(s.split()[0] for s in specs),
     )

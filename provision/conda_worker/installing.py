@@ -1,0 +1,175 @@
+"""Packages into a prefix: what is missing is fetched, everything is held against its hash, then linked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from . import places, waiting
+from .places import plain_url
+
+
+async def install(request: dict[str, Any]) -> dict[str, Any]:
+    """Link packages into a prefix; every local file and every download is held against its hash. With
+    `reinstall` only those are linked, again where they are there. Packages in the prefix that neither the
+    request nor `replaced` names stay."""
+    from rattler import Client, MatchSpec, PackageCache, PrefixRecord, ValidationMode, install
+
+    prefix, packages = Path(request["prefix"]), request["packages"]
+    again, replaced = set(request.get("reinstall") or ()), set(request.get("replaced") or ())
+    mine = [p for p in packages if not again or p["name"] in again]
+    _check_local_files(mine)
+    config = places.config(request["rc"])
+    secrets = places.secrets(request, config)
+    records = [_record(p, secrets) for p in packages]
+    mode = ValidationMode.full() if request["distrust"] else ValidationMode.fast()
+    cache = PackageCache.new_layered([Path(request["cache"]) / "pkgs"], validation_mode=mode)
+    held = await cache.index()
+    absent = [p for p, r in zip(packages, records, strict=True) if p in mine and not held.contains_record(r)]
+    refused = _not_to_be_had(request, absent) or _no_room(request, mine, absent)
+    if refused:
+        return {"error": refused}
+    there = [PrefixRecord.from_path(p) for p in sorted((prefix / "conda-meta").glob("*.json"))]
+    others = {r.name.normalized for r in there} - {p["name"] for p in packages} - replaced
+    await install(
+        records,
+        prefix,
+        reinstall_packages=again or None,
+        ignored_packages=others or None,
+        package_cache=cache,
+        client=Client.from_config(config),
+        show_progress=False,
+        reporter=_Reporter([p["name"] for p in mine]),
+        requested_specs=[MatchSpec(s)._match_spec for s in request["specs"]],  # noqa: SLF001  # it takes no other
+        execute_link_scripts=False,
+    )
+    _complete_records(prefix, {p["url"]: p for p in mine})
+    return {"installed": len(mine)}
+
+
+def _not_to_be_had(request: dict[str, Any], absent: list[dict[str, Any]]) -> dict[str, Any] | None:
+    names = [p["name"] for p in absent if not p["url"].startswith("file:")]
+    return {"kind": "Offline", "text": " ".join(names)} if request["offline"] and names else None
+
+
+def _no_room(
+    request: dict[str, Any], mine: list[dict[str, Any]], absent: list[dict[str, Any]]
+) -> dict[str, Any] | None:
+    """A refusal where a disk lacks the room: for what is fetched and unpacked in the cache, and for the
+    prefix where it is on another disk, to which nothing can be linked."""
+    cache, prefix = _existing(Path(request["cache"])), _existing(Path(request["prefix"]))
+    needs = {cache: sum(p["size"] or 0 for p in absent) * (1 + request["unpacked"])}
+    if cache.stat().st_dev != prefix.stat().st_dev:
+        needs[prefix] = sum(p["size"] or 0 for p in mine) * request["unpacked"]
+    for place, need in needs.items():
+        free = shutil.disk_usage(place).free
+        if free < need:
+            return {"kind": "Disk", "text": str(place), "free": free, "need": need}
+    return None
+
+
+def _existing(path: Path) -> Path:
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def _check_local_files(packages: list[dict[str, Any]]) -> None:
+    """The engine compares downloads with the lock's hashes, but not files of a file:// channel."""
+    for package in packages:
+        if not package["url"].startswith("file:"):
+            continue
+        name = "sha256" if package["sha256"] else "md5"
+        with Path(unquote(urlsplit(package["url"]).path)).open("rb") as file:
+            found = _digest(file, name)
+        if found != package[name]:
+            raise ValueError(
+                f"hash mismatch for {package['url']}: expected {name} {package[name]}, it is {found}"
+            )
+
+
+def _digest(file: Any, name: str) -> str:
+    state = hashlib.new(name)
+    while chunk := file.read(1 << 20):
+        state.update(chunk)
+    return state.hexdigest()
+
+
+def _record(package: dict[str, Any], secrets: dict[str, str]) -> Any:
+    from rattler import BuildString, PackageRecord, RepoDataRecord
+
+    channel, subdir, file = package["url"].rsplit("/", 2)
+    stem = file.removesuffix(".conda").removesuffix(".tar.bz2")
+    build = stem.rsplit("-", 1)[1]
+    number = build.rsplit("_", 1)[-1]
+    record = PackageRecord(
+        package["name"],
+        package["version"],
+        BuildString(build),
+        int(number) if number.isdigit() else 0,
+        subdir,
+        noarch="generic" if subdir == "noarch" else None,
+        depends=package["depends"],
+        sha256=bytes.fromhex(package["sha256"]) if package["sha256"] else None,
+        md5=bytes.fromhex(package["md5"]) if package["md5"] else None,
+        size=package["size"],
+    )
+    return RepoDataRecord(record, unquote(file), places.let_in(package["url"], secrets), channel + "/")
+
+
+def _complete_records(prefix: Path, packages: dict[str, Any]) -> None:
+    """Put into conda-meta what a lock does not carry (dependencies, constraints, noarch), from the
+    packages themselves, so that conda and mamba can go on from here; and no credentials."""
+    for path in (prefix / "conda-meta").glob("*.json"):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        plain = plain_url(data.get("url") or "")
+        if plain not in packages:
+            continue
+        index = Path(data.get("extracted_package_dir") or "") / "info" / "index.json"
+        told = json.loads(index.read_text(encoding="utf-8")) if index.is_file() else {}
+        kept = {k: told[k] for k in ("depends", "constrains", "noarch", "license", "build_number",
+                                     "timestamp", "track_features") if k in told}  # fmt: skip
+        # Channels correct dependencies of packages after they were built: the lock's come first.
+        if packages[plain]["depends"]:
+            kept["depends"] = packages[plain]["depends"]
+        path.write_text(json.dumps(data | kept | {"url": plain}, indent=2) + "\n", encoding="utf-8")
+
+
+class _Reporter:
+    """Hands on what the engine tells while it downloads and links."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names, self.linked = names, 0
+        self.downloads: dict[int, int] = {}
+        self.caching: dict[int, str] = {}
+
+    def on_populate_cache_start(self, operation: int, package_name: str) -> int:
+        self.caching[operation] = package_name
+        return operation
+
+    def on_download_start(self, cache_entry: int) -> int:
+        waiting.awaited.add(self.caching.get(cache_entry, ""))
+        return cache_entry
+
+    def on_download_completed(self, download_idx: int) -> None:
+        waiting.awaited.discard(self.caching.get(download_idx, ""))
+
+    def on_download_progress(self, download_idx: int, progress: int, total: int | None) -> None:
+        before = self.downloads.get(download_idx, 0)
+        if progress - before > 1 << 20 or progress == total:  # a line for every MiB is enough
+            self.downloads[download_idx] = progress
+            waiting.tell("download", name=self.caching.get(download_idx, ""), done=progress, total=total)
+
+    def on_link_complete(self, index: int) -> None:
+        del index
+        self.linked += 1
+        waiting.tell("link", done=self.linked, total=len(self.names))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("on_"):
+            return lambda *_args: 0
+        raise AttributeError(name)

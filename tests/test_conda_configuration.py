@@ -1,0 +1,308 @@
+"""What .condarc, rattler's configuration and their credentials say of channels: followed, and kept to
+themselves. The servers are real, the channel is one of tiny packages."""
+
+import base64
+import datetime as dt
+import ipaddress
+import json
+import ssl
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("rattler")
+
+import conda_channel as cc
+from loopback import proxying
+
+from provision.index.conda_rc import configuration
+
+ASKED = ("--manager", "conda", "--framework", "jax", "--device", "cpu")
+RESOLVE = ("resolve", *ASKED, "--json")
+SECRET = "s3cr3t-w0rd"
+BASIC = "Basic " + base64.b64encode(f"me:{SECRET}".encode()).decode()
+
+
+@pytest.fixture
+def server():
+    with cc.serving(cc.small()) as running:
+        yield running
+
+
+def base(server):
+    return server.url.rpartition("/")[0]
+
+
+def condarc(gpuenv, text):
+    (gpuenv.folder / "home" / ".condarc").write_text(text)
+
+
+def channel_of(ran):
+    assert ran.code == 0, ran.out + ran.err
+    (build,) = ran.json["builds"]
+    return build["index"]
+
+
+# --- reading the files ---------------------------------------------------------------------------
+
+
+def read(tmp_path, files, **variables):
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return configuration({"HOME": str(tmp_path), **variables})
+
+
+def test_files_are_merged_in_condas_order(tmp_path):
+    found = read(
+        tmp_path,
+        {
+            ".config/conda/.condarc": "channels: [far]\ncustom_channels: {a: https://one, b: https://two}\nssl_verify: false\n",
+            ".conda/condarc.d/10.yml": "channels: [middle]\n",
+            ".condarc": "channels: [near, far]\ncustom_channels: {b: https://mine}\n",
+        },
+    ).values
+    assert found["channels"] == ["near", "far", "middle"]
+    assert (
+        found["custom_channels"] == {"a": "https://one", "b": "https://mine"} and found["ssl_verify"] is False
+    )
+
+
+def test_variables_stand_before_files_and_are_expanded_in_them(tmp_path):
+    files = {".condarc": "channels: [$PLACE, '$NOT_SET']\nchannel_priority: strict\n"}
+    found = read(
+        tmp_path, files, PLACE="https://host/x", CONDA_CHANNEL_PRIORITY="disabled", CONDA_CHANNELS="y, z"
+    ).values
+    assert (
+        found["channels"] == ["y", "z", "https://host/x", "$NOT_SET"]
+        and found["channel_priority"] == "disabled"
+    )
+
+
+def test_what_is_not_followed_is_said(tmp_path):
+    text = "client_ssl_cert: /x.pem\nproxy_servers: {http: http://p, 'http://u:pw@only.host': http://q}\noffline: true\n"
+    said = "\n".join(read(tmp_path, {".condarc": text}).said)
+    assert "client_ssl_cert" in said and "only.host" in said and "offline" in said and "pw" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("channels: [a\n", ".condarc line 2 is no YAML"),
+        ("- conda-forge\n", "it holds no keys"),
+        ("channels: {a: b}\n", "channels is no list"),
+        ("custom_channels: [a]\n", "custom_channels is no map"),
+    ],
+)
+def test_a_file_that_is_none_is_named(gpuenv, text, told):
+    condarc(gpuenv, text)
+    ran = gpuenv(*RESOLVE)
+    assert ran.code == 6 and told in ran.out and ".condarc" in ran.out and "Traceback" not in ran.err
+
+
+def test_one_word_stands_for_a_list_of_one(tmp_path):
+    assert read(tmp_path, {".condarc": "channels: bioconda\n"}).values == {"channels": ["bioconda"]}
+
+
+# --- names -----------------------------------------------------------------------------------------
+
+
+def test_names_lie_where_condarc_puts_them(gpuenv, server):
+    where = base(server)
+    condarc(
+        gpuenv,
+        f"custom_channels: {{conda-forge: {where}}}\ncustom_multichannels: {{mine: [conda-forge]}}\n"
+        f"default_channels: [{server.url}]\nchannels: [mine, nodefaults]\n",
+    )
+    for channel in ([], ["--channel", "conda-forge"], ["--channel", "mine"], ["--channel", "defaults"]):
+        ran = gpuenv(*RESOLVE, *channel)
+        assert channel_of(ran) == "conda-forge", channel
+    condarc(gpuenv, f"channel_alias: {where}/\nchannels: [conda-forge, defaults]\n")
+    assert channel_of(gpuenv(*RESOLVE)) == "conda-forge"
+    ran = gpuenv(*RESOLVE, "--channel", "defaults")
+    assert ran.code == 6 and "default_channels of .condarc, which names none" in ran.out
+
+
+def test_mirrors_of_condarc_leave_the_channels_own_address_in_the_lock(gpuenv, server):
+    condarc(
+        gpuenv,
+        f"channel_alias: https://channels.invalid\nmirrored_channels: {{conda-forge: [{server.url}]}}\n",
+    )
+    ran = gpuenv("create", *ASKED, "--no-verify", "--json")
+    assert ran.code == 0, ran.out + ran.err
+    assert {p["index"] for p in ran.json["lock"]["packages"]} == {"https://channels.invalid/conda-forge"}
+    assert server.requests
+
+
+def test_channels_of_rattlers_configuration(gpuenv, server):
+    config = gpuenv.folder / "config" / "rattler" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f'default-channels = ["{server.url}"]\n')
+    assert channel_of(gpuenv(*RESOLVE)) == "conda-forge"
+    config.write_text("default-channels = [\n")
+    ran = gpuenv(*RESOLVE)
+    assert ran.code == 6 and "the configuration of rattler or pixi cannot be used" in ran.out
+
+
+def test_the_priority_of_channels(gpuenv, tmp_path):
+    """Two channels with one package: only a priority that is disabled takes the newer of the second."""
+    first = tmp_path / "first"
+    cc.write_package(first, "jaxlib", "0.6.0", "cpu_py311h0_0", ["python 3.11.*"])
+    cc.write_package(first, "jax", "0.6.0", "pyh0_0", ["jaxlib 0.6.0"], noarch="generic")
+    cc.index(first)
+    both = ("--channel", first, "--channel", cc.small())
+    taken = {}
+    for word in ("strict", "disabled"):
+        condarc(gpuenv, f"channel_priority: {word}\n")
+        taken[word] = gpuenv(*RESOLVE, *both).json["builds"][0]["version"]
+    assert taken == {"strict": "0.6.0", "disabled": "0.7.0"}
+    condarc(gpuenv, "channel_priority: sometimes\n")
+    ran = gpuenv(*RESOLVE, *both)
+    assert ran.code == 6 and "not strict, flexible or disabled" in ran.out
+
+
+def test_a_configuration_that_is_offline_asks_nobody(gpuenv, server):
+    condarc(gpuenv, "offline: true\n")
+    ran = gpuenv(*RESOLVE, "--channel", server.url)
+    assert ran.code == 6 and "was never read on this machine" in ran.out and not server.requests
+
+
+# --- what lets one in ------------------------------------------------------------------------------
+
+
+def kept(folder, word=SECRET):
+    """The files below a folder that hold a word."""
+    done = subprocess.run(["grep", "-rlF", word, folder], capture_output=True, text=True, check=False)
+    return done.stdout.split()
+
+
+def assert_used_and_not_shown(gpuenv, *runs):
+    for args in runs:
+        ran = gpuenv(*args)
+        assert ran.code == 0, ran.out + ran.err
+        assert SECRET not in ran.out + ran.err
+    assert kept(gpuenv.work) == []
+
+
+@pytest.mark.parametrize("way", ["address", "token"])
+def test_credentials_in_channels_of_condarc(gpuenv, server, way):
+    if way == "token":
+        server.token = SECRET
+        condarc(gpuenv, f"channels: [{base(server)}/t/{SECRET}/conda-forge]\n")
+    else:
+        server.needs = BASIC
+        condarc(
+            gpuenv, f"custom_channels: {{conda-forge: {base(server).replace('://', f'://me:{SECRET}@')}}}\n"
+        )
+    assert_used_and_not_shown(
+        gpuenv, ("lock", *ASKED), ("create", "--lock", "conda-lock.yml", "--no-verify", "-v"),
+        ("export", "--format", "environment.yml"), ("report",),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["basic", "token", "netrc"])
+def test_credentials_of_an_auth_file_and_of_netrc(gpuenv, server, tmp_path, way):
+    if way == "netrc":
+        server.needs = BASIC
+        netrc = tmp_path / "home" / ".netrc"
+        netrc.write_text(f"machine 127.0.0.1 login me password {SECRET}\n")
+        netrc.chmod(0o600)
+    else:
+        known = (
+            {"CondaToken": SECRET}
+            if way == "token"
+            else {"BasicHTTP": {"username": "me", "password": SECRET}}
+        )
+        server.token, server.needs = (SECRET, None) if way == "token" else (None, BASIC)
+        auth = tmp_path / "auth.json"
+        auth.write_text(json.dumps({"127.0.0.1": known}))
+        gpuenv.env["RATTLER_AUTH_FILE"] = str(auth)
+    assert_used_and_not_shown(gpuenv, ("create", *ASKED, "--no-verify", "--channel", server.url, "--json"))
+
+
+def test_a_password_with_an_at_sign_is_taken_out_whole(gpuenv, server):
+    server.needs = "Basic never"
+    word = f"x@{SECRET}"
+    ran = gpuenv(*RESOLVE, "--channel", server.url.replace("://", f"://me:{word}@"))
+    assert ran.code == 6 and SECRET not in ran.out + ran.err and "right credentials" in ran.out
+
+
+def test_a_token_that_is_wrong_is_refused_in_words(gpuenv, server):
+    server.token = "another"
+    condarc(gpuenv, f"channels: [{base(server)}/t/{SECRET}/conda-forge]\n")
+    ran = gpuenv(*RESOLVE)
+    assert ran.code == 6 and "without the right credentials" in ran.out and SECRET not in ran.out + ran.err
+
+
+# --- the way there -----------------------------------------------------------------------------------
+
+
+def test_a_proxy_of_condarc(gpuenv, server):
+    with proxying(needs=BASIC) as address:
+        condarc(
+            gpuenv, f"channels: [{server.url}]\nproxy_servers: {{http: 'http://me:{SECRET}@{address}'}}\n"
+        )
+        assert channel_of(gpuenv(*RESOLVE)) == "conda-forge"
+        condarc(gpuenv, f"channels: [{server.url}]\nproxy_servers: {{http: 'http://{address}'}}\n")
+        (gpuenv.folder / "cache" / "rattler").rename(gpuenv.folder / "cache" / "before")
+        ran = gpuenv(*RESOLVE)
+        assert ran.code == 6 and "a proxy wants a user and a password" in ran.out
+
+
+def authority(folder):
+    """A certificate authority of this test's own, and a certificate of it for 127.0.0.1."""
+    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    def certificate(name, signer, *, ca, key):
+        now, who = (
+            dt.datetime.now(dt.timezone.utc),
+            x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]),
+        )
+        issuer = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "authority")])
+        address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        return (
+            x509.CertificateBuilder().subject_name(who).issuer_name(issuer).public_key(key.public_key())
+            .serial_number(x509.random_serial_number()).not_valid_before(now - dt.timedelta(days=1))
+            .not_valid_after(now + dt.timedelta(days=2)).add_extension(address, critical=False)
+            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+            .sign(signer, hashes.SHA256())
+        )  # fmt: skip
+
+    above, mine = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    pem = serialization.Encoding.PEM
+    (folder / "ca.pem").write_bytes(certificate("authority", above, ca=True, key=above).public_bytes(pem))
+    (folder / "cert.pem").write_bytes(certificate("server", above, ca=False, key=mine).public_bytes(pem))
+    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (folder / "key.pem").write_bytes(mine.private_bytes(pem, *plain))
+    return folder / "ca.pem", folder / "cert.pem", folder / "key.pem"
+
+
+def test_ssl_verify_names_certificates_or_is_off(gpuenv, tmp_path):
+    ca, certificate, key = authority(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with cc.serving(cc.small(), tls=context) as server:
+        ran = gpuenv(*RESOLVE, "--channel", server.url)
+        assert ran.code == 6 and "certificate is not trusted" in ran.out, ran.out
+        for told in (ca, "false"):
+            condarc(gpuenv, f"channels: [{server.url}]\nssl_verify: {told}\n")
+            assert channel_of(gpuenv(*RESOLVE)) == "conda-forge", told
+
+
+def test_a_stand_alone_worker_answers_from_any_folder(tmp_path):
+    """The engine's program finds its own modules and no other of their names."""
+    (tmp_path / "rattler.py").write_text("raise SystemExit('the wrong rattler')\n")
+    (tmp_path / "provision.py").write_text("raise SystemExit('the wrong provision')\n")
+    code = (
+        "from provision.index import conda; from provision.errors import LockError; "
+        f"print(conda.ask('index', {{'folder': {str(tmp_path / 'channel')!r}}}, print, LockError))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P" if sys.version_info >= (3, 11) else "-s", "-c", code],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "indexed" in done.stdout, done.stderr
