@@ -175,6 +175,18 @@ def test_the_lock_is_named_from_the_exports_folder(gpuenv):
     assert 'COPY ["pylock.cluster.toml", ' in (gpuenv.work / "locks" / "Dockerfile").read_text()
 
 
+def test_a_workflow_runs_in_the_projects_folder_wherever_it_lies_itself(gpuenv):
+    for folder in ("locks", ".github/workflows"):
+        (gpuenv.work / folder).mkdir(parents=True)
+    (gpuenv.work / "gpuenv.yaml").write_text("frameworks: [torch]\ntargets: {ci: {device: cpu}}\n")
+    el.written(gpuenv.work / "locks" / "pylock.ci.toml", el.of())
+    ask = ("export", "--lock", "locks/pylock.ci.toml", "--format", "github")
+    assert gpuenv(*ask, "-o", ".github/workflows/environment.yml").code == 0
+    written = (gpuenv.work / ".github/workflows/environment.yml").read_text()
+    assert "--lock locks/pylock.ci.toml " in written and "lock --check --target ci" in written
+    assert written == gpuenv(*ask).out
+
+
 def test_pylock_goes_round(gpuenv):
     made = el.of(el.MIXED, notes=("a note",))
     path = el.written(gpuenv.work / "pylock.toml", made)

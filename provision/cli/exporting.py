@@ -53,9 +53,11 @@ def export(
     choices = o.Choices(profiles=list(profiles or []), cache_dir=cache_dir, platform=platform)
     stage.known(form)
     source = _source(env, lock, choices)
-    folder = output.absolute().parent if output else Path.cwd()
-    if not folder.is_dir():
-        raise UsageError(f"--output {output}: there is no folder {folder}")
+    beside = output.absolute().parent if output else Path.cwd()
+    if not beside.is_dir():
+        raise UsageError(f"--output {output}: there is no folder {beside}")
+    # What runs in the project's folder, wherever its own file lies.
+    folder = Path.cwd() if form in ("devcontainer", "github") else beside
     subject = stage.Subject(
         lock=source.lock, lock_file=_beside(source.file, folder), images=ask.known(choices).images,
         lock_text=_text(source) if form in ("pylock", "conda-lock") else "",
@@ -126,13 +128,8 @@ def _file_of(held: Lock) -> Path:
 
 def _missing(form: str, source: Source, subject: Any, folder: Path) -> str | None:
     """That the lock file which an export names is not there yet, and what writes it."""
-    if form in ("dockerfile", "apptainer"):
-        needed = folder / subject.lock_file
-    elif form in ("devcontainer", "github"):
-        needed = Path.cwd() / subject.lock_file
-    else:
-        return None
-    if needed.exists():
+    needed = folder / subject.lock_file
+    if form not in ("apptainer", "devcontainer", "dockerfile", "github") or needed.exists():
         return None
     kind = "conda-lock" if source.lock.manager == "conda" else "pylock"
     command = shlex.join(["gpuenv", "export", str(source.env), "--format", kind, "--output", str(needed)])
