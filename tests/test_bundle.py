@@ -238,7 +238,7 @@ def test_a_second_run_fetches_nothing_and_people_see_size_room_and_the_next_step
     assert ran.code == 0, ran.err
     assert not again.index.downloads()
     assert {n: sha256(p) for n, p in files(again.folder).items() if not n.startswith("gpuenv")} == before
-    assert "0 of them, 0 B, to be fetched (" in ran.err and "free)" in ran.err
+    assert "0 B to download (0 of " in ran.err and " free\n" in ran.err
     assert "there is no Python in the bundle" in ran.err
     assert ran.out.splitlines()[-1].startswith("gpuenv create ENV --bundle ")
 
@@ -339,6 +339,8 @@ def test_a_folder_of_somebody_else_is_left_alone(site):
     assert [p.name for p in site.out.iterdir()] == ["thesis.tex"]
     (site.gpuenv.work / "file").write_text("")
     assert site.gpuenv("bundle", "file", *ASK).code == 2
+    ran = site.gpuenv("bundle", "/proc/bundle", *ASK)
+    assert ran.code == 7 and "cannot write in /proc" in ran.err and "solving" not in ran.err
 
 
 def test_a_manifest_that_names_a_path_outside_is_refused(again):

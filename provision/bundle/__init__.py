@@ -8,6 +8,7 @@ from .collecting import Item, Need, collect, needed
 from .folder import (
     MANIFEST,
     README,
+    assert_writable,
     claim,
     is_whole,
     items_of,
@@ -26,6 +27,7 @@ __all__ = [
     "README",
     "Item",
     "Need",
+    "assert_writable",
     "build_requires",
     "channel_file",
     "claim",

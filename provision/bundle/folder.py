@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
@@ -41,6 +42,17 @@ def claim(folder: Path) -> Bundle | None:
             )
         return None
     return read(folder)
+
+
+def assert_writable(folder: Path) -> None:
+    """Raise BuildError where a folder cannot be made or written to, before anything else is done."""
+    place = folder
+    while not place.exists():
+        place = place.parent
+    try:
+        tempfile.TemporaryFile(dir=place).close()
+    except OSError as error:
+        raise not_writable(place, error) from error
 
 
 def read(folder: Path) -> Bundle:

@@ -31,6 +31,7 @@ def make(screen: show.Screen, folder: Path, choices: Choices, lock_file: Path | 
     bundle.claim(folder)
     with place.held(folder, where.cache_dir(choices)):
         before = bundle.claim(folder)
+        bundle.assert_writable(folder)
         got = bundle_lock.of(screen, folder, before, choices, lock_file)
         if isinstance(got, int):
             return got
@@ -248,9 +249,9 @@ class _Making:
         need = bundle.needed(self.folder, items)
         total = sum(i.wanted.size or 0 for i in items)
         words = (
-            f"{len(items)} files, {size(total)}; {len(need.items)} of them, {size(need.bytes)}, to be fetched"
+            f"{size(need.bytes)} to download ({len(need.items)} of {len(items)} files, {size(total)} in all)"
         )
-        self.emit(Event(kind="start", stage="bundle", text=f"{words} ({size(need.free)} free)",
+        self.emit(Event(kind="start", stage="bundle", text=f"{words}; {size(need.free)} free",
                         total=need.bytes, unit="bytes"))  # fmt: skip
         if need.free < need.bytes + _PYTHON_ROOM:
             raise BuildError(
