@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -84,6 +85,27 @@ def _own_temporary() -> str:
     found = path.lstat()
     mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
     return str(path) if mine else tempfile.mkdtemp(prefix="gpuenv-")
+
+
+_CREDENTIALS = re.compile(rb"://[^/\s\0]*@")
+
+
+def hide_credentials() -> None:
+    """Write over user and password of every address on this process's own command line, which every user of
+    the machine can read as long as we run. What Python has of it (sys.argv) stays as it is."""
+    if sys.platform != "linux" or not any("://" in word and "@" in word for word in sys.orig_argv):
+        return
+    import ctypes
+
+    fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    start, end = (
+        int(fields[45]),
+        int(fields[46]),
+    )  # arg_start and arg_end (proc(5)); 0 where they are not told
+    if 0 < start < end:
+        for found in _CREDENTIALS.finditer(ctypes.string_at(start, end - start)):
+            first, last = found.start() + len(b"://"), found.end() - len(b"@")
+            ctypes.memset(start + first, ord("*"), last - first)
 
 
 def signal_name(returncode: int) -> str | None:

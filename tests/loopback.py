@@ -83,6 +83,7 @@ class Index:
         self.url = ""
         self.prefix = "/simple"
         self.retry_after: str | None = None
+        self.needs: str | None = None  # the Authorization header without which it answers 401
         self.stalled, self.released = threading.Event(), threading.Event()
         self.asked_at: list[tuple[float, str]] = []
 
@@ -200,6 +201,8 @@ def _handler(index: Index):
                 index.requests[self.path] += 1
                 index.asked_at.append((time.monotonic(), self.path))
             fault = next((f for end, f in index.faults.items() if self.path.endswith(end)), None)
+            if index.needs and self.headers.get("Authorization") != index.needs:
+                fault = "401"
             if self.refuse(fault, body):
                 return
             parts = self.path.strip("/").split("/")

@@ -59,6 +59,7 @@ def _complete(argv: list[str]) -> None:
 
 def run(argv: Sequence[str]) -> int:
     """Run a command line and return its exit code; every failure is shown here."""
+    process.hide_credentials()
     ours, command = split(argv)
     _complete(ours)
     screen = show.Screen(json="--json" in ours, environ=process.environ())

@@ -62,7 +62,7 @@ def _write_report(report: Path, verdict: Verdict, screen: show.Screen) -> None:
 
     made = f"gpuenv {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
     try:
-        report.write_text(page(verdict, made), encoding="utf-8")
+        report.write_text(show.hidden(page(verdict, made)), encoding="utf-8")
     except OSError as error:
         raise UsageError(
             f"--report {report}: {error.strerror}", hint="name a file that can be written"

@@ -65,4 +65,4 @@ def environment(
 
 def redacted(log: str) -> str:
     """A program's output without the credentials in its URLs."""
-    return re.sub(r"(\w+://)[^/\s@]+@", r"\1", log)
+    return re.sub(r"(\w+://)[^/\s\"'`<>]+@", r"\1", log)

@@ -36,10 +36,10 @@ from .listing import amount, show_listing, show_removal
 from .machine import show_machine
 from .plan import show_plan
 from .repaired import show_repaired
-from .screen import Screen, clean
+from .screen import Screen, clean, hidden
 from .verdict import show_finding, show_verdict
 
-__all__ = ["Screen", "bug", "emitter", "error", "event", "findings", "result"]
+__all__ = ["Screen", "bug", "emitter", "error", "event", "findings", "hidden", "result"]
 
 
 def event(screen: Screen, told: Event) -> None:

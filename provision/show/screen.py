@@ -1,7 +1,7 @@
 """The terminal: results to stdout, progress and errors to stderr, plain where nobody watches.
 
 Everything shown goes through `clean`, because much of it comes from outside: paths, logs, names
-of devices and packages can carry terminal escapes.
+of devices and packages can carry terminal escapes, and addresses credentials.
 """
 
 from __future__ import annotations
@@ -16,14 +16,40 @@ from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 _CONTROL = re.compile(
-    r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+    r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+    r"|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # these turn the order of what is shown around
 )
+_IN_JSON = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_USERINFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^/\s\"'`<>]+)@")
 _COLOURS = {"green": "32", "yellow": "33", "red": "31", "dim": "2", "bold": "1"}
 
 
+_OURS = re.compile("(" + "|".join(rf"\x1b\[{c}m" for c in ("0", *_COLOURS.values())) + ")")
+
+
 def clean(text: str) -> str:
-    """Text without terminal escapes and control characters; tabs and line ends stay."""
-    return _CONTROL.sub("", text)
+    """Text without terminal escapes, control characters and credentials; tabs and line ends stay."""
+    return hidden(_CONTROL.sub("", text))
+
+
+def hidden(text: str) -> str:
+    """Text without the credentials of its addresses: the last door, after all who should have left them
+    out. A user alone stays where it is a name that everybody has (ssh://git@host)."""
+    return _USERINFO.sub(_without, text) if "://" in text and "@" in text else text
+
+
+def _without(found: re.Match[str]) -> str:
+    return found[0] if found[1].lower().endswith("ssh://") and ":" not in found[2] else found[1]
+
+
+def _hidden_in(value: Any) -> Any:
+    if isinstance(value, str):
+        return hidden(value)
+    if isinstance(value, dict):
+        return {k: _hidden_in(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_hidden_in(v) for v in value]
+    return value
 
 
 @dataclass
@@ -52,8 +78,7 @@ class Screen:
         """A line of the result."""
         if not self.json:
             self._settle()
-            self.out.write(text + "\n")
-            self.out.flush()
+            self._write(self.out, text)
 
     def wrapped(self, text: str, indent: str = "  ", first: str | None = None) -> None:
         """A paragraph of the result, broken at words only, so that paths stay whole."""
@@ -71,8 +96,7 @@ class Screen:
         if self.quiet and not always:
             return
         self._settle()
-        self.err.write(clean(text) + "\n")
-        self.err.flush()
+        self._write(self.err, text)
 
     def progress(self, text: str) -> None:
         """A line that the next one replaces; only where somebody watches."""
@@ -91,6 +115,21 @@ class Screen:
     def document(self, data: dict[str, Any]) -> None:
         """The one JSON document of a `--json` run."""
         self._settle()
-        json.dump(data, self.out, indent=2, ensure_ascii=False)
-        self.out.write("\n")
+        text = json.dumps(_hidden_in(data), indent=2, ensure_ascii=False)
+        self.out.write(_written(self.out, _IN_JSON.sub(lambda m: f"\\u{ord(m[0]):04x}", text)) + "\n")
         self.out.flush()
+
+    def _write(self, stream: TextIO, text: str) -> None:
+        """A line, cleaned, with the colours that are our own."""
+        if "\x1b" in text and stream.isatty():
+            text = "".join(p if _OURS.fullmatch(p) else clean(p) for p in _OURS.split(text))
+        else:
+            text = clean(text)
+        stream.write(_written(stream, text) + "\n")
+        stream.flush()
+
+
+def _written(stream: TextIO, text: str) -> str:
+    """Text that a stream can take: file names may hold bytes that are no text, and a stream may speak ASCII."""
+    encoding = stream.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
