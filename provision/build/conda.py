@@ -165,7 +165,11 @@ def _refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[Package]
     for pattern, told, hint in _FAULTS:
         if re.search(pattern, text, re.IGNORECASE):
             return BuildError(f"{told}: {_where(text, packages) or prefix}", hint=hint, log=text)
-    return BuildError(f"the conda packages could not be installed: {text.splitlines()[0]}", log=text)
+    where = _where(text, packages)
+    told = f"the conda packages could not be installed: {text.splitlines()[0] if text else error['kind']}"
+    return BuildError(
+        f"{told}: {where}" if where else told, log=text, hint="the lines above are the engine's own"
+    )
 
 
 def _where(text: str, packages: Sequence[Package]) -> str | None:
@@ -192,7 +196,7 @@ _FAULTS = (
     (r"\b5\d\d [A-Z]", "the channel is failing", "try again later, or name a mirror"),
     (r"\b401\b|\b403\b|unauthorized|forbidden", "the channel refuses us without the right credentials",
      "put them into the auth file that rattler and pixi read (RATTLER_AUTH_FILE)"),
-    (r"\b404\b|no such file|not found", "a locked package is no longer there", "lock again, or name a mirror that keeps it"),
+    (r"\b404\b|\b410\b|no such file|not found", "a locked package is no longer there", "lock again, or name a mirror that keeps it"),
     (r"too many redirects|following redirect", "the channel redirects without an end", _STRANGE),
     (r"invalid zip|zip archive|zstd|unexpected end of (?:file|archive)", "a package is no conda package that can be read", _STRANGE),
     (r"certificate", "the channel's certificate is not trusted",

@@ -41,7 +41,7 @@ _FAULTS = (
      "check the network, proxies and mirrors; a slow network is given more time by UV_HTTP_TIMEOUT=SECONDS"),
     (r"\b401\b|\b403\b|Unauthorized|Forbidden", "the conda channel refuses us without the right credentials",
      "put them into the auth file that rattler and pixi read (RATTLER_AUTH_FILE), or give the channel's whole address"),
-    (r"\b404\b|could not find subdir|no such file", "there is no such conda channel",
+    (r"\b404\b|\b410\b|could not find subdir|no such file", "there is no such conda channel",
      "check the name given with --channel, and channel_alias in .condarc"),
     (r"certificate", "the conda channel's certificate is not trusted",
      "name the file of the authority: ssl_verify in .condarc, or SSL_CERT_FILE"),
