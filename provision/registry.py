@@ -96,7 +96,7 @@ def _entries() -> Iterator[tuple[Path, Path | None]]:
             env = Path(path)
         except OSError:
             continue  # taken out by another run between the two reads
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             yield entry, None
         else:
             yield entry, env if env.is_absolute() else None

@@ -9,10 +9,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent / "provision"
 STAGES = {"detect", "resolve", "lock", "build", "verify", "diagnose"}
-DOORS = {"process", "index"}
+DOORS = {"process", "index", "foreign"}
 MAY = {
     "model": set(),
     "process": set(),
+    "foreign": set(),
     "errors": {"model"},
     "index": {"model", "errors", "process"},
     "profiles": {"model", "errors"},

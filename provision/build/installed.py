@@ -10,6 +10,7 @@ import hashlib
 import re
 from pathlib import Path
 
+from .. import foreign
 from ..model import Installed, InstalledPackage, Lock, as_document
 from . import state
 
@@ -29,7 +30,7 @@ def write(env: Path, lock: Lock) -> None:
 
 def _digest(folder: Path) -> str | None:
     try:
-        return hashlib.sha256((folder / "RECORD").read_bytes()).hexdigest()
+        return hashlib.sha256(foreign.read_bytes(folder / "RECORD")).hexdigest()
     except OSError:
         return None
 

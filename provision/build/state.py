@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from .. import foreign
 from ..errors import BuildError
 from ..model import Environment, Lock, Machine, Plan, Request, Verdict, as_document, as_plain, from_plain
 from .place import MARK, not_writable
@@ -29,10 +30,10 @@ def read(env: Path, name: str) -> dict[str, Any] | None:
     """One file of `.gpuenv/`, None when it is missing. Raises BuildError when it is damaged."""
     path = env / MARK / name
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(foreign.read_bytes(path))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BuildError(
             f"{path} cannot be read: {error}", hint="build it again: gpuenv create --recreate"
         ) from error
@@ -54,7 +55,7 @@ def plan_of(env: Path) -> Plan | None:
 
 def verdict_of(env: Path) -> Verdict | None:
     data = read(env, "verdict.json")
-    return _parsed(env, Verdict, data["verdict"]) if data else None
+    return _parsed(env, Verdict, data.get("verdict")) if data else None
 
 
 def _parsed(env: Path, cls: Any, data: Any) -> Any:

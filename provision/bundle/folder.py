@@ -64,7 +64,7 @@ def read(folder: Path) -> Bundle:
         raise LockError(
             f"{folder} is no bundle: {path.name}: {error.strerror}", hint="make one: gpuenv bundle DIR"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LockError(
             f"{path} is damaged: {error}", hint="copy it again, or make it again: gpuenv bundle DIR"
         ) from error

@@ -324,7 +324,7 @@ def read_target(path: Path) -> Target:
         raise UsageError(
             f"--target {path}: {error.strerror}", hint="write one with `gpuenv detect --json`"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"--target {path} is no target: {error}", hint="write one with `gpuenv detect --json`"
         ) from error

@@ -116,7 +116,7 @@ def _machine(path: Path) -> Machine:
         raise UsageError(
             f"--machine {path}: {error.strerror}", hint="write one with `gpuenv detect --json`"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"--machine {path} is no machine: {error}", hint="write one with `gpuenv detect --json`"
         ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from .. import foreign
 from ..errors import LockError
 from ..model import Lock, from_plain
 from .pylock import is_source, read, write
@@ -33,8 +34,9 @@ def read_in(folder: Path) -> Lock:
         return read(folder / "pylock.toml")
     path = folder / "lock.json"
     try:
-        return from_plain(Lock, json.loads(path.read_text(encoding="utf-8")).get("lock"), "lock")
-    except (OSError, ValueError) as error:
+        data = json.loads(foreign.read_bytes(path))
+        return from_plain(Lock, data.get("lock") if isinstance(data, dict) else data, "lock")
+    except (OSError, ValueError, RecursionError) as error:
         raise LockError(
             f"the environment's own lock {path} cannot be read: {error}",
             hint="build the environment again: gpuenv create --recreate",

@@ -149,7 +149,7 @@ def _parsed(path: Path) -> Any:
         raise LockError(
             f"cannot read the lock {path}: {error.strerror or error}", hint="make one with `gpuenv lock`"
         ) from error
-    except (ValueError, AttributeError, TypeError, yaml.YAMLError) as error:
+    except (ValueError, AttributeError, TypeError, LookupError, RecursionError, yaml.YAMLError) as error:
         told = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise LockError(
             f"the lock {path} is not valid: {told}", hint="make it again with `gpuenv lock`", log=str(error)
@@ -173,11 +173,12 @@ def read(path: Path, platform: str) -> tuple[tuple[Package, ...], Plan | None, T
                 if f"{_CUSTOM}{k}.{here}" in custom}  # fmt: skip
         plan = from_plain(Plan, told["plan"], "gpuenv.plan") if "plan" in told else None
         target = from_plain(Target, told["target"], "gpuenv.target") if "target" in told else None
-    except ValueError as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise LockError(
             f"the lock {path} is not valid: {error}", hint="make it again with `gpuenv lock`"
         ) from error
-    sizes = told.get("sizes", {})
+    known = told.get("sizes")
+    sizes = {k: v for k, v in known.items() if isinstance(v, int)} if isinstance(known, dict) else {}
     return tuple(_package(p, sizes) for p in mine), plan, target
 
 

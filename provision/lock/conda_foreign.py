@@ -105,7 +105,7 @@ def _pixi(path: Path, text: str, platform: str) -> tuple[Package, ...]:
         used = [e["pypi"] for e in chosen["packages"].get(here, []) if "pypi" in e]
         by_url = {p["pypi"]: p for p in data["packages"] if "pypi" in p}
         wheels = tuple(_wheel(path, by_url[url]) for url in used)
-    except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise LockError(f"the lock {path} is not valid: {error}") from error
     return conda + wheels
 

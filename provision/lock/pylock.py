@@ -124,7 +124,7 @@ def read(path: Path) -> Lock:
         raise LockError(
             f"cannot read the lock {path}: {error.strerror}", hint="make one with `gpuenv lock`"
         ) from error
-    except (ValueError, PylockValidationError) as error:
+    except (ValueError, RecursionError, PylockValidationError) as error:
         raise LockError(
             f"the lock {path} is not valid: {error}", hint="make it again with `gpuenv lock`"
         ) from error

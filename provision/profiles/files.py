@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+MAX_BYTES = 16 << 20
+MAX_DEPTH = 8
+
 
 def read_file(path: Path) -> tuple[list[Table], list[str]]:
     """The tables of a file, and every mistake in it as "file:line: row, key: what"."""
@@ -20,7 +23,12 @@ def read_file(path: Path) -> tuple[list[Table], list[str]]:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=loader)
+        if path.stat().st_size > MAX_BYTES:
+            return [], [f"{path.name}: larger than {MAX_BYTES >> 20} MiB"]
+        text = path.read_text(encoding="utf-8")
+        if odd := _odd(text, loader):
+            return [], [f"{path.name}{odd}"]
+        root = yaml.compose(text, Loader=loader)
     except (yaml.YAMLError, UnicodeDecodeError) as e:
         mark = getattr(e, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
@@ -34,6 +42,25 @@ def read_file(path: Path) -> tuple[list[Table], list[str]]:
     for table in tables:
         problems += check_table(path.name, table)
     return tables, problems
+
+
+def _odd(text: str, loader: Any) -> str | None:
+    """What no profile has, found in the events, before anything is built of it: an alias can stand for a
+    billion rows, a deep list is deeper than the C library's stack, and a tag asks for code."""
+    import yaml
+
+    depth = 0
+    for event in yaml.parse(text, Loader=loader):
+        line = event.start_mark.line + 1
+        depth += isinstance(event, (yaml.SequenceStartEvent, yaml.MappingStartEvent))
+        depth -= isinstance(event, (yaml.SequenceEndEvent, yaml.MappingEndEvent))
+        if depth > MAX_DEPTH:
+            return f":{line}: lists and tables are nested more than {MAX_DEPTH} deep"
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            return f":{line}: anchors and aliases are not read; write the value out"
+        if tag := getattr(event, "tag", None):
+            return f":{line}: the tag {tag} is not read"
+    return None
 
 
 def _plain(file: str, node: Any, where: str, problems: list[str]) -> Any:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
+from .. import foreign
 from ..model import Change, Drift, Installed, InstalledPackage, Lock, Package, Stranger, from_plain
 from . import drift_conda
 from .records import SHOWN, Distribution, Row, differs, digest_of, distributions, modified, normal
@@ -57,9 +58,9 @@ def _installed(env: Path) -> tuple[dict[str, InstalledPackage], float | None]:
     """What was installed, and when that was written; nothing where it was made before this was kept."""
     path = env / ".gpuenv" / "installed.json"
     try:
-        kept = from_plain(Installed, json.loads(path.read_text(encoding="utf-8")))
+        kept = from_plain(Installed, json.loads(foreign.read_bytes(path)))
         return {p.name: p for p in kept.packages}, path.stat().st_mtime
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}, None
 
 

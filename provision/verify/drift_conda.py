@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -11,8 +12,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from .. import foreign
 from ..model import Change, Package, Stranger
 from .records import Row, differs, modified
+
+
+def files_in(meta: Any) -> list[dict[str, Any]]:
+    """The files that a conda-meta document lists; of one that is damaged, those that can be read."""
+    paths = meta.get("paths_data") if isinstance(meta, dict) else None
+    rows = paths.get("paths") if isinstance(paths, dict) else None
+    told = [r for r in rows if isinstance(r, dict)] if isinstance(rows, list) else []
+    return [r for r in told if isinstance(r.get("_path"), str) and "\0" not in r["_path"]]
 
 
 def is_conda(package: Package) -> bool:
@@ -39,19 +49,23 @@ class Meta:
         """Its files with what they have in this prefix. Of a text into which the prefix was written the
         size that the package had says nothing, and of a link nothing is known."""
         try:
-            data = json.loads((self.prefix / "conda-meta" / f"{self.stem}.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            data = json.loads(foreign.read_bytes(self.prefix / "conda-meta" / f"{self.stem}.json"))
+        except (OSError, ValueError, RecursionError):
             return ()
-        found = data.get("paths_data", {}).get("paths", [])
-        return tuple(self._row(r) for r in found if not r["_path"].endswith(".pyc"))
+        return tuple(self._row(r) for r in files_in(data) if not r["_path"].endswith(".pyc"))
 
     def _row(self, row: Mapping[str, Any]) -> Row:
         path = str(self.prefix / row["_path"])
         if row.get("path_type") == "softlink":
             return Row(path, None, None)
-        moved = row.get("sha256_in_prefix")
-        size = None if row.get("prefix_placeholder") else row.get("size_in_bytes")
-        return Row(path, moved or (None if row.get("prefix_placeholder") else row.get("sha256")), size)
+        moved, size = text_or_none(row.get("sha256_in_prefix")), row.get("size_in_bytes")
+        if row.get("prefix_placeholder"):
+            return Row(path, moved, None)
+        return Row(path, moved or text_or_none(row.get("sha256")), size if isinstance(size, int) else None)
+
+
+def text_or_none(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 @dataclass(frozen=True)
@@ -73,8 +87,8 @@ class Listed:
     def _infos(self) -> frozenset[str]:
         found: set[str] = set()
         for path in (self.prefix / "conda-meta").glob("*.json"):
-            text = path.read_text(encoding="utf-8", errors="replace")
-            found.update(re.findall(r'site-packages/([^/"]+\.dist-info)/', text))
+            with contextlib.suppress(OSError):
+                found.update(re.findall(r'site-packages/([^/"]+\.dist-info)/', foreign.read_text(path)))
         return frozenset(found)
 
 

@@ -3,16 +3,17 @@ against one build of it, and beside another they do not load, however right the 
 
 from __future__ import annotations
 
-import csv
 import mmap
 import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from .. import foreign
 from ..model import Evidence, Finding
 from . import probe
 from .judged import Judged
+from .records import cells
 
 # The framework's own library that its extensions are linked with
 _LINKED = {"torch": b"libc10.so", "tensorflow": b"libtensorflow_framework.so"}
@@ -42,7 +43,7 @@ def _asking_for(name: str, site: Path) -> Iterator[tuple[str, str, Path]]:
     for folder in sorted(site.glob("*.dist-info")):
         dist, _, version = folder.name[: -len(".dist-info")].partition("-")
         try:
-            text = (folder / "METADATA").read_text(encoding="utf-8", errors="replace")
+            text = foreign.read_text(folder / "METADATA")
         except OSError:
             continue  # an installation without metadata asks for nothing
         if row.search(text.split("\n\n", 1)[0]):
@@ -51,10 +52,10 @@ def _asking_for(name: str, site: Path) -> Iterator[tuple[str, str, Path]]:
 
 def _libraries(site: Path, folder: Path) -> Iterator[str]:
     try:
-        text = (folder / "RECORD").read_text(encoding="utf-8", errors="replace")
+        text = foreign.read_text(folder / "RECORD")
     except OSError:
         return
-    for row in csv.reader(r for r in text.splitlines() if ".so" in r):
+    for row in cells(r for r in text.splitlines() if ".so" in r):
         path = os.path.normpath(os.path.join(site, row[0]))
         if path.endswith(".so") and ".libs" not in row[0] and path.startswith(f"{site}{os.sep}"):
             yield path

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import csv
 import glob
 import hashlib
 import json
@@ -14,7 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import foreign
+from .drift_conda import files_in, text_or_none
 from .locate import Surroundings
+from .records import cells, sha256_in, size_in
 
 _FAMILIES = re.compile(r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)([._-]|$)")
 _CONDA = re.compile(r"^(cudnn|libcudnn|cudatoolkit|cuda-|libcu|libnv)")
@@ -76,24 +77,22 @@ def _record(site: Path, folder: Path) -> Iterable[Shipped]:
     """The NVIDIA libraries in a wheel's RECORD. torch's has ten thousand rows, so rows are chosen
     before they are parsed."""
     try:
-        text = (folder / "RECORD").read_text(encoding="utf-8")
+        text = foreign.read_text(folder / "RECORD")
     except OSError:
         return
-    for name, digest, size in csv.reader(row for row in text.splitlines() if ".so" in row):
+    for name, digest, size in cells(row for row in text.splitlines() if ".so" in row):
         if "/lib" not in name or not re.search(r"\.so(\.\d+)*$", name):
             continue
         if folder.name.startswith("torch-") and not _FAMILIES.match(os.path.basename(name)):
             continue
-        kind, _, value = digest.partition("=")
-        sha256 = base64.urlsafe_b64decode(value + "=" * (-len(value) % 4)).hex() if kind == "sha256" else None
         path = os.path.normpath(os.path.join(site, name))
-        yield Shipped(path=path, size=int(size) if size else None, sha256=sha256)
+        yield Shipped(path=path, size=size_in(size), sha256=sha256_in(digest))
 
 
 def _requires(folder: Path) -> tuple[str, ...]:
     """The NVIDIA packages that a wheel requires."""
     try:
-        text = (folder / "METADATA").read_text(encoding="utf-8", errors="replace")
+        text = foreign.read_text(folder / "METADATA")
     except OSError:
         return ()
     head = text.split("\n\n", 1)[0]
@@ -115,20 +114,20 @@ def _conda(prefix: Path) -> Iterable[Distribution]:
         if not _CONDA.match(path.name):
             continue
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            data = json.loads(foreign.read_bytes(path))
+        except (OSError, ValueError, RecursionError):
             continue
-        rows = data.get("paths_data", {}).get("paths", [])
+        name, version, _ = path.name.rsplit("-", 2) if path.name.count("-") > 1 else (path.name, "", "")
         yield Distribution(
-            name=data["name"],
-            version=data["version"],
+            name=name,
+            version=version,
             files=tuple(
                 Shipped(
                     path=str(prefix / row["_path"]),
-                    size=row.get("size_in_bytes"),
-                    sha256=row.get("sha256_in_prefix") or row.get("sha256"),
+                    size=row.get("size_in_bytes") if isinstance(row.get("size_in_bytes"), int) else None,
+                    sha256=text_or_none(row.get("sha256_in_prefix") or row.get("sha256")),
                 )
-                for row in rows
+                for row in files_in(data)
                 if re.search(r"/lib[^/]*\.so(\.\d+)*$", row["_path"]) and row.get("path_type") != "softlink"
             ),
         )
@@ -248,6 +247,6 @@ def built_major(found: Surroundings) -> str | None:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return foreign.read_text(path)
     except OSError:
         return ""

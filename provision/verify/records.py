@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from .. import foreign
 from ..model import Change
 
 SHOWN = 8
@@ -40,7 +41,7 @@ class Distribution:
     def text(self) -> bytes | None:
         """RECORD as it lies there, None where there is none."""
         try:
-            return (self.folder / "RECORD").read_bytes()
+            return foreign.read_bytes(self.folder / "RECORD")
         except OSError:
             return None
 
@@ -54,13 +55,13 @@ class Distribution:
         """The files that RECORD lists, without bytecode, which comes and goes by itself."""
         site = str(self.folder.parent)
         lines = (self.text or b"").decode("utf-8", "replace").splitlines()
-        return tuple(_row(site, *cells[:3]) for cells in _cells(lines) if not cells[0].endswith(".pyc"))
+        return tuple(_row(site, *row) for row in cells(lines) if not row[0].endswith(".pyc"))
 
     @cached_property
     def requires(self) -> tuple[str, ...]:
         """The names that METADATA requires, whatever the marker: an extra may have been asked for."""
         try:
-            text = (self.folder / "METADATA").read_text(encoding="utf-8", errors="replace")
+            text = foreign.read_text(self.folder / "METADATA")
         except OSError:
             return ()
         head = text.split("\n\n", 1)[0]
@@ -70,25 +71,36 @@ class Distribution:
     @property
     def installer(self) -> str:
         try:
-            return (self.folder / "INSTALLER").read_text(encoding="utf-8").strip()
+            return foreign.read_text(self.folder / "INSTALLER").strip()
         except OSError:
             return ""
 
 
-def _cells(lines: Iterable[str]) -> Iterable[list[str]]:
+def cells(lines: Iterable[str]) -> Iterable[list[str]]:
     """The cells of RECORD's lines. Only a path with a comma or a quote in it is quoted, so that the
     csv reader is asked for few of the ten thousands."""
     for line in lines:
-        cells = next(csv.reader([line])) if '"' in line else line.rsplit(",", 2)
-        if len(cells) == 3 and cells[0]:
+        try:
+            cells = next(csv.reader([line])) if '"' in line else line.rsplit(",", 2)
+        except csv.Error:
+            continue  # a cell longer than any path
+        if len(cells) == 3 and cells[0] and "\0" not in cells[0]:
             yield cells
 
 
 def _row(site: str, name: str, digest: str, size: str) -> Row:
     path = f"{site}/{name}" if ".." not in name and name[0] != "/" else os.path.normpath(f"{site}/{name}")
-    kind, _, value = digest.partition("=")
-    sha256 = base64.urlsafe_b64decode(value + "=" * (-len(value) % 4)).hex() if kind == "sha256" else None
-    return Row(path, sha256, int(size) if size.isdigit() else None)
+    return Row(path, sha256_in(digest), size_in(size))
+
+
+def sha256_in(cell: str) -> str | None:
+    """The hash of a row in hexadecimal; None where it has none that can be one."""
+    found = re.fullmatch(r"sha256=([A-Za-z0-9_-]{43})=?", cell)
+    return base64.urlsafe_b64decode(found[1] + "=").hex() if found else None
+
+
+def size_in(cell: str) -> int | None:
+    return int(cell) if re.fullmatch(r"[0-9]{1,18}", cell) else None
 
 
 def distributions(env: Path) -> dict[str, tuple[Distribution, ...]]:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import foreign
 from ..model import Evidence
 
 _STACK = re.compile(
@@ -83,8 +84,8 @@ def _time(path: Path) -> float | None:
 
 def _installer(folder: Path) -> str:
     try:
-        return (folder / "INSTALLER").read_text(encoding="utf-8").strip() or "unknown"
-    except (OSError, UnicodeDecodeError):
+        return foreign.read_text(folder / "INSTALLER").strip() or "unknown"
+    except OSError:
         return "unknown"
 
 

@@ -277,6 +277,10 @@ def killed(at: Ground, ask: tuple[str, ...], given: set[Path]) -> str | None:
     running.wait()
     index.released.set()
     index.faults = {}
+    # A killed run leaves its own scratch folder, which nobody else may enter; uv ends with it.
+    scratch = [p for p in (at.folder / "tmp").iterdir() if p.stat().st_mode & 0o077 == 0]
+    for path in scratch:
+        shutil.rmtree(path)
     left = told_in(at, given)
     shutil.rmtree(at.folder / "tmp", ignore_errors=True)
     return (f"in {', '.join(left)}" if left else None) if asked else "the index was never asked"

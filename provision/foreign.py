@@ -1,0 +1,33 @@
+"""Files in folders that anybody may have made: plain ones only, and no more of them than is sane.
+
+A pipe in the place of a RECORD would hold its reader for ever, and a device has no end.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+MOST = 64 << 20
+"""Bytes. The largest RECORDs of frameworks have two million, and conda-meta files ten."""
+
+
+def read_bytes(path: Path, most: int = MOST) -> bytes:
+    """The whole of a plain file. Raises OSError, also for what is no plain file and for one that is larger
+    than any that has a reason to be there."""
+    # Without O_NONBLOCK, opening a pipe would wait for somebody to write into it.
+    number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    with os.fdopen(number, "rb") as file:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise OSError(errno.EINVAL, "is no plain file", str(path))
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"is larger than {most >> 20} MiB", str(path))
+    return data
+
+
+def read_text(path: Path, most: int = MOST) -> str:
+    """The same as text; bytes that are none become question marks."""
+    return read_bytes(path, most).decode("utf-8", "replace")

@@ -1,0 +1,197 @@
+"""The readers of files from outside, fed with what hypothesis and atheris make of sound examples.
+
+    python tests/faults/fuzz.py [--reader RECORD] [--seconds 20] [--engine hypothesis|atheris]
+
+hypothesis takes an example apart (as JSON, TOML or YAML where it is that) and puts odd values in its
+places; atheris changes bytes and keeps what reaches new lines (where it is installed: pip install atheris).
+A crash is written to the folder --keep names, and becomes a case of tests/test_faults_readers.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from ground import Report
+from readers import READERS, Reader, bears
+
+ODD = (
+    None, True, -1, 0, 2**70, 1.5, float("nan"), "", " ", "\0", "\x1b[31m", "..", "../../../etc/passwd", "/etc/passwd",
+    "file:///etc/passwd", "http://[::1", "https://u:p@h/x", "a" * 5000, "9" * 5000, "2.35.1", "\u202e", "\ud800", "²", "-r x",
+    "--index-url=x", "${HOME}", "%s", "{0}", "; rm -rf /", "\n", "a\nb", "1.0+cu", "==", [], {}, [[]], {"": ""}, [None], {"a": [1]},
+)  # fmt: skip
+
+
+def places(tree: object, at: tuple = ()) -> list[tuple]:
+    """The way to every node of a tree."""
+    found = [at]
+    pairs = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for key, value in pairs:
+        found += places(value, (*at, key))
+    return found
+
+
+def changed(tree: object, at: tuple, value: object) -> object:
+    """A tree with another node at a place."""
+    if not at:
+        return value
+    copy = dict(tree) if isinstance(tree, dict) else list(tree)
+    copy[at[0]] = changed(copy[at[0]], at[1:], value)
+    return copy
+
+
+def taken_apart(reader: Reader, data: bytes) -> object | None:
+    import tomli
+    import yaml
+
+    try:
+        text = data.decode()
+        return {"json": json.loads, "toml": tomli.loads, "yaml": yaml.safe_load}[reader.kind](text)
+    except (ValueError, KeyError, yaml.YAMLError):
+        return None
+
+
+def put_together(reader: Reader, tree: object) -> bytes | None:
+    import tomli_w
+
+    try:
+        if reader.kind == "toml":
+            return tomli_w.dumps(tree).encode("utf-8", "surrogatepass")
+        return json.dumps(tree, ensure_ascii=False).encode("utf-8", "surrogatepass")  # JSON is YAML
+    except (TypeError, ValueError, AttributeError):
+        return None
+
+
+def strategy(reader: Reader):
+    """Bytes that a reader may be given."""
+    from hypothesis import strategies as st
+
+    made = [st.binary(max_size=200), st.binary(max_size=20).map(lambda b: reader.sound[0] + b)]
+    odd = st.sampled_from(ODD) | st.text(max_size=40) | st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda x: st.lists(x, max_size=3) | st.dictionaries(st.text(max_size=5), x, max_size=3), max_leaves=6,
+    )  # fmt: skip
+    for example in reader.sound:
+        made += [
+            st.tuples(st.integers(0, len(example)), st.integers(0, 40), st.binary(max_size=12)).map(
+                lambda t, e=example: e[: t[0]] + t[2] + e[t[0] + t[1] :]
+            )
+        ]
+        tree = taken_apart(reader, example)
+        if tree is not None:
+            ways = places(tree)
+            made += [
+                st.tuples(st.sampled_from(ways), odd).map(
+                    lambda t, tree=tree: put_together(reader, changed(tree, *t)) or b""
+                )
+            ]
+    return st.one_of(made)
+
+
+def by_hypothesis(reader: Reader, seconds: float) -> tuple[int, str | None, bytes]:
+    """How many examples were tried in a time, and the first fault with its smallest example."""
+    from hypothesis import HealthCheck, Phase, given, seed, settings
+
+    tried, until, last = 0, time.monotonic() + seconds, b""
+    while time.monotonic() < until:
+
+        @seed(random.SystemRandom().getrandbits(32))
+        @settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck),
+                  phases=(Phase.generate, Phase.shrink), report_multiple_bugs=False)  # fmt: skip
+        @given(strategy(reader))
+        def run(data: bytes) -> None:
+            nonlocal tried, last
+            tried += 1
+            last = data
+            bears(reader, data)
+
+        try:
+            run()
+        except Exception as error:  # noqa: BLE001  # the fault that was looked for
+            frames = traceback.extract_tb(error.__traceback__)
+            ours = [f for f in frames if "/provision/" in f.filename] or frames
+            where = f"{ours[-1].filename.rpartition('/provision/')[2]}:{ours[-1].lineno}"
+            return tried, f"{type(error).__name__}: {str(error)[:100]} ({where})", last
+    return tried, None, b""
+
+
+def by_atheris(reader: Reader, seconds: float, keep: Path) -> tuple[int, str | None, bytes]:
+    """The same with bytes changed under the eyes of a coverage counter, in a process of its own."""
+    corpus = keep / "corpus" / reader.name.replace("/", "_")
+    corpus.mkdir(parents=True, exist_ok=True)
+    for example in reader.sound:
+        (corpus / hashlib.sha256(example).hexdigest()[:16]).write_bytes(example)
+    argv = [sys.executable, __file__, "--child", reader.name, f"-max_total_time={seconds:.0f}", "-rss_limit_mb=1024",
+            f"-artifact_prefix={keep}/", "-timeout=10", str(corpus)]  # fmt: skip
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=seconds + 120)
+    tried = next((int(x.split()[1]) for x in reversed(done.stderr.splitlines()) if x.startswith("Done ")), 0)
+    if done.returncode == 0:
+        return tried, None, b""
+    rows = [x for x in done.stderr.splitlines() if "Error" in x or "Test unit written" in x]
+    crash = next((x.rpartition(" ")[2] for x in rows if "Test unit written" in x), "")
+    told = next((x.strip() for x in done.stderr.splitlines() if "Error:" in x), done.stderr[-300:])
+    return tried, told[:160], Path(crash).read_bytes() if crash else b""
+
+
+def child(name: str, argv: list[str]) -> None:
+    """What atheris runs."""
+    import atheris
+
+    with atheris.instrument_imports(include=["provision"]):
+        import readers
+    reader = readers.READERS[name]
+    atheris.Setup([sys.argv[0], *argv], lambda data: readers.bears(reader, data))
+    atheris.Fuzz()
+
+
+def main() -> int:
+    """Fuzz the readers that were asked for."""
+    if sys.argv[1:2] == ["--child"]:
+        child(sys.argv[2], sys.argv[3:])
+        return 0
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--reader", choices=sorted(READERS))
+    parser.add_argument("--seconds", type=float, default=20.0, help="for each reader and engine")
+    parser.add_argument("--engine", choices=("hypothesis", "atheris"))
+    parser.add_argument("--keep", type=Path, default=Path(".cache/fuzz"))
+    options = parser.parse_args()
+    options.keep.mkdir(parents=True, exist_ok=True)
+    report = Report()
+    for name, reader in READERS.items():
+        if options.reader not in (None, name):
+            continue
+        for engine in ("hypothesis", "atheris"):
+            if options.engine not in (None, engine):
+                continue
+            if engine == "atheris" and not has_atheris():
+                print(f"skip {name}: atheris is not installed")
+                continue
+            tried, fault, data = (
+                by_hypothesis(reader, options.seconds) if engine == "hypothesis"
+                else by_atheris(reader, options.seconds, options.keep)
+            )  # fmt: skip
+            if fault:
+                path = options.keep / f"{name.replace('/', '_')}-{hashlib.sha256(data).hexdigest()[:8]}"
+                path.write_bytes(data)
+                fault += f"; {path}: {data[:120]!r}"
+            report.case(f"{name} ({engine})", fault, f"{tried} examples")
+    return report.end("readers")
+
+
+def has_atheris() -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec("atheris") is not None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
