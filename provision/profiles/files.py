@@ -50,6 +50,7 @@ def _odd(text: str, loader: Any) -> str | None:
     import yaml
 
     depth = 0
+    event: Any
     for event in yaml.parse(text, Loader=loader):
         line = event.start_mark.line + 1
         depth += isinstance(event, (yaml.SequenceStartEvent, yaml.MappingStartEvent))

@@ -5,13 +5,16 @@ A reader may refuse with a GpuenvError. Anything else that it raises, and more t
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
 import functools
 import json
+import shutil
 import signal
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +43,7 @@ from provision.verify import drift, drift_conda, extensions, libraries, records
 
 LONGEST = 5.0
 FOLDER = Path(tempfile.mkdtemp(prefix="gpuenv-fuzz-"))
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -81,9 +85,9 @@ EXPLICIT = (
     f"@EXPLICIT\nhttps://host/conda-forge/linux-64/python-3.11.0-h0_0_cpython.conda#{'a' * 64}\n".encode()
 )
 PROFILE = (
-    '- table: "builds"\n  framework: "jax"\n  source: "mine"\n  read: "2026-01-01"\n  kept: "by hand"\n  rows:\n'
-    '  - {version: "97.0", platform: "linux-x86_64", index: "pypi", python: "3.11", requires: ["jaxlib==97.0"]}\n'
-).encode()
+    b'- table: "builds"\n  framework: "jax"\n  source: "mine"\n  read: "2026-01-01"\n  kept: "by hand"\n  rows:\n'
+    b'  - {version: "97.0", platform: "linux-x86_64", index: "pypi", python: "3.11", requires: ["jaxlib==97.0"]}\n'
+)
 RECORD = b"jax/__init__.py,sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU,0\n../../../bin/jax,sha256=x,12\njax.dist-info/RECORD,,\n"
 LIBRARIES = b"nvidia/cudnn/lib/libcudnn.so.9,sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU,12\n"
 META = json.dumps({
@@ -111,10 +115,10 @@ REQUIREMENTS = (
     + b"a" * 64
     + b"\n"
 )
-SETUP_PY = b"from setuptools import setup\nsetup(name='mine', install_requires=['torch', *[]], python_requires='>=3.8')\n"
-SETUP_CFG = b"[metadata]\nname = mine\n[options]\ninstall_requires =\n    torch>=2\n    file: r.txt\n"
+SETUP_PY = b"from setuptools import setup\nsetup(name='mine', install_requires=['torch'], python_requires='>=3.8')\n"
+SETUP_CFG = b"[metadata]\nname = mine\n[options]\ninstall_requires =\n    torch>=2\n    numpy\n"
 BUNDLE = {
-    "schema": "gpuenv.bundle/1", "complete": True, "manager": "venv", "lock": "pylock.toml", "python": "3.11",
+    "schema": "gpuenv.bundle/1", "gpuenv": "0.1.0", "complete": True, "manager": "venv", "lock": "pylock.toml", "python": "3.11",
     "target": as_plain(TARGET), "files": [{"path": "wheels/a.whl", "size": 1, "sha256": "a" * 64}],
 }  # fmt: skip
 PAGE = (
@@ -137,7 +141,9 @@ def conda_lock() -> bytes:
     )  # fmt: skip
     plan = dataclasses.replace(PLAN, manager="conda")
     path = FOLDER / "conda-lock.yml"
-    conda_file.write(path, Lock(manager="conda", target=TARGET, plan=plan, packages=(package,)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # conda-lock's own libraries
+        conda_file.write(path, Lock(manager="conda", target=TARGET, plan=plan, packages=(package,)))
     return path.read_bytes()
 
 
@@ -193,6 +199,7 @@ def diagnosed(data: bytes) -> None:
 
 def demanded(name: str, data: bytes) -> None:
     folder = file(f"project/{name}", data).parent
+    file("project/c.txt", b"numpy<3\n")
     for other in ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt"):
         if other != name:
             (folder / other).unlink(missing_ok=True)
