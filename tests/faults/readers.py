@@ -115,10 +115,12 @@ REQUIREMENTS = (
     + b"a" * 64
     + b"\n"
 )
-SETUP_PY = b"from setuptools import setup\nsetup(name='mine', install_requires=['torch'], python_requires='>=3.8')\n"
+SETUP_PY = (
+    b"from setuptools import setup\nsetup(name='mine', install_requires=['torch'], python_requires='>=3.8')\n"
+)
 SETUP_CFG = b"[metadata]\nname = mine\n[options]\ninstall_requires =\n    torch>=2\n    numpy\n"
 BUNDLE = {
-    "schema": "gpuenv.bundle/1", "gpuenv": "0.1.0", "complete": True, "manager": "venv", "lock": "pylock.toml", "python": "3.11",
+    "schema": "gpuenv.bundle/1", "gpuenv": "0.1.0", "complete": True, "manager": "venv", "device": "cuda", "frameworks": [], "asked": "a", "lock": "pylock.toml", "python": "3.11",
     "target": as_plain(TARGET), "files": [{"path": "wheels/a.whl", "size": 1, "sha256": "a" * 64}],
 }  # fmt: skip
 PAGE = (
