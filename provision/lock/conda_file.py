@@ -177,8 +177,7 @@ def read(path: Path, platform: str) -> tuple[tuple[Package, ...], Plan | None, T
         raise LockError(
             f"the lock {path} is not valid: {error}", hint="make it again with `gpuenv lock`"
         ) from error
-    known = told.get("sizes")
-    sizes = {k: v for k, v in known.items() if isinstance(v, int)} if isinstance(known, dict) else {}
+    sizes = told.get("sizes", {})
     return tuple(_package(p, sizes) for p in mine), plan, target
 
 
