@@ -203,6 +203,21 @@ def test_nothing_but_the_folder_and_the_caches_is_touched(made):
     assert not made.touched
 
 
+@pytest.mark.parametrize("way", ["address", "netrc"])
+def test_a_private_index_is_asked_with_its_password_which_stays_out_of_the_bundle(site, way):
+    site.index.needs = "Basic bWU6aHVudGVyMg=="
+    if way == "address":
+        site.gpuenv.env["PIP_INDEX_URL"] = site.index.url.replace("//", "//me:hunter2@")
+    else:
+        netrc = site.gpuenv.folder / "home" / ".netrc"
+        netrc.write_text("machine 127.0.0.1 login me password hunter2\n")
+        netrc.chmod(0o600)
+    ran = site.make()
+    assert ran.code == 0, ran.err + ran.out
+    assert "hunter2" not in ran.err + ran.out
+    assert not [n for n, p in files(site.out).items() if b"hunter2" in p.read_bytes()]
+
+
 # --- for another machine -------------------------------------------------------------------------
 
 

@@ -66,7 +66,8 @@ def collect(http: index.Http, items: Sequence[Item], told: Callable[[int], None]
     """
     todo: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
     ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-    stop, lock, done = threading.Event(), threading.Lock(), 0
+    stop, lock = threading.Event(), threading.Lock()
+    done = -sum(map(_begun, items))  # what is there of them is told first
 
     def count(more: int) -> None:
         nonlocal done

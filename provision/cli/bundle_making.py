@@ -6,17 +6,17 @@ import dataclasses
 import functools
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
-from .. import __version__, bundle, index, lock, process, profiles, show
+from .. import __version__, bundle, index, lock, profiles, show
 from ..build import place
 from ..build.wheels import size, unhashed_line
 from ..errors import BuildError, LockError
-from ..index import conda, pytorch
-from ..model import Bundle, BundleFile, BundlePython, Event, Lock, Package, PlannedBuild
+from ..index import conda
+from ..model import Bundle, BundleFile, BundlePython, Event, Lock, Package, Plan, PlannedBuild
 from . import ask, bundle_lock, bundle_own, where
+from .bundle_files import Files, path_of
 from .options import Choices
 from .solving import Emit
 
@@ -52,17 +52,21 @@ class _Making:
     emit: Emit
     notes: list[str] = dataclasses.field(default_factory=list)
 
+    @functools.cached_property
+    def files(self) -> Files:
+        return Files(self.folder, self.got)
+
     def done(self) -> Bundle:
-        packages = self._with_wheels_of_unhashed()
-        made_lock = dataclasses.replace(self.got.lock, packages=packages)
         own, minors = bundle_own.packages(self.got, self.emit)
-        items = [*self._items(packages, self._path), *self._items(own, lambda p: f"gpuenv/{_name(p)}")]
-        made = self._begun(made_lock, items)
+        if self.before is None:
+            bundle.settle(self.folder, self._manifest(self.got.lock, ()))  # from here on the folder is ours
+        packages = self._with_wheels_of_unhashed()
+        items = [*self.files.items(packages), *self.files.items(own, "gpuenv")]
+        made = self._begun(dataclasses.replace(self.got.lock, packages=packages), items)
         self._fetch(items)
         tools = self._tools(packages)
         self._fetch(tools)
         paths = [i.path for i in [*items, *tools]]
-        paths += [p.url.rpartition("/")[2] and f"wheels/{_name(p)}" for p in packages if self._is_inside(p)]
         paths += [f"gpuenv/{bundle.own.wheel(self.folder / 'gpuenv', profiles.directory())}"]
         paths += self._channels(packages)
         return self._finished(made, paths, self._python(minors))
@@ -93,78 +97,14 @@ class _Making:
             )  # fmt: skip
         return tuple(found)
 
-    def _is_inside(self, package: Package) -> bool:
-        return package.url.startswith((self.folder / "wheels").as_uri() + "/")
-
-    def _path(self, package: Package) -> str:
-        conda = package.url.endswith((".conda", ".tar.bz2"))
-        return bundle.channel_file(package) if conda else f"wheels/{_name(package)}"
-
-    def _items(self, packages: Sequence[Package], path: Callable[[Package], str]) -> list[bundle.Item]:
-        """Each package as a file to be had; sizes that the lock does not tell are asked for."""
-        outside = [p for p in packages if not self._is_inside(p)]
-        sizes = self._http.sizes([p.url for p in outside if p.size is None and not self.got.sources.offline])
-        found = {}
-        for package in outside:
-            place = path(package)
-            wanted = index.Wanted(
-                path=self.folder / place, urls=self._urls(package), shown=index.redact(package.url),
-                hashes=_hashes(package), size=package.size or sizes.get(package.url),
-            )  # fmt: skip
-            found[place] = bundle.Item(path=place, wanted=wanted)
-        return list(found.values())
-
-    def _urls(self, package: Package) -> Iterator[str]:
-        if self._path(package).startswith("channel/"):
-            return iter(self._channel_addresses.get(package.url, [package.url]))
-        theirs, _ = pytorch.split((package,), self.got.lock.plan)
-        return self._addresses.of(package, self._pytorch if theirs else self._default)
-
-    @functools.cached_property
-    def _http(self) -> index.Http:
-        return index.Http(index.pip_configuration(process.environ()))
-
-    @functools.cached_property
-    def _addresses(self) -> index.Addresses:
-        folders = [Path(p) for p in self.got.sources.find_links if "://" not in p and Path(p).is_dir()]
-        return index.Addresses(self._http, folders, offline=self.got.sources.offline)
-
-    @functools.cached_property
-    def _default(self) -> tuple[str, ...]:
-        """The default index and its extra ones, as pip and uv are configured."""
-        sources = self.got.sources
-        if sources.offline or sources.no_index:
-            return ()
-        cache = where.cache_dir(self.got.choices)
-        first = sources.default or index.default_index(process.environ(), cache_dir=cache)
-        return (first, *sources.extra)
-
-    @functools.cached_property
-    def _pytorch(self) -> tuple[str, ...]:
-        return (pytorch.address(self.got.sources.pytorch, self.got.lock.plan),)
-
-    @functools.cached_property
-    def _channel_addresses(self) -> dict[str, list[str]]:
-        """Where conda packages lie for this user: mirrors, and addresses with what lets one in."""
-        urls = [p.url for p in self.got.lock.packages if self._path(p).startswith("channel/")]
-        auth_file = process.environ().get("RATTLER_AUTH_FILE")
-        request = {"urls": urls, "channels": list(self.got.choices.channel), "auth_file": auth_file}
-        answer = conda.ask("addresses", request, lambda _event: None, LockError)
-        if "error" in answer:
-            raise LockError(
-                f"where the conda packages lie cannot be told: {conda.SECRET.sub('', answer['error']['text'])}",
-                hint="mend .condarc, rattler's config.toml or the file that RATTLER_AUTH_FILE names",
-            )
-        return dict(answer["addresses"])
-
     def _tools(self, packages: Sequence[Package]) -> list[bundle.Item]:
         """What builds the source archives among the packages, on the target."""
         sources = [
-            p for p in packages if self._path(p).startswith("wheels/") and not _name(p).endswith(".whl")
+            p for p in packages if path_of(p).startswith("wheels/") and not path_of(p).endswith(".whl")
         ]
         found: list[Package] = []
         for package in sources:
-            wanted = bundle.build_requires(self.folder / self._path(package))
+            wanted = bundle.build_requires(self.folder / path_of(package))
             plan = dataclasses.replace(self.got.lock.plan, builds=(), packages=wanted)
             self.notes.append(f"{package.name} {package.version} is a source: it is built on the target")
             try:
@@ -173,7 +113,7 @@ class _Making:
                 told = f"what builds {package.name} ({', '.join(wanted)}) is not in it: {error.message}"
                 self.emit(Event(kind="warning", stage="bundle", text=told))
                 self.notes.append(told)
-        return self._items(found, self._path)
+        return self.files.items(found)
 
     def _python(self, minors: Sequence[str]) -> BundlePython | None:
         """The environment's Python, of a conda environment one for gpuenv alone; None, told, without one."""
@@ -198,15 +138,15 @@ class _Making:
 
     def _channels(self, packages: Sequence[Package]) -> list[str]:
         """The indexes of the conda packages: each folder of them is a channel."""
-        folders = sorted({"/".join(self._path(p).split("/")[:2]) for p in packages
-                          if self._path(p).startswith("channel/")})  # fmt: skip
+        folders = sorted({"/".join(path_of(p).split("/")[:2]) for p in packages
+                          if path_of(p).startswith("channel/")})  # fmt: skip
         for name in folders:
             answer = conda.ask("index", {"folder": str(self.folder / name)}, lambda _event: None, BuildError)
             if "error" in answer:
                 raise BuildError(
                     f"the packages in {self.folder / name} cannot be indexed: {answer['error']['text']}"
                 )
-        own = {self._path(p) for p in packages}
+        own = {path_of(p) for p in packages}
         found = [p.relative_to(self.folder).as_posix() for n in folders for p in (self.folder / n).rglob("*")
                  if p.is_file() and not p.name.startswith(".")]  # fmt: skip
         return [p for p in sorted(found) if p not in own]
@@ -216,7 +156,7 @@ class _Making:
     def _begun(self, made_lock: Lock, items: Sequence[bundle.Item]) -> Bundle:
         """Write the lock, and a manifest of what is to come, in place of what was there before."""
         plan = made_lock.plan
-        name = "conda-lock.yml" if plan.manager == "conda" else "pylock.toml"
+        name = _lock_name(plan)
         path = self.folder / name
         planned = [
             BundleFile(path=i.path, size=i.wanted.size, sha256=i.wanted.hashes.get("sha256")) for i in items
@@ -232,14 +172,17 @@ class _Making:
             conda_file.write(path, made_lock, self.got.virtual)
         else:
             lock.write(path, made_lock)
-        made = Bundle(
-            gpuenv=__version__, manager=plan.manager, lock=name, target=made_lock.target, device=plan.device,
-            frameworks=tuple(_words(b) for b in plan.builds), python=plan.python, asked=self.got.asked,
-            archive=self.before.archive if self.before else None,
-            files=(*bundle.items_of(self.folder, [name]), *planned),
-        )  # fmt: skip
+        made = self._manifest(made_lock, (*bundle.items_of(self.folder, [name]), *planned))
         bundle.settle(self.folder, made)
         return made
+
+    def _manifest(self, made_lock: Lock, files: Sequence[BundleFile]) -> Bundle:
+        plan = made_lock.plan
+        return Bundle(
+            gpuenv=__version__, manager=plan.manager, lock=_lock_name(plan), target=made_lock.target,
+            device=plan.device, frameworks=tuple(_words(b) for b in plan.builds), python=plan.python,
+            asked=self.got.asked, archive=self.before.archive if self.before else None, files=tuple(files),
+        )  # fmt: skip
 
     def _fetch(self, items: Sequence[bundle.Item]) -> None:
         """Fetch what is missing, after its size and the free disk were told."""
@@ -258,7 +201,7 @@ class _Making:
                 f"{self.folder} has {size(need.free)} free; the bundle needs {size(need.bytes + _PYTHON_ROOM)} more",
                 hint="free space, or name a DIR on another disk; what is there stays",
             )
-        bundle.collect(self._http, need.items, self._teller(need.bytes))
+        bundle.collect(self.files.http, need.items, self._teller(need.bytes))
 
     def _teller(self, total: int) -> Callable[[int], None]:
         last = 0.0
@@ -286,17 +229,8 @@ class _Making:
         return finished
 
 
-def _name(package: Package) -> str:
-    return unquote(urlsplit(package.url).path.rpartition("/")[2])
-
-
-def _hashes(package: Package) -> dict[str, str]:
-    found = {k: v for k, v in (("sha256", package.sha256), ("md5", package.md5)) if v}
-    if not found:
-        raise LockError(
-            f"the lock has no hash for {package.name} {package.version}", hint="lock again: gpuenv lock"
-        )
-    return {"sha256": found["sha256"]} if "sha256" in found else found
+def _lock_name(plan: Plan) -> str:
+    return "conda-lock.yml" if plan.manager == "conda" else "pylock.toml"
 
 
 def _words(build: PlannedBuild) -> str:

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .addresses import Addresses
+    from .addresses import Addresses, with_credentials
     from .fetching import Wanted, digests, download, is_right, part
     from .http import AT_ONCE, Http, Response, redact
     from .links import find_links, wheel_named
@@ -53,6 +53,7 @@ _HOME = {
     "project_files": "simple",
     "redact": "http",
     "wheel_named": "links",
+    "with_credentials": "addresses",
 }
 
 
@@ -90,4 +91,5 @@ __all__ = [
     "project_files",
     "redact",
     "wheel_named",
+    "with_credentials",
 ]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import netrc
 import urllib.parse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from .. import process
 from ..errors import LockError
 from ..model import Package
 from .http import Http, redact
@@ -57,10 +60,27 @@ class Addresses:
 
 
 def with_credentials(url: str, indexes: Sequence[str]) -> str:
-    """An address with the user and password of the index on the same host, as pip and uv send them."""
+    """An address with the user and password of the index on the same host, else with those of the netrc
+    file, as pip and uv send them."""
     parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in ("http", "https") or "@" in parts.netloc:
+        return url
     for index in indexes:
         user, at, host = urllib.parse.urlsplit(index).netloc.rpartition("@")
         if at and host == parts.netloc:
             return parts._replace(netloc=f"{user}@{host}").geturl()
+    if found := _netrc().get(parts.hostname or ""):
+        user, password = (urllib.parse.quote(word, safe="") for word in found)
+        return parts._replace(netloc=f"{user}:{password}@{parts.netloc}").geturl()
     return url
+
+
+@functools.cache
+def _netrc() -> dict[str, tuple[str, str]]:
+    """Users and passwords by host; none where the file is not there or is damaged, which pip passes by too."""
+    path = process.environ().get("NETRC") or str(Path("~/.netrc").expanduser())
+    try:
+        hosts = netrc.netrc(path).hosts
+    except (OSError, netrc.NetrcParseError, RuntimeError):
+        return {}
+    return {host: (user, password or "") for host, (user, _, password) in hosts.items()}
