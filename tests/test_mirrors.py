@@ -91,10 +91,9 @@ def test_neither_index_is_asked_for_what_is_named_for_the_other(two):
 
 def test_the_same_when_a_lock_is_installed(two):
     """Both indexes hold the very versions, with other contents: the hash alone would end in an error."""
-    two.pytorch.add("torchvision", two.vision, requires=(f"torch=={two.version}",))
-    two.lock("--with", "torchvision")
     plant(two)
     two.default.add("torchvision", two.vision, content="# of the wrong index\n")
+    two.lock("--with", "torchvision")
     shutil.rmtree(two.gpuenv.env["UV_CACHE_DIR"])
     for index in (two.default, two.pytorch):
         index.requests.clear()
