@@ -1,4 +1,5 @@
-"""A bundle that is used: `create --bundle` installs its lock from its files, without any network."""
+"""A bundle that is used: `create --bundle` installs its lock from its files, without any network. What reads
+bundles is imported where there is one: every `create` passes here."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from packaging.utils import parse_wheel_filename
 
-from .. import bundle, detect
+from .. import detect
 from ..build.wheels import size
 from ..errors import LockError, UsageError
 from ..model import Bundle, Event, Lock, Sources
@@ -19,6 +20,8 @@ from .solving import Emit
 def opened(folder: Path, choices: Choices, lock: Path | None) -> tuple[Choices, Path]:
     """The options with a bundle laid over them, and its lock, after holding the bundle against this machine.
     Raises LockError for one that is unfinished, or for another platform, glibc or Python."""
+    from .. import bundle
+
     if lock:
         raise UsageError("--bundle and --lock: a bundle has its own lock", hint="leave one of them out")
     folder = folder.expanduser().resolve()
@@ -79,6 +82,8 @@ def check(c: Choices, emit: Emit) -> None:
     missing or changed."""
     if c.bundle is None:
         return
+    from .. import bundle
+
     found = bundle.read(c.bundle)
     apart = ("gpuenv/", "python/", "README")  # gpuenv is here already; uv holds the Python against its hash
     files = [f for f in found.files if not f.path.startswith(apart)]
@@ -97,8 +102,12 @@ def check(c: Choices, emit: Emit) -> None:
 
 def python(c: Choices, emit: Emit) -> str | None:
     """The bundle's Python, unpacked; None where there is none in it. Raises BuildError."""
-    found = bundle.read(c.bundle) if c.bundle else None
-    if not (c.bundle and found and found.archive):
+    if c.bundle is None:
+        return None
+    from .. import bundle
+
+    found = bundle.read(c.bundle)
+    if found.archive is None:
         return None
     archive = found.archive
     emit(Event(kind="start", stage="build", text=f"unpacking the bundle's Python {archive.version}"))
@@ -109,6 +118,8 @@ def python(c: Choices, emit: Emit) -> str | None:
 def name_origins(env: Path, lock: Lock, c: Choices) -> None:
     """Have a conda environment's records name the channels, as if it had come from there."""
     if c.bundle:
+        from .. import bundle
+
         bundle.name_origins(env, lock.packages, c.bundle)
 
 
@@ -116,4 +127,6 @@ def at_hand(lock: Lock, c: Choices) -> Lock:
     """A lock with its conda packages where the bundle has them."""
     if c.bundle is None:
         return lock
+    from .. import bundle
+
     return dataclasses.replace(lock, packages=bundle.local_packages(lock.packages, c.bundle))
