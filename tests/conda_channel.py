@@ -28,6 +28,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
+BIN = Path(sys.executable).parent
 TAG = f"py{sys.version_info[0]}{sys.version_info[1]}"
 _LEFT_OUT = re.compile(
     r"(^|/)(test|tests|idlelib|turtledemo|tkinter|ensurepip|lib2to3|site-packages|__pycache__|config-[^/]*)(/|$)"
@@ -86,6 +87,9 @@ def write_package(folder, name, version, build, depends=(), members=(), constrai
         Member("info/files", data="".join(f"{m.path}\n" for m in members).encode()),
         Member("info/about.json", data=b"{}"),
     ]
+    if noarch == "python":
+        link = {"noarch": {"type": "python", "entry_points": []}, "package_metadata_version": 1}
+        info.append(Member("info/link.json", data=json.dumps(link).encode()))
     stem = f"{name}-{version}-{build}"
     path = folder / subdir / f"{stem}.conda"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -232,6 +236,46 @@ def small():
     site = "lib/python3.11/site-packages/jaxlib/__init__.py"
     write_package(folder, "jaxlib", "0.7.0", "cpu_py311h0_0", ["python 3.11.*"], [Member(site, data=b"")])
     write_package(folder, "jax", "0.7.0", "pyh0_0", ["jaxlib 0.7.0"], noarch="generic")
+    index(folder)
+    return folder
+
+
+def pure(folder, name, version, depends=("python",), code="", build="pyh0_0", subdir="noarch"):
+    """A tiny package of Python code with its dist-info; noarch, or of a platform for one Python."""
+    module = name.replace("-", "_")
+    info = f"{module}-{version}.dist-info"
+    files = {
+        f"{module}/__init__.py": f"__version__ = {version!r}\n{code}",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/INSTALLER": "conda\n",
+        f"{info}/RECORD": f"{module}/__init__.py,,\n{info}/METADATA,,\n{info}/INSTALLER,,\n{info}/RECORD,,\n",
+    }
+    site = "site-packages" if subdir == "noarch" else f"lib/python{MINOR}/site-packages"
+    members = [Member(f"{site}/{path}", data=text.encode()) for path, text in files.items()]
+    return write_package(
+        folder, name, version, build, depends, members, noarch="python" if subdir == "noarch" else None
+    )
+
+
+@functools.cache
+def bare():
+    """A real python, and packages that only look like jax and numpy: for wheels on top, and for changes."""
+    folder = home() / "bare"
+    shared = home() / "conda-forge" / "linux-64"
+    version = ".".join(map(str, sys.version_info[:3]))
+    made = next(iter(shared.glob(f"python-{version}-*.conda")), None) if shared.is_dir() else None
+    if made:
+        (folder / "linux-64").mkdir(parents=True)
+        (folder / "linux-64" / made.name).hardlink_to(made)
+    else:
+        write_package(folder, "python", version, "h0_0_cpython", (), list(python_members()))
+    for number in ("0.6.0", "0.7.0"):
+        jaxlib = [f"python {MINOR}.*", "numpy"]
+        pure(folder, "jaxlib", number, jaxlib, build=f"cpu_{TAG}h0_0", subdir="linux-64")
+        pure(folder, "jax", number, ["python", f"jaxlib {number}"])
+    for number in ("1.26.4", "2.1.0"):
+        pure(folder, "numpy", number)
+    pure(folder, "einops", "0.8.0")
     index(folder)
     return folder
 

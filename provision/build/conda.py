@@ -51,7 +51,7 @@ def build(
         raise _refusal(answer["error"], prefix, packages)
     conda_scripts.write(prefix, packages, specs_of(lock))
     if wheels:
-        _install_wheels(lock, wheels, prefix, sources, emit)
+        install_wheels_on_top(lock, wheels, prefix, sources, emit)
     emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
 
 
@@ -71,6 +71,24 @@ def put_back(
     answer = door.ask(
         "install", request | {"distrust": True, "reinstall": list(names)}, _teller(emit), BuildError
     )
+    if "error" in answer:
+        raise _refusal(answer["error"], prefix, packages)
+
+
+def swap(
+    lock: Lock,
+    prefix: Path,
+    gone: Sequence[str],
+    sources: Sources,
+    emit: Callable[[Event], None],
+    *,
+    channels: Sequence[str] = (),
+) -> None:
+    """Bring a prefix to the lock's conda packages; `gone` are names of those that it holds otherwise.
+    Raises BuildError."""
+    packages = [p for p in lock.packages if is_conda(p)]
+    request = _request(lock, packages, prefix, sources, channels) | {"replaced": list(gone)}
+    answer = door.ask("install", request, _teller(emit), BuildError)
     if "error" in answer:
         raise _refusal(answer["error"], prefix, packages)
 
@@ -112,10 +130,10 @@ def _teller(emit: Callable[[Event], None]) -> Callable[[dict[str, Any]], None]:
     return told
 
 
-def _install_wheels(
+def install_wheels_on_top(
     lock: Lock, wheels: list[Package], prefix: Path, sources: Sources, emit: Callable[[Event], None]
 ) -> None:
-    """The wheels on top, without dependencies, so that none replaces a conda package."""
+    """The wheels on top, without dependencies, so that none replaces a conda package. Raises BuildError."""
     conda = {_normal(p.name) for p in lock.packages if is_conda(p)}
     both = sorted(p.name for p in wheels if _normal(p.name) in conda)
     if both:
@@ -140,7 +158,7 @@ def _not_there(wheels: list[Package], prefix: Path) -> list[Package]:
             raise BuildError(
                 f"a conda package brings {wheel.name} {version}, the lock's wheel is {wheel.version}: "
                 "one would overwrite the other",
-                hint="lock again: gpuenv lock --manager conda",
+                hint=f"ask for conda's version of it: --with '{wheel.name}=={version}'",
             )
     return [w for w in wheels if _normal(w.name) not in there]
 

@@ -80,20 +80,29 @@ def write(prefix: Path, packages: Sequence[Package], specs: Sequence[str]) -> No
                 path.write_text(
                     text.format(prefix=shlex.quote(str(prefix)), plain=prefix.name), encoding="utf-8"
                 )
-        (prefix / "conda-meta" / "history").write_text(_history(packages, specs), encoding="utf-8")
+    except OSError as error:
+        raise not_writable(prefix, error) from error
+    record(prefix, (), packages, specs)
+
+
+def record(prefix: Path, out: Sequence[Package], into: Sequence[Package], specs: Sequence[str]) -> None:
+    """What went out of a prefix and came in, in conda's own form, so that `conda install` goes on from what
+    was asked for here, and `conda list --revisions` tells it. Raises BuildError."""
+    rows = [f"==> {time.strftime('%Y-%m-%d %H:%M:%S')} <==", "# cmd: gpuenv create"]
+    rows += sorted([*(f"-{_dist(p)}" for p in out), *(f"+{_dist(p)}" for p in into)])
+    rows.append(f"# update specs: {list(specs)!r}")
+    try:
+        with (prefix / "conda-meta" / "history").open("a", encoding="utf-8") as file:
+            file.write("\n".join(rows) + "\n")
     except OSError as error:
         raise not_writable(prefix, error) from error
 
 
-def _history(packages: Sequence[Package], specs: Sequence[str]) -> str:
-    """In conda's own form, so that `conda install` goes on from what was asked for here."""
-    rows = [f"==> {time.strftime('%Y-%m-%d %H:%M:%S')} <==", "# cmd: gpuenv create"]
-    for package in packages:
-        channel, subdir, file = package.url.rsplit("/", 2)
-        stem = file.removesuffix(".conda").removesuffix(".tar.bz2")
-        rows.append(f"+{channel.rsplit('/', 1)[-1]}/{subdir}::{stem}")
-    rows.append(f"# update specs: {list(specs)!r}")
-    return "\n".join(rows) + "\n"
+def _dist(package: Package) -> str:
+    """A package as conda's history names it: "conda-forge/linux-64::numpy-2.0.1-py311h1_0"."""
+    channel, subdir, file = package.url.rsplit("/", 2)
+    stem = file.removesuffix(".conda").removesuffix(".tar.bz2")
+    return f"{channel.rsplit('/', 1)[-1]}/{subdir}::{stem}"
 
 
 # --- where conda's own tools look ----------------------------------------------------------------

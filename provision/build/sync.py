@@ -102,12 +102,13 @@ def settled(env: Path) -> None:
 def _apply(
     env: Path, step: Difference, lock: Lock, sources: Sources, emit: Emit, *, reinstall: bool = False
 ) -> None:
-    _take_out(env, step.out)
+    take_out(env, step.out)
     if step.into:
         install_wheels(dataclasses.replace(lock, packages=step.into), env, sources, emit, reinstall=reinstall)
 
 
-def _take_out(env: Path, names: tuple[str, ...]) -> None:
+def take_out(env: Path, names: tuple[str, ...]) -> None:
+    """Remove wheels and their files. Raises BuildError."""
     if not names:
         return
     argv = [uv.program(), "pip", "uninstall", "--python", str(python_of(env)), *names]

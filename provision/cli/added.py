@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -15,8 +15,9 @@ from ..errors import BuildError, ResolveError, UsageError
 from ..model import FRAMEWORKS, Event, Lock
 from . import ask, inproject, where
 from .creating import How
-from .locking import LOCK_NAME, Upgrade, lock_name, locked_like
+from .locking import Upgrade, lock_name, locked_like
 from .options import Choices
+from .solving import Emit
 
 
 def add(
@@ -27,14 +28,15 @@ def add(
     path, file = where.absolute(env), Path.cwd() / project.CONFIG_NAME
     place.check_place(path)
     with place.held(path, where.cache_dir(base)):
+        made: Lock | None = None
         if file.is_file():
-            choices = _in_project(screen, base, file, wanted, path)
+            choices, made = _in_project(screen, base, file, wanted, path)
         else:
             choices = _remembered(base, path, wanted)
-        if not place.made_by_gpuenv(path):
+        if made is not None and not place.made_by_gpuenv(path):
             told = f"{project.CONFIG_NAME} and the lock have it; there is no environment at {path} yet"
             show.event(screen, Event(kind="note", stage="build", text=told))
-            show.result(screen, lock.read(Path.cwd() / lock_name(choices)), next_step="gpuenv create")
+            show.result(screen, made, next_step="gpuenv create")
             return 0
         return _into_environment(screen, path, choices, verify=verify)
 
@@ -52,31 +54,42 @@ def _package(text: str) -> str:
     return text
 
 
-def _in_project(screen: show.Screen, base: Choices, file: Path, wanted: list[str], env: Path) -> Choices:
+def _in_project(
+    screen: show.Screen, base: Choices, file: Path, wanted: list[str], env: Path
+) -> tuple[Choices, Lock]:
     """Solve with the packages first; only what can be solved is written, the lock after the file."""
     emit = show.emitter(screen)
     choices = inproject.laid(base)
-    if choices.manager != "venv":
-        raise UsageError(
-            "gpuenv add changes venvs; a conda environment is built anew",
-            hint=f"add the package to {file.name}, then gpuenv create --recreate",
-        )
     choices = dataclasses.replace(choices, with_=[*_others(choices.with_, wanted), *wanted])
-    target = Path.cwd() / lock_name(choices)
-    asked = ask.judged(choices)
-    held = lock.read(target) if target.exists() else _own_lock(env)
-    plan, made = locked_like(asked, choices, emit, held, Upgrade())
-    if made is None:
-        raise ResolveError(f"with {', '.join(wanted)} no build fits", hint=plan.hint)
+    own = lock.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
+    own = own if own and own.manager == choices.manager else None
+    if choices.manager == "conda":
+        from . import conda_locking
+
+        asked, write = conda_locking.with_more(choices, own, emit)
+    else:
+        asked, write = _with_more(choices, own, wanted, emit)
     project.add_packages(file, wanted)
     choices = inproject.laid(base)
-    digest = inproject.inputs(choices, inproject.files_of(choices, asked.demands))
-    lock.write(target, dataclasses.replace(made, inputs=digest))
-    return choices
+    return choices, write(inproject.inputs(choices, inproject.files_of(choices, asked.demands)))
 
 
-def _own_lock(env: Path) -> Lock | None:
-    return lock.read(env / place.MARK / LOCK_NAME) if (env / place.MARK / LOCK_NAME).exists() else None
+def _with_more(
+    choices: Choices, own: Lock | None, wanted: list[str], emit: Emit
+) -> tuple[ask.Asked, Callable[[str | None], Lock]]:
+    """What is asked for, solved, and what writes the lock with the digest of what is asked."""
+    target = Path.cwd() / lock_name(choices)
+    asked = ask.judged(choices)
+    plan, made = locked_like(asked, choices, emit, lock.read(target) if target.exists() else own, Upgrade())
+    if made is None:
+        raise ResolveError(f"with {', '.join(wanted)} no build fits", hint=plan.hint)
+
+    def write(digest: str | None) -> Lock:
+        digested = dataclasses.replace(made, inputs=digest)
+        lock.write(target, digested)
+        return digested
+
+    return asked, write
 
 
 def _others(have: list[str], wanted: list[str]) -> list[str]:
@@ -107,7 +120,6 @@ def _into_environment(screen: show.Screen, env: Path, choices: Choices, *, verif
     from . import syncing
 
     plan = state.plan_of(env)
-    if plan is not None and plan.manager != "venv":
-        raise UsageError(f"{env} is a conda environment", hint="gpuenv create --recreate --with PKG")
     place.recover(env)
-    return syncing.sync(screen, env, choices, How(verify=verify), None)
+    manager = plan.manager if plan else choices.manager
+    return syncing.of(manager)(screen, env, choices, How(verify=verify), None)

@@ -65,11 +65,11 @@ def of(
 
 def _conda(screen: show.Screen, choices: Choices, asked: str) -> Got:
     from ..index import conda as door
-    from . import conda, conda_target
+    from . import conda_locking, conda_target
 
     door.require("rattler", "conda_lock")
     judged = conda_target.judged(choices)
-    made, notes = conda.locked(judged, choices, show.emitter(screen))
+    made, notes = conda_locking.locked(judged, choices, show.emitter(screen))
     made = dataclasses.replace(made, plan=dataclasses.replace(made.plan, notes=(*made.plan.notes, *notes)))
     virtual = tuple(conda_target.question(judged, choices)[0].virtual)
     return Got(

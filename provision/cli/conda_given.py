@@ -20,7 +20,8 @@ def lock_for(env: Path, choices: Choices, how: How) -> Lock | None:
     """The lock that --locked or --lock names: the file, ./conda-lock.yml, or the environment's own."""
     if not (how.lock_file or how.locked):
         return None
-    own, here = env / place.MARK, Path.cwd() / conda_file.NAME
+    named = f"{choices.target_name}.{conda_file.NAME}" if choices.target_name else conda_file.NAME
+    own, here = env / place.MARK, Path.cwd() / named
     if how.lock_file is None and not here.exists() and (own / "lock.json").exists():
         return read_in(own)
     platform = detect.detect(()).target.platform

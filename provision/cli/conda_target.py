@@ -121,9 +121,19 @@ def alternatives(asked: Question, known: Profiles) -> list[tuple[str, Question]]
         if one.specifier:
             freed = tuple(dataclasses.replace(w, specifier="") if w is one else w for w in request.frameworks)
             changed(f"another version: --framework {one.name} without {one.specifier}", frameworks=freed)
+    for bound in request.bounds:
+        rest = tuple(b for b in request.bounds if b is not bound)
+        changed(f"another bound than {bound.name}{bound.specifier} in {bound.origin}", bounds=rest)
+    if request.requires_python:
+        where = request.python_origin or "the project"
+        changed(f"another bound than Python {request.requires_python} in {where}", requires_python="")
+    for limit in asked.limits:
+        limits = tuple(b for b in asked.limits if b is not limit)
+        told = f"another bound than {limit.name}{limit.specifier} in {limit.origin}"
+        found.append((told, dataclasses.replace(asked, limits=limits)))
     for text in request.packages:
-        rest = tuple(p for p in request.packages if p != text)
-        changed(f"without --with {text}", packages=rest)
+        others = tuple(p for p in request.packages if p != text)
+        changed(f"without --with {text}", packages=others)
     if request.device == "cuda":
         found += _with_newer_drivers(asked, known)
         without = tuple(v for v in asked.virtual if not v["name"].startswith("__cuda"))

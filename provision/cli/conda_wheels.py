@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from packaging.requirements import Requirement
@@ -38,10 +39,12 @@ def plan_for(asked: ask.Asked, solution: solver.Solution, made: Lock) -> Plan:
     )
 
 
-def on_top(asked: ask.Asked, plan: Plan, made: Lock, emit: Emit) -> Lock:
-    """The lock with these wheels. uv is asked again where conda already brings a package that they need,
-    with conda's version of it; what conda brings is then left out, so that no wheel replaces a conda
-    package. Raises LockError."""
+def on_top(
+    asked: ask.Asked, plan: Plan, made: Lock, emit: Emit, prefer: Mapping[str, str] | None = None
+) -> Lock:
+    """The lock with these wheels; `prefer` are versions that stay where they can. uv is asked again where
+    conda already brings a package that they need, with conda's version of it; what conda brings is then
+    left out, so that no wheel replaces a conda package. Raises LockError."""
     names = ", ".join([*(b.framework for b in plan.builds), *plan.packages])
     if names:
         emit(
@@ -50,7 +53,7 @@ def on_top(asked: ask.Asked, plan: Plan, made: Lock, emit: Emit) -> Lock:
     conda = _brought(asked, made)
     # What the plan pins by itself stays its own; pip comes along with every lock and needs no pin.
     planned = {"pip", *(canonicalize_name(Requirement(r).name) for b in plan.builds for r in b.requirements)}
-    beside: dict[str, Any] = {"needs": asked.demands.needs, "elsewhere": tuple(conda)}
+    beside: dict[str, Any] = {"needs": asked.demands.needs, "elsewhere": tuple(conda), "prefer": prefer or {}}
     wheels = locks.lock_venv(plan, asked.sources, emit, **beside).packages
     shared = [p for p in wheels if p.name in conda and p.name not in planned]
     if any(p.version != conda[p.name].version for p in shared):

@@ -83,7 +83,7 @@ def in_place(screen: show.Screen, env: Path, choices: Choices, how: How, given: 
         from . import syncing
 
         if state.interpreter(env) is not None and syncing.may(choices, before, wanted):
-            return syncing.sync(screen, env, choices, how, given)
+            return syncing.of(choices.manager)(screen, env, choices, how, given)
         have = state.plan_of(env)
         words = ", ".join(f"{b.framework} {b.version}" for b in have.builds) if have else "unfinished"
         raise UsageError(

@@ -31,9 +31,9 @@ def make_lock(
     """`gpuenv lock`: write the lock, or say whether the one that is there still holds."""
     choices = inproject.laid(choices)
     if choices.manager == "conda":
-        from . import conda
+        from . import conda_locking
 
-        return conda.make_lock(screen, choices, check=check, output=output)
+        return conda_locking.make_lock(screen, choices, check=check, output=output, upgrade=upgrade)
     output = output or Path(lock_name(choices))
     emit = show.emitter(screen)
     asked = ask.judged(choices)

@@ -28,9 +28,9 @@ def _plan_for(asked: ask.Asked, choices: Choices) -> Plan:
 def show_plan(screen: show.Screen, choices: Choices, *, explain: bool = False) -> int:
     choices = inproject.laid(choices)
     if choices.manager == "conda":
-        from . import conda
+        from . import conda_locking
 
-        return conda.show_plan(screen, choices, explain=explain)
+        return conda_locking.show_plan(screen, choices, explain=explain)
     asked = ask.judged(choices)
     plan = plan_for(asked, choices)
     show.result(screen, plan, explain=explain)

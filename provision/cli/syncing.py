@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,22 @@ _MOVES = {"with_", "requirement", "project", "extra", "group", "config", "find_l
 def may(choices: Choices, before: dict[str, Any], wanted: dict[str, Any]) -> bool:
     """Whether the difference to what the environment was made for can be made up in place: the same
     frameworks on the same Python, device and manager."""
-    if choices.manager != "venv" or not before.get("choices"):
+    if not before.get("choices"):
         return False
     old, new = before["choices"], wanted["choices"]
     differs = {k for k in old.keys() | new.keys() if old.get(k) != new.get(k)}
     if choices.config and _names(old) == _names(new):
         differs.discard("framework")
     return differs <= _MOVES
+
+
+def of(manager: str) -> Callable[[show.Screen, Path, Choices, How, Lock | None], int]:
+    """What brings an environment of a manager to what is asked for now."""
+    if manager == "conda":
+        from . import conda_sync
+
+        return conda_sync.sync
+    return sync
 
 
 def _names(choices: dict[str, Any]) -> set[str]:

@@ -102,10 +102,10 @@ def lock_options(subject: Subject) -> list[str]:
     made on can: a lock knows that files were asked (`inputs`), not which."""
     lock, plan = subject.lock, subject.lock.plan
     named = re.fullmatch(
-        r"(?:pylock|conda-lock)\.([^.]+)\.(?:toml|yml)", PurePosixPath(subject.lock_file).name
+        r"pylock\.([^.]+)\.toml|([^.]+)\.conda-lock\.yml", PurePosixPath(subject.lock_file).name
     )
     if subject.project and named:
-        return ["--target", named[1]]
+        return ["--target", named[1] or named[2]]
     if lock.inputs:
         return []
     options = ["--output", subject.lock_file, "--python", plan.python or "", "--device", plan.device]

@@ -58,6 +58,7 @@ def _content(lock: Lock, virtual: Sequence[Mapping[str, str]]) -> Any:
         "target": as_plain(lock.target),
         "sizes": {p.name: p.size for p in lock.packages if p.size},
     }
+    custom |= {"inputs": lock.inputs} if lock.inputs else {}
     packages = {v["name"]: f"{v['version']} {v['build']}" for v in virtual}
     spec = {"subdirs": {platform: {"packages": packages}}} if virtual else None
     custom |= {"virtual-packages": spec} if spec else {}
@@ -156,9 +157,9 @@ def _parsed(path: Path) -> Any:
         ) from error
 
 
-def read(path: Path, platform: str) -> tuple[tuple[Package, ...], Plan | None, Target | None]:
-    """The packages that a conda-lock.yml holds for a platform ("linux-x86_64"), and the plan and target
-    where gpuenv wrote it. Raises LockError."""
+def read(path: Path, platform: str) -> tuple[tuple[Package, ...], Plan | None, Target | None, str | None]:
+    """The packages that a conda-lock.yml holds for a platform ("linux-x86_64"), and plan, target and the
+    digest of what was asked where gpuenv wrote it. Raises LockError."""
     held = _parsed(path)
     here = door.subdir(platform)
     mine = [p for p in held.package if p.platform == here and ("main" in p.categories or not p.categories)]
@@ -169,7 +170,7 @@ def read(path: Path, platform: str) -> tuple[tuple[Package, ...], Plan | None, T
         )
     custom = held.metadata.custom_metadata or {}
     try:
-        told = {k: json.loads(custom[f"{_CUSTOM}{k}.{here}"]) for k in ("plan", "target", "sizes")
+        told = {k: json.loads(custom[f"{_CUSTOM}{k}.{here}"]) for k in ("plan", "target", "sizes", "inputs")
                 if f"{_CUSTOM}{k}.{here}" in custom}  # fmt: skip
         plan = from_plain(Plan, told["plan"], "gpuenv.plan") if "plan" in told else None
         target = from_plain(Target, told["target"], "gpuenv.target") if "target" in told else None
@@ -178,7 +179,8 @@ def read(path: Path, platform: str) -> tuple[tuple[Package, ...], Plan | None, T
             f"the lock {path} is not valid: {error}", hint="make it again with `gpuenv lock`"
         ) from error
     sizes = told.get("sizes", {})
-    return tuple(_package(p, sizes) for p in mine), plan, target
+    inputs = told.get("inputs")
+    return tuple(_package(p, sizes) for p in mine), plan, target, inputs if isinstance(inputs, str) else None
 
 
 def _package(held: Any, sizes: dict[str, int]) -> Package:

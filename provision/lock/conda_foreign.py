@@ -31,16 +31,17 @@ def read(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:
         ) from error
     plan: Plan | None = None
     target: Target | None = None
+    inputs: str | None = None
     if re.search(r"^@EXPLICIT\s*$", text, re.MULTILINE):
         packages = _explicit(path, text, platform)
     elif re.search(r"^environments:", text, re.MULTILINE) and re.search(r"^packages:", text, re.MULTILINE):
         packages = _pixi(path, text, platform)
     else:
-        packages, plan, target = conda_file.read(path, platform)
+        packages, plan, target, inputs = conda_file.read(path, platform)
     if plan is None:
         target = Target(platform=platform)
         plan = _plan_of(packages, platform, target, rows, path)
-    return Lock(manager="conda", target=target or plan.target, plan=plan, packages=packages)
+    return Lock(manager="conda", target=target or plan.target, plan=plan, packages=packages, inputs=inputs)
 
 
 # --- @EXPLICIT ---------------------------------------------------------------------------------

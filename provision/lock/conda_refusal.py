@@ -67,5 +67,6 @@ def of_solver(asked: Question, answer: Mapping[str, Any]) -> ResolveError:
         f"no set of conda packages is {frameworks} for {asked.request.device} "
         f"on {specs.in_words(asked.virtual)}{spoken}",
         log=str(answer.get("refusal", "")).strip() or None,
-        hint=label or "none of the changes that were tried helps; the lines above say what contradicts what",
+        hint=label
+        or "none of the changes that were tried helps; what contradicts what, gpuenv resolve --explain tells",
     )

@@ -1,0 +1,180 @@
+"""lock and resolve with --manager conda, and the lock that create installs."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from .. import show
+from ..errors import GpuenvError, LockError, ResolveError, UsageError
+from ..index import conda as door
+from ..lock import conda_file
+from ..model import Event, Lock, Plan
+from . import ask, conda_given, conda_search, conda_target, inproject
+from .conda_search import Near
+from .locking import Upgrade, checked
+from .options import Choices
+from .solving import Emit
+
+
+def lock_name(choices: Choices) -> str:
+    """The name of the project's lock file: conda-lock.yml, of a named target NAME.conda-lock.yml, as
+    conda-lock knows its own files by how their names end."""
+    return f"{choices.target_name}.{conda_file.NAME}" if choices.target_name else conda_file.NAME
+
+
+def locked(
+    asked: ask.Asked, choices: Choices, emit: Emit, near: Near | None = None
+) -> tuple[Lock, tuple[str, ...]]:
+    """The lock, as near to one that is there as can be, and what the environment variables overrode.
+    Raises LockError, ResolveError."""
+    near = near or Near()
+    question, said = conda_target.question(asked, choices)
+    for words in said:
+        emit(Event(kind="note", stage="resolve", text=words))
+    made = conda_search.settled(asked, question, emit, near)
+    for build in made.plan.builds:
+        if build.cuda and build.cudnn and asked.target.gpus:
+            bounds = conda_target.cudnn_bounds(question, asked.profiles, build.cuda, build.cudnn)
+            if bounds:
+                told = f"cuDNN {build.cudnn} has no kernels for a GPU of the target; solving with cudnn {bounds[0]}"
+                emit(Event(kind="note", stage="resolve", text=told))
+                again = dataclasses.replace(
+                    question, bounds=dataclasses.replace(question.bounds, cudnn=bounds)
+                )
+                return conda_search.settled(asked, again, emit, near), said
+    return made, said
+
+
+def show_plan(screen: show.Screen, choices: Choices, *, explain: bool) -> int:
+    """`gpuenv resolve --manager conda`: what the solver would take."""
+    asked = conda_target.judged(choices)
+    try:
+        made, notes = locked(asked, choices, show.emitter(screen))
+    except ResolveError as error:
+        show.result(screen, _no_plan(asked, error), explain=explain)
+        if error.log and explain:
+            screen.say(error.log, always=True)
+        return 5
+    show.result(screen, dataclasses.replace(made.plan, notes=(*made.plan.notes, *notes)), explain=explain)
+    return 0
+
+
+def _no_plan(asked: ask.Asked, error: GpuenvError) -> Plan:
+    return Plan(
+        builds=(), python=asked.request.python, platform=asked.target.platform, manager="conda",
+        device=asked.request.device, target=asked.target, notes=(error.message,), hint=error.hint,
+    )  # fmt: skip
+
+
+# --- lock ----------------------------------------------------------------------------------------
+
+
+def make_lock(
+    screen: show.Screen, choices: Choices, *, check: bool, output: Path | None, upgrade: Upgrade
+) -> int:
+    """`gpuenv lock --manager conda`: write conda-lock.yml, or say whether it still holds."""
+    door.require("rattler", "conda_lock")
+    output = output or Path(lock_name(choices))
+    asked = conda_target.judged(choices)
+    held = _held(output, asked, strict=check)
+    made, _ = locked(asked, choices, show.emitter(screen), _near(held, upgrade))
+    digest = inproject.inputs(choices, inproject.files_of(choices, asked.demands))
+    made = dataclasses.replace(made, inputs=digest)
+    if check and held:
+        return checked(screen, made, held, output)
+    conda_file.write(output, made, conda_target.question(asked, choices)[0].virtual)
+    show.result(screen, made, next_step=_next(choices, output))
+    return 0
+
+
+def _next(choices: Choices, output: Path) -> str:
+    """What installs the lock: on the machine that it is for, or here for that machine."""
+    told = choices.target_name or choices.target
+    named = f" --target {shlex.quote(str(told))}" if told else ""
+    manager = " --manager conda" if not choices.config else ""
+    own = f"--locked{manager}" if output.name == lock_name(choices) else f"--lock {shlex.quote(str(output))}"
+    return f"gpuenv create {own}{named}  # installs exactly {output.name}"
+
+
+def _held(path: Path, asked: ask.Asked, *, strict: bool) -> Lock | None:
+    """The lock that is there, None where it holds nothing for the target's platform. One that cannot be
+    read is written anew, except where it is checked."""
+    if not path.exists() and not strict:
+        return None
+    try:
+        return conda_given.read(path, asked.target.platform, asked.profiles, allow_md5=True)
+    except LockError:
+        if strict:
+            raise
+        return None
+
+
+def _near(held: Lock | None, upgrade: Upgrade) -> Near:
+    """What of a lock stays. Raises UsageError for packages to upgrade that it does not have."""
+    if held is None or upgrade.all:
+        return Near()
+    names = {p.name for p in held.packages}
+    for name in upgrade.names:
+        if name not in names:
+            raise UsageError(f"--upgrade {name}: the lock has no such package")
+    return Near(held, frozenset(upgrade.names))
+
+
+def lock_of(
+    asked: ask.Asked, choices: Choices, emit: Emit, like: Lock | None = None
+) -> tuple[Lock, tuple[str, ...]]:
+    """The project's own lock where it is for what is asked and fits this machine, else a fresh one, as
+    near to it (or to `like`) as can be; and what the environment variables overrode."""
+    path = Path.cwd() / lock_name(choices)
+    held = _held(path, asked, strict=False) if choices.config and path.exists() else None
+    digest = inproject.inputs(choices, inproject.files_of(choices, asked.demands))
+    if held and held.inputs == digest:
+        why = _unfit(held, asked, choices)
+        if why is None:
+            return held, ()
+        emit(Event(kind="warning", stage="lock", text=f"{path.name} is not used: {why}"))
+        held = None
+    elif held:
+        told = f"{path.name} was made for other requirements: solving again (gpuenv lock renews it)"
+        emit(Event(kind="note", stage="lock", text=told))
+    made, said = locked(asked, choices, emit, Near(like or held))
+    return dataclasses.replace(made, inputs=digest), said
+
+
+def _unfit(held: Lock, asked: ask.Asked, choices: Choices) -> str | None:
+    """Why a lock is not for the target asked for; None where it is."""
+    if held.plan.device != asked.request.device:
+        return f"it is for {held.plan.device}, and this machine is judged {asked.request.device}"
+    try:
+        conda_given.accepted(held, choices)
+    except LockError as error:
+        return error.message
+    return None
+
+
+def files_watched(choices: Choices, asked: ask.Asked) -> list[str]:
+    """The files whose change means another environment: the project's own, and its lock."""
+    files = inproject.files_of(choices, asked.demands)
+    return [*files, str(Path.cwd() / lock_name(choices))] if choices.config else files
+
+
+def with_more(
+    choices: Choices, own: Lock | None, emit: Emit
+) -> tuple[ask.Asked, Callable[[str | None], Lock]]:
+    """What is asked for, solved as near to the project's lock (or the environment's `own`) as can be, and
+    what writes the lock with the digest of what is asked. Raises LockError, ResolveError."""
+    door.require("rattler", "conda_lock")
+    asked = conda_target.judged(choices)
+    path = Path.cwd() / lock_name(choices)
+    held = _held(path, asked, strict=False) or own
+    made, _ = locked(asked, choices, emit, Near(held))
+
+    def write(digest: str | None) -> Lock:
+        digested = dataclasses.replace(made, inputs=digest)
+        conda_file.write(path, digested, conda_target.question(asked, choices)[0].virtual)
+        return digested
+
+    return asked, write

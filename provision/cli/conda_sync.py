@@ -1,0 +1,85 @@
+"""A conda environment whose project asks for something else now: brought to it, or left as it was."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from .. import lock, show
+from ..build import conda_change, place, state
+from ..build import sync as sync_stage
+from ..build.clone import working_copy
+from ..errors import UsageError
+from ..model import Created, Event, Lock, Machine, Verdict
+from . import ask, bundled, conda_given, conda_locking, conda_target
+from .conda import WorseError, refuse_worse, write
+from .creating import Built, How, can_prove
+from .options import Choices
+from .proving import prove
+from .standing import finish, machine_for_verdict, remembered
+
+
+def sync(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock | None) -> int:
+    """Solve anew, as near to the environment's lock as can be, and change only what differs, in a copy
+    that takes the environment's place once it is proved. Where it fails, all is as it was, exit 8."""
+    emit = show.emitter(screen)
+    old = lock.read_in(env / place.MARK)
+    files: list[str] = []
+    if given is None:
+        asked = conda_target.judged(dataclasses.replace(choices, python=choices.python or old.plan.python))
+        new, notes = conda_locking.lock_of(asked, choices, emit, old)
+        conda_given.assert_hashed(new, "the channel's index", allow_md5=how.allow_md5)
+        new = dataclasses.replace(new, plan=dataclasses.replace(new.plan, notes=(*new.plan.notes, *notes)))
+        machine, sources, files = asked.machine, asked.sources, conda_locking.files_watched(choices, asked)
+    else:
+        machine, new, sources = conda_given.accepted(given, choices), given, ask.sources(choices)
+    if new.plan.python != old.plan.python:
+        raise UsageError(
+            f"{env} has Python {old.plan.python}; what is asked for now needs Python {new.plan.python}",
+            hint="--recreate builds it anew and keeps the old one until the new one is proved",
+        )
+    changed = sync_stage.changed_packages(old, new)
+    told = f"in place: {', '.join(changed)}" if changed else "what is asked for has changed; no package does"
+    emit(Event(kind="note", stage="build", text=told))
+    built = Built(env=env, lock=new, remembered=remembered(choices, given, files))
+    verdict: Verdict | None = None
+    try:
+        if sync_stage.difference(old, new):
+            how_to = conda_change.How(sources=sources, emit=emit, channels=tuple(choices.channel))
+            bundled.check(choices, emit)
+            at_hand = bundled.at_hand(new, choices)
+            conda_change.fetch(old, at_hand, env, how_to)
+            with working_copy(env, at_its_path=True):
+                conda_change.change(old, at_hand, env, how_to)
+                bundled.name_origins(env, new, choices)
+                write(built)
+                verdict = _proved(screen, built, machine, choices, how)
+                if verdict is not None:
+                    refuse_worse(verdict, new)
+        else:
+            write(built)
+            verdict = _proved(screen, built, machine, choices, how)
+    except WorseError as error:
+        show.result(screen, Created(machine=machine, plan=new.plan, lock=new, verdict=error.verdict))
+        told = f"with these changes {env} failed; it has the packages that it had before"
+        emit(Event(kind="warning", stage="build", text=told))
+        return 8
+    made = state.environment(env, changed=bool(changed))
+    return finish(
+        screen, Created(machine=machine, plan=new.plan, lock=new, environment=made, verdict=verdict), env
+    )
+
+
+def _proved(
+    screen: show.Screen, built: Built, machine: Machine | None, choices: Choices, how: How
+) -> Verdict | None:
+    """The verdict, kept inside; one that stands is not asked again."""
+    env = built.env
+    if how.verify is False or not can_prove(built.lock, machine, show.emitter(screen)):
+        return None
+    under = state.circumstances(env, state.lock_digest(built.lock), machine_for_verdict())
+    verdict = None if how.verify else state.standing_verdict(env, under)
+    if verdict is None:
+        verdict = prove(screen, state.environment(env, changed=True), built.lock, choices)
+        state.keep_verdict(env, verdict, under)
+    return verdict
