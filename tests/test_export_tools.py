@@ -90,7 +90,7 @@ def test_pip_installs_the_requirements_with_hashes(two, tmp_path):
     assert done.returncode == 0, done.stderr
     have = installed(python)
     assert {n: have[n] for n in locked(gpuenv)} == locked(gpuenv) and meant(python)
-    done = run("uv", "pip", "check", "--python", python, gpuenv=gpuenv)
+    done = run(sys.executable, "-m", "uv", "pip", "check", "--python", python, gpuenv=gpuenv)
     assert done.returncode == 0, f"the lock is not whole: {done.stderr}"
 
 
@@ -98,7 +98,19 @@ def test_uv_installs_the_requirements_with_hashes(two, tmp_path):
     gpuenv, _ = two
     file = exported(gpuenv, "requirements", "requirements.txt")
     python = venv(tmp_path / "env", pip=False)
-    done = run("uv", "pip", "install", "--python", python, "--require-hashes", "-r", file, gpuenv=gpuenv)
+    done = run(
+        sys.executable,
+        "-m",
+        "uv",
+        "pip",
+        "install",
+        "--python",
+        python,
+        "--require-hashes",
+        "-r",
+        file,
+        gpuenv=gpuenv,
+    )
     assert done.returncode == 0, done.stderr
     assert installed(python) == locked(gpuenv) and meant(python)
 
@@ -133,7 +145,7 @@ def test_packaging_and_uv_read_the_pylock(two, tmp_path):
     read = Pylock.from_dict(tomllib.loads(text))
     assert {str(p.name): str(p.version) for p in read.packages} == locked(gpuenv)
     python = venv(tmp_path / "env", pip=False)
-    done = run("uv", "pip", "sync", "--python", python, file, gpuenv=gpuenv)
+    done = run(sys.executable, "-m", "uv", "pip", "sync", "--python", python, file, gpuenv=gpuenv)
     assert done.returncode == 0, done.stderr
     assert installed(python) == locked(gpuenv) and meant(python)
 

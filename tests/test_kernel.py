@@ -265,6 +265,7 @@ def test_exec_leaves_one_process_with_its_own_signals(gpuenv, jax):
         text=True,
         check=True,
     )
-    assert int(told.stdout, 16) == 0
+    # Python ignores these two by itself; what our own parents ignored is not ours to mend.
+    assert int(told.stdout, 16) & (1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)) == 0
     ran = gpuenv("run", "--exec", ".venv", "--", "no-such-program")
     assert ran.code == 127 and "no-such-program" in ran.err

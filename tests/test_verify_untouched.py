@@ -18,7 +18,8 @@ def digest(folder):
     seen = {}
     for path in sorted(Path(folder).rglob("*")):
         stat = path.lstat()
-        seen[str(path)] = (stat.st_mode, stat.st_uid, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+        # Not the time of change: it moves when another environment links the same file out of uv's cache.
+        seen[str(path)] = (stat.st_mode, stat.st_uid, stat.st_size, stat.st_mtime_ns, stat.st_ino)
     return seen
 
 
