@@ -110,13 +110,18 @@ def configured():
     return {**kept, "UV_CACHE_DIR": cache}
 
 
+@pytest.fixture(scope="module")
+def here_is_no_gpu(tmp_path_factory):
+    plan = Command(tmp_path_factory.mktemp("asked"))("resolve", "--framework", "jax", "--json")
+    if plan.code or plan.json["device"] != "cpu":
+        pytest.skip("this machine has a GPU: the pages would take the gigabytes of CUDA builds")
+
+
 @pytest.fixture
-def online(reader):
+def online(reader, here_is_no_gpu):
     """A reader whose packages are real ones, on a machine for which CPU builds are planned."""
     del reader.env["PIP_CONFIG_FILE"]
     reader.env |= configured()
-    if reader("resolve", "--framework", "jax", "--json").json["device"] != "cpu":
-        pytest.skip("this machine has a GPU: the pages would take the gigabytes of CUDA builds")
     return reader
 
 
@@ -312,11 +317,13 @@ def test_a_bundle_for_a_machine_without_a_network(reader, index):
 
 def test_a_machine_without_a_network(online):
     """The second block, of a bundle for this machine's CPU, with every way out turned to a port that nobody has."""
-    made = online.line("gpuenv bundle stick --framework jax")
+    online.env["UV_PYTHON_INSTALL_MIRROR"] = "http://127.0.0.1:9/pythons"  # this machine has the Python
+    made = online.line(f"gpuenv bundle stick --framework jax --python {HERE}")
     assert made.code == 0, made.words
     (online.folder / "there").mkdir()
     there = Reader(online.folder / "there")
-    shutil.copytree(online.work / "stick", there.work, dirs_exist_ok=True)
+    there.work.rmdir()
+    (online.work / "stick").rename(there.work)
     (there.folder / "home/train.py").write_text("import jax; print(jax.devices())\n")
     nowhere = "http://127.0.0.1:9"
     there.env |= {"http_proxy": nowhere, "https_proxy": nowhere, "PIP_INDEX_URL": f"{nowhere}/simple"}
