@@ -12,6 +12,7 @@ from loopback import Index, serving
 
 from provision.build import conda_scripts
 from provision.cli import shell as shells
+from provision.errors import BuildError
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ODD = 'Jürgen\'s "GPU" & co $HOME'
@@ -38,7 +39,7 @@ printenv PATH
 printenv LD_LIBRARY_PATH || echo '~'
 printenv GREETING || echo '~'
 """
-SHELLS = ("bash", "dash", "zsh", "fish", "tcsh", "csh")
+SHELLS = ("bash", "dash", "zsh", "ksh", "fish", "tcsh", "csh")
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +125,8 @@ def test_a_conda_environment(tmp_path, name, monkeypatch):
                            ("deactivate", "unset GREETING", "set -e GREETING")):  # fmt: skip
         (prefix / "etc" / "conda" / f"{kind}.d" / "a b.sh").write_text(sh + "\n")
         (prefix / "etc" / "conda" / f"{kind}.d" / "a b.fish").write_text(fish + "\n")
+        csh = sh.replace("export GREETING=", "setenv GREETING ").replace("unset ", "unsetenv ")
+        (prefix / "etc" / "conda" / f"{kind}.d" / "a b.csh").write_text(csh + "\n")
     conda_scripts.write(prefix, [], [])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(shells, "_running_shell", lambda: name)
@@ -135,11 +138,55 @@ def test_a_conda_environment(tmp_path, name, monkeypatch):
     }
     line = shells.activate_line(prefix, {})
     seen = told(argv, SCRIPT.replace("LINE", line).replace("VARIABLE", "CONDA_PREFIX"), env, tmp_path)
-    greeting = "~" if name in ("tcsh", "csh") else "hello"  # packages bring scripts for sh and fish
     assert seen == [
-        str(prefix / "bin" / "python"), str(prefix), "/opt/mine", "~", str(prefix), greeting, "~", env["PATH"],
+        str(prefix / "bin" / "python"), str(prefix), "/opt/mine", "~", str(prefix), "hello", "~", env["PATH"],
         "/opt/mine", "~",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_conda_environments_entered_one_after_another(tmp_path, name, monkeypatch):
+    """The second takes the place of the first, and leaving brings back what an outer conda had set. Scripts
+    for other shells alone (zsh stops at a pattern that fits nothing) are none."""
+    argv = shell_called(name)
+    lines = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(shells, "_running_shell", lambda: name)
+    for word in ("first", "second"):
+        prefix = tmp_path / f"the {word}"
+        for folder in ("bin", "conda-meta", "etc/conda/activate.d", "etc/conda/deactivate.d"):
+            (prefix / folder).mkdir(parents=True)
+        (prefix / "etc" / "conda" / "activate.d" / "x.ps1").write_text("no shell of ours\n")
+        (prefix / "etc" / "conda" / "activate.d" / "x.csh").write_text(f"setenv GREETING {word}\n")
+        (prefix / "etc" / "conda" / "deactivate.d" / "x.csh").write_text("unsetenv GREETING\n")
+        conda_scripts.write(prefix, [], [])
+        lines.append(shells.activate_line(prefix, {}))
+    told_here = "printenv CONDA_PREFIX || echo '~'\nprintenv PATH\nprintenv GREETING || echo '~'\n"
+    script = f"{lines[0]}\n{lines[1]}\n{told_here}deactivate\n{told_here}"
+    outer = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "CONDA_PREFIX": "/opt/conda",
+        "CONDA_DEFAULT_ENV": "base",
+    }
+    second, greeting = tmp_path / "the second", "second" if name in ("tcsh", "csh") else "~"
+    assert told(argv, script, outer, tmp_path) == [
+        str(second), f"{second}/bin:{outer['PATH']}", greeting, "/opt/conda", outer["PATH"], "~",
+    ]  # fmt: skip
+
+
+def test_a_program_gets_what_activation_would_set(tmp_path):
+    """`gpuenv run` as `conda run`: the packages' scripts have a say, what they print does not get through."""
+    before = {"PATH": os.environ["PATH"], "PWD": "/elsewhere"}
+    assert conda_scripts.activated(tmp_path, before) == before
+    folder = tmp_path / "etc" / "conda" / "activate.d"
+    folder.mkdir(parents=True)
+    (folder / "a b.sh").write_text('echo noise\nexport TWO="one\ntwo" PREFIX="$CONDA_PREFIX"\n')
+    found = conda_scripts.activated(tmp_path, {**before, "CONDA_PREFIX": "/x"})
+    assert found == {**before, "CONDA_PREFIX": "/x", "TWO": "one\ntwo", "PREFIX": "/x"}
+    (folder / "c.sh").write_text("exit 3\n")
+    with pytest.raises(BuildError, match=r"a script in .*activate\.d fails"):
+        conda_scripts.activated(tmp_path, before)
 
 
 def test_powershell_and_nushell_lines(tmp_path, monkeypatch):

@@ -2,84 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .. import process
 from ..errors import BuildError
 from ..model import Package
+from .conda_shells import SCRIPTS
 from .place import not_writable
 
-# Conda activates through its own shell function; these do the same for a shell that knows no conda:
-# PATH, CONDA_PREFIX, and the scripts that packages bring (etc/conda/activate.d).
-_SH = """\
-# Enters the conda environment {plain}; `deactivate` leaves it.
-deactivate () {{
-    if [ -d {prefix}/etc/conda/deactivate.d ]; then
-        for _gpuenv_file in {prefix}/etc/conda/deactivate.d/*.sh; do
-            if [ -r "$_gpuenv_file" ]; then . "$_gpuenv_file"; fi
-        done
-    fi
-    PATH="$_GPUENV_OLD_PATH"; export PATH
-    unset _GPUENV_OLD_PATH _gpuenv_file CONDA_PREFIX CONDA_DEFAULT_ENV
-    unset -f deactivate
-    hash -r 2>/dev/null
-}}
-_GPUENV_OLD_PATH="$PATH"
-PATH={prefix}/bin:"$PATH"; export PATH
-CONDA_PREFIX={prefix}; export CONDA_PREFIX
-CONDA_DEFAULT_ENV={prefix}; export CONDA_DEFAULT_ENV
-unset PYTHONHOME
-hash -r 2>/dev/null
-if [ -d {prefix}/etc/conda/activate.d ]; then
-    for _gpuenv_file in {prefix}/etc/conda/activate.d/*.sh; do
-        if [ -r "$_gpuenv_file" ]; then . "$_gpuenv_file"; fi
-    done
-fi
-"""
-_FISH = """\
-# Enters the conda environment {plain}; `deactivate` leaves it.
-set -gx _GPUENV_OLD_PATH $PATH
-set -gx PATH {prefix}/bin $PATH
-set -gx CONDA_PREFIX {prefix}
-set -gx CONDA_DEFAULT_ENV {prefix}
-set -e PYTHONHOME
-for _gpuenv_file in {prefix}/etc/conda/activate.d/*.fish
-    source $_gpuenv_file
-end
-function deactivate
-    for _gpuenv_file in {prefix}/etc/conda/deactivate.d/*.fish
-        source $_gpuenv_file
-    end
-    set -gx PATH $_GPUENV_OLD_PATH
-    set -e _GPUENV_OLD_PATH CONDA_PREFIX CONDA_DEFAULT_ENV
-    functions -e deactivate
-end
-"""
-_CSH = """\
-# Enters the conda environment {plain}; `deactivate` leaves it.
-setenv _GPUENV_OLD_PATH "$PATH"
-setenv PATH {prefix}/bin:"$PATH"
-setenv CONDA_PREFIX {prefix}
-setenv CONDA_DEFAULT_ENV {prefix}
-unsetenv PYTHONHOME
-alias deactivate 'setenv PATH "$_GPUENV_OLD_PATH"; unsetenv _GPUENV_OLD_PATH CONDA_PREFIX CONDA_DEFAULT_ENV; unalias deactivate'
-"""
-_SCRIPTS = {"activate": _SH, "activate.fish": _FISH, "activate.csh": _CSH}
+# Sources what packages bring, and hands the variables on; what the scripts print is none of them.
+_ACTIVATED = 'for file in "$1"/etc/conda/activate.d/*.sh; do . "$file"; done >&2; exec env -0'
 
 
 def write(prefix: Path, packages: Sequence[Package], specs: Sequence[str]) -> None:
     """Activate scripts, and conda-meta/history with what was asked for. Raises BuildError."""
     try:
         (prefix / "bin").mkdir(exist_ok=True)
-        for name, text in _SCRIPTS.items():
+        for name, text in SCRIPTS.items():
             path = prefix / "bin" / name
             if not path.exists():  # a package may bring its own
-                path.write_text(
-                    text.format(prefix=shlex.quote(str(prefix)), plain=prefix.name), encoding="utf-8"
-                )
+                plain = re.sub(r"[^\w.+-]", "_", prefix.name)  # a prompt is taken apart by the shell
+                path.write_text(text.format(prefix=shlex.quote(str(prefix)), plain=plain), encoding="utf-8")
     except OSError as error:
         raise not_writable(prefix, error) from error
     record(prefix, (), packages, specs)
@@ -103,6 +51,22 @@ def _dist(package: Package) -> str:
     channel, subdir, file = package.url.rsplit("/", 2)
     stem = file.removesuffix(".conda").removesuffix(".tar.bz2")
     return f"{channel.rsplit('/', 1)[-1]}/{subdir}::{stem}"
+
+
+def activated(prefix: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables after the scripts that packages bring in activate.d, as `conda run` has them. Raises
+    BuildError where a script fails."""
+    if not any((prefix / "etc" / "conda" / "activate.d").glob("*.sh")):
+        return dict(environ)
+    shell = shutil.which("bash") or "/bin/sh"
+    done = process.run([shell, "-c", _ACTIVATED, shell, str(prefix)], env=environ, timeout=60)
+    if not done.ok:
+        raise BuildError(f"a script in {prefix}/etc/conda/activate.d fails", log=done.stderr)
+    found = dict(row.partition("=")[::2] for row in done.stdout.split("\0") if "=" in row)
+    for name in ("_", "SHLVL", "PWD", "OLDPWD"):  # the shell's own
+        found.pop(name, None)
+        found |= {name: environ[name]} if name in environ else {}
+    return found
 
 
 # --- where conda's own tools look ----------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from .. import detect, process, show
-from ..errors import UsageError
+from ..errors import BuildError, UsageError
 from ..model import Finding
 from . import ask, unsearched, where
 from . import options as o
@@ -65,6 +65,8 @@ def run(
             f"note: without {suspect.named}: it would shadow the environment's own (--keep-env leaves it)"
         )
     choices = o.Choices(profiles=list(profiles or []), cache_dir=cache_dir)
+    if (root / "conda-meta").is_dir():
+        environ = _activated(screen, root, environ)
     if not keep_env:
         _reach(screen, root, environ, choices)
     if memory_growth:
@@ -107,10 +109,21 @@ def inside(
     inner["PATH"] = os.pathsep.join(p for p in (str(bin_folder), environ.get("PATH", "")) if p)
     inner.pop("PYTHONHOME", None)
     if (root / "conda-meta").is_dir():
-        inner["CONDA_PREFIX"] = str(root)
+        inner["CONDA_PREFIX"] = inner["CONDA_DEFAULT_ENV"] = str(root)
     else:
         inner["VIRTUAL_ENV"] = str(root)
     return inner, removed
+
+
+def _activated(screen: show.Screen, root: Path, environ: dict[str, str]) -> dict[str, str]:
+    """The variables as conda packages want them; those that the environment has where a script fails."""
+    from ..build import conda_scripts
+
+    try:
+        return conda_scripts.activated(root, environ)
+    except BuildError as error:
+        screen.say(f"note: {error.message}; its variables are missing", always=True)
+        return environ
 
 
 def _reach(screen: show.Screen, root: Path, environ: dict[str, str], choices: o.Choices) -> None:
