@@ -141,7 +141,8 @@ def planted(gpuenv):
         "UV_INDEX_URL": url, "TORCH_HOME": f"{home}/torch", "TF_PRIVATE_TOKEN": s["password"],
         "XLA_FLAGS": f"--xla_dump_to={url}", "CUDA_VISIBLE_DEVICES": f"GPU-{s['uuid']}",
         "LD_LIBRARY_PATH": f"{home}/lib:/scratch/jane-doe-7/lib", "PYTORCH_CUDA_ALLOC_CONF": s["key"],
-        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        # conda-lock, once imported here, puts libraries of its own onto sys.path, an old packaging among them
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p and "_vendor" not in p),
     }  # fmt: skip
     gpuenv.work = work
     return home
