@@ -4,6 +4,7 @@ that succeeds. The channel is one of tiny packages; the engine, the server and t
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -243,6 +244,18 @@ def test_two_creates_at_once(gpuenv, folder):
     codes = sorted(p.wait(60) for p in both)
     assert codes in ([0, 7], [0, 0]), codes
     assert whole(gpuenv)
+
+
+def test_room_is_asked_for_what_the_cache_lacks(gpuenv, folder):
+    """A lock that tells of more than any disk holds: refused before anything is fetched, and no matter where
+    the packages are in the cache already."""
+    assert gpuenv("lock", *CREATE[1:-1], "--channel", folder).code == 0
+    path = gpuenv.work / "conda-lock.yml"
+    path.write_text(re.sub(r'"jaxlib":\s+\d+', f'"jaxlib": {10**15}', path.read_text()))
+    ran = gpuenv("create", "--lock", path, "--no-verify")
+    assert ran.code == 7 and "fetching and unpacking needs about 5100" in ran.err and nothing_made(gpuenv), ran.err
+    assert gpuenv("create", "--channel", folder, *CREATE[1:]).code == 0
+    assert gpuenv("create", "again", "--lock", path, "--no-verify").code == 0
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and shutil.which("unshare") is None, reason="no way to a small disk")

@@ -26,22 +26,49 @@ async def solve(request: dict[str, Any]) -> dict[str, Any]:
     shown = [plain_url(c.base_url) for c in channels]
     waiting.awaited.update(shown)
     waiting.tell("reading", channels=shown)
-    missing = []
-    for name in request["names"]:
-        held = await gateway.query(channels, request["subdirs"], [name], recursive=False)
-        missing += [] if any(held) else [name]
-    answer: dict[str, Any] = {"missing": missing, "channels": shown}
     asking = _Asking(gateway, channels, request["subdirs"], _priority(rc))
-    if request["attempts"] and request["prefer"]:
-        asking.locked = await _preferred(asking, request["prefer"])
-    for attempt in request["attempts"]:
-        if set(attempt.get("names", ())) & set(missing):
+    attempts = request["attempts"]
+    missing = await asking.missing(sorted({n for a in attempts for n in _names(a)}))
+    answer: dict[str, Any] = {"missing": sorted(missing), "channels": shown, "lacking": []}
+    if "python" in missing:
+        return answer
+    if request["prefer"]:
+        asking.locked = await asking.preferred(request["prefer"])
+    for attempt in attempts:
+        specs, lacking = _chosen(attempt, missing, {url.rstrip("/").rsplit("/", 1)[-1] for url in shown})
+        if attempt is attempts[0]:
+            answer["lacking"] = lacking
+        elif lacking:
             continue
-        outcome = await asking.attempt(attempt)
+        outcome = await asking.attempt(attempt, specs, exactly=attempt is attempts[0])
         if isinstance(outcome, list):
             return answer | {"label": attempt["label"], "records": outcome}
         answer.setdefault("refusal", outcome)
     return answer
+
+
+def _name(spec: str) -> str:
+    return spec.split(maxsplit=1)[0]
+
+
+def _names(attempt: dict[str, Any]) -> list[str]:
+    """Every package that an attempt may ask for."""
+    ways = [way for _, ways in attempt["frameworks"] for way in ways]
+    return ["python", *map(_name, attempt["packages"]), *(_name(s) for way in ways for s in way["specs"])]
+
+
+def _chosen(attempt: dict[str, Any], missing: set[str], channels: set[str]) -> tuple[list[str], list[str]]:
+    """What is asked for, as far as the channels have it, and the frameworks that they lack."""
+    specs, lacking = [attempt["python"]], []
+    for framework, ways in attempt["frameworks"]:
+        mine = [way for way in ways if way["channel"] in channels] or ways
+        way = next((w for w in mine if not missing & set(map(_name, w["specs"]))), None)
+        if way is None:
+            lacking.append(framework)
+        else:
+            specs += way["specs"]
+    specs += [s for s in attempt["packages"] if _name(s) not in missing]
+    return list(dict.fromkeys(specs)), lacking
 
 
 def _priority(rc: dict[str, Any]) -> Any:
@@ -59,14 +86,6 @@ def _priority(rc: dict[str, Any]) -> Any:
     return words[word]
 
 
-async def _preferred(asking: _Asking, urls: list[str]) -> list[Any]:
-    """The channels' records of these packages; those that are gone are not preferred."""
-    wanted = set(urls)
-    names = sorted({url.rsplit("/", 1)[1].rsplit("-", 2)[0] for url in urls})
-    held = await asking.gateway.query(asking.channels, asking.subdirs, names, recursive=False)
-    return [record for of_channel in held for record in of_channel if plain_url(record.url) in wanted]
-
-
 class _Asking:
     """What all attempts have in common."""
 
@@ -74,8 +93,32 @@ class _Asking:
         self.gateway, self.channels, self.subdirs, self.priority = gateway, channels, subdirs, priority
         self.locked: list[Any] = []
 
-    async def attempt(self, attempt: dict[str, Any]) -> list[dict[str, Any]] | str:
-        """The records of a solution, or the solver's words why there is none."""
+    async def missing(self, names: list[str]) -> set[str]:
+        """Those of the names that no channel has."""
+        held = await self.gateway.query(self.channels, self.subdirs, names, recursive=False)
+        return set(names) - {record.name.normalized for of_channel in held for record in of_channel}
+
+    async def preferred(self, urls: list[str]) -> list[Any]:
+        """The channels' records of these packages, without those that are gone."""
+        wanted = set(urls)
+        names = sorted({url.rsplit("/", 1)[1].rsplit("-", 2)[0] for url in urls})
+        held = await self.gateway.query(self.channels, self.subdirs, names, recursive=False)
+        return [record for of_channel in held for record in of_channel if plain_url(record.url) in wanted]
+
+    async def attempt(
+        self, attempt: dict[str, Any], specs: list[str], *, exactly: bool
+    ) -> list[dict[str, Any]] | str:
+        """The records of a solution, or the solver's words why there is none. With `exactly` what is
+        preferred is tried as it is, before anything of it may move."""
+        if exactly and self.locked:
+            held = await self._solved(attempt, specs, pinned=self.locked)
+            if isinstance(held, list):
+                return held
+        return await self._solved(attempt, specs)
+
+    async def _solved(
+        self, attempt: dict[str, Any], specs: list[str], pinned: list[Any] | None = None
+    ) -> list[dict[str, Any]] | str:
         import rattler
         from rattler.exceptions import SolverError
 
@@ -88,10 +131,11 @@ class _Asking:
         try:
             records = await rattler.solve(
                 self.channels,
-                [rattler.MatchSpec(s) for s in attempt["specs"]],
+                [rattler.MatchSpec(s) for s in specs],
                 gateway=self.gateway,
                 platforms=self.subdirs,
                 locked_packages=self.locked,
+                pinned_packages=pinned,
                 virtual_packages=virtual,
                 channel_priority=self.priority,
                 constraints=[rattler.MatchSpec(c) for c in attempt["constraints"]],

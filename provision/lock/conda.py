@@ -27,6 +27,7 @@ from . import conda_specs as specs
 from .conda_specs import Bounds, Wish
 
 Emit = Callable[[Event], None]
+_ASKED = "asked"
 Record = Mapping[str, Any]
 
 
@@ -57,81 +58,47 @@ class Solution:
     channels: tuple[str, ...]
     lacking: tuple[str, ...] = ()
     wheels: tuple[str, ...] = ()
-    specs: tuple[str, ...] = ()
 
 
 def solve(asked: Question, emit: Emit, alternatives: Sequence[tuple[str, Question]] = ()) -> Solution:
     """Ask the solver. Raises LockError where a channel does not answer, ResolveError where nothing
     fits, with the reason and the first of `alternatives` (a sentence and its question) that would."""
     emit(Event(kind="start", stage="lock", text="reading the channels and solving"))
-    missing, channels = _missing(asked, emit)
-    chosen, lacking = _askable(asked, missing, channels)
-    first = _wish("asked", asked, chosen, missing)
-    wishes = [first]
-    for sentence, other in alternatives:
-        rows, less = _askable(other, missing, channels)
-        if not less:
-            wishes.append(_wish(sentence, other, rows, missing))
-    answer = _ask(asked, wishes, [], lambda _event: None)
-    if answer.get("label") != "asked":
-        raise conda_refusal.of_solver(asked, answer)
-    records = tuple(answer["records"])
-    emit(Event(kind="done", stage="lock", text=f"{len(records)} conda packages", done=len(records)))
-    absent = tuple(p for p in asked.request.packages if specs.package_spec(p).split()[0] in missing)
-    return Solution(
-        records=records, channels=tuple(channels), lacking=tuple(lacking), wheels=absent, specs=first.specs
+    answer = _ask(
+        asked, [_wish(_ASKED, asked), *(_wish(label, other) for label, other in alternatives)], emit
     )
-
-
-def _missing(asked: Question, emit: Emit) -> tuple[set[str], list[str]]:
-    """Which of the names in question no channel has, and the channels' addresses."""
-
-    def told(event: Mapping[str, Any]) -> None:
-        if event["event"] == "note":
-            emit(Event(kind="note", stage="lock", text=event["text"]))
-
-    names = {"python", "pip", *(specs.package_spec(p).split()[0] for p in asked.request.packages)}
-    names |= {n for r in asked.rows for n in (r.package, *r.along)}
-    answer = _ask(asked, [], sorted(names), told)
     missing = set(answer["missing"])
     if "python" in missing:
         raise LockError(
             f"the channels have no python for {channels_door.subdir(asked.target.platform)}: {', '.join(answer['channels'])}",
             hint="add a channel that has one: --channel conda-forge",
         )
-    return missing, answer["channels"]
+    if answer.get("label") != _ASKED:
+        raise conda_refusal.of_solver(asked, answer)
+    records = tuple(answer["records"])
+    emit(Event(kind="done", stage="lock", text=f"{len(records)} conda packages", done=len(records)))
+    absent = tuple(p for p in asked.request.packages if specs.package_spec(p).split()[0] in missing)
+    return Solution(
+        records=records, channels=tuple(answer["channels"]), lacking=tuple(answer["lacking"]), wheels=absent
+    )
 
 
-def _askable(
-    asked: Question, missing: set[str], channels: Sequence[str]
-) -> tuple[list[tuple[Wanted, CondaBuild]], list[str]]:
-    """The frameworks that a channel has, with the row that says how; and the others' names."""
-    chosen, lacking = [], []
-    for wanted in asked.request.frameworks:
-        rows = specs.rows_for(wanted.name, asked.request.device, channels, asked.rows)
-        row = next((r for r in rows if r.package not in missing), None)
-        if row is None:
-            lacking.append(wanted.name)
-        else:
-            chosen.append((wanted, row))
-    return chosen, lacking
+def _wish(label: str, asked: Question) -> Wish:
+    frameworks = [
+        (one, specs.rows_of(one.name, asked.request.device, asked.rows)) for one in asked.request.frameworks
+    ]
+    packages = [*(specs.package_spec(p) for p in asked.request.packages), "pip"]
+    return specs.wish(label, asked.request, frameworks, asked.bounds, asked.virtual, packages, asked.limits)
 
 
-def _wish(
-    label: str, asked: Question, chosen: Sequence[tuple[Wanted, CondaBuild]], missing: set[str]
-) -> Wish:
-    packages = [specs.package_spec(p) for p in asked.request.packages]
-    packages = [p for p in [*packages, "pip"] if p.split()[0] not in missing]
-    return specs.wish(label, asked.request, chosen, asked.bounds, asked.virtual, packages, asked.limits)
+def _ask(asked: Question, wishes: Sequence[Wish], emit: Emit) -> dict[str, Any]:
+    def told(event: Mapping[str, Any]) -> None:
+        if event["event"] == "note":
+            emit(Event(kind="note", stage="lock", text=event["text"]))
 
-
-def _ask(
-    asked: Question, wishes: Sequence[Wish], names: Sequence[str], told: Callable[[dict[str, Any]], None]
-) -> dict[str, Any]:
     request = {
         "channels": list(asked.channels),
         "subdirs": [channels_door.subdir(asked.target.platform), "noarch"],
-        "names": list(names),
         "attempts": [w.plain() for w in wishes],
         "prefer": list(asked.prefer),
         "cache": str(channels_door.cache_dir(asked.cache_dir)),

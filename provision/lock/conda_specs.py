@@ -39,14 +39,25 @@ class Bounds:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Way:
+    """One way to ask for a framework: a package of a channel, and the specs that name its build."""
+
+    channel: str
+    package: str
+    specs: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Wish:
-    """One question to the solver; `frameworks` are those it asks for as conda packages."""
+    """One question to the solver. Of each framework the first way counts whose package a channel has; those
+    of channels that are not asked only where there is no other. `packages` count where a channel has them."""
 
     label: str
-    specs: tuple[str, ...]
+    python: str
+    frameworks: tuple[tuple[str, tuple[Way, ...]], ...]
+    packages: tuple[str, ...]
     constraints: tuple[str, ...]
     virtual: tuple[dict[str, str], ...]
-    names: tuple[str, ...]
 
     def plain(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -112,12 +123,16 @@ def in_words(virtual: Sequence[Mapping[str, str]]) -> str:
 # --- specs -------------------------------------------------------------------------------------
 
 
+def rows_of(framework: str, device: str, rows: Sequence[CondaBuild]) -> list[CondaBuild]:
+    """How a framework is called anywhere, without rows that only describe a version."""
+    return [r for r in rows if r.framework == framework and r.device == device and r.version is None]
+
+
 def rows_for(
     framework: str, device: str, channels: Sequence[str], rows: Sequence[CondaBuild]
 ) -> list[CondaBuild]:
-    """How a framework is called in these channels, without rows that only describe a version. A
-    channel that no row names (a mirror under another name) is taken to follow conda-forge's names."""
-    mine = [r for r in rows if r.framework == framework and r.device == device and r.version is None]
+    """How a framework is called in these channels. A channel that no row names (a mirror under another name) is taken to follow conda-forge's names."""
+    mine = rows_of(framework, device, rows)
     names = {c.rstrip("/").rsplit("/", 1)[-1] for c in channels}
     return [r for r in mine if r.channel in names] or mine
 
@@ -177,20 +192,22 @@ def _numbers(text: str) -> tuple[int, ...]:
 def wish(
     label: str,
     request: Request,
-    frameworks: Sequence[tuple[Wanted, CondaBuild]],
+    frameworks: Sequence[tuple[Wanted, Sequence[CondaBuild]]],
     bounds: Bounds,
     virtual: Sequence[dict[str, str]],
     packages: Sequence[str],
     limits: Sequence[Bound] = (),
 ) -> Wish:
-    """The question for these frameworks; `packages` are conda specs to be taken along."""
-    python = f"python {request.python}.*" if request.python else "python"
-    asked = [spec for one, row in frameworks for spec in framework_specs(one, row, request.bounds)]
-    specs = tuple(dict.fromkeys([python, *asked, *packages]))
+    """The question for these frameworks, each with its rows; `packages` are conda specs to be taken along."""
     return Wish(
         label=label,
-        specs=specs,
+        python=f"python {request.python}.*" if request.python else "python",
+        frameworks=tuple(
+            (one.name, tuple(Way(channel=r.channel, package=r.package,
+                                 specs=tuple(framework_specs(one, r, request.bounds))) for r in rows))
+            for one, rows in frameworks
+        ),
+        packages=tuple(dict.fromkeys(packages)),
         constraints=constraints(request, bounds, limits),
         virtual=tuple(virtual),
-        names=tuple(s.split()[0] for s in specs),
-    )
+    )  # fmt: skip
