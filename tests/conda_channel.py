@@ -206,7 +206,7 @@ def channel():
     for distribution in installed(["jax", "pip"], home() / "wheels"):
         if distribution.metadata["Name"] == "jaxlib":
             wheel_package(folder, distribution, f"cpu_{TAG}h0_0")
-            records_only(folder, distribution)
+            records_only(folder, distribution.version, depends_of(distribution))
         else:
             wheel_package(folder, distribution)
     index(folder)
@@ -214,14 +214,12 @@ def channel():
     return folder
 
 
-def records_only(folder, jaxlib):
-    """Variants for CUDA, as conda-forge builds them, without files; 12.9 and 12.2."""
+def records_only(folder, version, depends):
+    """Variants of jaxlib for CUDA, as conda-forge builds them, without files; 12.9 and 12.2."""
     for cuda in ("12.2", "12.9"):
         short = cuda.replace(".", "")
-        depends = [*depends_of(jaxlib), "__cuda", f"cuda-version >={cuda},<13", "cudnn >=9.8,<10.0a0"]
-        write_package(
-            folder, "jaxlib", jaxlib.version, f"cuda{short}_{TAG}h0_20{short[-1]}", depends, number=200
-        )
+        more = [*depends, "__cuda", f"cuda-version >={cuda},<13", "cudnn >=9.8,<10.0a0"]
+        write_package(folder, "jaxlib", version, f"cuda{short}_{TAG}h0_20{short[-1]}", more, number=200)
         write_package(folder, "cuda-version", cuda, "h0_3", (), constrains=["__cuda >=12"], noarch="generic")
     write_package(folder, "cudnn", "9.10.2.21", "h0_0", ["cuda-version >=12,<13.0a0"])
 
@@ -259,7 +257,7 @@ def pure(folder, name, version, depends=("python",), code="", build="pyh0_0", su
 
 @functools.cache
 def bare():
-    """A real python, and packages that only look like jax and numpy: for wheels on top, and for changes."""
+    """A real python, and packages that only look like jax and numpy: for locks, wheels on top, changes."""
     folder = home() / "bare"
     shared = home() / "conda-forge" / "linux-64"
     version = ".".join(map(str, sys.version_info[:3]))
@@ -276,6 +274,7 @@ def bare():
     for number in ("1.26.4", "2.1.0"):
         pure(folder, "numpy", number)
     pure(folder, "einops", "0.8.0")
+    records_only(folder, "0.7.0", [f"python {MINOR}.*", "numpy"])
     index(folder)
     return folder
 
