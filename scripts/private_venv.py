@@ -31,7 +31,9 @@ def main() -> None:
     run_quietly([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv"])
     argv = [str(python), "-m", "uv", "pip", "install", "--quiet", "--python", str(python), "-e", str(ROOT)]
     argv += ["--group", f"{ROOT / 'pyproject.toml'}:{options.group}"] if options.group else []
-    run_quietly(argv)
+    # Where PYTHONDONTWRITEBYTECODE is set, as in many images, each start would compile all of it anew.
+    run_quietly([*argv, "--compile-bytecode"])
+    run_quietly([str(python), "-m", "compileall", "-q", str(ROOT / "provision")])
 
 
 def complain_about_python() -> None:

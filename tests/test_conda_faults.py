@@ -238,6 +238,28 @@ def test_killed_at_any_moment_a_second_run_succeeds(gpuenv, folder):
     assert gpuenv(*again).code == 0 and whole(gpuenv)
 
 
+def test_a_terminal_sees_downloads_and_links(gpuenv, folder):
+    import pty
+
+    with cc.serving(folder) as server:
+        argv = [sys.executable, "-m", "provision", *CREATE, "--channel", server.url]
+        ours, theirs = pty.openpty()
+        running = subprocess.Popen(
+            argv, env={**gpuenv.env, "TERM": "xterm"}, cwd=gpuenv.work, stdout=theirs, stderr=theirs
+        )
+        os.close(theirs)
+        seen = b""
+        try:
+            while chunk := os.read(ours, 4096):
+                seen += chunk
+        except OSError:  # the other end of a terminal is closed: EIO
+            pass
+        assert running.wait(60) == 0, seen
+    os.close(ours)
+    text = seen.decode()
+    assert "for 3 packages" in text and "linking 3 of 3 packages" in text and ", jaxlib" in text, text
+
+
 def test_two_creates_at_once(gpuenv, folder):
     args = (*CREATE, "--channel", folder, "--recreate")
     both = [start(gpuenv, *args) for _ in range(2)]

@@ -38,14 +38,18 @@ def locked(made):
     return gpuenv, gpuenv.work / "conda-lock.yml"
 
 
-def test_the_real_conda_lock_renders_it(locked):
-    gpuenv, path = locked
+def render(gpuenv, path):
+    """The lock as an explicit list, by the real conda-lock."""
     done = subprocess.run(
         [cc.BIN / "conda-lock", "render", "-k", "explicit", "-p", "linux-64", path],
         cwd=gpuenv.work, env=gpuenv.env, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    rendered = (gpuenv.work / "conda-linux-64.lock").read_text()
+    return (gpuenv.work / "conda-linux-64.lock").read_text()
+
+
+def test_the_real_conda_lock_renders_it(locked):
+    rendered = render(*locked)
     assert "@EXPLICIT" in rendered and "/conda-forge/linux-64/jaxlib-" in rendered
 
 
@@ -177,6 +181,41 @@ def test_a_lock_for_a_gpu_is_not_installed_where_there_is_none(made, tmp_path):
         del gpuenv.env["CONDA_OVERRIDE_CUDA"]
     assert ran.code == 6 and "above 11.8" in ran.err + ran.out
     assert not (gpuenv.work / "gpu").exists()
+
+
+def test_a_lock_that_pixis_own_library_wrote(made, index, tmp_path):
+    """rattler_lock writes pixi.lock for pixi too; a wheel's hash stands in it, but not in what its API tells."""
+    import asyncio
+    import hashlib
+
+    import rattler
+    from rattler.lock import LockChannel, LockFile, LockPlatform
+
+    gpuenv, _ = made
+    index.add("other", "1.0")
+    ((file, data),) = index.wheels["other"].items()
+    wheel, platform = index.url.replace("/simple", f"/files/other/{file}"), LockPlatform("linux-64")
+    channel = cc.bare().as_uri()
+    records = asyncio.run(
+        rattler.solve([rattler.Channel(channel)], ["python", "jax"], platforms=["linux-64", "noarch"])
+    )
+    written = LockFile([platform])
+    written.set_channels("default", [LockChannel(channel)])
+    for record in records:
+        written.add_conda_package("default", platform, record)
+    written.add_pypi_package("default", platform, "other", "1.0", wheel)
+    path = tmp_path / "pixi.lock"
+    written.to_path(path)
+    ran = gpuenv("create", "of-pixi", "--lock", path, "--no-verify")
+    assert ran.code == 6 and "no sha256 for 1 of 5 packages (other)" in ran.err and "lock again" in ran.err
+    path.write_text(f"{path.read_text().rstrip()}\n  sha256: {hashlib.sha256(data).hexdigest()}\n")
+    ran = gpuenv("create", "of-pixi", "--lock", path, "--no-verify", "--index", index.url)
+    assert ran.code == 0, ran.err
+    assert len(list((gpuenv.work / "of-pixi" / "conda-meta").glob("*.json"))) == 4
+    assert next((gpuenv.work / "of-pixi").glob("lib/python3*/site-packages/other/__init__.py"))
+    path.write_text(path.read_text().replace(hashlib.sha256(data).hexdigest(), "0" * 64))
+    ran = gpuenv("create", "of-pixi-2", "--lock", path, "--no-verify", "--index", index.url)
+    assert ran.code == 7 and "hash" in ran.err.lower() and not (gpuenv.work / "of-pixi-2").exists()
 
 
 def test_a_lock_of_pixi_with_the_hashes_of_its_wheels(made, tmp_path):

@@ -1,9 +1,12 @@
 """Values to plain data and back."""
 
+import ast
 import json
+from pathlib import Path
 
 import pytest
 
+from provision import model
 from provision.model import (
     Convolution,
     Machine,
@@ -64,3 +67,17 @@ def test_pass_is_written_without_its_underscore():
 def test_an_error_names_the_key_path(change, message):
     with pytest.raises(ValueError, match=message):
         from_plain(Plan, {**as_document(PLAN), **change})
+
+
+def test_every_noun_is_found_at_its_home_and_only_there():
+    homes = {p.stem: p for p in Path(model.__file__).parent.glob("*.py") if p.stem != "__init__"}
+    defined = {}
+    for home, path in homes.items():
+        for node in ast.parse(path.read_text()).body:
+            names = [t.id for t in node.targets] if isinstance(node, ast.Assign) else [getattr(node, "name", "_")]
+            defined.update({n: home for n in names if not n.startswith("_") and n != "T"})
+    assert defined == model._HOME
+    for noun, home in defined.items():
+        assert getattr(model, noun) is vars(__import__(f"provision.model.{home}", fromlist=[home]))[noun]
+    with pytest.raises(ImportError, match="Plam"):
+        from provision.model import Plam  # noqa: F401

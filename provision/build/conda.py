@@ -119,13 +119,25 @@ def specs_of(lock: Lock) -> list[str]:
 
 
 def _teller(emit: Callable[[Event], None]) -> Callable[[dict[str, Any]], None]:
+    """What the engine tells, as events: of all downloads together how far they are."""
+    fetched: dict[str, int] = {}
+    total = 0
+
     def told(event: dict[str, Any]) -> None:
-        if event["event"] == "download" and event["total"]:
-            text = f"{event['name']} {size(event['done'])} of {size(event['total'])}"
-            emit(Event(kind="progress", stage="build", text=text))
+        nonlocal total
+        if event["event"] == "fetching":
+            total = event["total"]
+            text = f"downloading {size(total)} for {event['packages']} packages, {size(total * (1 + _UNPACKED))} of disk"
+            emit(Event(kind="start", stage="build", text=text, total=total, unit="bytes"))
+        elif event["event"] == "download":
+            fetched[event["name"]] = event["done"]
+            done = sum(fetched.values())
+            text = f"{size(done)} of {size(max(done, total))}, {event['name']}"
+            emit(Event(kind="progress", stage="build", text=text, done=done, total=total, unit="bytes"))
         elif event["event"] == "link":
-            emit(Event(kind="progress", stage="build", text="linking", done=event["done"],
-                       total=event["total"], unit="packages"))  # fmt: skip
+            text = f"linking {event['done']} of {event['total']} packages"
+            emit(Event(kind="progress", stage="build", text=text, done=event["done"], total=event["total"],
+                       unit="packages"))  # fmt: skip
 
     return told
 

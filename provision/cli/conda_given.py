@@ -42,7 +42,9 @@ def assert_hashed(made: Lock, where: str, *, allow_md5: bool) -> None:
         named = ", ".join(weak[:3]) + (", ..." if len(weak) > 3 else "")
         raise LockError(
             f"{where} has no sha256 for {len(weak)} of {len(made.packages)} packages ({named})",
-            hint="lock again with hashes" if allow_md5 else "--allow-md5 takes it with md5 alone",
+            hint="--allow-md5 takes it with md5 alone"
+            if all(p.md5 for p in made.packages if p.name in weak)
+            else "lock again with hashes",
         )
 
 

@@ -33,6 +33,9 @@ async def install(request: dict[str, Any]) -> dict[str, Any]:
     refused = _not_to_be_had(request, absent) or _no_room(request, mine, absent)
     if refused:
         return {"error": refused}
+    fetched = [p for p in absent if not p["url"].startswith("file:")]
+    if fetched:
+        waiting.tell("fetching", packages=len(fetched), total=sum(p["size"] or 0 for p in fetched))
     there = [PrefixRecord.from_path(p) for p in sorted((prefix / "conda-meta").glob("*.json"))]
     others = {r.name.normalized for r in there} - {p["name"] for p in packages} - replaced
     await install(

@@ -104,7 +104,10 @@ def _pixi(path: Path, text: str, platform: str) -> tuple[Package, ...]:
         environments = data["environments"]
         chosen = environments.get("default") or next(iter(environments.values()))
         used = [e["pypi"] for e in chosen["packages"].get(here, []) if "pypi" in e]
-        by_url = {p["pypi"]: p for p in data["packages"] if "pypi" in p}
+        # Until version 5 of the format a package's address stood under `url`.
+        by_url = {
+            p.get("pypi") or p["url"]: p for p in data["packages"] if "pypi" in p or p.get("kind") == "pypi"
+        }
         wheels = tuple(_wheel(path, by_url[url]) for url in used)
     except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise LockError(f"the lock {path} is not valid: {error}") from error

@@ -1,0 +1,45 @@
+"""The nouns of gpuenv: frozen values that the six stages hand to each other.
+
+Read this package first. Nothing here does I/O. Field names are the names in the JSON documents
+(`as_document`), unknown is None, and what can be many is a tuple, never None. Versions are
+strings as their makers print them ("580.159.04", "9.10.2.21"); comparing is the reader's work.
+
+A noun is imported as `from provision.model import Plan`, wherever it is at home. Only the home of
+what is asked for is loaded: a hundred frozen classes take longer to make than `verify --quick` has.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # who reads the types sees them all
+    from provision.model.changed import *
+    from provision.model.decided import *
+    from provision.model.known import *
+    from provision.model.machine import *
+    from provision.model.plain import *
+    from provision.model.proved import *
+    from provision.model.told import *
+    from provision.model.wanted import *
+    from provision.model.words import *
+
+_NOUNS = {
+    "words": "Device Manager Status Confidence Outcome FRAMEWORKS PLATFORMS NVIDIA_LIBRARY_FAMILIES Event",
+    "machine": "TargetGpu Target Gpu Driver Context Hardware Python Library Evidence Finding Machine Holder",
+    "known": "Build CondaBuild CudnnRelease ToolkitRelease GpuModel CudaRelease CudaMajor DriverBranch KnownBad FailureCause FailureMessage FailureRule Image IndexAddress WheelPage Profiles ProfileTable ProfileTables",
+    "wanted": "Wanted Bound Need Demands ProjectTarget Project Request Wheel Supply Sources",
+    "decided": "Reason Rejected PlannedBuild Plan Package Lock Environment InstalledPackage Installed",
+    "changed": "ChangeKind Change Stranger Drift",
+    "proved": "Stage Convolution DeviceVerdict FrameworkVerdict Verdict Findings",
+    "told": "PutBack Removed Left Repaired Created ListedFramework Listed Listing RemovedEnvironment Removal Report Exported BundleFile BundlePython Bundle WrittenFile Initialised",
+    "plain": "as_plain as_document from_plain",
+}
+_HOME = {noun: home for home, nouns in _NOUNS.items() for noun in nouns.split()}
+
+
+def __getattr__(name: str) -> Any:
+    """The noun `name`, from its home; AttributeError for what is none."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,0 +1,127 @@
+"""What is decided: the plan, the lock, and the environment built from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from provision.model.machine import Target
+from provision.model.words import Device, Manager
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reason:
+    """An objection: a code of the design's list and a sentence with both numbers in it."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rejected:
+    """A build that was not taken, and every objection to it."""
+
+    framework: str
+    version: str
+    cuda: str | None
+    index: str
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedBuild:
+    """One framework's build. `requirements` are the pins that make it, as PEP 508 strings;
+    `cudnn` is the four-part version (None for a CPU build)."""
+
+    framework: str
+    version: str
+    cuda: str | None
+    index: str
+    requirements: tuple[str, ...]
+    cudnn: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What resolve decided, or why nothing fits (`builds` empty, `hint` what would help)."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.plan/1"
+
+    builds: tuple[PlannedBuild, ...]
+    python: str | None
+    platform: str
+    manager: Manager
+    device: Device
+    target: Target
+    cuda_major: str | None = None
+    cudnn: str | None = None
+    packages: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    hint: str | None = None
+    rejected: tuple[Rejected, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Package:
+    """One locked file. `index` is the index or channel it came from (None for a local file), `size`
+    bytes. `depends` is what a conda package requires, as its channel has it.
+
+    `url` is a wheel's or a source archive's, or of what cannot carry a hash (`unhashed`): a folder
+    ("file:///...", `editable` or not) or a commit ("git+https://...@<40 hex digits>")."""
+
+    name: str
+    version: str
+    url: str
+    sha256: str | None = None
+    md5: str | None = None
+    index: str | None = None
+    size: int | None = None
+    unhashed: bool = False
+    editable: bool = False
+    depends: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lock:
+    """Exactly what is installed, and the hardware it was made for. `inputs` is a digest of what the
+    project's files asked for when the lock was made (None without files)."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.lock/1"
+
+    manager: Manager
+    target: Target
+    plan: Plan
+    packages: tuple[Package, ...]
+    inputs: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Environment:
+    """A built environment: absolute `path`, its `python` executable, whether it was `changed`."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.environment/1"
+
+    path: str
+    manager: str | None
+    python: str
+    python_version: str | None = None
+    made_by_gpuenv: bool = False
+    changed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InstalledPackage:
+    """A distribution as it was installed: the sha256 of its RECORD (None where it has none)."""
+
+    name: str
+    version: str
+    record: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Installed:
+    """What an environment's lock put into it, at the moment it was built: `.gpuenv/installed.json`."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.installed/1"
+
+    packages: tuple[InstalledPackage, ...] = ()

@@ -1,0 +1,276 @@
+"""What is known: the rows of profiles/*.yaml."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Build:
+    """One framework build on one index for one platform; the key is (framework, version, cuda,
+    platform, index).
+
+    `version` is the public version, `local` the local label that the wheel carries ("cu130",
+    "cpu"; None on the default index). `cuda` is what it was built with ("12.8"), None for a CPU
+    build. `python` are the minor versions with a wheel, `kernels` are written as in
+    TORCH_CUDA_ARCH_LIST ("7.0", "9.0+PTX"). `cudnn` is a PEP 440 specifier ("==9.10.2.21",
+    ">=9.8.0,<10"). `requires` are all nvidia-*, cuda-*, triton and plugin requirements, their
+    markers already judged for the platform. `companions` are exact or bounded requirements of
+    the packages that go with it ("torchvision==0.25.0"). `unresolvable` says which Pythons
+    cannot take the build's requirements, and why ("3.11: tensorrt 8.5.3.1 has no wheel").
+    `searched` are the folders of nvidia/ whose libraries a TensorFlow finds by itself ("cudnn").
+    """
+
+    framework: str
+    version: str
+    cuda: str | None
+    platform: str
+    index: str
+    python: tuple[str, ...]
+    glibc: str | None = None
+    kernels: tuple[str, ...] = ()
+    cudnn: str | None = None
+    requires: tuple[str, ...] = ()
+    companions: tuple[str, ...] = ()
+    local: str | None = None
+    yanked: bool = False
+    unresolvable: tuple[str, ...] = ()
+    searched: tuple[str, ...] = ()
+    sha256: str | None = None
+    bytes: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CondaBuild:
+    """How one framework is called in a conda channel, for one device ("cuda" or "cpu").
+
+    `build` is a pattern of build strings ("*cuda*"); `along` are packages that are asked for with
+    it, in the same version. A row with a `version` describes builds that say nothing else of the
+    CUDA and the cuDNN (a PEP 440 specifier) that they were made with; where the row says nothing,
+    the packages `cuda-version` and `cudnn` that the solver takes along do.
+    """
+
+    framework: str
+    channel: str
+    package: str
+    device: str
+    build: str
+    version: str | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+    along: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CudnnRelease:
+    """One cuDNN release for one CUDA major on one platform: the package and version on the index,
+    the oldest glibc, the capabilities it has kernels for (as `Build.kernels`), its sublibraries
+    (sonames), and the oldest drivers."""
+
+    package: str
+    version: str
+    cuda: str
+    platform: str
+    glibc: str | None = None
+    kernels: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    driver_linux: str | None = None
+    driver_windows: str | None = None
+    yanked: bool = False
+    sha256: str | None = None
+    bytes: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolkitRelease:
+    """A release of NVIDIA's `cuda-toolkit` package: `parts` are an extra and what it brings,
+    "cufft nvidia-cufft==12.0.0.61.* nvidia-nvjitlink<14,>=13.0.88"."""
+
+    version: str
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuModel:
+    """A compute capability: its generation, boards, the CUDA releases that know it (`last_cuda`
+    None while current), the first and last driver branch ("470"; None while current or unknown),
+    and whether it is a Tegra part, which runs kernels made for itself only."""
+
+    capability: str
+    generation: str
+    boards: tuple[str, ...] = ()
+    first_cuda: str | None = None
+    last_cuda: str | None = None
+    first_driver: str | None = None
+    last_driver: str | None = None
+    tegra: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CudaRelease:
+    """A CUDA release ("12.8") and the oldest driver that speaks it natively, per driver OS."""
+
+    cuda: str
+    linux: str | None
+    windows: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CudaMajor:
+    """A CUDA major with minor-version compatibility, and the oldest driver for any of it."""
+
+    major: str
+    linux: str
+    windows: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DriverBranch:
+    """A driver branch ("580") and the CUDA that its libcuda speaks ("13.0")."""
+
+    branch: str
+    cuda: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownBad:
+    """A release with a public issue against it. `effect` is refuse, or avoid: never taken where
+    another version fits, a warning where a wheel pins it."""
+
+    package: str
+    version: str
+    effect: str
+    why: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailureCause:
+    """A root cause: its layer ("1" is the lowest, the driver), what it is called, what to do about it,
+    and `decides`: the evidence that would prove it, with the command that finds it. In `title` and
+    `fix`, {name} is a fact, and a part in [[double brackets]] is left out where its fact is unknown."""
+
+    cause: str
+    layer: str
+    title: str
+    fix: str
+    decides: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailureMessage:
+    """What programs print, or people write, of one meaning: patterns (`says`), one of which must
+    stand in the text. `example` is one such line, `source` where it is printed."""
+
+    name: str
+    says: tuple[str, ...]
+    example: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailureRule:
+    """What a text means: any of `says` stands in it (patterns, or "@name" of a message), all of
+    `wants` hold and none of `lacks`: names of messages, or facts ("torch==1.8.0", "os=windows").
+
+    `weight` ("1" to "100") orders causes that the same words allow; `confidence` is certain only
+    where the words prove the cause. `title` and `fix` stand in place of the cause's own."""
+
+    name: str
+    cause: str
+    says: tuple[str, ...]
+    example: str
+    source: str
+    confidence: str
+    weight: str
+    wants: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+    title: str | None = None
+    fix: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Image:
+    """What an export starts from. `use`: "container" or "devcontainer" (an image), "runner" (a label of
+    a CI machine) or "action" (a step of a CI).
+
+    `python` is the minor version that it brings, `apt` what must be installed for it first. `cuda` and
+    `cudnn` (a PEP 440 specifier) are set where the image brings them; `user` is its user that is not root.
+    """
+
+    use: str
+    image: str
+    platform: tuple[str, ...] = ()
+    glibc: str | None = None
+    python: str | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+    apt: tuple[str, ...] = ()
+    user: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexAddress:
+    """Where an index lies: "pypi" (the default index) or "pytorch"."""
+
+    index: str
+    url: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WheelPage:
+    """A page of wheels compiled against builds of a framework: `packages` are the names it has, in `url`
+    {version} and {label} ("cu128", "cpu") are the build's."""
+
+    framework: str
+    packages: tuple[str, ...]
+    url: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profiles:
+    """All that the profiles know."""
+
+    builds: tuple[Build, ...] = ()
+    cudnn: tuple[CudnnRelease, ...] = ()
+    toolkits: tuple[ToolkitRelease, ...] = ()
+    gpus: tuple[GpuModel, ...] = ()
+    cuda: tuple[CudaRelease, ...] = ()
+    majors: tuple[CudaMajor, ...] = ()
+    branches: tuple[DriverBranch, ...] = ()
+    known_bad: tuple[KnownBad, ...] = ()
+    causes: tuple[FailureCause, ...] = ()
+    messages: tuple[FailureMessage, ...] = ()
+    failures: tuple[FailureRule, ...] = ()
+    conda: tuple[CondaBuild, ...] = ()
+    images: tuple[Image, ...] = ()
+    indexes: tuple[IndexAddress, ...] = ()
+    pages: tuple[WheelPage, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProfileTable:
+    """A table of a profile file as it stands there; `count` is the number of its rows."""
+
+    file: str
+    table: str
+    framework: str | None
+    kept: str | None
+    source: str
+    read: str
+    rows: tuple[dict[str, Any], ...] = ()
+    count: int | None = None
+
+    def without_rows(self) -> ProfileTable:
+        return dataclasses.replace(self, rows=(), count=len(self.rows))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProfileTables:
+    """What `gpuenv profiles` shows."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.profiles/1"
+
+    tables: tuple[ProfileTable, ...]

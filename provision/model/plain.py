@@ -1,0 +1,81 @@
+"""Values to and from plain data: the JSON documents, the locks and the records of gpuenv."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from typing import Any, Literal, TypeVar, Union
+
+T = TypeVar("T")
+
+
+def as_plain(value: Any) -> Any:
+    """A value as dicts, lists and scalars, field names as JSON names (`pass_` becomes `pass`)."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name.rstrip("_"): as_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, (tuple, list)):
+        return [as_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {k: as_plain(v) for k, v in value.items()}
+    return value
+
+
+def as_document(value: Any) -> dict[str, Any]:
+    """`as_plain` with the value's `schema` in front; for values that have one."""
+    return {"schema": value.SCHEMA, **as_plain(value)}
+
+
+def from_plain(cls: type[T], data: Any, where: str = "") -> T:
+    """Read a value back from plain data, strictly.
+
+    Raises ValueError naming the key path of the first thing wrong: a missing or unknown key,
+    or a scalar of another type. `schema` is allowed and must be the class's own.
+    """
+    if not isinstance(data, dict):
+        raise ValueError(f"{where or cls.__name__}: expected a table, got {type(data).__name__}")
+    data = dict(data)
+    schema = data.pop("schema", None)
+    if schema is not None and schema != getattr(cls, "SCHEMA", None):
+        raise ValueError(f"{where or 'schema'}: {schema!r} is not {getattr(cls, 'SCHEMA', None)!r}")
+    hints = typing.get_type_hints(cls)
+    kwargs = {}
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # T is a dataclass by contract
+        key = field.name.rstrip("_")
+        path = f"{where}.{key}" if where else key
+        if key in data:
+            kwargs[field.name] = _convert(hints[field.name], data.pop(key), path)
+        elif type(None) in typing.get_args(hints[field.name]):
+            kwargs[field.name] = None  # TOML has no null: what is unknown is left out there
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise ValueError(f"{path}: missing")
+    if data:
+        raise ValueError(f"{where + '.' if where else ''}{min(data)}: unknown key")
+    return cls(**kwargs)
+
+
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in args:
+            return None
+        return _convert(next(a for a in args if a is not type(None)), value, where)
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise ValueError(f"{where}: expected a list, got {type(value).__name__}")
+        return tuple(_convert(args[0], v, f"{where}[{i}]") for i, v in enumerate(value))
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise ValueError(f"{where}: expected a table, got {type(value).__name__}")
+        return {str(k): _convert(args[1], v, f"{where}.{k}") for k, v in value.items()}
+    if origin is Literal:
+        if value not in args:
+            raise ValueError(f"{where}: {value!r} is not one of {', '.join(map(str, args))}")
+        return value
+    if dataclasses.is_dataclass(hint):
+        return from_plain(typing.cast("type[Any]", hint), value, where)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        raise ValueError(f"{where}: expected {hint.__name__}, got {type(value).__name__}")
+    return value

@@ -1,0 +1,35 @@
+"""Words that all stages share: what a field may hold, and what a stage tells while it works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Device = Literal["auto", "cuda", "cpu"]
+
+Manager = Literal["venv", "conda"]
+
+Status = Literal["pass", "warn", "fail", "skip"]
+
+Confidence = Literal["certain", "likely", "possible"]
+
+Outcome = Literal["works", "cpu", "wrong", "fails"]
+
+FRAMEWORKS = ("torch", "tensorflow", "jax")
+
+PLATFORMS = ("linux-x86_64", "linux-aarch64", "windows-x86_64")
+
+NVIDIA_LIBRARY_FAMILIES = ("libcudnn", "libcublas", "libcudart", "libnvrtc", "libnvJitLink")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """Something a stage tells while it works. `kind`: start, progress, note, warning or done.
+    `done` and `total` are in `unit` (bytes, packages, stages)."""
+
+    kind: str
+    stage: str
+    text: str
+    done: int | None = None
+    total: int | None = None
+    unit: str | None = None
