@@ -74,7 +74,9 @@ def test_every_noun_is_found_at_its_home_and_only_there():
     defined = {}
     for home, path in homes.items():
         for node in ast.parse(path.read_text()).body:
-            names = [t.id for t in node.targets] if isinstance(node, ast.Assign) else [getattr(node, "name", "_")]
+            names = (
+                [t.id for t in node.targets] if isinstance(node, ast.Assign) else [getattr(node, "name", "_")]
+            )
             defined.update({n: home for n in names if not n.startswith("_") and n != "T"})
     assert defined == model._HOME
     for noun, home in defined.items():
