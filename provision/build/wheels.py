@@ -18,7 +18,7 @@ from .. import process
 from ..errors import BuildError
 from ..index import pytorch, uv
 from ..model import Event, Lock, Package, Sources
-from . import tensorflow
+from . import bytecode, tensorflow
 from .uv_log import TIMEOUT, not_built, only_missing, progress, undeclared, why_not
 
 # Unpacked over packed bytes of a whole environment: 1.6 to 2.3 for CUDA wheels (measured on torch,
@@ -50,6 +50,8 @@ def install_wheels(
     if target:
         return
     _install_unhashed(lock, path, sources, emit, reinstall=reinstall)
+    if bytecode.wanted(process.environ()):
+        bytecode.fill([p for p in held if is_wheel(p)], path, python_of(path), _own_cache(sources), emit)
     for site_packages in path.glob("lib/python3*/site-packages"):
         if linked := tensorflow.link_unfound(site_packages):
             told = f"linked for TensorFlow, whose loader would not find them: {', '.join(linked)}"
@@ -190,6 +192,8 @@ class Wanted:
         theirs, others = pytorch.split(self.lock.packages, self.lock.plan)
         sources = _for_lock(self.lock, self.sources, offline=offline)
         env = uv.environment(sources, process.environ(), alone=bool(theirs) and not others)
+        if bytecode.wanted(env) and all(is_wheel(p) and not p.unhashed for p in self.lock.packages):
+            env["UV_COMPILE_BYTECODE"] = "0"  # bytecode.fill does it
         python = python_of(self.path)
         file = self.path / ".gpuenv" / "requirements.txt"
         file.write_text(self.requirements, encoding="utf-8")
@@ -239,6 +243,13 @@ def _cache(sources: Sources) -> Path:
         return Path(sources.cache_dir)
     asked = process.run([uv.program(), "cache", "dir"], timeout=30)
     return Path(asked.stdout.strip() or "/")
+
+
+def _own_cache(sources: Sources) -> Path:
+    """gpuenv's own cache, beside the installer's."""
+    import platformdirs
+
+    return Path(sources.cache_dir or platformdirs.user_cache_dir("gpuenv"))
 
 
 def _check_disk(path: Path, packed: int, *, cached: bool = False) -> None:

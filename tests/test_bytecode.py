@@ -1,0 +1,105 @@
+"""Environments that are wanted compiled: bytecode is made once for a wheel and linked from then on."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from provision.build import bytecode
+from provision.model import Package
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+GPU = ("--driver", "580.65.06", "--gpu", "9.0")
+
+
+def compiled(env: Path, module: str) -> Path:
+    (site,) = env.glob("lib/python3*/site-packages")
+    return site / module / "__pycache__" / f"__init__.{sys.implementation.cache_tag}.pyc"
+
+
+@pytest.fixture
+def create(gpuenv, index):
+    args = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU)
+    index.add_plan(gpuenv("resolve", "--json", *args).json)
+    gpuenv.env |= {"PIP_INDEX_URL": index.url, "UV_COMPILE_BYTECODE": "1"}
+    return lambda env, *more: gpuenv("create", env, *args, "--no-verify", *more)
+
+
+def test_the_second_environment_has_the_first_ones_bytecode_where_that_is_for_its_sources(create, gpuenv):
+    ran = create("one")
+    assert ran.code == 0, ran.err
+    assert "compiling" in ran.err
+    shelves = list((gpuenv.folder / "cache" / "gpuenv" / "compiled").glob("*/*/index.json"))
+    damaged = next(s for s in shelves if "pip/__init__.py" in s.read_text())
+    damaged.write_text('{"pip/__init__.py": 3, "../../x.py": [1, 2]}')
+    source = compiled(gpuenv.work / "one", "triton").parent.parent / "__init__.py"
+    os.utime(source, (1, 1))  # the very file that the installer's cache has
+    ran = create("two")
+    assert ran.code == 0, ran.err
+    assert "compiling 2 modules" in ran.err
+    same, pip, other = (
+        [compiled(gpuenv.work / e, module).stat().st_ino for e in ("one", "two")]
+        for module in ("torch", "pip", "triton")
+    )
+    assert same[0] == same[1] and pip[0] != pip[1] and other[0] != other[1]
+    assert compiled(gpuenv.work / "two", "triton").read_bytes()[8:12] == b"\1\0\0\0"
+
+
+def test_without_the_wish_nothing_is_compiled(create, gpuenv):
+    del gpuenv.env["UV_COMPILE_BYTECODE"]
+    assert create("one").code == 0
+    assert not compiled(gpuenv.work / "one", "torch").exists()
+    assert not (gpuenv.folder / "cache" / "gpuenv" / "compiled").exists()
+
+
+def wheel_in(env: Path, record: str) -> list[Package]:
+    info = env / "lib/python3.11/site-packages/odd-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "RECORD").write_text(record)
+    return [
+        Package(name="odd", version="1", url="https://index.test/odd-1-py3-none-any.whl", sha256="a" * 64)
+    ]
+
+
+def test_what_a_record_lists_outside_is_left_alone_and_what_does_not_compile_is_not_tried_again(tmp_path):
+    outside = tmp_path / "outside.py"
+    outside.write_text("x = 1\n")
+    packages = wheel_in(
+        tmp_path / "env",
+        f"../../../../outside.py,,\n{outside},,\nodd.py,,\ngood.py,,\nodd-1.dist-info/RECORD,,\n",
+    )
+    site = tmp_path / "env/lib/python3.11/site-packages"
+    (site / "odd.py").write_text("{{ a template }\n")
+    (site / "good.py").write_text("y = 2\n")
+    said = []
+    for _ in range(2):
+        bytecode.fill(packages, tmp_path / "env", Path(sys.executable), tmp_path / "cache", said.append)
+    assert [e.text for e in said] == ["compiling 2 modules"]
+    assert not (tmp_path / "__pycache__").exists()
+    assert [p.name for p in (site / "__pycache__").iterdir()] == [f"good.{sys.implementation.cache_tag}.pyc"]
+
+
+def test_what_no_environment_asked_for_in_a_long_time_goes(tmp_path):
+    packages = wheel_in(tmp_path / "env", "good.py,,\n")
+    (tmp_path / "env/lib/python3.11/site-packages/good.py").write_text("y = 2\n")
+    old = tmp_path / "cache/compiled/cpython-39/older/index.json"
+    old.parent.mkdir(parents=True)
+    old.write_text("{}")
+    os.utime(old, (1, 1))
+    bytecode.fill(packages, tmp_path / "env", Path(sys.executable), tmp_path / "cache", lambda _event: None)
+    assert not old.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("environ", "yes"),
+    [
+        ({}, False),
+        ({"UV_COMPILE_BYTECODE": "0"}, False),
+        ({"UV_COMPILE_BYTECODE": "true"}, True),
+        ({"UV_COMPILE_BYTECODE": "1", "PYC_INVALIDATION_MODE": "CHECKED_HASH"}, False),
+        ({"UV_COMPILE_BYTECODE": "1", "SOURCE_DATE_EPOCH": "1"}, False),
+    ],
+)
+def test_only_the_usual_kind_of_bytecode_is_shared(environ, yes):
+    assert bytecode.wanted(environ) is yes
