@@ -7,7 +7,10 @@ an interrupt and a termination.
 
 from __future__ import annotations
 
-from .model import Finding
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # every start would pay for it
+    from .model import Finding
 
 
 class GpuenvError(Exception):

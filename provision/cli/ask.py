@@ -11,7 +11,7 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from .. import detect, process, profiles
+from .. import detect, process
 from ..errors import ResolveError, UsageError
 from ..model import (
     FRAMEWORKS,
@@ -30,8 +30,8 @@ from ..model import (
 )
 from ..resolve import gpu_named
 from . import inproject
+from .facts import known
 from .options import Choices
-from .where import cache_dir
 
 _DEFAULT_GLIBC = "2.35"
 _ALIASES = {"pytorch": "torch", "tf": "tensorflow", "keras": "tensorflow", "jaxlib": "jax", "flax": "jax"}
@@ -53,27 +53,6 @@ class Asked:
     reason: str
     pythons_known: bool
     demands: Demands = _NO_DEMANDS
-
-
-def own_profiles() -> Path:
-    """The folder in which the user lays rows over gpuenv's own."""
-    import platformdirs
-
-    return Path(platformdirs.user_config_dir("gpuenv")) / "profiles"
-
-
-def overlays(c: Choices) -> list[Path]:
-    """The folders laid over the shipped profiles. Raises UsageError for one that is not there."""
-    for folder in c.profiles:
-        if not folder.is_dir():
-            raise UsageError(f"--profiles {folder}: no such folder")
-    mine = own_profiles()
-    return list(c.profiles) or ([mine] if mine.is_dir() else [])
-
-
-def known(c: Choices) -> Profiles:
-    """The shipped profiles with the user's laid over them. Raises DataError, UsageError."""
-    return profiles.load(overlays(c), cache_dir=cache_dir(c))
 
 
 def sources(c: Choices, data: Profiles | None = None) -> Sources:
@@ -162,8 +141,6 @@ def _brought(
 ) -> tuple[Wanted, ...]:
     """The frameworks that the project's packages bring along, where nobody names one. Raises UsageError
     where they bring none."""
-    from .. import lock
-
     nothing = UsageError("no framework was named", hint=f"--framework {'|'.join(FRAMEWORKS)}")
     if not demands.needs:
         raise nothing
@@ -173,7 +150,9 @@ def _brought(
     plan = Plan(
         builds=(), python=python, platform=target.platform, manager="venv", device="cpu", target=target
     )
-    found = lock.frameworks_in(plan, where, demands.needs)
+    from ..lock import pypi
+
+    found = pypi.frameworks_in(plan, where, demands.needs)
     if not found:
         files = ", ".join(dict.fromkeys(n.origin.partition(" line ")[0] for n in demands.needs))
         raise UsageError(

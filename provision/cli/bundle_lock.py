@@ -11,7 +11,7 @@ from pathlib import Path
 from .. import detect, lock, show
 from ..index import is_right
 from ..model import Bundle, Event, Lock, Profiles, Sources
-from . import ask, inproject
+from . import ask, facts, inproject
 from .options import Choices
 
 
@@ -43,7 +43,7 @@ def of(
     name = (
         before.lock if begun and before else "conda-lock.yml" if _is_conda(choices, given) else "pylock.toml"
     )
-    data = ask.known(choices)
+    data = facts.known(choices)
     if begun or given:
         path = folder / name if begun else given
         assert path

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from .. import bundle, lock
+from .. import bundle
 from ..errors import LockError
+from ..lock import pypi, universal
 from ..model import Event, Lock, Package, Plan
 from .bundle_lock import Got
 from .solving import Emit
@@ -23,7 +24,7 @@ def packages(got: Got, emit: Emit) -> tuple[tuple[Package, ...], tuple[str, ...]
     extras = ["conda"] if got.lock.manager == "conda" else []
     wanted = [*bundle.own.requirements(*extras), f"uv=={importlib.metadata.version('uv')}", "pip"]
     minors = _minors(got)
-    found = lock.wheels_for(wanted, minors, got.lock.plan, got.sources)
+    found = universal.wheels_for(wanted, minors, got.lock.plan, got.sources)
     rest = [m for m in minors if m not in found]
     refusals = []
     with ThreadPoolExecutor(max(1, len(rest))) as pool:
@@ -45,7 +46,7 @@ def _solved(got: Got, wanted: Sequence[str], minor: str) -> Lock | LockError:
         target=got.lock.target, packages=tuple(wanted),
     )  # fmt: skip
     try:
-        return lock.lock_venv(plan, got.sources, lambda _event: None)
+        return pypi.lock(plan, got.sources, lambda _event: None)
     except LockError as error:
         if error.unreachable:
             raise

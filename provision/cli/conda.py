@@ -14,9 +14,10 @@ from ..model import Created, Event, Lock, Machine, Sources, Verdict
 from . import ask, bundled, conda_given, conda_target, where
 from .conda_locking import files_watched, lock_of, show_plan
 from .creating import Built, How, can_prove, in_place
+from .judging import exit_code, machine_for_verdict
 from .options import Choices
 from .proving import prove
-from .standing import exit_code, finish, machine_for_verdict, remembered
+from .standing import finish, remembered
 
 
 def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:

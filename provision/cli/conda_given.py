@@ -11,7 +11,7 @@ from ..build import place
 from ..errors import LockError, MachineError
 from ..lock import conda_file, conda_foreign, read_in
 from ..model import Lock, Machine, Profiles, as_plain
-from . import ask, conda_target
+from . import ask, conda_target, facts
 from .creating import How
 from .options import Choices
 
@@ -25,7 +25,7 @@ def lock_for(env: Path, choices: Choices, how: How) -> Lock | None:
     if how.lock_file is None and not here.exists() and (own / "lock.json").exists():
         return read_in(own)
     platform = detect.detect(()).target.platform
-    return read(how.lock_file or here, platform, ask.known(choices), allow_md5=how.allow_md5)
+    return read(how.lock_file or here, platform, facts.known(choices), allow_md5=how.allow_md5)
 
 
 def read(path: Path, platform: str, known: Profiles, *, allow_md5: bool) -> Lock:
@@ -65,7 +65,7 @@ def accepted(given: Lock, choices: Choices) -> Machine | None:
         )
     elsewhere = ask.told(choices)
     asked = ask.Asked(
-        request=conda_foreign.request_of(given), target=elsewhere or here, machine=machine, profiles=ask.known(choices),
+        request=conda_foreign.request_of(given), target=elsewhere or here, machine=machine, profiles=facts.known(choices),
         supply=ask.supply(ask.sources(choices)), sources=ask.sources(choices), reason="", pythons_known=False,
     )  # fmt: skip
     question, said = conda_target.question(asked, choices)

@@ -14,9 +14,10 @@ from ..model import Created, Event, Lock, Machine, Verdict
 from . import ask, bundled, conda_given, conda_locking, conda_target
 from .conda import WorseError, refuse_worse, write
 from .creating import Built, How, can_prove
+from .judging import machine_for_verdict
 from .options import Choices
 from .proving import prove
-from .standing import finish, machine_for_verdict, remembered
+from .standing import finish, remembered
 
 
 def sync(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock | None) -> int:

@@ -9,10 +9,10 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from .. import lock as locks
 from .. import resolve
 from ..errors import ResolveError
 from ..lock import conda as solver
+from ..lock import pypi
 from ..model import Event, Lock, Package, Plan
 from . import ask
 from .solving import Emit
@@ -54,12 +54,12 @@ def on_top(
     # What the plan pins by itself stays its own; pip comes along with every lock and needs no pin.
     planned = {"pip", *(canonicalize_name(Requirement(r).name) for b in plan.builds for r in b.requirements)}
     beside: dict[str, Any] = {"needs": asked.demands.needs, "elsewhere": tuple(conda), "prefer": prefer or {}}
-    wheels = locks.lock_venv(plan, asked.sources, emit, **beside).packages
+    wheels = pypi.lock(plan, asked.sources, emit, **beside).packages
     shared = [p for p in wheels if p.name in conda and p.name not in planned]
     if any(p.version != conda[p.name].version for p in shared):
         pins = tuple(f"{p.name}=={conda[p.name].version}" for p in shared)
         again = dataclasses.replace(plan, packages=(*plan.packages, *pins))
-        wheels = locks.lock_venv(again, asked.sources, emit, **beside).packages
+        wheels = pypi.lock(again, asked.sources, emit, **beside).packages
     return solver.with_wheels(made, [p for p in wheels if p.name not in conda], plan.builds)
 
 

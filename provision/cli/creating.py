@@ -11,13 +11,14 @@ from .. import lock, show
 from ..build import installed, place, state, sync, venv
 from ..errors import BuildError, LockError, UsageError
 from ..model import Created, Event, Lock, Machine, Plan, Sources, Verdict, as_plain, from_plain
-from . import ask, bundled, inproject, where
+from . import ask, bundled, facts, inproject, where
+from .judging import exit_code, machine_for_verdict
 from .locking import LOCK_NAME, Upgrade, accepted, lock_name, locked_like
 from .options import Choices
 from .planning import show_plan
 from .proving import prove
 from .solving import Emit
-from .standing import exit_code, finish, machine_for_verdict, remembered
+from .standing import finish, remembered
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +78,7 @@ def in_place(screen: show.Screen, env: Path, choices: Choices, how: How, given: 
     if given is not None and not choices.framework:
         matches = (state.read(env, "lock.json") or {}).get("digest") == state.lock_digest(given)
     else:
-        ask.named(choices, ask.known(choices))  # a wrong word is told before a wrong environment
+        ask.named(choices, facts.known(choices))  # a wrong word is told before a wrong environment
         matches = before == wanted
     if state.interpreter(env) is None or sync.unfinished(env) or not matches:
         from . import syncing

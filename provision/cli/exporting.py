@@ -15,7 +15,7 @@ import typer
 from .. import detect, process, show
 from ..errors import LockError, UsageError
 from ..model import Event, Exported, Lock
-from . import ask, where
+from . import ask, facts, where
 from . import options as o
 
 _DEFAULT_ENV = Path(".venv")
@@ -59,7 +59,7 @@ def export(
     # What runs in the project's folder, wherever its own file lies.
     folder = Path.cwd() if form in ("devcontainer", "github") else beside
     subject = stage.Subject(
-        lock=source.lock, lock_file=_beside(source.file, folder), images=ask.known(choices).images,
+        lock=source.lock, lock_file=_beside(source.file, folder), images=facts.known(choices).images,
         lock_text=_text(source) if form in ("pylock", "conda-lock") else "",
         env=str(source.env), folder=str(folder), project=(folder / "gpuenv.yaml").exists(),
     )  # fmt: skip
@@ -145,7 +145,7 @@ def _of_file(file: Path, env: Path, choices: o.Choices) -> Source:
 
     platform = choices.platform or detect.detect(()).target.platform
     ask.check_words(choices)
-    held = conda_given.read(file, platform, ask.known(choices), allow_md5=True)
+    held = conda_given.read(file, platform, facts.known(choices), allow_md5=True)
     own = file if file.suffix in (".yml", ".yaml") else None
     name = file if own else file.with_name("conda-lock.yml")
     return Source(lock=_public(held), file=name, env=env, written=own)

@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 from .. import process, show
 from ..model import Profiles
-from . import ask
+from . import facts
 from . import options as o
 
 
@@ -26,7 +26,7 @@ def init(
     from ..project import initialise
 
     screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
-    known = ask.known(o.Choices(profiles=list(profiles or []), cache_dir=cache_dir))
+    known = facts.known(o.Choices(profiles=list(profiles or []), cache_dir=cache_dir))
     made = initialise(
         Path.cwd(),
         framework or (),

@@ -13,13 +13,13 @@ from .. import index, process, profiles, show
 from ..errors import DataError, UsageError
 from ..index import measure
 from ..model import Event, ProfileTable, ProfileTables
-from . import ask
+from . import facts
 from . import options as o
 
 
 def _folders(given: Sequence[Path]) -> list[Path]:
     """Ours first, then what is laid over it."""
-    mine = ask.overlays(o.Choices(profiles=list(given)))
+    mine = facts.overlays(o.Choices(profiles=list(given)))
     return [profiles.directory(), *mine]
 
 
@@ -97,7 +97,7 @@ def updated(
     made = []
     for name in names or measure.MEASURED:
         emit(Event(kind="start", stage="profiles", text=f"reading what the index has of {name}"))
-        made += _renewed(reader, name, target or ask.own_profiles())
+        made += _renewed(reader, name, target or facts.own_profiles())
     for problem in reader.problems:
         emit(Event(kind="warning", stage="profiles", text=f"left out: {problem}"))
     show.result(screen, ProfileTables(tables=tuple(made)))

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from .. import detect, lock, resolve, show
 from ..errors import LockError, MachineError, UsageError
 from ..model import Bound, Event, Lock, Machine, Plan, Request, Target, Wanted
-from . import ask, inproject
+from . import ask, facts, inproject
 from .options import Choices
 from .solving import Emit, locked
 
@@ -170,7 +170,7 @@ def _still_fits(plan: Plan, target: Target, choices: Choices) -> None:
             frameworks=(Wanted(name=build.framework, specifier=f"=={build.version}"),),
             cuda=build.cuda, device="cuda", python=plan.python, pre=True,
         )  # fmt: skip
-        again = resolve.resolve(request, target, ask.known(choices))
+        again = resolve.resolve(request, target, facts.known(choices))
         same = [r for r in again.rejected if r.version == build.version and r.cuda == build.cuda]
         if not again.builds and same:
             reasons = "; ".join(x.text for r in same for x in r.reasons)
@@ -183,7 +183,7 @@ def _still_fits(plan: Plan, target: Target, choices: Choices) -> None:
 def _covers(plan: Plan, choices: Choices) -> None:
     if not choices.framework:
         return
-    wanted, _ = ask.named(choices, ask.known(choices))
+    wanted, _ = ask.named(choices, facts.known(choices))
     held = {b.framework: b.version for b in plan.builds}
     for one in wanted:
         if one.name not in held or not SpecifierSet(one.specifier).contains(held[one.name], prereleases=True):

@@ -11,9 +11,9 @@ from .. import __version__, lock, show, verify
 from ..build import place, state
 from ..errors import GpuenvError, UsageError
 from ..model import Environment, Event, Lock, Verdict
-from . import ask, where
+from . import facts, where
+from .judging import exit_code, machine_for_verdict
 from .options import Choices
-from .standing import exit_code, machine_for_verdict
 
 
 def prove(
@@ -23,7 +23,7 @@ def prove(
     cache = where.cache_dir(choices)
     wanted = verify.Options(cache_dir=cache, **options)
     here = machine_for_verdict().target if wanted.locked else None
-    verdict = verify.verify(env, wanted, lock=made, releases=ask.known(choices).cudnn, target=here, emit=emit)
+    verdict = verify.verify(env, wanted, lock=made, releases=facts.releases(choices), target=here, emit=emit)
     loose = tuple(f"{p.name} {p.version} ({p.url})" for p in made.packages if p.unhashed) if made else ()
     return dataclasses.replace(verdict, unhashed=loose)
 

@@ -14,10 +14,10 @@ from ..model import Drift, Environment, Event, Lock, Repaired, Verdict
 from ..verify import drift, locate
 from . import ask, inproject, where
 from .creating import can_prove
+from .judging import exit_code, machine_for_verdict
 from .options import Choices
 from .proving import prove
 from .shell import activate_line
-from .standing import exit_code, machine_for_verdict
 
 
 def restore(screen: show.Screen, env: Path, choices: Choices, *, proving: bool, deep: bool) -> int:

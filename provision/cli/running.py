@@ -13,7 +13,7 @@ import typer
 from .. import detect, process, show
 from ..errors import BuildError, UsageError
 from ..model import Finding
-from . import ask, unsearched, where
+from . import facts, unsearched, where
 from . import options as o
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _reach(screen: show.Screen, root: Path, environ: dict[str, str], choices: o.
     """Put what TensorFlow needs and does not search on LD_LIBRARY_PATH, and say so."""
     if not sys.platform.startswith("linux"):
         return
-    version, missing = unsearched.folders(root, environ, lambda: ask.known(choices))
+    version, missing = unsearched.folders(root, environ, lambda: facts.known(choices))
     if missing:
         entries = [*map(str, missing), environ.get("LD_LIBRARY_PATH", "")]
         environ["LD_LIBRARY_PATH"] = ":".join(e for e in entries if e)
@@ -164,7 +164,7 @@ def _explain(screen: show.Screen, name: str, ended: process.Attended, choices: o
     """The diagnosis of the program's last words, with this machine's facts, on stderr."""
     from .troubleshoot import judged
 
-    known = ask.known(choices)
+    known = facts.known(choices)
     text = [(name, [ended.stderr])]
     found: tuple[Finding, ...] = judged(text, known, None)
     if found:

@@ -11,8 +11,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
-from .. import lock
 from ..errors import LockError
+from ..lock import pypi, wheel_pythons
 from ..model import FRAMEWORKS, Bound, Event, Lock, Plan, PlannedBuild, Request, Sources, Wanted
 from . import ask
 from .options import Choices
@@ -78,7 +78,7 @@ class _Search:
 
     def solve(self, plan: Plan) -> Lock:
         python = ask.interpreter(plan.python or "", self.asked.machine, None)
-        return lock.lock_venv(
+        return pypi.lock(
             plan, self._with_pages(plan), self.emit, python=python, needs=self.asked.demands.needs,
             prefer=self.prefer, from_source=self.from_source,
         )  # fmt: skip
@@ -156,7 +156,7 @@ class _Search:
                 return False
             bounds = _lacking_bounds(name, error.log or "") or self._bounds_of(name)
             minors = (plan.python or "", *others)
-            others = lock.pythons_with_wheel(name, bounds, plan, self.asked.sources, minors)
+            others = wheel_pythons.pythons_with_wheel(name, bounds, plan, self.asked.sources, minors)
             why = f"{name} has no wheel for it"
             if not others or plan.python in others or self.choices.python:
                 # No Python is the cure: the very versions that are wanted have no wheel.
@@ -198,7 +198,7 @@ class _Search:
         if not error.contradiction or not (self.asked.demands.needs or self.asked.request.packages):
             return False
         try:
-            fitting = lock.allowed(
+            fitting = pypi.allowed(
                 plan, self.asked.sources, self.asked.demands.needs, from_source=self.from_source
             )
         except LockError as without:

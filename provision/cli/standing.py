@@ -11,12 +11,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .. import detect, process, project, registry, show
+from .. import process, project, registry, show
 from ..build import place, state
 from ..errors import BuildError
 from ..index.conda import SECRET
-from ..model import Created, Event, Lock, Machine, Verdict
+from ..model import Created, Event, Lock
 from . import inproject
+from .judging import exit_code, machine_for_verdict
 from .options import Choices
 from .shell import activate_line
 from .where import absolute
@@ -63,18 +64,6 @@ def remembered(choices: Choices, lock_file: Lock | None, files: list[str]) -> di
     written = SECRET.sub("", json.dumps(plain))  # a password in an address is not kept on disk
     held = {"names": files, "digest": project.digest(files)} if files else None
     return {"choices": json.loads(written), "lock": state.lock_digest(lock_file), "files": held}
-
-
-def machine_for_verdict() -> Machine:
-    """What a verdict depends on: driver, GPUs, the variables that matter."""
-    return detect.detect({"driver", "gpus", "environment"})
-
-
-def exit_code(verdict: Verdict, device: str | None, *, asked_cpu: bool = False) -> int:
-    """The exit code of a verdict on an environment made for a device: cpu is fine only where it was meant."""
-    if verdict.verdict == "works":
-        return 0
-    return 0 if verdict.verdict == "cpu" and (asked_cpu or device == "cpu") else 8
 
 
 def finish(screen: show.Screen, value: Created, env: Path) -> int:

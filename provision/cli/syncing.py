@@ -14,11 +14,12 @@ from ..errors import UsageError
 from ..model import Created, Event, Lock, Machine, Verdict
 from . import ask
 from .creating import Built, How, can_prove, files_watched, lock_of
+from .judging import exit_code, machine_for_verdict
 from .locking import accepted
 from .options import Choices
 from .proving import prove
 from .solving import Emit
-from .standing import exit_code, finish, machine_for_verdict, remembered
+from .standing import finish, remembered
 
 # What a project may ask for anew without a new environment: packages, and bounds of the same frameworks.
 _MOVES = {"with_", "requirement", "project", "extra", "group", "config", "find_links", "indexes", "index"}

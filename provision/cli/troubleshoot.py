@@ -12,7 +12,7 @@ import typer
 from .. import detect, process, show
 from ..errors import GpuenvError, LockError, UsageError
 from ..model import Event, Finding, Findings, Machine, Plan, Profiles, Request, Target, Verdict, from_plain
-from . import ask, where
+from . import facts, where
 from . import options as o
 
 _PIECE = 1 << 20
@@ -43,7 +43,7 @@ def diagnose(
     texts = [(str(path), _pieces(path)) for path in logs or []]
     here = _machine(machine) if machine else None if no_machine else detect.detect()
     verdict = _proved(screen, env, choices) if env else None
-    found = judged(texts, ask.known(choices), here, verdict, holders=not (machine or no_machine))
+    found = judged(texts, facts.known(choices), here, verdict, holders=not (machine or no_machine))
     if here and here.context.colab and not machine:
         found = _since(screen, found)
     show.result(screen, Findings(findings=found))
@@ -88,7 +88,7 @@ def judged(
 def of_log(log: str) -> tuple[Finding, ...]:
     """What a failing stage's own log shows; the text alone, without looking at the machine again."""
     try:
-        known = ask.known(o.Choices())
+        known = facts.known(o.Choices())
     except GpuenvError:
         return ()  # the profiles are broken too: the failure at hand is the one to tell
     return judged([("log", [log.encode("utf-8", "replace")])], known, None)

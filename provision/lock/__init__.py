@@ -1,4 +1,8 @@
-"""lock: a Plan's pins solved to exact files with hashes, and locks read and written."""
+"""lock: a Plan's pins solved to exact files with hashes, and locks read and written.
+
+Here stands what reads and writes locks. What solves them is asked by its name: `pypi` for a venv's
+wheels, `conda` for packages of channels, `universal` for several Pythons at once.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +13,8 @@ from .. import foreign
 from ..errors import LockError
 from ..model import Lock, from_plain
 from .pylock import is_source, read, write
-from .pypi import allowed, frameworks_in
-from .pypi import lock as lock_venv
-from .universal import wheels_for
-from .wheel_pythons import pythons_with_wheel
 
-__all__ = [
-    "allowed",
-    "frameworks_in",
-    "is_source",
-    "lock_venv",
-    "pythons_with_wheel",
-    "read",
-    "read_in",
-    "wheels_for",
-    "write",
-]
+__all__ = ["is_source", "read", "read_in", "write"]
 
 
 def read_in(folder: Path) -> Lock:

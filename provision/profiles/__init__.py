@@ -39,6 +39,7 @@ __all__ = [
     "load",
     "parse",
     "read_file",
+    "releases",
     "replaced",
     "row_key",
 ]
@@ -61,17 +62,34 @@ def load(overlays: Sequence[Path] = (), *, cache_dir: Path | None = None) -> mod
     mistake of every file.
     """
     folders = [directory(), *overlays]
+    cache = _cache_of(folders, cache_dir) if cache_dir else None
+    if cache and (known := _read_cache(cache, KINDS.values())):
+        return known
+    plain = parse(folders)
+    if cache:
+        _write_cache(cache, plain)
+    return construct(plain, KINDS.values())
+
+
+def releases(
+    overlays: Sequence[Path] = (), *, cache_dir: Path | None = None
+) -> tuple[model.CudnnRelease, ...]:
+    """What is known of cuDNN's releases, as `load` tells it. Where the parsed profiles are kept, only these
+    rows are made into values: a quick look at an environment has no time for all."""
+    if cache_dir:
+        cache = _cache_of([directory(), *overlays], cache_dir)
+        if known := _read_cache(cache, [k for k in KINDS.values() if k.into == "cudnn"]):
+            return known.cudnn
+    return load(overlays, cache_dir=cache_dir).cudnn
+
+
+def _cache_of(folders: Sequence[Path], cache_dir: Path) -> Path:
+    """Where the parsed rows of these files are kept."""
     texts = [(i, path, path.read_bytes()) for i, folder in enumerate(folders) for path in _yaml_files(folder)]
     digest = hashlib.sha256(CACHE_FORMAT.encode())
     for i, path, data in texts:
         digest.update(f"\0{i} {path.name} {len(data)}\0".encode() + data)
-    cache = cache_dir / f"profiles-{digest.hexdigest()}.json" if cache_dir else None
-    plain = _read_cache(cache) if cache else None
-    if plain is None:
-        plain = parse(folders)
-        if cache:
-            _write_cache(cache, plain)
-    return construct(plain)
+    return cache_dir / f"profiles-{digest.hexdigest()}.json"
 
 
 def _yaml_files(folder: Path) -> list[Path]:
@@ -145,10 +163,10 @@ def _values(kind: Kind, head: dict[str, str], row: Row) -> list[Any]:
     return values
 
 
-def construct(plain: dict[str, list[list[Any]]]) -> model.Profiles:
-    """The Profiles of plain values as `parse` gives them."""
+def construct(plain: dict[str, list[list[Any]]], kinds: Iterable[Kind]) -> model.Profiles:
+    """The Profiles of plain values as `parse` gives them, as far as rows of these kinds go."""
     parts: dict[str, tuple[Any, ...]] = {}
-    for kind in filter(lambda k: k.into, KINDS.values()):
+    for kind in filter(lambda k: k.into, kinds):
         names = [f.name for f in fields(kind.cls)]
         made = []
         for values in plain[kind.into]:
@@ -158,14 +176,12 @@ def construct(plain: dict[str, list[list[Any]]]) -> model.Profiles:
     return model.Profiles(**parts)
 
 
-def _read_cache(path: Path) -> dict[str, list[list[Any]]] | None:
+def _read_cache(path: Path, kinds: Iterable[Kind]) -> model.Profiles | None:
     """The cached rows, or None where there is no cache or it is broken (it is then written anew)."""
     try:
-        plain = json.loads(path.read_bytes())
-        construct(plain)
+        return construct(json.loads(path.read_bytes()), kinds)
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    return plain if isinstance(plain, dict) else None
 
 
 def _write_cache(path: Path, plain: dict[str, list[list[Any]]]) -> None:

@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
+import importlib
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, GpuenvError
-from ..model import (
-    Bundle,
-    Created,
-    Environment,
-    Event,
-    Exported,
-    Finding,
-    Findings,
-    Initialised,
-    Listing,
-    Lock,
-    Machine,
-    Plan,
-    ProfileTables,
-    Removal,
-    Repaired,
-    Report,
-    Verdict,
-    as_document,
-    as_plain,
-)
-from .bundle import show_bundle
-from .export import show_export
-from .findings import show_findings
-from .initialised import show_initialised
-from .listing import amount, show_listing, show_removal
-from .machine import show_machine
-from .plan import show_plan
-from .repaired import show_repaired
+from ..model import Event, as_document, as_plain
 from .screen import Screen, clean, hidden
-from .verdict import show_finding, show_verdict
+
+if TYPE_CHECKING:
+    from ..model import Finding
 
 __all__ = ["Screen", "bug", "emitter", "error", "event", "findings", "hidden", "result"]
+
+
+# What has a value's words, by the value's name: only the one that is asked for is loaded.
+_SHOWN_BY = {
+    "Bundle": ".bundle:show_bundle",
+    "Created": ".created:show_created",
+    "Exported": ".export:show_export",
+    "Findings": ".findings:show_findings",
+    "Initialised": ".initialised:show_initialised",
+    "Listing": ".listing:show_listing",
+    "Lock": ".lock:show_lock",
+    "Machine": ".machine:show_machine",
+    "Plan": ".plan:show_plan",
+    "ProfileTables": ".tables:show_tables",
+    "Removal": ".listing:show_removal",
+    "Repaired": ".repaired:show_repaired",
+    "Report": ".report:show_report",
+    "Verdict": ".verdict:show_verdict",
+}
 
 
 def event(screen: Screen, told: Event) -> None:
@@ -64,85 +58,20 @@ def result(screen: Screen, value: Any, *, next_step: str | None = None, explain:
     if screen.json:
         screen.document(as_document(value))
         return
-    if isinstance(value, Plan):
-        show_plan(screen, value, explain=explain)
-    elif isinstance(value, Machine):
-        show_machine(screen, value)
-    elif isinstance(value, Verdict):
-        show_verdict(screen, value)
-    elif isinstance(value, Lock):
-        _show_lock(screen, value)
-    elif isinstance(value, Created):
-        _show_created(screen, value)
-    elif isinstance(value, Findings):
-        show_findings(screen, value)
-    elif isinstance(value, Repaired):
-        show_repaired(screen, value)
-    elif isinstance(value, Initialised):
-        show_initialised(screen, value)
-    elif isinstance(value, Bundle):
-        show_bundle(screen, value)
-    elif isinstance(value, Exported):
-        show_export(screen, value)
-    elif isinstance(value, ProfileTables):
-        _show_tables(screen, value)
-    elif isinstance(value, Listing):
-        show_listing(screen, value)
-    elif isinstance(value, Removal):
-        show_removal(screen, value)
-    elif isinstance(value, Report):
-        screen.line(clean(value.text).rstrip("\n"))
+    module, function = _SHOWN_BY[type(value).__name__].split(":")
+    in_words = getattr(importlib.import_module(module, __name__), function)
+    in_words(screen, value, **({"explain": True} if explain else {}))
     if next_step:
         screen.line(clean(next_step))
 
 
 def findings(screen: Screen, found: tuple[Finding, ...]) -> None:
     """Findings beside another program's output, on stderr."""
+    from ..model import Findings
+    from .findings import show_findings
+
     errors = Screen(environ=screen.environ, out=screen.err, err=screen.err)
     show_findings(errors, Findings(findings=found))
-
-
-def _show_lock(screen: Screen, lock: Lock) -> None:
-    show_plan(screen, lock.plan)
-    total = sum(p.size or 0 for p in lock.packages)
-    known = f", {amount(total)} to download" if total else ""
-    screen.line(f"{len(lock.packages)} packages locked{known}")
-    if screen.verbose:
-        for package in lock.packages:
-            screen.line(f"  {package.name} {package.version}")
-
-
-def _show_created(screen: Screen, made: Created) -> None:
-    if made.plan:
-        show_plan(screen, made.plan)
-    if made.environment:
-        _show_environment(screen, made.environment)
-    if made.verdict:
-        show_verdict(screen, made.verdict)
-    elif made.environment:
-        where = " on a machine that has the GPU" if made.plan and made.plan.device == "cuda" else ""
-        screen.wrapped(
-            f"unproven: `gpuenv verify {made.environment.path}`{where} gives the verdict", first=""
-        )
-
-
-def _show_environment(screen: Screen, made: Environment) -> None:
-    words = "built" if made.changed else "already in place, nothing was rebuilt"
-    screen.line(f"{made.path}: {words}")
-
-
-def _show_tables(screen: Screen, known: ProfileTables) -> None:
-    if not known.tables:
-        screen.line("nothing new: the profiles have all that the index has")
-    for table in known.tables:
-        name = " ".join(x for x in (table.table, table.framework) if x)
-        count = len(table.rows) if table.count is None else table.count
-        screen.wrapped(f"{name}: {count} rows, {table.kept or 'kept by hand'}, read {table.read}", first="")
-        screen.wrapped(f"{table.source}", indent="    ")
-        screen.wrapped(table.file, indent="    ")
-        for row in table.rows:
-            words = (f"{k} {' '.join(v) if isinstance(v, (list, tuple)) else v}" for k, v in row.items())
-            screen.wrapped("; ".join(words), indent="      ", first="  - ")
 
 
 def error(screen: Screen, failed: GpuenvError) -> None:
@@ -166,9 +95,12 @@ def error(screen: Screen, failed: GpuenvError) -> None:
     if failed.log:
         for row in _last_lines(failed.log, 200 if screen.verbose else 12):
             screen.say(f"  | {row}", always=True)
-    for finding in failed.findings:
+    if failed.findings:
+        from .verdict import show_finding
+
         errors = Screen(environ=screen.environ, out=screen.err, err=screen.err)
-        show_finding(errors, finding)
+        for finding in failed.findings:
+            show_finding(errors, finding)
     if failed.hint:
         for row in screen.fold(f"hint: {failed.hint}", indent="  ", first=""):
             screen.say(row, always=True)

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from ..model import CudnnRelease, Environment, Event, Finding, Lock, Outcome, Target, Verdict
-from . import drifted, lowlevel, peers, perframework
+from . import drifted, lowlevel
 from .locate import locate
 from .state import Options, Run, prepare
 
@@ -41,6 +41,8 @@ def verify(
     else:
         lowlevel.stages(run)
     if not options.quick:
+        from . import peers, perframework
+
         peers.stage(run)
         perframework.stages(run)
     drifted.stage(run, target)
