@@ -46,6 +46,15 @@ def test_frameworks_that_clash_are_told_on_which_package_and_offered_apart():
     assert ask("tensorflow==2.21.0", **R580, gpus=["H200"], index="pypi").builds
 
 
+def test_a_release_of_torch_has_one_nccl_on_both_indexes():
+    """torch 2.10.0+cu126 pins the NCCL that its build on the default index pins: no way around a clash."""
+    plan = ask("tensorflow==2.21.0", "torch==2.10.0", **R580, gpus=["H200"], index="auto")
+    assert not plan.builds and "nvidia-nccl-cu12" in plan.hint
+    for version in ("2.7.1", "2.8.0", "2.9.1", "2.10.0"):
+        plan = ask(f"torch=={version}", "tensorflow==2.20.0", "jax", **R580, gpus=["H200"], index="auto")
+        assert [b.version for b in plan.builds][:2] == [version, "2.20.0"]
+
+
 def test_a_newer_build_passed_by_for_the_other_framework_says_what_clashes():
     plan = ask("torch", "tensorflow", **R580, gpus=["H200"], index="pypi")
     why = {(r.framework, r.version): r.reasons[-1] for r in plan.rejected if not r.cuda or r.index == "pypi"}
