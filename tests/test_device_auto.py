@@ -1,6 +1,8 @@
 """--device auto through the command line, on drivers made of C: a GPU server never silently gets a
 CPU environment."""
 
+import sys
+
 import pytest
 
 from driver_stub import SCENARIOS, build, scenario
@@ -80,6 +82,31 @@ def test_a_slurm_login_node_stops_and_offers_a_target(on, gpuenv, tmp_path):
     gpuenv.env["PATH"] = f"{sinfo.parent}:{gpuenv.env['PATH']}"
     ran = on("no-driver")
     assert ran.code == 4 and "--target" in ran.json["error"]["hint"]
+
+
+def test_a_cpu_environment_from_before_the_driver_is_not_in_place_on_a_gpu_machine(gpuenv, index, libraries):
+    """It was made by --device auto where no GPU was to be seen; the same command must not call it done."""
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    asked = ("--framework", "jax", "--index", "pypi", "--python", here)
+    for device in ("cpu", "cuda"):
+        gpu = ("--driver", "580.159.04", "--gpu", "9.0") if device == "cuda" else ()
+        index.add_plan(gpuenv("resolve", *asked, *gpu, "--device", device, "--json").json)
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    gpuenv.env |= scenario(libraries, "no-driver")
+    made = gpuenv("create", *asked, "--no-verify", "--json")
+    assert made.code == 0 and made.json["plan"]["device"] == "cpu"
+    assert gpuenv("create", *asked, "--no-verify").code == 0, "still a machine without a GPU"
+    gpuenv.env |= scenario(libraries, "580-h200")
+    for more in ((), ("--no-verify",)):
+        ran = gpuenv("create", *asked, *more, "--json")
+        assert ran.code == 2, ran.out
+        assert "NVIDIA H200" in ran.json["error"]["message"] and "--recreate" in ran.json["error"]["hint"]
+    gpuenv.env |= scenario(libraries, "mismatch")
+    assert gpuenv("create", *asked, "--no-verify").code == 4
+    gpuenv.env |= scenario(libraries, "580-h200")
+    made = gpuenv("create", *asked, "--no-verify", "--recreate", "--json")
+    assert made.code == 0 and made.json["plan"]["device"] == "cuda"
+    assert gpuenv("create", *asked, "--no-verify").code == 0
 
 
 def test_a_login_node_s_lock_for_a_compute_node(on, gpuenv, libraries):

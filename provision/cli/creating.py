@@ -12,7 +12,7 @@ from ..build import installed, place, state, sync, venv
 from ..errors import BuildError, LockError, UsageError
 from ..model import Created, Event, Lock, Machine, Plan, Sources, Verdict, as_plain, from_plain
 from . import ask, bundled, facts, inproject, where
-from .judging import exit_code, machine_for_verdict
+from .judging import exit_code, machine_for_verdict, outgrown
 from .locking import LOCK_NAME, Upgrade, accepted, lock_name, locked_like
 from .options import Choices
 from .planning import show_plan
@@ -90,6 +90,11 @@ def in_place(screen: show.Screen, env: Path, choices: Choices, how: How, given: 
         raise UsageError(
             f"{env} is an environment made for something else ({words})",
             hint="--recreate builds it anew and keeps the old one until the new one is proved",
+        )
+    if given is None and (why := outgrown(state.plan_of(env), choices)):
+        raise UsageError(
+            f"{env} was made for the CPU where no GPU was to be seen; {why}",
+            hint="--recreate builds it anew for the GPU and keeps the old one until the new one is proved",
         )
     if not venv.scripts_settled(env):
         venv.settle_scripts(env, str(state.interpreter(env)))  # a run was killed just before this

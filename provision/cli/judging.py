@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from ..model import Machine, Verdict
+from typing import TYPE_CHECKING
+
+from ..model import Machine, Plan, Verdict
+
+if TYPE_CHECKING:
+    from .options import Choices
 
 
 def machine_for_verdict() -> Machine:
@@ -10,6 +15,19 @@ def machine_for_verdict() -> Machine:
     from .. import detect
 
     return detect.detect({"driver", "gpus", "environment"})
+
+
+def outgrown(plan: Plan | None, choices: Choices) -> str | None:
+    """What this machine has and an environment for the CPU leaves idle, though nobody asked for the CPU; None
+    where it is as it should be. Raises MachineError where NVIDIA hardware shows and its driver does not work."""
+    elsewhere = choices.target or choices.driver or choices.gpu or choices.platform
+    if plan is None or plan.device != "cpu" or choices.device != "auto" or elsewhere:
+        return None
+    from .. import detect
+
+    machine = detect.detect({"driver", "gpus", "context", "hardware", "environment"})
+    device, why = detect.judge_device("auto", machine)
+    return why if device == "cuda" else None
 
 
 def exit_code(verdict: Verdict, device: str | None, *, asked_cpu: bool = False) -> int:

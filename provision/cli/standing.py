@@ -17,7 +17,7 @@ from ..errors import BuildError
 from ..index.conda import SECRET
 from ..model import Created, Event, Lock
 from . import inproject
-from .judging import exit_code, machine_for_verdict
+from .judging import exit_code, machine_for_verdict, outgrown
 from .options import Choices
 from .shell import activate_line
 from .where import absolute
@@ -36,7 +36,7 @@ def told(screen: show.Screen, env: Path, choices: Choices) -> int | None:
     digest = (state.read(env, "lock.json") or {}).get("digest")
     verdict = state.standing_verdict(env, state.circumstances(env, digest, machine))
     plan = state.plan_of(env)
-    if verdict is None or plan is None or not _scripts_settled(env):
+    if verdict is None or plan is None or not _scripts_settled(env) or outgrown(plan, choices):
         return None
     made = state.environment(env, changed=False)
     value = Created(machine=machine, plan=plan, lock=_lock(env, screen), environment=made, verdict=verdict)
