@@ -6,7 +6,7 @@ import pytest
 
 from provision import profiles
 from provision.cli import conda_target
-from provision.errors import LockError
+from provision.errors import LockError, UsageError
 from provision.lock import conda as solver
 from provision.lock import conda_foreign as foreign
 from provision.lock import conda_specs as specs
@@ -45,6 +45,29 @@ def test_overrides_are_honoured_and_said():
         "__cuda is 12.2, as CONDA_OVERRIDE_CUDA says (it was 13.0)",
         "__glibc is absent, as CONDA_OVERRIDE_GLIBC says (it was 2.35)",
     )
+
+
+def test_an_override_that_changes_nothing_says_so():
+    _, said = specs.overridden(
+        specs.virtual_packages(H200, cuda=None, kernel=None, archspec=None), {"CONDA_OVERRIDE_CUDA": ""}
+    )
+    assert said == ("__cuda is absent, as CONDA_OVERRIDE_CUDA says",)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("CUDA", "abc"), ("CUDA_ARCH", "sm_90"), ("GLIBC", "2.35 x"), ("ARCHSPEC", "a b")]
+)
+def test_an_override_that_is_no_version_is_named(name, value):
+    with pytest.raises(UsageError, match=f"CONDA_OVERRIDE_{name} is `{value}`"):
+        specs.overridden((), {f"CONDA_OVERRIDE_{name}": value})
+
+
+def test_what_is_overridden_is_the_targets_for_wheels_too():
+    given = {"CONDA_OVERRIDE_CUDA": "11.8", "CONDA_OVERRIDE_GLIBC": "2.28", "CONDA_OVERRIDE_CUDA_ARCH": "7.5"}
+    target = specs.overridden_target(H200, given)
+    assert (target.driver, target.driver_cuda, target.glibc) == (None, "11.8", "2.28")
+    assert [g.capability for g in target.gpus] == ["7.5"]
+    assert specs.overridden_target(H200, {"CONDA_OVERRIDE_CUDA": ""}) == H200
 
 
 @pytest.mark.parametrize(

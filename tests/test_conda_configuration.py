@@ -94,6 +94,10 @@ def test_what_is_not_followed_is_said(tmp_path):
         ("- conda-forge\n", "it holds no keys"),
         ("channels: {a: b}\n", "channels is no list"),
         ("custom_channels: [a]\n", "custom_channels is no map"),
+        ("custom_channels: {a: 7}\n", "custom_channels holds what is no address: a"),
+        ("mirrored_channels: {a: [7]}\n", "mirrored_channels holds what is no address: a"),
+        ("channel_alias: 7\n", "channel_alias is no address"),
+        ("ssl_verify: /nowhere/ca.pem\n", "ssl_verify names /nowhere/ca.pem, which is not there"),
     ],
 )
 def test_a_file_that_is_none_is_named(gpuenv, text, told):
@@ -220,6 +224,49 @@ def test_credentials_of_an_auth_file_and_of_netrc(gpuenv, server, tmp_path, way)
         auth.write_text(json.dumps({"127.0.0.1": known}))
         gpuenv.env["RATTLER_AUTH_FILE"] = str(auth)
     assert_used_and_not_shown(gpuenv, ("create", *ASKED, "--no-verify", "--channel", server.url, "--json"))
+
+
+@pytest.mark.parametrize("way", ["auth file", "address"])
+def test_credentials_of_a_mirror_are_the_mirrors_own(gpuenv, server, tmp_path, way):
+    """Not those of the channel that it mirrors, which are nobody's business there."""
+    server.needs = BASIC
+    auth = tmp_path / "auth.json"
+    known = {"channels.invalid": {"BasicHTTP": {"username": "me", "password": "of-the-channel"}}}
+    mirror = server.url
+    if way == "auth file":
+        known["127.0.0.1"] = {"BasicHTTP": {"username": "me", "password": SECRET}}
+    else:
+        mirror = mirror.replace("://", f"://me:{SECRET}@")
+    auth.write_text(json.dumps(known))
+    gpuenv.env["RATTLER_AUTH_FILE"] = str(auth)
+    condarc(
+        gpuenv,
+        f"channel_alias: https://channels.invalid\nmirrored_channels: {{conda-forge: ['{mirror}']}}\n",
+    )
+    assert_used_and_not_shown(gpuenv, ("create", *ASKED, "--no-verify", "-v"))
+    assert json.loads(auth.read_text()) == known
+    server.needs = "Basic never"
+    (gpuenv.folder / "cache" / "rattler").rename(gpuenv.folder / "cache" / "before")
+    ran = gpuenv(*RESOLVE)
+    assert ran.code == 6 and SECRET not in ran.out + ran.err and "right credentials" in ran.out
+
+
+def test_an_auth_file_that_is_none_is_named(gpuenv, server, tmp_path):
+    auth = tmp_path / "auth.json"
+    gpuenv.env["RATTLER_AUTH_FILE"] = str(auth)
+    auth.write_text(json.dumps({"127.0.0.1": SECRET}))
+    ran = gpuenv(*RESOLVE, "--channel", server.url)
+    assert ran.code == 6 and f"the auth file {auth} cannot be read" in ran.out
+    assert SECRET not in ran.out + ran.err
+    auth.unlink()
+    ran = gpuenv(*RESOLVE, "--channel", server.url)
+    assert ran.code == 0 and f"RATTLER_AUTH_FILE names {auth}, which is not there" in ran.err
+
+
+def test_a_mirror_that_is_no_server_is_refused_in_words(gpuenv):
+    condarc(gpuenv, f"mirrored_channels: {{conda-forge: ['{cc.small().as_uri()}']}}\n")
+    ran = gpuenv(*RESOLVE)
+    assert ran.code == 6 and "a mirror is to be an http address" in ran.out and "--channel DIR" in ran.out
 
 
 def test_a_password_with_an_at_sign_is_taken_out_whole(gpuenv, server):

@@ -139,7 +139,18 @@ def test_an_override_stands_for_a_gpu_that_is_not_here(made):
     finally:
         del gpuenv.env["CONDA_OVERRIDE_CUDA"]
     assert [b["cuda"] for b in ran.json["builds"]] == ["12.2"], ran.err
-    assert any("CONDA_OVERRIDE_CUDA says" in n for n in ran.json["notes"])
+    assert "__cuda is 12.2, as CONDA_OVERRIDE_CUDA says (it was absent)" in ran.json["notes"]
+    assert ran.json["target"]["driver_cuda"] == "12.2"
+
+
+def test_an_override_that_takes_the_gpu_away_is_named(made):
+    gpuenv, _ = made
+    gpuenv.env["CONDA_OVERRIDE_CUDA"] = ""
+    try:
+        ran = gpuenv("resolve", "--manager", "conda", "--framework", "jax", "--driver", "580.65.06", "--json")
+    finally:
+        del gpuenv.env["CONDA_OVERRIDE_CUDA"]
+    assert ran.code == 5 and ran.json["hint"] == "CONDA_OVERRIDE_CUDA unset: the driver speaks CUDA 13.0"
 
 
 def test_an_environment_that_fails_its_proof_gives_the_old_one_back(made):

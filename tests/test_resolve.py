@@ -245,3 +245,10 @@ def test_a_labelled_wheel_at_hand_is_not_taken_where_its_companion_is_not_there(
         assert any("torchvision" in t and "+cpu" in t for t in texts)
         both = resolve(request, target, SHIPPED, Supply(wheels=(torch, vision), unreachable=("pytorch",)))
         assert both.builds[0].index == "find-links"
+
+
+def test_a_driver_that_tells_only_its_cuda_binds_by_major():
+    request, target = question("tensorflow", python=None)
+    plan = resolve(request, dataclasses.replace(target, driver_cuda="11.8"), SHIPPED)
+    assert [b.cuda for b in plan.builds] == ["11.8"]
+    assert {r.code for x in plan.rejected for r in x.reasons if x.version == "2.21.0"} >= {"driver_too_old"}

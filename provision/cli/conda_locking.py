@@ -32,6 +32,7 @@ def locked(
     Raises LockError, ResolveError."""
     near = near or Near()
     question, said = conda_target.question(asked, choices)
+    asked = dataclasses.replace(asked, target=question.target)
     for words in said:
         emit(Event(kind="note", stage="resolve", text=words))
     made = conda_search.settled(asked, question, emit, near)

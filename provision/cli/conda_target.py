@@ -41,8 +41,10 @@ def judged(choices: Choices) -> ask.Asked:
 
 
 def question(asked: ask.Asked, choices: Choices) -> tuple[Question, tuple[str, ...]]:
-    """The question, and what the environment overrode, in words."""
-    cuda = spoken(asked.request, asked.target, asked.profiles)
+    """The question, for the target as the environment overrides it, and what that was, in words."""
+    environ, known = process.environ(), _driver_binds(asked.target) or asked.target.gpus
+    assumed = environ.get("CONDA_OVERRIDE_CUDA") and not known  # a GPU is meant that nobody has told of
+    cuda = None if assumed else spoken(asked.request, asked.target, asked.profiles)
     here = asked.machine is not None  # else the target was given, and this machine's CPU says nothing
     virtual, said = specs.overridden(
         specs.virtual_packages(
@@ -51,14 +53,14 @@ def question(asked: ask.Asked, choices: Choices) -> tuple[Question, tuple[str, .
             kernel=_kernel() if here else None,
             archspec=_archspec() if here else None,
         ),
-        process.environ(),
+        environ,
     )
-    told = next((v["version"] for v in virtual if v["name"] == "__cuda"), None)
-    bound = told if _driver_binds(asked.target) or any("__cuda " in s for s in said) else None
+    target = specs.overridden_target(asked.target, environ)
+    told = next((v["version"] for v in virtual if v["name"] == "__cuda"), cuda)
     found = Question(
-        request=asked.request, target=asked.target, rows=asked.profiles.conda,
+        request=asked.request, target=target, rows=asked.profiles.conda,
         channels=tuple(map(_address, choices.channel)), virtual=virtual,
-        bounds=dataclasses.replace(gpu_bounds(asked.target, asked.profiles), cuda=bound),
+        bounds=dataclasses.replace(gpu_bounds(target, asked.profiles), cuda=told if _driver_binds(target) else None),
         offline=choices.offline, cache_dir=str(choices.cache_dir.absolute()) if choices.cache_dir else None,
     )  # fmt: skip
     return found, said
@@ -145,6 +147,10 @@ def alternatives(asked: Question, known: Profiles) -> list[tuple[str, Question]]
 
 def _with_newer_drivers(asked: Question, known: Profiles) -> list[tuple[str, Question]]:
     now = asked.bounds.cuda
+    if now and not any(v["name"] == "__cuda" for v in asked.virtual):
+        virtual = (*asked.virtual, {"name": "__cuda", "version": now, "build": "0"})
+        told = f"CONDA_OVERRIDE_CUDA unset: the driver speaks CUDA {now}"
+        return [(told, dataclasses.replace(asked, virtual=virtual))]
     windows = asked.target.driver_os == "windows"
     found = []
     for release in sorted(known.cuda, key=lambda r: version(r.cuda)):

@@ -17,7 +17,7 @@ async def install(request: dict[str, Any]) -> dict[str, Any]:
     """Link packages into a prefix; every local file and every download is held against its hash. With
     `reinstall` only those are linked, again where they are there. Packages in the prefix that neither the
     request nor `replaced` names stay."""
-    from rattler import Client, MatchSpec, PackageCache, PrefixRecord, ValidationMode, install
+    from rattler import MatchSpec, PackageCache, PrefixRecord, ValidationMode, install
 
     prefix, packages = Path(request["prefix"]), request["packages"]
     again, replaced = set(request.get("reinstall") or ()), set(request.get("replaced") or ())
@@ -44,7 +44,7 @@ async def install(request: dict[str, Any]) -> dict[str, Any]:
         reinstall_packages=again or None,
         ignored_packages=others or None,
         package_cache=cache,
-        client=Client.from_config(config),
+        client=places.client(config),
         show_progress=False,
         reporter=_Reporter([p["name"] for p in mine]),
         requested_specs=[MatchSpec(s)._match_spec for s in request["specs"]],  # noqa: SLF001  # it takes no other

@@ -40,6 +40,23 @@ def config(rc: dict[str, Any]) -> Any:
     return found
 
 
+def client(settled: Any) -> Any:
+    """What the engine asks with. Where a mirror is asked, what lets one in is the mirror's: the engine's own
+    client would send it what lets one into the channel. Only the engine's own follows all of a configuration,
+    so that it is taken where that says more than mirrors."""
+    from rattler import Client
+    from rattler import networking as net
+
+    more = (settled.tls_no_verify, settled.proxy_http, settled.proxy_https, settled.s3_options,
+            settled.authentication_override_file, settled.tls_root_certs not in (None, "system"))  # fmt: skip
+    if any(more) or not settled.mirrors:
+        return Client.from_config(settled)
+    tries = 3  # the engine's own number
+    order = (net.RetryMiddleware(tries), net.MirrorMiddleware(settled.mirrors), net.AuthenticationMiddleware(),
+             net.OciMiddleware(), net.GCSMiddleware(), net.S3Middleware())  # fmt: skip
+    return Client(list(order))
+
+
 def _quoted(text: object) -> str:
     """A string of TOML."""
     return json.dumps(str(text), ensure_ascii=False)

@@ -12,14 +12,14 @@ from .places import plain_url
 async def solve(request: dict[str, Any]) -> dict[str, Any]:
     """The first of `attempts` that solves, with the refusal of the first one where it does not. Versions
     of `prefer` (addresses of packages) stay where they can."""
-    from rattler import Client, Gateway, SourceConfig
+    from rattler import Gateway, SourceConfig
 
     rc = request["rc"]
     config = places.config(rc)
     action: Any = "force-cache-only" if request["offline"] else "cache-or-fetch"
     gateway = Gateway(
         cache_dir=Path(request["cache"]) / "repodata",
-        client=Client.from_config(config),
+        client=places.client(config),
         default_config=SourceConfig(cache_action=action),
     )
     channels = places.channels(request, config)

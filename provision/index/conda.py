@@ -14,7 +14,8 @@ from typing import Any
 
 from .. import process
 from ..errors import GpuenvError, UsageError
-from .conda_rc import Configuration, configuration
+from . import conda_auth
+from .conda_rc import configuration
 
 _WORKER = Path(__file__).resolve().parent.parent / "conda_worker" / "__main__.py"
 _TIMEOUT = 4 * 3600.0
@@ -59,15 +60,29 @@ def _patience() -> float:
     return 2 * (float(told) if told.isdigit() else pip_configuration(environ).timeout or 60.0)
 
 
-def _configuration(told: Callable[[dict[str, Any]], None], failure: type[GpuenvError]) -> Configuration:
-    """The user's conda configuration; what of it is not followed is told."""
+def _configured(
+    operation: str, told: Callable[[dict[str, Any]], None], failure: type[GpuenvError], scratch: Path
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """What the user's configuration adds to a request, and the variables that the engine gets; what of it is
+    not followed is told."""
+    environ = process.environ()
     try:
-        found = configuration(process.environ())
+        found = configuration(environ)
+        held, absent = conda_auth.read(environ)
     except ValueError as error:
-        raise failure(str(error), hint="mend the file, or name another with CONDARC") from error
-    for text in found.said:
+        raise failure(
+            str(error), hint="mend the file, or name another with CONDARC or RATTLER_AUTH_FILE"
+        ) from error
+    for text in (*found.said, *filter(None, [absent])):
         told({"event": "note", "text": text})
-    return found
+    values = found.values
+    if operation != "addresses":  # whose answer is where packages lie, with what lets one in
+        values, known = conda_auth.of_mirrors(values)
+        environ |= conda_auth.lend(known, held, scratch)
+    if found.certificates:
+        environ["SSL_CERT_DIR" if Path(found.certificates).is_dir() else "SSL_CERT_FILE"] = found.certificates
+    offline = {"offline": True} if values.get("offline") is True else {}
+    return {"rc": values, **offline}, environ
 
 
 def ask(
@@ -82,7 +97,6 @@ def ask(
     refused is in the answer's `error`.
     """
     require("rattler")
-    rc = _configuration(told, failure) if operation in _CONFIGURED else Configuration()
 
     def on_line(line: str) -> None:
         if line.startswith('{"event"'):
@@ -90,15 +104,15 @@ def ask(
 
     with tempfile.TemporaryDirectory(prefix="gpuenv-conda-") as scratch:
         answer = Path(scratch) / "answer.json"
+        more: dict[str, Any] = {"rc": {}}
+        environ = process.environ()
+        if operation in _CONFIGURED:
+            more, environ = _configured(operation, told, failure, Path(scratch))
         paths = [p for p in sys.path if p and p != str(Path.cwd())]
         whole = {**request, "op": operation, "parent": os.getpid(), "answer": str(answer), "sys_path": paths}
-        whole |= {"patience": _patience(), "rc": rc.values}
-        if rc.values.get("offline") is True:
-            whole["offline"] = True
-        certificates = {"SSL_CERT_FILE": rc.certificates} if rc.certificates else {}
         done = process.run(
-            [sys.executable, "-I", str(_WORKER)], env={**process.environ(), **certificates},
-            stdin=json.dumps(whole), timeout=_TIMEOUT, on_line=on_line,
+            [sys.executable, "-I", str(_WORKER)], env=environ,
+            stdin=json.dumps({**whole, "patience": _patience(), **more}), timeout=_TIMEOUT, on_line=on_line,
         )  # fmt: skip
         if answer.exists():
             found = dict(json.loads(answer.read_text(encoding="utf-8")))

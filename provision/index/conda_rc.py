@@ -15,6 +15,8 @@ from typing import Any
 
 _LISTS = ("channels", "default_channels")
 _MAPS = ("custom_channels", "custom_multichannels", "mirrored_channels", "proxy_servers")
+_BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
+_GROUPS = ("custom_multichannels", "mirrored_channels")
 _WORDS = ("channel_alias", "channel_priority", "offline", "ssl_verify")
 # What changes where packages come from or who may fetch them, and what the engine has no way to do.
 _UNSERVED = ("allowlist_channels", "channel_settings", "client_ssl_cert", "client_ssl_cert_key",
@@ -30,9 +32,8 @@ class Configuration:
 
     @property
     def certificates(self) -> str | None:
-        """The file of certificates that `ssl_verify` names in place of the system's."""
-        told = self.values.get("ssl_verify")
-        return told if isinstance(told, str) and told not in ("", "truststore") else None
+        """The file or folder of certificates that `ssl_verify` names in place of the system's."""
+        return _certificates(self.values.get("ssl_verify"))
 
 
 def configuration(environ: Mapping[str, str]) -> Configuration:
@@ -53,6 +54,11 @@ def configuration(environ: Mapping[str, str]) -> Configuration:
             f"proxy_servers in .condarc: {_plain(k)} is not followed, only http and https are" for k in others
         ]
     return Configuration(values=values, said=tuple(said))
+
+
+def _certificates(told: object) -> str | None:
+    named = isinstance(told, str) and told not in ("", "truststore")
+    return str(Path(str(told)).expanduser()) if named else None
 
 
 def _plain(text: object) -> str:
@@ -113,7 +119,7 @@ def _read(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     return {key: _checked(path, key, value) for key, value in data.items()}
 
 
-def _checked(path: Path, key: str, value: Any) -> Any:
+def _checked(path: Path | str, key: str, value: Any) -> Any:
     """The value in the form that its key has: conda takes one word for a list of one."""
     if key in _LISTS:
         words = [value] if isinstance(value, str) else value
@@ -122,6 +128,17 @@ def _checked(path: Path, key: str, value: Any) -> Any:
         return words
     if key in _MAPS and value is not None and not isinstance(value, dict):
         raise ValueError(f"{path}: {key} is no map")
+    for name, told in value.items() if key in _MAPS and value else ():
+        words = told if isinstance(told, list) and key in _GROUPS else [told]
+        if not all(isinstance(w, str) for w in words if w is not None):
+            raise ValueError(f"{path}: {key} holds what is no address: {_plain(name)}")
+    if key == "channel_alias" and not isinstance(value, str | None):
+        raise ValueError(f"{path}: {key} is no address")
+    if key == "ssl_verify":
+        value = _BOOLEANS.get(str(value).lower(), value)
+        named = _certificates(value)
+        if named and not Path(named).exists():
+            raise ValueError(f"{path}: {key} names {named}, which is not there")
     return value
 
 
@@ -134,11 +151,12 @@ def _of_variables(environ: Mapping[str, str]) -> dict[str, Any]:
     """conda takes every key from a variable too: lists with commas between."""
     found: dict[str, Any] = {}
     for key in (*_LISTS, *_WORDS):
-        told = environ.get(f"CONDA_{key.upper()}")
+        variable = f"CONDA_{key.upper()}"
+        told = environ.get(variable)
         if told and key in _LISTS:
             found[key] = [w.strip() for w in told.split(",") if w.strip()]
         elif told:
-            found[key] = {"true": True, "false": False, "1": True, "0": False}.get(told.lower(), told)
+            found[key] = _checked(variable, key, _BOOLEANS.get(told.lower(), told))
     return found
 
 

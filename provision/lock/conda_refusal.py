@@ -30,6 +30,7 @@ def of_channel(error: Mapping[str, str], channels: Sequence[str]) -> LockError:
 
 _STRANGE = "open the address in a browser: a login page, a proxy or a broken mirror may stand in between"
 _FAULTS = (
+    (r"URL scheme is not allowed", "a mirror is to be an http address", "name a folder as the channel itself: --channel DIR"),
     (r"\b407\b|proxy auth", "a proxy wants a user and a password on the way to the conda channel",
      "put them into the proxy's address: HTTPS_PROXY, or proxy_servers in .condarc"),
     (r"\b429\b", "the conda channel asks us to come later", "wait some minutes, then run the command again"),

@@ -16,7 +16,8 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import Bound, CondaBuild, Request, Target, Wanted
+from ..errors import UsageError
+from ..model import Bound, CondaBuild, Request, Target, TargetGpu, Wanted
 
 # Every package whose version is the CUDA release of an environment, through conda's history.
 CUDA_NAMES = ("cuda-version", "cudatoolkit", "pytorch-cuda")
@@ -25,6 +26,7 @@ _OVERRIDES = {"__cuda": "CUDA", "__cuda_arch": "CUDA_ARCH", "__glibc": "GLIBC", 
               "__archspec": "ARCHSPEC"}  # fmt: skip
 # The kernel of RHEL 8 and its kin; conda-lock assumes 5.10 for linux-64 in the same place.
 _ANY_KERNEL = "4.18"
+_VERSION = r"(\d+(?:\.\d+)*)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,20 +94,52 @@ def overridden(
     virtual: Sequence[dict[str, str]], environ: Mapping[str, str]
 ) -> tuple[tuple[dict[str, str], ...], tuple[str, ...]]:
     """The virtual packages under CONDA_OVERRIDE_* (an empty value takes one away), and what was
-    overridden, in words."""
+    overridden, in words. Raises UsageError for a value that is none."""
     found = {v["name"]: v for v in virtual}
     said = []
     for name, suffix in _OVERRIDES.items():
-        value = environ.get(f"CONDA_OVERRIDE_{suffix}")
+        value = _told(environ, name)
         if value is None:
             continue
         before = found.pop(name, None)
         if value:
             made = _virtual(name, "1", value) if name == "__archspec" else _virtual(name, value)
             found[name] = made
-        was = _shown(before) if before else "absent"
-        said.append(f"{name} is {value or 'absent'}, as CONDA_OVERRIDE_{suffix} says (it was {was})")
+        now, was = value or "absent", _shown(before) if before else "absent"
+        words = f"{name} is {now}, as CONDA_OVERRIDE_{suffix} says"
+        said.append(words if now == was else f"{words} (it was {was})")
     return tuple(found.values()), tuple(said)
+
+
+def _told(environ: Mapping[str, str], name: str) -> str | None:
+    """The value of an override: "" takes the virtual package away, None leaves it."""
+    variable = f"CONDA_OVERRIDE_{_OVERRIDES[name]}"
+    value = environ.get(variable)
+    if not value:
+        return value
+    # Of the kernel's release only the number counts, as conda has it; a CPU has a name.
+    found = re.fullmatch(
+        {"__archspec": r"([\w.+]+)", "__linux": r"(\d+(?:\.\d+)*).*"}.get(name, _VERSION), value
+    )
+    if found is None:
+        what = "the name of a CPU" if name == "__archspec" else "a version"
+        raise UsageError(
+            f"{variable} is `{value}`, which is not {what}", hint=f"unset {variable}, or mend it"
+        )
+    return found[1]
+
+
+def overridden_target(target: Target, environ: Mapping[str, str]) -> Target:
+    """The target under CONDA_OVERRIDE_*, so that it binds the wheels on top as it binds the solver. Of
+    what is taken away the target keeps what is known: the solver alone is to do without it."""
+    cuda, glibc, arch = (_told(environ, n) for n in ("__cuda", "__glibc", "__cuda_arch"))
+    if cuda:
+        target = dataclasses.replace(target, driver=None, driver_cuda=cuda, forward_compat=None)
+    if glibc:
+        target = dataclasses.replace(target, glibc=glibc)
+    if arch:
+        target = dataclasses.replace(target, gpus=(TargetGpu(capability=arch),))
+    return target
 
 
 def _shown(virtual: Mapping[str, str]) -> str:

@@ -116,6 +116,11 @@ def _on_index(build: Build) -> str:
 def _driver(asked: Question, build: Build) -> Iterator[Reason]:
     target, cuda = asked.target, build.cuda or ""
     if not target.driver:
+        # Of a driver that only tells its CUDA (CONDA_OVERRIDE_CUDA) minor-version compatibility is all that is known.
+        if cuda and asked.speaks and int(major(asked.speaks)) < int(major(cuda)):
+            yield Reason(
+                code="driver_too_old", text=f"is built for CUDA {cuda}; the driver speaks {asked.speaks}"
+            )
         return
     floor = floor_of(asked, cuda)
     compat = asked.compat
