@@ -343,11 +343,11 @@ _FROM_KEYBOARD = ("SIGINT", "SIGQUIT")
 _AFTERWARDS = 0.5  # seconds that a program's own children have to finish what they write
 
 
-def attend(argv: Sequence[str], env: Mapping[str, str]) -> Attended:
+def attend(argv: Sequence[str], env: Mapping[str, str], *, stdout: int | None = None) -> Attended:
     """Run a program in the user's place: stdin, stdout, terminal and process group are its own as if it
-    had been started by the shell; only stderr passes through us, through a pseudo-terminal where it is a
-    terminal. Signals sent to us are sent on; those of the keyboard reach it by themselves. Raises OSError
-    when it cannot be started."""
+    had been started by the shell (`stdout`: another descriptor of ours for its output); only stderr passes
+    through us, through a pseudo-terminal where it is a terminal. Signals sent to us are sent on; those of the
+    keyboard reach it by themselves. Raises OSError when it cannot be started."""
     target = sys.stderr.fileno()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -355,7 +355,7 @@ def attend(argv: Sequence[str], env: Mapping[str, str]) -> Attended:
     hands = _Hands(ours)
     try:
         # The handlers stand before the child does: what comes in between is sent on once it is there.
-        child = hands.child = subprocess.Popen(list(argv), env=dict(env), stderr=theirs)
+        child = hands.child = subprocess.Popen(list(argv), env=dict(env), stdout=stdout, stderr=theirs)
     except BaseException:
         os.close(ours)
         hands.put_back()

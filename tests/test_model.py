@@ -1,6 +1,7 @@
 """Values to plain data and back."""
 
 import ast
+import dataclasses
 import json
 from pathlib import Path
 
@@ -83,3 +84,16 @@ def test_every_noun_is_found_at_its_home_and_only_there():
         assert getattr(model, noun) is vars(__import__(f"provision.model.{home}", fromlist=[home]))[noun]
     with pytest.raises(ImportError, match="Plam"):
         from provision.model import Plam  # noqa: F401
+
+
+def test_all_nouns_are_to_be_seen_and_are_frozen_with_slots_and_keywords():
+    nouns = [
+        v
+        for v in (getattr(model, name) for name in model.__all__)
+        if isinstance(v, type) and dataclasses.is_dataclass(v)
+    ]
+    assert {"Plan", "Lock", "Verdict", "Machine", "Target"} <= {n.__name__ for n in nouns}
+    assert set(model.__all__) <= set(dir(model))
+    for noun in nouns:
+        assert noun.__dataclass_params__.frozen and hasattr(noun, "__slots__"), noun
+        assert all(field.kw_only for field in dataclasses.fields(noun)), noun

@@ -1,6 +1,7 @@
 """`gpuenv run`: the program notices nothing, and its failure is explained."""
 
 import fcntl
+import json
 import os
 import pty
 import select
@@ -62,6 +63,27 @@ def test_stdin_stdout_and_stderr_are_byte_exact(gpuenv, env):
     data = bytes(range(256)) * 2000
     code, out, err = ran(gpuenv, "--", "sh", "-c", "cat; printf '\\377\\000e' >&2", data=data)
     assert (code, out, err) == (0, data, b"\xff\x00e")
+
+
+def test_json_is_one_document_and_the_program_s_output_goes_to_stderr(gpuenv, env):
+    code, out, err = ran(gpuenv, "--json", "--", "sh", "-c", "echo seen; echo too >&2; exit 7")
+    assert code == 7 and err == b"seen\ntoo\n"
+    assert json.loads(out) == {
+        "schema": "gpuenv.run/1", "env": str(env), "command": ["sh", "-c", "echo seen; echo too >&2; exit 7"],
+        "code": 7, "signal": None, "findings": [],
+    }  # fmt: skip
+    code, out, _ = ran(gpuenv, "--json", "--", "sh", "-c", "kill -9 $$")
+    assert code == -signal.SIGKILL and (json.loads(out)["code"], json.loads(out)["signal"]) == (
+        137,
+        "SIGKILL",
+    )
+    says = "echo 'Could not load library libcudnn_ops_infer.so.8' >&2; exit 1"
+    code, out, _ = ran(gpuenv, "--json", "-q", "--", "sh", "-c", says)
+    assert code == 1 and "cudnn_not_found" in {f["cause"] for f in json.loads(out)["findings"]}
+    code, out, err = ran(gpuenv, "--json", "--", "no-such-program")
+    assert code == json.loads(out)["code"] == 127 and b"no-such-program" in err
+    code, out, _ = ran(gpuenv, "--json", "--exec", "--", "true")
+    assert code == 2 and json.loads(out)["schema"] == "gpuenv.error/1"
 
 
 def test_options_of_the_program_stay_its_own(gpuenv, env):

@@ -20,6 +20,12 @@ Env = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+JsonOfRun = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="One JSON document on standard output; what CMD writes goes to standard error."
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, results only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also notes, versions, logs.")]
 

@@ -12,7 +12,7 @@ import typer
 
 from .. import detect, process, show
 from ..errors import BuildError, UsageError
-from ..model import Finding
+from ..model import Finding, Run
 from . import facts, unsearched, where
 from . import options as o
 
@@ -48,6 +48,7 @@ def run(
     ),
     profiles: o.ProfileDirs = None,
     cache_dir: o.CacheDir = None,
+    json: o.JsonOfRun = False,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
 ) -> int:
@@ -55,7 +56,12 @@ def run(
     command = context.obj
     if not command:
         raise UsageError("no command was named", hint="gpuenv run [ENV] -- python train.py")
-    screen = show.Screen(quiet=quiet, verbose=verbose, environ=process.environ(), out=sys.stderr)
+    if json and exec_:
+        raise UsageError(
+            "--json and --exec contradict each other", hint="with --exec nothing of gpuenv is left to tell"
+        )
+    screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ(),
+                         out=sys.stdout if json else sys.stderr)  # fmt: skip
     root, bin_folder = _found(env)
     given = process.environ()
     process.settle_home()  # gpuenv's own: the program gets its variables as they were
@@ -74,16 +80,24 @@ def run(
     try:
         if exec_:
             process.replace(command, environ)
-        ended = process.attend(command, environ)
-    except FileNotFoundError as error:
-        screen.say(f"gpuenv: {command[0]}: {error.strerror}", always=True)
-        return 127
+        ended = process.attend(command, environ, stdout=sys.stderr.fileno() if json else None)
     except OSError as error:
         screen.say(f"gpuenv: {command[0]}: {error.strerror}", always=True)
-        return 126
-    if ended.returncode != 0 and ended.signal not in _NOT_FAILURES and not quiet:
-        _explain(screen, command[0], ended, choices)
-    return process.die_of(ended.signal) if ended.signal else ended.returncode
+        code = 127 if isinstance(error, FileNotFoundError) else 126
+        return _told(screen, Run(env=str(root), command=tuple(command), code=code))
+    found: tuple[Finding, ...] = ()
+    if ended.returncode != 0 and ended.signal not in _NOT_FAILURES and (json or not quiet):
+        found = _explained(screen, command[0], ended, choices)
+    code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
+    _told(screen, Run(env=str(root), command=tuple(command), code=code, signal=ended.signal, findings=found))
+    return process.die_of(ended.signal) if ended.signal else code
+
+
+def _told(screen: show.Screen, told: Run) -> int:
+    """The document of `--json`; without it the program has said all itself."""
+    if screen.json:
+        show.result(screen, told)
+    return told.code
 
 
 def _found(env: Path) -> tuple[Path, Path]:
@@ -160,8 +174,11 @@ def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
     ]  # fmt: skip
 
 
-def _explain(screen: show.Screen, name: str, ended: process.Attended, choices: o.Choices) -> None:
-    """The diagnosis of the program's last words, with this machine's facts, on stderr."""
+def _explained(
+    screen: show.Screen, name: str, ended: process.Attended, choices: o.Choices
+) -> tuple[Finding, ...]:
+    """The diagnosis of the program's last words, with this machine's facts; on stderr where no document
+    will have it."""
     from .troubleshoot import judged
 
     known = facts.known(choices)
@@ -169,10 +186,11 @@ def _explain(screen: show.Screen, name: str, ended: process.Attended, choices: o
     found: tuple[Finding, ...] = judged(text, known, None)
     if found:
         found = judged(text, known, detect.detect(), here=True, holders=True)
-    if found:
+    if found and not screen.json:
         how = ended.signal or f"exit code {ended.returncode}"
         screen.say(f"gpuenv: {name} failed ({how}); gpuenv diagnose says:", always=True)
         show.findings(screen, found[:3])
+    return found
 
 
 def register(app: typer.Typer) -> None:

@@ -32,10 +32,16 @@ _NOUNS = {
     "decided": "Reason Rejected PlannedBuild Plan Package Lock Environment InstalledPackage Installed",
     "changed": "ChangeKind Change Stranger Drift",
     "proved": "Stage Convolution DeviceVerdict FrameworkVerdict Verdict Findings",
-    "told": "PutBack Removed Left Repaired Created ListedFramework Listed Listing RemovedEnvironment Removal Report Exported BundleFile BundlePython Bundle WrittenFile Initialised",
+    "told": "PutBack Removed Left Repaired Created ListedFramework Listed Listing RemovedEnvironment Removal Report Exported BundleFile BundlePython Bundle Run WrittenFile Initialised",
     "plain": "as_plain as_document from_plain",
 }
 _HOME = {noun: home for home, nouns in _NOUNS.items() for noun in nouns.split()}
+__all__ = tuple(_HOME)  # the names above, written once
+
+
+def __dir__() -> list[str]:
+    """Every noun, also those that nobody has asked for yet."""
+    return sorted({*globals(), *_HOME})
 
 
 def __getattr__(name: str) -> Any:

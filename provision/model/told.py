@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from provision.model.decided import Environment, Lock, Plan
-from provision.model.machine import Machine, Target
+from provision.model.machine import Finding, Machine, Target
 from provision.model.proved import Verdict
 from provision.model.words import Device, Manager
 
@@ -181,6 +181,20 @@ class Bundle:
     archive: BundlePython | None = None
     files: tuple[BundleFile, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """A program that `gpuenv run` ran: its exit code (128 and the signal's number where one ended it, `signal`
+    its name), and what its failure is diagnosed as."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.run/1"
+
+    env: str
+    command: tuple[str, ...]
+    code: int
+    signal: str | None = None
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
