@@ -150,7 +150,7 @@ def variant(build: dict[str, Any], cuda: str | None) -> str:
     if (
         build["index"] == "pypi"
     ):  # a wheel's CUDA runs by minor-version compatibility, its major is what counts
-        above = bool(cuda) and int(build["cuda"].split(".")[0]) > int(cuda.split(".")[0])
+        above = cuda is not None and int(build["cuda"].split(".")[0]) > int(cuda.split(".")[0])
         return f"CUDA {build['cuda']} on a driver of {cuda}" if above else ""
     if bool(build["cuda"]) != bool(cuda):
         return f"{build['requirements'][0]} for {cuda or 'the CPU'}"

@@ -1,0 +1,132 @@
+"""Times of conda environments, as ratios within one run.
+
+    python scripts/conda_times.py FOLDER [--runs N]
+
+The solve: `gpuenv resolve` of torch over a snapshot of conda-forge (FOLDER/conda-forge), against the engine's
+own solve of the same in a bare process. The environment: a warm `gpuenv create` of jax from the small channel
+that the tests make, against `cp -al` of the same files and against the engine's own install. Medians of
+interleaved runs; the machine need not be quiet for the ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+GPUENV = str(Path(sysconfig.get_path("scripts")) / "gpuenv")
+SOLVE = """
+import asyncio, sys
+from pathlib import Path
+from rattler import Channel, Gateway, GenericVirtualPackage as V, MatchSpec, PackageName, Version, BuildString, solve
+gateway = Gateway(cache_dir=Path(sys.argv[2]) / "repodata")
+virtual = [V(PackageName(n), Version(v), BuildString("0")) for n, v in
+           (("__glibc", "2.35"), ("__linux", "5.10"), ("__unix", "0"), ("__cuda", "13.0"))]
+found = asyncio.run(solve([Channel(sys.argv[1])], [MatchSpec("pytorch * *cuda*"), MatchSpec("pip")], gateway=gateway,
+                          platforms=["linux-64", "noarch"], virtual_packages=virtual))
+assert len(found) > 60
+"""
+INSTALL = """
+import asyncio, os, sys
+from pathlib import Path
+from rattler import PackageCache, PrefixRecord, install
+records = [PrefixRecord.from_path(p) for p in Path(sys.argv[1], "conda-meta").glob("*.json")]
+asyncio.run(install(records, sys.argv[2], package_cache=PackageCache(Path(sys.argv[3]) / "pkgs"), show_progress=False))
+os._exit(0)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, help="a folder with a snapshot of conda-forge")
+    parser.add_argument("--runs", type=int, default=7, help="runs of each side (7)")
+    options = parser.parse_args()
+    sys.path.insert(0, str(ROOT / "tests"))
+    with tempfile.TemporaryDirectory(prefix="gpuenv-times-") as scratch:
+        solving(options.folder.resolve() / "conda-forge", Path(scratch), options.runs)
+        creating(Path(scratch), options.runs)
+
+
+def solving(channel: Path, scratch: Path, runs: int) -> None:
+    asked = ("resolve", "--manager", "conda", "--framework", "torch", "--driver", "580.65.06", "--glibc", "2.35",
+             "--platform", "linux-x86_64", "--channel", str(channel))  # fmt: skip
+    sides = {
+        "gpuenv resolve": lambda: timed(scratch, GPUENV, *asked),
+        "the engine alone": lambda: timed(
+            scratch, sys.executable, "-c", SOLVE, channel.as_uri(), str(scratch / "cache")
+        ),
+    }
+    told("solve of torch on the snapshot", medians(sides, runs))
+
+
+def creating(scratch: Path, runs: int) -> None:
+    import conda_channel
+
+    channel = conda_channel.channel()
+    made, copied, linked = (scratch / name for name in ("made", "copied", "linked"))
+    asked = ("create", str(made), "--manager", "conda", "--framework", "jax", "--device", "cpu", "--no-verify",
+             "--channel", str(channel))  # fmt: skip
+    timed(scratch, GPUENV, *asked)
+    subprocess.run(["cp", "-al", str(made), str(scratch / "kept")], check=True)
+    kept = str(scratch / "kept")
+    files = sum(1 for p in Path(kept).rglob("*") if p.is_file())
+    sides = {
+        "gpuenv create": lambda: fresh(made, lambda: timed(scratch, GPUENV, *asked)),
+        "cp -al": lambda: fresh(copied, lambda: timed(scratch, "cp", "-al", kept, str(copied))),
+        "the engine alone": lambda: fresh(
+            linked,
+            lambda: timed(scratch, sys.executable, "-c", INSTALL, kept, str(linked), str(scratch / "cache")),
+        ),
+    }
+    told(f"warm create of jax, {files} files", medians(sides, runs))
+
+
+def timed(scratch: Path, *argv: str) -> float:
+    """Seconds of one run; one that fails ends it all."""
+    own = {
+        "XDG_CONFIG_HOME": str(scratch / "config"),
+        "HOME": str(scratch),
+        "RATTLER_CACHE_DIR": str(scratch / "cache"),
+    }
+    began = time.perf_counter()
+    done = subprocess.run(
+        argv, cwd=scratch, env=os.environ | own, capture_output=True, text=True, check=False
+    )
+    seconds = time.perf_counter() - began
+    if done.returncode:
+        sys.exit(f"{' '.join(argv)}\n{done.stdout}{done.stderr}\nexit {done.returncode}")
+    return seconds
+
+
+def fresh(prefix: Path, run: Callable[[], float]) -> float:
+    shutil.rmtree(prefix, ignore_errors=True)
+    return run()
+
+
+def medians(sides: dict[str, Callable[[], float]], runs: int) -> dict[str, float]:
+    """The median of each side, after one run that does not count."""
+    for run in sides.values():
+        run()
+    every = [{name: run() for name, run in sides.items()} for _ in range(runs)]
+    return {name: statistics.median(one[name] for one in every) for name in sides}
+
+
+def told(what: str, found: dict[str, float]) -> None:
+    ours, *others = found.items()
+    ratios = ", ".join(f"{ours[1] / seconds:.1f} of {name} ({seconds:.2f} s)" for name, seconds in others)
+    sys.stdout.write(f"{what}: {ours[0]} {ours[1]:.2f} s, {ratios}\n")
+
+
+if __name__ == "__main__":
+    main()
