@@ -12,9 +12,17 @@ def main() -> None:
     if sys.argv[1:] in (["--version"], ["-V"]):
         sys.stdout.write(f"gpuenv {__version__}\n")
         return
-    from .cli import run
+    try:
+        from .cli import run
 
-    sys.exit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # before `run` could hold it, or once more while it was ending
+        import signal
+
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        sys.stderr.write("interrupted\n")
+        code = 130
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import IO, Any
 
 KEEP = 1 << 20
+TERMINATED = 143
+"""The exit code of a run that SIGTERM ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import writing
 from .errors import BuildError
 
 _MARK = ".gpuenv"
@@ -40,18 +41,13 @@ def _entry(env: Path) -> Path:
 
 def add(env: Path) -> None:
     """Enter an environment (an absolute path). Raises BuildError where that cannot be written."""
-    import tempfile
-
     entry = _entry(env)
     text = json.dumps({"path": str(env)}) + "\n"
     try:
         if entry.exists() and entry.read_text(encoding="utf-8") == text:
             return
         entry.parent.mkdir(parents=True, exist_ok=True)
-        number, draft = tempfile.mkstemp(dir=entry.parent, prefix=".")
-        with os.fdopen(number, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(draft).replace(entry)
+        writing.settle(entry, text)
     except OSError as error:
         raise _refused(entry, error) from error
 

@@ -9,19 +9,20 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent / "provision"
 STAGES = {"detect", "resolve", "lock", "build", "verify", "diagnose"}
-DOORS = {"process", "index", "foreign"}
+DOORS = {"process", "index", "foreign", "writing"}
 MAY = {
     "model": set(),
     "process": set(),
     "foreign": set(),
+    "writing": set(),
     "errors": {"model"},
-    "index": {"model", "errors", "process"},
+    "index": {"model", "errors", "process", "writing"},
     "profiles": {"model", "errors"},
     "show": {"model", "errors"},
     "export": {"model", "errors"},
     "project": {"model", "errors"},
-    "registry": {"model", "errors"},
-    "bundle": {"model", "errors", "process", "index"},
+    "registry": {"model", "errors", "writing"},
+    "bundle": {"model", "errors", "process", "index", "writing"},
     "kernel": {"model", "errors", "process"},
     "report": {"model", "errors"},
     **dict.fromkeys(STAGES, {"model", "errors"} | DOORS),

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .. import process
+from .. import process, writing
 from ..errors import BuildError
 from ..model import Package
 from .conda_shells import SCRIPTS
@@ -98,6 +98,6 @@ def _listed() -> tuple[list[str], Path]:
 def _list(path: Path, prefixes: Sequence[str]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(f"{p}\n" for p in prefixes), encoding="utf-8")
+        writing.settle(path, "".join(f"{p}\n" for p in prefixes))
     except OSError as error:
         raise not_writable(path.parent, error) from error

@@ -132,18 +132,23 @@ def settle(built: Path, place: Path) -> None:
 
 def recover(place: Path) -> None:
     """Finish what a killed swap left: if the place is empty and the old environment stands aside,
-    it comes back; if both are there the old one is removed. What is there unfinished goes first."""
-    if (place / MARK / UNFINISHED).exists():
-        half = half_made(place)
-        discard(half)
-        place.rename(half)
-        discard(half)
-    before = aside(place)
-    if made_by_gpuenv(before):
-        if place.exists():
-            discard(before)
-        else:
-            before.rename(place)
+    it comes back; if both are there the old one is removed. What is there unfinished goes first, what
+    was half-made beside it last. Raises BuildError."""
+    half, before = half_made(place), aside(place)
+    try:
+        if (place / MARK / UNFINISHED).exists():
+            discard(half)
+            place.rename(half)
+            discard(half)
+        if made_by_gpuenv(before):
+            if place.exists():
+                discard(before)
+            else:
+                before.rename(place)
+        if made_by_gpuenv(half) or (half.is_dir() and not half.is_symlink() and not any(half.iterdir())):
+            discard(half)
+    except OSError as error:
+        raise not_writable(place.parent, error) from error
 
 
 def half_made(place: Path) -> Path:

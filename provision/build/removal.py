@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..errors import BuildError, UsageError
@@ -102,17 +102,19 @@ def leftovers(env: Path) -> Iterator[Path]:
             yield path
 
 
-def remove(env: Path) -> None:
+def remove(env: Path, forget: Callable[[], None]) -> None:
     """Remove an environment that `check` let pass, and what interrupted runs left beside it.
 
     It is renamed first: from then on no environment is in its place, and a removal that is interrupted is
-    finished by the next one, or by the next build there. Raises BuildError.
+    finished by the next one, or by the next build there. `forget` takes it out of the lists that name it,
+    while there is still something that the next removal would find. Raises BuildError.
     """
     half = place.half_made(env)
     try:
         place.discard(half)
         if env.is_dir():
             env.rename(half)
+        forget()
         for path in leftovers(env):
             place.discard(path)
     except OSError as error:

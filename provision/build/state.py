@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from .. import foreign
+from .. import foreign, writing
 from ..errors import BuildError
 from ..model import Environment, Lock, Machine, Plan, Request, Verdict, as_document, as_plain, from_plain
 from .place import MARK, not_writable
@@ -18,10 +18,8 @@ from .place import MARK, not_writable
 def write(env: Path, name: str, document: dict[str, Any]) -> None:
     """Write one file of `.gpuenv/` in one step. Raises BuildError."""
     folder = env / MARK
-    draft = folder / f".{name}.{os.getpid()}"
     try:
-        draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        draft.replace(folder / name)
+        writing.settle(folder / name, json.dumps(document, indent=1) + "\n")
     except OSError as error:
         raise not_writable(folder, error) from error
 

@@ -1,8 +1,9 @@
 """An environment from one lock to another, in place: what changed is taken out and put in, the rest is
 not touched.
 
-Everything new is fetched, checked and unpacked before anything is taken out. A marker says which lock was
-left while the change is on; a run that was killed is brought back to it by the next one.
+That is done in a copy of links, which takes the environment's place by one rename: a run that is killed
+leaves the old environment or the new one. Before, it was done in the environment itself, with a marker that
+says which lock was left; what such a run left half-done is brought back.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ..errors import BuildError
 from ..index import uv
 from ..model import Event, Lock, Package, Sources, as_plain, from_plain
 from . import state
+from .clone import working_copy
 from .place import CHANGING, MARK
 from .wheels import install_wheels, python_of
 
@@ -49,24 +51,16 @@ def _identity(package: Package) -> tuple[str, str, bool]:
     return package.version, held, package.editable
 
 
-def change(env: Path, old: Lock, new: Lock, sources: Sources, emit: Emit, settle: Callable[[], None]) -> None:
-    """Bring an environment that holds `old` to `new`; `settle` writes what it says of itself. Raises
-    BuildError, with the packages of `old` in place again."""
+def change(env: Path, old: Lock, new: Lock, sources: Sources, emit: Emit, settle: Callable[[Path], None]) -> None:
+    """Bring an environment that holds `old` to `new`, in a copy that takes its place in the end; `settle`
+    writes what the copy says of itself. Raises BuildError, with the environment as it was."""
     step = difference(old, new)
     if not step:
-        settle()
+        settle(env)
         return
-    _fetch(env, dataclasses.replace(new, packages=step.into), sources, emit)
-    left = {"request": state.read(env, "request.json"), "lock": as_plain(_lean(old))}
-    state.write(env, CHANGING, {**left, "new": as_plain(_lean(new))})
-    try:
-        _apply(env, step, new, sources, emit)
-    except BaseException:
-        recover(env, sources, emit)
-        settled(env)
-        raise
-    settle()
-    settled(env)
+    with working_copy(env, at_its_path=False) as copy:
+        _apply(copy, step, new, sources, emit)
+        settle(copy)
 
 
 def unfinished(env: Path) -> bool:
@@ -115,21 +109,6 @@ def take_out(env: Path, names: tuple[str, ...]) -> None:
     done = process.run(argv, env={**process.environ(), "NO_COLOR": "1"}, timeout=600)
     if not done.ok:
         raise BuildError(f"packages could not be taken out of {env}", log=uv.redacted(done.stderr))
-
-
-def _fetch(env: Path, lock: Lock, sources: Sources, emit: Emit) -> None:
-    """Unpack what is new beside the environment: afterwards the cache holds every file, hashes checked."""
-    if not lock.packages:
-        return
-    folder = env / MARK / _FETCHED
-    try:
-        install_wheels(lock, env, sources, emit, target=folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _lean(lock: Lock) -> Lock:
-    return dataclasses.replace(lock, plan=dataclasses.replace(lock.plan, rejected=()))
 
 
 def changed_packages(old: Lock, new: Lock) -> list[str]:

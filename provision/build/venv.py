@@ -19,6 +19,7 @@ def build(
 ) -> None:
     """Make an environment at `path` that will live at `final`. Raises BuildError."""
     create(path, python, prompt=final.name)
+    _name_place(path, final)
     install(lock, path, sources, emit)
     _make_relocatable(path)
 
@@ -43,6 +44,8 @@ def create(path: Path, python: str, *, prompt: str) -> None:
             hint="another interpreter: --python VERSION",
         ) from error
     except SystemExit as error:
+        if error.code == process.TERMINATED:
+            raise
         raise BuildError(
             f"virtualenv refused {python} (exit {error.code})", hint="another interpreter: --python VERSION"
         ) from error
@@ -68,10 +71,21 @@ def _mend_activate(path: Path) -> None:
         script.write_text(text, encoding="utf-8")
 
 
+def _name_place(path: Path, final: Path) -> None:
+    """Write into the activate scripts the place that the environment will have, so that the one rename which
+    brings it there is all that is left to do. Whatever a shell escapes in a name, it escapes in both."""
+    if path.name != f".{final.name}.gpuenv-new":
+        return
+    for script in (*path.glob("bin/activate*"), *path.glob("Scripts/activate*")):
+        text = script.read_bytes()
+        script.write_bytes(re.sub(rb"(?<=[/\\])\.([^/\\\r\n]*?)\.gpuenv-new", rb"\1", text))
+
+
 def settle_scripts(path: Path, python: str) -> None:
-    """Write the activate scripts again for the place the environment now has."""
-    create(path, python, prompt=path.name)
-    _make_relocatable(path)
+    """Write the activate scripts again for the place the environment now has, where they name another."""
+    if not scripts_settled(path):
+        create(path, python, prompt=path.name)
+        _make_relocatable(path)
 
 
 def scripts_settled(path: Path) -> bool:

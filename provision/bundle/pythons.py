@@ -7,15 +7,13 @@ hash that uv itself carries, for any platform; on the target uv unpacks it, held
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from .. import process
+from .. import process, writing
 from ..errors import BuildError
 from ..index import uv
 from ..model import BundlePython
@@ -102,17 +100,14 @@ def install(folder: Path, archive: BundlePython, sha256: str) -> str:
         "major": int(parts[1]), "minor": int(parts[2]), "patch": int(parts[3]), "prerelease": parts[4],
         "url": (folder / archive.path).resolve().as_uri(), "sha256": sha256, "variant": None, "build": None,
     }  # fmt: skip
-    handle, listed = tempfile.mkstemp(prefix="gpuenv-python-", suffix=".json")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump({archive.key: entry}, file)
-        env = _environment() | {"UV_PYTHON_DOWNLOADS_JSON_URL": listed}
+    with writing.scratch("python") as scratch:
+        listed = scratch / "listed.json"
+        listed.write_text(json.dumps({archive.key: entry}), encoding="utf-8")
+        env = _environment() | {"UV_PYTHON_DOWNLOADS_JSON_URL": str(listed)}
         done = process.run(
             [uv.program(), "python", "install", archive.key, "--no-bin"], env=env, timeout=_TIMEOUT
         )
         home = process.run([uv.program(), "python", "dir"], env=env, timeout=60).stdout.strip()
-    finally:
-        Path(listed).unlink()
     path = Path(home) / archive.key / ("python.exe" if system == "windows" else "bin/python3")
     if not done.ok or not path.exists():
         raise BuildError(

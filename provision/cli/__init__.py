@@ -95,7 +95,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _terminated(_signal: int, _frame: FrameType | None) -> None:
     """SIGTERM unwinds like an interrupt, so that drafts are removed and locks freed."""
-    sys.exit(143)
+    sys.exit(process.TERMINATED)
 
 
 def _usage(error: Exception) -> UsageError:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 import shlex
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from .. import detect, process, show
+from .. import detect, process, show, writing
 from ..errors import LockError, UsageError
 from ..model import Event, Exported, Lock
 from . import ask, facts, where
@@ -178,8 +176,8 @@ def _text(source: Source) -> str:
     if source.written:
         # As it stands: other platforms of the file, and what it was solved with, are kept.
         return SECRET.sub("", source.written.read_text(encoding="utf-8"))
-    with tempfile.TemporaryDirectory(prefix="gpuenv-export-") as scratch:
-        path = Path(scratch) / "lock"
+    with writing.scratch("export") as scratch:
+        path = scratch / "lock"
         if source.lock.manager == "conda":
             from ..lock import conda_file
 
@@ -200,11 +198,7 @@ def _beside(file: Path, folder: Path) -> str:
 def _write(path: Path, text: str) -> None:
     """Write in one step. Raises UsageError."""
     try:
-        handle, draft = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        Path(draft).chmod(0o644)
-        Path(draft).replace(path)
+        writing.settle(path.absolute(), text)
     except OSError as error:
         raise UsageError(
             f"--output {path}: {error.strerror}", hint="name a file that can be written"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import index, process, profiles, show
+from .. import index, process, profiles, show, writing
 from ..errors import DataError, UsageError
 from ..index import measure
 from ..model import Event, ProfileTable, ProfileTables
@@ -144,15 +142,7 @@ def _write(path: Path, text: str) -> None:
     """Write an overlay in one step. Raises UsageError where that cannot be done."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(draft).chmod(0o644)
-            Path(draft).replace(path)
-        except BaseException:
-            Path(draft).unlink(missing_ok=True)
-            raise
+        writing.settle(path, text)
     except OSError as error:
         raise UsageError(
             f"{path} cannot be written: {error.strerror}", hint="name a folder that can: --profiles DIR"

@@ -49,10 +49,14 @@ def _removed(screen: show.Screen, env: Path, cache: Path) -> RemovedEnvironment:
         _check(env)
         folders = [env, *removal.leftovers(env)]
         sizes = [size for f in folders if os.path.lexists(f) and (size := registry.measure(f))]
-        removal.remove(env)
-        _tried(emit, lambda: registry.forget(env))
-        _tried(emit, lambda: conda_scripts.unregister(env))
-        kernels = kernel.forget(env)
+        kernels: list[str] = []
+
+        def forget() -> None:
+            _tried(emit, lambda: registry.forget(env))
+            _tried(emit, lambda: conda_scripts.unregister(env))
+            kernels.extend(kernel.forget(env))
+
+        removal.remove(env, forget)
     taken, shared = sum(s.bytes for s in sizes), sum(s.shared for s in sizes)
     return RemovedEnvironment(path=str(env), bytes=taken, freed_bytes=taken - shared, kernels=tuple(kernels))
 

@@ -78,7 +78,7 @@ def sync(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock
     emit(Event(kind="note", stage="build", text=told))
     before = Built(env=env, lock=old, remembered=state.read(env, "request.json") or {})
     built = Built(env=env, lock=new, remembered=remembered(choices, given, files))
-    sync_stage.change(env, old, new, sources, emit, lambda: built.write(env))
+    sync_stage.change(env, old, new, sources, emit, built.write)
     return _proved(screen, built, before, machine, choices, how, changed=bool(changed))
 
 
@@ -118,7 +118,7 @@ def _went_back(
     verdict: Verdict,
 ) -> int:
     env, emit = built.env, show.emitter(screen)
-    sync_stage.change(env, built.lock, before.lock, ask.sources(choices), emit, lambda: before.write(env))
+    sync_stage.change(env, built.lock, before.lock, ask.sources(choices), emit, before.write)
     show.result(screen, Created(machine=machine, plan=built.lock.plan, lock=built.lock, verdict=verdict))
     told = f"with these changes {env} failed; it has the packages that it had before"
     emit(Event(kind="warning", stage="build", text=told))

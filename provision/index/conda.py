@@ -7,12 +7,11 @@ import json
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .. import process
+from .. import process, writing
 from ..errors import GpuenvError, UsageError
 from . import conda_auth
 from .conda_rc import configuration
@@ -102,12 +101,12 @@ def ask(
         if line.startswith('{"event"'):
             told(json.loads(line))
 
-    with tempfile.TemporaryDirectory(prefix="gpuenv-conda-") as scratch:
-        answer = Path(scratch) / "answer.json"
+    with writing.scratch("conda") as scratch:
+        answer = scratch / "answer.json"
         more: dict[str, Any] = {"rc": {}}
         environ = process.environ()
         if operation in _CONFIGURED:
-            more, environ = _configured(operation, told, failure, Path(scratch))
+            more, environ = _configured(operation, told, failure, scratch)
         paths = [p for p in sys.path if p and p != str(Path.cwd())]
         whole = {**request, "op": operation, "parent": os.getpid(), "answer": str(answer), "sys_path": paths}
         done = process.run(

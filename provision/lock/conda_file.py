@@ -8,12 +8,11 @@ share a file. Nothing of conda-lock is run: its solver and installer would fetch
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .. import writing
 from ..errors import LockError
 from ..index import conda as door
 from ..model import Lock, Package, Plan, Target, as_plain, from_plain
@@ -35,11 +34,10 @@ def write(path: Path, lock: Lock, virtual: Sequence[Mapping[str, str]] = ()) -> 
         content = _merged(content, held)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-        write_conda_lock_file(content, Path(draft), metadata_choices=None, include_help_text=False)
-        Path(draft).chmod(0o644)
-        Path(draft).replace(path)
+        with writing.scratch("lock") as folder:
+            draft = folder / NAME
+            write_conda_lock_file(content, draft, metadata_choices=None, include_help_text=False)
+            writing.settle(path, draft.read_bytes(), durable=True)
     except OSError as error:
         raise LockError(
             f"cannot write the lock {path}: {error.strerror}", hint="choose a folder you may write to"
@@ -91,8 +89,8 @@ def _content_hash(lock: Lock, channels: Sequence[str], platform: str, virtual: d
     specification = LockSpecification(dependencies={platform: wanted}, channels=list(channels), sources=[])
     if virtual is None:
         return str(compute_content_hashes(specification, None)[platform])
-    with tempfile.TemporaryDirectory(prefix="gpuenv-lock-") as scratch:
-        file = Path(scratch) / "virtual-packages.yml"
+    with writing.scratch("lock") as scratch:
+        file = scratch / "virtual-packages.yml"
         file.write_text(json.dumps(virtual), encoding="utf-8")  # JSON is YAML
         repo = virtual_package_repo_from_specification(file)
         return str(compute_content_hashes(specification, repo)[platform])

@@ -6,9 +6,7 @@ read by the same rules.
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -17,6 +15,7 @@ import tomli
 import tomli_w
 from packaging.pylock import Pylock, PylockValidationError
 
+from .. import writing
 from ..errors import LockError
 from ..model import Lock, Package, Plan, Target, as_plain, from_plain
 
@@ -28,13 +27,7 @@ def write(path: Path, lock: Lock) -> None:
     text = tomli_w.dumps(_document(lock))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(draft).chmod(0o644)
-        Path(draft).replace(path)
+        writing.settle(path, text, durable=True)
     except OSError as error:
         raise LockError(
             f"cannot write the lock {path}: {error.strerror}", hint="choose a folder you may write to"

@@ -7,14 +7,13 @@ never ends in a CPU wheel and no environment gets two cuDNN packages.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from .. import index
+from .. import index, writing
 from ..errors import LockError
 from ..index import pytorch
 from ..model import FRAMEWORKS, Event, Lock, Need, Package, Plan, Sources
@@ -43,8 +42,8 @@ def lock(
     (`no_wheel`), a framework comes along unplanned (`brought`), or the result is not the plan.
     """
     emit(Event(kind="start", stage="lock", text="solving the packages that go with the plan"))
-    with tempfile.TemporaryDirectory(prefix="gpuenv-lock-") as scratch:
-        ask = Ask(Path(scratch), plan, sources, python, tuple(needs), tuple(from_source))
+    with writing.scratch("lock") as scratch:
+        ask = Ask(scratch, plan, sources, python, tuple(needs), tuple(from_source))
         annotated, solved = ask.solved(_pins(plan, sources), prefer or {})
     packages = _with_indexes(parse_pylock(solved, plan), parse_annotations(annotated))
     packages = _with_sizes(_of_pages(packages, sources), sources)
@@ -61,10 +60,10 @@ def lock(
 def frameworks_in(plan: Plan, sources: Sources, needs: Sequence[Need]) -> tuple[str, ...]:
     """The frameworks that a project's needs bring along by themselves; `plan` tells the Python and the
     platform. Raises LockError where the needs cannot be solved."""
-    with tempfile.TemporaryDirectory(prefix="gpuenv-lock-") as scratch:
+    with writing.scratch("lock") as scratch:
         lacking: list[str] = []
         while True:
-            ask = Ask(Path(scratch), plan, sources, None, tuple(needs), tuple(lacking))
+            ask = Ask(scratch, plan, sources, None, tuple(needs), tuple(lacking))
             try:
                 text = ask.compiled(ask.source([]), "requirements.txt")
                 break
@@ -82,8 +81,8 @@ def allowed(
     """The newest framework versions, none above the plan's, that go with a project's needs where the
     plan pins nothing. Raises LockError when there are none."""
     loose = [f"{b.framework}<={b.version}" for b in plan.builds]
-    with tempfile.TemporaryDirectory(prefix="gpuenv-lock-") as scratch:
-        ask = Ask(Path(scratch), plan, sources, None, tuple(needs), tuple(from_source))
+    with writing.scratch("lock") as scratch:
+        ask = Ask(scratch, plan, sources, None, tuple(needs), tuple(from_source))
         text = ask.compiled(ask.source([*loose, *plan.packages]), "requirements.txt")
     pins = (re.match(r"([A-Za-z0-9._-]+)==([^\s;]+)", row) for row in text.splitlines())
     found: dict[str, str] = {canonicalize_name(m[1]): m[2] for m in pins if m}

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import tomli
 from packaging.pylock import Pylock, PylockValidationError
 
-from .. import index, process
+from .. import index, process, writing
 from ..errors import LockError
 from ..index import uv
 from ..model import Package, Plan, Sources
@@ -31,8 +29,8 @@ def wheels_for(
     all; `plan` tells the platform. A Python may be left out that a solution of its own would serve: of a
     version uv takes the files of one index, whichever Pythons they are for. Raises LockError where there is
     no solution."""
-    with tempfile.TemporaryDirectory(prefix="gpuenv-lock-") as scratch:
-        wanted = Path(scratch) / "wanted.in"
+    with writing.scratch("lock") as scratch:
+        wanted = scratch / "wanted.in"
         wanted.write_text("\n".join(requirements) + "\n", encoding="utf-8")
         argv = [
             uv.program(), "pip", "compile", str(wanted), "--universal", "--python-version", minors[-1],

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from .. import process
+from .. import process, writing
 from ..model import Evidence
 
 Record = dict[str, Any]
@@ -84,7 +83,7 @@ def run(
 
     `timeout` is in seconds. Raises OSError when that Python cannot be started.
     """
-    with tempfile.TemporaryDirectory(prefix="gpuenv-verify-", ignore_cleanup_errors=True) as scratch:
+    with writing.scratch("verify") as scratch:
         empty, log = Path(scratch, "empty"), Path(scratch, "cudnn.log")
         empty.mkdir()
         finished = process.run(
