@@ -44,7 +44,7 @@ gpu: $(DEV)/.ready ## verify ENV on a real NVIDIA GPU; fails where there is none
 profiles: $(DEV)/.ready ## read the index and show what would change in profiles/ (ARGS=--write)
 	@$(DEV)/bin/python scripts/update_profiles.py $(ARGS)
 
-bench: $(DEV)/.ready ## speed against uv, as ratios
+bench: $(DEV)/.ready ## speed against uv and pip, as ratios; growth as docs/growth.svg (ARGS=--readme)
 	@$(DEV)/bin/python scripts/bench.py $(ARGS)
 
 readme: $(DEV)/.ready ## run the README's first screen again

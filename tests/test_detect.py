@@ -18,15 +18,16 @@ from provision.detect.driver_files import cuda_version, device_nodes, library_ve
 from provision.detect.files import absolute_entries
 from provision.detect.hardware import jetson_model, judge_hardware, pci_device, read_hardware
 from provision.detect.libcuda import read_told
-from provision.detect.libraries import (
-    FLAVOURS,
-    file_version,
-    find_files,
-    folder_libraries,
-    ldconfig_rows,
-    read_libraries,
+from provision.detect.libraries import file_version, find_files, folder_libraries, read_libraries
+from provision.detect.loader import FLAVOURS, cache_rows, ldconfig_rows, loader_cache
+from provision.detect.pythons import (
+    Answers,
+    ask_python,
+    conda_version,
+    pyenv_version,
+    read_pythons,
+    uv_version,
 )
-from provision.detect.pythons import ask_python, conda_version, pyenv_version, read_pythons, uv_version
 from provision.detect.smi import ask_smi
 from provision.detect.system import glibc_version, judge_platform, platform_name, read_platform
 from provision.detect.variables import read_environment, redacted
@@ -417,6 +418,20 @@ def test_a_real_loader_cache(tmp_path):
     assert find_files(("libcudnn.so.9",), tmp_path, {}, machine) == {"libcudnn.so.9": str(file)}
 
 
+@pytest.mark.skipif(not LDCONFIG, reason="this system has no ldconfig")
+def test_the_loaders_cache_is_read_as_ldconfig_reads_it():
+    machine = read_platform()[0].split("-")[1]
+    told = subprocess.run([LDCONFIG, "-p"], capture_output=True, text=True, check=True).stdout
+    assert loader_cache(Path("/"), machine) == ldconfig_rows(told, FLAVOURS[machine])
+
+
+@given(st.binary(max_size=200), st.integers(0, 2**32 - 1))
+def test_a_damaged_loaders_cache_is_no_failure(data, count):
+    head = b"glibc-ld.so.cache1.1" + count.to_bytes(4, sys.byteorder)
+    assert cache_rows(data, None) is None
+    assert cache_rows(head + data, None) is None or count < 10
+
+
 # --- Pythons -------------------------------------------------------------------------------
 
 REPORTING = """#!/bin/sh
@@ -497,6 +512,35 @@ def test_free_threaded_only_where_there_is_nothing_else(tmp_path):
     interpreter(tmp_path / "b/python3", "3.12.1")
     environ["PATH"] += f":{tmp_path / 'b'}"
     assert [p.version for p in read_pythons(tmp_path / "empty", environ)] == ["3.12.1"]
+
+
+def test_a_python_is_asked_once_as_long_as_its_file_is_the_same(tmp_path, monkeypatch):
+    python = tmp_path / "python3"
+    shutil.copy2(Path(sys.base_prefix, "bin", f"python{sys.version_info[0]}.{sys.version_info[1]}"), python)
+    told = [("3.11.4", False), ("3.11.5", False), ("3.11.6", False)]
+    monkeypatch.setattr("provision.detect.pythons.ask_python", lambda _path: told.pop(0))
+
+    def answer():
+        answers = Answers(tmp_path / "cache")
+        found = answers.of(python)
+        answers.keep()
+        return found
+
+    assert answer() == answer() == ("3.11.4", False)
+    os.utime(python, (1, 1))
+    assert answer() == answer() == ("3.11.5", False)
+    kept = tmp_path / "cache" / "pythons.json"
+    kept.write_text(kept.read_text().replace("3.11.5", "3.x"))
+    assert answer() == ("3.11.6", False), "a damaged answer is no answer"
+
+
+def test_a_script_before_a_python_is_always_asked(tmp_path):
+    python = interpreter(tmp_path / "python3", "3.11.4")
+    assert Answers(tmp_path / "cache").of(python) == ("3.11.4", False)
+    changed, state = python.read_text().replace("3.11.4", "3.11.5"), python.stat()
+    python.write_text(changed)
+    os.utime(python, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert Answers(tmp_path / "cache").of(python) == ("3.11.5", False)
 
 
 def test_a_python_that_fails_or_is_no_program(tmp_path):

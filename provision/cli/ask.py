@@ -29,7 +29,7 @@ from ..model import (
     from_plain,
 )
 from ..resolve import gpu_named
-from . import inproject
+from . import inproject, where
 from .facts import known
 from .options import Choices
 
@@ -234,7 +234,7 @@ def _target(c: Choices, data: Profiles) -> tuple[Machine | None, Target]:
     if c.driver or c.gpu or elsewhere:
         return None, _given_target(c, data, here_platform)
     parts = {"driver", "gpus", "context", "hardware", "environment"} if c.device != "cpu" else {"environment"}
-    machine = detect.detect(parts | (set() if c.python else {"pythons"}))
+    machine = detect.detect(parts | (set() if c.python else {"pythons"}), cache=where.cache_dir(c))
     _refuse_other_systems(machine)
     target = machine.target
     if c.glibc:
@@ -338,7 +338,7 @@ def _pythons(c: Choices, machine: Machine | None, target: Target) -> tuple[str, 
     if machine is None:
         if target.platform != _here_platform():
             return ()
-        machine = detect.detect({"pythons"})
+        machine = detect.detect({"pythons"}, cache=where.cache_dir(c))
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
     minors = {_minor(p.version) or "" for p in machine.pythons}
     return tuple(sorted(minors, key=lambda m: (m != own, -int(m.split(".")[1]))))

@@ -28,12 +28,14 @@ def detect(
     root: Path = Path("/"),
     environ: Mapping[str, str] | None = None,
     seconds: float = 30.0,
+    cache: Path | None = None,
 ) -> Machine:
     """Read this machine, and only the parts asked for; platform and glibc always.
 
     `root` is where /proc, /sys, /dev and /etc are read, `environ` replaces this process's
     environment, `seconds` is the deadline of the child that asks libcuda (cuInit takes some
-    seconds on machines with many GPUs) and of nvidia-smi. A driver that does not work is no
+    seconds on machines with many GPUs) and of nvidia-smi. `cache` is a folder in which the answers of Pythons
+    are kept. A driver that does not work is no
     error here: it is `driver.problem` and a finding, for which context and hardware are looked at
     too. Raises ValueError for an unknown part.
     """
@@ -55,7 +57,7 @@ def detect(
         gpus=gpus,
         context=read_context(root, environ) if "context" in parts else Context(),
         hardware=hardware,
-        pythons=read_pythons(root, environ) if "pythons" in parts else (),
+        pythons=read_pythons(root, environ, cache) if "pythons" in parts else (),
         libraries=read_libraries(root, environ, machine) if "libraries" in parts else (),
         environment=read_environment(environ) if "environment" in parts else {},
         findings=_findings(seen.findings, judge_platform(platform), judge_hardware(hardware)),

@@ -15,7 +15,7 @@ from .driver_files import device_nodes, kernel_module, library_version
 from .files import is_there, under
 from .findings import NVML_GPU_LOST, NVML_NO_PERMISSION, Facts, explain
 from .hardware import read_hardware
-from .libcuda import ask_libcuda
+from .libcuda import NOT_THERE, ask_libcuda
 from .libraries import find_files
 from .nvml import ask_nvml
 from .smi import ask_smi
@@ -42,7 +42,9 @@ def read_driver(root: Path, environ: Mapping[str, str], machine: str, seconds: f
     libcuda = files.get("libcuda.so.1")
     if nvml.ok and nvml.gpus:
         return _working(nvml, module, libcuda)
-    cuda = ask_libcuda(environ, seconds)
+    nodes = device_nodes(root)
+    trace = nvml.code is not None or module or libcuda or nodes
+    cuda = ask_libcuda(environ, seconds) if trace else NOT_THERE
     if cuda.ok and cuda.gpus:
         return _working(cuda, module, cuda.path or libcuda, nvml.error)
     smi = ask_smi(root, environ, seconds)
@@ -55,7 +57,7 @@ def read_driver(root: Path, environ: Mapping[str, str], machine: str, seconds: f
             kernel_source=source,
             libcuda=libcuda,
             library=cuda.driver or library_version(files.get("libnvidia-ml.so.1")),
-            nodes=device_nodes(root),
+            nodes=nodes,
             hardware=read_hardware(root),
             context=read_context(root, environ),
             nouveau=is_there(under(root, "/sys/module/nouveau")),

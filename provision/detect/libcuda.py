@@ -83,6 +83,13 @@ NAMES = {
 # Variables that hide or reorder GPUs: what the machine has does not depend on them.
 HIDING = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
+# What the child would tell where the loader has no libcuda. Without NVML's library, a kernel module or a device
+# file either, it is not started.
+NOT_THERE = Answer(
+    source="libcuda",
+    error="libcuda: libcuda.so.1: cannot open shared object file: No such file or directory",
+)
+
 
 def ask_libcuda(environ: Mapping[str, str], seconds: float) -> Answer:
     """Ask libcuda in a child that is killed after `seconds`."""

@@ -6,40 +6,14 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from .. import process
 from ..model import NVIDIA_LIBRARY_FAMILIES, Library
 from .files import absolute_entries, entries, is_there, under
+from .loader import loader_cache
 
 FILE = re.compile(
     rf"(?:{'|'.join((*NVIDIA_LIBRARY_FAMILIES, 'libcuda'))})(?:[A-Z_-][\w-]*)?\.so\.(?P<version>[\d.]*\d)"
 )
-# How `ldconfig -p` names the libraries that a 64-bit process of each machine may load.
-FLAVOURS = {"x86_64": "x86-64", "aarch64": "AArch64"}
 DRIVER_FOLDERS = ("/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib")
-
-
-def ldconfig_rows(text: str, flavour: str | None) -> tuple[tuple[str, str], ...]:
-    r"""(soname, path) from `ldconfig -p`, in its order; other machines' libraries are left out.
-
-    A line is "\tlibcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1".
-    """
-    rows = re.findall(r"^\s+(\S+) \(([^)]*)\) => (/.*)$", text, re.MULTILINE)
-    return tuple((soname, path) for soname, kind, path in rows if not flavour or flavour in kind)
-
-
-def loader_cache(root: Path, machine: str) -> tuple[tuple[str, str], ...]:
-    """What /etc/ld.so.cache knows, through ldconfig; empty where there is neither."""
-    cache = under(root, "/etc/ld.so.cache")
-    if not is_there(cache):
-        return ()
-    for program in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
-        if is_there(Path(program)):
-            try:
-                ended = process.run([program, "-p", "-C", str(cache)], timeout=20)
-            except OSError:
-                continue
-            return ldconfig_rows(ended.stdout, FLAVOURS.get(machine))
-    return ()
 
 
 def find_files(

@@ -5,12 +5,14 @@ Neither virtualenv nor uv looks into ~/.pyenv/versions, so all the usual places 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .. import process
 from ..model import Python
@@ -164,9 +166,70 @@ def ask_python(path: Path, seconds: float = 10.0) -> tuple[str, bool] | None:
     return version, free_threaded
 
 
-def read_pythons(root: Path, environ: Mapping[str, str]) -> tuple[Python, ...]:
+class Answers:
+    """What Pythons said when they were asked, under the state of their files, kept from run to run."""
+
+    def __init__(self, cache: Path) -> None:
+        self._file = cache / "pythons.json"
+        self._kept = self._read()
+        self._used: dict[str, list[Any]] = {}
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            kept = json.loads(self._file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return {}  # not there yet, or damaged: they are asked again
+        return kept if isinstance(kept, dict) else {}
+
+    def of(self, path: Path) -> tuple[str, bool] | None:
+        """What the Python at a real path says, asked where that is not known of this very file. A script that
+        stands before one can begin another tomorrow, so it is always asked."""
+        mark = _mark(path)
+        if mark is None:
+            return ask_python(path)
+        kept = self._kept.get(str(path))
+        if not _is_answer(kept, mark):
+            asked = ask_python(path)
+            if asked is None:
+                return None
+            kept = [mark, *asked]
+        self._used[str(path)] = kept
+        return kept[1], bool(kept[2])
+
+    def keep(self) -> None:
+        """Write down what is new; where that cannot be, they are asked again the next time."""
+        if all(self._kept.get(path) == answer for path, answer in self._used.items()):
+            return
+        draft = self._file.with_name(f".{self._file.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_text(json.dumps({**self._kept, **self._used}), encoding="utf-8")
+            draft.replace(self._file)
+
+
+def _is_answer(kept: Any, mark: str) -> bool:
+    """Whether what is kept is an answer at all (the file may be damaged), and of the file as it is now."""
+    if not (isinstance(kept, list) and len(kept) == 3 and kept[0] == mark):
+        return False
+    return isinstance(kept[1], str) and re.fullmatch(r"3\.\d{1,3}\.\d{1,3}", kept[1]) is not None
+
+
+def _mark(path: Path) -> str | None:
+    """The state of a program's file; None for a script."""
+    try:
+        with path.open("rb") as file:
+            found, head = os.fstat(file.fileno()), file.read(2)
+    except OSError:
+        return None
+    return (
+        None if head == b"#!" else f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+    )
+
+
+def read_pythons(root: Path, environ: Mapping[str, str], cache: Path | None = None) -> tuple[Python, ...]:
     """Every CPython from 3.8 on, once, by its real path; free-threaded ones only where there is
-    no other, because most wheels are not made for them."""
+    no other, because most wheels are not made for them. With a `cache` folder a program is asked once."""
+    ask = Answers(cache) if cache else None
     seen: set[Path] = set()
     found: list[tuple[Python, bool]] = []
     for candidate in _candidates(root, environ):
@@ -178,11 +241,13 @@ def read_pythons(root: Path, environ: Mapping[str, str]) -> tuple[Python, ...]:
         seen.add(real)
         version, free_threaded = candidate.version, candidate.free_threaded
         if version is None:
-            asked = ask_python(real)
+            asked = ask.of(real) if ask else ask_python(real)
             if asked is None:
                 continue
             version, free_threaded = asked
         if tuple(map(int, version.split(".")[:2])) >= OLDEST:
             found.append((Python(path=str(real), version=version, source=candidate.source), free_threaded))
+    if ask:
+        ask.keep()
     plain = tuple(python for python, free in found if not free)
     return plain or tuple(python for python, _ in found)

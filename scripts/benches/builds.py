@@ -1,0 +1,82 @@
+"""Rows: torch with all its CUDA wheels, against uv and against pip."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from .ground import TORCH, Ground
+from .measuring import GPUENV, UV, Row, interleaved, timed
+
+_UVS = "uv venv + uv pip install"
+_PIPS = "python -m venv + pip install"
+
+
+class Sides:
+    """The same environment, made by each tool in a folder that is removed first (and not timed)."""
+
+    def __init__(self, ground: Ground, env: Mapping[str, str]) -> None:
+        self.ground, self.env = ground, env
+
+    def _fresh(self, name: str) -> Path:
+        shutil.rmtree(self.ground.project / name, ignore_errors=True)
+        return self.ground.project / name
+
+    def uv(self) -> float:
+        made = timed(
+            [UV, "venv", str(self._fresh("uv-env")), "--python", sys.executable],
+            self.ground.project,
+            self.env,
+        )
+        argv = [UV, "pip", "install", "--python", "uv-env/bin/python", f"torch=={self.ground.torch}"]
+        return made + timed(argv, self.ground.project, self.env)
+
+    def pip(self) -> float:
+        made = timed(
+            [sys.executable, "-m", "venv", str(self._fresh("pip-env"))], self.ground.project, self.env
+        )
+        argv = ["pip-env/bin/pip", "install", "-q", f"torch=={self.ground.torch}"]
+        return made + timed(argv, self.ground.project, self.env)
+
+    def locked(self) -> float:
+        self._fresh("env")
+        argv = [GPUENV, "create", "env", "--locked", "--gpu", "9.0", "--no-verify"]
+        return timed(argv, self.ground.project, self.env)
+
+    def unlocked(self) -> float:
+        self._fresh("env")
+        return timed([GPUENV, "create", "env", *TORCH, "--no-verify"], self.ground.project, self.env)
+
+
+def warm(ground: Ground) -> Iterator[Row]:
+    """All that is needed is in each tool's cache."""
+    sides, runs = Sides(ground, ground.at_index()), ground.runs
+    locked, unlocked, uv = interleaved((sides.locked, sides.unlocked, sides.uv), runs)
+    yield Row("warm", "create --locked", _UVS, locked / uv, 0.85, locked, uv, runs=runs)
+    yield Row("warm", "create, no lock", _UVS, unlocked / uv, 1.1, unlocked, uv, runs=runs)
+
+
+def pip(ground: Ground) -> Iterator[Row]:
+    """The same against pip, which takes minutes: a third of the runs."""
+    sides, runs = Sides(ground, ground.at_index()), max(1, ground.runs // 3)
+    locked, other = interleaved((sides.locked, sides.pip), runs)
+    shutil.rmtree(ground.project / "pip-env", ignore_errors=True)
+    yield Row("pip", "create --locked", _PIPS, locked / other, 0.05, locked, other, runs=runs)
+
+
+def cold(ground: Ground) -> Iterator[Row]:
+    """Nothing is in a cache; the wheels come from the index on 127.0.0.1."""
+
+    def sides() -> Sides:
+        caches = {n: str(ground.empty(f"cold/{n}")) for n in ("UV_CACHE_DIR", "XDG_CACHE_HOME")}
+        return Sides(ground, ground.at_index(caches))
+
+    runs, each = ground.runs, (lambda: sides().locked(), lambda: sides().unlocked(), lambda: sides().uv())
+    locked, unlocked, uv = interleaved(each, runs, warm=False)
+    ground.empty("cold")
+    for name in ("env", "uv-env"):
+        shutil.rmtree(ground.project / name, ignore_errors=True)
+    yield Row("cold", "create --locked, cold", _UVS, locked / uv, 1.02, locked, uv, runs=runs)
+    yield Row("cold", "create, no lock, cold", _UVS, unlocked / uv, 1.02, unlocked, uv, runs=runs)

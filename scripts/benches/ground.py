@@ -1,0 +1,105 @@
+"""What rows stand on, made when the first row asks for it: wheels, an index that has them, environments."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import sys
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+
+import tomli
+
+from .measuring import GPUENV, HERE, environment, ran
+from .serving import serving
+
+TORCH = ("--framework", "torch", "--index", "pypi", "--gpu", "9.0", "--python", HERE)
+JAX = ("--framework", "jax", "--device", "cpu", "--python", HERE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ground:
+    """A folder for all of it (wheels stay there if it stays), and how many runs each side has."""
+
+    folder: Path
+    runs: int
+    stack: ExitStack
+
+    def place(self, name: str) -> Path:
+        """A folder below, made."""
+        path = self.folder / name
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def empty(self, name: str) -> Path:
+        """A folder below, made and empty."""
+        shutil.rmtree(self.folder / name, ignore_errors=True)
+        return self.place(name)
+
+    @cached_property
+    def env(self) -> dict[str, str]:
+        """Caches of our own, and the indexes that this machine has."""
+        caches = {
+            "UV_CACHE_DIR": "uv-cache",
+            "XDG_CACHE_HOME": "cache",
+            "XDG_DATA_HOME": "data",
+            "XDG_CONFIG_HOME": "config",
+        }
+        return environment({k: str(self.place(v)) for k, v in caches.items()})
+
+    @cached_property
+    def index(self) -> str:
+        """The address of an index with all wheels of torch with CUDA, fetched once."""
+        wheels = self.place("wheels")
+        if not (self.folder / "fetched").exists():
+            self._fetch(wheels)
+            (self.folder / "fetched").touch()
+        return self.stack.enter_context(serving(wheels))
+
+    def _fetch(self, wheels: Path) -> None:
+        project = self.empty("first-lock")
+        ran([GPUENV, "lock", *TORCH], project, self.env)
+        ran([GPUENV, "export", "--format", "requirements", "-o", "all.txt"], project, self.env)
+        ran([sys.executable, "-m", "venv", "pip"], project, self.env)
+        argv = ["pip/bin/pip", "download", "-q", "--no-cache-dir", "--no-deps", "--require-hashes"]
+        ran([*argv, "-d", str(wheels), "-r", "all.txt"], project, self.env)
+
+    def at_index(self, more: dict[str, str] | None = None) -> dict[str, str]:
+        """The environment in which every tool asks that index and no other."""
+        names = ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
+        kept = {k: v for k, v in self.env.items() if k not in names}
+        ours = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": self.index, "UV_DEFAULT_INDEX": self.index}
+        return {**kept, **ours, "PIP_CACHE_DIR": str(self.place("pip-cache")), **(more or {})}
+
+    @cached_property
+    def project(self) -> Path:
+        """A folder with a lock of torch and all its CUDA wheels, from that index."""
+        project = self.empty("project")
+        ran([GPUENV, "lock", *TORCH], project, self.at_index())
+        return project
+
+    @cached_property
+    def torch(self) -> str:
+        """The version of torch that is locked."""
+        locked = tomli.loads((self.project / "pylock.toml").read_text(encoding="utf-8"))
+        return next(str(p["version"]) for p in locked["packages"] if p["name"] == "torch")
+
+    @cached_property
+    def torch_env(self) -> Path:
+        """An environment of that lock."""
+        if not (self.project / "env").exists():
+            ran(
+                [GPUENV, "create", "env", "--locked", "--gpu", "9.0", "--no-verify"],
+                self.project,
+                self.at_index(),
+            )
+        return self.project / "env"
+
+    @cached_property
+    def jax_env(self) -> Path:
+        """A CPU environment that is verified."""
+        project = self.place("jax")
+        ran([GPUENV, "create", "env", *JAX], project, self.env)
+        return project / "env"

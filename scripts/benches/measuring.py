@@ -1,0 +1,92 @@
+"""Ratios: medians of interleaved runs, told against what they may be at most."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import statistics
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+BIN = Path(sysconfig.get_path("scripts"))
+GPUENV = str(BIN / "gpuenv")
+UV = str(BIN / "uv")
+PASS = [sys.executable, "-c", "pass"]
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table: what was measured, of what it is a multiple, what that may be at most. `unit` is
+    "s" (both sides are times), "MiB", or "" for a yes (0) or no (1)."""
+
+    part: str
+    name: str
+    against: str
+    found: float
+    limit: float
+    mine: float = 0.0
+    other: float = 0.0
+    unit: str = "s"
+    runs: int = 1
+    told: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.found <= self.limit
+
+    def text(self) -> str:
+        """The row for a terminal."""
+        mark = "ok" if self.ok else "OVER"
+        if self.unit == "s":
+            what = (
+                f"{self.found:9.3g}x of {self.against:32} at most {self.limit:<6.4g} {mark:4} {self._times()}"
+            )
+        elif self.unit:
+            what = f"{self.found:9.4g} {self.unit:33} at most {self.limit:<6.4g} {mark:4}"
+        else:
+            what = f"{'no' if self.ok else 'YES':>9} {self.against:36} {mark}"
+        return f"{self.name:36} {what} {self.told}".rstrip()
+
+    def _times(self) -> str:
+        return f"({_seconds(self.mine)} / {_seconds(self.other)}, {self.runs} runs)" if self.other else ""
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s" if value >= 10 else f"{value * 1000:.0f} ms"
+
+
+def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What both sides run in: bytecode is wanted (for programs themselves, and in what they build)."""
+    env = {**os.environ, "UV_COMPILE_BYTECODE": "1", **(more or {})}
+    for name in ("VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"):
+        env.pop(name, None)
+    return env
+
+
+def ran(argv: Sequence[str], folder: Path, env: Mapping[str, str], *, codes: Sequence[int] = (0,)) -> str:
+    """A program's stdout; one that fails ends the benchmark."""
+    done = subprocess.run(argv, cwd=folder, env=dict(env), capture_output=True, text=True, check=False)
+    if done.returncode not in codes:
+        sys.exit(f"{' '.join(argv)}\n{done.stdout}{done.stderr}\nexit {done.returncode}")
+    return done.stdout
+
+
+def timed(argv: Sequence[str], folder: Path, env: Mapping[str, str], *, codes: Sequence[int] = (0,)) -> float:
+    """Seconds of one run."""
+    began = time.perf_counter()
+    ran(argv, folder, env, codes=codes)
+    return time.perf_counter() - began
+
+
+def interleaved(sides: Sequence[Callable[[], float]], runs: int, *, warm: bool = True) -> list[float]:
+    """The median of each side over rounds in which each has its turn, after one round that does not count."""
+    if warm:
+        for side in sides:
+            side()
+    rounds = [[side() for side in sides] for _ in range(runs)]
+    return [statistics.median(r[i] for r in rounds) for i in range(len(sides))]

@@ -1,0 +1,71 @@
+"""The table of the README: a row for each ratio, worst cases of what has many."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from .measuring import Row
+
+_MARKED = re.compile(r"(<!-- bench -->\n)(.*?)(<!-- /bench -->)", re.DOTALL)
+
+
+def write(readme: Path, rows: Sequence[Row], machine: str) -> None:
+    """Put the table between the marks."""
+    old = readme.read_text(encoding="utf-8")
+    readme.write_text(_MARKED.sub(lambda m: m[1] + table(rows, machine) + m[3], old), encoding="utf-8")
+
+
+def table(rows: Sequence[Row], machine: str) -> str:
+    """The rows as Markdown."""
+    lines = [
+        f"Medians of interleaved runs, both sides byte-compiled, on one machine ({machine}):",
+        "",
+        "| what | against | ratio | at most |",
+        "|---|---|---|---|",
+    ]
+    where = {"warm": "warm cache: ", "pip": "warm cache: "}
+    lines += [
+        f"| {where.get(r.part, '')}`{_command(r.name)}`{_rest(r.name)} | {_against(r)} | {_times(r.found)} | {_times(r.limit)} |"
+        for r in rows
+        if r.unit == "s" and r.part != "growth"
+    ]
+    lines += _worst(rows)
+    return "\n".join(lines) + "\n"
+
+
+def _worst(rows: Sequence[Row]) -> list[str]:
+    lines = []
+    grown = [r for r in rows if r.part == "growth" and not r.name.startswith("disk")]
+    if grown:
+        worst = max(grown, key=lambda r: r.found / r.limit)
+        what = f"{worst.against} ({worst.name}), the nearest to linear of {len(grown)}"
+        lines.append(f"| growth: {what} | the first | {_times(worst.found)} | {_times(worst.limit)} |")
+    lines += [
+        f"| {r.name}, 1 MB a package | {r.against} | {_times(r.found)} | {_times(r.limit)} |"
+        for r in rows
+        if r.name.startswith("disk")
+    ]
+    if peaks := [r for r in rows if r.part == "memory"]:
+        top = max(peaks, key=lambda r: r.found)
+        lines.append(
+            f"| peak memory of {len(peaks)} commands, children apart | (`{top.name}`) | {top.found:.0f} MiB | {top.limit:.0f} MiB |"
+        )
+    return lines
+
+
+def _command(name: str) -> str:
+    return name.partition(",")[0]
+
+
+def _rest(name: str) -> str:
+    return "".join(name.partition(",")[1:])
+
+
+def _against(row: Row) -> str:
+    return row.against if row.against.startswith("a ") else f"`{row.against}`"
+
+
+def _times(value: float) -> str:
+    return f"{value:.2f}" if value < 1.95 else f"{value:.1f}".removesuffix(".0")

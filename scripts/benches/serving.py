@@ -1,0 +1,136 @@
+"""A package index on 127.0.0.1 that serves the wheels of a folder, as the public one does: metadata beside
+each wheel, parts of files, and how long an answer holds."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from packaging.utils import parse_wheel_filename
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wheels: Path
+
+    def log_message(self, *_args: object) -> None:
+        return
+
+    def do_HEAD(self) -> None:
+        self._answer(body=False)
+
+    def do_GET(self) -> None:
+        self._answer(body=True)
+
+    def _answer(self, *, body: bool) -> None:
+        _, _, path = self.path.partition("/")
+        kind, _, name = path.strip("/").partition("/")
+        pages = projects(self.wheels)
+        if kind == "simple" and name in pages:
+            self._send(pages[name], body, "text/html", "max-age=600, public")
+        elif kind == "files" and (self.wheels / name.removesuffix(".metadata")).is_file() and "/" not in name:
+            if name.endswith(".metadata"):
+                self._send(metadata(self.wheels / name.removesuffix(".metadata")), body)
+            else:
+                self._send_file(self.wheels / name, body)
+        else:
+            self._send(b"", body, status=404)
+
+    def _head(self, length: int, kind: str, held: str, status: int, span: str = "") -> None:
+        self.send_response(status)
+        for name, value in (("Content-Type", kind), ("Content-Length", str(length)), ("Cache-Control", held)):
+            self.send_header(name, value)
+        self.send_header("Accept-Ranges", "bytes")
+        if span:
+            self.send_header("Content-Range", span)
+        self.end_headers()
+
+    def _send(
+        self,
+        data: bytes,
+        body: bool,
+        kind: str = "application/octet-stream",
+        held: str = "max-age=365000000, immutable, public",
+        status: int = 200,
+    ) -> None:
+        self._head(len(data), kind, held, status)
+        if body:
+            self.wfile.write(data)
+
+    def _send_file(self, path: Path, body: bool) -> None:
+        total = path.stat().st_size
+        first, last, status, span = 0, total - 1, 200, ""
+        if part := self.headers.get("Range"):
+            start, _, end = part.removeprefix("bytes=").partition("-")
+            first, last = (
+                (int(start), min(int(end or last), last)) if start else (max(0, total - int(end)), last)
+            )
+            status, span = 206, f"bytes {first}-{last}/{total}"
+        held = "max-age=365000000, immutable, public"
+        self._head(last - first + 1, "application/octet-stream", held, status, span)
+        if body:
+            with path.open("rb") as file:
+                self.wfile.flush()
+                self.connection.sendfile(file, first, last - first + 1)
+
+
+@cache
+def projects(wheels: Path) -> dict[str, bytes]:
+    """The page of each project."""
+    rows: dict[str, list[str]] = {}
+    for path in sorted(wheels.glob("*.whl")):
+        name = str(parse_wheel_filename(path.name)[0])
+        told = hashlib.sha256(metadata(path)).hexdigest()
+        link = f'<a href="/files/{path.name}#sha256={_digest(path)}" data-core-metadata="sha256={told}">'
+        rows.setdefault(name, []).append(f"{link}{path.name}</a><br>")
+    return {
+        n: ("<!DOCTYPE html><html><body>" + "\n".join(r) + "</body></html>").encode() for n, r in rows.items()
+    }
+
+
+@cache
+def metadata(path: Path) -> bytes:
+    """A wheel's METADATA."""
+    with zipfile.ZipFile(path) as archive:
+        return archive.read(next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA")))
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that has read enough closes the connection: no news."""
+
+
+@contextmanager
+def serving(wheels: Path) -> Iterator[str]:
+    """The address of the index, until the block ends."""
+    projects(wheels)  # hashed before anything is timed
+
+    class Handler(_Handler):
+        pass
+
+    Handler.wheels = wheels
+    server = _Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/simple"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

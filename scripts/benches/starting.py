@@ -1,0 +1,32 @@
+"""Rows: the commands that people wait for without anything being built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from .ground import JAX, Ground
+from .measuring import GPUENV, PASS, Row, interleaved, timed
+from .watched import watched
+
+_THERE = ("resolve", "-f", "torch", "--driver", "550.54.15", "--gpu", "8.0")
+
+
+def start(ground: Ground) -> Iterator[Row]:
+    """Against a Python that starts and does nothing."""
+    folder = ground.jax_env.parent
+    rows = {
+        "--version": (["--version"], 3),
+        "resolve, another machine": (_THERE, 25),
+        "resolve, this machine": (["resolve", *JAX], 25),
+        "create, all in place": (["create", "env", *JAX], 30),
+    }
+    sides = [partial(timed, [GPUENV, *args], folder, ground.env) for args, _ in rows.values()]
+    runs = ground.runs * 3
+    *ours, nothing = interleaved([*sides, partial(timed, PASS, folder, ground.env)], runs)
+    for took, (name, (_, limit)) in zip(ours, rows.items(), strict=True):
+        yield Row("start", name, "python -c pass", took / nothing, limit, took, nothing, runs=runs)
+    for name, (args, _) in rows.items():
+        found, means = watched(args, folder, ground.env)
+        what = "network, child or heavy import"
+        yield Row("start", name, what, len(found), 0, unit="", told=f"({means}) {'; '.join(found)}")
