@@ -31,7 +31,9 @@ def folder() -> Path:
     except RuntimeError:
         path = Path("~")
     if not path.is_absolute():  # older platformdirs hand `~` on where nobody knows what it is
-        raise BuildError("there is no home folder to keep the list of environments in")
+        raise BuildError(
+            "there is no home folder to keep the list of environments in", hint="set HOME or XDG_DATA_HOME"
+        )
     return path
 
 

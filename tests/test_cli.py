@@ -2,8 +2,11 @@
 
 import json
 import os
+import platform
 import pty
 import re
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +107,61 @@ def test_a_gpu_target_alone_puts_no_driver_limit_and_says_so(gpuenv):
     assert plan["target"]["gpus"] == [] and any("no GPU" in n for n in plan["notes"])
 
 
+def test_options_that_contradict_a_target_are_refused(gpuenv):
+    target = {
+        "platform": "linux-x86_64",
+        "glibc": "2.28",
+        "driver": "580.65.06",
+        "gpus": [{"capability": "8.0"}],
+    }
+    (gpuenv.work / "node.json").write_text(json.dumps(target))
+    asked = ("resolve", "--framework", "torch", "--python", "3.12", "--json")
+    same = ("--driver", "580.65.06", "--platform", "linux-x86_64", "--glibc", "2.28")
+    assert gpuenv(*asked, "--target", "node.json", *same).json["target"]["driver"] == "580.65.06"
+    for more in (
+        ("--driver", "535.129.03"),
+        ("--gpu", "9.0"),
+        ("--glibc", "2.35"),
+        ("--platform", "linux-aarch64"),
+    ):
+        ran = gpuenv(*asked, "--target", "node.json", *more)
+        assert ran.code == 2 and more[0] in ran.json["error"]["message"] and ran.json["error"]["hint"]
+    for other in (("--target", "node.json"), ("--gpu", "9.0"), ("--driver", "580.65.06")):
+        ran = gpuenv(*asked, *other, "--gpus", "0")
+        assert ran.code == 2 and "--gpus" in ran.json["error"]["message"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_stopped_ends_with_one_json_document(gpuenv, tmp_path, number, code):
+    log = tmp_path / "log"
+    os.mkfifo(log)
+    argv = [sys.executable, "-m", "provision", "diagnose", "--no-machine", "--json", log]
+    child = subprocess.Popen(
+        argv, env=gpuenv.env, cwd=gpuenv.work, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with log.open("w"):  # open as soon as it reads there
+        child.send_signal(number)
+        out, _ = child.communicate(timeout=60)
+    assert child.returncode == code and json.loads(out)["error"]["code"] == code
+
+
+def test_the_last_line_of_a_plan_is_the_command_that_carries_it_out(gpuenv):
+    asked = ("--gpu", "RTX 4090", "--framework", "torch", "--with", "einops>=0.8", "--python", "3.12")
+    ran = gpuenv("resolve", *asked, "-q")
+    words = shlex.split(ran.out.splitlines()[-1])
+    assert words[:2] == ["gpuenv", "create"] and sorted(words[2:]) == sorted(asked)
+    ran = gpuenv("resolve", "--framework", "torch", "--platform", "linux-aarch64", "--python", "3.12")
+    assert ran.out.splitlines()[-1].startswith("gpuenv lock ") or platform.machine() == "aarch64"
+    ran = gpuenv("resolve", "--framework", "torch==99", *GPU)
+    assert ran.code == 5 and "gpuenv create" not in ran.out
+
+
+def test_a_plan_for_the_cpu_that_nobody_asked_for_says_why(gpuenv):
+    asked = ("resolve", "--framework", "torch", "--platform", "linux-aarch64", "--json")
+    assert any("a CPU environment" in n for n in gpuenv(*asked).json["notes"])
+    assert not any("a CPU environment" in n for n in gpuenv(*asked, "--device", "cpu").json["notes"])
+
+
 def test_another_platform_takes_nothing_from_this_one(gpuenv):
     args = (
         "resolve",
@@ -121,11 +179,18 @@ def test_another_platform_takes_nothing_from_this_one(gpuenv):
 
 
 def test_every_usage_error_is_one_json_document(gpuenv):
-    for args in (("nonsense",), ("create", "--nonsense"), ("resolve",), ("lock", "--check", "--framework")):
+    for args in (
+        ("nonsense",), ("create", "--nonsense"), ("resolve",), ("lock", "--check", "--framework"),
+        ("resolve", "--framework", "pytorch"), ("resolve", "--framework", "torch", "--gpu", "9.9"),
+        ("resolve", "--framework", "torch", "--device", "tpu"), ("verify", "--device", "gpu0"),
+        ("resolve", "--framework", "torch", "--profiles", "none"), ("export", "--format", "nothing"),
+        ("profiles", "show", "nothing"), ("diagnose", "--no-machine", "--machine", "m.json"),
+    ):  # fmt: skip
         ran = gpuenv(*args, "--json")
         assert ran.code == 2
         assert set(ran.json) == {"schema", "error"} and ran.json["schema"] == "gpuenv.error/1"
         assert {"code", "message", "hint", "log"} <= set(ran.json["error"])
+        assert ran.json["error"]["message"] and ran.json["error"]["hint"], args
 
 
 def test_a_broken_profile_tells_file_row_and_key_of_every_mistake(gpuenv):

@@ -43,6 +43,9 @@ def test_check_names_file_row_and_key_of_every_mistake(gpuenv):
     told = "\n".join(ran.json["error"]["problems"])
     assert re.search(r"gpus.yaml.*capability", told) and re.search(r"gpus.yaml.*colour", told)
     assert "torch.yaml" in told
+    assert f"{len(ran.json['error']['problems'])} mistakes" in ran.json["error"]["message"]
+    ran = gpuenv("profiles", "check", "--profiles", folder, "--json")
+    assert ran.code == 3 and "\n".join(ran.json["error"]["problems"]) == told
 
 
 @pytest.fixture

@@ -194,7 +194,10 @@ def _take_out(copy: Path, names: Iterable[str]) -> None:
     argv = [uv.program(), "pip", "uninstall", "--python", str(python_of(copy)), *names]
     done = process.run(argv, env={**process.environ(), "NO_COLOR": "1"}, timeout=_TIMEOUT)
     if not done.ok:
-        raise BuildError(f"{', '.join(names)} could not be removed", log=uv.redacted(done.stderr))
+        raise BuildError(
+            f"{', '.join(names)} could not be removed", log=uv.redacted(done.stderr),
+            hint="the environment is as it was; gpuenv create with --recreate builds it anew",
+        )  # fmt: skip
 
 
 def _forget_unrecorded(copy: Path, names: Collection[str]) -> None:

@@ -55,7 +55,10 @@ def why_not(done: process.Finished, path: Path, lock: Lock) -> BuildError:
             hint="if the index really changed the file, lock again: gpuenv lock --upgrade", log=log,
         )  # fmt: skip
     if done.timed_out:
-        return BuildError(f"installing took longer than {TIMEOUT / 3600:.0f} hours", log=log)
+        return BuildError(
+            f"installing took longer than {TIMEOUT / 3600:.0f} hours", log=log,
+            hint="the same command again goes on with what the cache has",
+        )  # fmt: skip
     if refused := refusal.refused(log, indexes):
         return BuildError(refused.message, hint=refused.hint, log=log)
     if name := refusal.absent(log):

@@ -47,9 +47,14 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
     return argv[:at], argv[at + 1 :]
 
 
+def _word(argv: list[str]) -> str:
+    """The command that a command line asks for."""
+    return next((a for a in argv if not a.startswith("-")), "")
+
+
 def _complete(argv: list[str]) -> None:
     """Add the command that a command line asks for; all of them for help, completion and wrong words."""
-    word = next((a for a in argv if not a.startswith("-")), "")
+    word = _word(argv)
     if word in _HERE:
         return
     modules = [_OTHERS[word]] if word in _OTHERS else list(dict.fromkeys(_OTHERS.values()))
@@ -77,20 +82,38 @@ def run(argv: Sequence[str]) -> int:
             from . import troubleshoot
 
             error.findings = troubleshoot.of_log(error.log)
+        if isinstance(error, UsageError) and error.hint is None:
+            error.hint = f"gpuenv {word} --help lists what there is" if (word := _word(ours)) else None
         show.error(screen, error)
         return error.code
     except _WRONG_USAGE as error:
         show.error(screen, _usage(error))
         return UsageError.code
     except (KeyboardInterrupt, typer.Abort):
-        screen.say("interrupted; nothing half-made was left", always=True)
-        return 130
+        return _stopped(screen, 130, "interrupted; nothing half-made was left")
+    except SystemExit as error:
+        if error.code == process.TERMINATED and screen.json:
+            _stopped(screen, process.TERMINATED, "terminated; nothing half-made was left")
+        raise
     except BrokenPipeError:
         return 0  # the reader closed the pipe (`| head`): nobody is left to tell
     except Exception:  # noqa: BLE001  # the last line of defence: show it as ours
         show.bug(screen, __version__)
         return 1
+    if code == 130 and command is None:  # typer makes an exit code of an interrupt
+        return _stopped(screen, 130, "interrupted; nothing half-made was left")
     return code if isinstance(code, int) else 0
+
+
+def _stopped(screen: show.Screen, code: int, message: str) -> int:
+    """Tell that somebody stopped this run: a line, or the one document of `--json`."""
+    if screen.json:
+        error = GpuenvError(message, hint="the same command again begins anew")
+        error.code = code
+        show.error(screen, error)
+    else:
+        screen.say(message, always=True)
+    return code
 
 
 def _terminated(_signal: int, _frame: FrameType | None) -> None:
@@ -277,7 +300,7 @@ def resolve(
     from . import planning
 
     given = locals()
-    return planning.show_plan(_screen(given), o.choices(given), explain=explain)
+    return planning.show_plan(_screen(given), o.choices(given), explain=explain, stepping=True)
 
 
 @app.command()

@@ -227,8 +227,12 @@ def _requirement(option: str, text: str) -> Requirement:
 
 
 def _target(c: Choices, data: Profiles) -> tuple[Machine | None, Target]:
+    if c.gpus and (c.target or c.driver or c.gpu):
+        raise UsageError("--gpus picks cards of this machine; another one was given", hint="leave --gpus out")
     if c.target:
-        return None, read_target(c.target)
+        target = read_target(c.target)
+        _check_target(c, target)
+        return None, target
     here_platform = _here_platform()
     elsewhere = c.platform is not None and c.platform != here_platform
     if c.driver or c.gpu or elsewhere:
@@ -242,6 +246,22 @@ def _target(c: Choices, data: Profiles) -> tuple[Machine | None, Target]:
     if c.gpus:
         target = dataclasses.replace(target, gpus=_picked(c.gpus, target.gpus))
     return machine, target
+
+
+def _check_target(c: Choices, target: Target) -> None:
+    """Raise UsageError where an option says something else of the machine than --target does."""
+    for name in ("driver", "driver_os", "platform", "glibc"):
+        given, said = getattr(c, name), getattr(target, name)
+        if given is not None and given != said:
+            raise UsageError(
+                f"--{name.replace('_', '-')} {given}: --target {c.target} says {said or 'nothing of it'}",
+                hint="give --target, or --driver, --gpu and the others; or change the file",
+            )
+    if c.gpu:
+        raise UsageError(
+            f"--gpu {c.gpu[0]}: --target {c.target} has the GPUs",
+            hint="give --target or --gpu, or change the file",
+        )
 
 
 def told(c: Choices) -> Target | None:

@@ -85,7 +85,7 @@ def make_lock(
     digest = inproject.inputs(choices, inproject.files_of(choices, asked.demands))
     made = dataclasses.replace(made, inputs=digest)
     if check and held:
-        return checked(screen, made, held, output)
+        return checked(screen, made, held, output, _next(choices, output))
     conda_file.write(output, made, conda_target.question(asked, choices)[0].virtual)
     show.result(screen, made, next_step=_next(choices, output))
     return 0

@@ -36,10 +36,10 @@ def _tables(folders: Sequence[Path], names: Sequence[str]) -> ProfileTables:
                 mistakes = [(t, profiles.check_table(path.name, t)) for t in read]
                 problems += [p for _, told in mistakes for p in told]
                 found += [_table(path, t) for t, told in mistakes if not told]
-    if problems:
+    if problems := list(dict.fromkeys(problems)):
         raise DataError(
-            f"the profiles are invalid: {len(problems)} mistakes",
-            problems=tuple(dict.fromkeys(problems)),
+            f"the profiles are invalid: {len(problems)} mistake{'s' * (len(problems) > 1)}",
+            problems=tuple(problems),
             hint="mend the rows named",
         )
     return ProfileTables(tables=tuple(found))
@@ -66,12 +66,13 @@ def shown(screen: show.Screen, names: Sequence[str], overlays: Sequence[Path]) -
     return 0
 
 
-def checked(screen: show.Screen, folders: Sequence[Path]) -> int:
-    """Read folders strictly. Raises DataError with every mistake, UsageError."""
+def checked(screen: show.Screen, folders: Sequence[Path], overlays: Sequence[Path] = ()) -> int:
+    """Read folders strictly: those named, else ours and what is laid over it. Raises DataError with every
+    mistake, UsageError."""
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"{folder}: no such folder")
-    tables = _tables(list(folders) or _folders([]), ())
+    tables = _tables(list(folders) or _folders(overlays), ())
     show.result(screen, ProfileTables(tables=tuple(t.without_rows() for t in tables.tables)))
     return 0
 

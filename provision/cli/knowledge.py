@@ -50,6 +50,7 @@ def show_(
 @app.command()
 def check(
     folders: list[Path] | None = typer.Argument(None, help="Folders; the shipped one and yours if none."),
+    profiles: o.ProfileDirs = None,
     json: o.Json = False,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
@@ -57,7 +58,7 @@ def check(
     """Whether profiles are valid: file, row and key of every mistake at once."""
     from . import knowing
 
-    return knowing.checked(_screen(json, quiet, verbose), folders or [])
+    return knowing.checked(_screen(json, quiet, verbose), folders or [], profiles or [])
 
 
 @app.command()

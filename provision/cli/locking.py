@@ -14,6 +14,7 @@ from ..errors import LockError, MachineError, UsageError
 from ..model import Bound, Event, Lock, Machine, Plan, Request, Target, Wanted
 from . import ask, facts, inproject
 from .options import Choices
+from .planning import by_itself, noted
 from .solving import Emit, locked
 
 LOCK_NAME = "pylock.toml"
@@ -37,6 +38,8 @@ def make_lock(
     output = output or Path(lock_name(choices))
     emit = show.emitter(screen)
     asked = ask.judged(choices)
+    if told := by_itself(asked, choices):
+        emit(Event(kind="warning", stage="resolve", text=f"this will be for {told}"))
     held = _held(output, strict=check)
     plan, made = locked_like(asked, choices, emit, held, upgrade)
     if made is None:
@@ -46,9 +49,12 @@ def make_lock(
         made, inputs=inproject.inputs(choices, inproject.files_of(choices, asked.demands))
     )
     if check and held:
-        return checked(screen, made, held, output)
+        return checked(screen, made, held, output, _next(choices, output))
     lock.write(output, made)
-    show.result(screen, made, next_step=_next(choices, output))
+    told_of = dataclasses.replace(
+        made, plan=noted(made.plan, asked, choices)
+    )  # a note on this machine, not in the file
+    show.result(screen, told_of, next_step=_next(choices, output))
     return 0
 
 
@@ -117,8 +123,8 @@ def locked_like(
     return (plan, made) if made else locked(asked, choices, emit, prefer=prefer)
 
 
-def checked(screen: show.Screen, fresh: Lock, held: Lock, path: Path) -> int:
-    """Show the lock that is held, or raise LockError with what differs from a fresh one."""
+def checked(screen: show.Screen, fresh: Lock, held: Lock, path: Path, step: str) -> int:
+    """Show the lock that is held and what installs it, or raise LockError with what differs from a fresh one."""
     before = {p.name: p.version for p in held.packages}
     after = {p.name: p.version for p in fresh.packages}
     drift = [f"{n}: {before.get(n, 'not locked')} -> {after.get(n, 'not needed')}"
@@ -133,7 +139,7 @@ def checked(screen: show.Screen, fresh: Lock, held: Lock, path: Path) -> int:
             f"{path} was made for other requirements than the project has now, though the packages are the same",
             hint="gpuenv lock writes it anew",
         )
-    show.result(screen, held)
+    show.result(screen, held, next_step=step)
     return 0
 
 

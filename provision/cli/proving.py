@@ -7,13 +7,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from .. import __version__, lock, show, verify
+from .. import __version__, lock, process, show, verify
 from ..build import place, state
 from ..errors import GpuenvError, UsageError
 from ..model import Environment, Event, Lock, Verdict
 from . import facts, where
 from .judging import exit_code, machine_for_verdict
 from .options import Choices
+from .shell import activate_line
 
 
 def prove(
@@ -49,12 +50,16 @@ def show_verdict(
         _keep(path, made, verdict, screen)
     if report:
         _write_report(report, verdict, screen)
-    show.result(screen, verdict)
-    return _strictly(
-        verdict,
-        exit_code(verdict, made.plan.device if made else None, asked_cpu=options.get("device") == "cpu"),
-        options,
-    )
+    device = made.plan.device if made else None
+    code = _strictly(verdict, exit_code(verdict, device, asked_cpu=options.get("device") == "cpu"), options)
+    show.result(screen, verdict, next_step=_next(path) if code == 0 else None)
+    return code
+
+
+def _next(env: Path) -> str | None:
+    """How to enter an environment; None for what has nothing to be entered by, as a system's Python."""
+    own = (env / "bin" / "activate").exists() or (env / "conda-meta").is_dir()
+    return activate_line(env, process.environ()) if own else None
 
 
 def _write_report(report: Path, verdict: Verdict, screen: show.Screen) -> None:

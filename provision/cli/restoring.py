@@ -31,7 +31,7 @@ def restore(screen: show.Screen, env: Path, choices: Choices, *, proving: bool, 
         if proving and done.environment and done.environment.changed:
             done = dataclasses.replace(done, verdict=_proved(screen, done.environment, made, choices))
     code = exit_code(done.verdict, made.plan.device) if done.verdict else 0
-    step = activate_line(path, process.environ()) if code == 0 and done.verdict else None
+    step = activate_line(path, process.environ()) if code == 0 else None
     show.result(screen, done, next_step=step)
     return code
 

@@ -163,7 +163,10 @@ def _uv_platform(platform: str, glibc: str | None) -> str:
 def failure(done: process.Finished, sources: Sources, needs: Sequence[Need] = ()) -> LockError:
     log = uv.redacted(done.stderr)
     if done.timed_out:
-        return LockError(f"solving the packages took longer than {_TIMEOUT:.0f} s", log=log)
+        return LockError(
+            f"solving the packages took longer than {_TIMEOUT:.0f} s", log=log,
+            hint="try again, or bound the packages that it went through",
+        )  # fmt: skip
     if page := _PAGE.search(log):
         return LockError(
             f"the page of wheels {page[1]} cannot be read", log=log,

@@ -180,11 +180,15 @@ def _assert_is_plan(plan: Plan, packages: tuple[Package, ...], sources: Sources)
             _assert_pin(locked, text)
         mine = locked[build.framework]
         if plan.device == "cuda" and mine.version.endswith("+cpu"):
-            raise LockError(f"the plan wants CUDA {build.cuda}; the solver took {file_name(mine)}")
+            raise LockError(
+                f"the plan wants CUDA {build.cuda}; the solver took {file_name(mine)}", hint=_OTHER_PLACE
+            )
     theirs, _ = pytorch.split(packages, plan)
     for package in theirs:
         if not pytorch.is_one(package.index or "", index.redact(sources.pytorch)):
-            raise LockError(f"{package.name} came from {package.index}, not from the PyTorch index")
+            raise LockError(
+                f"{package.name} came from {package.index}, not from the PyTorch index", hint=_OTHER_PLACE
+            )
     if "torch" in locked:
         _assert_companions(locked["torch"].version, packages)
     cudnn = [p for p in packages if re.fullmatch(r"nvidia-cudnn(-cu\d+)?", p.name)]
@@ -196,6 +200,9 @@ def _assert_is_plan(plan: Plan, packages: tuple[Package, ...], sources: Sources)
         )
 
 
+_OTHER_PLACE = (
+    "--find-links or an index of your configuration holds another build of it: leave that place out"
+)
 _COMPANIONS = ("torchvision", "torchaudio")  # those with code compiled against one build of torch
 _BUILD_LABEL = re.compile(r"cpu|cu\d+")
 
@@ -218,12 +225,14 @@ def _assert_pin(locked: dict[str, Package], text: str) -> None:
     try:
         need = Requirement(text)
     except InvalidRequirement as error:
-        raise LockError(f"the plan's requirement {text!r} cannot be read: {error}") from error
+        raise LockError(
+            f"the plan's requirement {text!r} cannot be read: {error}",
+            hint="gpuenv profiles check reads the rows",
+        ) from error
     got = locked.get(canonicalize_name(need.name))
     exact = next((s.version for s in need.specifier if s.operator == "==="), None)
     if got is None:
-        raise LockError(f"the plan needs {text}; the solved packages lack it")
-    if exact is not None and got.version != exact:
-        raise LockError(f"the plan needs {text}; the solver took {got.version}")
-    if exact is None and not need.specifier.contains(got.version, prereleases=True):
-        raise LockError(f"the plan needs {text}; the solver took {got.version}")
+        raise LockError(f"the plan needs {text}; the solved packages lack it", hint=_OTHER_PLACE)
+    fits = got.version == exact if exact else need.specifier.contains(got.version, prereleases=True)
+    if not fits:
+        raise LockError(f"the plan needs {text}; the solver took {got.version}", hint=_OTHER_PLACE)

@@ -50,7 +50,10 @@ def parse_pylock(text: str, plan: Plan) -> tuple[Package, ...]:
     try:
         locked = Pylock.from_dict(tomli.loads(text))
     except (ValueError, PylockValidationError, PylockSelectError) as error:
-        raise LockError(f"the solver's answer cannot be read: {error}") from error
+        raise LockError(
+            f"the solver's answer cannot be read: {error}",
+            hint="another uv than gpuenv's own answers: install gpuenv again",
+        ) from error
     ranks = {str(tag): i for i, tag in enumerate(target_tags(plan))}
     return tuple(_file_of(p, ranks) for p in locked.packages)
 

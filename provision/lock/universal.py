@@ -43,7 +43,10 @@ def wheels_for(
     try:
         locked = Pylock.from_dict(tomli.loads(done.stdout))
     except (ValueError, PylockValidationError) as error:
-        raise LockError(f"the solver's answer cannot be read: {error}") from error
+        raise LockError(
+            f"the solver's answer cannot be read: {error}",
+            hint="another uv than gpuenv's own answers: install gpuenv again",
+        ) from error
     found = {minor: _of(locked, replace(plan, python=minor)) for minor in minors}
     return {minor: packages for minor, packages in found.items() if packages}
 

@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..model import Environment, Evidence, Finding
+from ..model import FRAMEWORKS, Environment, Evidence, Finding
 from .libraries import Distribution, requirements
 from .locate import Surroundings
 
@@ -156,7 +156,8 @@ def install(
     elif needed:
         what = needed
     else:  # a release that says nowhere which wheels it takes
-        return f"gpuenv create NEW --framework {framework}, a new environment with matching libraries"
+        named = framework or "|".join(FRAMEWORKS)
+        return f"gpuenv create NEW --framework {named}, a new environment with matching libraries"
     return pip_install(env, found.sites, what)
 
 
