@@ -8,7 +8,7 @@ TOOL := .gpuenv-tool
 GPUENV := $(TOOL)/bin/gpuenv
 DEV := .gpuenv-dev
 
-.PHONY: env verify test test-slow gpu check profiles bench readme clean help
+.PHONY: env verify test test-slow gpu check profiles bench release audit readme clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -47,8 +47,16 @@ profiles: $(DEV)/.ready ## read the index and show what would change in profiles
 bench: $(DEV)/.ready ## speed against uv and pip, as ratios; growth as docs/growth.svg (ARGS=--readme)
 	@$(DEV)/bin/python scripts/bench.py $(ARGS)
 
+release: $(DEV)/.ready ## build twice from clones of HEAD, compare, put wheel, archive, SBOM and sums into dist/
+	@$(DEV)/bin/python scripts/release.py $(ARGS)
+
+audit: pyproject.toml ## known weaknesses in gpuenv's own requirements (needs the advisory service)
+	@$(PYTHON) scripts/private_venv.py $(DEV)-audit --group audit
+	@for file in release/requirements.txt release/requirements-conda.txt release/build.txt; do \
+		$(DEV)-audit/bin/pip-audit --strict --require-hashes --disable-pip -r $$file || exit 1; done
+
 readme: $(DEV)/.ready ## run the README's first screen again
 	@$(DEV)/bin/python scripts/readme.py --write
 
 clean: ## remove what make made (not ENV)
-	rm -rf $(TOOL) $(DEV) build dist
+	rm -rf $(TOOL) $(DEV) $(DEV)-audit build dist

@@ -49,7 +49,7 @@ def wheel(folder: Path, data: Path) -> str:
     metadata = _metadata(dist)
     stem = f"gpuenv-{metadata['Version']}"
     for file in dist.files or ():
-        if ".dist-info/licenses/" in str(file):
+        if ".dist-info/licenses/" in str(file) or ".dist-info/sboms/" in str(file):
             files[f"{stem}.dist-info/{str(file).partition('.dist-info/')[2]}"] = Path(str(file.locate()))
     contents = {name: path.read_bytes() for name, path in files.items()}
     texts = {

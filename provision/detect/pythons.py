@@ -187,7 +187,7 @@ class Answers:
         mark = _mark(path)
         if mark is None:
             return ask_python(path)
-        kept = self._kept.get(str(path))
+        kept: Any = self._kept.get(str(path))
         if not _is_answer(kept, mark):
             asked = ask_python(path)
             if asked is None:

@@ -56,6 +56,9 @@ def warm(ground: Ground) -> Iterator[Row]:
     locked, unlocked, uv = interleaved((sides.locked, sides.unlocked, sides.uv), runs)
     yield Row("warm", "create --locked", _UVS, locked / uv, 0.85, locked, uv, runs=runs)
     yield Row("warm", "create, no lock", _UVS, unlocked / uv, 1.1, unlocked, uv, runs=runs)
+    sides = Sides(ground, ground.at_index({"UV_COMPILE_BYTECODE": "0"}))
+    locked, uv = interleaved((sides.locked, sides.uv), runs)
+    yield Row("warm", "create --locked, nothing compiled", _UVS, locked / uv, 0.85, locked, uv, runs=runs)
 
 
 def pip(ground: Ground) -> Iterator[Row]:
