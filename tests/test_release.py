@@ -12,8 +12,9 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
-import release  # noqa: E402  # scripts/ is no package
 import sbom  # noqa: E402
+
+import release  # noqa: E402  # scripts/ is no package
 
 PROJECT = tomli.loads((ROOT / "pyproject.toml").read_text())
 
@@ -64,6 +65,7 @@ def test_builds_that_differ_are_told():
         release.held_together(odd, dict(odd))
 
 
+@pytest.mark.slow  # `make release` does it as well
 def test_two_builds_from_two_clones_are_the_same_bytes(tmp_path):
     one, two = (
         release.built(tmp_path / name, "1750000000", mask, zone)
