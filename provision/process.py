@@ -23,6 +23,7 @@ from typing import IO, Any
 KEEP = 1 << 20
 TERMINATED = 143
 """The exit code of a run that SIGTERM ended."""
+_ALIVE: set[subprocess.Popen[bytes]] = set()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,14 +160,15 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     timeout: float | None = None,
-    stdin: str | None = None,
+    stdin: str | Callable[[], str] | None = None,
     report: str | None = None,
     on_line: Callable[[str], None] | None = None,
     terminal: bool = False,
 ) -> Finished:
     """Run a program to its end and say how it ended; never raises for a bad exit status.
 
-    `timeout` is in seconds. `report` names an environment variable in which the child finds the
+    `timeout` is in seconds, counted from when the child has its `stdin`; where that is a function, it is
+    called once the child runs, and may wait. `report` names an environment variable in which the child finds the
     number of a descriptor of its own to write a report to. `on_line` gets each line of stderr as
     it comes, in another thread. `terminal` makes stderr a terminal, for programs that tell their
     progress only there. Raises OSError when the program cannot be started, and passes
@@ -198,15 +200,20 @@ def run(
             preexec_fn=_dying_with(os.getpid()),  # noqa: PLW1509  # two system calls, prepared before the fork
         )
         kept.pop_all()
+    _ALIVE.add(child)
     reporter = _Tail(os.fdopen(reading, "rb"), None) if report else None
     assert child.stdout
     out = _Tail(child.stdout, None)
     stream = os.fdopen(screen, "rb") if terminal else child.stderr
     assert stream
     err = _Tail(stream, on_line)
-    timed_out = _finish(child, stdin, timeout)
-    # After a kill a grandchild that left the session could hold the pipes: do not wait for it.
-    grace = 5.0 if timed_out else None
+    try:
+        timed_out = _finish(child, stdin, timeout)
+    finally:
+        _ALIVE.discard(child)
+    # What the child started and left behind holds the pipes as long as it runs: who gave the child a time
+    # does not wait for that.
+    grace = None if timeout is None else 5.0
     stdout, stderr = out.join(grace), err.join(grace)
     return Finished(
         returncode=child.returncode,
@@ -247,13 +254,23 @@ def _open_terminal() -> tuple[int, int]:
     return ours, theirs
 
 
-def _finish(child: subprocess.Popen[bytes], stdin: str | None, timeout: float | None) -> bool:
+def end_children() -> None:
+    """Kill what `run` has at work in other threads: nobody is going to ask for its answer any more."""
+    for child in tuple(_ALIVE):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+
+
+def _finish(
+    child: subprocess.Popen[bytes], stdin: str | Callable[[], str] | None, timeout: float | None
+) -> bool:
     """Feed and wait; True when the deadline passed and the family was killed."""
     try:
         if child.stdin:
+            given = stdin() if callable(stdin) else stdin or ""
             # A child that ends without reading breaks the pipe: its exit status says why.
             with contextlib.suppress(BrokenPipeError):
-                child.stdin.write((stdin or "").encode())
+                child.stdin.write(given.encode())
             with contextlib.suppress(BrokenPipeError):
                 child.stdin.close()
         child.wait(timeout)

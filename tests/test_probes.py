@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from provision import process
-from provision.verify import layers, probe
+from provision.verify import begun, probe
 
 FOLDER = Path(__file__).parents[1] / "provision" / "probes"
 PROBES = sorted(FOLDER.glob("*.py"))
@@ -75,7 +75,7 @@ def test_the_low_level_probe_without_a_driver(tmp_path):
     environ = {**process.environ(), "LD_LIBRARY_PATH": str(tmp_path)}
     for python in pythons():
         told = probe.run(
-            python, layers.PROBES, asked, environ=environ, timeout=30, options=("-I", "-S", "-B")
+            python, begun.PROBES, asked, environ=environ, timeout=30, options=("-I", "-S", "-B"), later=dict
         )
         assert told.death is None, told.finished.stderr
         (only,) = told.all("stage")

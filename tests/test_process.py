@@ -2,7 +2,9 @@
 
 import os
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -87,3 +89,32 @@ def test_replace_becomes_the_other_program():
     code = "from provision import process; process.replace(['sh', '-c', 'echo $X; exit 7'], {'X': 'y', 'PATH': '/bin:/usr/bin'})"
     done = process.run([PY, "-c", code])
     assert (done.returncode, done.stdout) == (7, "y\n")
+
+
+def test_a_child_is_given_its_stdin_once_there_is_something_to_give():
+    """What is given may be worked out while the child runs; the child's own time begins then."""
+    waited = []
+
+    def later():
+        time.sleep(0.5)
+        waited.append(True)
+        return "late"
+
+    read = "import sys; sys.stdout.write(sys.stdin.read())"
+    done = process.run([sys.executable, "-c", read], stdin=later, timeout=30)
+    assert waited and done.ok and done.stdout == "late"
+
+
+def test_children_of_other_threads_are_ended():
+    given = threading.Event()
+
+    def never():
+        given.set()
+        return ""
+
+    argv = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(process.run, argv, stdin=never)
+        assert given.wait(30)
+        process.end_children()
+        assert asked.result(30).signal == "SIGKILL"

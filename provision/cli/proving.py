@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from .. import __version__, lock, process, show, verify
+from .. import __version__, process, show, verify
 from ..build import place, state
-from ..errors import GpuenvError, UsageError
+from ..errors import BuildError, GpuenvError, UsageError
 from ..model import Environment, Event, Lock, Verdict
-from . import facts, where
+from . import where
 from .judging import exit_code, machine_for_verdict
 from .options import Choices
 from .shell import activate_line
 
 
 def prove(
-    screen: show.Screen, env: Environment, made: Lock | None, choices: Choices, **options: Any
+    screen: show.Screen,
+    env: Environment,
+    made: Lock | None,
+    choices: Choices,
+    begun: verify.Begun | None = None,
+    **options: Any,
 ) -> Verdict:
+    """The verdict on an environment, held against its lock where it has one."""
+    from . import facts
+
     emit = show.emitter(screen)
-    cache = where.cache_dir(choices)
-    wanted = verify.Options(cache_dir=cache, **options)
+    wanted = _options(choices, options)
     here = machine_for_verdict().target if wanted.locked else None
-    verdict = verify.verify(env, wanted, lock=made, releases=facts.releases(choices), target=here, emit=emit)
+    known = facts.releases(choices)
+    verdict = verify.verify(env, wanted, lock=made, releases=known, target=here, emit=emit, begun=begun)
     loose = tuple(f"{p.name} {p.version} ({p.url})" for p in made.packages if p.unhashed) if made else ()
     return dataclasses.replace(verdict, unhashed=loose)
+
+
+def _options(choices: Choices, given: dict[str, Any]) -> verify.Options:
+    return verify.Options(cache_dir=where.cache_dir(choices), **given)
 
 
 def show_verdict(
@@ -36,24 +49,39 @@ def show_verdict(
     if report and not report.absolute().parent.is_dir():
         raise UsageError(f"--report {report}: there is no folder {report.absolute().parent}")
     found = verify.locate(where.absolute(env))
-    made: Lock | None = None
     path = Path(found.path)
-    if found.made_by_gpuenv:
-        made = lock.read_in(path / place.MARK)
-    elif options.get("locked"):
-        raise UsageError(
-            f"{path} was not made by gpuenv: it has no lock to be held against",
-            hint="`gpuenv create` makes an environment with a lock; verify without --locked proves this one",
-        )
-    verdict = prove(screen, found, made, choices, **options)
-    if found.made_by_gpuenv and not options.get("quick"):
+    # What needs the lock and the profiles is read while the environment's Python and the driver answer.
+    with verify.begin(found, _options(choices, options), driver=not _for_cpu(found)) as begun:
+        made = _lock_of(found, locked=options["locked"])
+        verdict = prove(screen, found, made, choices, begun, **options)
+    if found.made_by_gpuenv and not options["quick"]:
         _keep(path, made, verdict, screen)
     if report:
         _write_report(report, verdict, screen)
     device = made.plan.device if made else None
-    code = _strictly(verdict, exit_code(verdict, device, asked_cpu=options.get("device") == "cpu"), options)
+    code = _strictly(verdict, exit_code(verdict, device, asked_cpu=options["device"] == "cpu"), options)
     show.result(screen, verdict, next_step=_next(path) if code == 0 else None)
     return code
+
+
+def _for_cpu(env: Environment) -> bool:
+    """Whether an environment was made for the CPU, as far as can be told before its lock is read."""
+    with contextlib.suppress(BuildError):
+        return env.made_by_gpuenv and (state.read(Path(env.path), "plan.json") or {}).get("device") == "cpu"
+    return False
+
+
+def _lock_of(env: Environment, *, locked: bool) -> Lock | None:
+    if env.made_by_gpuenv:
+        from .. import lock
+
+        return lock.read_in(Path(env.path) / place.MARK)
+    if locked:
+        raise UsageError(
+            f"{env.path} was not made by gpuenv: it has no lock to be held against",
+            hint="`gpuenv create` makes an environment with a lock; verify without --locked proves this one",
+        )
+    return None
 
 
 def _next(env: Path) -> str | None:

@@ -1,8 +1,8 @@
 """Runs stages 1, 2 and 4, whose probes stand before this one in the same text.
 
 One process for all three, because each CUDA context costs a quarter of a second; the stages are told
-one by one, and the first that fails ends the probe. Run with -I -S; the paths of the environment's
-libraries come in as arguments.
+one by one, and the first that fails ends the probe. Run with -I -S. The driver needs none of the
+environment's paths, so it is looked at while they are still searched: they come in by stdin.
 
 The stages run in a child of this process, because a process that used CUDA takes long to end (the
 driver takes its context apart): once all is told and right, nobody needs to wait for that.
@@ -16,6 +16,11 @@ def stages():
     found = driver()
     if found is None:
         return False
+    paths = json.loads(sys.stdin.readline() or "null")
+    if paths is None:
+        return False
+    ASKED.update(paths)
+    tell("paths")
     # In exclusive mode, or on a full GPU, what comes next needs this process to be gone.
     shared = all(d["compute_mode"] == 0 for d in found[1])
     ordinals = [d["index"] for d in found[1]]

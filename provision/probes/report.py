@@ -9,6 +9,7 @@ import time
 _FD = int(os.environ.pop("GPUENV_REPORT"))
 os.set_inheritable(_FD, False)  # a program that a framework starts must not hold the report open
 ASKED = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+_RUN = ASKED.pop("run", None)  # what else writes to this descriptor does not say it
 _START = time.perf_counter()
 
 
@@ -16,7 +17,8 @@ def tell(kind, **record):
     """Report one result; `at` is in seconds since the probe began."""
     record["kind"] = kind
     record["at"] = round(time.perf_counter() - _START, 6)
-    data = (json.dumps(record) + "\n").encode("ascii")
+    record["run"] = _RUN
+    data = ("\n" + json.dumps(record) + "\n").encode("ascii")  # half a line of somebody else ends here
     while data:
         data = data[os.write(_FD, data) :]
 

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ..model import CudnnRelease, Environment, Event, Finding, Lock, Outcome, Target, Verdict
-from . import drifted, lowlevel
+from .begun import Begun, begin
 from .locate import locate
-from .state import Options, Run, prepare
+from .options import Options, device_of
 
-__all__ = ["Options", "locate", "verify"]
+if TYPE_CHECKING:
+    from .state import Run
+
+__all__ = ["Begun", "Options", "begin", "locate", "verify"]
 
 
 def verify(
@@ -27,15 +31,23 @@ def verify(
     releases: Sequence[CudnnRelease] = (),
     target: Target | None = None,
     emit: Callable[[Event], None],
+    begun: Begun | None = None,
 ) -> Verdict:
     """Prove an environment, or name the layer that is broken. `target` is this machine, to be held
-    against the lock's.
+    against the lock's; `begun` is what was asked already (`begin`).
 
     Raises UsageError for a device or framework that cannot be meant, and where the environment's
     Python does not even start. Everything else that can go wrong is the verdict.
     """
-    run = prepare(env, options, lock, releases, emit)
+    if begun is None:
+        with begin(env, options, driver=device_of(options, lock)[0] != "cpu") as started:
+            return verify(env, options, lock=lock, releases=releases, target=target, emit=emit, begun=started)
+    from . import drifted, lowlevel
+    from .state import prepare
+
+    run = prepare(begun, options, lock, releases, emit)
     if run.device == "cpu":
+        begun.drop()
         for stage in ("driver", "runtime", "libraries", "cudnn"):
             run.skip(stage, "the device is cpu")
     else:

@@ -9,9 +9,10 @@ from typing import Any
 
 from ..model import Environment, Evidence, Finding, FrameworkVerdict, Lock
 from . import causes, loaded, probe, proved, words
+from .begun import PATTERN
 from .copies import inside
 from .judged import Judged, failing
-from .layers import PATTERN, number
+from .layers import number
 from .libraries import Distribution
 
 CASES = ("conv2d", "conv1d", "conv3d", "conv2d_grouped", "conv2d_transposed")
@@ -247,6 +248,9 @@ def _convolutions(
     wrong = [r for r in rows if not r["ok"]]
     if not rows:
         return Judged(status="fail", detail="no convolution was run", evidence=told.words())
+    if told.last("done") is None:  # something in it ended the process, and said that all is well
+        detail = f"the process ended after {len(rows)} results, before all were there"
+        return Judged(status="fail", detail=detail, evidence=told.words())
     if wrong:
         return _wrong(wrong, len(rows), evidence, device)
     worst = max(rows, key=lambda r: r["error"] / r["tolerance"])

@@ -7,52 +7,26 @@ import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
-from ..model import Environment, Evidence, Finding
+from ..model import Evidence, Finding
 from . import causes, probe
+from .begun import LOW_MEMORY_MIB
 from .copies import inside
 from .judged import Judged, failing
 from .libraries import pick
 
-# cuDNN and cuBLAS workspaces of one framework take about this much; with less, any cuDNN status may
-# only mean that memory ran out (a full H200 gave INTERNAL_ERROR and NOT_INITIALIZED).
-LOW_MEMORY_MIB = 1024
-PROBES = ("report", "driver", "runtime", "cudnn", "lowlevel")
-PATTERN = r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)[._-]"
 
-
-def ask(
-    env: Environment,
-    files: Sequence[str],
-    *,
-    major: str | None,
-    system: bool,
-    ordinal: int | None,
-    environ: Mapping[str, str],
-    timeout: float,
-    pycache: Mapping[str, str],
-) -> probe.Told:
-    """Run stages 1, 2 and 4 in one child. `system` allows the loader's own libcudart and libcudnn
-    where the environment brings none; `major` is the CUDA major that the environment is of."""
+def paths(files: Sequence[str], *, major: str | None, system: bool) -> dict[str, Any]:
+    """What stages 2 and 4 load. `system` allows the loader's own libcudart and libcudnn where the
+    environment brings none; `major` is the CUDA major that the environment is of."""
     cudnn = pick(files, "libcudnn")
     cudart = pick(files, "libcudart", major) or pick(files, "libcudart")
-    helpers = [p for f in ("libnvrtc", "libcublasLt", "libcublas") if (p := pick(files, f, major))]
     sonames = {"13": "libcudart.so.13", "12": "libcudart.so.12", "11": "libcudart.so.11.0"}
     fallback = [s for m, s in sonames.items() if system and major in (None, m)]
-    asked = {
+    return {
         "libcudart": [cudart] if cudart else fallback,
         "libcudnn": cudnn or ("libcudnn.so.9" if system else None),
-        "helpers": helpers,
-        "ordinal": ordinal,
-        "low_memory_mib": LOW_MEMORY_MIB,
-        "pattern": PATTERN,
+        "helpers": [p for f in ("libnvrtc", "libcublasLt", "libcublas") if (p := pick(files, f, major))],
     }
-    options = ["-I", "-S"]
-    options += (
-        ["-X", f"pycache_prefix={pycache['PYTHONPYCACHEPREFIX']}"]
-        if "PYTHONPYCACHEPREFIX" in pycache
-        else ["-B"]
-    )
-    return probe.run(env.python, PROBES, asked, environ=environ, timeout=timeout, options=options)
 
 
 def record(told: probe.Told, stage: str) -> probe.Record | None:

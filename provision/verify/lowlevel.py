@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from ..model import Event
-from . import copies, disk, layers, libraries, probe, unopened
+from . import begun, copies, disk, layers, libraries, probe, unopened
 from .judged import Judged
 from .state import Run, search, suspects
 
-_SECONDS = 120.0
 _BEFORE = {"driver": None, "runtime": "driver", "cudnn": "runtime"}
 
 
@@ -28,17 +27,16 @@ def _major(run: Run) -> str | None:
     return libraries.built_major(run.found)
 
 
+def _paths(run: Run) -> begun.Paths:
+    system = any(run.builds.values()) and not libraries.pick(run.files, "libcudart")
+    return layers.paths(run.files, major=_major(run), system=system)
+
+
 def _ask(run: Run, environ: Mapping[str, str]) -> probe.Told:
-    return layers.ask(
-        run.env,
-        run.files,
-        major=_major(run),
-        system=any(run.builds.values()) and not libraries.pick(run.files, "libcudart"),
-        ordinal=run.ordinal,
-        environ=environ,
-        timeout=min(run.options.timeout, _SECONDS),
-        pycache=run.environ,
-    )
+    """Ask all again, in a child of its own, under other variables."""
+    paths = _paths(run)
+    seconds = min(run.options.timeout, begun.SECONDS)
+    return begun.ask(run.env, lambda: paths, ordinal=run.ordinal, environ=environ, timeout=seconds)
 
 
 def stages(run: Run) -> None:
@@ -48,9 +46,13 @@ def stages(run: Run) -> None:
         )
     )
     with ThreadPoolExecutor(1) as pool:  # the files are read while the child talks to the driver
-        judging = pool.submit(_libraries, run)
-        told = run.told = _ask(run, run.environ)
-        on_disk, seconds = judging.result()
+        if run.begun.told is None:
+            asked = pool.submit(_ask, run, run.environ)
+        else:
+            run.begun.paths.set_result(_paths(run))
+            asked = run.begun.told
+        on_disk, seconds = _libraries(run)
+        told = run.told = asked.result()
     run.add("driver", layers.driver(told, run.ordinal), _seconds(told, None, "driver"))
     if run.broken:
         _search_layers(run, "driver")
@@ -109,7 +111,9 @@ def _seconds(told: probe.Told, before: str | None, stage: str) -> float | None:
     ends = {r["stage"]: r["at"] for r in told.all("stage")}
     if stage not in ends:
         return None
-    return float(ends[stage] - ends.get(before or "", 0.0))
+    waited = told.last("paths")  # what the driver's stage waited for is nobody's time
+    start = waited["at"] if waited and before == "driver" else ends.get(before or "", 0.0)
+    return float(ends[stage] - start)
 
 
 def _judge_layer(run: Run, told: probe.Told, stage: str) -> Judged:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -77,24 +78,32 @@ def run(
     environ: Mapping[str, str],
     timeout: float,
     options: Sequence[str] = (),
+    later: Callable[[], Mapping[str, Any] | None] | None = None,
 ) -> Told:
     """Run probes with the target's Python, from an empty folder (a file named torch.py in the user's
     would be imported in torch's place), and collect cuDNN's API log beside it.
 
-    `timeout` is in seconds. Raises OSError when that Python cannot be started.
+    `timeout` is in seconds. `later` gives what the probe reads from stdin once it needs it, None where there
+    will be nothing. Raises OSError when that Python cannot be started.
+
+    Whatever starts before the probe (a sitecustomize, a .pth file) has the report's descriptor too, so each
+    record says a word of this run; others are not believed. Code that is made to fool gpuenv can read that
+    word, as it can change the framework itself: this keeps out what was not.
     """
+    word = secrets.token_hex(16)
     with writing.scratch("verify") as scratch:
         empty, log = Path(scratch, "empty"), Path(scratch, "cudnn.log")
         empty.mkdir()
         finished = process.run(
-            [python, *options, "-c", source(*probes), json.dumps(dict(asked))],
+            [python, *options, "-c", source(*probes), json.dumps({**asked, "run": word})],
             env={**environ, **_cudnn_logging(log)},
             cwd=empty,
             timeout=timeout,
             report="GPUENV_REPORT",
+            stdin=None if later is None else lambda: json.dumps(later()) + "\n",
         )
         words = _read(log)
-    return Told(records=_parse(finished.report), finished=finished, seconds=timeout, log=words)
+    return Told(records=_parse(finished.report, word), finished=finished, seconds=timeout, log=words)
 
 
 def _cudnn_logging(log: Path) -> dict[str, str]:
@@ -111,15 +120,16 @@ def _read(log: Path, limit: int = 1 << 25) -> str:
         return ""
 
 
-def _parse(report: bytes) -> tuple[Record, ...]:
-    """The records of a report; the last line may be cut short by a crash, the first by its length."""
+def _parse(report: bytes, word: str | None = None) -> tuple[Record, ...]:
+    """The records of a report that say the run's word; the last line may be cut short by a crash, the first
+    by its length."""
     records = []
     for line in report.split(b"\n"):
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(record, dict) and "kind" in record:
+        if isinstance(record, dict) and "kind" in record and record.pop("run", None) == word:
             records.append(record)
     return tuple(records)
 

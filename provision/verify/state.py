@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,33 +20,19 @@ from ..model import (
     Stage,
 )
 from . import culprit, libraries, probe
+from .begun import Begun
 from .judged import Judged
-from .locate import Surroundings, surroundings
+from .locate import Surroundings
+from .options import Options, device_of
 
 Emit = Callable[[Event], None]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
-    """How to verify. `device` is cpu, all, cuda:N, or None for what the lock says (without a lock:
-    cuda); `frameworks` empty means those that are installed; `timeout` is per child, in seconds;
-    `cache_dir` takes the bytecode that must not land in the target; with `locked` whatever is not as the
-    lock has it is a failure."""
-
-    quick: bool = False
-    deep: bool = False
-    device: str | None = None
-    frameworks: tuple[str, ...] = ()
-    timeout: float = 300.0
-    strict: bool = False
-    locked: bool = False
-    cache_dir: Path | None = None
 
 
 @dataclass(slots=True)
 class Run:
     """One verification under way: what is fixed for it, and the stages as they come."""
 
+    begun: Begun
     env: Environment
     options: Options
     lock: Lock | None
@@ -105,23 +90,25 @@ class Run:
 
 
 def prepare(
-    env: Environment, options: Options, lock: Lock | None, releases: Sequence[CudnnRelease], emit: Emit
+    begun: Begun, options: Options, lock: Lock | None, releases: Sequence[CudnnRelease], emit: Emit
 ) -> Run:
-    device, ordinal = _device(options, lock)
+    """What is fixed for one verification. Raises UsageError for a framework that gpuenv does not know, and
+    where the environment's Python does not even start."""
+    env = begun.env
+    device, ordinal = device_of(options, lock)
     unknown = [f for f in options.frameworks if f not in FRAMEWORKS]
     if unknown:
         raise UsageError(
             f"unknown framework: {', '.join(unknown)}", hint=f"Known are {', '.join(FRAMEWORKS)}."
         )
     emit(Event(kind="start", stage="verify", text=f"verifying {env.path}"))
-    environ = {**process.environ(), "PYTHONDONTWRITEBYTECODE": "1"}
-    found = surroundings(env, environ, options.timeout)
+    found = begun.surroundings.result()
     for problem in found.problems:
         emit(Event(kind="warning", stage="verify", text=problem))
-    environ.pop("PYTHONDONTWRITEBYTECODE")
     origins = [str(Path(f.origin).parent) for f in found.frameworks]
     packages = libraries.installed(found)
     return Run(
+        begun=begun,
         env=env,
         options=options,
         lock=lock,
@@ -129,7 +116,7 @@ def prepare(
         emit=emit,
         device=device,
         ordinal=ordinal,
-        environ={**probe.bytecode(origins, options.cache_dir), **environ},
+        environ={**probe.bytecode(origins, options.cache_dir), **begun.environ},
         found=found,
         packages=packages,
         files=libraries.present(found),
@@ -138,19 +125,6 @@ def prepare(
         findings=[],
         verdicts=[],
     )
-
-
-def _device(options: Options, lock: Lock | None) -> tuple[str, int | None]:
-    """("cpu" | "cuda" | "cuda:N", N): what the user said, else what the lock was made for."""
-    asked = options.device or (lock.plan.device if lock else "cuda")
-    if asked == "cpu":
-        return "cpu", None
-    if asked in ("all", "cuda", "auto"):
-        return "cuda", None
-    match = re.fullmatch(r"cuda:(\d+)", asked)
-    if not match:
-        raise UsageError(f"unknown device {asked!r}", hint="Say cpu, all, or cuda:N with N counted from 0.")
-    return asked, int(match.group(1))
 
 
 def suspects(run: Run, framework: str | None = None) -> list[culprit.Suspect]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from ..model import Environment, Evidence, Finding
 from . import frameworks, probe
+from .begun import PATTERN
 from .judged import Judged, failing
-from .layers import PATTERN
 
 
 def ask(

@@ -1,0 +1,90 @@
+"""What is asked of a target first, in two children at once, while gpuenv itself still reads the lock.
+
+Where the target's Python looks for packages, and the driver, which needs none of that: it waits for the
+paths of the libraries, and goes on with the stages above it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from .. import process
+from ..model import Environment
+from . import probe
+from .locate import Surroundings, surroundings
+from .options import Options, device_of
+
+# cuDNN and cuBLAS workspaces of one framework take about this much; with less, any cuDNN status may
+# only mean that memory ran out (a full H200 gave INTERNAL_ERROR and NOT_INITIALIZED).
+LOW_MEMORY_MIB = 1024
+SECONDS = 120.0
+PROBES = ("report", "driver", "runtime", "cudnn", "lowlevel")
+PATTERN = r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)[._-]"
+
+Paths = Mapping[str, Any]
+
+
+def ask(
+    env: Environment,
+    found: Callable[[], Paths | None],
+    *,
+    ordinal: int | None,
+    environ: Mapping[str, str],
+    timeout: float,
+) -> probe.Told:
+    """Run stages 1, 2 and 4 in one child, `timeout` in seconds. `found` gives the paths (`layers.paths`) while the driver
+    is asked already, and may wait for them; None ends the probe there."""
+    asked = {"ordinal": ordinal, "low_memory_mib": LOW_MEMORY_MIB, "pattern": PATTERN}
+    # Only the standard library is imported: its bytecode is there, and none is written.
+    options = ("-I", "-S", "-B")
+    return probe.run(
+        env.python, PROBES, asked, environ=environ, timeout=timeout, options=options, later=found
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begun:
+    """A verification of which the first answers are under way. `told` is None where the driver was not
+    asked; `paths` is what it waits for."""
+
+    env: Environment
+    environ: dict[str, str]
+    surroundings: Future[Surroundings]
+    paths: Future[Paths | None]
+    told: Future[probe.Told] | None
+
+    def drop(self) -> None:
+        """The driver's child need not go on: nothing is to be loaded."""
+        if not self.paths.done():
+            self.paths.set_result(None)
+
+
+@contextlib.contextmanager
+def begin(env: Environment, options: Options, *, driver: bool = True) -> Iterator[Begun]:
+    """Ask the target's Python where it looks, and with `driver` its driver as well.
+
+    At the end no child is left, whatever happened in between. Raises UsageError for a device that cannot
+    be meant.
+    """
+    _, ordinal = device_of(options, None)
+    environ, paths = process.environ(), Future[Paths | None]()
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)  # where bytecode goes is gpuenv's to say (probe.bytecode)
+    pool = ThreadPoolExecutor(2)
+    try:
+        where = pool.submit(surroundings, env, {**environ, "PYTHONDONTWRITEBYTECODE": "1"}, options.timeout)
+        told = None
+        if driver and options.device != "cpu":
+            seconds = min(options.timeout, SECONDS)
+            told = pool.submit(ask, env, paths.result, ordinal=ordinal, environ=environ, timeout=seconds)
+        begun = Begun(env=env, environ=environ, surroundings=where, paths=paths, told=told)
+        yield begun
+    finally:
+        if not paths.done():
+            paths.set_result(None)
+        if not where.done() or (told and not told.done()):
+            process.end_children()
+        pool.shutdown()

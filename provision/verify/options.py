@@ -1,0 +1,40 @@
+"""How to verify, and on what device."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UsageError
+from ..model import Lock
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """How to verify. `device` is cpu, all, cuda:N, or None for what the lock says (without a lock:
+    cuda); `frameworks` empty means those that are installed; `timeout` is per child, in seconds;
+    `cache_dir` takes the bytecode that must not land in the target; with `locked` whatever is not as the
+    lock has it is a failure."""
+
+    quick: bool = False
+    deep: bool = False
+    device: str | None = None
+    frameworks: tuple[str, ...] = ()
+    timeout: float = 300.0
+    strict: bool = False
+    locked: bool = False
+    cache_dir: Path | None = None
+
+
+def device_of(options: Options, lock: Lock | None) -> tuple[str, int | None]:
+    """("cpu" | "cuda" | "cuda:N", N): what the user said, else what the lock was made for."""
+    asked = options.device or (lock.plan.device if lock else "cuda")
+    if asked == "cpu":
+        return "cpu", None
+    if asked in ("all", "cuda", "auto"):
+        return "cuda", None
+    match = re.fullmatch(r"cuda:(\d+)", asked)
+    if not match:
+        raise UsageError(f"unknown device {asked!r}", hint="Say cpu, all, or cuda:N with N counted from 0.")
+    return asked, int(match.group(1))
