@@ -5,13 +5,15 @@
 The solve: `gpuenv resolve` of torch over a snapshot of conda-forge (FOLDER/conda-forge), against the engine's
 own solve of the same in a bare process. The environment: a warm `gpuenv create` of jax from the small channel
 that the tests make, against `cp -al` of the same files and against the engine's own install. Medians of
-interleaved runs; the machine need not be quiet for the ratios.
+interleaved runs, in seconds of processor time (a busy machine stretches the others) and of the clock.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -24,8 +26,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 GPUENV = str(Path(sysconfig.get_path("scripts")) / "gpuenv")
+Seconds = tuple[float, float]
+"""Of processor, of the clock."""
 SOLVE = """
-import asyncio, sys
+import asyncio, os, sys
 from pathlib import Path
 from rattler import Channel, Gateway, GenericVirtualPackage as V, MatchSpec, PackageName, Version, BuildString, solve
 gateway = Gateway(cache_dir=Path(sys.argv[2]) / "repodata")
@@ -33,7 +37,7 @@ virtual = [V(PackageName(n), Version(v), BuildString("0")) for n, v in
            (("__glibc", "2.35"), ("__linux", "5.10"), ("__unix", "0"), ("__cuda", "13.0"))]
 found = asyncio.run(solve([Channel(sys.argv[1])], [MatchSpec("pytorch * *cuda*"), MatchSpec("pip")], gateway=gateway,
                           platforms=["linux-64", "noarch"], virtual_packages=virtual))
-assert len(found) > 60
+os._exit(0 if len(found) > 60 else 1)  # the engine's threads now and then crash an interpreter on its way out
 """
 INSTALL = """
 import asyncio, os, sys
@@ -71,9 +75,7 @@ def solving(channel: Path, scratch: Path, runs: int) -> None:
 
 
 def creating(scratch: Path, runs: int) -> None:
-    import conda_channel
-
-    channel = conda_channel.channel()
+    channel = importlib.import_module("conda_channel").channel()
     made, copied, linked = (scratch / name for name in ("made", "copied", "linked"))
     asked = ("create", str(made), "--manager", "conda", "--framework", "jax", "--device", "cpu", "--no-verify",
              "--channel", str(channel))  # fmt: skip
@@ -92,40 +94,49 @@ def creating(scratch: Path, runs: int) -> None:
     told(f"warm create of jax, {files} files", medians(sides, runs))
 
 
-def timed(scratch: Path, *argv: str) -> float:
-    """Seconds of one run; one that fails ends it all."""
+def timed(scratch: Path, *argv: str) -> Seconds:
+    """What one run took; one that fails ends it all."""
     own = {
         "XDG_CONFIG_HOME": str(scratch / "config"),
         "HOME": str(scratch),
         "RATTLER_CACHE_DIR": str(scratch / "cache"),
     }
-    began = time.perf_counter()
+    began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         argv, cwd=scratch, env=os.environ | own, capture_output=True, text=True, check=False
     )
-    seconds = time.perf_counter() - began
+    clock, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         sys.exit(f"{' '.join(argv)}\n{done.stdout}{done.stderr}\nexit {done.returncode}")
-    return seconds
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, clock
 
 
-def fresh(prefix: Path, run: Callable[[], float]) -> float:
+def fresh(prefix: Path, run: Callable[[], Seconds]) -> Seconds:
     shutil.rmtree(prefix, ignore_errors=True)
     return run()
 
 
-def medians(sides: dict[str, Callable[[], float]], runs: int) -> dict[str, float]:
-    """The median of each side, after one run that does not count."""
+def medians(sides: dict[str, Callable[[], Seconds]], runs: int) -> dict[str, Seconds]:
+    """The medians of each side, after one run that does not count."""
     for run in sides.values():
         run()
     every = [{name: run() for name, run in sides.items()} for _ in range(runs)]
-    return {name: statistics.median(one[name] for one in every) for name in sides}
+    return {
+        name: (
+            statistics.median(one[name][0] for one in every),
+            statistics.median(one[name][1] for one in every),
+        )
+        for name in sides
+    }
 
 
-def told(what: str, found: dict[str, float]) -> None:
-    ours, *others = found.items()
-    ratios = ", ".join(f"{ours[1] / seconds:.1f} of {name} ({seconds:.2f} s)" for name, seconds in others)
-    sys.stdout.write(f"{what}: {ours[0]} {ours[1]:.2f} s, {ratios}\n")
+def told(what: str, found: dict[str, Seconds]) -> None:
+    """A line for each side: its times, and how many of them the first side takes."""
+    ours = next(iter(found.values()))
+    sys.stdout.write(f"{what}\n")
+    for name, (busy, clock) in found.items():
+        ratios = f"ratio {ours[0] / max(busy, 0.01):.1f} and {ours[1] / clock:.1f}"
+        sys.stdout.write(f"  {name:18} {busy:6.2f} s of processor {clock:6.2f} s of clock   {ratios}\n")
 
 
 if __name__ == "__main__":

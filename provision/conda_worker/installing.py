@@ -44,7 +44,7 @@ async def install(request: dict[str, Any]) -> dict[str, Any]:
         reinstall_packages=again or None,
         ignored_packages=others or None,
         package_cache=cache,
-        client=places.client(config),
+        client=places.client(config, request),
         show_progress=False,
         reporter=_Reporter([p["name"] for p in mine]),
         requested_specs=[MatchSpec(s)._match_spec for s in request["specs"]],  # noqa: SLF001  # it takes no other

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -40,8 +41,16 @@ def config(rc: dict[str, Any]) -> Any:
     return found
 
 
-def client(settled: Any) -> Any:
-    """What the engine asks with. Where a mirror is asked, what lets one in is the mirror's: the engine's own
+def client(settled: Any, request: dict[str, Any]) -> Any:
+    """What the engine asks with. It reads credentials once: a file of one run is not needed any longer."""
+    made = _client(settled)
+    if request.get("lent"):
+        Path(request["lent"]).unlink()
+    return made
+
+
+def _client(settled: Any) -> Any:
+    """Where a mirror is asked, what lets one in is the mirror's: the engine's own
     client would send it what lets one into the channel. Only the engine's own follows all of a configuration,
     so that it is taken where that says more than mirrors."""
     from rattler import Client
@@ -149,8 +158,6 @@ def let_in(url: str, known: dict[str, str]) -> str:
 async def addresses(request: dict[str, Any]) -> dict[str, Any]:
     """Where packages lie for this user, the best place first: mirrors, then their own address with what
     lets one in. The answer is read once and never kept."""
-    from pathlib import Path
-
     settled = config(request["rc"])
     mine = secrets(request, settled)
     file = request["auth_file"] or settled.authentication_override_file

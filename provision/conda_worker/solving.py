@@ -19,7 +19,7 @@ async def solve(request: dict[str, Any]) -> dict[str, Any]:
     action: Any = "force-cache-only" if request["offline"] else "cache-or-fetch"
     gateway = Gateway(
         cache_dir=Path(request["cache"]) / "repodata",
-        client=places.client(config),
+        client=places.client(config, request),
         default_config=SourceConfig(cache_action=action),
     )
     channels = places.channels(request, config)

@@ -74,14 +74,15 @@ def _configured(
         ) from error
     for text in (*found.said, *filter(None, [absent])):
         told({"event": "note", "text": text})
-    values = found.values
+    values, lent = found.values, {}
     if operation != "addresses":  # whose answer is where packages lie, with what lets one in
         values, known = conda_auth.of_mirrors(values)
-        environ |= conda_auth.lend(known, held, scratch)
+        lent = conda_auth.lend(known, held, scratch)
+        environ |= lent
     if found.certificates:
         environ["SSL_CERT_DIR" if Path(found.certificates).is_dir() else "SSL_CERT_FILE"] = found.certificates
-    offline = {"offline": True} if values.get("offline") is True else {}
-    return {"rc": values, **offline}, environ
+    more = {"offline": True} if values.get("offline") is True else {}
+    return {"rc": values, "lent": environ["RATTLER_AUTH_FILE"] if lent else None, **more}, environ
 
 
 def ask(
