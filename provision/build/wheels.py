@@ -110,9 +110,8 @@ def _build(
     """One source archive, after all wheels: one that is compiled against a framework without saying so
     (flash-attn imports torch in its setup.py) is built with what the environment holds."""
     name = lock.packages[0].name
-    emit(
-        Event(kind="start", stage="build", text=f"building {name} {lock.packages[0].version} from its source")
-    )
+    told = f"building {name} {lock.packages[0].version} from its source"
+    emit(Event(kind="start", stage="build", text=f"{told} (its hash is held, its build tools have none)"))
     into = ["--target", str(target)] if target else []
     options = ("--require-hashes", *_sources(lock.packages), *into)
     wanted = Wanted(lock, path, sources, requirements_text(lock), options, reinstall)

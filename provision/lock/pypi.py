@@ -92,7 +92,8 @@ def allowed(
 def _built_here(package: Package, plan: Plan) -> str:
     return (
         f"{package.name} {package.version} has no wheel for Python {plan.python} on {plan.platform}: it is "
-        "built from its source when it is installed, with a compiler where it holds compiled code"
+        "built from its source when it is installed, by build tools that no hash holds, and with a compiler where "
+        "it holds compiled code"
     )
 
 
