@@ -256,6 +256,15 @@ def test_lines_fit_a_terminal(gpuenv):
         assert not wide, wide
 
 
+def test_what_goes_to_stderr_is_broken_at_words_on_a_terminal_only(gpuenv):
+    argv = [sys.executable, "-m", "provision", "resolve", "--framework", "torch", "--gpu", "9.9"]
+    seen = on_a_terminal(argv, {**gpuenv.env, "NO_COLOR": "1"}, gpuenv.work).replace("\r", "")
+    rows = seen.splitlines()
+    assert len(rows) > 2 and max(map(len, rows)) <= 80, rows
+    plain = gpuenv(*argv[3:]).err.splitlines()
+    assert len(plain[0]) > 80 and " ".join(seen.split()).startswith(" ".join(plain[0].split()))
+
+
 def test_a_closed_pipe_is_no_error(gpuenv):
     argv = f"{sys.executable} -m provision resolve --framework torch {' '.join(GPU)} --explain | head -1"
     done = subprocess.run(

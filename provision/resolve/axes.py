@@ -180,7 +180,7 @@ def _on_the_cpu(asked: Question) -> Question | None:
 
 
 def _cpu(asked: Question) -> Steps:
-    yield "--device cpu: no GPU build fits this machine", with_request(asked, device="cpu")
+    yield "--device cpu: no GPU build fits", with_request(asked, device="cpu")
 
 
 def _pre_releases(asked: Question) -> Question | None:

@@ -92,11 +92,16 @@ class Screen:
         ) or [""]  # fmt: skip
 
     def say(self, text: str, *, always: bool = False) -> None:
-        """A line of progress."""
+        """A line of progress; broken at words where somebody watches."""
         if self.quiet and not always:
             return
         self._settle()
-        self._write(self.err, text)
+        rows = [text]
+        if self.err.isatty() and "\n" not in text and not text.startswith(" "):
+            rows = textwrap.wrap(text, self.width(), subsequent_indent="  ",
+                                 break_long_words=False, break_on_hyphens=False)  # fmt: skip
+        for row in rows or [""]:
+            self._write(self.err, row)
 
     def progress(self, text: str) -> None:
         """A line that the next one replaces; only where somebody watches."""
