@@ -8,7 +8,7 @@ TOOL := .gpuenv-tool
 GPUENV := $(TOOL)/bin/gpuenv
 DEV := .gpuenv-dev
 
-.PHONY: env verify test test-slow gpu check profiles bench release audit readme clean help
+.PHONY: env verify test test-slow faults gpu check profiles bench release audit readme clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -37,6 +37,11 @@ test: check ## everything that CI runs
 
 test-slow: $(DEV)/.ready ## the tests that install gigabytes
 	@$(DEV)/bin/python -m pytest -m "slow" $(ARGS)
+
+faults: $(DEV)/.ready ## every script of tests/faults: runs killed, disks full, indexes broken, hostile files
+	@failed=; for script in $$(grep -l '^if __name__' tests/faults/*.py); do \
+	    echo "== $$script"; $(DEV)/bin/python $$script || failed="$$failed $$script"; \
+	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 gpu: $(DEV)/.ready ## verify ENV on a real NVIDIA GPU; fails where there is none
 	@$(DEV)/bin/python tests/gpu/run_gpu.py $(ENV) $(ARGS)

@@ -12,13 +12,14 @@ def main() -> None:
     if sys.argv[1:] in (["--version"], ["-V"]):
         sys.stdout.write(f"gpuenv {__version__}\n")
         return
+    import signal
+
     try:
         from .cli import run
 
         code = run(sys.argv[1:])
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run is over: a second interrupt changes nothing
     except KeyboardInterrupt:  # before `run` could hold it, or once more while it was ending
-        import signal
-
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.stderr.write("interrupted\n")
         code = 130

@@ -90,6 +90,9 @@ def draft(place: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
+        if path.is_dir() and not path.is_symlink():
+            # Somebody may have removed the folder while an installer wrote in it: what is there now is ours.
+            (path / MARK).mkdir(exist_ok=True)
         discard(path)
 
 

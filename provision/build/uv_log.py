@@ -42,11 +42,8 @@ def only_missing(log: str) -> bool:
 
 def why_not(done: process.Finished, path: Path, lock: Lock) -> BuildError:
     log = uv.redacted(without_progress(done.stderr))
-    if "os error 28" in log or "No space left" in log:
-        return BuildError(
-            f"the disk filled up while installing into {path.parent}",
-            hint="free space, or put ENV on another disk", log=log,
-        )  # fmt: skip
+    if stored := refusal.storage(log):
+        return BuildError(stored.message, hint=stored.hint, log=log)
     indexes = {p.name: p.index for p in lock.packages}
     if mismatch := re.search(r"Hash mismatch for `?([^`\s]+)", log):
         index = indexes.get(mismatch[1].partition("=")[0])

@@ -72,11 +72,11 @@ def _mend_activate(path: Path) -> None:
 
 
 def _name_place(path: Path, final: Path) -> None:
-    """Write into the activate scripts the place that the environment will have, so that the one rename which
+    """Write into pyvenv.cfg and the activate scripts the place that the environment will have, so that the one rename which
     brings it there is all that is left to do. Whatever a shell escapes in a name, it escapes in both."""
     if path.name != f".{final.name}.gpuenv-new":
         return
-    for script in (*path.glob("bin/activate*"), *path.glob("Scripts/activate*")):
+    for script in (path / "pyvenv.cfg", *path.glob("bin/activate*"), *path.glob("Scripts/activate*")):
         text = script.read_bytes()
         script.write_bytes(re.sub(rb"(?<=[/\\])\.([^/\\\r\n]*?)\.gpuenv-new", rb"\1", text))
 

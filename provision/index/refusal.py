@@ -59,6 +59,28 @@ _BROKEN = re.compile(
 )
 
 
+_STORAGE = re.compile(
+    r"(No space left on device|Disk quota exceeded|Read-only file system|Permission denied) \(os error \d+\)"
+)
+
+
+def storage(log: str) -> Refused | None:
+    """The disk or the folder that a log of uv blames, None where it blames none."""
+    found = _STORAGE.search(log)
+    if found is None:
+        return None
+    paths = re.findall(r"[`'\"](/[^`'\"\n]+)[`'\"]", log[: found.start()])
+    path = paths[-1] if paths else None
+    if found[1][:2] in ("No", "Di"):
+        told = f"the disk of {path} is full" if path else "the disk is full"
+        return Refused(message=f"{told}: {found[1]}", hint=_ROOM)
+    return Refused(message=f"{path or 'a folder'} cannot be used: {found[1]}", hint=_OTHER)
+
+
+_ROOM = "free space, or put ENV, the caches (--cache-dir DIR) or TMPDIR on another disk"
+_OTHER = "give the folder back to its user, or name others: ENV, --cache-dir DIR, TMPDIR"
+
+
 def refused(
     log: str, indexes: Mapping[str, str | None] | None = None, *, configured: str | None = None
 ) -> Refused | None:

@@ -167,6 +167,8 @@ def failure(done: process.Finished, sources: Sources, needs: Sequence[Need] = ()
             f"solving the packages took longer than {_TIMEOUT:.0f} s", log=log,
             hint="try again, or bound the packages that it went through",
         )  # fmt: skip
+    if stored := refusal.storage(log):
+        return LockError(stored.message, hint=stored.hint, log=log)
     if page := _PAGE.search(log):
         return LockError(
             f"the page of wheels {page[1]} cannot be read", log=log,

@@ -15,7 +15,6 @@ short to be met by chance. All of it takes some fifteen minutes.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import signal
@@ -29,7 +28,7 @@ from pathlib import Path
 from ground import Report
 from runs import Action, Site, actions, after_the_blow, next_run, ready, site
 
-SHARES = {"create": 12, "recreate": 12, "change": 14, "remove": 6, "bundle": 10, "update": 6}
+SHARES = {"create": 12, "recreate": 12, "change": 14, "remove": 6, "bundle": 6, "update": 8}
 """How the moments of a venv are spread; conda has the same but for the update."""
 BLOWS = ("KILL family", "KILL parent", "INT group", "INT twice", "TERM group", "TERM parent")
 CODES = {"KILL": (-9,), "INT": (130, -2), "TERM": (143, -15)}
@@ -137,8 +136,10 @@ def stage_of(err: str, at: Site, action: Action) -> str:
     seen = [p.name.rpartition("-")[2] for p in at.siblings()]
     if action.verb == "bundle":
         seen += ["manifest"] if (at.out / "gpuenv-bundle.json").exists() else []
-    elif action.verb not in ("update",):
-        seen += [m.partition(".")[0] for m in ("building", "changing.json") if (at.env / ".gpuenv" / m).exists()]
+    elif action.verb != "update":
+        seen += [
+            m.partition(".")[0] for m in ("building", "changing.json") if (at.env / ".gpuenv" / m).exists()
+        ]
         seen += ["ENV"] if at.env.exists() else []
     return f"{(told[-1] if told else 'start')[:34]:34} {'+'.join(seen) or '-':18}"
 
@@ -152,10 +153,10 @@ def judged(at: Site, action: Action, child: subprocess.Popen[str], blow: str, *,
     code = child.returncode
     before = at.before
     state, wrong = after_the_blow(at, action, before)
-    name = blow.split()[0]
+    name = blow.split(maxsplit=1)[0]
     if code != 0 and code not in CODES[name]:
         wrong = wrong or f"exit code {code}: {err.strip()[-200:]}"
-    if name != "KILL" and "Traceback" in err and code not in (-2,):
+    if name != "KILL" and "Traceback" in err and code != -2:
         wrong = wrong or f"a traceback: {err.strip()[-300:]}"
     if left:
         wrong = wrong or f"still at work: {left}"
@@ -187,13 +188,6 @@ runpy.run_module("provision", run_name="__main__", alter_sys=True)
 """
 
 
-def step(at: Site, action: Action, number: int, of: int, report: Report, states: Counter[str], *, back: bool) -> None:
-    at.before = ready(at, action)
-    child = start(at, action, {"DIE_AT": str(number)})
-    judged(at, action, child, "KILL step", back=back, report=report, moment=f"step {number:3d}/{of:<3d}     ",
-           states=states)  # fmt: skip
-
-
 # --- all of it -----------------------------------------------------------------------------------
 
 
@@ -206,9 +200,54 @@ def shares(moments: int, names: list[Action]) -> dict[str, int]:
     return found
 
 
+@dataclass
+class Blows:
+    """All blows of a run of this script."""
+
+    chance: random.Random
+    report: Report
+    states: Counter[str]
+    until: float
+
+    def at(self, at: Site, action: Action, moments: int, steps: int) -> dict:
+        """Strike one kind of run, and give a row for the table."""
+        length, before, done = measured(at, action), self.report.failed, [0, 0, 0]
+        for i in range(moments):
+            if time.monotonic() < self.until:
+                moment = self.chance.uniform(0, length.whole)
+                self._moment(at, action, moment, length, i)
+                done[0], done[1] = done[0] + 1, done[1] + (moment < length.written)
+        many = min(steps, length.steps)
+        for i in range(many):
+            if time.monotonic() < self.until:
+                # One of each stretch of equal length, so that all of the run is met.
+                low, high = (length.steps * n // many for n in (i, i + 1))
+                self._step(at, action, 1 + self.chance.randrange(low, high), length, back=bool(i % 2))
+                done[2] += 1
+        return {"run": action.name, "seconds": length.whole, "written": length.written, "moments": done[0],
+                "before": done[1], "steps": done[2], "of": length.steps, "failed": self.report.failed - before}  # fmt: skip
+
+    def _moment(self, at: Site, action: Action, moment: float, length: Length, i: int) -> None:
+        blow = BLOWS[(i + self.chance.randrange(2)) % len(BLOWS)]
+        at.before = ready(at, action)
+        child = start(at, action)
+        time.sleep(moment)
+        strike(child, blow)
+        when = f"{moment:5.2f} s {'writing' if moment < length.written else 'written'}"
+        judged(at, action, child, blow, back=bool(i % 2), report=self.report, moment=when, states=self.states)
+
+    def _step(self, at: Site, action: Action, number: int, length: Length, *, back: bool) -> None:
+        at.before = ready(at, action)
+        child = start(at, action, {"DIE_AT": str(number)})
+        judged(at, action, child, "KILL step", back=back, report=self.report, states=self.states,
+               moment=f"step {number:4d}/{length.steps:<4d}")  # fmt: skip
+
+
 def main() -> int:
     """Strike as often as was asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--moments", type=int, default=100)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
@@ -216,54 +255,36 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=25, help="no run is begun after that long")
     options = parser.parse_args()
     print(f"seed {options.seed}")
-    chance, report, states = random.Random(options.seed), Report(), Counter[str]()
-    table: list[dict] = []
     until = time.monotonic() + options.minutes * 60
+    blows = Blows(random.Random(options.seed), Report(), Counter(), until)
     everything = [*actions("venv"), *actions("conda", "URL")]
-    split = [shares(n, everything) for n in (options.moments, options.steps)]
+    moments, steps = (shares(n, everything) for n in (options.moments, options.steps))
+    table: list[dict] = []
     for manager in ("venv", "conda"):
+        if not any(a.name.startswith(options.only) for a in everything if a.name.startswith(manager)):
+            continue
         with site(manager) as at:
-            for action in actions(manager, at.channel):
-                if not action.name.startswith(options.only):
-                    continue
-                length = measured(at, action)
-                moments = [chance.uniform(0, length.whole) for _ in range(split[0][action.name])]
-                early, before = sum(m < length.written for m in moments), report.failed
-                for i, moment in enumerate(moments):
-                    if time.monotonic() > until:
-                        break
-                    blow = BLOWS[(i + chance.randrange(2)) % len(BLOWS)]
-                    at.before = ready(at, action)
-                    child = start(at, action)
-                    time.sleep(moment)
-                    strike(child, blow)
-                    when = f"{moment:5.2f} s {'writing' if moment < length.written else 'written'}"
-                    judged(at, action, child, blow, back=bool(i % 2), report=report, moment=when, states=states)
-                many = min(split[1][action.name], length.steps)
-                # One of each stretch of equal length, so that all of the run is met.
-                edges = [1 + length.steps * i // many for i in range(many)] + [length.steps + 1] if many else []
-                for i, (low, high) in enumerate(zip(edges, edges[1:], strict=False)):
-                    if time.monotonic() > until:
-                        break
-                    step(at, action, chance.randrange(low, max(high, low + 1)), length.steps, report, states,
-                         back=bool(i % 2))  # fmt: skip
-                table.append({"run": action.name, "seconds": length.whole, "written": length.written, "moments":
-                              len(moments), "before": early, "steps": many, "of": length.steps,
-                              "failed": report.failed - before})  # fmt: skip
-    tabled(table, states)
-    return report.end("blows")
+            table += [
+                blows.at(at, action, moments[action.name], steps[action.name])
+                for action in actions(manager, at.channel)
+                if action.name.startswith(options.only)
+            ]
+    tabled(table, blows.states)
+    return blows.report.end("blows")
 
 
 def tabled(table: list[dict], states: Counter[str]) -> None:
-    print(f"\n{'run':16}{'seconds':>8}{'last file':>10}{'moments':>9}{'before it':>10}{'steps':>12}{'failed':>8}")
+    print(
+        f"\n{'run':16}{'seconds':>8}{'last file':>10}{'moments':>9}{'before it':>10}{'steps':>15}{'failed':>8}"
+    )
     for row in table:
+        steps = f"{row['steps']} of {row['of']}"
         print(f"{row['run']:16}{row['seconds']:8.2f}{row['written']:10.2f}{row['moments']:9}{row['before']:10}"
-              f"{row['steps']:6} of{row['of']:4}{row['failed']:7}")  # fmt: skip
+              f"{steps:>15}{row['failed']:8}")  # fmt: skip
     moments, before = sum(r["moments"] for r in table), sum(r["before"] for r in table)
     print(f"{moments} moments, {before} of them before the last file was written; afterwards there was:")
     for state, count in sorted(states.items()):
         print(f"  {state:36} {count}")
-    print(json.dumps(table))
 
 
 if __name__ == "__main__":

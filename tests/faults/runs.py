@@ -23,7 +23,16 @@ MARKED = ("building", "changing.json")
 """Files of `.gpuenv/` by which the next run knows an environment as unfinished."""
 NOT_OURS = ("tmp", "conda-lock-")
 """Temporary folders of libraries, empty or nearly: rattler's and conda-lock's own."""
-OURS = ("cache", "uv-cache", "rattler", "tmp", "home/.local/share/gpuenv", "home/.conda", "config/gpuenv")
+OURS = (
+    "cache",
+    "cache-envs",
+    "uv-cache",
+    "rattler",
+    "tmp",
+    "home/.local/share/gpuenv",
+    "home/.conda",
+    "config/gpuenv",
+)
 """What gpuenv may write beside ENV: caches, its state and the user's profiles."""
 
 
@@ -34,6 +43,7 @@ class Site:
         self.gpuenv, self.index, self.folder = Command(folder), index, folder
         self.work, self.env, self.out = self.gpuenv.work, self.gpuenv.work / ".venv", self.gpuenv.work / "out"
         self.channel = channel
+        self.state: tuple[str, ...] = ()  # the command that the environment is known to answer
         (folder / "tmp").mkdir()
         self.gpuenv.env |= {
             "PIP_INDEX_URL": index.url, "UV_HTTP_TIMEOUT": "4", "PIP_TIMEOUT": "4", "TMPDIR": str(folder / "tmp"),
@@ -80,7 +90,9 @@ class Site:
                       self.folder / "home" / ".local" / "share" / "gpuenv" / "environments"):  # fmt: skip
             if place.is_dir():
                 found += [p for p in place.iterdir() if p.name.startswith(".") and p.name != ".gitignore"]
-        found += [p for n in ("fetched", "requirements.txt", *MARKED) if (p := self.env / ".gpuenv" / n).exists()]
+        found += [
+            p for n in ("fetched", "requirements.txt", *MARKED) if (p := self.env / ".gpuenv" / n).exists()
+        ]
         return sorted(str(p.relative_to(self.folder)) for p in [*found, *self.siblings()])
 
     def cold(self) -> None:
@@ -137,7 +149,10 @@ class Action:
 VENV = (*ASK, "--no-verify")
 CONDA = ("--manager", "conda", "--framework", "jax==0.7.0", "--device", "cpu", "--no-verify")
 OLD, NEW = ("--with", "aa==1.0"), ("--with", "aa==2.0", "--with", "bb")
-CONDA_OLD, CONDA_NEW = ("--with", "numpy==1.26.4"), ("--with", "numpy==2.1.0", "--with", "einops", "--with", "bb")
+CONDA_OLD, CONDA_NEW = (
+    ("--with", "numpy==1.26.4"),
+    ("--with", "numpy==2.1.0", "--with", "einops", "--with", "bb"),
+)
 
 
 def actions(manager: str, channel: str = "") -> list[Action]:
@@ -228,8 +243,10 @@ def ready(site: Site, action: Action) -> Before:
     if action.verb == "create":
         shutil.rmtree(site.env, ignore_errors=True)
     elif action.verb in ("recreate", "change", "remove"):
-        ran = site.gpuenv(*action.other)
-        assert ran.code == 0, ran.err
+        if site.state != action.other or not site.env.exists():
+            ran = site.gpuenv(*action.other)
+            assert ran.code == 0, ran.err
+        site.state = ()
     elif action.verb == "bundle":
         shutil.rmtree(site.out, ignore_errors=True)
     else:
@@ -308,6 +325,8 @@ def next_run(site: Site, action: Action, *, back: bool = False) -> tuple[str | N
     gone = action.verb == "remove" and not site.env.exists() and not site.siblings()
     ran = site.gpuenv(*(site.index.url if a == "INDEX" else a for a in argv))
     wrong = None
+    if ran.code == 0:
+        site.state = action.other if action.verb == "recreate" else argv
     if ran.code != 0 and not (gone and ran.code == 2 and "is not there" in ran.err):
         wrong = f"the next run fails ({ran.code}): {ran.err.strip()[-300:]}"
     elif left := site.drafts():

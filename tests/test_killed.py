@@ -1,0 +1,182 @@
+"""What a run that is killed at the worst moment leaves, and what the next one makes of it. Blows at random
+moments and at each step of a run: tests/faults/kills.py."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from provision import __main__, writing
+from provision.build import place, removal
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+ASK = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--no-verify")
+
+
+@pytest.fixture
+def jax(gpuenv, index):
+    """`gpuenv create` of tiny wheels, with `aa` in two versions."""
+    index.add_plan(gpuenv("resolve", "--json", *ASK[:-1]).json)
+    for version in ("1.0", "2.0"):
+        index.add("aa", version)
+    (gpuenv.folder / "tmp").mkdir()
+    gpuenv.env |= {"PIP_INDEX_URL": index.url, "TMPDIR": str(gpuenv.folder / "tmp")}
+
+    def create(*more):
+        ran = gpuenv("create", *ASK, *more)
+        assert ran.code == 0, ran.err
+        return ran
+
+    return create
+
+
+def version(gpuenv):
+    code = "import importlib.metadata as m; print(m.version('aa'))"
+    python = gpuenv.work / ".venv" / "bin" / "python"
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_change_that_is_killed_leaves_the_old_environment_and_the_next_run_nothing_else(jax, gpuenv, index):
+    jax("--with", "aa==1.0")
+    index.faults["aa-2.0-py3-none-any.whl"] = "stalled"
+    argv = [sys.executable, "-m", "provision", "create", *ASK, "--with", "aa==2.0"]
+    child = subprocess.Popen(
+        argv, env=gpuenv.env, cwd=gpuenv.work, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    assert index.stalled.wait(60)
+    child.send_signal(signal.SIGKILL)
+    child.wait(30)
+    index.released.set()
+    index.faults.clear()
+    assert version(gpuenv) == "1.0"
+    jax("--with", "aa==1.0")
+    assert version(gpuenv) == "1.0" and [p.name for p in gpuenv.work.iterdir()] == [".venv"]
+    jax("--with", "aa==2.0")
+    assert version(gpuenv) == "2.0" and [p.name for p in gpuenv.work.iterdir()] == [".venv"]
+    assert not [p for p in (gpuenv.work / ".venv" / ".gpuenv").iterdir() if p.name.startswith(".")]
+    assert not [p for p in (gpuenv.folder / "tmp").iterdir() if "gpuenv" in p.name]
+
+
+def test_no_script_names_the_place_where_it_was_made(jax, gpuenv):
+    """The rename is the last thing that is done to a new environment: nothing is to be mended after it."""
+    env = gpuenv.work / "Jürgen's $HOME env"
+    jax(env)
+    scripts = [p for p in (env / "bin").iterdir() if p.is_file() and not p.is_symlink()]
+    assert scripts and not [p for p in [*scripts, env / "pyvenv.cfg"] if b"gpuenv-new" in p.read_bytes()]
+    script = f'. "{str(env).replace("$", chr(92) + "$")}/bin/activate" && echo "$VIRTUAL_ENV"'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(env)
+
+
+def test_an_interrupt_at_any_moment_ends_with_130(monkeypatch, capsys):
+    def interrupted(_argv):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("provision.cli.run", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            __main__.main()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended.value.code == 130 and "interrupted" in capsys.readouterr().err
+
+
+def made(path):
+    (path / place.MARK).mkdir(parents=True)
+    (path / place.MARK / "plan.json").write_text("{}")
+    (path / "file").touch()
+    return path
+
+
+def test_a_draft_that_vanishes_under_its_run_is_not_in_the_next_ones_way(tmp_path):
+    with place.draft(tmp_path / "env") as draft:
+        shutil.rmtree(draft)
+        (draft / "lib").mkdir(parents=True)  # an installer that goes on
+    assert not list(tmp_path.iterdir())
+
+
+def test_recovery_takes_away_what_was_half_made(tmp_path):
+    env = made(tmp_path / "env")
+    made(place.half_made(env))
+    place.recover(env)
+    assert [p.name for p in tmp_path.iterdir()] == ["env"]
+    place.half_made(env).mkdir()  # killed before it could be marked
+    place.recover(env)
+    assert [p.name for p in tmp_path.iterdir()] == ["env"]
+    stranger = place.half_made(env)
+    stranger.mkdir()
+    (stranger / "mine").touch()
+    place.recover(env)
+    assert (stranger / "mine").exists()
+
+
+def test_a_removal_that_ends_early_can_be_ended(tmp_path):
+    """The lists forget an environment while there is something that the next removal finds."""
+    env = made(tmp_path / "env")
+
+    def killed():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        removal.remove(env, killed)
+    assert not env.exists() and list(removal.leftovers(env))
+    removal.check(env)
+    forgotten = []
+    removal.remove(env, lambda: forgotten.append(env))
+    assert forgotten == [env] and not list(tmp_path.iterdir())
+
+
+# --- files and folders ---------------------------------------------------------------------------
+
+
+def test_a_draft_that_was_left_is_written_over(tmp_path):
+    file, draft = tmp_path / "lock", tmp_path / ".lock.gpuenv-new"
+    draft.write_text("half of something long")
+    writing.settle(file, "new")
+    assert file.read_text() == "new" and [p.name for p in tmp_path.iterdir()] == ["lock"]
+    assert file.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_draft_is_never_written_through_a_link_or_a_second_name(tmp_path):
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    draft = tmp_path / ".lock.gpuenv-new"
+    for put in (lambda: draft.symlink_to(mine), lambda: draft.hardlink_to(mine)):
+        put()
+        writing.settle(tmp_path / "lock", "new")
+        assert mine.read_text() == "mine" and (tmp_path / "lock").read_text() == "new"
+        assert not os.path.lexists(draft)
+
+
+def test_a_file_that_cannot_be_written_leaves_no_draft(tmp_path):
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(OSError):
+        writing.settle(tmp_path / "lock", "new")
+    assert [p.name for p in tmp_path.iterdir()] == ["lock"]
+
+
+def test_many_writers_leave_one_whole_file(tmp_path):
+    code = "import sys; from pathlib import Path; from provision import writing\n"
+    code += "for i in range(40): writing.settle(Path(sys.argv[1]), sys.argv[2] * 5000)"
+    children = [subprocess.Popen([sys.executable, "-c", code, tmp_path / "file", x]) for x in "abc"]
+    assert [c.wait(60) for c in children] == [0, 0, 0]
+    text = (tmp_path / "file").read_text()
+    assert len(text) == 5000 and len(set(text)) == 1 and len(list(tmp_path.iterdir())) == 1
+
+
+def test_scratch_folders_of_killed_runs_are_swept_and_those_at_work_are_not(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    code = (
+        "import os, signal; from provision import writing\nwith writing.scratch('x'): os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
+    assert len(list(tmp_path.iterdir())) == 1
+    with writing.scratch("y") as one:
+        (one / "file").touch()
+        with writing.scratch("z") as other:
+            assert set(tmp_path.iterdir()) == {one, other}
+    assert not list(tmp_path.iterdir())
