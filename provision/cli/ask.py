@@ -195,7 +195,9 @@ def _near(word: str, allowed: tuple[str, ...] | list[str]) -> str:
 def named(c: Choices, data: Profiles) -> tuple[tuple[Wanted, ...], tuple[str, ...]]:
     """The frameworks and the packages that --framework and --with name; none where the project's files
     may name them. Raises UsageError."""
-    companions = {canonicalize_name(Requirement(x).name) for b in data.builds for x in b.companions}
+    # By a pattern: reading hundreds of requirements by their grammar takes longer than to resolve.
+    texts = {x for b in data.builds for x in b.companions}
+    companions = {canonicalize_name(re.split(r"[^A-Za-z0-9._-]", x, maxsplit=1)[0]) for x in texts}
     wanted: dict[str, Wanted] = {}
     packages = []
     for text in c.framework:
