@@ -1,6 +1,8 @@
 """What the conda solver is asked for, and locks held against a machine: pure tables."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -251,3 +253,17 @@ def test_a_channel_under_another_name_follows_conda_forges_names():
     (row,) = specs.rows_for("torch", "cuda", ["https://host/other/"], rows)
     assert row.package == "torch"
     assert specs.rows_for("torch", "cuda", ["https://host/mirror/"], rows)[0].package == "pytorch"
+
+
+def test_conda_locks_are_read_without_conda_locks_command():
+    """Its solvers and what they embed take longer to import than all that a lock needs."""
+    pytest.importorskip("conda_lock")
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom provision.errors import LockError\n"
+        "from provision.lock import conda_file\n"
+        "try:\n    conda_file.read(Path('nothing.yml'), 'linux-x86_64')\nexcept LockError as error:\n    print(error)\n"
+        "print(*sorted({'conda_lock.conda_lock', 'conda_lock.pypi_solver', 'ensureconda'} & set(sys.modules)))\n"
+        "import conda_lock.lockfile\nprint(conda_lock.lockfile.parse_conda_lock_file.__module__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[1:] == ["", "conda_lock.lockfile"]

@@ -7,12 +7,14 @@ share a file. Nothing of conda-lock is run: its solver and installer would fetch
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import writing
+from .. import foreign, writing
 from ..errors import LockError
 from ..index import conda as door
 from ..model import Lock, Package, Plan, Target, as_plain, from_plain
@@ -25,7 +27,7 @@ _CUSTOM = "gpuenv."
 def write(path: Path, lock: Lock, virtual: Sequence[Mapping[str, str]] = ()) -> None:
     """Write a lock in one step; `virtual` are the virtual packages it was solved with. Other platforms'
     packages that a lock at `path` holds are kept. Raises LockError."""
-    door.require("conda_lock")
+    _models_alone()
     from conda_lock.lockfile import write_conda_lock_file
 
     content = _content(lock, virtual)
@@ -42,6 +44,15 @@ def write(path: Path, lock: Lock, virtual: Sequence[Mapping[str, str]] = ()) -> 
         raise LockError(
             f"cannot write the lock {path}: {error.strerror}", hint="choose a folder you may write to"
         ) from error
+
+
+def _models_alone() -> None:
+    """conda-lock's package imports its own command first, with the solvers and installers that are never
+    called here: twice the time that its models take. So the package stands there without having run."""
+    door.require("conda_lock")
+    spec = importlib.util.find_spec("conda_lock")
+    if spec is not None:
+        sys.modules.setdefault("conda_lock", importlib.util.module_from_spec(spec))
 
 
 def _content(lock: Lock, virtual: Sequence[Mapping[str, str]]) -> Any:
@@ -138,11 +149,12 @@ def _merged(ours: Any, held: Any) -> Any:
 
 
 def _parsed(path: Path) -> Any:
-    door.require("conda_lock")
+    _models_alone()
     import yaml
     from conda_lock.lockfile import parse_conda_lock_file
 
     try:
+        foreign.read_bytes(path)  # a plain file, and no larger than one has reason to be
         return parse_conda_lock_file(path)
     except OSError as error:
         raise LockError(
