@@ -130,6 +130,22 @@ def test_a_removal_that_ends_early_can_be_ended(tmp_path):
     assert forgotten == [env] and not list(tmp_path.iterdir())
 
 
+def test_what_a_killed_build_left_goes_before_the_environment_is_looked_at_or_run(gpuenv):
+    """conda builds in the place itself: the old environment waits aside."""
+    env = made(gpuenv.work / ".venv")
+    (env / place.MARK / place.UNFINISHED).touch()
+    old = made(place.aside(env))
+    (old / "bin").mkdir()
+    (old / "bin" / "python").symlink_to(sys.executable)
+    ran = gpuenv("run", "--", "python", "-c", "print('old')")
+    assert ran.code == 0 and ran.out == "old\n" and "interrupted here; it is as it was before" in ran.err
+    assert [p.name for p in gpuenv.work.iterdir()] == [".venv"]
+    (env / place.MARK / place.UNFINISHED).touch()
+    ran = gpuenv("verify", "--json")
+    assert ran.code == 2 and "is not there" in ran.json["error"]["message"]
+    assert "interrupted here; nothing of it stays" in ran.err and not list(gpuenv.work.iterdir())
+
+
 # --- files and folders ---------------------------------------------------------------------------
 
 

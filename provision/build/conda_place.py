@@ -36,4 +36,4 @@ def building(env: Path) -> Iterator[None]:
     except BaseException:
         place.recover(env)
         raise
-    place.discard(aside)
+    place.cleared(aside)

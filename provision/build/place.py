@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -80,6 +81,11 @@ def draft(place: Path) -> Iterator[Path]:
     """A fresh marked sibling to build in. It is removed unless `settle` moved it away. Raises
     BuildError when the sibling cannot be made."""
     path = half_made(place)
+    if made_by_gpuenv(place) and not os.access(place, os.W_OK | os.X_OK):
+        raise BuildError(
+            f"{place} belongs to user {place.stat().st_uid} and may not be replaced",
+            hint="name another ENV, or run this command as that user",
+        )
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         discard(path)
@@ -93,7 +99,7 @@ def draft(place: Path) -> Iterator[Path]:
         if path.is_dir() and not path.is_symlink():
             # Somebody may have removed the folder while an installer wrote in it: what is there now is ours.
             (path / MARK).mkdir(exist_ok=True)
-        discard(path)
+        cleared(path)
 
 
 def discard(path: Path) -> None:
@@ -113,6 +119,14 @@ def discard(path: Path) -> None:
         shutil.rmtree(path)
 
 
+def cleared(path: Path) -> None:
+    """`discard` at the end of a run. Raises BuildError where the folder cannot be removed."""
+    try:
+        discard(path)
+    except OSError as error:
+        raise not_writable(path, error) from error
+
+
 def settle(built: Path, place: Path) -> None:
     """Move a finished draft into its place. An environment that is there is put aside first and
     removed last; between the two renames nothing is lost. Raises BuildError."""
@@ -130,7 +144,7 @@ def settle(built: Path, place: Path) -> None:
             raise
     except OSError as error:
         raise not_writable(place.parent, error) from error
-    discard(before)
+    cleared(before)
 
 
 def recover(place: Path) -> None:

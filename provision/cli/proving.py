@@ -12,7 +12,7 @@ from .. import __version__, process, show, verify
 from ..build import place, state
 from ..errors import BuildError, GpuenvError, UsageError
 from ..model import Environment, Event, Lock, Verdict
-from . import where
+from . import settling, where
 from .judging import exit_code, machine_for_verdict
 from .options import Choices
 from .shell import activate_line
@@ -48,6 +48,7 @@ def show_verdict(
     """`gpuenv verify`: the verdict on any environment, whoever made it."""
     if report and not report.absolute().parent.is_dir():
         raise UsageError(f"--report {report}: there is no folder {report.absolute().parent}")
+    settling.settle(screen, env, choices)
     found = verify.locate(where.absolute(env))
     path = Path(found.path)
     # What needs the lock and the profiles is read while the environment's Python and the driver answer.

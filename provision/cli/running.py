@@ -13,7 +13,7 @@ import typer
 from .. import detect, process, show
 from ..errors import BuildError, UsageError
 from ..model import Finding, Run
-from . import facts, unsearched, where
+from . import facts, settling, unsearched, where
 from . import options as o
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def run(
         )
     screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ(),
                          out=sys.stdout if json else sys.stderr)  # fmt: skip
+    choices = o.Choices(profiles=list(profiles or []), cache_dir=cache_dir)
+    settling.settle(screen, env, choices)
     root, bin_folder = _found(env)
     given = process.environ()
     process.settle_home()  # gpuenv's own: the program gets its variables as they were
@@ -70,7 +72,6 @@ def run(
         screen.say(
             f"note: without {suspect.named}: it would shadow the environment's own (--keep-env leaves it)"
         )
-    choices = o.Choices(profiles=list(profiles or []), cache_dir=cache_dir)
     if (root / "conda-meta").is_dir():
         environ = _activated(screen, root, environ)
     if not keep_env:

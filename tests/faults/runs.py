@@ -329,7 +329,7 @@ def next_run(site: Site, action: Action, *, back: bool = False) -> tuple[str | N
         site.state = action.other if action.verb == "recreate" else argv
     if ran.code != 0 and not (gone and ran.code == 2 and "is not there" in ran.err):
         wrong = f"the next run fails ({ran.code}): {ran.err.strip()[-300:]}"
-    elif left := site.drafts():
+    elif left := _left(site, ran):
         wrong = f"left behind: {left}"
     elif touched := differences(site.around, site.others()):
         wrong = f"touched: {touched[:4]}"
@@ -345,6 +345,12 @@ def next_run(site: Site, action: Action, *, back: bool = False) -> tuple[str | N
     else:
         wrong = _wrong_packages(site, action, argv)
     return wrong, ran
+
+
+def _left(site: Site, ran: Ran) -> list[str]:
+    """What is left after a run. A scratch folder of a killed one goes with the next that needs one itself."""
+    swept = "lock:" in ran.err or "bundle:" in ran.err
+    return [x for x in site.drafts() if swept or "gpuenv-scratch-" not in x]
 
 
 def _wrong_packages(site: Site, action: Action, argv: tuple[str, ...]) -> str | None:
