@@ -165,6 +165,19 @@ def test_a_cpu_build_in_a_cuda_plan_is_an_error():
         solver.lock(asked, solver.Solution(records=records, channels=("https://h/conda-forge/",)))
 
 
+def test_of_several_frameworks_one_apart_may_help():
+    request = Request(frameworks=(Wanted(name="torch"), Wanted(name="jax")), device="cpu", manager="conda")
+    asked = solver.Question(
+        request=request, target=H200, rows=KNOWN.conda, channels=(), virtual=(), bounds=specs.Bounds()
+    )
+    told = dict(conda_target.alternatives(asked, KNOWN))
+    apart = {label.split()[0]: q.request.frameworks for label, q in told.items() if "of its own" in label}
+    assert {name: [w.name for w in rest] for name, rest in apart.items()} == {
+        "torch": ["jax"],
+        "jax": ["torch"],
+    }
+
+
 # --- locks that others made ----------------------------------------------------------------------
 
 

@@ -136,6 +136,11 @@ def alternatives(asked: Question, known: Profiles) -> list[tuple[str, Question]]
     for text in request.packages:
         others = tuple(p for p in request.packages if p != text)
         changed(f"without --with {text}", packages=others)
+    for one in request.frameworks if len(request.frameworks) > 1 else ():
+        apart = tuple(w for w in request.frameworks if w is not one)
+        changed(
+            f"{one.name} in an environment of its own: the channels have no set with it", frameworks=apart
+        )
     if request.device == "cuda":
         found += _with_newer_drivers(asked, known)
         without = tuple(v for v in asked.virtual if not v["name"].startswith("__cuda"))
