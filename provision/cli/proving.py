@@ -35,6 +35,10 @@ def prove(
     known = facts.releases(choices)
     verdict = verify.verify(env, wanted, lock=made, releases=known, target=here, emit=emit, begun=begun)
     loose = tuple(f"{p.name} {p.version} ({p.url})" for p in made.packages if p.unhashed) if made else ()
+    if verdict.findings:
+        from . import rebuilding
+
+        verdict = rebuilding.addressed(verdict, env, made)
     return dataclasses.replace(verdict, unhashed=loose)
 
 

@@ -118,7 +118,7 @@ def _no_ordinal(ordinal: int, saw: Mapping[str, Any], evidence: tuple[Evidence, 
         cause="visible_devices_invalid",
         title=title,
         evidence=evidence,
-        fix=f"Name one of cuda:0 to cuda:{many - 1}.",
+        fix=f"Name one of cuda:0 to cuda:{many - 1}." if many > 1 else "Name cuda:0.",
         confidence="certain",
     )
     return failing(finding)
