@@ -9,25 +9,48 @@ import errno
 import os
 import stat
 from pathlib import Path
+from typing import IO
 
 MOST = 64 << 20
 """Bytes. The largest RECORDs of frameworks have two million, and conda-meta files ten."""
 
 
+_HANDED_ON = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+
+
 def read_bytes(path: Path, most: int = MOST) -> bytes:
-    """The whole of a plain file. Raises OSError, also for what is no plain file and for one that is larger
-    than any that has a reason to be there."""
+    """The whole of a plain file, or of a descriptor that the user hands on (`--target <(ssh host ...)`).
+    Raises OSError, also for what is no plain file and for one that is larger than any that has a reason to be
+    there."""
+    if str(path).startswith(_HANDED_ON):
+        with path.open("rb") as file:
+            return _bounded(file, path, most)
     # Without O_NONBLOCK, opening a pipe would wait for somebody to write into it.
     number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     with os.fdopen(number, "rb") as file:
         if not stat.S_ISREG(os.fstat(number).st_mode):
             raise OSError(errno.EINVAL, "is no plain file", str(path))
-        data = file.read(most + 1)
+        return _bounded(file, path, most)
+
+
+def _bounded(file: IO[bytes], path: Path, most: int) -> bytes:
+    data = file.read(most + 1)
     if len(data) > most:
         raise OSError(errno.EFBIG, f"is larger than {most >> 20} MiB", str(path))
     return data
 
 
+def refuse_endless(path: Path) -> None:
+    """Raise OSError for a device that no reader comes to the end of; a pipe and a terminal end."""
+    if stat.S_ISCHR(path.stat().st_mode) and not str(path).startswith((*_HANDED_ON, "/dev/tty", "/dev/null")):
+        raise OSError(errno.EINVAL, "is a device", str(path))
+
+
 def read_text(path: Path, most: int = MOST) -> str:
     """The same as text; bytes that are none become question marks."""
     return read_bytes(path, most).decode("utf-8", "replace")
+
+
+def read_strictly(path: Path, most: int = MOST) -> str:
+    """The same as text; raises UnicodeDecodeError, a ValueError, for bytes that are none."""
+    return read_bytes(path, most).decode("utf-8")

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import process
+from . import foreign, process
 from .errors import BuildError, UsageError
 
 PACKAGE = "ipykernel"
@@ -70,8 +70,8 @@ def register(env: Path, python: str, made_of: str, start: Sequence[str]) -> str:
 def _spec_of_ipykernel(env: Path) -> dict[str, Any]:
     """What the environment's own ipykernel says of itself: protocol, debugger, encryption."""
     try:
-        spec = json.loads((env / "share/jupyter/kernels/python3/kernel.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        spec = json.loads(foreign.read_bytes(env / "share/jupyter/kernels/python3/kernel.json"))
+    except (OSError, ValueError, RecursionError):
         return {"metadata": {"debugger": True}}
     return spec if isinstance(spec, dict) else {}
 
@@ -81,7 +81,7 @@ def _write(place: Path, spec: dict[str, Any], env: Path) -> None:
     try:
         place.mkdir(parents=True, exist_ok=True)
         for logo in sorted(env.glob("share/jupyter/kernels/python3/logo-*")):
-            shutil.copyfile(logo, place / logo.name)
+            (place / logo.name).write_bytes(foreign.read_bytes(logo))
         draft.write_text(json.dumps(spec, indent=1) + "\n", encoding="utf-8")
         draft.replace(place / "kernel.json")
     except OSError as error:
@@ -112,9 +112,9 @@ def _free_name(kernels: Path, env: Path) -> str:
 def _registered(kernels: Path, env: Path) -> Iterator[str]:
     for path in sorted(kernels.glob("*/kernel.json")):
         try:
-            metadata = json.loads(path.read_text(encoding="utf-8"))["metadata"]
+            metadata = json.loads(foreign.read_bytes(path))["metadata"]
             owner = metadata[_OURS]["environment"]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue  # somebody else's
         if owner == str(env):
             yield path.parent.name

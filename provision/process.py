@@ -60,12 +60,26 @@ def settle_home(*, cache: bool = True) -> str | None:
         own = os.environ["HOME"] = _own_temporary()
         return f"there is no home folder: {own} is used, which the system may clear"
     kept = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
-    if not cache or _can_keep(kept / "gpuenv"):
+    if not cache or (not is_anothers(kept / "gpuenv") and _can_keep(kept / "gpuenv")):
         return None
     own = os.environ["XDG_CACHE_HOME"] = str(Path(_own_temporary(), ".cache"))
-    return (
-        f"{kept} cannot be written: {own} is used, which the system may clear (or name one with --cache-dir)"
-    )
+    return f"{kept} {'belongs to another user' if is_anothers(kept) else 'cannot be written'}: {own} is used, which the system may clear (or name one with --cache-dir)"
+
+
+def is_anothers(path: Path) -> bool:
+    """Whether root would write where the folder is another user's, as with `sudo` that keeps HOME: what it
+    left there that user could not change. pip leaves its cache out then."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        return False
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path.stat().st_uid != 0
+
+
+def borrowed_rights() -> bool:
+    """Whether this process has another user's rights than who started it (a setuid program on the way): PATH,
+    PYTHONPATH and files are then the one's, and what they can do the other's."""
+    return hasattr(os, "getresuid") and len({*os.getresuid()[:2]}) > 1
 
 
 def _can_keep(folder: Path) -> bool:

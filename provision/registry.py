@@ -8,6 +8,7 @@ nothing else; all that is told of it is read in its own `.gpuenv/`.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -16,10 +17,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import writing
+from . import foreign, process, writing
 from .errors import BuildError
 
 _MARK = ".gpuenv"
+_MOST = 1 << 16  # bytes of an entry
 
 
 def folder() -> Path:
@@ -46,8 +48,12 @@ def add(env: Path) -> None:
     entry = _entry(env)
     text = json.dumps({"path": str(env)}) + "\n"
     try:
-        if entry.exists() and entry.read_text(encoding="utf-8") == text:
+        if entry.exists() and foreign.read_bytes(entry) == text.encode():
             return
+        if process.is_anothers(entry.parent):
+            raise PermissionError(
+                errno.EPERM, "it belongs to another user, in whose home root leaves nothing"
+            )
         entry.parent.mkdir(parents=True, exist_ok=True)
         writing.settle(entry, text)
     except OSError as error:
@@ -90,7 +96,7 @@ def _entries() -> Iterator[tuple[Path, Path | None]]:
         return
     for entry in entries:
         try:
-            path = json.loads(entry.read_text(encoding="utf-8"))["path"]
+            path = json.loads(foreign.read_bytes(entry, _MOST))["path"]
             env = Path(path)
         except OSError:
             continue  # taken out by another run between the two reads

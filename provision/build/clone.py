@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import BuildError
-from . import conda_place, place
+from . import conda_place, place, within
 
 _WRITTEN = (place.MARK, "conda-meta", "pyvenv.cfg")
 
@@ -26,6 +26,7 @@ def working_copy(env: Path, *, at_its_path: bool) -> Iterator[Path]:
     environment waits aside meanwhile. Raises BuildError.
     """
     _check_writable(env)
+    within.check(env)
     if at_its_path:
         with conda_place.building(env):
             _copy(place.aside(env), env)

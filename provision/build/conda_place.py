@@ -23,6 +23,7 @@ def building(env: Path) -> Iterator[None]:
         place.discard(aside)
         try:
             if place.made_by_gpuenv(env):
+                place.refuse_mounts(env)
                 env.rename(aside)
             elif env.is_dir():
                 env.rmdir()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .. import process, writing
+from .. import foreign, process, writing
 from ..errors import BuildError
 from ..model import Package
 from .conda_shells import SCRIPTS
@@ -58,7 +57,7 @@ def activated(prefix: Path, environ: Mapping[str, str]) -> dict[str, str]:
     BuildError where a script fails."""
     if not any((prefix / "etc" / "conda" / "activate.d").glob("*.sh")):
         return dict(environ)
-    shell = shutil.which("bash") or "/bin/sh"
+    shell = next((s for s in ("/bin/bash", "/usr/bin/bash") if Path(s).exists()), "/bin/sh")  # not PATH's
     done = process.run([shell, "-c", _ACTIVATED, shell, str(prefix)], env=environ, timeout=60)
     if not done.ok:
         raise BuildError(f"a script in {prefix}/etc/conda/activate.d fails", log=done.stderr)
@@ -90,12 +89,14 @@ def unregister(prefix: Path) -> None:
 def _listed() -> tuple[list[str], Path]:
     path = Path(process.environ().get("HOME") or Path.home()) / ".conda" / "environments.txt"
     try:
-        return (path.read_text(encoding="utf-8").splitlines() if path.exists() else []), path
-    except OSError as error:
-        raise BuildError(f"{path} cannot be read: {error.strerror}") from error
+        return (foreign.read_strictly(path).splitlines() if path.exists() else []), path
+    except (OSError, UnicodeDecodeError) as error:
+        raise BuildError(f"{path} cannot be read: {error}") from error
 
 
 def _list(path: Path, prefixes: Sequence[str]) -> None:
+    if process.is_anothers(path):
+        raise BuildError(f"{path} belongs to another user: root leaves nothing in that home")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         writing.settle(path, "".join(f"{p}\n" for p in prefixes))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,40 @@ UNFINISHED = "building"
 
 def made_by_gpuenv(path: Path) -> bool:
     return (path / MARK).is_dir() and not (path / MARK).is_symlink()
+
+
+_WRITTEN = ("plan.json", "request.json", "lock.json", UNFINISHED)
+"""Files of MARK, one of which every environment has from the moment that it is in its place."""
+
+
+def has_been_made(env: Path) -> bool:
+    """Whether gpuenv filled the mark, or a removal was interrupted that had left nothing else."""
+    written = any((env / MARK / name).exists() for name in _WRITTEN)
+    return written or {x.name for x in env.iterdir()} == {MARK}
+
+
+def home_folder() -> Path | None:
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None  # neither HOME nor the user database names one
+
+
+def mounted_in(env: Path) -> Path | None:
+    """Where another disk is mounted at or in a folder: what is removed there is gone from that disk."""
+    real = env.resolve()
+    inside = next((m for m in _mounts() if m.is_relative_to(real)), None)
+    return inside or (env if os.path.ismount(env) else None)
+
+
+def _mounts() -> list[Path]:
+    """Where file systems are mounted, from Linux's own table (proc(5): the fifth field, blanks as octal)."""
+    try:
+        rows = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    except OSError:
+        return []  # another system: ismount on the environment itself has to do
+    points = [row.split(b" ")[4] for row in rows if row.count(b" ") > 4]
+    return [Path(os.fsdecode(p.decode("unicode_escape").encode("latin-1"))) for p in points]
 
 
 CHANGING = "changing.json"
@@ -50,6 +85,14 @@ def check_place(path: Path) -> None:
             f"{path} is a folder that gpuenv did not make; it is left alone",
             hint="name another ENV, or remove the folder yourself",
         )
+    if made_by_gpuenv(path) and not has_been_made(path):
+        raise UsageError(
+            f"{path} is no environment, though it has a folder {MARK}; it is left alone",
+            hint="name another ENV, or remove the folder yourself",
+        )
+    home = home_folder()
+    if home and path.is_dir() and home.is_relative_to(path.resolve()):
+        raise UsageError(f"your home folder is inside {path}; it is left alone", hint="name another ENV")
 
 
 @contextmanager
@@ -112,11 +155,27 @@ def discard(path: Path) -> None:
             raise BuildError(
                 f"{path} is in the way and gpuenv did not make it", hint="move it away, then try again"
             )
+        refuse_mounts(path)
         # The mark goes last: what is left of an interrupted removal is still known as ours.
         for child in path.iterdir():
             if child.name != MARK:
-                shutil.rmtree(child) if child.is_dir() and not child.is_symlink() else child.unlink()
-        shutil.rmtree(path)
+                _remove(child) if child.is_dir() and not child.is_symlink() else child.unlink()
+        _remove(path)
+
+
+def _remove(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder)
+    except RecursionError as error:
+        raise BuildError(
+            f"{folder} has folders that are too deep to be removed", hint=f"rm -rf {shlex.quote(str(folder))}"
+        ) from error
+
+
+def refuse_mounts(path: Path) -> None:
+    """Raise BuildError where another disk is mounted in a folder that is to be removed."""
+    if place := mounted_in(path):
+        raise BuildError(f"another disk is mounted at {place}; {path} is left alone", hint="unmount it first")
 
 
 def cleared(path: Path) -> None:
@@ -133,6 +192,8 @@ def settle(built: Path, place: Path) -> None:
     before = aside(place)
     discard(before)
     old = made_by_gpuenv(place)
+    if old:
+        refuse_mounts(place)
     try:
         if old:
             place.rename(before)

@@ -10,9 +10,6 @@ from pathlib import Path
 from ..errors import BuildError, UsageError
 from . import place
 
-_WRITTEN = ("plan.json", "request.json", "lock.json", place.UNFINISHED)
-"""Files of `.gpuenv/`, one of which every environment has from the moment that it is in its place."""
-
 
 def check(env: Path) -> None:
     """Refuse what must not be removed. Raises UsageError, and BuildError where it cannot be looked at."""
@@ -40,28 +37,20 @@ def _check_is_ours(env: Path) -> None:
             f"{env} is a folder that gpuenv did not make; it is left alone",
             hint="remove it yourself, if that is what you want",
         )
-    elif not _has_been_made(env):
+    elif not place.has_been_made(env):
         raise UsageError(f"{env} is no environment, though it has a folder {place.MARK}; it is left alone")
-
-
-def _has_been_made(env: Path) -> bool:
-    """Whether gpuenv filled the mark, or a removal was interrupted that had left nothing else."""
-    written = any((env / place.MARK / name).exists() for name in _WRITTEN)
-    return written or {x.name for x in env.iterdir()} == {place.MARK}
 
 
 def _check_nobody_needs(env: Path) -> None:
     real = env.resolve()
     if any(Path(p).resolve().is_relative_to(real) for p in (sys.prefix, __file__)):
         raise UsageError(f"this gpuenv runs from {env}", hint="remove it with another gpuenv, or with rm")
-    for folder, whose in ((_here(), "you are inside"), (_home(), "your home folder is inside")):
+    for folder, whose in ((_here(), "you are inside"), (place.home_folder(), "your home folder is inside")):
         if folder and folder.is_relative_to(real):
             raise UsageError(f"{whose} {env}; it is left alone", hint="cd out of it first")
-    mounted = [m for m in _mounts() if m.is_relative_to(real)]
-    if mounted or os.path.ismount(env):
+    if mounted := place.mounted_in(env):
         raise UsageError(
-            f"another disk is mounted at {mounted[0] if mounted else env}; {env} is left alone",
-            hint="unmount it first",
+            f"another disk is mounted at {mounted}; {env} is left alone", hint="unmount it first"
         )
     if not os.access(env, os.W_OK) or not os.access(env.parent, os.W_OK):
         raise BuildError(f"{env} is write-protected", hint=f"chmod -R u+w {env}")
@@ -72,23 +61,6 @@ def _here() -> Path | None:
         return Path.cwd()
     except FileNotFoundError:
         return None  # the folder that we are in was removed
-
-
-def _home() -> Path | None:
-    try:
-        return Path.home()
-    except RuntimeError:
-        return None  # neither HOME nor the user database names one
-
-
-def _mounts() -> list[Path]:
-    """Where file systems are mounted, from Linux's own table (proc(5): the fifth field, blanks as octal)."""
-    try:
-        rows = Path("/proc/self/mountinfo").read_bytes().splitlines()
-    except OSError:
-        return []  # another system: ismount on the environment itself has to do
-    points = [row.split(b" ")[4] for row in rows if row.count(b" ") > 4]
-    return [Path(os.fsdecode(p.decode("unicode_escape").encode("latin-1"))) for p in points]
 
 
 def leftovers(env: Path) -> Iterator[Path]:

@@ -16,8 +16,10 @@ from .place import MARK, not_writable
 
 
 def write(env: Path, name: str, document: dict[str, Any]) -> None:
-    """Write one file of `.gpuenv/` in one step. Raises BuildError."""
+    """Write one file of `.gpuenv/` in one step, in a folder of the environment itself. Raises BuildError."""
     folder = env / MARK
+    if folder.is_symlink():
+        raise BuildError(f"{folder} is a link to {folder.readlink()}: nothing is written through it")
     try:
         writing.settle(folder / name, json.dumps(document, indent=1) + "\n")
     except OSError as error:

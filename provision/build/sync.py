@@ -17,7 +17,7 @@ from .. import process
 from ..errors import BuildError
 from ..index import uv
 from ..model import Event, Lock, Package, Sources, as_plain, from_plain
-from . import state
+from . import state, within
 from .clone import working_copy
 from .place import CHANGING, MARK
 from .wheels import install_wheels, python_of
@@ -51,7 +51,9 @@ def _identity(package: Package) -> tuple[str, str, bool]:
     return package.version, held, package.editable
 
 
-def change(env: Path, old: Lock, new: Lock, sources: Sources, emit: Emit, settle: Callable[[Path], None]) -> None:
+def change(
+    env: Path, old: Lock, new: Lock, sources: Sources, emit: Emit, settle: Callable[[Path], None]
+) -> None:
     """Bring an environment that holds `old` to `new`, in a copy that takes its place in the end; `settle`
     writes what the copy says of itself. Raises BuildError, with the environment as it was."""
     step = difference(old, new)
@@ -72,6 +74,8 @@ def recover(env: Path, sources: Sources, emit: Emit) -> Lock | None:
     """Bring back the packages of the lock that a change was leaving, and return it; None where no change
     was on. What the environment says of itself is the caller's to write. Raises BuildError."""
     left = state.read(env, CHANGING)
+    if left is not None:
+        within.check(env)
     shutil.rmtree(env / MARK / _FETCHED, ignore_errors=True)
     if left is None:
         return None

@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from .. import process
+from .. import foreign, process
 from ..errors import BuildError
 from ..index import uv
 from ..model import Event, Lock, Sources
+from . import within
 from .place import not_writable
 from .wheels import install_wheels
 
@@ -91,15 +92,24 @@ def settle_scripts(path: Path, python: str) -> None:
 def scripts_settled(path: Path) -> bool:
     """Whether the activate script knows the place the environment has (not the draft's)."""
     script = path / "bin" / "activate"
-    return not script.exists() or f".{path.name}.gpuenv-new" not in script.read_text(encoding="utf-8")
+    return not script.exists() or f".{path.name}.gpuenv-new" not in foreign.read_text(script)
 
 
 def _make_relocatable(path: Path) -> None:
     """uv then starts scripts through the folder they lie in, so that a rename keeps them alive."""
     config = path / "pyvenv.cfg"
-    text = config.read_text(encoding="utf-8")
+    text = foreign.read_text(config)
     if "relocatable" not in text:
         config.write_text(text.rstrip("\n") + "\nrelocatable = true\n", encoding="utf-8")
+
+
+def mend_scripts(path: Path) -> None:
+    """The activate scripts of an environment that a run was killed over. What lies there now may be anybody's
+    making. Raises BuildError."""
+    within.check(path)
+    for script in [*(path / "bin").glob("activate*"), path / "pyvenv.cfg"]:
+        within.own(script)
+    settle_scripts(path, str(path / "bin" / "python"))
 
 
 def install(lock: Lock, path: Path, sources: Sources, emit: Callable[[Event], None]) -> None:

@@ -19,6 +19,7 @@ from ..errors import BuildError
 from ..index import pytorch, uv
 from ..model import Event, Lock, Package, Sources
 from . import bytecode, tensorflow
+from .place import MARK
 from .uv_log import TIMEOUT, not_built, only_missing, progress, undeclared, why_not
 
 # Unpacked over packed bytes of a whole environment: 1.6 to 2.3 for CUDA wheels (measured on torch,
@@ -194,8 +195,10 @@ class Wanted:
         if bytecode.wanted(env) and all(is_wheel(p) and not p.unhashed for p in self.lock.packages):
             env["UV_COMPILE_BYTECODE"] = "0"  # bytecode.fill does it
         python = python_of(self.path)
-        file = self.path / ".gpuenv" / "requirements.txt"
-        file.write_text(self.requirements, encoding="utf-8")
+        file = self.path / MARK / "requirements.txt"
+        file.unlink(missing_ok=True)  # whatever lies there may lead out of the environment, or be a hard link
+        with file.open("x", encoding="utf-8") as stream:
+            stream.write(self.requirements)
         argv = [
             uv.program(), "pip", "install", "--python", str(python), "--no-deps", *self.options,
             *(["--reinstall"] if self.reinstall else []), "--requirements", str(file),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
-from .. import index
+from .. import foreign, index
 from ..errors import BuildError, LockError, UsageError
 from ..model import Bundle, BundleFile, as_document, from_plain
 
@@ -59,7 +59,7 @@ def read(folder: Path) -> Bundle:
     """The manifest of a bundle. Raises LockError where there is none or it is damaged."""
     path = folder / MANIFEST
     try:
-        found = from_plain(Bundle, json.loads(path.read_text(encoding="utf-8")))
+        found = from_plain(Bundle, json.loads(foreign.read_bytes(path)))
     except OSError as error:
         raise LockError(
             f"{folder} is no bundle: {path.name}: {error.strerror}", hint="make one: gpuenv bundle DIR"

@@ -82,6 +82,11 @@ def run(argv: Sequence[str]) -> int:
     _complete(ours)
     screen = show.Screen(json="--json" in ours, environ=process.environ())
     signal.signal(signal.SIGTERM, _terminated)
+    if process.borrowed_rights():
+        show.error(
+            screen, UsageError("gpuenv was started with another user's rights (setuid): it does nothing")
+        )
+        return UsageError.code
     told = process.settle_home(cache="--cache-dir" not in ours) if command is None else None
     if (versions := completing.version_in_bash(screen.environ)) is not None:
         screen.line("\n".join(versions))

@@ -11,7 +11,7 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from .. import detect, process
+from .. import detect, foreign, process
 from ..errors import ResolveError, UsageError
 from ..model import (
     FRAMEWORKS,
@@ -316,7 +316,7 @@ def _refuse_other_systems(machine: Machine) -> None:
 def read_target(path: Path) -> Target:
     """A target from the JSON of `gpuenv detect` or of a target. Raises UsageError."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(foreign.read_strictly(path))
         schema = data.get("schema") if isinstance(data, dict) else None
         if schema == Machine.SCHEMA:
             return from_plain(Machine, data).target

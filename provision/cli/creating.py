@@ -97,7 +97,7 @@ def in_place(screen: show.Screen, env: Path, choices: Choices, how: How, given: 
             hint="--recreate builds it anew for the GPU and keeps the old one until the new one is proved",
         )
     if not venv.scripts_settled(env):
-        venv.settle_scripts(env, str(state.interpreter(env)))  # a run was killed just before this
+        venv.mend_scripts(env)  # a run was killed just before this
     machine = machine_for_verdict()
     made = state.environment(env, changed=False)
     built = lock.read_in(env / place.MARK)

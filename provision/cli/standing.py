@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .. import process, project, registry, show
+from .. import foreign, process, project, registry, show
 from ..build import place, state
 from ..errors import BuildError
 from ..index.conda import SECRET
@@ -54,7 +54,7 @@ def _lock(env: Path, screen: show.Screen) -> Lock | None:
 
 def _scripts_settled(env: Path) -> bool:
     script = env / "bin" / "activate"
-    return not script.exists() or f".{env.name}.gpuenv-new" not in script.read_text(encoding="utf-8")
+    return not script.exists() or f".{env.name}.gpuenv-new" not in foreign.read_text(script)
 
 
 def remembered(choices: Choices, lock_file: Lock | None, files: list[str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from .. import detect, process, show
+from .. import detect, foreign, process, show
 from ..errors import GpuenvError, LockError, UsageError
 from ..model import Event, Finding, Findings, Machine, Plan, Profiles, Request, Target, Verdict, from_plain
 from . import facts, where
@@ -101,6 +101,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
             yield piece
         return
     try:
+        foreign.refuse_endless(path)
         with path.open("rb") as stream:
             while piece := stream.read(_PIECE):
                 yield piece
@@ -111,7 +112,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
 def _machine(path: Path) -> Machine:
     """The machine that a file describes. Raises UsageError."""
     try:
-        return from_plain(Machine, json_.loads(path.read_text(encoding="utf-8")))
+        return from_plain(Machine, json_.loads(foreign.read_strictly(path)))
     except OSError as error:
         raise UsageError(
             f"--machine {path}: {error.strerror}", hint="write one with `gpuenv detect --json`"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
+
+from .. import foreign
 
 
 def under(root: Path, path: str) -> Path:
@@ -15,7 +18,7 @@ def under(root: Path, path: str) -> Path:
 def read_text(path: Path) -> str | None:
     """The stripped text of a file, or None where it is absent or may not be read."""
     try:
-        return path.read_text("utf-8", "replace").strip("\0\n ")
+        return foreign.read_text(path).strip("\0\n ")
     except OSError:
         return None
 
@@ -34,6 +37,14 @@ def is_there(path: Path) -> bool:
         return path.exists()
     except OSError:
         return False
+
+
+def anybody_may_write(*paths: Path) -> bool:
+    """Whether one of these, or what it links to, may be written by every user of the machine."""
+    try:
+        return any(path.stat().st_mode & stat.S_IWOTH for path in paths)
+    except OSError:
+        return True
 
 
 def absolute_entries(value: str | None) -> Iterable[Path]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import process
 from ..model import Python
-from .files import absolute_entries, entries, is_there, read_text, under
+from .files import absolute_entries, anybody_may_write, entries, is_there, read_text, under
 
 OLDEST = (3, 8)
 EXECUTABLE = re.compile(r"python(3(\.\d+)?)?(\.exe)?")
@@ -127,6 +127,8 @@ def _in_folder(folder: Path, source: str) -> Iterator[_Found]:
 def _path(environ: Mapping[str, str], home: Path) -> Iterator[_Found]:
     shims = Path(environ.get("PYENV_ROOT") or home / ".pyenv") / "shims"
     for folder in absolute_entries(environ.get("PATH")):
+        if anybody_may_write(folder):
+            continue  # what lies there may be anybody's program of that name
         if folder != shims:  # a shim is a shell script that picks another Python by the working directory
             yield from _in_folder(folder, "path")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from .. import process
 from .answers import Answer
 from .driver_files import SMI_FIELDS, smi_rows
-from .files import absolute_entries, is_there, under
+from .files import absolute_entries, anybody_may_write, is_there, under
 
 TRUSTED = ("/usr/bin", "/usr/lib/wsl/lib", "/usr/local/nvidia/bin")
 
@@ -24,7 +24,7 @@ def candidates(root: Path, environ: Mapping[str, str]) -> Iterable[Path]:
             owners = {folder.stat().st_uid, program.stat().st_uid}
         except OSError:
             continue
-        if owners <= {0, os.geteuid()}:
+        if owners <= {0, os.geteuid()} and not anybody_may_write(folder, program):
             yield program
 
 

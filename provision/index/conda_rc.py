@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .. import foreign
+
 _LISTS = ("channels", "default_channels")
 _MAPS = ("custom_channels", "custom_multichannels", "mirrored_channels", "proxy_servers")
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
@@ -101,7 +103,7 @@ def _read(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     import yaml
 
     try:
-        data = yaml.safe_load(_expanded(path.read_text(encoding="utf-8"), environ))
+        data = yaml.safe_load(_expanded(foreign.read_strictly(path), environ))
     except PermissionError:
         return {}  # another user's, which conda skips as well
     except (OSError, UnicodeDecodeError) as error:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from provision import process
+from provision import foreign, process
 from provision.errors import LockError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def pip_configuration(environ: Mapping[str, str]) -> PipConfig:
     options: dict[str, dict[str, str]] = {"global": {}, "install": {}}
     for path in pip_files(environ):
         try:
-            sections = parse_pip_conf(path.read_text(encoding="utf-8"))
+            sections = parse_pip_conf(foreign.read_strictly(path))
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             continue
         except (OSError, ValueError) as e:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from .. import foreign
 from ..errors import LockError
 from ..index import conda as door
-from ..model import CondaBuild, Lock, Package, Plan, PlannedBuild, Request, Target, Wanted
+from ..model import CondaBuild, Lock, Package, Plan, PlannedBuild, Request, Target, Wanted, check_forms
 from . import conda_file, conda_specs
 from .conda import build_of, channel_name, is_conda, made_with
 from .conda_specs import Bounds
@@ -23,7 +24,7 @@ from .conda_specs import Bounds
 def read(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:
     """The lock at `path` for a platform. Raises LockError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = foreign.read_strictly(path)
     except (OSError, UnicodeDecodeError) as error:
         raise LockError(
             f"cannot read the lock {path}: {getattr(error, 'strerror', None) or error}",
@@ -41,6 +42,11 @@ def read(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:
     if plan is None:
         target = Target(platform=platform)
         plan = _plan_of(packages, platform, target, rows, path)
+    try:
+        for i, package in enumerate(packages):
+            check_forms(package, f"package[{i}]")
+    except ValueError as error:
+        raise LockError(f"the lock {path} is not valid: {error}") from error
     return Lock(manager="conda", target=target or plan.target, plan=plan, packages=packages, inputs=inputs)
 
 

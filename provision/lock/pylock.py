@@ -15,9 +15,9 @@ import tomli
 import tomli_w
 from packaging.pylock import Pylock, PylockValidationError
 
-from .. import writing
+from .. import foreign, writing
 from ..errors import LockError
-from ..model import Lock, Package, Plan, Target, as_plain, from_plain
+from ..model import Lock, Package, Plan, Target, as_plain, check_forms, from_plain
 
 _ABOUT = "pylock.toml"
 
@@ -100,7 +100,7 @@ def read(path: Path) -> Lock:
     """Read a lock. Raises LockError when it is missing, half-written, of another kind, or made by
     a tool that leaves out what gpuenv needs."""
     try:
-        data = tomli.loads(path.read_text(encoding="utf-8"))
+        data = tomli.loads(foreign.read_strictly(path))
         locked = Pylock.from_dict(data)
         ours = data.get("tool", {}).get("gpuenv")
         if not isinstance(ours, dict):
@@ -113,6 +113,8 @@ def read(path: Path) -> Lock:
         manager = plan.manager
         inputs: Any = ours.get("inputs")
         packages = tuple(_package(p, i) for i, p in enumerate(locked.packages))
+        for i, package in enumerate(packages):
+            check_forms(package, f"packages[{i}]")
     except OSError as error:
         raise LockError(
             f"cannot read the lock {path}: {error.strerror}", hint="make one with `gpuenv lock`"

@@ -33,6 +33,10 @@ class PlannedBuild:
     """One framework's build. `requirements` are the pins that make it, as PEP 508 strings;
     `cudnn` is the four-part version (None for a CPU build)."""
 
+    FORMS: ClassVar[dict[str, str]] = {
+        "framework": r"[a-z]{1,40}", "version": r"[\w.+!-]{1,100}", "cuda": r"\d{1,3}(\.\d{1,3}){0,2}", "cudnn": r"\d{1,4}(\.\d{1,6}){0,4}",
+    }  # fmt: skip
+
     framework: str
     version: str
     cuda: str | None
@@ -46,6 +50,7 @@ class Plan:
     """What resolve decided, or why nothing fits (`builds` empty, `hint` what would help)."""
 
     SCHEMA: ClassVar[str] = "gpuenv.plan/1"
+    FORMS: ClassVar[dict[str, str]] = {"python": r"\d{1,2}\.\d{1,3}(\.\d{1,3})?", "platform": r"\w+-\w+"}
 
     builds: tuple[PlannedBuild, ...]
     python: str | None
@@ -68,6 +73,11 @@ class Package:
 
     `url` is a wheel's or a source archive's, or of what cannot carry a hash (`unhashed`): a folder
     ("file:///...", `editable` or not) or a commit ("git+https://...@<40 hex digits>")."""
+
+    FORMS: ClassVar[dict[str, str]] = {
+        "name": r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}", "version": r"[\w.+!~-]{0,200}", "url": r"[^\x00-\x20\x7f]+", "index": r"[^\x00-\x1f\x7f]*",
+        "sha256": r"[0-9a-fA-F]{64}", "md5": r"[0-9a-fA-F]{32}",
+    }  # fmt: skip
 
     name: str
     version: str

@@ -13,6 +13,8 @@ from provision.model.words import Confidence
 class TargetGpu:
     """A GPU that a plan must serve: compute capability "9.0", board name where known."""
 
+    FORMS: ClassVar[dict[str, str]] = {"capability": r"\d{1,2}\.\d{1,2}"}
+
     capability: str
     name: str | None = None
 
@@ -27,6 +29,10 @@ class Target:
     """
 
     SCHEMA: ClassVar[str] = "gpuenv.target/1"
+    FORMS: ClassVar[dict[str, str]] = {
+        "glibc": r"\d{1,3}\.\d{1,4}", "driver": r"\d{1,6}(\.\d{1,6}){0,4}", "driver_cuda": r"\d{1,3}(\.\d{1,3})?",
+        "forward_compat": r"\d{1,3}(\.\d{1,3})?",
+    }  # fmt: skip
 
     platform: str
     glibc: str | None = None

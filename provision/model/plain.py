@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 import typing
 from typing import Any, Literal, TypeVar, Union
@@ -30,7 +31,8 @@ def from_plain(cls: type[T], data: Any, where: str = "") -> T:
     """Read a value back from plain data, strictly.
 
     Raises ValueError naming the key path of the first thing wrong: a missing or unknown key,
-    or a scalar of another type. `schema` is allowed and must be the class's own.
+    a scalar of another type, or a text that has not the form that the class's FORMS wants. `schema` is
+    allowed and must be the class's own.
     """
     if not isinstance(data, dict):
         raise ValueError(f"{where or cls.__name__}: expected a table, got {type(data).__name__}")
@@ -51,7 +53,18 @@ def from_plain(cls: type[T], data: Any, where: str = "") -> T:
             raise ValueError(f"{path}: missing")
     if data:
         raise ValueError(f"{where + '.' if where else ''}{min(data)}: unknown key")
-    return cls(**kwargs)
+    value = cls(**kwargs)
+    check_forms(value, where)
+    return value
+
+
+def check_forms(value: Any, where: str = "") -> None:
+    """Raise ValueError where a text of a value has not the form that its class's FORMS says (a whole match):
+    what is read from a file ends in files and commands, where a line more would be an order more."""
+    for key, form in getattr(value, "FORMS", {}).items():
+        text = getattr(value, key)
+        if text is not None and not re.fullmatch(form, text, re.ASCII):
+            raise ValueError(f"{where + '.' if where else ''}{key}: {text[:60]!r} cannot be one")
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:

@@ -15,11 +15,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from provision import model
+from provision import foreign, model
 from provision.errors import DataError
 
 from .checks import check_table, row_key
-from .files import dump, read_file
+from .files import MAX_BYTES, dump, read_file
 from .kinds import FILES, KINDS, Kind, Row, Table
 from .update import difference, documents, replaced
 
@@ -85,11 +85,18 @@ def releases(
 
 def _cache_of(folders: Sequence[Path], cache_dir: Path) -> Path:
     """Where the parsed rows of these files are kept."""
-    texts = [(i, path, path.read_bytes()) for i, folder in enumerate(folders) for path in _yaml_files(folder)]
+    texts = [(i, path, _bytes(path)) for i, folder in enumerate(folders) for path in _yaml_files(folder)]
     digest = hashlib.sha256(CACHE_FORMAT.encode())
     for i, path, data in texts:
         digest.update(f"\0{i} {path.name} {len(data)}\0".encode() + data)
     return cache_dir / f"profiles-{digest.hexdigest()}.json"
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return foreign.read_bytes(path, MAX_BYTES)
+    except OSError as error:
+        return str(error).encode()  # nothing is kept for it: what is wrong is told where it is read
 
 
 def _yaml_files(folder: Path) -> list[Path]:

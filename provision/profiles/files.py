@@ -6,6 +6,8 @@ import json
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from provision import foreign
+
 from .checks import check_table
 from .kinds import KINDS, ROW_EXTRA, TABLE_KEYS, Row, Table
 
@@ -23,9 +25,7 @@ def read_file(path: Path) -> tuple[list[Table], list[str]]:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        if path.stat().st_size > MAX_BYTES:
-            return [], [f"{path.name}: larger than {MAX_BYTES >> 20} MiB"]
-        text = path.read_text(encoding="utf-8")
+        text = foreign.read_strictly(path, MAX_BYTES)
         if odd := _odd(text, loader):
             return [], [f"{path.name}{odd}"]
         root = yaml.compose(text, Loader=loader)

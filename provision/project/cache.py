@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from provision import __version__
+from provision import __version__, foreign
 from provision.model import Project, as_plain, from_plain
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def digest(files: Sequence[str]) -> str:
     for file in files:
         name = os.path.relpath(Path(file).absolute(), shared)
         try:
-            content = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+            content = hashlib.sha256(foreign.read_bytes(Path(file))).hexdigest()
         except OSError as error:
             content = type(error).__name__
         total.update(f"\0{name}\0{content}".encode("utf-8", "surrogateescape"))

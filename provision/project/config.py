@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from provision import foreign
 from provision.errors import DataError
 from provision.model import FRAMEWORKS, Project, ProjectTarget
 
@@ -26,8 +27,7 @@ def read_config(path: Path) -> Project:
 def read_bytes(path: Path) -> bytes:
     """The bytes of a gpuenv.yaml, a few more than are read at most. Raises DataError."""
     try:
-        with path.open("rb") as stream:
-            return stream.read(MAX_BYTES + 1)
+        return foreign.read_bytes(path, MAX_BYTES + 1)
     except OSError as error:
         raise DataError(
             f"{path} cannot be read: {error.strerror}", hint="`gpuenv init` writes one"

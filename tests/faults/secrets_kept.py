@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ground import ASK, Ground, Report, ground
+from ground import ASK, HERE, Ground, Report, ground
 from loopback import proxying
 
 USER, WORD = "us3r", "s3cr3t-w0rd"
@@ -40,7 +40,7 @@ class Place:
     args: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict)
     through_proxy: bool = False
-    manager: str = "venv"
+    asks: bool = True  # what is wanted stands on the command line, not in a file
 
 
 def places(url: str, at: Ground) -> Iterator[Place]:
@@ -91,8 +91,10 @@ def places(url: str, at: Ground) -> Iterator[Place]:
     yield Place(
         "gpuenv.yaml",
         env=own,
-        args=("--project", "."),
-        files={"work/gpuenv.yaml": f'indexes:\n  pypi: "{secret}"\n'},
+        asks=False,
+        files={
+            "work/gpuenv.yaml": f'frameworks: ["jax"]\ndevice: "cpu"\npython: "{HERE}"\nindexes:\n  pypi: "{secret}"\n'
+        },
     )
     proxy = f"http://{USER}:{WORD}@PROXY"
     yield Place("http_proxy", env={"http_proxy": proxy, "no_proxy": ""}, through_proxy=True)
@@ -157,7 +159,7 @@ def told_in(at: Ground, given: set[Path]) -> list[str]:
 def runs(at: Ground, place: Place) -> Iterator[tuple[str, Callable[[], None], tuple[str, ...], set[int]]]:
     """A name, what is prepared, the command line, and the exit codes that are right."""
     index = at.index
-    ask = (*ASK, *place.args)
+    ask = (*(ASK if place.asks else ()), *place.args)
     wheel = next(iter(index.wheels["jaxlib"]))
 
     def well() -> None:
@@ -230,7 +232,7 @@ def tried(at: Ground, place: Place, only: set[str] | None = None) -> Iterator[tu
                 yield name, wrong(ran, right, titles.end(), told_in(at, given))
         index.faults = {}
         if only is None or "killed" in only:
-            yield "killed", killed(at, (*ASK, *place.args), given)
+            yield "killed", killed(at, (*(ASK if place.asks else ()), *place.args), given)
     index.needs, index.faults = None, {}
     at.gpuenv.env = before
     for path in given:

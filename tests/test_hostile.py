@@ -1,0 +1,321 @@
+"""Input that is made to harm: what tests/faults/hostile.py found, each as small as it can be."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from provision import foreign, process, registry
+from provision.build import place, state, within
+from provision.build.wheels import Wanted
+from provision.cli import ask, troubleshoot
+from provision.detect import files, pythons, smi
+from provision.errors import BuildError, DataError, GpuenvError, LockError, UsageError
+from provision.lock import conda_foreign, pylock
+from provision.model import Lock, Package, Plan, Sources, Target, from_plain
+from provision.profiles import load
+from provision.project import read_config
+from provision.verify import probe
+
+LINE_MORE = "\n--index-url http://127.0.0.1:9/evil"
+
+
+@pytest.fixture
+def outside(tmp_path):
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "precious.txt").write_text("precious\n")
+    return folder
+
+
+@pytest.fixture
+def env(tmp_path):
+    """What has the shape of an environment that gpuenv made."""
+    path = tmp_path / "env"
+    (path / "bin").mkdir(parents=True)
+    (path / "bin" / "python").symlink_to(sys.executable)
+    (path / "lib" / "python3.11" / "site-packages" / "jax").mkdir(parents=True)
+    (path / "lib64").symlink_to("lib")
+    (path / place.MARK).mkdir()
+    (path / place.MARK / "plan.json").write_text("{}")
+    return path
+
+
+# --- environments that lead out --------------------------------------------------------------------
+
+
+def test_an_environment_as_installers_make_it_leads_nowhere(env):
+    within.check(env)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "lib/python3.11/site-packages/nvidia",
+        "lib/python3.11/site-packages/jax/a",
+        "share",
+        ".gpuenv/fetched",
+        "conda-meta",
+    ],
+)
+def test_a_folder_that_is_a_link_out_is_not_written_through(env, outside, where):
+    (env / where).symlink_to(outside)
+    with pytest.raises(BuildError, match="link"):
+        within.check(env)
+
+
+@pytest.mark.parametrize("where", ["pyvenv.cfg", "bin/activate", ".gpuenv/requirements.txt", "lib/python3.11/site-packages/_virtualenv.pth"])  # fmt: skip
+def test_a_file_that_is_written_anew_is_no_link_out(env, outside, where):
+    (env / where).symlink_to(outside / "precious.txt")
+    with pytest.raises(BuildError, match="link"):
+        within.check(env)
+
+
+def test_folders_that_are_too_deep_are_refused(env):
+    (env / Path(*["d"] * 80)).mkdir(parents=True)
+    with pytest.raises(BuildError, match="deep"):
+        within.check(env)
+
+
+def test_a_hard_link_is_let_go_before_it_is_written(env, outside):
+    script = env / "bin" / "activate"
+    script.hardlink_to(outside / "precious.txt")
+    within.own(script)
+    script.write_text("new\n")
+    assert (outside / "precious.txt").read_text() == "precious\n"
+
+
+def test_a_verdict_is_not_kept_through_a_link(env, outside):
+    state_folder = env / place.MARK
+    state_folder.rename(outside / "mark")
+    state_folder.symlink_to(outside / "mark")
+    before = sorted(p.name for p in (outside / "mark").iterdir())
+    with pytest.raises(BuildError, match="link"):
+        state.write(env, "verdict.json", {})
+    assert sorted(p.name for p in (outside / "mark").iterdir()) == before
+
+
+@pytest.mark.parametrize("kind", ["symlink_to", "hardlink_to"])
+def test_the_requirements_for_the_installer_are_written_beside_no_ones(env, outside, kind):
+    getattr(env / place.MARK / "requirements.txt", kind)(outside / "precious.txt")
+    plan = Plan(
+        builds=(),
+        python="3.11",
+        platform="linux-x86_64",
+        manager="venv",
+        device="cpu",
+        target=Target(platform="linux-x86_64"),
+    )
+    lock = Lock(manager="venv", target=plan.target, plan=plan, packages=())
+    Wanted(lock, env, Sources(), "nothing-of-this-name===1\n", ()).install(offline=True)
+    assert (outside / "precious.txt").read_text() == "precious\n"
+
+
+def test_a_mark_alone_makes_no_environment(tmp_path, outside):
+    (outside / place.MARK).mkdir()
+    with pytest.raises(UsageError, match="no environment"):
+        place.check_place(outside)
+
+
+def test_the_home_folder_is_no_environment(env, monkeypatch):
+    monkeypatch.setenv("HOME", str(env / "lib"))
+    with pytest.raises(UsageError, match="home"):
+        place.check_place(env)
+
+
+# --- files that are none ---------------------------------------------------------------------------
+
+READERS = {
+    "target": (ask.read_target, UsageError),
+    "machine": (troubleshoot._machine, UsageError),
+    "pylock": (pylock.read, LockError),
+    "conda lock": (lambda path: conda_foreign.read(path, "linux-x86_64", ()), LockError),
+    "profiles": (lambda path: load([path.parent]), DataError),
+    "gpuenv.yaml": (read_config, DataError),
+}
+
+
+@pytest.mark.parametrize("reader", sorted(READERS))
+@pytest.mark.parametrize("kind", ["a pipe", "a device", "a folder", "itself"])
+def test_what_is_no_file_is_refused_at_once(tmp_path, reader, kind):
+    path = tmp_path / "data" / "jax.yaml"
+    path.parent.mkdir()
+    if kind == "a pipe":
+        os.mkfifo(path)
+    elif kind == "a folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero" if kind == "a device" else path.name)
+    read, refusal = READERS[reader]
+    with pytest.raises(refusal):
+        read(path)
+
+
+def test_a_descriptor_that_the_user_hands_on_is_read():
+    reading, writing = os.pipe()
+    os.write(writing, b"text")
+    os.close(writing)
+    try:
+        assert foreign.read_bytes(Path(f"/dev/fd/{reading}")) == b"text"
+    finally:
+        os.close(reading)
+
+
+def test_a_list_of_environments_with_pipes_in_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    folder = tmp_path / "gpuenv" / "environments"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "a.json")
+    (folder / "b.json").symlink_to("/dev/zero")
+    (folder / "c.json").write_text('{"path": "/"}')
+    assert registry.environments(prune=False) == []
+
+
+# --- a line more is an order more -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [("name", "jax" + LINE_MORE), ("name", "--index-url=x"), ("name", "../x"), ("version", "1" + LINE_MORE), ("sha256", "a" * 64 + LINE_MORE),
+     ("url", "https://h/x-1-py3-none-any.whl" + LINE_MORE), ("url", "https://h/x.whl --index-url x"), ("name", "jax\x1b]0;x\x07")],
+)  # fmt: skip
+def test_a_locked_package_has_its_form(key, text):
+    sound = {"name": "jax", "version": "1", "url": "https://h/jax-1-py3-none-any.whl", "sha256": "a" * 64}
+    assert from_plain(Package, sound).name == "jax"
+    with pytest.raises(ValueError, match=key):
+        from_plain(Package, {**sound, key: text})
+
+
+@pytest.mark.parametrize("place_", ["url", "hash"])
+def test_a_pylock_with_a_line_more_is_refused(tmp_path, place_):
+    import tomli_w
+
+    file = {
+        "name": "x-1-py3-none-any.whl",
+        "url": "https://h/x-1-py3-none-any.whl",
+        "hashes": {"sha256": "a" * 64},
+    }
+    if place_ == "url":
+        file["url"] += LINE_MORE
+    else:
+        file["hashes"]["sha256"] += LINE_MORE
+    target = {"platform": "linux-x86_64"}
+    plan = {
+        "builds": [],
+        "python": "3.11",
+        "platform": "linux-x86_64",
+        "manager": "venv",
+        "device": "cpu",
+        "target": target,
+    }
+    lock = {"lock-version": "1.0", "created-by": "x", "packages": [{"name": "x", "version": "1", "wheels": [file]}],
+            "tool": {"gpuenv": {"manager": "venv", "target": target, "plan": plan}}}  # fmt: skip
+    (tmp_path / "pylock.toml").write_text(tomli_w.dumps(lock))
+    with pytest.raises(LockError, match=r"url|sha256"):
+        pylock.read(tmp_path / "pylock.toml")
+
+
+@pytest.mark.parametrize(
+    ("key", "text"), [("glibc", "2.35\x1b[2J"), ("glibc", "x"), ("driver", "580; rm"), ("driver", "")]
+)
+def test_a_target_has_its_form(tmp_path, key, text):
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"platform": "linux-x86_64", key: text}))
+    with pytest.raises(UsageError, match=key):
+        ask.read_target(path)
+
+
+# --- what starts before a probe ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "start",
+    ["os.write(fd, b'{\"kind\": \"where\", \"frameworks\": 7}\\n')", "os.write(fd, b'{\"kind\": \"where\", \"run\": null}\\n' + b'[' * 9999)",
+     "os.write(fd, b'half a line {')", "print('{\"kind\": \"where\"}')"],
+)  # fmt: skip
+def test_what_else_writes_to_the_report_is_not_believed(tmp_path, start):
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import os\nfd = int(os.environ.get('GPUENV_REPORT', 1))\n{start}\n"
+    )
+    environ = {**process.environ(), "PYTHONPATH": str(tmp_path)}
+    told = probe.run(
+        sys.executable, ("report", "where"), {"frameworks": ["json"]}, environ=environ, timeout=30
+    )
+    assert [r["kind"] for r in told.records] == ["where"]
+    assert told.records[0]["version"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_a_lie_alone_is_nothing(tmp_path):
+    lie = 'import os\nos.write(int(os.environ[\'GPUENV_REPORT\']), b\'{"kind": "where"}\\n{"kind": "done"}\\n\')\nos._exit(0)\n'
+    (tmp_path / "sitecustomize.py").write_text(lie)
+    environ = {**process.environ(), "PYTHONPATH": str(tmp_path)}
+    told = probe.run(
+        sys.executable, ("report", "where"), {"frameworks": ["json"]}, environ=environ, timeout=30
+    )
+    assert told.records == ()
+
+
+def test_what_a_child_left_behind_is_not_waited_for():
+    began = time.monotonic()
+    ended = process.run(["sh", "-c", "sleep 60 & echo told"], timeout=55)
+    assert ended.ok and ended.stdout == "told\n"
+    assert time.monotonic() - began < 40
+
+
+# --- programs and homes ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("who", ["the folder", "the program"])
+def test_a_program_that_everybody_may_write_is_not_run(tmp_path, who):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "nvidia-smi"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    environ = {"PATH": str(folder)}
+    assert program in smi.candidates(Path("/"), environ)
+    (folder if who == "the folder" else program).chmod(0o777)
+    assert program not in smi.candidates(Path("/"), environ)
+
+
+def test_a_python_in_a_folder_that_everybody_may_write_is_not_asked(tmp_path):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "python3").symlink_to(sys.executable)
+    assert [f.path for f in pythons._path({"PATH": str(folder)}, tmp_path)] == [folder / "python3"]
+    folder.chmod(0o777)
+    assert not list(pythons._path({"PATH": str(folder)}, tmp_path))
+    assert files.anybody_may_write(folder) and not files.anybody_may_write(tmp_path)
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can make another user's home"
+)
+def test_root_leaves_nothing_in_the_home_of_another_user(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    home.mkdir()
+    os.chown(home, 12345, 12345)
+    for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    try:
+        assert "another user" in (process.settle_home() or "")
+        with pytest.raises(GpuenvError, match="another user"):
+            registry.add(tmp_path / "env")
+    finally:
+        os.environ.pop("XDG_CACHE_HOME", None)
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can take another user's place"
+)
+def test_with_another_users_rights_nothing_is_done(tmp_path):
+    code = "import os, sys\nos.setresuid(12345, 0, 0)\nfrom provision.cli import run\nsys.exit(run(['list']))"
+    ended = process.run([sys.executable, "-c", code], timeout=60)
+    assert ended.returncode == 2 and "another user's rights" in ended.stderr
