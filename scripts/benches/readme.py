@@ -43,7 +43,7 @@ def _worst(rows: Sequence[Row]) -> list[str]:
         what = f"{worst.against} ({worst.name}), the nearest to linear of {len(grown)}"
         lines.append(f"| growth: {what} | the first | {_times(worst.found)} | {_times(worst.limit)} |")
     lines += [
-        f"| {r.name}, 1 MB a package | {r.against} | {_times(r.found)} | {_times(r.limit)} |"
+        f"| {r.name} of 50 packages, 1 MB each | {r.against} | {_times(r.found)} | {_times(r.limit)} |"
         for r in rows
         if r.name.startswith("disk")
     ]
