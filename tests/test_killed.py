@@ -11,6 +11,7 @@ import pytest
 
 from provision import __main__, writing
 from provision.build import place, removal
+from provision.errors import BuildError
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ASK = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--no-verify")
@@ -97,6 +98,18 @@ def test_a_draft_that_vanishes_under_its_run_is_not_in_the_next_ones_way(tmp_pat
         shutil.rmtree(draft)
         (draft / "lib").mkdir(parents=True)  # an installer that goes on
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_vanishes_is_told(tmp_path):
+    def build(file):
+        with place.draft(tmp_path / "env") as draft:
+            shutil.rmtree(draft)
+            (draft / file).read_text()
+
+    with pytest.raises(BuildError, match="vanished"):
+        build("pyvenv.cfg")
+    with pytest.raises(FileNotFoundError):
+        build(tmp_path / "of something else")
 
 
 def test_recovery_takes_away_what_was_half_made(tmp_path):

@@ -34,6 +34,11 @@ def building(env: Path) -> Iterator[None]:
     try:
         yield
         (env / place.MARK / place.UNFINISHED).unlink()
+    except OSError as error:
+        place.recover(env)
+        if told := place.disturbed(env, error):
+            raise told from error
+        raise
     except BaseException:
         place.recover(env)
         raise

@@ -138,6 +138,10 @@ def draft(place: Path) -> Iterator[Path]:
         raise not_writable(place.parent, error) from error
     try:
         yield path
+    except OSError as error:
+        if told := disturbed(path, error):
+            raise told from error
+        raise
     finally:
         if path.is_dir() and not path.is_symlink():
             # Somebody may have removed the folder while an installer wrote in it: what is there now is ours.
@@ -239,8 +243,21 @@ def aside(place: Path) -> Path:
     return place.with_name(f".{place.name}.gpuenv-old")
 
 
+def disturbed(path: Path, error: OSError) -> BuildError | None:
+    """What a run is to end with that could not go on in the folder it builds in; None for an error that has
+    nothing to do with that folder."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS) or str(error.filename).startswith(str(path)):
+        return not_writable(path, error)
+    return None
+
+
 def not_writable(path: Path, error: OSError) -> BuildError:
-    """A BuildError for a file system that refused: full, read-only, no permission."""
+    """A BuildError for a file system that refused: full, read-only, no permission, or taken away."""
+    if error.errno == errno.ENOENT:
+        return BuildError(
+            f"{error.filename or path} vanished while gpuenv was at work there",
+            hint="something else removed it: run the command again",
+        )
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return BuildError(f"the disk of {path} is full: {error.strerror}", hint="free space, then try again")
     return BuildError(
