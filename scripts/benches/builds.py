@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from .ground import TORCH, Ground
-from .measuring import GPUENV, UV, Row, interleaved, timed
+from .measuring import GPUENV, UV, Row, interleaved, ran, timed
 
 _UVS = "uv venv + uv pip install"
 _PIPS = "python -m venv + pip install"
@@ -63,8 +63,17 @@ def warm(ground: Ground) -> Iterator[Row]:
 
 def pip(ground: Ground) -> Iterator[Row]:
     """The same against pip, which takes minutes: a third of the runs."""
-    sides, runs = Sides(ground, ground.at_index()), max(1, ground.runs // 3)
-    locked, other = interleaved((sides.locked, sides.pip), runs)
+    env, runs = ground.at_index(), max(1, ground.runs // 3)
+    sides, fetched = Sides(ground, env), ground.empty("pip-fetched")
+    ran([sys.executable, "-m", "venv", "pip-env"], ground.project, env)
+    ran(
+        ["pip-env/bin/pip", "download", "-q", "-d", str(fetched), f"torch=={ground.torch}"],
+        ground.project,
+        env,
+    )
+    shutil.rmtree(fetched)  # pip's cache has all of it now
+    sides.locked()
+    locked, other = interleaved((sides.locked, sides.pip), runs, warm=False)
     shutil.rmtree(ground.project / "pip-env", ignore_errors=True)
     yield Row("pip", "create --locked", _PIPS, locked / other, 0.05, locked, other, runs=runs)
 
