@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -75,6 +74,8 @@ def _version(python: Path, given: Path) -> str:
 
 def _nearest(path: Path) -> str:
     """What ENV may have been meant to be."""
+    import difflib
+
     inside = [p for p in (path / ".venv", path / "venv", path / "env") if _is_environment(p)]
     if inside:
         return f"Did you mean {inside[0]}?"
