@@ -21,7 +21,7 @@ from provision.diagnose.order import filled
 from provision.diagnose.readers import read_facts
 from provision.diagnose.rules import by_rules, mistakes
 from provision.errors import DataError
-from provision.model import Driver, Evidence, Finding, Gpu, Holder, Machine, Target, Verdict
+from provision.model import Driver, Evidence, Finding, Gpu, Holder, Machine, Target, TargetGpu, Verdict
 
 KNOWN = profiles.load()
 LABELS = 45
@@ -235,6 +235,24 @@ def test_a_log_of_another_machine_is_not_judged_by_this_one():
     assert causes("Could not locate zlibwapi.dll", "driver: 470.57.02", machine=HERE) == [
         "windows_zlib_missing"
     ]
+
+
+NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
+
+
+def test_the_machine_s_gpu_is_held_against_the_build_where_the_text_names_none():
+    v100 = TargetGpu(capability="7.0", name="Tesla V100")
+    old = Target(platform="linux-x86_64", driver="470.82.01", gpus=(v100,))
+    machine = dataclasses.replace(HERE, target=old, findings=())
+    first, *_ = found(NO_KERNEL, "torch==2.15.0", machine=machine)
+    assert (first.cause, first.confidence) == ("arch_dropped_too_old", "likely")
+    assert "470.82.01" in first.fix and "CUDA 11.8" in first.fix and "7.5 8.0" in first.title
+    log = f"{NO_KERNEL}\ntorch==2.15.0".encode()
+    assert judged([("log", [log])], KNOWN, machine, here=True)[0].confidence == "certain"
+    b200 = dataclasses.replace(machine, target=dataclasses.replace(old, gpus=(TargetGpu(capability="10.0"),)))
+    assert causes(NO_KERNEL, "torch==2.5.1", machine=b200)[0] == "arch_not_in_wheel_too_new"
+    other = causes(NO_KERNEL, "torch==2.15.0", "driver: 580.65.06", machine=machine)
+    assert other == causes(NO_KERNEL, "torch==2.15.0", "driver: 580.65.06"), "another machine's log"
 
 
 def test_what_ran_here_is_judged_by_what_is_here():

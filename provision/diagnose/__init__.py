@@ -10,9 +10,10 @@ comes first, then what is certain, the lower layer before the upper one, then th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
-from ..model import Finding, Holder, Machine, Plan, Profiles, Request, Target, Verdict
-from .candidates import Case
+from ..model import Evidence, Finding, Holder, Machine, Plan, Profiles, Request, Target, Verdict
+from .candidates import Candidate, Case
 from .facts import Facts
 from .installs import with_installs
 from .judges import JUDGES
@@ -51,9 +52,35 @@ def diagnose(
     check(profiles)
     lines: list[Line] = [line for name, chunks in texts for line in read(name, chunks)]
     facts = read_facts(lines, profiles.gpus) if lines else Facts()
+    seen_here = _machine_facts(facts, machine) if lines else ()
     said = Said(lines, profiles.messages, profiles.failures)
     case = Case(facts=facts, said=said, profiles=profiles, serves=serves)
     found = [c for judge in JUDGES for c in judge(case)] + by_rules(case)
+    if not here:  # it may have been written on another machine
+        found = [_less_sure(c) if set(seen_here) & set(c.evidence) else c for c in found]
     ordered = findings(found, case, advise, machine, verdict, here=here)
     ordered = with_installs(ordered, case, profiles.causes, lines)
     return with_holders(ordered, case, machine, holders) if holders else ordered
+
+
+def _machine_facts(facts: Facts, machine: Machine | None) -> tuple[Evidence, ...]:
+    """Add the GPU of the machine where the text names none, and no other driver; what shows it. GPUs that
+    differ decide nothing."""
+    driver = facts.first("driver")
+    if machine is None or (driver and driver != machine.target.driver):
+        return ()
+    gpus = machine.target.gpus
+    if len({g.capability for g in gpus}) != 1 or any(
+        map(facts.first, ("capability", "board_capability", "gpu"))
+    ):
+        return ()
+    gpu = gpus[0]
+    shows = Evidence(text=f"{gpu.name or 'GPU'} ({gpu.capability})", source="machine")
+    facts.add("capability", gpu.capability, shows)
+    if gpu.name:
+        facts.add("gpu", gpu.name, shows)
+    return (shows,)
+
+
+def _less_sure(candidate: Candidate) -> Candidate:
+    return replace(candidate, confidence="likely") if candidate.confidence == "certain" else candidate

@@ -59,7 +59,8 @@ def target_of(case: Case, machine: Machine | None) -> Target:
         if capability in known and capability
         else ()
     )
-    if machine and (driver is None or machine.target.driver == driver) and not gpus:
+    same = not gpus or (machine and {capability} == {g.capability for g in machine.target.gpus})
+    if machine and (driver is None or machine.target.driver == driver) and same:
         return machine.target
     windows = facts.holds("os=windows") or facts.holds("os=wsl")
     native = facts.holds("os=windows") and not facts.holds("os=wsl")
