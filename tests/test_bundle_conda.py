@@ -68,7 +68,7 @@ def test_a_second_run_fetches_nothing(made):
     assert not [p for p in server.requests if p.endswith(".conda")]
 
 
-@pytest.mark.parametrize("way", ["mirror", "auth file"])
+@pytest.mark.parametrize("way", [pytest.param("mirror", marks=pytest.mark.slow), "auth file"])
 def test_mirrors_and_passwords_of_rattlers_configuration_hold(made, tmp_path, way):
     site, server, _ = made
     gpuenv = Command(tmp_path)

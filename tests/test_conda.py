@@ -11,6 +11,7 @@ from provision.cli import conda_target
 from provision.errors import LockError, UsageError
 from provision.lock import conda as solver
 from provision.lock import conda_foreign as foreign
+from provision.lock import conda_refusal
 from provision.lock import conda_specs as specs
 from provision.model import CondaBuild, Lock, Package, Plan, PlannedBuild, Request, Target, TargetGpu, Wanted
 
@@ -176,6 +177,23 @@ def test_of_several_frameworks_one_apart_may_help():
         "torch": ["jax"],
         "jax": ["torch"],
     }
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        ("403 Forbidden", "refuses us without the right credentials"),
+        ("404 Not Found", "there is no such conda channel"),
+        ("429 Too Many Requests", "asks us to come later"),
+        ("503 Service Unavailable", "is failing"),
+        ("407 Proxy Authentication Required", "a proxy wants a user and a password"),
+    ],
+)
+def test_what_a_channel_answers_in_words(status, told):
+    url = "https://me:s3cr3t@h/conda-forge/noarch/repodata.json"
+    error = conda_refusal.of_channel({"text": f"HTTP status client error ({status}) for url ({url})"}, ("c",))
+    assert told in error.message and error.message.endswith("https://h/conda-forge/noarch/repodata.json")
+    assert "s3cr3t" not in error.message + (error.log or "") and error.hint
 
 
 # --- locks that others made ----------------------------------------------------------------------

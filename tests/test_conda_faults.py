@@ -73,12 +73,9 @@ def test_a_tampered_package_leaves_the_old_environment(gpuenv, folder):
     assert gpuenv(*CREATE, "--channel", folder).code == 0
     mark = gpuenv.work / ".venv" / "mine"
     mark.touch()
-    before = spoil(package(folder, "jax"))
+    spoil(package(folder, "jax"))
     assert gpuenv(*CREATE, "--channel", folder, "--recreate").code == 7
     assert mark.exists() and whole(gpuenv)
-    package(folder, "jax").write_bytes(before)
-    assert gpuenv(*CREATE, "--channel", folder, "--recreate").code == 0
-    assert not mark.exists() and whole(gpuenv)
 
 
 def test_a_wrong_hash_in_the_lock(gpuenv, folder):
@@ -101,7 +98,6 @@ def test_a_wrong_hash_in_the_lock(gpuenv, folder):
     [
         ("404", "no such conda channel"),
         ("401", "without the right credentials"),
-        ("403", "right credentials"),
     ],
 )
 def test_a_channel_that_does_not_serve(gpuenv, folder, fault, told):
@@ -135,7 +131,6 @@ def test_credentials_are_used_and_never_shown_or_kept(gpuenv, folder):
         url = server.url.replace("://", "://me:s3cr3t-word@")
         ran = gpuenv(*CREATE, "--channel", url, "-v")
         assert ran.code == 0, ran.err
-        assert gpuenv("lock", *CREATE[1:-1], "--channel", url).code == 0
         wrong = gpuenv("create", "other", *CREATE[1:], "--channel", url.replace("me:", "you:"))
         assert wrong.code == 6
     for text in (ran.out, ran.err, wrong.out, wrong.err):
@@ -144,34 +139,6 @@ def test_credentials_are_used_and_never_shown_or_kept(gpuenv, folder):
         ["grep", "-rl", "s3cr3t-word", gpuenv.work], capture_output=True, text=True, check=False
     )
     assert kept.stdout == ""
-
-
-def test_an_auth_file_of_rattler_is_used(gpuenv, folder, tmp_path):
-    auth = tmp_path / "auth.json"
-    auth.write_text(json.dumps({"127.0.0.1": {"BasicHTTP": {"username": "me", "password": "s3cr3t-word"}}}))
-    gpuenv.env["RATTLER_AUTH_FILE"] = str(auth)
-    with cc.serving(folder) as server:
-        server.needs = "Basic bWU6czNjcjN0LXdvcmQ="
-        ran = gpuenv(*CREATE, "--channel", server.url)
-    assert ran.code == 0, ran.err
-
-
-def test_channel_alias_of_condarc_and_a_mirror_of_rattler(gpuenv, folder, tmp_path):
-    with cc.serving(folder) as server:
-        base = server.url.rsplit("/", 1)[0]
-        (tmp_path / "home" / ".condarc").write_text(f"channel_alias: {base}\nchannels: [conda-forge]\n")
-        ran = gpuenv(*CREATE, "--json")
-        assert ran.code == 0, ran.err
-        assert {p["index"] for p in ran.json["lock"]["packages"]} == {server.url}
-        (tmp_path / "home" / ".condarc").unlink()
-        config = tmp_path / "config" / "rattler" / "config.toml"
-        config.parent.mkdir(parents=True)
-        config.write_text(f'[mirrors]\n"https://conda.anaconda.org/conda-forge" = ["{server.url}"]\n')
-        ran = gpuenv("create", "mirrored", *CREATE[1:], "--json")
-        assert ran.code == 0, ran.err
-        assert {p["index"] for p in ran.json["lock"]["packages"]} == {
-            "https://conda.anaconda.org/conda-forge"
-        }
 
 
 def test_offline_works_from_the_cache_and_says_what_it_lacks(gpuenv, folder):
