@@ -17,7 +17,7 @@ from provision.errors import BuildError, DataError, GpuenvError, LockError, Usag
 from provision.lock import conda_foreign, pylock
 from provision.model import Lock, Package, Plan, Sources, Target, from_plain
 from provision.profiles import load
-from provision.project import read_config
+from provision.project import cached_config, read_config
 from provision.verify import probe
 
 LINE_MORE = "\n--index-url http://127.0.0.1:9/evil"
@@ -118,6 +118,20 @@ def test_a_mark_alone_makes_no_environment(tmp_path, outside):
     (outside / place.MARK).mkdir()
     with pytest.raises(UsageError, match="no environment"):
         place.check_place(outside)
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\x1b]0;x\x07", "\x9b31m"])
+def test_a_name_that_no_script_can_hold_is_refused(tmp_path, name):
+    with pytest.raises(UsageError, match="control"):
+        place.check_place(tmp_path / name)
+
+
+def test_a_password_in_gpuenv_yaml_is_not_kept_in_the_cache(tmp_path):
+    file = tmp_path / "gpuenv.yaml"
+    for address, many in (("https://h/simple", 1), ("https://u:s3cr3t@h/simple", 0)):
+        file.write_text(f'frameworks: ["jax"]\nindexes:\n  pypi: "{address}"\n')
+        assert cached_config(file, tmp_path / str(many)).indexes == {"pypi": address}
+        assert len(list(tmp_path.glob(f"{many}/*"))) == many
 
 
 def test_the_home_folder_is_no_environment(env, monkeypatch):

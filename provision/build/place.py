@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -76,6 +77,11 @@ def check_place(path: Path) -> None:
 
     Raises UsageError (exit 2).
     """
+    if not path.name.isprintable() and not path.exists() and re.search(r"[\x00-\x1f\x7f-\x9f]", path.name):
+        raise UsageError(
+            f"{path!r} has control characters in its name, which activate scripts and pyvenv.cfg cannot hold",
+            hint="name another ENV",
+        )
     if path.is_symlink() and not path.exists():
         raise UsageError(f"{path} is a broken symbolic link", hint="remove the link or name another ENV")
     if path.exists() and not path.is_dir():

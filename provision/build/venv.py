@@ -37,7 +37,7 @@ def create(path: Path, python: str, *, prompt: str) -> None:
     argv += [] if older else ["--no-venv-redirect"]
     try:
         cli_run(argv, setup_logging=False)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, ValueError) as error:  # ValueError: a pyvenv.cfg that is none
         if isinstance(error, OSError) and error.errno:
             raise not_writable(path, error) from error
         raise BuildError(

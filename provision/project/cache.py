@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,8 @@ def cached_config(path: Path, cache_dir: Path | None) -> Project:
 
     data = read_bytes(path)
     key = hashlib.sha256(f"{_CACHE_FORMAT} {__version__}\0".encode() + data).hexdigest()
-    kept = cache_dir / f"project-{key}.json" if cache_dir else None
+    # What holds a password is kept nowhere but where the user wrote it.
+    kept = cache_dir / f"project-{key}.json" if cache_dir and not re.search(rb"://[^\s/]*@", data) else None
     found = _kept(kept) if kept else None
     if found is None:
         found = parse_config(path.name, data)
