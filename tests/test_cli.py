@@ -24,6 +24,12 @@ def test_help(gpuenv, command):
         assert word in ran.out
 
 
+def test_nothing_typed_is_answered_with_what_there_is(gpuenv):
+    for words in ((), ("profiles",)):
+        ran = gpuenv(*words)
+        assert ran.code == 2 and ran.err.startswith("Usage: gpuenv") and "error" not in ran.err.split("\n")[0]
+
+
 def test_version(gpuenv):
     from provision import __version__
 

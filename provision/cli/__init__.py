@@ -107,7 +107,10 @@ def run(argv: Sequence[str]) -> int:
         show.error(screen, error)
         return error.code
     except _WRONG_USAGE as error:
-        show.error(screen, _usage(error))
+        if type(error).__name__ == "NoArgsIsHelpError" and not screen.json:
+            screen.say(str(error), always=True)  # nothing was typed: what there is
+        else:
+            show.error(screen, _usage(error))
         return UsageError.code
     except (KeyboardInterrupt, typer.Abort):
         return _stopped(screen, 130, "interrupted; nothing half-made was left")
