@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from provision import foreign, process, registry
-from provision.build import place, state, within
+from provision.build import place, state, venv, within
 from provision.build.wheels import Wanted
 from provision.cli import ask, troubleshoot
 from provision.detect import files, pythons, smi
@@ -124,6 +124,11 @@ def test_a_mark_alone_makes_no_environment(tmp_path, outside):
 def test_a_name_that_no_script_can_hold_is_refused(tmp_path, name):
     with pytest.raises(UsageError, match="control"):
         place.check_place(tmp_path / name)
+
+
+def test_a_name_that_looks_like_an_option_is_a_name(tmp_path):
+    venv.create(tmp_path / "-rf", sys.executable, prompt="-rf")
+    assert (tmp_path / "-rf" / "bin" / "python").exists()
 
 
 def test_a_password_in_gpuenv_yaml_is_not_kept_in_the_cache(tmp_path):

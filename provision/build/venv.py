@@ -30,7 +30,7 @@ def create(path: Path, python: str, *, prompt: str) -> None:
     from virtualenv import cli_run
 
     name = prompt if not prompt.startswith(".") else Path.cwd().name
-    argv = [str(path), "--no-seed", "--python", python, "--prompt", name, "--no-periodic-update"]
+    argv = [str(path), "--no-seed", "--python", python, f"--prompt={name}", "--no-periodic-update"]
     # Beside a pyproject.toml virtualenv would write a .venv file that points to the draft (PEP 832). The
     # virtualenv that conda-lock allows (below 21) writes none and does not know the option.
     older = _virtualenv_is_older()
