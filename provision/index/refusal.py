@@ -78,7 +78,7 @@ def storage(log: str) -> Refused | None:
 
 
 _ROOM = "free space, or put ENV, the caches (--cache-dir DIR) or TMPDIR on another disk"
-_OTHER = "give the folder back to its user, or name others: ENV, --cache-dir DIR, TMPDIR"
+_OTHER = "give the folder back to its user, or name others: ENV, --cache-dir DIR (or UV_CACHE_DIR), TMPDIR"
 
 
 def refused(
