@@ -208,7 +208,7 @@ def test_a_locked_package_has_its_form(key, text):
         from_plain(Package, {**sound, key: text})
 
 
-@pytest.mark.parametrize("place_", ["url", "hash"])
+@pytest.mark.parametrize("place_", ["url", "hash", "no address"])
 def test_a_pylock_with_a_line_more_is_refused(tmp_path, place_):
     import tomli_w
 
@@ -217,7 +217,9 @@ def test_a_pylock_with_a_line_more_is_refused(tmp_path, place_):
         "url": "https://h/x-1-py3-none-any.whl",
         "hashes": {"sha256": "a" * 64},
     }
-    if place_ == "url":
+    if place_ == "no address":
+        file["url"] = "http://[::1"
+    elif place_ == "url":
         file["url"] += LINE_MORE
     else:
         file["hashes"]["sha256"] += LINE_MORE
@@ -233,7 +235,7 @@ def test_a_pylock_with_a_line_more_is_refused(tmp_path, place_):
     lock = {"lock-version": "1.0", "created-by": "x", "packages": [{"name": "x", "version": "1", "wheels": [file]}],
             "tool": {"gpuenv": {"manager": "venv", "target": target, "plan": plan}}}  # fmt: skip
     (tmp_path / "pylock.toml").write_text(tomli_w.dumps(lock))
-    with pytest.raises(LockError, match=r"url|sha256"):
+    with pytest.raises(LockError, match=r"url|sha256|URL"):
         pylock.read(tmp_path / "pylock.toml")
 
 

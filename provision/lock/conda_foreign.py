@@ -45,6 +45,7 @@ def read(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:
     try:
         for i, package in enumerate(packages):
             check_forms(package, f"package[{i}]")
+            urlsplit(package.url), urlsplit(package.index or "")  # raise ValueError for what is no address
     except ValueError as error:
         raise LockError(f"the lock {path} is not valid: {error}") from error
     return Lock(manager="conda", target=target or plan.target, plan=plan, packages=packages, inputs=inputs)

@@ -115,6 +115,7 @@ def read(path: Path) -> Lock:
         packages = tuple(_package(p, i) for i, p in enumerate(locked.packages))
         for i, package in enumerate(packages):
             check_forms(package, f"packages[{i}]")
+            urlsplit(package.url), urlsplit(package.index or "")  # raise ValueError for what is no address
     except OSError as error:
         raise LockError(
             f"cannot read the lock {path}: {error.strerror}", hint="make one with `gpuenv lock`"
