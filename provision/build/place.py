@@ -132,8 +132,8 @@ def draft(place: Path) -> Iterator[Path]:
     path = half_made(place)
     if made_by_gpuenv(place) and not os.access(place, os.W_OK | os.X_OK):
         raise BuildError(
-            f"{place} belongs to user {place.stat().st_uid} and may not be replaced",
-            hint="name another ENV, or run this command as that user",
+            f"{place} is write-protected and may not be replaced: it belongs to user {place.stat().st_uid}",
+            hint="name another ENV, or let that user write to this one and run the command",
         )
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -195,7 +195,9 @@ def closed(at: Site, place: str, verb: str, *, user: bool) -> tuple[str | None, 
     wrong = None
     if ran.code != 0:
         wrong = badly_told(
-            ran, ("cannot", "read-only", "write", "permission", "Permission", "mounted", "may not be"), (2, 6, 7)
+            ran,
+            ("cannot", "read-only", "write", "permission", "Permission", "mounted", "may not be"),
+            (2, 6, 7),
         )
         if old is not None and (not env.exists() or differences(old, at.content(env))):
             wrong = wrong or "the environment is not as it was"
