@@ -126,6 +126,10 @@ def _wheel(path: Path, row: Mapping[str, Any]) -> Package:
     file = unquote(urlsplit(url).path).rsplit("/", 1)[-1]
     if not file.endswith(".whl"):
         raise LockError(f"{path}: {url} is no wheel, and nothing is built from source here")
+    if not isinstance(row.get("sha256"), str | None):  # to YAML digits alone are a number
+        raise LockError(
+            f"{path}: the sha256 of {file} is not written as text", hint="lock again, or quote it"
+        )
     name, version = file.split("-")[:2]
     return Package(name=str(row.get("name", name)), version=str(row.get("version", version)), url=url,
                    sha256=row.get("sha256"))  # fmt: skip
