@@ -119,7 +119,9 @@ def _is_gone(env: Path) -> bool:
     try:
         (env / _MARK).stat()
     except (FileNotFoundError, NotADirectoryError):
-        return not any(os.path.lexists(env.with_name(f".{env.name}.gpuenv-{x}")) for x in ("new", "old"))
+        return bool(env.name) and not any(
+            os.path.lexists(env.with_name(f".{env.name}.gpuenv-{x}")) for x in ("new", "old")
+        )
     except OSError:
         return False
     return False

@@ -126,6 +126,13 @@ def test_a_name_that_no_script_can_hold_is_refused(tmp_path, name):
         place.check_place(tmp_path / name)
 
 
+def test_the_root_is_no_place_for_an_environment():
+    for asked in (place.half_made, place.aside, place.is_settled):
+        with pytest.raises(UsageError, match="no place"):
+            asked(Path("/"))
+    assert not registry._is_gone(Path("/"))
+
+
 def test_a_name_that_looks_like_an_option_is_a_name(tmp_path):
     venv.create(tmp_path / "-rf", sys.executable, prompt="-rf")
     assert (tmp_path / "-rf" / "bin" / "python").exists()

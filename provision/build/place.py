@@ -241,12 +241,18 @@ def recover(place: Path) -> None:
 
 def half_made(place: Path) -> Path:
     """Where an environment is made, and where one is put that is being removed."""
-    return place.with_name(f".{place.name}.gpuenv-new")
+    return _beside(place, "new")
 
 
 def aside(place: Path) -> Path:
     """Where an environment waits while the one that replaces it is made."""
-    return place.with_name(f".{place.name}.gpuenv-old")
+    return _beside(place, "old")
+
+
+def _beside(place: Path, end: str) -> Path:
+    if not place.name:
+        raise UsageError(f"{place} is no place for an environment", hint="name another ENV")
+    return place.with_name(f".{place.name}.gpuenv-{end}")
 
 
 def disturbed(path: Path, error: OSError) -> BuildError | None:

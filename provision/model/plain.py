@@ -63,8 +63,8 @@ def check_forms(value: Any, where: str = "") -> None:
     what is read from a file ends in files and commands, where a line more would be an order more."""
     for key, form in getattr(value, "FORMS", {}).items():
         text = getattr(value, key)
-        if text is not None and not re.fullmatch(form, text, re.ASCII):
-            raise ValueError(f"{where + '.' if where else ''}{key}: {text[:60]!r} cannot be one")
+        if text is not None and not (isinstance(text, str) and re.fullmatch(form, text, re.ASCII)):
+            raise ValueError(f"{where + '.' if where else ''}{key}: {str(text)[:60]!r} cannot be one")
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:
