@@ -147,7 +147,8 @@ def child(name: str, argv: list[str]) -> None:
     with atheris.instrument_imports(include=["provision"]):
         import readers
     reader = readers.READERS[name]
-    readers.LONGEST *= 6  # every line is counted, and what is read once (our own profiles) is read in this time
+    # Every line is counted, and what is read once (our own profiles) is read in this time.
+    readers.LONGEST *= 6
     atheris.Setup([sys.argv[0], *argv], lambda data: readers.bears(reader, data))
     atheris.Fuzz()
 
