@@ -56,9 +56,11 @@ def settle_home(*, cache: bool = True) -> str | None:
     with `cache` for XDG_CACHE_HOME, which gpuenv, uv and rattler share.
     """
     home = Path(os.path.expanduser("~"))  # noqa: PTH111  # Path.expanduser raises where this says "~"
-    if not home.is_absolute():
+    if not home.is_absolute() or not home.is_dir():
+        # One that is only named (/nonexistent, of users like `nobody`) is not made: that is not ours to do.
+        missing = f"there is no home folder {home}" if home.is_absolute() else "there is no home folder"
         own = os.environ["HOME"] = _own_temporary()
-        return f"there is no home folder: {own} is used, which the system may clear"
+        return f"{missing}: {own} is used, which the system may clear"
     kept = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
     if not cache or (not is_anothers(kept / "gpuenv") and _can_keep(kept / "gpuenv")):
         return None

@@ -1,6 +1,7 @@
 """Environments that are wanted compiled: bytecode is made once for a wheel and linked from then on."""
 
 import os
+import py_compile
 import sys
 from pathlib import Path
 
@@ -78,6 +79,20 @@ def test_what_a_record_lists_outside_is_left_alone_and_what_does_not_compile_is_
     assert [e.text for e in said] == ["compiling 2 modules"]
     assert not (tmp_path / "__pycache__").exists()
     assert [p.name for p in (site / "__pycache__").iterdir()] == [f"good.{sys.implementation.cache_tag}.pyc"]
+
+
+def test_bytecode_that_lies_there_already_is_not_handed_on(tmp_path):
+    packages = wheel_in(tmp_path / "env", "good.py,,\n")
+    source = tmp_path / "env/lib/python3.11/site-packages/good.py"
+    source.write_text("y = 3\n")
+    planted = Path(py_compile.compile(str(source)))
+    fits = planted.read_bytes()
+    source.write_text("y = 2\n")
+    mine = Path(py_compile.compile(str(source))).read_bytes()
+    planted.write_bytes(mine[:16] + fits[16:])  # the head is for this source, the code is another's
+    bytecode.fill(packages, tmp_path / "env", Path(sys.executable), tmp_path / "cache", lambda _event: None)
+    (kept,) = (tmp_path / "cache").rglob("*.pyc")
+    assert kept.read_bytes() == mine
 
 
 def test_what_no_environment_asked_for_in_a_long_time_goes(tmp_path):

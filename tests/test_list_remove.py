@@ -139,11 +139,11 @@ def test_a_home_that_cannot_be_written(jax, gpuenv):
         del gpuenv.env[name]
     temporary = gpuenv.folder / "tmp"
     temporary.mkdir()
-    gpuenv.env |= {"HOME": "/proc/nowhere", "TMPDIR": str(temporary)}
+    gpuenv.env |= {"HOME": "/proc", "TMPDIR": str(temporary)}
     ran = jax("--json")
     assert ran.code == 0 and ran.json["environment"]["changed"], ran.err
     own = temporary / f"gpuenv-{os.getuid()}"
-    assert f"note: /proc/nowhere/.cache cannot be written: {own}/.cache is used" in ran.err
+    assert f"note: /proc/.cache cannot be written: {own}/.cache is used" in ran.err
     assert own.stat().st_mode & 0o777 == 0o700 and {p.name for p in (own / ".cache").iterdir()} >= {
         "gpuenv",
         "uv",
@@ -183,6 +183,17 @@ def test_a_user_that_nobody_knows_gets_a_home(gpuenv):
     assert failed == "BuildError" and note.startswith("there is no home folder: /tmp/gpuenv-54321 is used")
     assert folder == "/tmp/gpuenv-54321/.local/share/gpuenv/environments"
     Path("/tmp/gpuenv-54321").rmdir()
+
+
+def test_a_home_that_is_only_named_is_not_made(gpuenv):
+    """Users like `nobody` have one that is not there: /nonexistent."""
+    missing, temporary = gpuenv.folder / "nowhere", gpuenv.folder / "tmp"
+    temporary.mkdir()
+    del gpuenv.env["XDG_CACHE_HOME"]
+    gpuenv.env |= {"HOME": str(missing), "TMPDIR": str(temporary)}
+    ran = gpuenv("resolve", "--framework", "torch", "--gpu", "9.0", "--python", "3.12")
+    assert ran.code == 0 and f"there is no home folder {missing}" in " ".join(ran.err.split())
+    assert not missing.exists()
 
 
 def test_what_was_deleted_by_hand_leaves_the_list_and_the_registry(gpuenv, made, data):

@@ -96,6 +96,7 @@ def test_an_unknown_newer_version_is_told_that_update_would_help(gpuenv):
     assert ran.code == 5 and "gpuenv profiles update" in ran.json["hint"]
 
 
+@pytest.mark.slow
 def test_three_random_measured_rows_read_again_are_the_same():
     """With no cache, out of the wheels on the index: a profile that drifts from them fails here."""
     argv = [sys.executable, str(ROOT / "scripts" / "update_profiles.py"), "--sample", "3"]

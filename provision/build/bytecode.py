@@ -29,10 +29,11 @@ _TAG = (
     "import importlib.util as u, sys; print(sys.implementation.cache_tag, u.MAGIC_NUMBER.hex(), "
     "'.'.join(map(str, sys.version_info)) + getattr(sys, 'abiflags', ''))"
 )
-# Run by the environment's own Python with -I -S: nothing of what was installed is executed.
+# Run by the environment's own Python with -I -S: nothing of what was installed is executed. What bytecode
+# lies there already is not believed: it would be handed on to other environments.
 _COMPILE = """
 import compileall, concurrent.futures, functools, sys
-one = functools.partial(compileall.compile_file, quiet=2)
+one = functools.partial(compileall.compile_file, quiet=2, force=True)
 with concurrent.futures.ProcessPoolExecutor() as pool:
     list(pool.map(one, sys.stdin.read().splitlines(), chunksize=16))
 """
