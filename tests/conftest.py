@@ -35,6 +35,11 @@ class Ran:
         return json.loads(self.out)
 
 
+def pytest_xdist_auto_num_workers(config):
+    """One more than there are processors: a quarter of the time tests wait for servers and the network."""
+    return (os.cpu_count() or 1) + 1
+
+
 @functools.cache
 def parsed():
     """The shipped profiles as a first run keeps them parsed (name, bytes): half a second of processor."""
