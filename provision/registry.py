@@ -85,7 +85,7 @@ def environments(*, prune: bool = True) -> list[Path]:
             found.append(env)
         elif prune and (env is None or _is_gone(env)):
             _drop(entry)
-    return sorted(found)
+    return sorted(set(found))
 
 
 def _entries() -> Iterator[tuple[Path, Path | None]]:

@@ -92,6 +92,7 @@ def test_what_is_not_followed_is_said(tmp_path):
     ("text", "told"),
     [
         ("channels: [a\n", ".condarc line 2 is no YAML"),
+        ("[" * 5000, ".condarc is nested deeper"),
         ("- conda-forge\n", "it holds no keys"),
         ("channels: {a: b}\n", "channels is no list"),
         ("custom_channels: [a]\n", "custom_channels is no map"),

@@ -347,3 +347,9 @@ def test_with_another_users_rights_nothing_is_done(tmp_path):
     code = "import os, sys\nos.setresuid(12345, 0, 0)\nfrom provision.cli import run\nsys.exit(run(['list']))"
     ended = process.run([sys.executable, "-c", code], timeout=60)
     assert ended.returncode == 2 and "another user's rights" in ended.stderr
+
+
+def test_a_pipe_in_the_place_of_the_activate_script_is_named(env):
+    os.mkfifo(env / "bin" / "activate")
+    with pytest.raises(BuildError, match="activate cannot be read"):
+        venv.scripts_settled(env)

@@ -90,9 +90,14 @@ def settle_scripts(path: Path, python: str) -> None:
 
 
 def scripts_settled(path: Path) -> bool:
-    """Whether the activate script knows the place the environment has (not the draft's)."""
+    """Whether the activate script knows the place the environment has (not the draft's). Raises BuildError."""
     script = path / "bin" / "activate"
-    return not script.exists() or f".{path.name}.gpuenv-new" not in foreign.read_text(script)
+    try:
+        return not script.exists() or f".{path.name}.gpuenv-new" not in foreign.read_text(script)
+    except OSError as error:
+        raise BuildError(
+            f"{script} cannot be read: {error.strerror}", hint="build it anew: gpuenv create --recreate"
+        ) from error
 
 
 def _make_relocatable(path: Path) -> None:

@@ -54,7 +54,10 @@ def _lock(env: Path, screen: show.Screen) -> Lock | None:
 
 def _scripts_settled(env: Path) -> bool:
     script = env / "bin" / "activate"
-    return not script.exists() or f".{env.name}.gpuenv-new" not in foreign.read_text(script)
+    try:
+        return not script.exists() or f".{env.name}.gpuenv-new" not in foreign.read_text(script)
+    except OSError:
+        return False  # the long way names it
 
 
 def remembered(choices: Choices, lock_file: Lock | None, files: list[str]) -> dict[str, Any]:

@@ -114,6 +114,8 @@ def _read(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
         raise ValueError(
             f"{path}{line} is no YAML: {getattr(error, 'problem', None) or 'see its form'}"
         ) from None
+    except RecursionError:
+        raise ValueError(f"{path} is nested deeper than any .condarc") from None
     if data is None:
         return {}
     if not isinstance(data, dict):

@@ -30,7 +30,7 @@ def digest(files: Sequence[str]) -> str:
         name = os.path.relpath(Path(file).absolute(), shared)
         try:
             content = hashlib.sha256(foreign.read_bytes(Path(file))).hexdigest()
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a name with a NUL is no file
             content = type(error).__name__
         total.update(f"\0{name}\0{content}".encode("utf-8", "surrogateescape"))
     return total.hexdigest()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import re
 import shutil
 import subprocess
 import tempfile
@@ -23,6 +24,13 @@ MARKED = ("building", "changing.json")
 """Files of `.gpuenv/` by which the next run knows an environment as unfinished."""
 NOT_OURS = ("tmp", "conda-lock-")
 """Temporary folders of libraries, empty or nearly: rattler's and conda-lock's own."""
+
+
+def is_pythons_own(path: Path) -> bool:
+    """Python's tempfile tries a folder with a file of eight random letters, which a kill may leave there."""
+    return re.fullmatch(r"[a-z0-9_]{8}", path.name) is not None and path.is_file() and path.stat().st_size < 8
+
+
 OURS = (
     "cache",
     "cache-envs",
@@ -77,7 +85,10 @@ class Site:
     def swept(self) -> None:
         """Nothing of another case is laid at the next one's door."""
         for path in (self.folder / "tmp").iterdir():
-            shutil.rmtree(path, ignore_errors=True)
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()
 
     def siblings(self) -> list[Path]:
         """The hidden folders beside ENV in which it is made, removed and kept aside."""
@@ -85,7 +96,8 @@ class Site:
 
     def drafts(self) -> list[str]:
         """Half-written files and scratch folders that a run left behind."""
-        found = [p for p in (self.folder / "tmp").iterdir() if not p.name.startswith(("uv-", *NOT_OURS))]
+        temporary = [p for p in (self.folder / "tmp").iterdir() if not is_pythons_own(p)]
+        found = [p for p in temporary if not p.name.startswith(("uv-", *NOT_OURS))]
         for place in (self.env / ".gpuenv", self.out, self.folder / "config" / "gpuenv" / "profiles",
                       self.folder / "home" / ".local" / "share" / "gpuenv" / "environments"):  # fmt: skip
             if place.is_dir():
