@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from .. import foreign
+
 
 def read(environ: Mapping[str, str]) -> tuple[dict[str, Any], str | None]:
     """The file that RATTLER_AUTH_FILE names, and a sentence where it is not there. Raises ValueError, which
@@ -28,7 +30,7 @@ def read(environ: Mapping[str, str]) -> tuple[dict[str, Any], str | None]:
 
 def _hosts(path: Path) -> dict[str, Any] | None:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(foreign.read_strictly(path))
     except FileNotFoundError:
         return None
     except OSError as error:
