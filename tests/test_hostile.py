@@ -12,6 +12,7 @@ from provision import foreign, process, registry
 from provision.build import place, state, venv, within
 from provision.build.wheels import Wanted
 from provision.cli import ask, troubleshoot
+from provision.cli.shell import activate_line
 from provision.detect import files, pythons, smi
 from provision.errors import BuildError, DataError, GpuenvError, LockError, UsageError
 from provision.lock import conda_foreign, pylock
@@ -353,3 +354,23 @@ def test_a_pipe_in_the_place_of_the_activate_script_is_named(env):
     os.mkfifo(env / "bin" / "activate")
     with pytest.raises(BuildError, match="activate cannot be read"):
         venv.scripts_settled(env)
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\x1b[31m", "a\udcff"])
+def test_a_name_that_no_script_can_hold_is_refused(tmp_path, name):
+    with pytest.raises(UsageError, match="name another ENV|pyvenv.cfg cannot hold"):
+        place.check_place(tmp_path / name)
+
+
+def test_virtualenvs_own_settings_do_not_change_what_is_built(tmp_path, monkeypatch):
+    broken = tmp_path / "virtualenv.ini"
+    broken.write_text("no section\n")
+    monkeypatch.setenv("VIRTUALENV_CONFIG_FILE", str(broken))
+    monkeypatch.setenv("VIRTUALENV_SYSTEM_SITE_PACKAGES", "1")
+    venv.create(tmp_path / "env", sys.executable, prompt="env")
+    assert "include-system-site-packages = false" in (tmp_path / "env" / "pyvenv.cfg").read_text()
+
+
+def test_an_activate_line_takes_a_name_for_no_option(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert " ./-rf/bin/activate" in activate_line(tmp_path / "-rf", {"SHELL": "/bin/bash"})

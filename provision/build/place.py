@@ -82,6 +82,11 @@ def check_place(path: Path) -> None:
             f"{path!r} has control characters in its name, which activate scripts and pyvenv.cfg cannot hold",
             hint="name another ENV",
         )
+    if not path.exists() and re.search(r"[\ud800-\udfff]", str(path)):  # what Python makes of such bytes
+        raise UsageError(
+            f"{path!r} has bytes in its name that are no UTF-8, which pyvenv.cfg cannot hold",
+            hint="name another ENV",
+        )
     if path.is_symlink() and not path.exists():
         raise UsageError(f"{path} is a broken symbolic link", hint="remove the link or name another ENV")
     if path.exists() and not path.is_dir():
@@ -107,7 +112,7 @@ def held(path: Path, cache_dir: Path) -> Iterator[None]:
     place, and the kernel frees it when the process ends however it ends. Raises BuildError."""
     from filelock import FileLock, Timeout
 
-    name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:32]
+    name = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
     locks = cache_dir / "locks"
     try:
         locks.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +37,7 @@ def create(path: Path, python: str, *, prompt: str) -> None:
     older = _virtualenv_is_older()
     argv += [] if older else ["--no-venv-redirect"]
     try:
-        cli_run(argv, setup_logging=False)
+        cli_run(argv, setup_logging=False, env=_plain_environ())
     except (OSError, RuntimeError, ValueError) as error:  # ValueError: a pyvenv.cfg that is none
         if isinstance(error, OSError) and error.errno:
             raise not_writable(path, error) from error
@@ -52,6 +53,17 @@ def create(path: Path, python: str, *, prompt: str) -> None:
         ) from error
     if older:
         _mend_activate(path)
+
+
+def _plain_environ() -> dict[str, str]:
+    """The variables without virtualenv's own, and without its configuration file: what is built is the same
+    for everybody (VIRTUALENV_SYSTEM_SITE_PACKAGES would let the system in). Where it keeps its data stays."""
+    kept = {
+        k: v
+        for k, v in process.environ().items()
+        if not k.startswith("VIRTUALENV_") or k == "VIRTUALENV_OVERRIDE_APP_DATA"
+    }
+    return {**kept, "VIRTUALENV_CONFIG_FILE": os.devnull}
 
 
 def _virtualenv_is_older() -> bool:

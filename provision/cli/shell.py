@@ -22,6 +22,7 @@ def activate_line(env: Path, environ: Mapping[str, str]) -> str:
     if shell in ("pwsh", "nu") and (env / "conda-meta").is_dir():
         return f"gpuenv run {shlex.quote(str(shown))} -- {shell}"
     path = str(shown / "bin" / scripts.get(shell, "activate"))
+    path = f"./{path}" if path.startswith("-") else path  # a name is no option
     script = shlex.quote(path)
     if shell == "pwsh":  # a string is no command there: & calls it; '' is an apostrophe
         return path if script == path else "& '" + path.replace("'", "''") + "'"
