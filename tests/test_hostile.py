@@ -358,7 +358,7 @@ def test_a_pipe_in_the_place_of_the_activate_script_is_named(env):
 
 @pytest.mark.parametrize("name", ["a\nb", "a\x1b[31m", "a\udcff"])
 def test_a_name_that_no_script_can_hold_is_refused(tmp_path, name):
-    with pytest.raises(UsageError, match="name another ENV|pyvenv.cfg cannot hold"):
+    with pytest.raises(UsageError, match="cannot hold"):
         place.check_place(tmp_path / name)
 
 
