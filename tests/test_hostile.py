@@ -121,9 +121,9 @@ def test_a_mark_alone_makes_no_environment(tmp_path, outside):
         place.check_place(outside)
 
 
-@pytest.mark.parametrize("name", ["a\nb", "a\x1b]0;x\x07", "\x9b31m"])
+@pytest.mark.parametrize("name", ["a\nb", "a\x1b]0;x\x07", "\x9b31m", "a\u202eb", "a\udcff"])
 def test_a_name_that_no_script_can_hold_is_refused(tmp_path, name):
-    with pytest.raises(UsageError, match="control"):
+    with pytest.raises(UsageError, match="cannot hold"):
         place.check_place(tmp_path / name)
 
 
@@ -354,12 +354,6 @@ def test_a_pipe_in_the_place_of_the_activate_script_is_named(env):
     os.mkfifo(env / "bin" / "activate")
     with pytest.raises(BuildError, match="activate cannot be read"):
         venv.scripts_settled(env)
-
-
-@pytest.mark.parametrize("name", ["a\nb", "a\x1b[31m", "a\udcff"])
-def test_a_name_that_no_script_can_hold_is_refused(tmp_path, name):
-    with pytest.raises(UsageError, match="cannot hold"):
-        place.check_place(tmp_path / name)
 
 
 def test_virtualenvs_own_settings_do_not_change_what_is_built(tmp_path, monkeypatch):

@@ -20,6 +20,8 @@ from pathlib import Path
 from ..errors import BuildError, UsageError
 
 MARK = ".gpuenv"
+# With those that turn the order of what is shown around: the line that is shown would name another folder.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 UNFINISHED = "building"
 """A file in MARK of an environment that is being built where it will live (conda)."""
 
@@ -77,7 +79,7 @@ def check_place(path: Path) -> None:
 
     Raises UsageError (exit 2).
     """
-    if not path.name.isprintable() and not path.exists() and re.search(r"[\x00-\x1f\x7f-\x9f]", path.name):
+    if not path.name.isprintable() and not path.exists() and _CONTROL.search(path.name):
         raise UsageError(
             f"{path!r} has control characters in its name, which activate scripts and pyvenv.cfg cannot hold",
             hint="name another ENV",

@@ -34,7 +34,8 @@ def environments(incomplete: str) -> list[str]:
     from .. import registry
 
     found = [way for env in registry.environments(prune=False) for way in _ways(env, incomplete)]
-    return [_as_typed(way) for way in found if way.startswith(incomplete)]
+    # What no terminal shows as it is, none can type either.
+    return [_as_typed(way) for way in found if way.startswith(incomplete) and way.isprintable()]
 
 
 def _ways(env: Path, incomplete: str) -> Iterable[str]:
