@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from .. import __version__, process, show
-from ..errors import GpuenvError, UsageError
+from ..errors import BuildError, GpuenvError, UsageError
 from . import completing
 from . import options as o
 
@@ -120,9 +120,12 @@ def run(argv: Sequence[str]) -> int:
         raise
     except BrokenPipeError:
         return 0  # the reader closed the pipe (`| head`): nobody is left to tell
-    except Exception:  # noqa: BLE001  # the last line of defence: show it as ours
-        show.bug(screen, __version__)
-        return 1
+    except Exception as error:  # noqa: BLE001  # the last line of defence: show it as ours
+        if (told := _of_temporary(error)) is None:
+            show.bug(screen, __version__)
+            return 1
+        show.error(screen, told)
+        return told.code
     if code == 130 and command is None:  # typer makes an exit code of an interrupt
         return _stopped(screen, 130, "interrupted; nothing half-made was left")
     return code if isinstance(code, int) else 0
@@ -137,6 +140,20 @@ def _stopped(screen: show.Screen, code: int, message: str) -> int:
     else:
         screen.say(message, always=True)
     return code
+
+
+def _of_temporary(error: Exception) -> BuildError | None:
+    """What to tell where the folder for temporary files refused or was taken away in the midst of a run, which
+    may happen wherever a library makes one; None for any other error."""
+    import tempfile
+
+    folder = tempfile.gettempdir()
+    if not isinstance(error, OSError) or not str(error.filename).startswith(folder + "/"):
+        return None
+    return BuildError(
+        f"{error.filename}: {error.strerror or error}",
+        hint=f"temporary files are made in {folder}: see that it is there and has room, or name another with TMPDIR",
+    )
 
 
 def _terminated(_signal: int, _frame: FrameType | None) -> None:
