@@ -121,11 +121,11 @@ def run(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         return 0  # the reader closed the pipe (`| head`): nobody is left to tell
     except Exception as error:  # noqa: BLE001  # the last line of defence: show it as ours
-        if (told := _of_temporary(error)) is None:
+        if (refused := _of_temporary(error)) is None:
             show.bug(screen, __version__)
             return 1
-        show.error(screen, told)
-        return told.code
+        show.error(screen, refused)
+        return refused.code
     if code == 130 and command is None:  # typer makes an exit code of an interrupt
         return _stopped(screen, 130, "interrupted; nothing half-made was left")
     return code if isinstance(code, int) else 0
