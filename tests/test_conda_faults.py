@@ -73,9 +73,12 @@ def test_a_tampered_package_leaves_the_old_environment(gpuenv, folder):
     assert gpuenv(*CREATE, "--channel", folder).code == 0
     mark = gpuenv.work / ".venv" / "mine"
     mark.touch()
-    spoil(package(folder, "jax"))
+    before = spoil(package(folder, "jax"))
     assert gpuenv(*CREATE, "--channel", folder, "--recreate").code == 7
     assert mark.exists() and whole(gpuenv)
+    package(folder, "jax").write_bytes(before)
+    assert gpuenv(*CREATE, "--channel", folder, "--recreate").code == 0
+    assert not mark.exists() and whole(gpuenv)
 
 
 def test_a_wrong_hash_in_the_lock(gpuenv, folder):
