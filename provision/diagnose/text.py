@@ -26,6 +26,8 @@ BETWEEN = 600
 """Lines kept between them."""
 STEMS = (b"cud", b"nvidia", b"gpu", b"error", b"fail", b"cannot", b"memory")
 """Lower case: what the lines that matter between beginning and end hold."""
+_LOWER = bytes(range(256)).lower()
+_NO_STEM = bytes(b for b in range(256) if _LOWER[b] not in b"".join(STEMS) + b"\n")  # bytes no stem holds
 _HITS = 40  # lines with one stem in one block before the block is read by shapes
 _TEXT = bytes(range(0x20, 0x7F)) + b"\t\n\r\x1b"
 _IS_TEXT = bytes(b in _TEXT for b in range(256))
@@ -158,9 +160,12 @@ def _stems(kept: _Kept, number: int, block: bytes) -> None:
                 line, done = line + block.count(b"\n", done, at), at
                 _lines(kept, line, run)
         return
-    low = block.lower()
+    # Without the bytes that no stem holds a block is a quarter as long, and a stem in it stays whole.
+    short = block.translate(_LOWER, _NO_STEM)
+    stems = [stem for stem in STEMS if stem in short]
+    low = block.translate(_LOWER) if stems else b""
     starts: set[int] = set()
-    for stem in STEMS:
+    for stem in stems:
         at = low.find(stem)
         for _ in range(_HITS):
             if at < 0:
