@@ -183,6 +183,22 @@ def test_a_channel_that_tells_no_sha256(gpuenv, folder):
     assert gpuenv(*CREATE, "--channel", folder, "--allow-md5").code == 0
 
 
+def test_a_temporary_folder_that_is_taken_away_from_the_engine(gpuenv, folder, tmp_path):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    gpuenv.env |= {"TMPDIR": str(temporary)}
+    with cc.serving(folder) as server:
+        server.faults = {"repodata.json": "stalled"}
+        argv = [sys.executable, "-m", "provision", *CREATE, "--channel", server.url]
+        running = subprocess.Popen(argv, env=gpuenv.env, cwd=gpuenv.work, stderr=subprocess.PIPE, text=True)
+        assert server.stalled.wait(60)
+        shutil.rmtree(temporary)
+        server.released.set()
+        told = running.communicate(timeout=60)[1]
+    assert running.returncode == 6 and "vanished" in told and "TMPDIR" in told, told
+    assert "Traceback" not in told and nothing_made(gpuenv)
+
+
 def start(gpuenv, *args):
     argv = [sys.executable, "-m", "provision", *map(str, args)]
     return subprocess.Popen(

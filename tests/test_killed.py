@@ -6,11 +6,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from provision import __main__, writing
-from provision.build import place, removal
+from provision.build import conda_place, place, removal
 from provision.errors import BuildError
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -110,6 +111,51 @@ def test_a_folder_that_vanishes_is_told(tmp_path):
         build("pyvenv.cfg")
     with pytest.raises(FileNotFoundError):
         build(tmp_path / "of something else")
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["none before", "an old one"])
+@pytest.mark.parametrize("ends", [None, BuildError("the engine's own"), KeyboardInterrupt()], ids=["well", "badly", "stopped"])  # fmt: skip
+def test_what_an_engine_makes_again_where_its_environment_vanished_goes_with_it(tmp_path, old, ends):
+    """Conda is built in its place: what is left there without a mark would be in every next run's way."""
+    env = tmp_path / "env"
+    if old:
+        made(env)
+        (env / "file").write_text("old")
+
+    def build():
+        with conda_place.building(env):
+            shutil.rmtree(env)
+            (env / "lib").mkdir(parents=True)
+            (env / "lib" / "linked").touch()
+            if ends:
+                raise ends
+
+    with pytest.raises(KeyboardInterrupt if isinstance(ends, KeyboardInterrupt) else BuildError) as told:
+        build()
+    assert isinstance(ends, KeyboardInterrupt) or "vanished" in str(told.value)
+    assert [p.name for p in tmp_path.iterdir()] == (["env"] if old else [])
+    assert not old or (env / "file").read_text() == "old"
+
+
+def test_a_folder_that_somebody_puts_where_conda_is_built_is_left_alone(tmp_path):
+    env, theirs = made(tmp_path / "env"), tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "thesis").write_text("mine")
+    time.sleep(0.1)  # a file system's clock ticks every few milliseconds
+
+    def build():
+        with conda_place.building(env):
+            env.rename(tmp_path / "away")
+            theirs.rename(env)
+
+    with pytest.raises(BuildError, match="vanished") as told:
+        build()
+    assert {p.name for p in env.iterdir()} == {"thesis"}
+    aside = place.aside(env)
+    assert (aside / "file").exists() and str(aside) in (told.value.hint or "")
+    env.rename(tmp_path / "elsewhere")
+    place.recover(env)
+    assert (env / "file").exists() and not aside.exists()
 
 
 def test_recovery_takes_away_what_was_half_made(tmp_path):

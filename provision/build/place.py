@@ -227,8 +227,8 @@ def settle(built: Path, place: Path) -> None:
 
 def recover(place: Path) -> None:
     """Finish what a killed swap left: if the place is empty and the old environment stands aside,
-    it comes back; if both are there the old one is removed. What is there unfinished goes first, what
-    was half-made beside it last. Raises BuildError."""
+    it comes back; if both are there the old one is removed, unless what is in its place is somebody's. What
+    is there unfinished goes first, what was half-made beside it last. Raises BuildError."""
     half, before = half_made(place), aside(place)
     try:
         if (place / MARK / UNFINISHED).exists():
@@ -236,14 +236,18 @@ def recover(place: Path) -> None:
             place.rename(half)
             discard(half)
         if made_by_gpuenv(before):
-            if place.exists():
+            if made_by_gpuenv(place):
                 discard(before)
-            else:
+            elif not os.path.lexists(place) or _is_empty(place):
                 before.rename(place)
-        if made_by_gpuenv(half) or (half.is_dir() and not half.is_symlink() and not any(half.iterdir())):
+        if made_by_gpuenv(half) or _is_empty(half):
             discard(half)
     except OSError as error:
         raise not_writable(place.parent, error) from error
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink() and not any(path.iterdir())
 
 
 def half_made(place: Path) -> Path:

@@ -121,6 +121,11 @@ def ask(
                     SECRET.sub("", found["error"]["text"]), hint="mend the configuration that is named"
                 )
             return found
+        if not scratch.is_dir():
+            raise failure(
+                f"{scratch} vanished while the conda engine was to {operation}",
+                hint="temporary files are made there: see that nothing removes them, or name another folder with TMPDIR",
+            )
     log = SECRET.sub("", "\n".join(x for x in done.stderr.splitlines() if not x.startswith('{"event"')))
     how = done.signal or ("its deadline passed" if done.timed_out else f"exit code {done.returncode}")
     first = next((x.strip() for x in log.splitlines() if x.strip() and "panicked at" not in x), "")
