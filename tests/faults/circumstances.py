@@ -77,7 +77,7 @@ def bad(ran: Ran) -> str | None:
     """What is wrong with an end that is no success."""
     if ran.code == 0:
         return None
-    if ran.code not in (2, 4, 6, 7) or "Traceback" in ran.err:
+    if ran.code not in (2, 4, 6, 7) or "this is a bug in gpuenv" in ran.err:
         return f"exit code {ran.code}: {ran.err[-400:]}"
     return None if "hint:" in ran.err else f"no hint: {ran.err[-200:]}"
 
