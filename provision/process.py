@@ -178,13 +178,14 @@ def run(
     timeout: float | None = None,
     stdin: str | Callable[[], str] | None = None,
     report: str | None = None,
+    on_start: Callable[[], None] | None = None,
     on_line: Callable[[str], None] | None = None,
     terminal: bool = False,
 ) -> Finished:
     """Run a program to its end and say how it ended; never raises for a bad exit status.
 
     `timeout` is in seconds, counted from when the child has its `stdin`; where that is a function, it is
-    called once the child runs, and may wait. `report` names an environment variable in which the child finds the
+    called once the child runs, and may wait; so is `on_start`, which may not. `report` names an environment variable in which the child finds the
     number of a descriptor of its own to write a report to. `on_line` gets each line of stderr as
     it comes, in another thread. `terminal` makes stderr a terminal, for programs that tell their
     progress only there. Raises OSError when the program cannot be started, and passes
@@ -217,6 +218,8 @@ def run(
         )
         kept.pop_all()
     _ALIVE.add(child)
+    if on_start:
+        on_start()
     reporter = _Tail(os.fdopen(reading, "rb"), None) if report else None
     assert child.stdout
     out = _Tail(child.stdout, None)

@@ -1,6 +1,7 @@
 """locate, the culprit search, and the chain on real frameworks on the CPU."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from framework_envs import framework_env, venv
 
 from provision.errors import UsageError
 from provision.model import Verdict, as_document, from_plain
-from provision.verify import Options, locate, verify
+from provision.verify import Options, begin, locate, verify
+from provision.verify.state import prepare
 
 CPU = Options(device="cpu", timeout=120)
 
@@ -224,3 +226,28 @@ def test_locate_says_what_is_wrong_and_what_was_meant(tmp_path, asked, message, 
     with pytest.raises(UsageError, match=message) as caught:
         locate(tmp_path / asked)
     assert hint.format(tmp_path) in caught.value.hint
+
+
+def test_a_venvs_word_for_its_version_is_taken_until_its_python_has_spoken(tmp_path):
+    env, _ = venv(tmp_path / "env")
+    real = ".".join(map(str, sys.version_info[:3]))
+    config = env / "pyvenv.cfg"
+    config.write_text(
+        re.sub(r"^version(_info)? *=.*$", "version = 3.4.5", config.read_text(), flags=re.MULTILINE)
+    )
+    found = locate(env, stated=True)
+    assert (found.python_version, locate(env).python_version) == ("3.4.5", real)
+    options = Options(device="cpu", quick=True)
+    with begin(found, options) as begun:
+        assert prepare(begun, options, None, (), lambda event: None).env.python_version == real
+
+
+def test_a_venv_whose_python_is_none_is_told_as_such(tmp_path):
+    env, _ = venv(tmp_path / "env")
+    python = env / "bin" / "python"
+    python.unlink()
+    python.write_text("#!/bin/sh\necho hello\n")
+    python.chmod(0o755)
+    found = locate(env, stated=True)
+    with pytest.raises(UsageError, match="is no Python that runs"):
+        verify(found, Options(device="cpu", quick=True), emit=lambda event: None)

@@ -92,7 +92,7 @@ def test_a_folder_that_the_runpath_leaves_out_is_named_and_the_fix_mends_it(judg
 
 
 def test_where_nothing_may_be_written_the_loaders_variable_is_the_fix(site):
-    found = Surroundings(prefix="/x", sites=(str(site),), roots=())
+    found = Surroundings(prefix="/x", version="3.11.0", sites=(str(site),), roots=())
     words = "Could not load dynamic library 'libcusolver.so.11'; dlerror: libcusolver.so.11: cannot open shared object file"
     finding = unopened.finding("tensorflow", words, locate(site.parents[2]), found, ())
     assert f"export LD_LIBRARY_PATH={site}/nvidia/cusolver/lib" in finding.fix
@@ -128,14 +128,14 @@ def test_the_cuda_that_frameworks_were_built_with_is_read_from_disk(site, tmp_pa
     torch = Found(name="torch", origin=str(tmp_path / "torch/__init__.py"), site=str(tmp_path))
 
     def major(*frameworks):
-        return libraries.built_major(Surroundings(prefix="/x", sites=(), roots=(), frameworks=frameworks))
+        return libraries.built_major(Surroundings(prefix="/x", version="3.11.0", sites=(), roots=(), frameworks=frameworks))
 
     assert (major(tensorflow), major(torch), major()) == ("12", "13", None)
     assert major(tensorflow, torch) is None
 
 
 def test_what_is_no_library_of_nvidias_is_left_to_others(site):
-    found = Surroundings(prefix="/x", sites=(str(site),), roots=())
+    found = Surroundings(prefix="/x", version="3.11.0", sites=(str(site),), roots=())
     for words in (
         "libGL.so.1: cannot open shared object file",
         "libcuda.so.1: cannot open shared object file",

@@ -8,7 +8,6 @@ without it is never touched.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import shlex
@@ -113,6 +112,8 @@ def held(path: Path, cache_dir: Path) -> Iterator[None]:
     """Hold the place against a second gpuenv. The lock file lies in the cache, named after the
     place, and the kernel frees it when the process ends however it ends. Raises BuildError."""
     from filelock import FileLock, Timeout
+
+    import hashlib
 
     name = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
     locks = cache_dir / "locks"

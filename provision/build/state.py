@@ -3,16 +3,18 @@ the last verdict, and what has changed since."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import foreign, writing
 from ..errors import BuildError
-from ..model import Environment, Lock, Machine, Plan, Request, Verdict, as_document, as_plain, from_plain
+from ..model import as_document, as_plain, from_plain
 from .place import MARK, not_writable
+
+if TYPE_CHECKING:
+    from ..model import Environment, Lock, Machine, Plan, Request, Verdict
 
 
 def write(env: Path, name: str, document: dict[str, Any]) -> None:
@@ -49,11 +51,15 @@ def remember(env: Path, request: Request | None, plan: Plan) -> None:
 
 
 def plan_of(env: Path) -> Plan | None:
+    from ..model import Plan
+
     data = read(env, "plan.json")
     return _parsed(env, Plan, data) if data else None
 
 
 def verdict_of(env: Path) -> Verdict | None:
+    from ..model import Verdict
+
     data = read(env, "verdict.json")
     return _parsed(env, Verdict, data.get("verdict")) if data else None
 
@@ -95,8 +101,13 @@ def circumstances(env: Path, digest: str | None, machine: Machine) -> dict[str, 
 def lock_digest(lock: Lock | None) -> str | None:
     if lock is None:
         return None
-    names = sorted(f"{p.name}=={p.version}:{p.sha256 or p.md5}" for p in lock.packages)
-    return hashlib.sha256("\n".join(names).encode()).hexdigest()
+    return _digest(sorted(f"{p.name}=={p.version}:{p.sha256 or p.md5}" for p in lock.packages))
+
+
+def _digest(rows: list[str]) -> str:
+    import hashlib
+
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
 
 def installed_digest(env: Path) -> str:
@@ -110,7 +121,7 @@ def installed_digest(env: Path) -> str:
             marks.append(f"{folder.name}:none")
         else:
             marks.append(f"{folder.name}:{found.st_size}:{found.st_mtime_ns}")
-    return hashlib.sha256("\n".join(marks).encode()).hexdigest()
+    return _digest(marks)
 
 
 def keep_verdict(env: Path, verdict: Verdict, under: dict[str, Any]) -> None:
@@ -119,6 +130,8 @@ def keep_verdict(env: Path, verdict: Verdict, under: dict[str, Any]) -> None:
 
 def standing_verdict(env: Path, under: dict[str, Any]) -> Verdict | None:
     """The last passing verdict, if nothing that it depends on has changed."""
+    from ..model import Verdict
+
     data = read(env, "verdict.json")
     if not data or data.get("under") != json.loads(json.dumps(under)):
         return None
@@ -128,6 +141,8 @@ def standing_verdict(env: Path, under: dict[str, Any]) -> Verdict | None:
 
 def environment(path: Path, *, changed: bool) -> Environment:
     """The built environment as a value."""
+    from ..model import Environment
+
     python = interpreter(path)
     plan = plan_of(path)
     return Environment(

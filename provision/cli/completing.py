@@ -10,14 +10,17 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .. import process
+from .. import model, process
 from ..errors import GpuenvError
-from ..model import FRAMEWORKS, Profiles
+from ..model import FRAMEWORKS
 
-_SPEC = re.compile(
-    r"(?P<name>[A-Za-z]\w*)(?P<before>(?:[^,]*,)*\s*(?:===?|>=|<=|~=|!=|<|>)\s*)(?P<version>[\w.]*)"
-)
+if TYPE_CHECKING:
+    from ..model import Profiles
+
+# Not compiled here: every command imports this, and hardly any completes.
+_SPEC = r"(?P<name>[A-Za-z]\w*)(?P<before>(?:[^,]*,)*\s*(?:===?|>=|<=|~=|!=|<|>)\s*)(?P<version>[\w.]*)"
 
 
 def words(*allowed: str) -> Callable[[str], list[str]]:
@@ -71,7 +74,7 @@ def _as_typed(text: str) -> str:
 
 def frameworks(incomplete: str) -> list[tuple[str, str]]:
     """Names, and behind a whole name or a comparison the versions that are known."""
-    spec = _SPEC.fullmatch(incomplete)
+    spec = re.fullmatch(_SPEC, incomplete)
     if spec:
         return [
             (f"{spec['name']}{spec['before']}{version}", cuda)
@@ -106,7 +109,7 @@ def _profiles() -> Profiles:
     try:
         return profiles.load([own] if own.is_dir() else [], cache_dir=_cache())
     except GpuenvError:
-        return Profiles()
+        return model.Profiles()
 
 
 def _cache() -> Path:

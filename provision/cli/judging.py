@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..model import Machine, Plan, Verdict
-
 if TYPE_CHECKING:
+    from ..model import Machine, Plan, Verdict
     from .options import Choices
 
 

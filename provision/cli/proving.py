@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import __version__, process, show, verify
 from ..build import place, state
 from ..errors import BuildError, GpuenvError, UsageError
-from ..model import Environment, Event, Lock, Verdict
+from ..model import Event
 from . import settling, where
 from .judging import exit_code, machine_for_verdict
 from .options import Choices
 from .shell import activate_line
+
+if TYPE_CHECKING:
+    from ..model import Environment, Lock, Verdict
 
 
 def prove(
@@ -53,7 +55,7 @@ def show_verdict(
     if report and not report.absolute().parent.is_dir():
         raise UsageError(f"--report {report}: there is no folder {report.absolute().parent}")
     settling.settle(screen, env, choices)
-    found = verify.locate(where.absolute(env))
+    found = verify.locate(where.absolute(env), stated=True)
     path = Path(found.path)
     # What needs the lock and the profiles is read while the environment's Python and the driver answer.
     with verify.begin(found, _options(choices, options), driver=not _for_cpu(found)) as begun:
@@ -96,6 +98,8 @@ def _next(env: Path) -> str | None:
 
 
 def _write_report(report: Path, verdict: Verdict, screen: show.Screen) -> None:
+    from datetime import datetime, timezone
+
     from ..export.report import page
 
     made = f"gpuenv {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"

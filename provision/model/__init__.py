@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # who reads the types sees them all
+    from provision.model.built import *
     from provision.model.changed import *
     from provision.model.decided import *
     from provision.model.known import *
@@ -29,7 +30,8 @@ _NOUNS = {
     "machine": "TargetGpu Target Gpu Driver Context Hardware Python Library Evidence Finding Machine Holder",
     "known": "Build CondaBuild CudnnRelease ToolkitRelease GpuModel CudaRelease CudaMajor DriverBranch KnownBad FailureCause FailureMessage FailureRule Image IndexAddress WheelPage Profiles ProfileTable ProfileTables",
     "wanted": "Wanted Bound Need Demands ProjectTarget Project Request Wheel Supply Sources",
-    "decided": "Reason Rejected PlannedBuild Plan Package Lock Environment InstalledPackage Installed",
+    "decided": "Reason Rejected PlannedBuild Plan Package Lock",
+    "built": "Environment InstalledPackage Installed",
     "changed": "ChangeKind Change Stranger Drift",
     "proved": "Stage Convolution DeviceVerdict FrameworkVerdict Verdict Findings",
     "told": "PutBack Removed Left Repaired Created ListedFramework Listed Listing RemovedEnvironment Removal Report Exported BundleFile BundlePython Bundle Run WrittenFile Initialised",

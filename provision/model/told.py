@@ -6,7 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
-from provision.model.decided import Environment, Lock, Plan
+from provision.model.built import Environment
+from provision.model.decided import Lock, Plan
 from provision.model.machine import Finding, Machine, Target
 from provision.model.proved import Verdict
 from provision.model.words import Device, Manager

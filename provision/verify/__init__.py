@@ -9,15 +9,18 @@ An environment that has a lock is held against it: what has changed since is an 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..model import CudnnRelease, Environment, Event, Finding, Lock, Outcome, Target, Verdict
 from .begun import Begun, begin
 from .locate import locate
 from .options import Options, device_of
 
+# Until the first child is at work all that is imported is time that is lost; what is needed later than
+# `begin` is imported while the children answer.
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..model import CudnnRelease, Environment, Event, Finding, Lock, Outcome, Target, Verdict
     from .state import Run
 
 __all__ = ["Begun", "Options", "begin", "locate", "verify"]
@@ -62,6 +65,8 @@ def verify(
 
 
 def _verdict(run: Run) -> Verdict:
+    from ..model import Verdict
+
     outcome: Outcome = "cpu" if run.device == "cpu" else "works"
     bad = ("fail", "warn") if run.options.strict else ("fail",)
     if any(s.status in bad for s in run.stages):

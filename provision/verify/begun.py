@@ -7,16 +7,19 @@ paths of the libraries, and goes on with the stages above it.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import process
-from ..model import Environment
 from . import probe
 from .locate import Surroundings, surroundings
 from .options import Options, device_of
+
+if TYPE_CHECKING:
+    from ..model import Environment
 
 # cuDNN and cuBLAS workspaces of one framework take about this much; with less, any cuDNN status may
 # only mean that memory ran out (a full H200 gave INTERNAL_ERROR and NOT_INITIALIZED).
@@ -26,6 +29,7 @@ PROBES = ("report", "driver", "runtime", "cudnn", "lowlevel")
 PATTERN = r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)[._-]"
 
 Paths = Mapping[str, Any]
+T = TypeVar("T")
 
 
 def ask(
@@ -35,6 +39,7 @@ def ask(
     ordinal: int | None,
     environ: Mapping[str, str],
     timeout: float,
+    on_start: Callable[[], None] | None = None,
 ) -> probe.Told:
     """Run stages 1, 2 and 4 in one child, `timeout` in seconds. `found` gives the paths (`layers.paths`) while the driver
     is asked already, and may wait for them; None ends the probe there."""
@@ -42,7 +47,14 @@ def ask(
     # Only the standard library is imported: its bytecode is there, and none is written.
     options = ("-I", "-S", "-B")
     return probe.run(
-        env.python, PROBES, asked, environ=environ, timeout=timeout, options=options, later=found
+        env.python,
+        PROBES,
+        asked,
+        environ=environ,
+        timeout=timeout,
+        options=options,
+        later=found,
+        on_start=on_start,
     )
 
 
@@ -65,7 +77,8 @@ class Begun:
 
 @contextlib.contextmanager
 def begin(env: Environment, options: Options, *, driver: bool = True) -> Iterator[Begun]:
-    """Ask the target's Python where it looks, and with `driver` its driver as well.
+    """Ask the target's Python where it looks, and with `driver` its driver as well: both run when the block
+    begins.
 
     At the end no child is left, whatever happened in between. Raises UsageError for a device that cannot
     be meant.
@@ -73,18 +86,42 @@ def begin(env: Environment, options: Options, *, driver: bool = True) -> Iterato
     _, ordinal = device_of(options, None)
     environ, paths = process.environ(), Future[Paths | None]()
     environ.pop("PYTHONDONTWRITEBYTECODE", None)  # where bytecode goes is gpuenv's to say (probe.bytecode)
-    pool = ThreadPoolExecutor(2)
+    plainly = {**environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    pool, told = ThreadPoolExecutor(2), None
+    where, looks = _started(pool, surroundings, env, plainly, options.timeout)
     try:
-        where = pool.submit(surroundings, env, {**environ, "PYTHONDONTWRITEBYTECODE": "1"}, options.timeout)
-        told = None
         if driver and options.device != "cpu":
-            seconds = min(options.timeout, SECONDS)
-            told = pool.submit(ask, env, paths.result, ordinal=ordinal, environ=environ, timeout=seconds)
-        begun = Begun(env=env, environ=environ, surroundings=where, paths=paths, told=told)
-        yield begun
+            told, asks = _started(
+                pool,
+                ask,
+                env,
+                paths.result,
+                ordinal=ordinal,
+                environ=environ,
+                timeout=min(options.timeout, SECONDS),
+            )
+            asks.wait()
+        # What this thread does next (importing, parsing) would keep those two from starting their children.
+        looks.wait()
+        yield Begun(env=env, environ=environ, surroundings=where, paths=paths, told=told)
     finally:
         if not paths.done():
             paths.set_result(None)
         if not where.done() or (told and not told.done()):
             process.end_children()
         pool.shutdown()
+
+
+def _started(
+    pool: ThreadPoolExecutor, call: Callable[..., T], *given: Any, **named: Any
+) -> tuple[Future[T], threading.Event]:
+    """A call in another thread, and whether its child runs, or never will."""
+    runs = threading.Event()
+
+    def work() -> T:
+        try:
+            return call(*given, **named, on_start=runs.set)
+        finally:
+            runs.set()
+
+    return pool.submit(work), runs

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .. import process
+from .. import foreign, process
 from ..errors import UsageError
 from ..model import FRAMEWORKS, Environment
 from . import probe
@@ -18,12 +19,13 @@ _ASK = (
 )
 
 
-def locate(env: Path) -> Environment:
+def locate(env: Path, *, stated: bool = False) -> Environment:
     """The environment at ENV: a venv, a conda prefix, or a python executable.
 
     Nothing is written there and nothing needs to be installed in it. The executable is never resolved:
-    a venv's python is a link, and its target would not know the venv. Raises UsageError when there is
-    no Python at ENV, with the nearest thing that is one in the hint.
+    a venv's python is a link, and its target would not know the venv. With `stated` a venv's own word for
+    its version will do, and its Python is not started: `surroundings` has the last word then. Raises
+    UsageError when there is no Python at ENV, with the nearest thing that is one in the hint.
     """
     path = Path(os.path.abspath(env.expanduser()))
     if path.is_dir():
@@ -45,7 +47,7 @@ def locate(env: Path) -> Environment:
         path=str(root),
         manager=_manager(root),
         python=str(python),
-        python_version=_version(python, path),
+        python_version=(stated and path.is_dir() and _stated(root)) or _version(python, path),
         made_by_gpuenv=(root / ".gpuenv" / "plan.json").is_file(),
     )
 
@@ -54,6 +56,16 @@ def _manager(root: Path) -> str | None:
     if (root / "conda-meta").is_dir():
         return "conda"
     return "venv" if (root / "pyvenv.cfg").is_file() else None
+
+
+def _stated(root: Path) -> str | None:
+    """The version that a venv says of its Python; None where it does not."""
+    try:
+        text = foreign.read_bytes(root / "pyvenv.cfg").decode("utf-8", "replace")
+    except OSError:
+        return None
+    found = re.search(r"^version(?:_info)?\s*=\s*(\d+\.\d+\.\d+)", text, re.MULTILINE)
+    return found and found.group(1)
 
 
 def _version(python: Path, given: Path) -> str:
@@ -111,10 +123,11 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surroundings:
-    """Where the target's Python looks. `sites` are its site-packages folders in the order of sys.path,
+    """Where the target's Python looks, and its `version`. `sites` are its site-packages folders in the order of sys.path,
     `roots` the folders whose files are the environment's own, `problems` what went wrong in asking."""
 
     prefix: str
+    version: str
     sites: tuple[str, ...]
     roots: tuple[str, ...]
     user_site: str | None = None
@@ -122,7 +135,12 @@ class Surroundings:
     problems: tuple[str, ...] = field(default=())
 
 
-def surroundings(env: Environment, environ: Mapping[str, str], timeout: float) -> Surroundings:
+def surroundings(
+    env: Environment,
+    environ: Mapping[str, str],
+    timeout: float,
+    on_start: Callable[[], None] | None = None,
+) -> Surroundings:
     """Ask the target's Python, as its user has it, where it looks for packages and frameworks.
 
     Where the user's settings keep that Python from starting (a broken sitecustomize), it is asked again
@@ -137,6 +155,7 @@ def surroundings(env: Environment, environ: Mapping[str, str], timeout: float) -
             environ=environ,
             timeout=min(timeout, 60.0),
             options=options,
+            on_start=on_start,
         )
         where = told.last("where")
         if where is not None:
@@ -144,6 +163,7 @@ def surroundings(env: Environment, environ: Mapping[str, str], timeout: float) -
             return _surroundings(env, where, given, problems)
         last = told.words(1)
         problems.append(f"{told.death or 'it told nothing'}{': ' + last[0].text if last else ''}")
+    _version(Path(env.python), Path(env.path))  # what is no Python at all is told as such
     raise UsageError(
         f"{env.python} cannot say where it looks for packages: {problems[-1]}",
         hint="The environment is broken below every framework: make it again.",
@@ -182,6 +202,7 @@ def _surroundings(
     roots.update(dict.fromkeys(os.path.realpath(s) for s in sites))
     return Surroundings(
         prefix=where["prefix"],
+        version=where["version"],
         sites=tuple(dict.fromkeys(sites)),
         roots=tuple(roots),
         user_site=user,

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..model import Lock
+
+if TYPE_CHECKING:
+    from ..model import Lock
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

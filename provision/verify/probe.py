@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import pkgutil
 import re
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import process, writing
-from ..model import Evidence
+
+if TYPE_CHECKING:
+    from ..model import Evidence
 
 Record = dict[str, Any]
 
@@ -55,19 +56,28 @@ class Told:
 
     def complaints(self) -> tuple[Evidence, ...]:
         """What cuDNN itself logged as the reason of its last errors: more than the status says."""
+        from ..model import Evidence
+
         reasons = re.findall(r"^e!\s+Error: (.+)$", self.log, re.MULTILINE)
         return tuple(Evidence(text=r[:500], source="cuDNN's log") for r in dict.fromkeys(reasons[-20:]))[-3:]
 
     def words(self, lines: int = 8) -> tuple[Evidence, ...]:
         """The last lines of stderr, as evidence."""
+        from ..model import Evidence
+
         text = [line.rstrip() for line in self.finished.stderr.splitlines() if line.strip()]
         return tuple(Evidence(text=line[:500], source="stderr") for line in text[-lines:])
 
 
 def source(*names: str) -> str:
     """The text of probes, one after another: they share code by standing in one file."""
-    folder = resources.files("provision").joinpath("probes")
-    return "\n".join(folder.joinpath(f"{name}.py").read_text(encoding="utf-8") for name in names)
+    return "\n".join(_text(name) for name in names)
+
+
+def _text(name: str) -> str:
+    data = pkgutil.get_data("provision", f"probes/{name}.py")
+    assert data is not None  # every loader that gpuenv can be imported by has files
+    return data.decode("utf-8")
 
 
 def run(
@@ -79,18 +89,19 @@ def run(
     timeout: float,
     options: Sequence[str] = (),
     later: Callable[[], Mapping[str, Any] | None] | None = None,
+    on_start: Callable[[], None] | None = None,
 ) -> Told:
     """Run probes with the target's Python, from an empty folder (a file named torch.py in the user's
     would be imported in torch's place), and collect cuDNN's API log beside it.
 
     `timeout` is in seconds. `later` gives what the probe reads from stdin once it needs it, None where there
-    will be nothing. Raises OSError when that Python cannot be started.
+    will be nothing; `on_start` is called once the probe runs. Raises OSError when that Python cannot be started.
 
     Whatever starts before the probe (a sitecustomize, a .pth file) has the report's descriptor too, so each
     record says a word of this run; others are not believed. Code that is made to fool gpuenv can read that
     word, as it can change the framework itself: this keeps out what was not.
     """
-    word = secrets.token_hex(16)
+    word = os.urandom(16).hex()
     with writing.scratch("verify") as scratch:
         empty, log = Path(scratch, "empty"), Path(scratch, "cudnn.log")
         empty.mkdir()
@@ -100,6 +111,7 @@ def run(
             cwd=empty,
             timeout=timeout,
             report="GPUENV_REPORT",
+            on_start=on_start,
             stdin=None if later is None else lambda: json.dumps(later()) + "\n",
         )
         words = _read(log)

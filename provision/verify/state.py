@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import process
@@ -103,6 +103,7 @@ def prepare(
         )
     emit(Event(kind="start", stage="verify", text=f"verifying {env.path}"))
     found = begun.surroundings.result()
+    env = replace(env, python_version=found.version)
     for problem in found.problems:
         emit(Event(kind="warning", stage="verify", text=problem))
     origins = [str(Path(f.origin).parent) for f in found.frameworks]
