@@ -192,6 +192,11 @@ def _refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[Package]
             f"--offline was given, and these packages are not in the cache: {text}",
             hint="run once with a network, or name a local channel: --channel DIR",
         )
+    if error["kind"] == "UnsafeError":
+        return BuildError(
+            f"{text}: nothing is written or removed there",
+            hint="leave that package out, or build an environment whose records are bent anew: gpuenv create with --recreate",
+        )
     for pattern, told, hint in _FAULTS:
         if re.search(pattern, text, re.IGNORECASE):
             return BuildError(f"{told}: {_where(text, packages) or prefix}", hint=hint, log=text)

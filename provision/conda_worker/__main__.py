@@ -17,7 +17,6 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 
 def main() -> None:
@@ -30,19 +29,12 @@ def main() -> None:
 
     operations = {"solve": solving.solve, "install": installing.install, "pixi": reading.pixi,
                   "addresses": places.addresses, "index": reading.index}  # fmt: skip
-    threading.Thread(target=waiting.watch, args=(request, _end_with), daemon=True).start()
+    threading.Thread(target=waiting.watch, args=(request,), daemon=True).start()
     try:
         answer = asyncio.run(operations[request["op"]](request))
     except BaseException as error:  # noqa: BLE001  # a panic of the engine is no Exception
         answer = {"error": {"kind": type(error).__name__, "text": str(error)}}
-    _end_with(request, answer)
-
-
-def _end_with(request: dict[str, Any], answer: dict[str, Any]) -> None:
-    draft = Path(f"{request['answer']}.{threading.get_ident()}")
-    draft.write_text(json.dumps(answer), encoding="utf-8")
-    draft.replace(request["answer"])
-    os._exit(0)
+    waiting.end_with(request, answer)
 
 
 def _die_with(parent: int) -> None:

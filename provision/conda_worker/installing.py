@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from . import places, waiting
+from . import confined, places, waiting
 from .places import plain_url
 
 
@@ -27,7 +27,8 @@ async def install(request: dict[str, Any]) -> dict[str, Any]:
     secrets = places.secrets(request, config)
     records = [_record(p, secrets) for p in packages]
     mode = ValidationMode.full() if request["distrust"] else ValidationMode.fast()
-    cache = PackageCache.new_layered([Path(request["cache"]) / "pkgs"], validation_mode=mode)
+    pool = Path(request["cache"]) / "pkgs"
+    cache = PackageCache.new_layered([pool], validation_mode=mode)
     held = await cache.index()
     absent = [p for p, r in zip(packages, records, strict=True) if p in mine and not held.contains_record(r)]
     refused = _not_to_be_had(request, absent) or _no_room(request, mine, absent)
@@ -36,7 +37,7 @@ async def install(request: dict[str, Any]) -> dict[str, Any]:
     fetched = [p for p in absent if not p["url"].startswith("file:")]
     if fetched:
         waiting.tell("fetching", packages=len(fetched), total=sum(p["size"] or 0 for p in fetched))
-    there = [PrefixRecord.from_path(p) for p in sorted((prefix / "conda-meta").glob("*.json"))]
+    there = [PrefixRecord.from_path(p) for p in confined.check_records(prefix)]
     others = {r.name.normalized for r in there} - {p["name"] for p in packages} - replaced
     await install(
         records,
@@ -46,7 +47,7 @@ async def install(request: dict[str, Any]) -> dict[str, Any]:
         package_cache=cache,
         client=places.client(config, request),
         show_progress=False,
-        reporter=_Reporter([p["name"] for p in mine]),
+        reporter=_Reporter(request, len(mine), confined.Confined(pool, records)),
         requested_specs=[MatchSpec(s)._match_spec for s in request["specs"]],  # noqa: SLF001  # it takes no other
         execute_link_scripts=False,
     )
@@ -143,10 +144,10 @@ def _complete_records(prefix: Path, packages: dict[str, Any]) -> None:
 
 
 class _Reporter:
-    """Hands on what the engine tells while it downloads and links."""
+    """Hands on what the engine tells while it downloads and links, and looks at what it is about to link."""
 
-    def __init__(self, names: list[str]) -> None:
-        self.names, self.linked = names, 0
+    def __init__(self, request: dict[str, Any], total: int, packages: confined.Confined) -> None:
+        self.request, self.total, self.packages, self.linked = request, total, packages, 0
         self.downloads: dict[int, int] = {}
         self.caching: dict[int, str] = {}
 
@@ -167,10 +168,19 @@ class _Reporter:
             self.downloads[download_idx] = progress
             waiting.tell("download", name=self.caching.get(download_idx, ""), done=progress, total=total)
 
+    def on_link_start(self, operation: int, package_name: str) -> int:
+        try:
+            self.packages.check(package_name)
+        except Exception as error:  # noqa: BLE001  # what is raised here the engine would pass over
+            kind = type(error).__name__
+            text = str(error) if kind == "UnsafeError" else f"{package_name} cannot be read: {kind}: {error}"
+            waiting.end_with(self.request, {"error": {"kind": kind, "text": text}})
+        return operation
+
     def on_link_complete(self, index: int) -> None:
         del index
         self.linked += 1
-        waiting.tell("link", done=self.linked, total=len(self.names))
+        waiting.tell("link", done=self.linked, total=self.total)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("on_"):

@@ -15,7 +15,8 @@ import sys
 import time
 import traceback
 
-import hostile_environments  # noqa: F401  # enters its cases, as do those below
+import hostile_conda  # noqa: F401  # enters its cases, as do those below
+import hostile_environments  # noqa: F401
 import hostile_files  # noqa: F401
 import hostile_locks  # noqa: F401
 import hostile_programs  # noqa: F401

@@ -1,0 +1,127 @@
+"""What a package links stays in the prefix.
+
+The engine unpacks archives safely, but then links what `info/paths.json` lists, `..` and all, writes entry
+points where their names lead, and goes through links that another package brought. So each package is looked
+at in the cache, before it is linked.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+_MARK = ".gpuenv"
+_LINKS = 40
+"""Links that one path may go through, as Linux has it."""
+_MOST = 64 << 20
+"""Bytes of a record; the largest have ten million."""
+
+
+class UnsafeError(ValueError):
+    """A package or a record that leads out of the prefix."""
+
+
+class Confined:
+    """The packages of one run: where they lie in the cache, and what was seen of them."""
+
+    def __init__(self, cache: Path, records: Iterable[Any]) -> None:
+        self._lying = {
+            r.name.normalized: cache / f"{r.name.normalized}-{r.version}-{r.build}" for r in records
+        }
+        self._folders: set[str] = set()
+        self._links: dict[str, str] = {}
+
+    def check(self, name: str) -> None:
+        """Raises UnsafeError where this package, or another together with it, would write outside."""
+        lying = self._lying[name]
+        for command in _commands(lying):
+            if not re.fullmatch(r"[^/\\\0]+", command) or command in (".", ".."):
+                raise UnsafeError(f"{name} has an entry point that leads out of the environment: {command!r}")
+        for path in _paths(lying):
+            if not is_inside(path) or PurePosixPath(path).parts[0] == _MARK:
+                raise UnsafeError(f"{name} has a file that leads out of the environment: {path!r}")
+            place = re.sub(r"^lib/python[^/]+/site-packages/", "site-packages/", posixpath.normpath(path))
+            folder = place.rpartition("/")[0]
+            while folder and folder not in self._folders:
+                self._folders.add(folder)
+                folder = folder.rpartition("/")[0]
+            if (lying / path).is_symlink():
+                self._links[place] = str((lying / path).readlink())
+        for folder in sorted(self._folders & self._links.keys()):
+            if not self._stays(folder):
+                raise UnsafeError(f"{name} writes through a link out of the environment: {folder!r}")
+
+    def _stays(self, folder: str) -> bool:
+        """Whether a folder is inside, all links of the packages followed."""
+        done: list[str] = []
+        todo, links = folder.split("/"), 0
+        while todo:
+            part = todo.pop(0)
+            if part in ("", "."):
+                continue
+            if part == "..":
+                if not done:
+                    return False
+                done.pop()
+                continue
+            done.append(part)
+            target = self._links.get("/".join(done))
+            if target is not None:
+                links += 1
+                if target.startswith("/") or links > _LINKS:
+                    return False
+                done.pop()
+                todo = [*target.split("/"), *todo]
+        return True
+
+
+def is_inside(path: object) -> bool:
+    """Whether a path that a package lists is one of a file in the prefix."""
+    if not isinstance(path, str) or "\0" in path or re.match(r"[A-Za-z]:", path):
+        return False
+    parts = path.replace("\\", "/").split("/")
+    return parts[0] != "" and ".." not in parts and any(p not in ("", ".") for p in parts)
+
+
+def _paths(lying: Path) -> Iterator[str]:
+    """What a package lists; those of before 2016 have no paths.json."""
+    told = lying / "info" / "paths.json"
+    if not told.exists():
+        yield from (x for x in (lying / "info" / "files").read_text(encoding="utf-8").splitlines() if x)
+        return
+    for row in json.loads(told.read_bytes())["paths"]:
+        yield row["_path"]
+
+
+def _commands(lying: Path) -> Iterator[str]:
+    """The names of the scripts that are made for a pure package."""
+    told = lying / "info" / "link.json"
+    if told.exists():
+        noarch = json.loads(told.read_bytes()).get("noarch") or {}
+        for point in noarch.get("entry_points") or () if isinstance(noarch, dict) else ():
+            yield point.partition("=")[0].strip()
+
+
+def check_records(prefix: Path) -> list[Path]:
+    """The records of what is in a prefix. What they list is removed where the package is: raises UnsafeError
+    for a record that lists what is outside, or that is no plain file."""
+    found = sorted((prefix / "conda-meta").glob("*.json"))
+    for path in found:
+        state = path.lstat()
+        if not stat.S_ISREG(state.st_mode) or state.st_size > _MOST:
+            raise UnsafeError(f"{path} is no record of a package")
+        try:
+            data = json.loads(path.read_bytes())
+            rows = (data.get("paths_data") or {}).get("paths") or []
+            listed = [*(data.get("files") or ()), *(row.get("_path") for row in rows)]
+        except (ValueError, AttributeError, TypeError, RecursionError) as error:
+            raise UnsafeError(f"{path} is no record of a package") from error
+        bad = next((x for x in listed if not is_inside(x)), None)
+        if bad is not None:
+            raise UnsafeError(f"{path} lists a file that is not in the environment: {bad!r}")
+    return found

@@ -1,0 +1,159 @@
+"""Conda packages and records that were made to lead out: nothing is linked or removed beside the environment.
+Many more of them: tests/faults/hostile_conda.py."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("rattler")
+pytest.importorskip("conda_lock")
+
+import conda_channel as cc
+
+from provision.conda_worker import confined
+
+CREATE = ("create", "--manager", "conda", "--framework", "jax", "--device", "cpu", "--no-verify")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A channel of this test's own."""
+    return shutil.copytree(cc.small(), tmp_path / "chan" / "conda-forge")
+
+
+@pytest.fixture
+def outside(gpuenv):
+    """A file of somebody's, two folders above the environment."""
+    path = gpuenv.folder / "precious.txt"
+    path.write_text("precious")
+    return path
+
+
+def add(folder, name, *rows, members=(), depends=()):
+    """A package whose paths.json says something else than what is in it."""
+    payload = [cc.Member("payload", data=b"x") for _ in rows]
+    for member, row in zip(payload, rows, strict=True):
+        member.row = lambda row=row: {"_path": str(row), "path_type": "hardlink"}
+    cc.write_package(folder, name, "1.0", "h0_0", depends, [*payload, *members])
+
+
+def created(gpuenv, folder, *more):
+    cc.index(folder)
+    return gpuenv(*CREATE, "--channel", folder, *more)
+
+
+@pytest.mark.parametrize(
+    "row", ["../../precious.txt", "../../pkgs/evil-1.0-h0_0/payload", ".gpuenv/building"]
+)
+def test_a_package_that_lists_files_outside_is_refused(gpuenv, folder, outside, row):
+    add(folder, "evil", row)
+    before = {p.name for p in gpuenv.folder.iterdir()}
+    ran = created(gpuenv, folder, "--with", "evil")
+    assert ran.code == 7 and "evil has a file that leads out" in ran.err and "hint:" in ran.err, ran.err
+    assert outside.read_text() == "precious" and not list(gpuenv.work.iterdir())
+    assert {p.name for p in gpuenv.folder.iterdir()} - before <= {"cache", "data", "home", "uv-cache"}
+
+
+def test_a_package_that_goes_through_anothers_link_is_refused(gpuenv, folder, outside):
+    add(folder, "evil2", members=[cc.Member("share/out", link=str(outside.parent))])
+    add(folder, "evil", members=[cc.Member("share/out/precious.txt", data=b"x")], depends=["evil2"])
+    ran = created(gpuenv, folder, "--with", "evil")
+    assert ran.code == 7 and "writes through a link out of the environment: 'share/out'" in ran.err, ran.err
+    assert outside.read_text() == "precious" and not list(gpuenv.work.iterdir())
+
+
+@pytest.mark.parametrize("command", ["change", "repair"])
+def test_what_a_record_lists_outside_is_not_removed(gpuenv, folder, outside, command):
+    add(folder, "extra", members=[cc.Member("share/extra", data=b"x")])
+    assert created(gpuenv, folder, "--with", "extra").code == 0
+    env = gpuenv.work / ".venv"
+    (path,) = env.glob("conda-meta/extra-*.json")
+    data = json.loads(path.read_text())
+    for listed in ("../../precious.txt", str(outside)):
+        data["files"].append(listed)
+        data["paths_data"]["paths"].append({"_path": listed, "path_type": "hardlink"})
+    path.write_text(json.dumps(data))
+    (env / "share" / "extra").unlink()
+    ran = created(gpuenv, folder) if command == "change" else gpuenv("repair", "--no-verify")
+    assert ran.code == 7 and "lists a file that is not in the environment" in ran.err, ran.err
+    assert outside.exists() and path.exists() and [p.name for p in gpuenv.work.iterdir()] == [".venv"]
+
+
+# --- what is looked at -----------------------------------------------------------------------------
+
+
+def lying(pool, name, *paths, links=(), commands=()):
+    """A package in the cache, and its record."""
+    folder = pool / f"{name}-1.0-h0_0"
+    (folder / "info").mkdir(parents=True)
+    for place, target in dict(links).items():
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / place).symlink_to(target)
+    rows = [{"_path": p, "path_type": "hardlink"} for p in (*paths, *dict(links))]
+    (folder / "info" / "paths.json").write_text(json.dumps({"paths": rows}))
+    link = {"noarch": {"type": "python", "entry_points": list(commands)}}
+    (folder / "info" / "link.json").write_text(json.dumps(link))
+    return SimpleNamespace(name=SimpleNamespace(normalized=name), version="1.0", build="h0_0")
+
+
+def checked(pool, *records):
+    packages = confined.Confined(pool, records)
+    for record in records:
+        packages.check(record.name.normalized)
+
+
+@pytest.mark.parametrize(
+    "path", ["../x", "/x", "a/../../x", "..", ".", "", "a\\..\\..\\x", "C:\\x", "a\0", 7, None]
+)
+def test_paths_that_are_not_inside(path):
+    assert not confined.is_inside(path)
+
+
+def test_entry_points_are_names(tmp_path):
+    checked(tmp_path, lying(tmp_path, "good", commands=["x = a:b", "py-thon3.11 = a:b"]))
+    for command in ("../x", "/x", "..", "a/b"):
+        with pytest.raises(confined.UnsafeError, match="entry point"):
+            checked(tmp_path / command.replace("/", "_"), lying(tmp_path / command.replace("/", "_"), "evil", commands=[f"{command} = a:b"]))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("links", "path", "inside"),
+    [
+        ({"lib64": "lib"}, "lib64/x", True),
+        ({"a/lib64": "usr/lib64", "a/usr/lib64": "../lib"}, "a/lib64/x", True),
+        ({"share/out": "/etc"}, "share/other/x", True),  # a link that nobody goes through harms nobody
+        ({"share/out": "/etc"}, "share/out/x", False),
+        ({"share/out": "../../x"}, "share/out/x", False),
+        ({"a": "b/c", "b/c": "../.."}, "a/x", False),
+        ({"a": "b", "b": "a"}, "a/x", False),
+        ({"site-packages/a": "/etc"}, "lib/python3.11/site-packages/a/x", False),
+    ],
+)
+@pytest.mark.parametrize("links_first", [True, False])
+def test_links_are_followed_whoever_brings_them(tmp_path, links, path, inside, links_first):
+    both = [lying(tmp_path, "one", links=links), lying(tmp_path, "two", path)]
+    if inside:
+        checked(tmp_path, *both)
+        return
+    with pytest.raises(confined.UnsafeError, match="through a link"):
+        checked(tmp_path, *(both if links_first else reversed(both)))
+
+
+def test_records_are_plain_files(tmp_path):
+    meta = tmp_path / "conda-meta"
+    meta.mkdir()
+    (meta / "x-1-0.json").write_text('{"files": ["lib/x"]}')
+    assert confined.check_records(tmp_path) == [meta / "x-1-0.json"]
+    bad: list[Path] = [meta / "y-1-0.json"]
+    for text in ("[]", "{", '{"files": 7}', '{"paths_data": {"paths": [7]}}'):
+        bad[0].write_text(text)
+        with pytest.raises(confined.UnsafeError, match="no record"):
+            confined.check_records(tmp_path)
+    bad[0].unlink()
+    os.mkfifo(bad[0])
+    with pytest.raises(confined.UnsafeError, match="no record"):
+        confined.check_records(tmp_path)
