@@ -18,6 +18,8 @@ pytest.importorskip("conda_lock")
 
 import conda_channel as cc
 
+from provision.lock import conda_refusal
+
 CREATE = ("create", "--manager", "conda", "--framework", "jax", "--device", "cpu", "--no-verify")
 
 
@@ -119,6 +121,12 @@ def test_a_channel_that_is_not_there(gpuenv, tmp_path):
     (tmp_path / "empty" / "noarch").mkdir(parents=True)
     ran = gpuenv(*CREATE, "--channel", tmp_path / "empty")
     assert ran.code == 6 and "no such conda channel" in ran.err
+
+
+def test_a_cache_of_another_user_is_named():
+    said = "failed to open '/c/repodata/a.shards-cache-v1'\nCaused by: Permission denied (os error 13)"
+    told = conda_refusal.of_channel({"kind": "GatewayError", "text": said}, ["http://h/c"])
+    assert "another user's" in told.message and "RATTLER_CACHE_DIR" in (told.hint or "")
 
 
 def test_a_package_that_is_gone_from_the_channel(gpuenv, folder):
@@ -279,16 +287,8 @@ def test_a_full_disk(gpuenv, folder, tmp_path):
     small = tmp_path / "disk"
     small.mkdir()
     gpuenv.env |= {"RATTLER_CACHE_DIR": str(small / "cache"), "TMPDIR": str(tmp_path)}
-    argv = [
-        sys.executable,
-        "-m",
-        "provision",
-        *CREATE[:1],
-        str(small / "env"),
-        *CREATE[1:],
-        "--channel",
-        str(folder),
-    ]
+    create = [*CREATE[:1], str(small / "env"), *CREATE[1:], "--channel", str(folder)]
+    argv = [sys.executable, "-m", "provision", *create]
     script = f'mount -t tmpfs -o size=8m none {small} && "$@"; echo "code $?"; ls -a {small}'
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", *argv],

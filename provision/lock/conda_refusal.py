@@ -30,6 +30,8 @@ def of_channel(error: Mapping[str, str], channels: Sequence[str]) -> LockError:
 
 _STRANGE = "open the address in a browser: a login page, a proxy or a broken mirror may stand in between"
 _FAULTS = (
+    (r"permission denied|os error 13\b", "a file of the channel, or of the cache of conda packages, is another user's",
+     "the lines above name it; another cache is named with --cache-dir DIR or RATTLER_CACHE_DIR"),
     (r"URL scheme is not allowed", "a mirror is to be an http address", "name a folder as the channel itself: --channel DIR"),
     (r"\b407\b|proxy auth", "a proxy wants a user and a password on the way to the conda channel",
      "put them into the proxy's address: HTTPS_PROXY, or proxy_servers in .condarc"),
