@@ -56,6 +56,7 @@ def test_suspects_are_entries_with_a_library_that_the_environment_brings(tmp_pat
         "TF_VAR_region": "x",
         "XLA_FLAGS": "--x",
         "CUDA_HOME": "/usr/local/cuda",
+        "CUDA_VERSION": "13.0.1",
         "CUDA_VISIBLE_DEVICES": "0",
     }
     found = suspects(environ, ["/env/libcudnn.so.9"], str(tmp_path), "jax")

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from ..model import Confidence, Evidence, Finding
 from .libraries import in_folder
 
-# Variables that steer cuDNN, CUDA and each framework. TF_VAR_*, TF_CLI_* and the like are Terraform's.
+# Variables that steer cuDNN, CUDA and each framework. TF_VAR_*, TF_CLI_* and the like are Terraform's;
+# CUDA_VERSION says what a container's image was made with, and nothing of CUDA reads it.
 _STEERING = {
-    "": r"CUDNN_|CUDA_(?!HOME$|PATH)|NVIDIA_TF32_OVERRIDE$",
+    "": r"CUDNN_|CUDA_(?!HOME$|PATH|VERSION$)|NVIDIA_TF32_OVERRIDE$",
     "torch": r"TORCH_|PYTORCH_|ONEDNN_|DNNL_",
     "tensorflow": r"TF_(?!VAR_|CLI_|LOG|DATA_DIR$|WORKSPACE$|IN_AUTOMATION$|PLUGIN_CACHE|INPUT$)|XLA_|ONEDNN_|DNNL_",
     "jax": r"XLA_|JAX_",
