@@ -84,6 +84,7 @@ class Index:
         self.prefix = "/simple"
         self.retry_after: str | None = None
         self.needs: str | None = None  # the Authorization header without which it answers 401
+        self.held: str | None = None  # Cache-Control of its answers (the public index: max-age=600)
         self.stalled, self.released = threading.Event(), threading.Event()
         self.asked_at: list[tuple[float, str]] = []
 
@@ -172,6 +173,8 @@ class Faulty(http.server.BaseHTTPRequestHandler):
             self.send_header("Location", self.path)
         if status == 401:
             self.send_header("WWW-Authenticate", "Basic")
+        if held := getattr(self.state, "held", None):
+            self.send_header("Cache-Control", held)
         if status in (429, 503) and self.state.retry_after:
             self.send_header("Retry-After", self.state.retry_after)
         self.end_headers()

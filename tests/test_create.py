@@ -75,6 +75,34 @@ def test_the_same_create_again_downloads_and_rebuilds_nothing(torch, index, gpue
     assert (gpuenv.work / ".venv").stat().st_ino != before
 
 
+_CHILDREN = """
+import json, sys
+begun = []
+sys.addaudithook(lambda event, args: begun.append(list(map(str, args[1]))) if event == "subprocess.Popen" else None)
+sys.argv = ["gpuenv", *sys.argv[1:]]
+from provision.__main__ import main
+try:
+    main()
+finally:
+    print(json.dumps(begun), file=sys.stderr)
+"""
+
+
+def test_a_create_with_cold_caches_asks_the_index_once_for_each_thing(torch, index, gpuenv):
+    """What it costs beside the downloads: that and the programs begun decide, not the load of this machine."""
+    index.held = "max-age=600"
+    plan = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU)
+    argv = [sys.executable, "-c", _CHILDREN, "create", *plan, "--no-verify"]
+    ran = subprocess.run(argv, cwd=gpuenv.work, env=gpuenv.env, capture_output=True, text=True, check=True)
+    assert index.downloads() and set(index.requests.values()) == {1}
+    begun = json.loads(ran.stderr.splitlines()[-1])
+    uv = [words[1:3] for words in begun if Path(words[0]).name == "uv"]
+    # The platforms it knows, the solve and its second form, the wheels of the cache and those that lack there.
+    assert sorted(uv) == [["pip", "compile"]] * 3 + [["pip", "install"]] * 2
+    asked = [words[0] for words in begun if words[1:3] == ["-I", "-S"]]
+    assert len(asked) == len(set(asked)), "a Python was asked twice"
+
+
 def test_the_lock_is_a_pylock_with_index_hash_and_target(torch, gpuenv, index):
     ran = torch(verb="lock")
     assert ran.code == 0, ran.err

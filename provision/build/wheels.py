@@ -243,6 +243,8 @@ def size(count: float) -> str:
 def _cache(sources: Sources) -> Path:
     if sources.cache_dir:
         return Path(sources.cache_dir)
+    if told := process.environ().get("UV_CACHE_DIR"):  # which is over all that uv's own files may say
+        return Path(told).absolute()
     asked = process.run([uv.program(), "cache", "dir"], timeout=30)
     return Path(asked.stdout.strip() or "/")
 

@@ -366,9 +366,12 @@ def _pythons(c: Choices, machine: Machine | None, target: Target) -> tuple[str, 
     return tuple(sorted(minors, key=lambda m: (m != own, -int(m.split(".")[1]))))
 
 
-def interpreter(python: str, machine: Machine | None, wanted: str | None) -> str | None:
-    """The path of a Python of that minor (of that exact version where one was asked for)."""
-    found = detect.detect({"pythons"}).pythons if machine is None or not machine.pythons else machine.pythons
+def interpreter(python: str, machine: Machine | None, wanted: str | None, cache: Path | None) -> str | None:
+    """The path of a Python of that minor (of that exact version where one was asked for). What Pythons say
+    is kept in `cache`."""
+    if machine is None or not machine.pythons:
+        machine = detect.detect({"pythons"}, cache=cache)
+    found = machine.pythons
     for p in found:
         if _minor(p.version) == python and (wanted is None or p.version.startswith(wanted)):
             return p.path

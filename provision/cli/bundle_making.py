@@ -83,7 +83,7 @@ class _Making:
                 continue
             line = unhashed_line(package)
             self.emit(Event(kind="start", stage="bundle", text=f"making a wheel of {line}"))
-            python = ask.interpreter(self.got.lock.plan.python or "", None, None) or sys.executable
+            python = ask.interpreter(self.got.lock.plan.python or "", None, None, None) or sys.executable
             wheels = self.folder / "wheels"
             name = bundle.wheel_of_unhashed(package, line, wheels, python, self.got.sources)
             self.notes.append(

@@ -270,7 +270,7 @@ def can_prove(made: Lock, machine: Machine | None, emit: Emit) -> bool:
 
 def _python_for(plan: Plan, machine: Machine | None, choices: Choices, emit: Emit) -> str:
     """The interpreter to build with: one at hand, else one that uv fetches. Raises BuildError."""
-    found = ask.interpreter(plan.python or "", machine, choices.python)
+    found = ask.interpreter(plan.python or "", machine, choices.python, where.cache_dir(choices))
     if found:
         return found
     wanted = choices.python or plan.python or ""

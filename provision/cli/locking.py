@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from .. import detect, lock, resolve, show
 from ..errors import LockError, MachineError, UsageError
 from ..model import Bound, Event, Lock, Machine, Plan, Request, Target, Wanted
-from . import ask, facts, inproject
+from . import ask, facts, inproject, where
 from .options import Choices
 from .planning import by_itself, noted
 from .solving import Emit, locked
@@ -150,7 +150,7 @@ def accepted(given: Lock, choices: Choices) -> Machine | None:
     """This machine, after holding the lock against it; None where the options tell of another machine,
     against which it is held then: an image is built where no GPU is. Raises LockError when it does not fit."""
     parts = {"driver", "gpus", "context", "hardware", "environment", "pythons"}
-    machine = detect.detect(parts)
+    machine = detect.detect(parts, cache=where.cache_dir(choices))
     plan, here = given.plan, machine.target
     if plan.platform != here.platform:
         raise LockError(

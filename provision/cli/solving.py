@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from ..errors import LockError
 from ..lock import pypi, wheel_pythons
 from ..model import FRAMEWORKS, Bound, Event, Lock, Plan, PlannedBuild, Request, Sources, Wanted
-from . import ask
+from . import ask, where
 from .options import Choices
 from .planning import plan_for
 
@@ -77,7 +77,8 @@ class _Search:
     before_pythons: Request | None = None
 
     def solve(self, plan: Plan) -> Lock:
-        python = ask.interpreter(plan.python or "", self.asked.machine, None)
+        cache = where.cache_dir(self.choices)
+        python = ask.interpreter(plan.python or "", self.asked.machine, None, cache)
         return pypi.lock(
             plan, self._with_pages(plan), self.emit, python=python, needs=self.asked.demands.needs,
             prefer=self.prefer, from_source=self.from_source,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,8 +49,6 @@ class Ask:
 
     def _solved(self, pins: list[str], prefer: Mapping[str, str]) -> tuple[str, str]:
         source = self.source(pins)
-        uv.program()  # found once, here: sysconfig, which it asks, is not safe to begin in two threads
-        forms = ("requirements.txt", "pylock.toml")
         if prefer:
             # First exactly as it was, which is mostly possible. What uv calls preferences are not enough:
             # with several indexes it was seen to leave a version that fits (ml-dtypes, 0.13.8).
@@ -58,21 +56,18 @@ class Ask:
             held.write_text("".join(f"{n}=={v}\n" for n, v in prefer.items()), encoding="utf-8")
             with contextlib.suppress(LockError):
                 return self._both(source, "--constraints", str(held))
-        elif not self.needs:
-            return self._both(source)
         kept = self.scratch / "before.txt"
         kept.write_text("".join(f"{n}=={v}\n" for n, v in prefer.items()), encoding="utf-8")
-        annotated = self.compiled(source, forms[0], "--output-file", str(kept))
+        return self._both(source, "--output-file", str(kept))
+
+    def _both(self, source: Path, *more: str) -> tuple[str, str]:
+        """The annotated form by a solve, the other by the pins that it found, and afterwards: what the first has
+        put into uv's cache is not asked for twice."""
+        annotated = self.compiled(source, "requirements.txt", *more)
         same = self.scratch / "same.txt"
         rows = [row for row in annotated.splitlines() if re.match(r"[A-Za-z0-9._-]+==", row)]
         same.write_text("\n".join(rows), encoding="utf-8")
-        return annotated, self.compiled(source, forms[1], "--constraints", str(same))
-
-    def _both(self, source: Path, *more: str) -> tuple[str, str]:
-        with ThreadPoolExecutor(2) as pool:
-            forms = ("requirements.txt", "pylock.toml")
-            annotated, solved = pool.map(lambda form: self.compiled(source, form, *more), forms)
-        return annotated, solved
+        return annotated, self.compiled(source, "pylock.toml", "--constraints", str(same))
 
     def source(self, pins: list[str]) -> Path:
         """A pyproject.toml with the pins, each PyTorch-index package bound to that index alone; uv binds
@@ -144,6 +139,7 @@ def _bound_to_pytorch(plan: Plan, pins: Sequence[str], needs: Sequence[Need]) ->
     return [n for n in pytorch.named_for(plan) if n in names]
 
 
+@functools.cache
 def _uv_platform(platform: str, glibc: str | None) -> str:
     """Uv's name for the platform, with the highest glibc that it knows and the target has."""
     machine = _UV_PLATFORM[platform]

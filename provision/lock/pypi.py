@@ -140,9 +140,11 @@ def _with_sizes(packages: tuple[Package, ...], sources: Sources) -> tuple[Packag
     import dataclasses
 
     unknown = [p.url for p in packages if p.size is None]
-    local = [u for u in unknown if u.startswith("file:")]
+    asked = [u for u in unknown if u.startswith("file:") or not sources.offline]
+    if not asked:
+        return packages
     try:
-        sizes = index.Http(tries=1, timeout=5.0).sizes(local if sources.offline else unknown)
+        sizes = index.Http(tries=1, timeout=5.0).sizes(asked)
     except LockError:
         sizes = {}
     return tuple(dataclasses.replace(p, size=p.size or sizes.get(p.url)) for p in packages)
