@@ -130,6 +130,7 @@ def test_entry_points_are_names(tmp_path):
         ({"share/out": "../../x"}, "share/out/x", False),
         ({"a": "b/c", "b/c": "../.."}, "a/x", False),
         ({"a": "b", "b": "a"}, "a/x", False),
+        ({"lib": "/etc"}, "lib/python3.11/site-packages/a/x", False),
         ({"site-packages/a": "/etc"}, "lib/python3.11/site-packages/a/x", False),
     ],
 )

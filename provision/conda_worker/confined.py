@@ -8,11 +8,12 @@ at in the cache, before it is linked.
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 _MARK = ".gpuenv"
@@ -42,19 +43,26 @@ class Confined:
         for command in _commands(lying):
             if not re.fullmatch(r"[^/\\\0]+", command) or command in (".", ".."):
                 raise UnsafeError(f"{name} has an entry point that leads out of the environment: {command!r}")
+        listed = set()
         for path in _paths(lying):
-            if not is_inside(path) or PurePosixPath(path).parts[0] == _MARK:
+            place = posixpath.normpath(path) if is_inside(path) else ""
+            if not place or place.split("/", 1)[0] == _MARK:
                 raise UnsafeError(f"{name} has a file that leads out of the environment: {path!r}")
-            place = re.sub(r"^lib/python[^/]+/site-packages/", "site-packages/", posixpath.normpath(path))
-            folder = place.rpartition("/")[0]
-            while folder and folder not in self._folders:
-                self._folders.add(folder)
-                folder = folder.rpartition("/")[0]
-            if (lying / path).is_symlink():
-                self._links[place] = str((lying / path).readlink())
+            listed.add(place)
+            self._enter(place)
+            self._enter(_common(place))
+        for place in listed.intersection(_links_in(lying)):
+            self._links[place] = self._links[_common(place)] = str((lying / place).readlink())
         for folder in sorted(self._folders & self._links.keys()):
             if not self._stays(folder):
                 raise UnsafeError(f"{name} writes through a link out of the environment: {folder!r}")
+
+    def _enter(self, place: str) -> None:
+        """Note the folders that a file is in."""
+        folder = place.rpartition("/")[0]
+        while folder and folder not in self._folders:
+            self._folders.add(folder)
+            folder = folder.rpartition("/")[0]
 
     def _stays(self, folder: str) -> bool:
         """Whether a folder is inside, all links of the packages followed."""
@@ -86,6 +94,24 @@ def is_inside(path: object) -> bool:
         return False
     parts = path.replace("\\", "/").split("/")
     return parts[0] != "" and ".." not in parts and any(p not in ("", ".") for p in parts)
+
+
+def _common(place: str) -> str:
+    """The same for pure packages and for those of one Python."""
+    return re.sub(r"^lib/python[^/]+/site-packages/", "site-packages/", place)
+
+
+def _links_in(lying: Path) -> Iterator[str]:
+    """The links in an unpacked package. Its folders are read, as to ask for each of ten thousand files takes
+    half a second."""
+    todo = [lying]
+    while todo:
+        with os.scandir(todo.pop()) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    yield Path(entry.path).relative_to(lying).as_posix()
+                elif entry.is_dir():
+                    todo.append(Path(entry.path))
 
 
 def _paths(lying: Path) -> Iterator[str]:
