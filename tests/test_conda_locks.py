@@ -13,6 +13,8 @@ pytest.importorskip("conda_lock")
 import conda_channel as cc
 from conftest import Command
 
+from provision.lock import conda_refusal
+
 JAX = ("--manager", "conda", "--framework", "jax", "--device", "cpu")
 
 
@@ -260,3 +262,12 @@ def test_a_lock_of_pixi_with_the_hashes_of_its_wheels(made, tmp_path):
     assert [b.framework for b in lock.plan.builds] == ["jax"]
     with pytest.raises(Exception, match="no packages for linux-aarch64"):
         conda_foreign.read(path, "linux-aarch64", profiles.load().conda)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [("open '/c/a'\nCaused by: Permission denied", "another user's"), ("persist /c/a", "the cache")],
+)
+def test_a_cache_that_cannot_be_used_is_named(said, told):
+    error = conda_refusal.of_channel({"kind": "GatewayError", "text": f"failed to {said}"}, ["http://h/c"])
+    assert told in error.message and "--cache-dir" in (error.hint or "")

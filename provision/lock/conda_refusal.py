@@ -25,6 +25,7 @@ def of_channel(error: Mapping[str, str], channels: Sequence[str]) -> LockError:
     return LockError(
         f"the conda channels cannot be read: {text.splitlines()[0] if text else error['kind']}: {where}",
         log=text,
+        hint="the lines above are the engine's own",
     )
 
 
@@ -53,6 +54,8 @@ _FAULTS = (
      "run once with a network, or give a local folder: --channel DIR"),
     (r"error sending request|tcp connect|dns error|timed out|connection", "the conda channel does not answer",
      "check the network, proxies and mirrors of .condarc and of rattler's config.toml, or use --offline"),
+    (r"failed to (?:persist|open|create|write|rename|lock)", "the cache of conda packages cannot be used",
+     "where something else removed files there, run the command again; another is named with --cache-dir DIR"),
 )  # fmt: skip
 
 
