@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +25,16 @@ def build(
     _name_place(path, final)
     install(lock, path, sources, emit)
     _make_relocatable(path)
+
+
+def begin() -> None:
+    """Import what making an environment needs, in the time that passes while a solver is at work."""
+
+    def load() -> None:
+        import virtualenv  # noqa: F401
+
+    uv.program()  # first, and here: sysconfig, which it asks, is not safe to begin in two threads
+    threading.Thread(target=load, daemon=True).start()
 
 
 def create(path: Path, python: str, *, prompt: str) -> None:

@@ -121,6 +121,7 @@ def _anew(screen: show.Screen, env: Path, choices: Choices, how: How, given: Loc
         kind, words = ("warning", "this will be a CPU environment") if by_itself else ("note", "for a GPU")
         if by_itself or asked.request.device == "cuda":
             emit(Event(kind=kind, stage="resolve", text=f"{words}: {asked.reason}"))
+        venv.begin()
         plan, made_lock = lock_of(asked, choices, emit)
         if made_lock is None:
             show.result(screen, Created(machine=asked.machine, plan=plan))

@@ -100,11 +100,9 @@ class Http:
     ) -> None:
         context = ssl.create_default_context(cafile=config.cert if config else None)
         proxies = _proxies(config)
-        trusting = ssl.create_default_context()
-        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
         self._trusted = frozenset(config.trusted_hosts if config else ())
         self._opener = _opener(proxies, context)
-        self._trusting = _opener(proxies, trusting)
+        self._trusting = _opener(proxies, _believing()) if self._trusted else self._opener
         self._timeout = timeout or (config and config.timeout) or TIMEOUT
         self._tries = tries
 
@@ -232,6 +230,13 @@ def _opener(proxies: dict[str, str] | None, context: ssl.SSLContext) -> urllib.r
     return urllib.request.build_opener(
         urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=context), _Redirects()
     )
+
+
+def _believing() -> ssl.SSLContext:
+    """For hosts that the user trusts whatever certificate they show."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 def _split_credentials(url: str) -> tuple[str, str | None]:
