@@ -22,6 +22,7 @@ import base64
 import hashlib
 import http.server
 import io
+import json
 import socket
 import struct
 import sys
@@ -36,6 +37,7 @@ from contextlib import contextmanager
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+_JSON = "application/vnd.pypi.simple.v1+json"
 LOGIN = b"<!DOCTYPE html><html><head><title>Sign in</title></head><body><form>Password</form></body></html>"
 
 
@@ -85,6 +87,7 @@ class Index:
         self.retry_after: str | None = None
         self.needs: str | None = None  # the Authorization header without which it answers 401
         self.held: str | None = None  # Cache-Control of its answers (the public index: max-age=600)
+        self.heads, self.tells_sizes = 0, False  # pages in JSON, as the public index answers (PEP 691, 700)
         self.stalled, self.released = threading.Event(), threading.Event()
         self.asked_at: list[tuple[float, str]] = []
 
@@ -203,6 +206,8 @@ def _handler(index: Index):
             if body:
                 index.requests[self.path] += 1
                 index.asked_at.append((time.monotonic(), self.path))
+            else:
+                index.heads += 1
             fault = next((f for end, f in index.faults.items() if self.path.endswith(end)), None)
             if index.needs and self.headers.get("Authorization") != index.needs:
                 fault = "401"
@@ -210,6 +215,9 @@ def _handler(index: Index):
                 return
             parts = self.path.strip("/").split("/")
             if self.path.startswith(index.prefix + "/") and parts[-1] in index.wheels:
+                if index.tells_sizes and _JSON in self.headers.get("Accept", ""):
+                    self.reply(200, self.page_with_sizes(parts[-1]), body, _JSON, fault)
+                    return
                 self.reply(200, self.page(parts[-1]), body, "text/html", fault)
                 return
             if parts[0] == "files" and parts[-1].removesuffix(".metadata") in index.wheels.get(parts[1], {}):
@@ -224,6 +232,19 @@ def _handler(index: Index):
                 self.reply(200, data, body, fault=fault)
                 return
             self.reply(404, b"not here", body)
+
+        def page_with_sizes(self, name):
+            files = [
+                {
+                    "filename": file,
+                    "url": f"/files/{name}/{file}",
+                    "hashes": {"sha256": hashlib.sha256(data).hexdigest()},
+                    "core-metadata": True,
+                    "size": len(data),
+                }
+                for file, data in index.wheels[name].items()
+            ]
+            return json.dumps({"meta": {"api-version": "1.1"}, "name": name, "files": files}).encode()
 
         def page(self, name):
             rows = []

@@ -1,6 +1,7 @@
 """The benchmark's own parts, and what it watches for: fast commands start nothing and ask no network."""
 
 import hashlib
+import json
 import re
 import sys
 import urllib.request
@@ -46,6 +47,11 @@ def test_the_index_serves_pages_metadata_and_parts(tmp_path):
         page = urllib.request.urlopen(f"{address}/some-name/").read().decode()
         url, told = re.search(r'href="([^"#]+)#sha256=(\w+)"', page).groups()
         root = address.removesuffix("/simple")
+        asking = urllib.request.Request(
+            f"{address}/some-name/", headers={"Accept": f"{serving.JSON}, text/html;q=0.1"}
+        )
+        (row,) = json.loads(urllib.request.urlopen(asking).read())["files"]
+        assert (row["url"], row["hashes"]["sha256"], row["size"]) == (url, told, file.stat().st_size)
         data = urllib.request.urlopen(root + url).read()
         assert data == file.read_bytes() and hashlib.sha256(data).hexdigest() == told
         assert b"Requires-Dist: other" in urllib.request.urlopen(f"{root}{url}.metadata").read()

@@ -90,11 +90,11 @@ finally:
 
 def test_a_create_with_cold_caches_asks_the_index_once_for_each_thing(torch, index, gpuenv):
     """What it costs beside the downloads: that and the programs begun decide, not the load of this machine."""
-    index.held = "max-age=600"
+    index.held, index.tells_sizes = "max-age=600", True
     plan = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU)
     argv = [sys.executable, "-c", _CHILDREN, "create", *plan, "--no-verify"]
     ran = subprocess.run(argv, cwd=gpuenv.work, env=gpuenv.env, capture_output=True, text=True, check=True)
-    assert index.downloads() and set(index.requests.values()) == {1}
+    assert index.downloads() and set(index.requests.values()) == {1} and not index.heads
     begun = json.loads(ran.stderr.splitlines()[-1])
     uv = [words[1:3] for words in begun if Path(words[0]).name == "uv"]
     # The platforms it knows, the solve and its second form, the wheels of the cache and those that lack there.

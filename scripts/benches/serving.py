@@ -1,18 +1,22 @@
-"""A package index on 127.0.0.1 that serves the wheels of a folder, as the public one does: metadata beside
-each wheel, parts of files, and how long an answer holds."""
+"""A package index on 127.0.0.1 that serves the wheels of a folder, as the public one does: pages in both forms
+(PEP 691; the JSON tells sizes), metadata beside each wheel, parts of files, and how long an answer holds."""
 
 from __future__ import annotations
 
 import hashlib
 import http.server
+import json
 import threading
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from packaging.utils import parse_wheel_filename
+
+JSON = "application/vnd.pypi.simple.v1+json"
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -33,7 +37,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         kind, _, name = path.strip("/").partition("/")
         pages = projects(self.wheels)
         if kind == "simple" and name in pages:
-            self._send(pages[name], body, "text/html", "max-age=600, public")
+            kind = JSON if JSON in self.headers.get("Accept", "") else "text/html"
+            self._send(pages[name][kind], body, kind, "max-age=600, public")
         elif kind == "files" and (self.wheels / name.removesuffix(".metadata")).is_file() and "/" not in name:
             if name.endswith(".metadata"):
                 self._send(metadata(self.wheels / name.removesuffix(".metadata")), body)
@@ -81,17 +86,33 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @cache
-def projects(wheels: Path) -> dict[str, bytes]:
-    """The page of each project."""
-    rows: dict[str, list[str]] = {}
+def projects(wheels: Path) -> dict[str, dict[str, bytes]]:
+    """The page of each project, in both forms."""
+    found: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(wheels.glob("*.whl")):
         name = str(parse_wheel_filename(path.name)[0])
-        told = hashlib.sha256(metadata(path)).hexdigest()
-        link = f'<a href="/files/{path.name}#sha256={_digest(path)}" data-core-metadata="sha256={told}">'
-        rows.setdefault(name, []).append(f"{link}{path.name}</a><br>")
-    return {
-        n: ("<!DOCTYPE html><html><body>" + "\n".join(r) + "</body></html>").encode() for n, r in rows.items()
-    }
+        row = {
+            "filename": path.name,
+            "url": f"/files/{path.name}",
+            "hashes": {"sha256": _digest(path)},
+            "core-metadata": {"sha256": hashlib.sha256(metadata(path)).hexdigest()},
+            "size": path.stat().st_size,
+        }
+        found.setdefault(name, []).append(row)
+    return {n: {JSON: _as_json(n, rows), "text/html": _as_html(rows)} for n, rows in found.items()}
+
+
+def _as_json(name: str, rows: list[dict[str, Any]]) -> bytes:
+    return json.dumps({"meta": {"api-version": "1.1"}, "name": name, "versions": [], "files": rows}).encode()
+
+
+def _as_html(rows: list[dict[str, Any]]) -> bytes:
+    links = [
+        f'<a href="{r["url"]}#sha256={r["hashes"]["sha256"]}" '
+        f'data-core-metadata="sha256={r["core-metadata"]["sha256"]}">{r["filename"]}</a><br>'
+        for r in rows
+    ]
+    return ("<!DOCTYPE html><html><body>" + "\n".join(links) + "</body></html>").encode()
 
 
 @cache
