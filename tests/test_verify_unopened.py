@@ -128,7 +128,9 @@ def test_the_cuda_that_frameworks_were_built_with_is_read_from_disk(site, tmp_pa
     torch = Found(name="torch", origin=str(tmp_path / "torch/__init__.py"), site=str(tmp_path))
 
     def major(*frameworks):
-        return libraries.built_major(Surroundings(prefix="/x", version="3.11.0", sites=(), roots=(), frameworks=frameworks))
+        return libraries.built_major(
+            Surroundings(prefix="/x", version="3.11.0", sites=(), roots=(), frameworks=frameworks)
+        )
 
     assert (major(tensorflow), major(torch), major()) == ("12", "13", None)
     assert major(tensorflow, torch) is None
