@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -15,13 +16,15 @@ _PIPS = "python -m venv + pip install"
 
 
 class Sides:
-    """The same environment, made by each tool in a folder that is removed first (and not timed)."""
+    """The same environment, made by each tool in a folder that is removed first (and not timed). What a run
+    wrote is on the disk before the next begins: GBs of it would be that one's time."""
 
     def __init__(self, ground: Ground, env: Mapping[str, str]) -> None:
         self.ground, self.env = ground, env
 
     def _fresh(self, name: str) -> Path:
         shutil.rmtree(self.ground.project / name, ignore_errors=True)
+        os.sync()
         return self.ground.project / name
 
     def uv(self) -> float:

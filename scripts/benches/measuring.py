@@ -84,9 +84,14 @@ def timed(argv: Sequence[str], folder: Path, env: Mapping[str, str], *, codes: S
 
 
 def interleaved(sides: Sequence[Callable[[], float]], runs: int, *, warm: bool = True) -> list[float]:
-    """The median of each side over rounds in which each has its turn, after one round that does not count."""
+    """The median of each side over rounds in which each has its turn, another first in each, after one round
+    that does not count."""
     if warm:
         for side in sides:
             side()
-    rounds = [[side() for side in sides] for _ in range(runs)]
-    return [statistics.median(r[i] for r in rounds) for i in range(len(sides))]
+    times: list[list[float]] = [[] for _ in sides]
+    for first in range(runs):
+        for turn in range(len(sides)):
+            i = (first + turn) % len(sides)
+            times[i].append(sides[i]())
+    return [statistics.median(t) for t in times]
