@@ -55,7 +55,8 @@ def on_gpu(ground: Ground, envs: Sequence[str]) -> Iterator[Row]:
 
 def _rows(ground: Ground, framework: str, env: Path, device: str, limit: float) -> Iterator[Row]:
     # A verdict that is not "works" is as long in the making: a CUDA build proved on the CPU says 8.
-    asked = ["--device", "cpu"] if device == "cpu" else []
+    # Where an environment has several frameworks, the script runs one of them only.
+    asked = ["--device", "cpu"] if device == "cpu" else ["--framework", framework]
     run = partial(timed, folder=ground.folder, env=ground.env, codes=(0, 8) if device == "cpu" else (0,))
     bare = [str(env / "bin" / "python"), "-c", _BARE[framework], device]
     sides = [[GPUENV, "verify", str(env), *asked], bare]
