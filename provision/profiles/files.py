@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from provision import foreign
 
@@ -12,7 +12,7 @@ from .checks import check_table
 from .kinds import KINDS, ROW_EXTRA, TABLE_KEYS, Row, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 MAX_BYTES = 16 << 20
@@ -26,17 +26,17 @@ def read_file(path: Path) -> tuple[list[Table], list[str]]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         text = foreign.read_strictly(path, MAX_BYTES)
-        if odd := _odd(text, loader):
-            return [], [f"{path.name}{odd}"]
-        root = yaml.compose(text, Loader=loader)
+        root, odd = _root(text, loader)
     except (yaml.YAMLError, UnicodeDecodeError) as e:
         mark = getattr(e, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         return [], [f"{path.name}{line}: not YAML: {getattr(e, 'problem', None) or e}"]
     except OSError as e:
         return [], [f"{path.name}: cannot be read: {e.strerror}"]
+    if odd:
+        return [], [f"{path.name}{odd}"]
     problems: list[str] = []
-    if not isinstance(root, yaml.SequenceNode):
+    if root is None or root.id != "sequence":
         return [], [f"{path.name}: expected a list of tables"]
     tables = [t for node in root.value if (t := _table(path.name, node, problems))]
     for table in tables:
@@ -44,29 +44,72 @@ def read_file(path: Path) -> tuple[list[Table], list[str]]:
     return tables, problems
 
 
-def _odd(text: str, loader: Any) -> str | None:
-    """What no profile has, found in the events, before anything is built of it: an alias can stand for a
-    billion rows, a deep list is deeper than the C library's stack, and a tag asks for code."""
+class _Node(NamedTuple):
+    """A scalar, a sequence, or a mapping (its keys and values in turn), and the line where it begins."""
+
+    id: str
+    value: Any
+    style: str | None
+    line: int
+
+    @property
+    def pairs(self) -> Iterable[tuple[_Node, _Node]]:
+        return zip(self.value[::2], self.value[1::2], strict=True)
+
+
+def _root(text: str, loader: Any) -> tuple[_Node | None, str | None]:
+    """The one document of a text, or what no profile has. It is built of the parser's events, where that is
+    found before anything is made of it: an alias can stand for a billion rows, a deep list is deeper than the
+    C library's stack, and a tag asks for code. What PyYAML itself builds takes five times as long."""
     import yaml
 
-    depth = 0
+    kinds = {
+        yaml.ScalarEvent: "scalar",
+        yaml.SequenceStartEvent: "sequence",
+        yaml.MappingStartEvent: "mapping",
+    }
+    root: _Node | None = None
+    open_: list[_Node] = []
     event: Any
     for event in yaml.parse(text, Loader=loader):
-        line = event.start_mark.line + 1
-        depth += isinstance(event, (yaml.SequenceStartEvent, yaml.MappingStartEvent))
-        depth -= isinstance(event, (yaml.SequenceEndEvent, yaml.MappingEndEvent))
-        if depth > MAX_DEPTH:
-            return f":{line}: lists and tables are nested more than {MAX_DEPTH} deep"
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            return f":{line}: anchors and aliases are not read; write the value out"
-        if tag := getattr(event, "tag", None):
-            return f":{line}: the tag {tag} is not read"
+        kind = kinds.get(type(event))
+        if kind is None or event.anchor or event.tag:
+            if refused := _refused(event, again=root is not None):
+                return None, f":{event.start_mark.line + 1}: {refused}"
+            if isinstance(event, yaml.CollectionEndEvent):
+                open_.pop()
+            continue
+        plain = kind == "scalar"
+        node = _Node(
+            kind, event.value if plain else [], event.style if plain else None, event.start_mark.line + 1
+        )
+        if open_:
+            open_[-1].value.append(node)
+        else:
+            root = node
+        if not plain:
+            open_.append(node)
+            if len(open_) > MAX_DEPTH:
+                return None, f":{node.line}: lists and tables are nested more than {MAX_DEPTH} deep"
+    return root, None
+
+
+def _refused(event: Any, *, again: bool) -> str | None:
+    """What no profile has; `again` after the first document."""
+    import yaml
+
+    if getattr(event, "anchor", None):  # an alias has one, too
+        return "anchors and aliases are not read; write the value out"
+    if tag := getattr(event, "tag", None):
+        return f"the tag {tag} is not read"
+    if again and isinstance(event, yaml.DocumentStartEvent):
+        return "a second document begins; one is read"
     return None
 
 
-def _plain(file: str, node: Any, where: str, problems: list[str]) -> Any:
+def _plain(file: str, node: _Node, where: str, problems: list[str]) -> Any:
     """A YAML node as strings, lists and dicts; anything but a quoted string is a mistake."""
-    line = node.start_mark.line + 1
+    line = node.line
     if node.id == "scalar":
         if node.style not in ('"', "'"):
             problems.append(f"{file}:{line}: {where}: {node.value!r} must be a quoted string")
@@ -74,7 +117,7 @@ def _plain(file: str, node: Any, where: str, problems: list[str]) -> Any:
     if node.id == "sequence":
         return [_plain(file, item, where, problems) for item in node.value]
     plain: Row = {}
-    for key_node, value_node in node.value:
+    for key_node, value_node in node.pairs:
         key = str(key_node.value)
         if key in plain:
             problems.append(f"{file}:{line}: {where}: key {key!r} stands twice")
@@ -82,28 +125,26 @@ def _plain(file: str, node: Any, where: str, problems: list[str]) -> Any:
     return plain
 
 
-def _table(file: str, node: Any, problems: list[str]) -> Table | None:
-    line = node.start_mark.line + 1
+def _table(file: str, node: _Node, problems: list[str]) -> Table | None:
+    line = node.line
     if node.id != "mapping":
         problems.append(f"{file}:{line}: expected a table with the keys table, source, read, rows")
         return None
     head: Row = {}
     rows: list[Row] = []
     lines: list[int] = []
-    for key_node, value_node in node.value:
+    for key_node, value_node in node.pairs:
         key = str(key_node.value)
-        at = f"{file}:{value_node.start_mark.line + 1}"
+        at = f"{file}:{value_node.line}"
         if key in head or (key == "rows" and rows):
             problems.append(f"{at}: key {key!r} stands twice")
         if key == "rows" and value_node.id == "sequence":
             for i, item in enumerate(value_node.value, start=1):
                 if item.id == "mapping":
                     rows.append(_plain(file, item, f"row {i}", problems))
-                    lines.append(item.start_mark.line + 1)
+                    lines.append(item.line)
                 else:
-                    problems.append(
-                        f'{file}:{item.start_mark.line + 1}: row {i}: expected {{key: "value", ...}}'
-                    )
+                    problems.append(f'{file}:{item.line}: row {i}: expected {{key: "value", ...}}')
         elif key == "rows" or value_node.id != "scalar":
             problems.append(f"{at}: {key}: expected a {'list of rows' if key == 'rows' else 'quoted string'}")
         else:
