@@ -9,6 +9,7 @@ def import_jax():
     told = {"version": jax.__version__, "jaxlib": jaxlib.__version__, "file": jax.__file__, "devices": []}
     told["cuda"] = None
     tell("framework", **told)
+    wait_for_turn()
     built = None
     for major in ("13", "12"):
         try:

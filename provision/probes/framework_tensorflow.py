@@ -10,6 +10,7 @@ def import_tensorflow():
     told["cuda"] = built.get("cuda_version") if built.get("is_cuda_build") else None
     told["cudnn_built"] = built.get("cudnn_version") if told["cuda"] else None
     tell("framework", **told)
+    wait_for_turn()
     if ASKED["device"] == "cpu":
         tensorflow.config.set_visible_devices([], "GPU")
     elif told["cuda"]:

@@ -8,6 +8,7 @@ def import_torch():
     cuda = torch.version.cuda
     told = {"version": torch.__version__, "cuda": cuda, "file": torch.__file__, "devices": []}
     tell("framework", **told)
+    wait_for_turn()
     if getattr(torch.version, "hip", None):
         told["hip"] = torch.version.hip
     if cuda and ASKED["device"] != "cpu":

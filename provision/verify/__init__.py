@@ -45,23 +45,33 @@ def verify(
     if begun is None:
         with begin(env, options, driver=device_of(options, lock)[0] != "cpu") as started:
             return verify(env, options, lock=lock, releases=releases, target=target, emit=emit, begun=started)
-    from . import drifted, lowlevel
+    from . import drifted
     from .state import prepare
 
     run = prepare(begun, options, lock, releases, emit)
-    if run.device == "cpu":
-        begun.drop()
-        for stage in ("driver", "runtime", "libraries", "cudnn"):
-            run.skip(stage, "the device is cpu")
+    if options.quick:
+        _layers(run)
     else:
-        lowlevel.stages(run)
-    if not options.quick:
         from . import peers, perframework
 
-        peers.stage(run)
-        perframework.stages(run)
+        with perframework.ahead(run):
+            _layers(run)
+            peers.stage(run)
+            perframework.stages(run)
     drifted.stage(run, target)
     return _verdict(run)
+
+
+def _layers(run: Run) -> None:
+    """Stages 1 to 4: they are a GPU's."""
+    if run.device != "cpu":
+        from . import lowlevel
+
+        return lowlevel.stages(run)
+    run.begun.drop()
+    for stage in ("driver", "runtime", "libraries", "cudnn"):
+        run.skip(stage, "the device is cpu")
+    return None
 
 
 def _verdict(run: Run) -> Verdict:

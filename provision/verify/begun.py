@@ -88,10 +88,10 @@ def begin(env: Environment, options: Options, *, driver: bool = True) -> Iterato
     environ.pop("PYTHONDONTWRITEBYTECODE", None)  # where bytecode goes is gpuenv's to say (probe.bytecode)
     plainly = {**environ, "PYTHONDONTWRITEBYTECODE": "1"}
     pool, told = ThreadPoolExecutor(2), None
-    where, looks = _started(pool, surroundings, env, plainly, options.timeout)
+    where, looks = started(pool, surroundings, env, plainly, options.timeout)
     try:
         if driver and options.device != "cpu":
-            told, asks = _started(
+            told, asks = started(
                 pool,
                 ask,
                 env,
@@ -112,7 +112,7 @@ def begin(env: Environment, options: Options, *, driver: bool = True) -> Iterato
         pool.shutdown()
 
 
-def _started(
+def started(
     pool: ThreadPoolExecutor, call: Callable[..., T], *given: Any, **named: Any
 ) -> tuple[Future[T], threading.Event]:
     """A call in another thread, and whether its child runs, or never will."""

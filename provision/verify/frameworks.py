@@ -64,9 +64,12 @@ def ask(
     environ: Mapping[str, str],
     timeout: float,
     extensions: Sequence[tuple[str, str]] = (),
+    turn: Callable[[], Mapping[str, Any] | None] | None = None,
+    on_start: Callable[[], None] | None = None,
 ) -> probe.Told:
     """Run one framework's probe in a child of its own, as the user has it but for preallocation. Last it
-    loads `extensions` (package, file)."""
+    loads `extensions` (package, file). With `turn` the framework is only imported until that returns: a
+    table to go on, None to end there."""
     asked = {
         "framework": name,
         "device": device,
@@ -75,6 +78,7 @@ def ask(
         "deep": deep,
         "pattern": PATTERN,
         "extensions": list(extensions),
+        "waits": turn is not None,
     }
     return probe.run(
         env.python,
@@ -82,6 +86,8 @@ def ask(
         asked,
         environ={**environ, **quiet(device), **(_TALKATIVE if name == "tensorflow" else {})},
         timeout=timeout,
+        later=turn,
+        on_start=on_start,
     )
 
 

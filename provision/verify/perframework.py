@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from .. import process
 from ..model import FRAMEWORKS, Event, Evidence, Finding, FrameworkVerdict
-from . import copies, extensions, frameworks, layers, loaded, probe, proved, since, together, unopened
+from . import begun, copies, extensions, frameworks, layers, loaded, probe, proved, since, together, unopened
 from .judged import Judged
-from .state import Run, search, suspects
+from .state import Ahead, Run, search, suspects
 
 # Where a package that was installed later can be the reason: builds and libraries, not drivers and memory.
 _OF_PACKAGES = re.compile(
     r"cudnn|cuda_(major|lib)|nvidia_lib|cpu_only|arch_|jax_plugin|conflicting|numpy_abi|no_gpu_build|framework_bug|driver_too_old"
 )
+
+
+@contextlib.contextmanager
+def ahead(run: Run) -> Iterator[None]:
+    """Within the block the first framework is imported already, while the driver is asked. Importing takes
+    longer than the stages below and needs no GPU."""
+    first = next((n for n in _names(run) if not _aside(run, n)), None)
+    if run.device == "cpu" or run.options.quick or not _is_there(run, first):
+        yield
+        return
+    turn, pool = Future[Mapping[str, Any] | None](), ThreadPoolExecutor(1)
+    told, runs = begun.started(pool, _tell, run, first, run.environ, turn=turn.result)
+    try:
+        runs.wait()
+        run.ahead = Ahead(str(first), turn, told)
+        yield
+    finally:
+        if not turn.done():
+            turn.set_result(None)
+        if not told.done():
+            process.end_children()
+        pool.shutdown()
 
 
 def stages(run: Run) -> None:
@@ -25,9 +50,7 @@ def stages(run: Run) -> None:
     if later:
         told = "; ".join(e.text for e in later)
         run.emit(Event(kind="note", stage="verify", text=f"installed since this runtime was made: {told}"))
-    names = run.options.frameworks or tuple(
-        dict.fromkeys([*_planned(run), *(f.name for f in run.found.frameworks)])
-    )
+    names = _names(run)
     if not names:
         detail = f"no {', '.join(FRAMEWORKS[:-1])} or {FRAMEWORKS[-1]} in {run.env.path}"
         if run.broken:
@@ -51,6 +74,16 @@ def stages(run: Run) -> None:
     if len(names) > 1 and not run.broken and (run.device != "cpu" or run.options.deep):
         _together(run, names)
     return None
+
+
+def _names(run: Run) -> tuple[str, ...]:
+    """The frameworks to prove: those that were asked for, else those of the lock and all that are there."""
+    there = (f.name for f in run.found.frameworks)
+    return run.options.frameworks or tuple(dict.fromkeys([*_planned(run), *there]))
+
+
+def _is_there(run: Run, name: str | None) -> bool:
+    return name in [f.name for f in run.found.frameworks]
 
 
 def _aside(run: Run, name: str) -> bool:
@@ -84,8 +117,8 @@ def _together(run: Run, names: Sequence[str]) -> None:
     run.add("framework", together.judge(tried), time.perf_counter() - start, ", ".join(names))
 
 
-def _ask_framework(run: Run, name: str, environ: Mapping[str, str]) -> tuple[probe.Told, frameworks.Outcome]:
-    told = frameworks.ask(
+def _tell(run: Run, name: str, environ: Mapping[str, str], **how: Any) -> probe.Told:
+    return frameworks.ask(
         run.env,
         name,
         device=run.device,
@@ -94,7 +127,22 @@ def _ask_framework(run: Run, name: str, environ: Mapping[str, str]) -> tuple[pro
         environ=environ,
         timeout=run.options.timeout,
         extensions=extensions.beside(name, run.found.sites),
+        **how,
     )
+
+
+def _told(run: Run, name: str, environ: Mapping[str, str]) -> probe.Told:
+    """What a framework's child tells; one that is under way already is let go on."""
+    early = run.ahead
+    if early and early.framework == name and environ == run.environ:
+        run.ahead = None
+        early.turn.set_result({})
+        return early.told.result()
+    return _tell(run, name, environ)
+
+
+def _ask_framework(run: Run, name: str, environ: Mapping[str, str]) -> tuple[probe.Told, frameworks.Outcome]:
+    told = _told(run, name, environ)
     devices: Sequence[Mapping[str, Any]] = (
         layers.seen(run.told, "driver").get("devices", ()) if run.told else ()
     )
@@ -114,7 +162,7 @@ def _ask_framework(run: Run, name: str, environ: Mapping[str, str]) -> tuple[pro
 
 
 def _framework(run: Run, name: str) -> None:
-    if name not in [f.name for f in run.found.frameworks]:
+    if not _is_there(run, name):
         run.add("framework", Judged(status="fail", detail=f"{name} is not in this environment"), None, name)
         for stage in ("convolution", "loaded"):
             run.skip(stage, "the framework stage failed", name)

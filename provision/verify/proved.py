@@ -57,9 +57,14 @@ def _convolution(r: Mapping[str, Any]) -> Convolution:
 
 
 def times(told: probe.Told) -> dict[str, float]:
-    """Seconds per stage: from its first begin to the next stage's, or to the last record."""
+    """Seconds per stage: from its first begin to the next stage's, or to the last record. What a framework
+    that was imported ahead of its turn waited is nobody's time."""
     starts: dict[str, float] = {}
     for r in told.all("begin"):
         starts.setdefault(r["stage"], r["at"])
     ends = [*list(starts.values())[1:], told.records[-1]["at"] if told.records else 0.0]
-    return {stage: end - start for (stage, start), end in zip(starts.items(), ends, strict=True)}
+    waited = sum(r["seconds"] for r in told.all("waited"))
+    return {
+        stage: end - start - (waited if stage == "framework" else 0.0)
+        for (stage, start), end in zip(starts.items(), ends, strict=True)
+    }

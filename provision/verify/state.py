@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from .. import process
 from ..errors import UsageError
@@ -26,6 +28,15 @@ from .locate import Surroundings
 from .options import Options, device_of
 
 Emit = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A framework's child that was started before its turn. `turn` lets it go on, with None it ends."""
+
+    framework: str
+    turn: Future[Mapping[str, Any] | None]
+    told: Future[probe.Told]
 
 
 @dataclass(slots=True)
@@ -52,6 +63,7 @@ class Run:
     told: probe.Told | None = None
     drift: tuple[Change, ...] = ()
     blamed: bool = False  # a variable was found guilty of what failed
+    ahead: Ahead | None = None
     slices: tuple[str, ...] = ()  # UUIDs of MIG devices, each of which needs a process of its own
 
     @property
