@@ -24,6 +24,14 @@ KEEP = 1 << 20
 TERMINATED = 143
 """The exit code of a run that SIGTERM ended."""
 _ALIVE: set[subprocess.Popen[bytes]] = set()
+_ENDING: list[int] = []
+
+
+def unwind(number: int, _frame: object = None) -> None:
+    """The handler of SIGTERM and SIGINT: both unwind, so that drafts are removed and locks freed. Python drops
+    what is raised while it forks, so `run` looks whether one came meanwhile."""
+    _ENDING.append(number)
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(TERMINATED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,7 +199,7 @@ def run(
     progress only there. Raises OSError when the program cannot be started, and passes
     KeyboardInterrupt on after the child's family is gone.
     """
-    env = dict(os.environ if env is None else env)
+    env, signals = dict(os.environ if env is None else env), len(_ENDING)
     with contextlib.ExitStack() as given, contextlib.ExitStack() as kept:
         # `given` are our copies of the child's ends, closed once it has them; `kept` are our own
         # ends, which the readers close.
@@ -227,6 +235,9 @@ def run(
     assert stream
     err = _Tail(stream, on_line)
     try:
+        if len(_ENDING) > signals:
+            _kill_family(child)
+            unwind(_ENDING[-1])
         timed_out = _finish(child, stdin, timeout)
     finally:
         _ALIVE.discard(child)

@@ -62,6 +62,35 @@ def test_a_change_that_is_killed_leaves_the_old_environment_and_the_next_run_not
     assert not [p for p in (gpuenv.folder / "tmp").iterdir() if "gpuenv" in p.name]
 
 
+FETCH = """
+from pathlib import Path
+from provision import lock
+from provision.build.wheels import install_wheels
+from provision.model import Sources
+env = Path(".venv")
+install_wheels(lock.read_in(env / ".gpuenv"), env, Sources(default=INDEX), lambda told: None, target=Path("fetched"))
+"""
+
+
+def test_what_is_fetched_for_an_environment_that_stands_leaves_nothing_in_it(jax, gpuenv, index):
+    jax("--with", "aa==1.0")
+    mark = gpuenv.work / ".venv" / ".gpuenv"
+    kept = sorted(p.name for p in mark.iterdir())
+    shutil.rmtree(gpuenv.env["UV_CACHE_DIR"])
+    index.faults["aa-1.0-py3-none-any.whl"] = "stalled"
+    child = subprocess.Popen(
+        [sys.executable, "-c", FETCH.replace("INDEX", repr(index.url))],
+        env=gpuenv.env, cwd=gpuenv.work, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert index.stalled.wait(60)
+    assert (mark / "requirements.txt").exists()
+    child.send_signal(signal.SIGINT)
+    err = child.communicate(timeout=30)[1]
+    index.released.set()
+    assert "KeyboardInterrupt" in err
+    assert sorted(p.name for p in mark.iterdir()) == kept
+
+
 def test_no_script_names_the_place_where_it_was_made(jax, gpuenv):
     """The rename is the last thing that is done to a new environment: nothing is to be mended after it."""
     env = gpuenv.work / "Jürgen's $HOME env"

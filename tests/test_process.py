@@ -1,6 +1,7 @@
 """The door to other programs: real programs, real signals, real deadlines."""
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -23,6 +24,22 @@ def test_a_signal_has_its_name():
     done = process.run([PY, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"])
     assert done.signal == "SIGSEGV"
     assert not done.timed_out
+
+
+IN_A_FORK = """
+import os, signal
+from provision import process
+signal.signal(signal.SIG, process.unwind)
+os.register_at_fork(after_in_parent=lambda: [os.kill(os.getpid(), signal.SIG), [i for i in range(1000)]])
+process.run(["sleep", "30"])
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", process.TERMINATED), ("SIGINT", -signal.SIGINT)])
+def test_a_signal_that_comes_while_python_forks_is_not_lost(name, code):
+    began = time.monotonic()
+    done = process.run([PY, "-c", IN_A_FORK.replace("SIG,", f"{name},").replace("SIG)", f"{name})")])
+    assert (done.returncode, time.monotonic() - began < 15) == (code, True)
 
 
 def test_a_deadline_ends_the_whole_family(tmp_path):

@@ -197,8 +197,6 @@ class Wanted:
         python = python_of(self.path)
         file = self.path / MARK / "requirements.txt"
         file.unlink(missing_ok=True)  # whatever lies there may lead out of the environment, or be a hard link
-        with file.open("x", encoding="utf-8") as stream:
-            stream.write(self.requirements)
         argv = [
             uv.program(), "pip", "install", "--python", str(python), "--no-deps", *self.options,
             *(["--reinstall"] if self.reinstall else []), "--requirements", str(file),
@@ -209,9 +207,12 @@ class Wanted:
                 emit(Event(kind="progress", stage="build", text=bar))
 
         watched = emit is not None and os.name == "posix"  # uv tells its progress to a terminal only
-        done = process.run(argv, env=env, timeout=TIMEOUT, on_line=told, terminal=watched)
-        file.unlink(missing_ok=True)
-        return done
+        try:
+            with file.open("x", encoding="utf-8") as stream:
+                stream.write(self.requirements)
+            return process.run(argv, env=env, timeout=TIMEOUT, on_line=told, terminal=watched)
+        finally:
+            file.unlink(missing_ok=True)  # what is fetched for an environment that stands lies beside it
 
 
 def _for_lock(lock: Lock, sources: Sources, *, offline: bool) -> Sources:

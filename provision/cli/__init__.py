@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import typer
@@ -81,7 +80,9 @@ def run(argv: Sequence[str]) -> int:
     ours, command = split(argv)
     _complete(ours)
     screen = show.Screen(json="--json" in ours, environ=process.environ())
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, process.unwind)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is to be ignored
+        signal.signal(signal.SIGINT, process.unwind)
     if process.borrowed_rights():
         show.error(
             screen, UsageError("gpuenv was started with another user's rights (setuid): it does nothing")
@@ -154,11 +155,6 @@ def _of_temporary(error: Exception) -> BuildError | None:
         f"{error.filename}: {error.strerror or error}",
         hint=f"temporary files are made in {folder}: see that it is there and has room, or name another with TMPDIR",
     )
-
-
-def _terminated(_signal: int, _frame: FrameType | None) -> None:
-    """SIGTERM unwinds like an interrupt, so that drafts are removed and locks freed."""
-    sys.exit(process.TERMINATED)
 
 
 def _usage(error: Exception) -> UsageError:

@@ -154,9 +154,11 @@ def judged(at: Site, action: Action, child: subprocess.Popen[str], blow: str, *,
     before = at.before
     state, wrong = after_the_blow(at, action, before)
     name = blow.split(maxsplit=1)[0]
-    if code != 0 and code not in CODES[name]:
+    # Python itself was still starting: no line of gpuenv's had run.
+    starting = code == 1 and err.rstrip().endswith("KeyboardInterrupt") and "/provision/" not in err
+    if code != 0 and code not in CODES[name] and not starting:
         wrong = wrong or f"exit code {code}: {err.strip()[-200:]}"
-    if name != "KILL" and "Traceback" in err and code != -2:
+    if name != "KILL" and "Traceback" in err and code != -2 and not starting:
         wrong = wrong or f"a traceback: {err.strip()[-300:]}"
     if left:
         wrong = wrong or f"still at work: {left}"
