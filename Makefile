@@ -13,7 +13,7 @@ DEV := .gpuenv-dev
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-$(TOOL)/.ready: pyproject.toml
+$(TOOL)/.ready: pyproject.toml release/requirements.txt release/build.txt
 	@$(PYTHON) scripts/private_venv.py $(TOOL)
 	@touch $@
 

@@ -1,4 +1,5 @@
-"""Make a private venv with this checkout in it: `private_venv.py FOLDER [--group dev]`.
+"""Make a private venv with this checkout in it: `private_venv.py FOLDER [--group dev]`. Without a group all
+that it needs is what `release/*.txt` names, hashes required.
 
 Needs nothing but Python's own venv module. Where the system splits that off, the message names
 the package to install.
@@ -27,12 +28,21 @@ def main() -> None:
     folder = options.folder.absolute()
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
     python = folder / "bin" / "python"
-    # gpuenv's own installer installs gpuenv: once pip has brought it, it is ten times as fast.
-    run_quietly([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv"])
-    argv = [str(python), "-m", "uv", "pip", "install", "--quiet", "--python", str(python), "-e", str(ROOT)]
-    argv += ["--group", f"{ROOT / 'pyproject.toml'}:{options.group}"] if options.group else []
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if options.group is None:
+        # What a release is built and runs with, by hash: nothing else gets onto a user's machine.
+        held = [
+            x for name in ("requirements", "build") for x in ("-r", str(ROOT / "release" / f"{name}.txt"))
+        ]
+        run_quietly([*pip, "--require-hashes", "--only-binary", ":all:", *held])
+        run_quietly([*pip, "--no-deps", "--no-build-isolation", "-e", str(ROOT)])
+    else:
+        # gpuenv's own installer installs gpuenv: once pip has brought it, it is ten times as fast.
+        run_quietly([*pip, "uv"])
+        group = f"{ROOT / 'pyproject.toml'}:{options.group}"
+        argv = [str(python), "-m", "uv", "pip", "install", "--quiet", "--python", str(python)]
+        run_quietly([*argv, "-e", str(ROOT), "--group", group, "--compile-bytecode"])
     # Where PYTHONDONTWRITEBYTECODE is set, as in many images, each start would compile all of it anew.
-    run_quietly([*argv, "--compile-bytecode"])
     run_quietly([str(python), "-m", "compileall", "-q", str(ROOT / "provision")])
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -77,3 +78,17 @@ def test_two_builds_from_two_clones_are_the_same_bytes(tmp_path):
     with zipfile.ZipFile(tmp_path / wheel) as archive:
         bills = [n for n in archive.namelist() if ".dist-info/sboms/" in n]
         assert len(bills) == 1 and json.loads(archive.read(bills[0]))["bomFormat"] == "CycloneDX"
+
+
+def test_make_env_installs_nothing_but_what_is_hashed(tmp_path, index, gpuenv):
+    """An index that has every name and version, and other bytes."""
+    for name in ("requirements.txt", "build.txt"):
+        for found in re.finditer(
+            r"^([a-z0-9._-]+)==(\S+)", (ROOT / "release" / name).read_text(), re.MULTILINE
+        ):
+            index.add(*found.groups())
+    env = {**gpuenv.env, "PIP_INDEX_URL": index.url, "PIP_NO_CACHE_DIR": "1", "PIP_FIND_LINKS": ""}
+    argv = [sys.executable, str(ROOT / "scripts" / "private_venv.py"), str(tmp_path / "tool")]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "DO NOT MATCH THE HASHES" in done.stderr, done.stderr
+    assert not (tmp_path / "tool" / "bin" / "uv").exists()
