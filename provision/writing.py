@@ -15,6 +15,7 @@ except ImportError:  # Windows: one run at a time has to do
     fcntl = None  # type: ignore[assignment]
 
 _SCRATCH = "gpuenv-scratch-"
+_YOUNG = 600.0  # seconds in which a folder gets its name
 
 
 def settle(path: Path, content: str | bytes, *, mode: int = 0o644, durable: bool = False) -> None:
@@ -101,26 +102,29 @@ def scratch(what: str) -> Iterator[Path]:
         return
     _sweep(Path(tempfile.gettempdir()))
     # Held before it has the name that others sweep: between the two it would be nobody's.
-    made = Path(tempfile.mkdtemp(prefix=f".{_SCRATCH}"))
-    path = made.with_name(f"{_SCRATCH}{what}-{made.name.removeprefix(f'.{_SCRATCH}')}")
-    number = os.open(made, os.O_RDONLY)
-    try:
+    with contextlib.ExitStack() as kept:
+        made = Path(tempfile.mkdtemp(prefix=f".{_SCRATCH}"))
+        path = made.with_name(f"{_SCRATCH}{what}-{made.name.removeprefix(f'.{_SCRATCH}')}")
+        for folder in (path, made):
+            kept.callback(shutil.rmtree, folder, ignore_errors=True)
+        number = os.open(made, os.O_RDONLY)
+        kept.callback(os.close, number)
         _hold(number, wait=True)
         made.rename(path)
         yield path
-    finally:
-        for folder in (path, made):
-            shutil.rmtree(folder, ignore_errors=True)
-        os.close(number)
 
 
 def _sweep(folder: Path) -> None:
-    """Remove this user's scratch folders that no run holds any more."""
+    """Remove this user's scratch folders that no run holds any more. One that has not got its name yet is
+    somebody's until it is old."""
     import shutil
+    import time
 
-    for path in folder.glob(f"{_SCRATCH}*"):
+    for path in (*folder.glob(f"{_SCRATCH}*"), *folder.glob(f".{_SCRATCH}*")):
         with contextlib.suppress(OSError):
-            if not stat.S_ISDIR(path.lstat().st_mode):
+            found = path.lstat()
+            young = path.name.startswith(".") and time.time() - found.st_mtime < _YOUNG
+            if young or not stat.S_ISDIR(found.st_mode):
                 continue
             number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
             try:

@@ -1,6 +1,7 @@
 """Conda environments when something goes wrong: a clear error, nothing half-made, and a second run
 that succeeds. The channel is one of tiny packages; the engine, the server and the files are real."""
 
+import hashlib
 import json
 import os
 import random
@@ -166,6 +167,28 @@ def test_a_package_with_an_absolute_path_ends_the_engine_not_gpuenv(gpuenv, fold
     package(folder, "jax-0.8.0").unlink()
     cc.index(folder)
     assert gpuenv(*CREATE, "--channel", folder).code == 0
+
+
+def test_a_package_of_no_known_hash_in_the_cache_stands_for_no_other(gpuenv, folder):
+    """What came by its md5 alone, or from who knows where, has no sha256 in the cache: the engine then takes it
+    for any package of that name, version and build."""
+    python = package(folder, "python")
+    lock = gpuenv.work / "explicit.txt"
+
+    def created(name, address, digest):
+        lock.write_text(f"@EXPLICIT\n{address}#{digest}\n")
+        return gpuenv("create", name, "--lock", lock, "--no-verify", "--allow-md5")
+
+    elsewhere = f"http://127.0.0.1:9/c/linux-64/{python.name}"
+    data = python.read_bytes()
+    assert created("first", python.as_uri(), hashlib.md5(data).hexdigest()).code == 0
+    assert created("sha256", elsewhere, "a" * 64).code == 7
+    assert created("md5", elsewhere, "b" * 32).code == 7
+    assert created("hashed", python.as_uri(), hashlib.sha256(data).hexdigest()).code == 0
+    (note,) = gpuenv.folder.rglob(f"pkgs/{python.stem}.lock")
+    note.write_bytes(note.read_bytes()[:8])  # as the engine has it where the sha256 was not known
+    assert created("older", elsewhere, "a" * 64).code == 7
+    assert sorted(p.name for p in gpuenv.work.iterdir()) == ["explicit.txt", "first", "hashed"]
 
 
 def test_a_channel_that_tells_no_sha256(gpuenv, folder):

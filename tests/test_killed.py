@@ -279,8 +279,12 @@ def test_scratch_folders_of_killed_runs_are_swept_and_those_at_work_are_not(tmp_
     )
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
     assert len(list(tmp_path.iterdir())) == 1
+    begun, old = tmp_path / ".gpuenv-scratch-begun", tmp_path / ".gpuenv-scratch-old"
+    for path in (begun, old):  # killed before they had their names
+        path.mkdir()
+    os.utime(old, (0, 0))
     with writing.scratch("y") as one:
         (one / "file").touch()
         with writing.scratch("z") as other:
-            assert set(tmp_path.iterdir()) == {one, other}
-    assert not list(tmp_path.iterdir())
+            assert set(tmp_path.iterdir()) == {one, other, begun}
+    assert list(tmp_path.iterdir()) == [begun]

@@ -12,6 +12,10 @@ from urllib.parse import unquote, urlsplit
 from . import confined, places, waiting
 from .places import plain_url
 
+_HASHED = 8 + 32
+"""Bytes of the note that the engine keeps beside a package in the cache: how often it was replaced, and the
+sha256 of its archive where that was known (rattler_cache, read 2026-11-22)."""
+
 
 async def install(request: dict[str, Any]) -> dict[str, Any]:
     """Link packages into a prefix; every local file and every download is held against its hash. With
@@ -27,11 +31,11 @@ async def install(request: dict[str, Any]) -> dict[str, Any]:
     secrets = places.secrets(request, config)
     records = [_record(p, secrets) for p in packages]
     mode = ValidationMode.full() if request["distrust"] else ValidationMode.fast()
-    pool = Path(request["cache"]) / "pkgs"
+    pool = _pool(request, packages)
     cache = PackageCache.new_layered([pool], validation_mode=mode)
     held = await cache.index()
     absent = [p for p, r in zip(packages, records, strict=True) if p in mine and not held.contains_record(r)]
-    refused = _not_to_be_had(request, absent) or _no_room(request, mine, absent)
+    refused = _not_to_be_had(request, absent) or _no_room(request, mine, absent, pool)
     if refused:
         return {"error": refused}
     fetched = [p for p in absent if not p["url"].startswith("file:")]
@@ -60,12 +64,24 @@ def _not_to_be_had(request: dict[str, Any], absent: list[dict[str, Any]]) -> dic
     return {"kind": "Offline", "text": " ".join(names)} if request["offline"] and names else None
 
 
+def _pool(request: dict[str, Any], packages: list[dict[str, Any]]) -> Path:
+    """The cache of packages, or an empty one for this run alone. Where a package has no sha256, in the lock or
+    in the cache, the engine takes whatever the cache has under that name, version and build."""
+    shared = Path(request["cache"]) / "pkgs"
+    for package in packages:
+        file = unquote(package["url"].rsplit("/", 1)[1])
+        note = shared / f"{file.removesuffix('.conda').removesuffix('.tar.bz2')}.lock"
+        if not package["sha256"] or (note.exists() and note.stat().st_size < _HASHED):
+            return Path(request["answer"]).parent / "pkgs"
+    return shared
+
+
 def _no_room(
-    request: dict[str, Any], mine: list[dict[str, Any]], absent: list[dict[str, Any]]
+    request: dict[str, Any], mine: list[dict[str, Any]], absent: list[dict[str, Any]], pool: Path
 ) -> dict[str, Any] | None:
     """A refusal where a disk lacks the room: for what is fetched and unpacked in the cache, and for the
     prefix where it is on another disk, to which nothing can be linked."""
-    cache, prefix = _existing(Path(request["cache"])), _existing(Path(request["prefix"]))
+    cache, prefix = _existing(pool), _existing(Path(request["prefix"]))
     needs = {cache: sum(p["size"] or 0 for p in absent) * (1 + request["unpacked"])}
     if cache.stat().st_dev != prefix.stat().st_dev:
         needs[prefix] = sum(p["size"] or 0 for p in mine) * request["unpacked"]

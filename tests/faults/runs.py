@@ -22,7 +22,8 @@ from loopback import Index, serving
 
 MARKED = ("building", "changing.json")
 """Files of `.gpuenv/` by which the next run knows an environment as unfinished."""
-NOT_OURS = ("tmp", "conda-lock-")
+# The last is a folder that was killed before it had its name: a later run sweeps it once it is old.
+NOT_OURS = ("tmp", "conda-lock-", ".gpuenv-scratch-")
 """Temporary folders of libraries, empty or nearly: rattler's and conda-lock's own."""
 
 
