@@ -394,7 +394,8 @@ def test_a_disk_that_fills_up_during_the_install(torch, gpuenv, index):
     try:
         ran = torch("--json", small / "env")
         assert ran.code == 7, ran.out + ran.err
-        assert "full" in ran.json["error"]["message"] or "disk" in ran.json["error"]["message"]
+        told = ran.json["error"]
+        assert "full" in told["message"] or "disk" in told["message"], told
         assert not list(small.iterdir())
     finally:
         subprocess.run(["umount", small], check=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 from .. import process
@@ -64,9 +65,19 @@ def why_not(done: process.Finished, path: Path, lock: Lock) -> BuildError:
             f"no index has the locked {name} (it was locked from {index or 'a folder of wheels'})",
             hint="name an index or a folder that has it: pip's index-url, --find-links DIR", log=log,
         )  # fmt: skip
+    if _is_full(path):  # where the log was cut short before it came to the reason
+        return BuildError(f"the disk of {path} is full", hint=refusal.ROOM, log=log)
     return BuildError(
         "the packages could not be installed", log=log, hint="the lines above are the installer's own"
     )
+
+
+def _is_full(path: Path) -> bool:
+    """Whether a disk has less room than any package takes."""
+    try:
+        return shutil.disk_usage(path).free < 1 << 20
+    except OSError:
+        return False
 
 
 _UNDECLARED = re.compile(r"depends on `([A-Za-z0-9._-]+)`,\s+but doesn't declare it as a build dependency")

@@ -73,11 +73,11 @@ def storage(log: str) -> Refused | None:
     path = paths[-1] if paths else None
     if found[1][:2] in ("No", "Di"):
         told = f"the disk of {path} is full" if path else "the disk is full"
-        return Refused(message=f"{told}: {found[1]}", hint=_ROOM)
+        return Refused(message=f"{told}: {found[1]}", hint=ROOM)
     return Refused(message=f"{path or 'a folder'} cannot be used: {found[1]}", hint=_OTHER)
 
 
-_ROOM = "free space, or put ENV, the caches (--cache-dir DIR) or TMPDIR on another disk"
+ROOM = "free space, or put ENV, the caches (--cache-dir DIR) or TMPDIR on another disk"
 _OTHER = "give the folder back to its user, or name others: ENV, --cache-dir DIR (or UV_CACHE_DIR), TMPDIR"
 
 
