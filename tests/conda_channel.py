@@ -238,6 +238,16 @@ def small():
     return folder
 
 
+CREATE = ("create", "--manager", "conda", "--framework", "jax", "--device", "cpu", "--no-verify")
+"""What makes an environment of the small channel."""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A small channel of one test's own."""
+    return shutil.copytree(small(), tmp_path / "chan" / "conda-forge")
+
+
 def pure(folder, name, version, depends=("python",), code="", build="pyh0_0", subdir="noarch"):
     """A tiny package of Python code with its dist-info; noarch, or of a platform for one Python."""
     module = name.replace("-", "_")

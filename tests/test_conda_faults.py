@@ -1,5 +1,6 @@
 """Conda environments when something goes wrong: a clear error, nothing half-made, and a second run
 that succeeds. The channel is one of tiny packages; the engine, the server and the files are real."""
+# ruff: noqa: F811  # fixtures are imported by their names
 
 import hashlib
 import json
@@ -18,14 +19,7 @@ pytest.importorskip("rattler")
 pytest.importorskip("conda_lock")
 
 import conda_channel as cc
-
-CREATE = ("create", "--manager", "conda", "--framework", "jax", "--device", "cpu", "--no-verify")
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A channel of this test's own."""
-    return shutil.copytree(cc.small(), tmp_path / "chan" / "conda-forge")
+from conda_channel import CREATE, folder  # noqa: F401
 
 
 def package(folder, name):

@@ -1,9 +1,9 @@
 """Conda packages and records that were made to lead out: nothing is linked or removed beside the environment.
 Many more of them: tests/faults/hostile_conda.py."""
+# ruff: noqa: F811  # fixtures are imported by their names
 
 import json
 import os
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,16 +13,9 @@ pytest.importorskip("rattler")
 pytest.importorskip("conda_lock")
 
 import conda_channel as cc
+from conda_channel import CREATE, folder  # noqa: F401
 
 from provision.conda_worker import confined
-
-CREATE = ("create", "--manager", "conda", "--framework", "jax", "--device", "cpu", "--no-verify")
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A channel of this test's own."""
-    return shutil.copytree(cc.small(), tmp_path / "chan" / "conda-forge")
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def ahead(run: Run) -> Iterator[None]:
     """Within the block the first framework is imported already, while the driver is asked. Importing takes
     longer than the stages below and needs no GPU."""
     first = next((n for n in _names(run) if not _aside(run, n)), None)
-    if run.device == "cpu" or run.options.quick or not _is_there(run, first):
+    if run.device == "cpu" or not _is_there(run, first):
         yield
         return
     turn, pool = Future[Mapping[str, Any] | None](), ThreadPoolExecutor(1)
