@@ -80,11 +80,13 @@ def torch_stages():
         else:
             function = functions[rank]
         y = function(dx, dw, **options)
-        gx, gw = torch.autograd.grad(y, (dx, dw), dg)
+        # The gradient that comes back for y is dg, bit for bit. Given it by hand, to `backward` or
+        # `torch.autograd.grad`, torch imports SymPy to compare shapes: half of the child's time.
+        (y * dg).sum().backward()
         back = tuple(kernel.index(i) for i in range(rank + 2))
         return tuple(
             a.detach().to("cpu", torch.float64).permute(order)
-            for a, order in ((y, last), (gx, last), (gw, back))
+            for a, order in ((y, last), (dx.grad, last), (dw.grad, back))
         )
 
     try:
