@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
 import signal
 import stat
 import subprocess
@@ -303,7 +304,7 @@ def _finish(
                 child.stdin.write(given.encode())
             with contextlib.suppress(BrokenPipeError):
                 child.stdin.close()
-        child.wait(timeout)
+        _wait(child, timeout)
     except subprocess.TimeoutExpired:
         _kill_family(child)
         return True
@@ -311,6 +312,18 @@ def _finish(
         _kill_family(child)
         raise
     return False
+
+
+def _wait(child: subprocess.Popen[bytes], timeout: float | None) -> None:
+    """Wait for a child's end. With a timeout Python looks for it every 50 ms; Linux tells it at once."""
+    if timeout is not None and hasattr(os, "pidfd_open"):
+        # where the kernel is older than 5.3, or a sandbox refuses it, Python's own way is left
+        with contextlib.suppress(OSError), os.fdopen(os.pidfd_open(child.pid), "rb", 0) as ended:
+            poll = select.poll()
+            poll.register(ended, select.POLLIN)
+            poll.poll(timeout * 1000)
+            timeout = 0.0
+    child.wait(timeout)
 
 
 def _kill_family(child: subprocess.Popen[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 from .. import profiles
@@ -29,7 +30,14 @@ def overlays(c: Choices) -> list[Path]:
 
 def known(c: Choices) -> Profiles:
     """The shipped profiles with the user's laid over them. Raises DataError, UsageError."""
-    return profiles.load(overlays(c), cache_dir=cache_dir(c))
+    folders = tuple(overlays(c))
+    return _loaded(profiles.digest(folders), folders, cache_dir(c))
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(_digest: str, folders: tuple[Path, ...], cache: Path) -> Profiles:
+    """Several parts of one run ask; what they read is held by its sha256."""
+    return profiles.load(folders, cache_dir=cache)
 
 
 def releases(c: Choices) -> tuple[CudnnRelease, ...]:
