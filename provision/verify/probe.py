@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import process, writing
+from . import cudnn_log
 
 if TYPE_CHECKING:
     from ..model import Evidence
@@ -22,7 +23,7 @@ Record = dict[str, Any]
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Told:
     """The records of a probe in order, and how its process ended. `seconds` is the deadline that it
-    ran under, `log` what cuDNN's API log held."""
+    ran under, `log` what cuDNN's API log told."""
 
     records: tuple[Record, ...]
     finished: process.Finished
@@ -103,33 +104,19 @@ def run(
     """
     word = os.urandom(16).hex()
     with writing.scratch("verify") as scratch:
-        empty, log = Path(scratch, "empty"), Path(scratch, "cudnn.log")
+        empty = Path(scratch, "empty")
         empty.mkdir()
-        finished = process.run(
-            [python, *options, "-c", source(*probes), json.dumps({**asked, "run": word})],
-            env={**environ, **_cudnn_logging(log)},
-            cwd=empty,
-            timeout=timeout,
-            report="GPUENV_REPORT",
-            on_start=on_start,
-            stdin=None if later is None else lambda: json.dumps(later()) + "\n",
-        )
-        words = _read(log)
-    return Told(records=_parse(finished.report, word), finished=finished, seconds=timeout, log=words)
-
-
-def _cudnn_logging(log: Path) -> dict[str, str]:
-    """cuDNN's own switches for its API log: LOGLEVEL for 9 (3 is every call), LOGINFO for 8."""
-    return {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGINFO_DBG": "1", "CUDNN_LOGDEST_DBG": str(log)}
-
-
-def _read(log: Path, limit: int = 1 << 25) -> str:
-    """The first 32 MiB of the log: a call that is not there is not further on either."""
-    try:
-        with log.open("rb") as stream:
-            return stream.read(limit).decode("utf-8", "replace")
-    except FileNotFoundError:
-        return ""
+        with cudnn_log.collected(Path(scratch)) as log:
+            finished = process.run(
+                [python, *options, "-c", source(*probes), json.dumps({**asked, "run": word})],
+                env={**environ, **log.environ},
+                cwd=empty,
+                timeout=timeout,
+                report="GPUENV_REPORT",
+                on_start=on_start,
+                stdin=None if later is None else lambda: json.dumps(later()) + "\n",
+            )
+    return Told(records=_parse(finished.report, word), finished=finished, seconds=timeout, log=log.text)
 
 
 def _parse(report: bytes, word: str | None = None) -> tuple[Record, ...]:
