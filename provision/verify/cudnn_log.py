@@ -11,6 +11,7 @@ import os
 import re
 import select
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,7 +75,9 @@ def collected(folder: Path) -> Iterator[Log]:
         stack.callback(os.close, os.open(path, os.O_WRONLY))
         stopping, stop = os.pipe()
         stack.callback(os.close, stopping)
-        reader = threading.Thread(target=_drain, args=(reading, stopping, log), daemon=True)
+        reader = threading.Thread(
+            target=_drain, args=(reading, stopping, log, _widened(reading)), daemon=True
+        )
         reader.start()
         try:
             yield log
@@ -83,8 +86,19 @@ def collected(folder: Path) -> Iterator[Log]:
             reader.join()
 
 
-def _drain(reading: int, stopping: int, log: Log) -> None:
-    """Read until there is to be no more: what is in the pipe then is all, and one read takes it (64 KiB)."""
+def _widened(pipe: int) -> bool:
+    """Whether the pipe holds a whole chunk now; else it holds 64 KiB."""
+    import fcntl
+
+    try:
+        return fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _CHUNK) == _CHUNK
+    except (AttributeError, OSError):  # not Linux; a user who has too many pipes
+        return False
+
+
+def _drain(reading: int, stopping: int, log: Log, wide: bool) -> None:
+    """Read until there is to be no more: what is in the pipe then is all, and one read takes it. cuDNN writes
+    line by line; where the pipe is `wide`, lines gather before they are read, as each look costs the framework time."""
     poll = select.poll()
     poll.register(reading, select.POLLIN)
     poll.register(stopping, select.POLLIN)
@@ -93,3 +107,5 @@ def _drain(reading: int, stopping: int, log: Log) -> None:
         ready = [descriptor for descriptor, _ in poll.poll()]
         if reading in ready:
             log.add(os.read(reading, _CHUNK))
+            if wide and stopping not in ready:
+                time.sleep(0.002)

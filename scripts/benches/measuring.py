@@ -21,14 +21,14 @@ HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table: what was measured, of what it is a multiple, what that may be at most. `unit` is
-    "s" (both sides are times), "MiB", or "" for a yes (0) or no (1)."""
+    """One line of the table: what was measured, of what it is a multiple, what that may be at most (None: it is
+    told, no more). `unit` is "s" (both sides are times), "MiB", or "" for a yes (0) or no (1)."""
 
     part: str
     name: str
     against: str
     found: float
-    limit: float
+    limit: float | None
     mine: float = 0.0
     other: float = 0.0
     unit: str = "s"
@@ -37,17 +37,16 @@ class Row:
 
     @property
     def ok(self) -> bool:
-        return self.found <= self.limit
+        return self.limit is None or self.found <= self.limit
 
     def text(self) -> str:
         """The row for a terminal."""
         mark = "ok" if self.ok else "OVER"
+        most = f"{'no limit':14}" if self.limit is None else f"at most {self.limit:<6.4g}"
         if self.unit == "s":
-            what = (
-                f"{self.found:9.3g}x of {self.against:32} at most {self.limit:<6.4g} {mark:4} {self._times()}"
-            )
+            what = f"{self.found:9.3g}x of {self.against:32} {most} {mark:4} {self._times()}"
         elif self.unit:
-            what = f"{self.found:9.4g} {self.unit:33} at most {self.limit:<6.4g} {mark:4}"
+            what = f"{self.found:9.4g} {self.unit:33} {most} {mark:4}"
         else:
             what = f"{'no' if self.ok else 'YES':>9} {self.against:36} {mark}"
         return f"{self.name:36} {what} {self.told}".rstrip()

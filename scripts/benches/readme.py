@@ -39,7 +39,7 @@ def _worst(rows: Sequence[Row]) -> list[str]:
     lines = []
     grown = [r for r in rows if r.part == "growth" and not r.name.startswith("disk")]
     if grown:
-        worst = max(grown, key=lambda r: r.found / r.limit)
+        worst = max(grown, key=lambda r: r.found / (r.limit or 1))
         what = f"{worst.against} ({worst.name}), the nearest to linear of {len(grown)}"
         lines.append(f"| growth: {what} | the first | {_times(worst.found)} | {_times(worst.limit)} |")
     lines += [
@@ -50,7 +50,7 @@ def _worst(rows: Sequence[Row]) -> list[str]:
     if peaks := [r for r in rows if r.part == "memory"]:
         top = max(peaks, key=lambda r: r.found)
         lines.append(
-            f"| peak memory of {len(peaks)} commands, children apart | (`{top.name}`) | {top.found:.0f} MiB | {top.limit:.0f} MiB |"
+            f"| peak memory of {len(peaks)} commands, children apart | (`{top.name}`) | {top.found:.0f} MiB | {top.limit or 0:.0f} MiB |"
         )
     return lines
 
@@ -67,5 +67,7 @@ def _against(row: Row) -> str:
     return row.against if row.against.startswith("a ") else f"`{row.against}`"
 
 
-def _times(value: float) -> str:
+def _times(value: float | None) -> str:
+    if value is None:
+        return "-"
     return f"{value:.2f}" if value < 1.95 else f"{value:.1f}".removesuffix(".0")
