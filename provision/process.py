@@ -314,6 +314,9 @@ def _finish(
     return False
 
 
+_LONGEST = 2**31 - 1  # milliseconds that a poll can wait, 24 days
+
+
 def _wait(child: subprocess.Popen[bytes], timeout: float | None) -> None:
     """Wait for a child's end. With a timeout Python looks for it every 50 ms; Linux tells it at once."""
     if timeout is not None and hasattr(os, "pidfd_open"):
@@ -321,7 +324,7 @@ def _wait(child: subprocess.Popen[bytes], timeout: float | None) -> None:
         with contextlib.suppress(OSError), os.fdopen(os.pidfd_open(child.pid), "rb", 0) as ended:
             poll = select.poll()
             poll.register(ended, select.POLLIN)
-            poll.poll(timeout * 1000)
+            poll.poll(min(timeout * 1000, _LONGEST))
             timeout = 0.0
     child.wait(timeout)
 

@@ -20,6 +20,11 @@ def test_output_and_status_come_back():
     assert done.signal is None
 
 
+@pytest.mark.parametrize("seconds", [1e9, float("inf")])
+def test_a_deadline_may_lie_beyond_all_clocks(seconds):
+    assert process.run([PY, "-c", "pass"], timeout=seconds).ok
+
+
 def test_a_signal_has_its_name():
     done = process.run([PY, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"])
     assert done.signal == "SIGSEGV"
