@@ -35,6 +35,17 @@ def unwind(number: int, _frame: object = None) -> None:
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(TERMINATED)
 
 
+def unraised(dropped: sys.UnraisableHookArgs) -> None:
+    """What Python calls where it drops an exception (in a destructor, a callback of the garbage collector). The
+    news that the run is to end comes again, a moment later and elsewhere; all else is told as ever."""
+    if _ENDING and isinstance(dropped.exc_value, KeyboardInterrupt | SystemExit):
+        again = threading.Timer(0.01, os.kill, (os.getpid(), _ENDING[-1]))
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(dropped)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finished:
     """How a program ended. `signal` is a name ("SIGSEGV") when a signal ended it; `report` is

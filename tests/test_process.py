@@ -40,6 +40,31 @@ process.run(["sleep", "30"])
 """
 
 
+IN_A_CALLBACK = """
+import os, signal, sys, time, weakref
+from provision import process
+class Thing: pass
+def gone(_):
+    os.kill(os.getpid(), signal.SIGNAL)
+    [i for i in range(1000)]
+signal.signal(signal.SIGNAL, process.unwind)
+sys.unraisablehook = process.unraised
+thing = Thing()
+held = weakref.ref(thing, gone)
+del thing
+time.sleep(30)
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", process.TERMINATED), ("SIGINT", -signal.SIGINT)])
+def test_a_signal_that_comes_where_python_drops_exceptions_is_not_lost(name, code):
+    began = time.monotonic()
+    done = process.run([PY, "-c", IN_A_CALLBACK.replace("SIGNAL", name)], timeout=60)
+    assert done.returncode == code
+    assert time.monotonic() - began < 25
+    assert "ignored" not in done.stderr
+
+
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", process.TERMINATED), ("SIGINT", -signal.SIGINT)])
 def test_a_signal_that_comes_while_python_forks_is_not_lost(name, code):
     began = time.monotonic()

@@ -77,7 +77,7 @@ def _install_held(
     for packages in filter(None, pytorch.split(held, lock.plan)):
         options = ["--require-hashes", *_sources(packages), *(["--target", str(target)] if target else [])]
         part = dataclasses.replace(lock, packages=packages)
-        wanted = Wanted(part, path, sources, requirements_text(part), tuple(options), reinstall)
+        wanted = Wanted(part, path, sources, requirements_text(part), tuple(options), reinstall, target)
         done = wanted.install(offline=True)
         if not done.ok and (sources.offline or not only_missing(done.stderr)):
             raise why_not(done, path, lock)
@@ -115,7 +115,7 @@ def _build(
     emit(Event(kind="start", stage="build", text=f"{told} (its hash is held, its build tools have none)"))
     into = ["--target", str(target)] if target else []
     options = ("--require-hashes", *_sources(lock.packages), *into)
-    wanted = Wanted(lock, path, sources, requirements_text(lock), options, reinstall)
+    wanted = Wanted(lock, path, sources, requirements_text(lock), options, reinstall, target)
     done = wanted.install(offline=True)
     if not done.ok and not sources.offline and not undeclared(done.stderr):
         done = wanted.install(offline=False, emit=emit)
@@ -179,7 +179,8 @@ def python_of(env: Path) -> Path:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Requirements to be put into an environment by uv, and how."""
+    """Requirements to be put into an environment by uv, and how. What is fetched into another folder, a `target`
+    beside an environment that stands, leaves nothing in the environment, whenever the run is killed."""
 
     lock: Lock
     path: Path
@@ -187,6 +188,7 @@ class Wanted:
     requirements: str
     options: tuple[str, ...]
     reinstall: bool = False
+    target: Path | None = None
 
     def install(self, *, offline: bool, emit: Callable[[Event], None] | None = None) -> process.Finished:
         theirs, others = pytorch.split(self.lock.packages, self.lock.plan)
@@ -195,7 +197,7 @@ class Wanted:
         if bytecode.wanted(env) and all(is_wheel(p) and not p.unhashed for p in self.lock.packages):
             env["UV_COMPILE_BYTECODE"] = "0"  # bytecode.fill does it
         python = python_of(self.path)
-        file = self.path / MARK / "requirements.txt"
+        file = (self.target.parent if self.target else self.path / MARK) / "requirements.txt"
         file.unlink(missing_ok=True)  # whatever lies there may lead out of the environment, or be a hard link
         argv = [
             uv.program(), "pip", "install", "--python", str(python), "--no-deps", *self.options,
@@ -212,7 +214,7 @@ class Wanted:
                 stream.write(self.requirements)
             return process.run(argv, env=env, timeout=TIMEOUT, on_line=told, terminal=watched)
         finally:
-            file.unlink(missing_ok=True)  # what is fetched for an environment that stands lies beside it
+            file.unlink(missing_ok=True)
 
 
 def _for_lock(lock: Lock, sources: Sources, *, offline: bool) -> Sources:

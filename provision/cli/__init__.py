@@ -81,6 +81,7 @@ def run(argv: Sequence[str]) -> int:
     _complete(ours)
     screen = show.Screen(json="--json" in ours, environ=process.environ())
     signal.signal(signal.SIGTERM, process.unwind)
+    sys.unraisablehook = process.unraised
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is to be ignored
         signal.signal(signal.SIGINT, process.unwind)
     if process.borrowed_rights():
