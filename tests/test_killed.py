@@ -83,12 +83,14 @@ def test_what_is_fetched_for_an_environment_that_stands_leaves_nothing_in_it(jax
         env=gpuenv.env, cwd=gpuenv.work, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert index.stalled.wait(60)
-    assert (mark / "requirements.txt").exists()
+    meanwhile = sorted(p.name for p in mark.iterdir())
     child.send_signal(signal.SIGINT)
     err = child.communicate(timeout=30)[1]
     index.released.set()
     assert "KeyboardInterrupt" in err
+    assert meanwhile == kept  # a kill at that moment would leave what is there
     assert sorted(p.name for p in mark.iterdir()) == kept
+    assert not (gpuenv.work / "requirements.txt").exists()
 
 
 def test_no_script_names_the_place_where_it_was_made(jax, gpuenv):
