@@ -75,7 +75,7 @@ def _install_held(
     archives = tuple(p for p in lock.packages if not p.unhashed and not is_wheel(p))
     missing = []
     for packages in filter(None, pytorch.split(held, lock.plan)):
-        options = ["--require-hashes", *_sources(packages), *(["--target", str(target)] if target else [])]
+        options = ["--require-hashes", *_sources(packages)]
         part = dataclasses.replace(lock, packages=packages)
         wanted = Wanted(part, path, sources, requirements_text(part), tuple(options), reinstall, target)
         done = wanted.install(offline=True)
@@ -113,8 +113,7 @@ def _build(
     name = lock.packages[0].name
     told = f"building {name} {lock.packages[0].version} from its source"
     emit(Event(kind="start", stage="build", text=f"{told} (its hash is held, its build tools have none)"))
-    into = ["--target", str(target)] if target else []
-    options = ("--require-hashes", *_sources(lock.packages), *into)
+    options = ("--require-hashes", *_sources(lock.packages))
     wanted = Wanted(lock, path, sources, requirements_text(lock), options, reinstall, target)
     done = wanted.install(offline=True)
     if not done.ok and not sources.offline and not undeclared(done.stderr):
@@ -201,6 +200,7 @@ class Wanted:
         file.unlink(missing_ok=True)  # whatever lies there may lead out of the environment, or be a hard link
         argv = [
             uv.program(), "pip", "install", "--python", str(python), "--no-deps", *self.options,
+            *(["--target", str(self.target)] if self.target else []),
             *(["--reinstall"] if self.reinstall else []), "--requirements", str(file),
         ]  # fmt: skip
 
