@@ -92,6 +92,7 @@ def check_table(file: str, table: Table) -> list[str]:
     return problems
 
 
+@functools.cache
 def _known(kind: Kind) -> frozenset[str]:
     return frozenset(f.name for f in fields(kind.cls)) - {"framework"}
 
@@ -126,5 +127,5 @@ def _check_row(kind: Kind, row: Row) -> Iterable[str]:
 
 def row_key(kind: Kind, head: dict[str, str], row: Row) -> tuple[str | None, ...]:
     """What tells a row from others of its kind; of a wrong row too, whose values may be lists."""
-    values = (head.get("framework") if k == "framework" else row.get(k) for k in kind.key)
-    return tuple(v if v is None else str(v) for v in values)
+    values = [head.get("framework") if k == "framework" else row.get(k) for k in kind.key]
+    return tuple([v if v is None else str(v) for v in values])
