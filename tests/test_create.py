@@ -97,10 +97,17 @@ def test_a_create_with_cold_caches_asks_the_index_once_for_each_thing(torch, ind
     assert index.downloads() and set(index.requests.values()) == {1} and not index.heads
     begun = json.loads(ran.stderr.splitlines()[-1])
     uv = [words[1:3] for words in begun if Path(words[0]).name == "uv"]
-    # The platforms it knows, the solve and its second form, the wheels of the cache and those that lack there.
-    assert sorted(uv) == [["pip", "compile"]] * 3 + [["pip", "install"]] * 2
+    # The platforms it knows, the solve and its second form, and the wheels: the cache has none to be tried first.
+    assert sorted(uv) == [["pip", "compile"]] * 3 + [["pip", "install"]]
     asked = [words[0] for words in begun if words[1:3] == ["-I", "-S"]]
     assert len(asked) == len(set(asked)), "a Python was asked twice"
+    before = dict(index.requests)
+    again = subprocess.run(
+        [*argv, "--recreate"], cwd=gpuenv.work, env=gpuenv.env, capture_output=True, text=True, check=True
+    )
+    assert index.requests == before, "what is in the cache is put in without the network"
+    uv = [words[1:3] for words in json.loads(again.stderr.splitlines()[-1]) if Path(words[0]).name == "uv"]
+    assert uv.count(["pip", "install"]) == 1
 
 
 def test_the_lock_is_a_pylock_with_index_hash_and_target(torch, gpuenv, index):

@@ -73,15 +73,15 @@ def _install_held(
     for the PyTorch index is asked for there alone, all else never there."""
     held = tuple(p for p in lock.packages if not p.unhashed and is_wheel(p))
     archives = tuple(p for p in lock.packages if not p.unhashed and not is_wheel(p))
-    missing = []
+    at_hand, missing = _may_be_at_hand(held, sources), []
     for packages in filter(None, pytorch.split(held, lock.plan)):
         options = ["--require-hashes", *_sources(packages)]
         part = dataclasses.replace(lock, packages=packages)
         wanted = Wanted(part, path, sources, requirements_text(part), tuple(options), reinstall, target)
-        done = wanted.install(offline=True)
-        if not done.ok and (sources.offline or not only_missing(done.stderr)):
+        done = wanted.install(offline=True) if at_hand else None
+        if done and not done.ok and (sources.offline or not only_missing(done.stderr)):
             raise why_not(done, path, lock)
-        missing += [] if done.ok else [wanted]
+        missing += [] if done and done.ok else [wanted]
     total = sum(p.size or 0 for wanted in missing for p in wanted.lock.packages)
     if missing:
         emit(
@@ -98,6 +98,21 @@ def _install_held(
             raise why_not(done, path, lock)
     for package in archives:
         _build(dataclasses.replace(lock, packages=(package,)), path, sources, emit, reinstall, target)
+
+
+def _may_be_at_hand(packages: Sequence[Package], sources: Sources) -> bool:
+    """Whether uv could put them in without the network: not on a machine's first run, where its cache has no
+    wheel unpacked (they lie in `archive-v*`) and no folder of wheels is named."""
+    local = sources.offline or sources.find_links or process.environ().get("UV_FIND_LINKS")
+    if local or any(p.url.startswith("file:") for p in packages):
+        return True
+    # where uv keeps it unless it is told otherwise: to ask uv costs a child
+    usual = Path(process.environ().get("XDG_CACHE_HOME") or Path.home() / ".cache", "uv")
+    return _holds_wheels(usual) or _holds_wheels(_cache(sources))
+
+
+def _holds_wheels(cache: Path) -> bool:
+    return any(cache.glob("archive-v*/*"))
 
 
 def _build(
@@ -245,7 +260,7 @@ def size(count: float) -> str:
 
 def _cache(sources: Sources) -> Path:
     if sources.cache_dir:
-        return Path(sources.cache_dir)
+        return Path(sources.cache_dir, "uv")
     if told := process.environ().get("UV_CACHE_DIR"):  # which is over all that uv's own files may say
         return Path(told).absolute()
     asked = process.run([uv.program(), "cache", "dir"], timeout=30)
