@@ -95,6 +95,20 @@ def test_bytecode_that_lies_there_already_is_not_handed_on(tmp_path):
     assert kept.read_bytes() == mine
 
 
+def test_what_cannot_be_kept_is_compiled_all_the_same_and_told(tmp_path):
+    packages = wheel_in(tmp_path / "env", "good.py,,\n")
+    source = tmp_path / "env/lib/python3.11/site-packages/good.py"
+    source.write_text("y = 2\n")
+    (tmp_path / "cache").write_text("no folder\n")
+    said = []
+    bytecode.fill(packages, tmp_path / "env", Path(sys.executable), tmp_path / "cache", said.append)
+    assert [(e.kind, e.text.partition(":")[0]) for e in said] == [
+        ("start", "compiling 1 modules"),
+        ("note", "the compiled modules are not kept for the next environment"),
+    ]
+    assert (source.parent / "__pycache__").exists() and (tmp_path / "cache").read_text() == "no folder\n"
+
+
 def test_what_no_environment_asked_for_in_a_long_time_goes(tmp_path):
     packages = wheel_in(tmp_path / "env", "good.py,,\n")
     (tmp_path / "env/lib/python3.11/site-packages/good.py").write_text("y = 2\n")
