@@ -31,17 +31,12 @@ _TAG = (
 )
 # Run by the environment's own Python with -I -S: nothing of what was installed is executed. What bytecode
 # lies there already is not believed: it would be handed on to other environments. A compiler's garbage has
-# no cycles worth a search: without it a tenth of the time goes, and the memory is the same. The line that ends a
-# wheel's modules (no file is named so) is said back when all of them are there.
-_END = "end of a wheel"
-_COMPILE = f"""
+# no cycles worth a search: without it a tenth of the time goes, and the memory is the same.
+_COMPILE = """
 import compileall, concurrent.futures, functools, gc, sys
 one = functools.partial(compileall.compile_file, quiet=2, force=True)
-names = sys.stdin.read().splitlines()
 with concurrent.futures.ProcessPoolExecutor(initializer=gc.disable) as pool:
-    for name, _ in zip(names, pool.map(one, names, chunksize=16)):
-        if name == {_END!r}:
-            print(name, file=sys.stderr, flush=True)
+    list(pool.map(one, sys.stdin.read().splitlines(), chunksize=16))
 """
 
 Marks = dict[str, "tuple[int, int] | None"]
@@ -69,38 +64,21 @@ def fill(
     parts = [p for p in _parts(packages, env, shelf, tag) if p.sources]
     for part in parts:
         part.link()
-    lacking = [part for part in parts if part.lacking]
+    lacking = [f"{part.site}/{s}" for part in parts for s in part.lacking]
     if not lacking:
         return
-    emit(Event(kind="start", stage="build", text=f"compiling {sum(len(p.lacking) for p in lacking)} modules"))
+    emit(Event(kind="start", stage="build", text=f"compiling {len(lacking)} modules"))
+    done = process.run([str(python), "-I", "-S", "-c", _COMPILE], stdin="\n".join(lacking), timeout=_TIMEOUT)
+    if not done.ok:
+        raise BuildError("the modules could not be compiled", log=done.stderr)
     try:
-        _compile(lacking, python)
+        for part in parts:
+            if part.lacking:
+                part.keep()
         _tidy(cache / "compiled")
     except OSError as error:
         told = f"the compiled modules are not kept for the next environment: {error.strerror}"
         emit(Event(kind="note", stage="build", text=told))
-
-
-def _compile(parts: Sequence[_Part], python: Path) -> None:
-    """Compile what is lacking, and keep each wheel's while the next one's is compiled. Raises BuildError, and
-    OSError where all is compiled but not kept."""
-    todo = iter(parts)
-    failed: list[OSError] = []
-
-    def told(line: str) -> None:
-        try:
-            if line == _END and not failed and (part := next(todo, None)):
-                part.keep()
-        except OSError as error:
-            failed.append(error)
-
-    lines = [line for p in parts for line in (*(f"{p.site}/{s}" for s in p.lacking), _END)]
-    argv = [str(python), "-I", "-S", "-c", _COMPILE]
-    done = process.run(argv, stdin="\n".join(lines), timeout=_TIMEOUT, on_line=told)
-    if not done.ok:
-        raise BuildError("the modules could not be compiled", log=done.stderr)
-    if failed:
-        raise failed[0]
 
 
 def _parts(packages: Iterable[Package], env: Path, shelf: Path, tag: str) -> list[_Part]:

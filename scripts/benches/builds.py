@@ -84,7 +84,7 @@ def pip(ground: Ground) -> Iterator[Row]:
 
 def cold(ground: Ground) -> Iterator[Row]:
     """Nothing is in a cache; the wheels come from the index on 127.0.0.1. Each run begins with both sides' files
-    gone: 5 GB of the other's in memory made system time of one run up to 10 s more than of the next."""
+    gone, so that none has less memory than the other."""
 
     def gone() -> None:
         for name in ("env", "uv-env"):
