@@ -45,7 +45,8 @@ def lock() -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".in") as wanted:
         wanted.write("\n".join(build_requires()) + "\n")
         wanted.flush()
-        run([*compiling, "--no-annotate", wanted.name, "-o", "release/build.txt"], ROOT)
+        same = ["--constraint", "release/requirements.txt"]  # `make env` installs both into one environment
+        run([*compiling, *same, "--no-annotate", wanted.name, "-o", "release/build.txt"], ROOT)
     sbom.WRITTEN.write_text(sbom.bill(), encoding="utf-8")
 
 

@@ -1,11 +1,10 @@
 """What tests share: the command as a user runs it, in a home of its own."""
 
-import functools
 import json
 import os
+import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -40,13 +39,13 @@ def pytest_xdist_auto_num_workers(config):
     return (os.cpu_count() or 1) + 1
 
 
-@functools.cache
-def parsed():
-    """The shipped profiles as a first run keeps them parsed (name, bytes): half a second of processor."""
-    with tempfile.TemporaryDirectory() as folder:
-        profiles.load(cache_dir=Path(folder))
-        (kept,) = Path(folder).iterdir()
-        return kept.name, kept.read_bytes()
+def pytest_configure(config):
+    """Profiles that were changed since gpuenv was installed are parsed once, not by each run of it. A shell's
+    `make test &` begins with interrupts ignored, and so would all that tests start and interrupt."""
+    if not hasattr(config, "workerinput"):
+        profiles.prepare()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Command:
@@ -64,11 +63,8 @@ class Command:
             "PYENV_ROOT": os.environ.get("PYENV_ROOT", str(Path("~/.pyenv").expanduser())),
         }
         self.work = folder / "work"
-        cache = folder / "cache" / "gpuenv"
-        for path in (self.work, folder / "home", cache):
+        for path in (self.work, folder / "home"):
             path.mkdir(parents=True, exist_ok=True)
-        name, content = parsed()
-        (cache / name).write_bytes(content)
 
     def __call__(self, *args, timeout=120):
         argv = [sys.executable, "-m", "provision", *map(str, args)]

@@ -43,7 +43,9 @@ def test_the_installed_command_answers_as_the_checkout_does(wheel, tmp_path):
     run(uv.program(), "venv", "--python", sys.executable, tmp_path / "v")
     run(uv.program(), "pip", "install", "--python", tmp_path / "v" / "bin" / "python", wheel)
     (tmp_path / "elsewhere").mkdir()
-    installed = run(tmp_path / "v" / "bin" / "gpuenv", *ASK, cwd=tmp_path / "elsewhere")
+    first = {"env": {"XDG_CACHE_HOME": str(tmp_path / "cache")}}
+    installed = run(tmp_path / "v" / "bin" / "gpuenv", *ASK, cwd=tmp_path / "elsewhere", **first)
+    assert not list(tmp_path.glob("cache/**/profiles-*")), "the profiles come parsed"
     checkout = run(sys.executable, "-m", "provision", *ASK, cwd=tmp_path / "elsewhere")
     assert json.loads(installed.stdout) == json.loads(checkout.stdout)
     where = run(tmp_path / "v" / "bin" / "python", "-c", "import provision; print(provision.__file__)",

@@ -228,32 +228,39 @@ def test_the_last_overlay_wins(tmp_path):
 # --- the cache -----------------------------------------------------------------------------
 
 
-def test_the_cache_gives_the_same_and_is_one_file(tmp_path, known):
+@pytest.fixture
+def mine(tmp_path):
+    """An overlay: profiles that did not come parsed with gpuenv."""
+    return [overlay(tmp_path, "torch.yaml", builds(ROW))]
+
+
+def test_the_cache_gives_the_same_and_is_one_file(tmp_path, mine):
     cache = tmp_path / "cache"
-    assert profiles.load(cache_dir=cache) == known
+    known = profiles.load(mine)
+    assert profiles.load(mine, cache_dir=cache) == known
     (kept,) = cache.iterdir()
-    assert profiles.load(cache_dir=cache) == known
+    assert profiles.load(mine, cache_dir=cache) == known
     assert [p.name for p in cache.iterdir()] == [kept.name]
 
 
-def test_the_cache_is_what_is_read(tmp_path):
+def test_the_cache_is_what_is_read(tmp_path, mine):
     cache = tmp_path / "cache"
-    profiles.load(cache_dir=cache)
+    profiles.load(mine, cache_dir=cache)
     (kept,) = cache.iterdir()
     plain = json.loads(kept.read_text())
     plain["builds"] = plain["builds"][:1]
     kept.write_text(json.dumps(plain))
-    assert len(profiles.load(cache_dir=cache).builds) == 1
+    assert len(profiles.load(mine, cache_dir=cache).builds) == 1
 
 
 @pytest.mark.parametrize("spoiled", ["", "{", "[]", '{"builds": []}', '{"builds": [[1]]}', "null"])
-def test_a_broken_cache_is_written_anew(tmp_path, known, spoiled):
+def test_a_broken_cache_is_written_anew(tmp_path, mine, spoiled):
     cache = tmp_path / "cache"
-    profiles.load(cache_dir=cache)
+    known = profiles.load(mine, cache_dir=cache)
     (kept,) = cache.iterdir()
     whole = kept.read_bytes()
     kept.write_text(spoiled)
-    assert profiles.load(cache_dir=cache) == known
+    assert profiles.load(mine, cache_dir=cache) == known
     assert kept.read_bytes() == whole
 
 
@@ -265,10 +272,49 @@ def test_changed_files_are_parsed_again(tmp_path, ours):
     assert any(g.generation == "Alta" for g in profiles.load(cache_dir=cache).gpus)
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, known):
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, mine):
     blocked = tmp_path / "file"
     blocked.write_text("")
-    assert profiles.load(cache_dir=blocked) == known
+    assert profiles.load(mine, cache_dir=blocked) == profiles.load(mine)
+
+
+# --- parsed when gpuenv is built -----------------------------------------------------------
+
+
+@pytest.fixture
+def package(tmp_path, ours, monkeypatch):
+    """A copy of what a build parses with."""
+    whole = tmp_path / "provision"
+    for part in ("profiles", "model"):
+        shutil.copytree(profiles._PACKAGE / part, whole / part)
+    monkeypatch.setattr(profiles, "_PACKAGE", whole)
+    return whole
+
+
+def test_what_a_build_parsed_is_read_and_nothing_kept(tmp_path, package, known):
+    stale = package / "profiles-0.json"
+    stale.write_text("{}")
+    profiles.prepare()
+    (made,) = package.glob("profiles-*.json")
+    assert not stale.exists() and made.stat().st_mode & 0o777 == 0o644
+    assert profiles.load(cache_dir=tmp_path / "cache") == known
+    assert not (tmp_path / "cache").exists()
+    plain = json.loads(made.read_text())
+    made.write_text(json.dumps(plain | {"builds": plain["builds"][:1], "cudnn": plain["cudnn"][:2]}))
+    assert len(profiles.load().builds) == 1 and len(profiles.releases()) == 2
+    made.write_text("{")
+    assert profiles.load() == known
+
+
+@pytest.mark.parametrize("changed", ["profiles/files.py", "profiles/kinds.py", "model/known.py"])
+def test_other_code_parses_again(package, known, changed):
+    profiles.prepare()
+    (made,) = package.glob("profiles-*.json")
+    made.write_text(json.dumps(json.loads(made.read_text()) | {"builds": []}))
+    assert profiles.load().builds == ()
+    path = package / changed
+    path.write_text(path.read_text() + "\n")
+    assert profiles.load() == known
 
 
 # --- bringing tables up to date ------------------------------------------------------------

@@ -28,7 +28,7 @@ def build(
 
 
 def begin() -> None:
-    """Import what making an environment needs, in the time that passes while a solver is at work."""
+    """Import what making an environment needs, in the time that passes while other programs are at work."""
 
     def load() -> None:
         import virtualenv  # noqa: F401

@@ -115,13 +115,13 @@ def in_place(screen: show.Screen, env: Path, choices: Choices, how: How, given: 
 def _anew(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock | None) -> int:
     emit = show.emitter(screen)
     files: list[str] = []
+    venv.begin()
     if given is None:
         asked = ask.judged(choices)
         by_itself = choices.device == "auto" and asked.request.device == "cpu"
         kind, words = ("warning", "this will be a CPU environment") if by_itself else ("note", "for a GPU")
         if by_itself or asked.request.device == "cuda":
             emit(Event(kind=kind, stage="resolve", text=f"{words}: {asked.reason}"))
-        venv.begin()
         plan, made_lock = lock_of(asked, choices, emit)
         if made_lock is None:
             show.result(screen, Created(machine=asked.machine, plan=plan))

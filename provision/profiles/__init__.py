@@ -39,37 +39,49 @@ __all__ = [
     "dump",
     "load",
     "parse",
+    "prepare",
     "read_file",
     "releases",
     "replaced",
     "row_key",
 ]
 
-CACHE_FORMAT = "1"
+_PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def directory() -> Path:
     """The profiles that came with gpuenv: inside the wheel, else beside the package in a checkout."""
-    package = Path(__file__).resolve().parent.parent
-    shipped = package / "profiles_data"
-    return shipped if shipped.is_dir() else package.parent / "profiles"
+    shipped = _PACKAGE / "profiles_data"
+    return shipped if shipped.is_dir() else _PACKAGE.parent / "profiles"
 
 
 def load(overlays: Sequence[Path] = (), *, cache_dir: Path | None = None) -> model.Profiles:
     """All that is known: our profiles, with the rows of `overlays` laid over them in order.
 
     A row of an overlay replaces the row of equal key, or is added. With `cache_dir` the parsed
-    profiles are kept there as JSON under the sha256 of the files. Raises DataError with every
-    mistake of every file.
+    profiles are kept there as JSON under the sha256 of the files; ours came parsed. Raises DataError
+    with every mistake of every file.
     """
     folders = [directory(), *overlays]
-    cache = _cache_of(folders, cache_dir) if cache_dir else None
-    if cache and (known := _read_cache(cache, KINDS.values())):
+    if known := _kept(folders, cache_dir, KINDS.values()):
         return known
     plain = parse(folders)
-    if cache:
-        _write_cache(cache, plain)
+    if cache_dir:
+        _write_cache(_cache_of(folders, cache_dir), plain)
     return construct(plain, KINDS.values())
+
+
+def prepare() -> None:
+    """Keep our profiles parsed beside this package: a build of gpuenv does it, so that no machine's first run
+    has to. Raises DataError."""
+    folders = [directory()]
+    made = _cache_of(folders, _PACKAGE)
+    for kept in _PACKAGE.glob("profiles-*.json"):
+        if kept != made:
+            kept.unlink()
+    _write_cache(made, parse(folders))
+    if made.exists():
+        made.chmod(0o644)  # for whoever uses what root installed
 
 
 def releases(
@@ -77,11 +89,15 @@ def releases(
 ) -> tuple[model.CudnnRelease, ...]:
     """What is known of cuDNN's releases, as `load` tells it. Where the parsed profiles are kept, only these
     rows are made into values: a quick look at an environment has no time for all."""
-    if cache_dir:
-        cache = _cache_of([directory(), *overlays], cache_dir)
-        if known := _read_cache(cache, [k for k in KINDS.values() if k.into == "cudnn"]):
-            return known.cudnn
-    return load(overlays, cache_dir=cache_dir).cudnn
+    known = _kept([directory(), *overlays], cache_dir, [k for k in KINDS.values() if k.into == "cudnn"])
+    return (known or load(overlays, cache_dir=cache_dir)).cudnn
+
+
+def _kept(folders: Sequence[Path], cache_dir: Path | None, kinds: Iterable[Kind]) -> model.Profiles | None:
+    """The parsed rows of these very files, from where they are kept: as they came, or in the user's cache."""
+    name, wanted = _cache_of(folders, _PACKAGE).name, list(kinds)
+    places = [folder / name for folder in (_PACKAGE, cache_dir) if folder]
+    return next((known for place in places if (known := _read_cache(place, wanted))), None)
 
 
 def _cache_of(folders: Sequence[Path], cache_dir: Path) -> Path:
@@ -95,9 +111,11 @@ def digest(overlays: Sequence[Path] = ()) -> str:
 
 
 def _digest(folders: Sequence[Path]) -> str:
-    texts = [(i, path, _bytes(path)) for i, folder in enumerate(folders) for path in _yaml_files(folder)]
-    whole = hashlib.sha256(CACHE_FORMAT.encode())
-    for i, path, data in texts:
+    """Of the files, and of the code that reads them: other code may make other rows of them."""
+    code = [*sorted((_PACKAGE / "profiles").glob("*.py")), _PACKAGE / "model" / "known.py"]
+    read = [code, *map(_yaml_files, folders)]
+    whole = hashlib.sha256()
+    for i, path, data in [(i, path, _bytes(path)) for i, paths in enumerate(read) for path in paths]:
         whole.update(f"\0{i} {path.name} {len(data)}\0".encode() + data)
     return whole.hexdigest()
 
