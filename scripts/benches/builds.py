@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from .measuring import GPUENV, UV, Row, interleaved, ran, timed
 
 _UVS = "uv venv + uv pip install"
 _PIPS = "python -m venv + pip install"
+_REST = 5.0  # seconds: a virtual machine hands freed memory (GBs, of files now gone) back to its host meanwhile
 
 
 class Sides:
@@ -84,7 +86,7 @@ def pip(ground: Ground) -> Iterator[Row]:
 
 def cold(ground: Ground) -> Iterator[Row]:
     """Nothing is in a cache; the wheels come from the index on 127.0.0.1. Each run begins with both sides' files
-    gone, so that none has less memory than the other."""
+    gone and the machine at rest, so that none has less memory than the other, or memory that is quicker."""
 
     def gone() -> None:
         for name in ("env", "uv-env"):
@@ -93,6 +95,8 @@ def cold(ground: Ground) -> Iterator[Row]:
     def sides() -> Sides:
         gone()
         caches = {n: str(ground.empty(f"cold/{n}")) for n in ("UV_CACHE_DIR", "XDG_CACHE_HOME")}
+        os.sync()
+        time.sleep(_REST)
         return Sides(ground, ground.at_index(caches))
 
     runs, each = ground.runs, (lambda: sides().locked(), lambda: sides().unlocked(), lambda: sides().uv())
