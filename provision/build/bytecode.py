@@ -30,12 +30,11 @@ _TAG = (
     "'.'.join(map(str, sys.version_info)) + getattr(sys, 'abiflags', ''))"
 )
 # Run by the environment's own Python with -I -S: nothing of what was installed is executed. What bytecode
-# lies there already is not believed: it would be handed on to other environments. A compiler's garbage has
-# no cycles worth a search: without it a tenth of the time goes, and the memory is the same.
+# lies there already is not believed: it would be handed on to other environments.
 _COMPILE = """
-import compileall, concurrent.futures, functools, gc, sys
+import compileall, concurrent.futures, functools, sys
 one = functools.partial(compileall.compile_file, quiet=2, force=True)
-with concurrent.futures.ProcessPoolExecutor(initializer=gc.disable) as pool:
+with concurrent.futures.ProcessPoolExecutor() as pool:
     list(pool.map(one, sys.stdin.read().splitlines(), chunksize=16))
 """
 

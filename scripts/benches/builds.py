@@ -14,9 +14,7 @@ from .measuring import GPUENV, UV, Row, interleaved, ran, timed
 
 _UVS = "uv venv + uv pip install"
 _PIPS = "python -m venv + pip install"
-_REST = (
-    5.0  # seconds: a virtual machine hands freed memory (GBs, of files now gone) back to its host meanwhile
-)
+_REST = 5.0  # seconds, in which a virtual machine gives the memory of files now gone back to its host
 
 
 class Sides:
