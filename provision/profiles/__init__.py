@@ -8,6 +8,7 @@ quoted string: an unquoted 12.10 would be the number 12.1. All mistakes are repo
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -76,12 +77,11 @@ def prepare() -> None:
     has to. Raises DataError."""
     folders = [directory()]
     made = _cache_of(folders, _PACKAGE)
-    for kept in _PACKAGE.glob("profiles-*.json"):
-        if kept != made:
-            kept.unlink()
     _write_cache(made, parse(folders))
-    if made.exists():
+    with contextlib.suppress(OSError):  # another user's checkout: as with the cache, it only costs time
         made.chmod(0o644)  # for whoever uses what root installed
+        for stale in set(_PACKAGE.glob("profiles-*.json")) - {made}:
+            stale.unlink()
 
 
 def releases(
