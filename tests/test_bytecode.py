@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.build import bytecode
+from provision.build import bytecode, compiling
 from provision.model import Package
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -54,6 +54,11 @@ def test_without_the_wish_nothing_is_compiled(create, gpuenv):
     assert not (gpuenv.folder / "cache" / "gpuenv" / "compiled").exists()
 
 
+def fill(packages, folder, emit=lambda _event: None):
+    with compiling.Compiling(folder / "env", Path(sys.executable), folder / "cache", emit) as at_work:
+        at_work.finish(packages)
+
+
 def wheel_in(env: Path, record: str) -> list[Package]:
     info = env / "lib/python3.11/site-packages/odd-1.dist-info"
     info.mkdir(parents=True)
@@ -75,7 +80,7 @@ def test_what_a_record_lists_outside_is_left_alone_and_what_does_not_compile_is_
     (site / "good.py").write_text("y = 2\n")
     said = []
     for _ in range(2):
-        bytecode.fill(packages, tmp_path / "env", Path(sys.executable), tmp_path / "cache", said.append)
+        fill(packages, tmp_path, said.append)
     assert [e.text for e in said] == ["compiling 2 modules"]
     assert not (tmp_path / "__pycache__").exists()
     assert [p.name for p in (site / "__pycache__").iterdir()] == [f"good.{sys.implementation.cache_tag}.pyc"]
@@ -90,7 +95,7 @@ def test_bytecode_that_lies_there_already_is_not_handed_on(tmp_path):
     source.write_text("y = 2\n")
     mine = Path(py_compile.compile(str(source))).read_bytes()
     planted.write_bytes(mine[:16] + fits[16:])  # the head is for this source, the code is another's
-    bytecode.fill(packages, tmp_path / "env", Path(sys.executable), tmp_path / "cache", lambda _event: None)
+    fill(packages, tmp_path)
     (kept,) = (tmp_path / "cache").rglob("*.pyc")
     assert kept.read_bytes() == mine
 
@@ -101,7 +106,7 @@ def test_what_cannot_be_kept_is_compiled_all_the_same_and_told(tmp_path):
     source.write_text("y = 2\n")
     (tmp_path / "cache").write_text("no folder\n")
     said = []
-    bytecode.fill(packages, tmp_path / "env", Path(sys.executable), tmp_path / "cache", said.append)
+    fill(packages, tmp_path, said.append)
     assert [(e.kind, e.text.partition(":")[0]) for e in said] == [
         ("start", "compiling 1 modules"),
         ("note", "the compiled modules are not kept for the next environment"),
@@ -116,7 +121,7 @@ def test_what_no_environment_asked_for_in_a_long_time_goes(tmp_path):
     old.parent.mkdir(parents=True)
     old.write_text("{}")
     os.utime(old, (1, 1))
-    bytecode.fill(packages, tmp_path / "env", Path(sys.executable), tmp_path / "cache", lambda _event: None)
+    fill(packages, tmp_path)
     assert not old.parent.exists()
 
 

@@ -8,39 +8,37 @@ linked is held against its source first, by the rule that Python itself has: tim
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import os
 import shutil
 import struct
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import process
 from ..errors import BuildError
-from ..model import Event, Package
+from ..model import Package
 from .installed import normal
 
 _INDEX = "index.json"
 _UNUSED = 90 * 24 * 3600.0  # seconds after which what no environment asked for is thrown away
+_LEFT = 24 * 3600.0  # seconds after which nobody can be at work any more on an entry that has no name yet
 _TIMEOUT = 3600.0
 _TAG = (
     "import importlib.util as u, sys; print(sys.implementation.cache_tag, u.MAGIC_NUMBER.hex(), "
     "'.'.join(map(str, sys.version_info)) + getattr(sys, 'abiflags', ''))"
 )
-# Run by the environment's own Python with -I -S: nothing of what was installed is executed. What bytecode
-# lies there already is not believed: it would be handed on to other environments.
-_COMPILE = """
-import compileall, concurrent.futures, functools, sys
-one = functools.partial(compileall.compile_file, quiet=2, force=True)
-with concurrent.futures.ProcessPoolExecutor() as pool:
-    list(pool.map(one, sys.stdin.read().splitlines(), chunksize=16))
-"""
+_PROGRAM = Path(__file__).resolve().parents[1] / "probes" / "compile.py"
 
 Marks = dict[str, "tuple[int, int] | None"]
 """Source file (relative) to the time of change and size that its bytecode is for; None for a source that no
 bytecode can be made of (templates in an old Python)."""
+
+Job = tuple[str, str, str]
+"""Paths: a source, its bytecode, and the bytecode's second name, "" for none."""
 
 
 def wanted(environ: Mapping[str, str]) -> bool:
@@ -50,44 +48,55 @@ def wanted(environ: Mapping[str, str]) -> bool:
     return told and usual and not environ.get("SOURCE_DATE_EPOCH")
 
 
-def fill(
-    packages: Sequence[Package], env: Path, python: Path, cache: Path, emit: Callable[[Event], None]
-) -> None:
-    """Bytecode for the wheels of `packages` that an environment holds: linked from `cache` where it was
-    compiled before, else compiled and kept there. Raises BuildError."""
-    asked = process.run([str(python), "-I", "-S", "-c", _TAG], timeout=60)
-    if not asked.ok:
-        raise BuildError(f"{python} does not run", log=asked.stderr)
-    tag, *rest = asked.stdout.split()
+def lacking(packages: Sequence[Package], env: Path, python: Path, cache: Path) -> list[Part]:
+    """Link what `cache` has of the wheels of `packages` that an environment holds; returns those of which
+    something is to be compiled. Bytecode that lies in the environment already is not believed: it would be
+    handed on to others. Raises BuildError."""
+    tag, *rest = _asked(python)
     shelf = cache / "compiled" / "-".join((tag, *rest))
     parts = [p for p in _parts(packages, env, shelf, tag) if p.sources]
     for part in parts:
         part.link()
-    lacking = [f"{part.site}/{s}" for part in parts for s in part.lacking]
-    if not lacking:
-        return
-    emit(Event(kind="start", stage="build", text=f"compiling {len(lacking)} modules"))
-    done = process.run([str(python), "-I", "-S", "-c", _COMPILE], stdin="\n".join(lacking), timeout=_TIMEOUT)
+    return [p for p in parts if p.lacking]
+
+
+def compile_jobs(jobs: Sequence[Job], python: Path, *, idle: bool = False) -> str | None:
+    """Compile, `idle` in the time that nobody else wants; returns why it could not be kept. Raises BuildError."""
+    argv = [str(python), "-I", "-S", str(_PROGRAM), *(["idle"] if idle else [])]
+    done = process.run(argv, stdin=json.dumps(jobs), timeout=_TIMEOUT)
     if not done.ok:
         raise BuildError("the modules could not be compiled", log=done.stderr)
-    try:
-        for part in parts:
-            if part.lacking:
-                part.keep()
-        _tidy(cache / "compiled")
-    except OSError as error:
-        told = f"the compiled modules are not kept for the next environment: {error.strerror}"
-        emit(Event(kind="note", stage="build", text=told))
+    return done.stdout.strip() or None
 
 
-def _parts(packages: Iterable[Package], env: Path, shelf: Path, tag: str) -> list[_Part]:
+def tidy(cache: Path) -> None:
+    """Throw away what no environment has asked for in a long time, and what a killed run left. Raises OSError."""
+    now = time.time()
+    for index in cache.glob(f"compiled/*/*/{_INDEX}"):
+        if index.stat().st_mtime < now - _UNUSED:
+            shutil.rmtree(index.parent, ignore_errors=True)
+    for draft in cache.glob("compiled/*/.*"):
+        if draft.stat().st_mtime < now - _LEFT:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+@functools.cache
+def _asked(python: Path) -> tuple[str, ...]:
+    """What makes a Python's bytecode another Python's not. Raises BuildError."""
+    asked = process.run([str(python), "-I", "-S", "-c", _TAG], timeout=60)
+    if not asked.ok:
+        raise BuildError(f"{python} does not run", log=asked.stderr)
+    return tuple(asked.stdout.split())
+
+
+def _parts(packages: Iterable[Package], env: Path, shelf: Path, tag: str) -> list[Part]:
     shas = {normal(p.name): p.sha256 for p in packages if p.sha256}
     found = []
     for record in sorted(env.glob("lib/python3*/site-packages/*.dist-info/RECORD")):
         site = record.parent.parent
         sha = shas.get(normal(record.parent.name.partition("-")[0]))
         if sha:
-            found.append(_Part(site, shelf / sha, tag, _sources(record)))
+            found.append(Part(site, shelf / sha, tag, _sources(record)))
     return found
 
 
@@ -96,11 +105,11 @@ def _sources(record: Path) -> list[str]:
     with record.open(newline="", encoding="utf-8") as file:
         lines = [line for line in file if ".py" in line]  # torch lists 10,000 headers as well
     names = [row[0] for row in csv.reader(lines) if row and row[0].endswith(".py")]
-    return [n for n in names if not {"", ".."} & set(n.split("/")) and n.isprintable()]
+    return [n for n in dict.fromkeys(names) if not {"", ".."} & set(n.split("/")) and n.isprintable()]
 
 
 @dataclass
-class _Part:
+class Part:
     """One wheel in one environment, and its entry on the shelf."""
 
     site: Path
@@ -137,22 +146,38 @@ class _Part:
             return False  # somebody cleaned the cache by hand
         return True
 
+    @property
+    def draft(self) -> Path:
+        """Where the entry is filled, beside its place."""
+        return self.entry.with_name(f".{self.entry.name}.{os.getpid()}")
+
+    def begin(self) -> None:
+        """Make the draft. Raises OSError."""
+        self.discard()
+        self.draft.mkdir(parents=True)
+
+    def jobs(self) -> Iterator[Job]:
+        """What is to be compiled: what has a name in the draft is already. Without a draft nothing is kept."""
+        draft = str(self.draft) if self.draft.is_dir() else ""
+        for source in self.lacking:
+            compiled = "/".join(self._compiled(source))
+            name = draft and f"{draft}/{compiled}"
+            if not name or not os.path.exists(name):  # noqa: PTH110  # thousands of files
+                yield f"{self.site}/{source}", f"{self.site}/{compiled}", name
+
+    def discard(self) -> None:
+        """Remove the draft, if there is one."""
+        shutil.rmtree(self.draft, ignore_errors=True)
+
     def keep(self) -> None:
-        """Put an entry of what was compiled now in the place of the one that did not fit."""
-        draft = self.entry.with_name(f".{self.entry.name}.{os.getpid()}")
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
-        marks: Marks = {}
-        try:
-            for source in self.sources:
-                marks[source] = _mark("/".join((str(self.site), *self._compiled(source))))
-                if marks[source]:
-                    self._put(source, self.site, draft)
-            (draft / _INDEX).write_text(json.dumps(marks), encoding="utf-8")
-            shutil.rmtree(self.entry, ignore_errors=True)
-            draft.rename(self.entry)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+        """Put the entry of what was compiled now, and linked, in the place of the one that did not fit. Raises OSError."""
+        draft = self.draft
+        for source in set(self.sources) - set(self.lacking):
+            self._put(source, self.site, draft)
+        marks: Marks = {s: _mark("/".join((str(draft), *self._compiled(s)))) for s in self.sources}
+        (draft / _INDEX).write_text(json.dumps(marks), encoding="utf-8")
+        shutil.rmtree(self.entry, ignore_errors=True)
+        draft.rename(self.entry)
 
     def _compiled(self, source: str) -> tuple[str, str]:
         """Folder and name of a source's bytecode, from where the source's name begins."""
@@ -190,11 +215,3 @@ def _mark(compiled: str) -> tuple[int, int] | None:
         return None
     flags, changed, size = struct.unpack("<III", head[4:])
     return None if flags else (changed, size)
-
-
-def _tidy(shelves: Path) -> None:
-    """Throw away what no environment has asked for in a long time."""
-    before = time.time() - _UNUSED
-    for index in shelves.glob(f"*/*/{_INDEX}"):
-        if index.stat().st_mtime < before:
-            shutil.rmtree(index.parent, ignore_errors=True)

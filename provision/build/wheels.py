@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -19,6 +21,7 @@ from ..errors import BuildError
 from ..index import pytorch, uv
 from ..model import Event, Lock, Package, Sources
 from . import bytecode, tensorflow
+from .compiling import Compiling, parted
 from .place import MARK
 from .uv_log import TIMEOUT, not_built, only_missing, progress, undeclared, why_not
 
@@ -46,18 +49,27 @@ def install_wheels(
     words = "fetching what is new" if target else "installing from the cache"
     emit(Event(kind="start", stage="build", text=words, total=len(lock.packages)))
     _check_disk(path, total)
-    if held:
-        _install_held(lock, path, sources, emit, reinstall=reinstall, target=target)
-    if target:
-        return
-    _install_unhashed(lock, path, sources, emit, reinstall=reinstall)
-    if bytecode.wanted(process.environ()):
-        bytecode.fill([p for p in held if is_wheel(p)], path, python_of(path), _own_cache(sources), emit)
+    with _compiling(path, sources, emit) if not target else nullcontext() as compiling:
+        if held:
+            _install_held(lock, path, sources, emit, reinstall=reinstall, target=target, compiling=compiling)
+        if target:
+            return
+        _install_unhashed(lock, path, sources, emit, reinstall=reinstall)
+        if compiling:
+            compiling.finish([p for p in held if is_wheel(p)])
     for site_packages in path.glob("lib/python3*/site-packages"):
         if linked := tensorflow.link_unfound(site_packages):
             told = f"linked for TensorFlow, whose loader would not find them: {', '.join(linked)}"
             emit(Event(kind="note", stage="build", text=told))
     emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
+
+
+def _compiling(
+    path: Path, sources: Sources, emit: Callable[[Event], None]
+) -> AbstractContextManager[Compiling | None]:
+    if not bytecode.wanted(process.environ()):
+        return nullcontext()
+    return Compiling(path, python_of(path), _own_cache(sources), emit)
 
 
 def _install_held(
@@ -68,6 +80,7 @@ def _install_held(
     *,
     reinstall: bool,
     target: Path | None,
+    compiling: Compiling | None,
 ) -> None:
     """What a hash holds: from the cache, and only where something is missing from the indexes. What is named
     for the PyTorch index is asked for there alone, all else never there."""
@@ -93,11 +106,19 @@ def _install_held(
         )  # fmt: skip
         _check_disk(_cache(sources), total, cached=True)
     for wanted in missing:
-        done = wanted.install(offline=False, emit=emit)
-        if not done.ok:
-            raise why_not(done, path, lock)
+        first, rest = parted(wanted.lock.packages) if compiling else (wanted.lock.packages, ())
+        _fetch(wanted.only(first), lock, emit)
+        if compiling and rest:
+            compiling.begin(first)
+            _fetch(wanted.only(rest), lock, emit)
     for package in archives:
         _build(dataclasses.replace(lock, packages=(package,)), path, sources, emit, reinstall, target)
+
+
+def _fetch(wanted: Wanted, lock: Lock, emit: Callable[[Event], None]) -> None:
+    done = wanted.install(offline=False, emit=emit)
+    if not done.ok:
+        raise why_not(done, wanted.path, lock)
 
 
 def _may_be_at_hand(packages: Sequence[Package], sources: Sources) -> bool:
@@ -204,6 +225,13 @@ class Wanted:
     reinstall: bool = False
     target: Path | None = None
 
+    def only(self, packages: tuple[Package, ...]) -> Wanted:
+        """Some of the packages in place of all."""
+        if packages == self.lock.packages:
+            return self
+        lock = dataclasses.replace(self.lock, packages=packages)
+        return dataclasses.replace(self, lock=lock, requirements=requirements_text(lock))
+
     def install(self, *, offline: bool, emit: Callable[[Event], None] | None = None) -> process.Finished:
         theirs, others = pytorch.split(self.lock.packages, self.lock.plan)
         sources = _for_lock(self.lock, self.sources, offline=offline)
@@ -223,7 +251,8 @@ class Wanted:
             if emit and (bar := progress(line)):
                 emit(Event(kind="progress", stage="build", text=bar))
 
-        watched = emit is not None and os.name == "posix"  # uv tells its progress to a terminal only
+        # uv tells its progress to a terminal only, and draws it again and again: not where nobody would see it
+        watched = emit is not None and os.name == "posix" and sys.stderr.isatty()
         try:
             with file.open("x", encoding="utf-8") as stream:
                 stream.write(self.requirements)
