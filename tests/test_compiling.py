@@ -136,6 +136,12 @@ def test_an_end_while_it_compiles_leaves_no_process_and_no_draft(begun, gpuenv, 
     assert not [p for p in (gpuenv.folder / "cache/gpuenv").rglob("*") if p.suffix == ".pyc"]
 
 
+def test_a_run_that_is_killed_while_it_compiles_leaves_no_process(begun, gpuenv):
+    assert at_work(gpuenv.work, "compile.py")
+    begun.kill()
+    until(lambda: not at_work(gpuenv.work), 5)
+
+
 def test_a_wheel_that_is_refused_ends_what_is_compiled_beside_it(begun, gpuenv, index):
     index.add("bb", "1.0", content="import os  # not what was locked\n")
     index.released.set()
@@ -159,7 +165,7 @@ def test_what_is_compiled_is_what_python_compiles(tmp_path, words):
         file.chmod(0o444)
     jobs = [(str(p), str(tmp_path / "a" / f"{p.name}c"), str(tmp_path / "b" / f"{p.name}c")) for p in files]
     done = run(jobs, *words)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     for file, (_, ours, kept) in zip(files, jobs, strict=True):
         mine, theirs = Path(ours).read_bytes(), Path(py_compile.compile(str(file))).read_bytes()
         assert mine[:16] == theirs[:16] and marshal.loads(mine[16:]) == marshal.loads(theirs[16:])
@@ -206,6 +212,11 @@ def test_a_disk_that_is_full_is_told(tmp_path):
     )
     assert done.returncode == 1 and done.stderr.startswith("[Errno 27] File too large"), done.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["m.py"]
+
+
+def test_what_nobody_thought_of_is_a_failure_with_its_traceback():
+    done = run([["no job"]])
+    assert done.returncode == 1 and "Traceback" in done.stderr and "one(job)" in done.stderr
 
 
 def test_modules_that_cannot_be_written_fail_the_environment(tmp_path):

@@ -66,7 +66,7 @@ def compile_jobs(jobs: Sequence[Job], python: Path, *, idle: bool = False) -> st
     done = process.run(argv, stdin=json.dumps(jobs), timeout=_TIMEOUT)
     if not done.ok:
         raise BuildError("the modules could not be compiled", log=done.stderr)
-    return done.stdout.strip() or None
+    return done.stdout.partition("\n")[0] or None
 
 
 def tidy(cache: Path) -> None:

@@ -10,17 +10,19 @@ What is written is what the standard library's py_compile writes (PEP 552, by ti
 what that and compileall do besides for each file, which for thousands of modules is a twentieth of the time.
 """
 
-import concurrent.futures
 import contextlib
 import importlib.util
 import json
 import marshal
-import multiprocessing
 import os
 import shutil
 import struct
 import sys
 import warnings
+
+
+AT_ONCE = 16  # jobs that a process takes at a time
+WIDTH = 12  # of the number of the first of them in a pipe, in digits: a read takes one, whole
 
 
 def compiled(source):
@@ -101,19 +103,48 @@ def stand_back():
             file.write("19")
 
 
+def work(jobs, numbers, parent):
+    """Compile the jobs of each number that comes through a pipe, as long as the parent lives (nobody else knows of
+    us then); returns the exit code."""
+    why = ""
+    try:
+        while number := os.read(numbers, WIDTH):
+            start = int(number)
+            for job in jobs[start : start + AT_ONCE]:
+                if os.getppid() != parent:
+                    return 1
+                why = one(job) or why
+        os.write(1, f"{why}\n".encode() if why else b"")
+    except OSError as error:
+        os.write(2, f"{error}\n".encode())
+        return 1
+    return 0
+
+
 def main():
     warnings.simplefilter("ignore")
     if sys.argv[1:] == ["idle"]:
         stand_back()
     jobs = json.load(sys.stdin)
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
-    with concurrent.futures.ProcessPoolExecutor(count, context) as pool:
-        try:
-            told = list(pool.map(one, jobs, chunksize=16))
-        except OSError as error:
-            sys.exit(str(error))
-    print(next(filter(None, told), ""))
+    reading, writing = os.pipe()
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    parent, workers = os.getpid(), []
+    for _ in range(count):
+        worker = os.fork()
+        if not worker:
+            try:
+                os.close(writing)
+                os._exit(work(jobs, reading, parent))
+            except BaseException:  # never back into what the parent does next
+                sys.excepthook(*sys.exc_info())
+                os._exit(1)
+        workers.append(worker)
+    os.close(reading)
+    with contextlib.suppress(BrokenPipeError):  # no worker is left; each has said why
+        for start in range(0, len(jobs), AT_ONCE):
+            os.write(writing, b"%*d" % (WIDTH, start))
+    os.close(writing)
+    sys.exit(any([os.waitpid(worker, 0)[1] for worker in workers]))
 
 
 if __name__ == "__main__":
