@@ -37,13 +37,15 @@ def unwind(number: int, _frame: object = None) -> None:
 
 def unraised(dropped: sys.UnraisableHookArgs) -> None:
     """What Python calls where it drops an exception (in a destructor, a callback of the garbage collector). The
-    news that the run is to end comes again, a moment later and elsewhere; all else is told as ever."""
-    if _ENDING and isinstance(dropped.exc_value, KeyboardInterrupt | SystemExit):
+    news that the run is to end comes again, a moment later and elsewhere. What fails in such a place because that
+    news cut its counterpart short (a library's hook after a fork misses what its hook before it noted) is no news;
+    without a signal all is told as ever."""
+    if not _ENDING:
+        sys.__unraisablehook__(dropped)
+    elif isinstance(dropped.exc_value, KeyboardInterrupt | SystemExit):
         again = threading.Timer(0.01, os.kill, (os.getpid(), _ENDING[-1]))
         again.daemon = True
         again.start()
-    else:
-        sys.__unraisablehook__(dropped)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

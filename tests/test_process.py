@@ -72,6 +72,28 @@ def test_a_signal_that_comes_while_python_forks_is_not_lost(name, code):
     assert (done.returncode, time.monotonic() - began < 15) == (code, True)
 
 
+IN_A_HOOK = """
+import os, signal, sys
+from provision import process
+noted = []
+def before():
+    os.kill(os.getpid(), signal.SIGTERM)
+    [i for i in range(1000)]
+    noted.append(1)
+signal.signal(signal.SIGTERM, process.unwind if "signal" in sys.argv else lambda *_: 1 / 0)
+sys.unraisablehook = process.unraised
+os.register_at_fork(before=before, after_in_parent=lambda: noted.pop())
+process.run(["sleep", "30"], timeout=1)
+"""
+
+
+def test_what_a_signal_cut_short_beside_a_fork_is_not_told_and_all_else_is():
+    done = process.run([PY, "-c", IN_A_HOOK, "signal"], timeout=60)
+    assert (done.returncode, done.stderr) == (process.TERMINATED, "")
+    done = process.run([PY, "-c", IN_A_HOOK, "none"], timeout=60)
+    assert "ZeroDivisionError" in done.stderr and "IndexError" in done.stderr
+
+
 def test_a_deadline_ends_the_whole_family(tmp_path):
     mark = tmp_path / "alive"
     child = f"import time; time.sleep(2); open({str(mark)!r}, 'w')"
