@@ -1,8 +1,10 @@
 """Environments that are wanted compiled: bytecode is made once for a wheel and linked from then on."""
 
+import json
 import os
 import py_compile
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,41 @@ def test_what_a_record_lists_outside_is_left_alone_and_what_does_not_compile_is_
     assert [e.text for e in said] == ["compiling 2 modules"]
     assert not (tmp_path / "__pycache__").exists()
     assert [p.name for p in (site / "__pycache__").iterdir()] == [f"good.{sys.implementation.cache_tag}.pyc"]
+
+
+def test_an_entry_is_made_anew_beside_what_does_not_compile(tmp_path):
+    packages = wheel_in(tmp_path / "env", "odd.py,,\ngood.py,,\nsame.py,,\n")
+    site = tmp_path / "env/lib/python3.11/site-packages"
+    (site / "odd.py").write_text("{{ a template }\n")
+    for name in ("good", "same"):
+        (site / f"{name}.py").write_text("y = 2\n")
+    said = []
+    fill(packages, tmp_path, said.append)
+    os.utime(site / "good.py", (1, 1))
+    fill(packages, tmp_path, said.append)
+    assert [e.text for e in said] == ["compiling 3 modules", "compiling 1 modules"]
+    (index,) = (tmp_path / "cache").rglob("index.json")
+    assert {k: v and v[0] == 1 for k, v in json.loads(index.read_text()).items()} == {
+        "odd.py": None, "good.py": True, "same.py": False,
+    }  # fmt: skip
+    assert len([*index.parent.rglob("*.pyc")]) == 2
+
+
+def test_what_is_ended_at_any_moment_is_done_in_the_end(tmp_path):
+    for n in range(12):
+        bytecode._asked.cache_clear()
+        packages = wheel_in(tmp_path / f"{n}/env", "good.py,,\n")
+        source = tmp_path / f"{n}/env/lib/python3.11/site-packages/good.py"
+        source.write_text("y = 2\n")
+        with compiling.Compiling(
+            tmp_path / f"{n}/env", Path(sys.executable), tmp_path / f"{n}/cache", lambda _event: None
+        ) as at_work:
+            at_work.begin(packages)
+            time.sleep(n / 100)
+            at_work.finish(packages)
+        (made,) = (source.parent / "__pycache__").iterdir()
+        (kept,) = (tmp_path / f"{n}/cache").rglob("*.pyc")
+        assert made.samefile(kept)
 
 
 def test_bytecode_that_lies_there_already_is_not_handed_on(tmp_path):

@@ -7,6 +7,7 @@ linked is held against its source first, by the rule that Python itself has: tim
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import functools
 import json
@@ -173,7 +174,8 @@ class Part:
         """Put the entry of what was compiled now, and linked, in the place of the one that did not fit. Raises OSError."""
         draft = self.draft
         for source in set(self.sources) - set(self.lacking):
-            self._put(source, self.site, draft)
+            with contextlib.suppress(FileNotFoundError):  # a source that no bytecode can be made of
+                self._put(source, self.site, draft)
         marks: Marks = {s: _mark("/".join((str(draft), *self._compiled(s)))) for s in self.sources}
         (draft / _INDEX).write_text(json.dumps(marks), encoding="utf-8")
         shutil.rmtree(self.entry, ignore_errors=True)

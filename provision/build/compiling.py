@@ -40,7 +40,7 @@ class Compiling:
     python: Path
     cache: Path
     emit: Callable[[Event], None]
-    _begun: list[Package] = field(default_factory=list)
+    _found: list[Package] = field(default_factory=list)
     _parts: list[bytecode.Part] = field(default_factory=list)
     _unkept: str | None = None
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
@@ -58,13 +58,12 @@ class Compiling:
 
     def begin(self, packages: Sequence[Package]) -> None:
         """Compile what was installed now, in the time that nobody else wants, while something else is done."""
-        self._begun += packages
         self._ahead.append(self._pool.submit(self._compile_ahead, packages))
 
     def finish(self, packages: Sequence[Package]) -> None:
         """Compile what is not compiled yet, and keep all for the next environment. Raises BuildError."""
         self._stop()
-        self._find([p for p in packages if p not in self._begun])
+        self._find([p for p in packages if p not in self._found])
         jobs = [job for part in self._parts for job in part.jobs()]
         if jobs:
             self.emit(Event(kind="start", stage="build", text=f"compiling {len(jobs)} modules"))
@@ -87,6 +86,7 @@ class Compiling:
         """The parts of some packages that are to be compiled, each with its draft where there can be one."""
         found = bytecode.lacking(packages, self.env, self.python, self.cache)
         self._parts += found
+        self._found += packages  # not before: what was ended while it looked is to be looked for again
         try:
             for part in found:
                 part.begin()
