@@ -20,18 +20,8 @@ from provision.model import Package
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 PROGRAM = Path(compiling.__file__).parents[1] / "probes" / "compile.py"
 ASK = (
-    "--framework",
-    "jax",
-    "--device",
-    "cpu",
-    "--python",
-    HERE,
-    "--no-verify",
-    "--with",
-    "aa",
-    "--with",
-    "bb",
-)
+    "--framework", "jax", "--device", "cpu", "--python", HERE, "--no-verify", "--with", "aa", "--with", "bb",
+)  # fmt: skip
 # What is small and what is worth a second start of the installer, on the scale of wheels made for tests.
 CREATE = """
 import sys
