@@ -1,0 +1,60 @@
+"""How signals end a run, and how the signal that ended a child is named and passed on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+TERMINATED = 143
+"""The exit code of a run that SIGTERM ended."""
+ENDING: list[int] = []
+"""The signals that asked this run to end."""
+
+
+def unwind(number: int, _frame: object = None) -> None:
+    """The handler of SIGTERM and SIGINT: both unwind, so that drafts are removed and locks freed. Python drops
+    what is raised while it forks, so `run` looks whether one came meanwhile."""
+    ENDING.append(number)
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(TERMINATED)
+
+
+def unraised(dropped: sys.UnraisableHookArgs) -> None:
+    """What Python calls where it drops an exception (in a destructor, a callback of the garbage collector). The
+    news that the run is to end comes again, a moment later and elsewhere. What fails in such a place because that
+    news cut its counterpart short (a library's hook after a fork misses what its hook before it noted) is no news;
+    without a signal all is told as ever."""
+    if not ENDING:
+        sys.__unraisablehook__(dropped)
+    elif isinstance(dropped.exc_value, KeyboardInterrupt | SystemExit):
+        again = threading.Timer(0.01, os.kill, (os.getpid(), ENDING[-1]))
+        again.daemon = True
+        again.start()
+
+
+def signal_name(returncode: int) -> str | None:
+    """The name of the signal that a negative return code stands for, else None."""
+    if returncode >= 0:
+        return None
+    try:
+        return signal.Signals(-returncode).name
+    except ValueError:
+        return f"signal {-returncode}"
+
+
+def die_of(name: str) -> int:
+    """End as a child ended, by its signal, so that whoever started us sees the same; returns the shell's
+    code for it where the signal does not end us. No second core file is written."""
+    import resource
+
+    number = getattr(signal, name, None)
+    if number is None:
+        return 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    return 128 + int(number)
