@@ -6,7 +6,7 @@ import dataclasses
 import re
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from ..errors import LockError, UsageError
 from ..model import Event, Exported, Lock
 from . import ask, facts, where
 from . import options as o
+
+if TYPE_CHECKING:
+    from ..export import InstalledPart
 
 _DEFAULT_ENV = Path(".venv")
 
@@ -33,7 +36,7 @@ def export(
         metavar="FORMAT",
         autocompletion=_formats,
         help="requirements, pylock, environment.yml, conda-lock, dockerfile, apptainer, pixi, devcontainer, "
-        "github or sbatch.",
+        "github, sbatch or cyclonedx.",
     ),
     lock: Path | None = typer.Option(None, "--lock", help="A lock file in place of the environment's own."),
     output: Path | None = typer.Option(None, "--output", "-o", help="The file; standard output without it."),
@@ -56,14 +59,15 @@ def export(
         raise UsageError(f"--output {output}: there is no folder {beside}")
     # What runs in the project's folder, wherever its own file lies.
     folder = Path.cwd() if form in ("devcontainer", "github") else beside
+    installed, drift = _installed(source) if form == "cyclonedx" else (None, [])
     subject = stage.Subject(
         lock=source.lock, lock_file=_beside(source.file, folder), images=facts.known(choices).images,
         lock_text=_text(source) if form in ("pylock", "conda-lock") else "",
-        env=str(source.env), folder=str(folder), project=(folder / "gpuenv.yaml").exists(),
+        env=str(source.env), folder=str(folder), project=(folder / "gpuenv.yaml").exists(), installed=installed,
     )  # fmt: skip
     text = stage.render(form, subject)
     missing = _missing(form, source, subject, folder) if lock is None else None
-    for told in [*([missing] if missing else []), *stage.warnings(form, subject)]:
+    for told in [*([missing] if missing else []), *drift, *stage.warnings(form, subject)]:
         show.event(screen, Event(kind="warning", stage="export", text=told))
     if output:
         _write(output, text)
@@ -76,12 +80,14 @@ def export(
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
     """A lock without credentials, the file it is to be found in by others, and its environment's path.
-    `written` is the file that it was read from, where that is a lock of its own kind."""
+    `written` is the file that it was read from, where that is a lock of its own kind; `built` says that the
+    lock is the one that the environment carries."""
 
     lock: Lock
     file: Path
     env: Path
     written: Path | None = None
+    built: bool = False
 
 
 def _source(env: Path | None, file: Path | None, choices: o.Choices) -> Source:
@@ -95,7 +101,7 @@ def _source(env: Path | None, file: Path | None, choices: o.Choices) -> Source:
         from ..lock import read_in
 
         held = _public(read_in(path / place.MARK))
-        return Source(lock=held, file=_file_of(held), env=path)
+        return Source(lock=held, file=_file_of(held), env=path, built=True)
     for name in ("pylock.toml", "conda-lock.yml") if env is None else ():
         if Path(name).is_file():
             return _of_file(Path(name), path, choices)
@@ -106,6 +112,16 @@ def _source(env: Path | None, file: Path | None, choices: o.Choices) -> Source:
         )
     told = "was not made by gpuenv, so it has no lock" if path.exists() else "is not there"
     raise UsageError(f"{env} {told}", hint="name a lock with --lock FILE; `gpuenv lock` makes one")
+
+
+def _installed(source: Source) -> tuple[tuple[InstalledPart, ...] | None, list[str]]:
+    """What the environment has installed, and how that differs from its lock; nothing of a lock file."""
+    if not source.built:
+        return None, []
+    from . import export_installed
+
+    found = export_installed.parts(source.env, source.lock)
+    return found, export_installed.differences(source.lock, found)
 
 
 def _file_of(held: Lock) -> Path:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sized
 from importlib import import_module
 
 from ..errors import UsageError
-from .subject import Subject
+from .subject import InstalledPart, Subject
 
-__all__ = ["FORMATS", "NEXT", "Subject", "known", "render", "warnings"]
+__all__ = ["FORMATS", "NEXT", "InstalledPart", "Subject", "known", "render", "warnings"]
 
 # format -> the module here and its function
 FORMATS = {
@@ -23,11 +23,15 @@ FORMATS = {
     "devcontainer": ("devcontainer", "text"),
     "github": ("github", "text"),
     "sbatch": ("sbatch", "text"),
+    "cyclonedx": ("cyclonedx", "text"),
 }
+# Formats that name no file of this machine.
+_WITHOUT_PATHS = ("sbatch", "cyclonedx")
 _ALIASES = {
     "pip": "requirements", "uv": "requirements", "conda": "environment.yml", "mamba": "environment.yml",
     "docker": "dockerfile", "podman": "dockerfile", "singularity": "apptainer", "vscode": "devcontainer",
     "actions": "github", "ci": "github", "slurm": "sbatch",
+    "sbom": "cyclonedx", "bom": "cyclonedx", "cdx": "cyclonedx",
 }  # fmt: skip
 # What to do with the file that was written, {} being its path.
 NEXT = {
@@ -75,12 +79,12 @@ def warnings(form: str, subject: Subject) -> list[str]:
         found.append(
             f"{_wheels(files, 'comes', 'come')} from folders of this machine, to be put into ./wheels beside the export"
         )
-    elif files and form not in ("sbatch", "pylock"):
+    elif files and form not in (*_WITHOUT_PATHS, "pylock"):
         found.append(f"{_wheels(files, 'is', 'are')} named by their path on this machine")
     channels = dict.fromkeys(p.index or p.url for p in s.conda_packages(lock) if p.url.startswith("file:"))
-    if channels and form != "sbatch":
+    if channels and form not in _WITHOUT_PATHS:
         found.append(f"the channel {', '.join(channels)} is a folder of this machine")
-    if folders and form != "sbatch":
+    if folders and form not in _WITHOUT_PATHS:
         found.append(f"{', '.join(folders)}: a folder of this machine, named by its path")
     return found
 

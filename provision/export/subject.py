@@ -19,12 +19,29 @@ VENV_LOCK, CONDA_LOCK = "pylock.toml", "conda-lock.yml"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class InstalledPart:
+    """A distribution in an environment's site-packages, for its bill of materials.
+
+    `state` is "locked", "replaced" (another version than the lock's) or "added"; `requires` are the names of
+    what it requires on its platform. `license_expression` is SPDX; `license_names` are other words for it.
+    """
+
+    name: str
+    version: str
+    state: str
+    requires: tuple[str, ...] = ()
+    license_expression: str | None = None
+    license_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
     """A lock without credentials, and what else its exports name.
 
     `lock_file` is how the lock is called beside the export, `lock_text` what stands in it (for the
     formats that are the lock), `env` the path of the environment, `folder` the absolute folder that the
-    export is meant for, `project` whether a gpuenv.yaml lies there.
+    export is meant for, `project` whether a gpuenv.yaml lies there. `installed` is what the environment has
+    (None where the export is of a lock file, or of a format that does not say it).
     """
 
     lock: Lock
@@ -34,6 +51,7 @@ class Subject:
     env: str = ".venv"
     folder: str = "/"
     project: bool = False
+    installed: tuple[InstalledPart, ...] | None = None
 
 
 def oneline(text: str) -> str:

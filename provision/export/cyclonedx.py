@@ -1,0 +1,221 @@
+"""A software bill of materials: CycloneDX 1.6 as JSON, of a lock or of what an environment has installed.
+
+It holds no time and no random number: the same packages give the same bytes. Paths of this machine stay out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import PurePath
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from .. import __version__
+from ..model import Lock, Package
+from . import subject as s
+from .subject import InstalledPart, Subject
+
+FORM = "cyclonedx"
+_ROOT = "environment"
+_URL_SAFE = "%/:=&?~#+!$,;'@()*"
+
+
+def text(subject: Subject) -> str:
+    """The bill as JSON."""
+    parts = [*_locked_parts(subject), *_added_parts(subject)]
+    refs = _refs(parts)
+    document = {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": _metadata(subject),
+        "components": [{**part, "bom-ref": ref} for part, ref in zip(parts, refs, strict=True)],
+        **_relations(subject, parts, refs),
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _metadata(subject: Subject) -> dict[str, Any]:
+    lock = subject.lock
+    said = f"{s.headline(lock)}; locked for {s.made_for(lock)}; written by `gpuenv export --format {FORM}`"
+    return {
+        "component": {
+            "type": "application", "bom-ref": _ROOT, "name": _name(subject.env), "description": said,
+        },
+        "tools": {"components": [{"type": "application", "name": "gpuenv", "version": __version__}]},
+        "properties": _properties({
+            "cdx:reproducible": "true", "gpuenv:manager": lock.manager, "gpuenv:python": lock.plan.python or "",
+            "gpuenv:device": lock.plan.device, "gpuenv:platform": lock.plan.platform,
+            "gpuenv:contents": "lock" if subject.installed is None else "installed",
+        }),
+    }  # fmt: skip
+
+
+def _name(env: str) -> str:
+    """The name of the environment's folder; of a hidden one (.venv) that of the folder around it."""
+    path = PurePath(env)
+    name = path.parent.name if path.name.startswith(".") else path.name
+    return s.oneline(name) or _ROOT
+
+
+def _properties(pairs: dict[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "value": s.oneline(value)} for name, value in pairs.items() if value]
+
+
+# --- components ----------------------------------------------------------------------------------
+
+
+def _locked_parts(subject: Subject) -> list[dict[str, Any]]:
+    """The lock's packages; of an environment those that are installed, in the version that is installed."""
+    found = []
+    installed = {p.name: p for p in subject.installed or ()}
+    main = s.main_index(subject.lock)
+    for package in sorted(subject.lock.packages, key=lambda p: (p.name, p.version, p.url)):
+        one = installed.get(canonicalize_name(package.name))
+        if s.is_conda(package):
+            found.append(_conda_part(package))
+        elif subject.installed is None or (one and one.state == "locked"):
+            found.append(_wheel_part(package, main, one))
+    return found
+
+
+def _added_parts(subject: Subject) -> list[dict[str, Any]]:
+    """What an environment has beside its lock, or in another version."""
+    return [
+        {
+            **_part(one.name, one.version, _purl("pypi", one.name, one.version)), **_licenses(one),
+            "properties": _properties({"gpuenv:state": one.state}),
+        }
+        for one in sorted(subject.installed or (), key=lambda p: (p.name, p.version))
+        if one.state != "locked"
+    ]  # fmt: skip
+
+
+def _part(name: str, version: str, purl: str | None) -> dict[str, Any]:
+    part: dict[str, Any] = {"type": "library", "bom-ref": "", "name": s.oneline(name)}
+    part |= {"version": s.oneline(version)} if version else {}
+    return part | ({"purl": purl} if purl else {})
+
+
+def _wheel_part(package: Package, main: str | None, one: InstalledPart | None) -> dict[str, Any]:
+    folder, commit = s.folder_of(package), package.url.startswith("git+")
+    name, version = str(canonicalize_name(package.name)), package.version
+    more = {"vcs_url": package.url} if commit else {}
+    if package.index and package.index != main and not package.index.startswith("file:"):
+        more = {"repository_url": package.index}
+    # A folder's code is nobody's release: a purl would match it with another project's advisories.
+    part = _part(name, version, None if folder else _purl("pypi", name, version, more))
+    part |= _hashes(package) | (_licenses(one) if one else {})
+    if commit:
+        return part | {"externalReferences": [{"type": "vcs", "url": _iri(package.url)}]}
+    if package.url.startswith("file:"):
+        kind = "folder" if folder else "file"
+        return part | {"properties": _properties({f"gpuenv:{kind}": s.file_name(package)})}
+    return part | {"externalReferences": [{"type": "distribution", "url": _iri(package.url)}]}
+
+
+def _conda_part(package: Package) -> dict[str, Any]:
+    file = s.file_name(package)
+    kind = "conda" if file.endswith(".conda") else "tar.bz2"
+    build = file.removesuffix(f".{kind}").rpartition("-")[2]
+    subdir = unquote(urlsplit(package.url).path).rstrip("/").rpartition("/")[0].rpartition("/")[2]
+    channel = (package.index or "").rstrip("/").rpartition("/")[2]
+    more = {"build": build, "channel": channel, "subdir": subdir, "type": kind}
+    part = _part(package.name, package.version, _purl("conda", package.name, package.version, more))
+    part |= _hashes(package)
+    if package.url.startswith("file:"):
+        return part | {"properties": _properties({"gpuenv:file": file})}
+    return part | {"externalReferences": [{"type": "distribution", "url": _iri(package.url)}]}
+
+
+def _hashes(package: Package) -> dict[str, Any]:
+    rows = [("MD5", package.md5), ("SHA-256", package.sha256)]
+    found = [{"alg": alg, "content": content.lower()} for alg, content in rows if content]
+    return {"hashes": found} if found else {}
+
+
+def _licenses(one: InstalledPart) -> dict[str, Any]:
+    if one.license_expression:
+        return {"licenses": [{"expression": one.license_expression}]}
+    names = [{"license": {"name": s.oneline(name)}} for name in one.license_names]
+    return {"licenses": names} if names else {}
+
+
+def _purl(kind: str, name: str, version: str, more: dict[str, str] | None = None) -> str:
+    """A package URL: every part quoted, qualifiers in the order of their names."""
+    said = f"pkg:{kind}/{_quoted(name)}" + (f"@{_quoted(version)}" if version else "")
+    pairs = [f"{key}={quote(value, safe='.-_~:/')}" for key, value in sorted((more or {}).items()) if value]
+    return said + (f"?{'&'.join(pairs)}" if pairs else "")
+
+
+def _quoted(word: str) -> str:
+    return quote(word, safe=".-_~:")
+
+
+def _iri(url: str) -> str:
+    return quote(re.sub(r"%(?![0-9A-Fa-f]{2})", "%25", s.oneline(url)), safe=_URL_SAFE)
+
+
+# --- who requires what -----------------------------------------------------------------------------
+
+
+def _refs(parts: Iterable[dict[str, Any]]) -> list[str]:
+    """A reference for each component, none twice."""
+    refs: list[str] = []
+    for part in parts:
+        ref = part.get("purl") or f"{part['name']}@{part.get('version', '')}"
+        refs.append(ref if ref not in refs else f"{ref}#{len(refs)}")
+    return refs
+
+
+def _relations(subject: Subject, parts: list[dict[str, Any]], refs: list[str]) -> dict[str, Any]:
+    """The graph of requirements, as far as it is known: a lock of wheels does not hold it."""
+    known = _requirements(subject)
+    by_name: dict[str, list[str]] = {}
+    for part, ref in zip(parts, refs, strict=True):
+        by_name.setdefault(str(canonicalize_name(part["name"])), []).append(ref)
+    rows, required, unknown = [], set(), []
+    for part, ref in zip(parts, refs, strict=True):
+        name = str(canonicalize_name(part["name"]))
+        if name not in known:
+            unknown.append(ref)
+            continue
+        theirs = sorted({r for n in known[name] for r in by_name.get(n, ()) if r != ref})
+        required |= set(theirs)
+        rows.append({"ref": ref, "dependsOn": theirs})
+    direct = {r for name in _asked_for(subject.lock) for r in by_name.get(name, ())}
+    top = sorted({r for r in refs if r not in required} | direct)
+    found: dict[str, Any] = {"dependencies": [{"ref": _ROOT, "dependsOn": top}, *rows]}
+    if unknown:
+        found["compositions"] = [{"aggregate": "unknown", "dependencies": unknown}]
+    return found
+
+
+def _requirements(subject: Subject) -> dict[str, tuple[str, ...]]:
+    """The names that packages require, by the name of the package."""
+    found = {
+        str(canonicalize_name(p.name)): tuple(
+            str(canonicalize_name(words[0])) for need in p.depends if (words := need.split())
+        )
+        for p in s.conda_packages(subject.lock)
+    }
+    return found | {p.name: p.requires for p in subject.installed or ()}
+
+
+def _asked_for(lock: Lock) -> set[str]:
+    """The names that the plan itself asks for."""
+    names = set()
+    for need in (*(r for b in lock.plan.builds for r in b.requirements), *lock.plan.packages):
+        try:
+            names.add(str(canonicalize_name(Requirement(need).name)))
+        except InvalidRequirement:
+            names.add(
+                str(canonicalize_name(need.split()[0])) if need.split() else ""
+            )  # of conda: "pytorch 2.7.1 build"
+    return names
