@@ -30,6 +30,16 @@ def _clean(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
+FAKES = {
+    "torch": "import types\n__version__ = '2.9.0'\nversion = types.SimpleNamespace(cuda=None, hip=None)\n",
+    "jax": "import jaxlib\n__version__ = '0.11.0'\ndef devices(kind):\n    return [kind]\n",
+}
+
+
+def stage_of(verdict, name, framework):
+    return next(s for s in verdict.stages if (s.stage, s.framework) == (name, framework))
+
+
 def snapshot(folder):
     return {p: (p.lstat().st_mtime_ns, p.lstat().st_size) for p in folder.rglob("*")}
 
@@ -57,6 +67,10 @@ def test_a_framework_on_the_cpu(name, tmp_path, monkeypatch):
         assert {(case, p) for p in ("forward", "grad_input", "grad_weight")} <= graded
     assert all(c.ok and 0 < c.max_error < c.tolerance / 10 for c in device.convolutions)
     assert from_plain(Verdict, json.loads(json.dumps(as_document(verdict)))) == verdict
+    quick = judge(env, Options(device="cpu", quick=True, timeout=120, cache_dir=tmp_path / "cache"))
+    assert (quick.verdict, stage(quick, "framework").status) == ("cpu", "pass")
+    assert quick.frameworks[0].version == framework.version
+    assert snapshot(env) == before
 
 
 PLANTED = """
@@ -162,7 +176,46 @@ def test_an_environment_without_frameworks(tmp_path):
     assert "no torch, tensorflow or jax" in stage(verdict, "framework").detail
     asked = judge(env, Options(device="cpu", frameworks=("jax",)))
     assert stage(asked, "framework").detail == "jax is not in this environment"
-    assert judge(env, Options(device="cpu", quick=True)).verdict == "cpu"
+    quick = judge(env, Options(device="cpu", quick=True))
+    assert quick.verdict == "unproven"
+    assert {s.status for s in quick.stages} == {"skip"}
+    assert "no torch, tensorflow or jax" in stage(quick, "framework").detail
+    assert "Install a framework there" in quick.hint
+    missing = judge(env, Options(device="cpu", quick=True, frameworks=("jax",)))
+    assert (missing.verdict, stage(missing, "framework").status) == ("fails", "fail")
+
+
+def test_a_quick_look_on_the_cpu_imports_each_framework_and_computes_nothing(tmp_path, monkeypatch):
+    env, site = venv(tmp_path / "two")
+    for name, told in (("torch", "version"), ("jax", "devices")):
+        (site / name).mkdir()
+        (site / name / "__init__.py").write_text(FAKES[name])
+        assert told in FAKES[name]
+    (site / "jaxlib").mkdir()
+    (site / "jaxlib" / "__init__.py").write_text("__version__ = '0.11.0'\n")
+    quick = judge(env, Options(device="cpu", quick=True, timeout=20))
+    assert quick.verdict == "cpu"
+    rows = [(s.framework, s.stage, s.status) for s in quick.stages if s.framework]
+    assert rows == [
+        (name, stage, status)
+        for name in ("torch", "jax")
+        for stage, status in (("framework", "pass"), ("convolution", "skip"), ("loaded", "skip"))
+    ]
+    assert [(f.name, f.version, f.devices[0].convolutions) for f in quick.frameworks] == [
+        ("torch", "2.9.0", ()),
+        ("jax", "0.11.0", ()),
+    ]
+    (site / "jax" / "__init__.py").write_text("raise ImportError('numpy._core is not there')\n")
+    broken = judge(env, Options(device="cpu", quick=True, timeout=20))
+    assert broken.verdict == "fails"
+    assert "numpy._core is not there" in stage_of(broken, "framework", "jax").detail
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "shadow"))
+    (site / "jax" / "__init__.py").write_text(FAKES["jax"])
+    (tmp_path / "shadow" / "jaxlib").mkdir(parents=True)
+    (tmp_path / "shadow" / "jaxlib" / "__init__.py").write_text("raise ImportError('of another place')\n")
+    shadowed = judge(env, Options(device="cpu", quick=True, timeout=20))
+    assert shadowed.verdict == "fails"
+    assert "PYTHONPATH" in shadowed.findings[0].title and shadowed.findings[0].confidence == "certain"
 
 
 def test_what_cannot_be_meant_is_a_usage_error(tmp_path):

@@ -248,7 +248,11 @@ def create(
 @app.command()
 def verify(
     env: o.Env = _DEFAULT_ENV,
-    quick: bool = typer.Option(False, "--quick", help="Driver, runtime, libraries and cuDNN only."),
+    quick: bool = typer.Option(
+        False,
+        "--quick",
+        help="Driver, runtime, libraries and cuDNN only; on the CPU the frameworks are imported.",
+    ),
     deep: bool = typer.Option(False, "--deep", help="Every case, dtype and hash."),
     strict: bool = typer.Option(False, "--strict", help="Warnings fail."),
     locked: bool = typer.Option(False, "--locked", help="Drift fails: what is not as its lock has it."),

@@ -13,6 +13,7 @@ from .report_style import STYLE
 _OUTCOMES = {
     "works": ("pass", "works", "Every convolution is right, through the environment's own cuDNN."),
     "cpu": ("pass", "works on the CPU", "Nothing was proved about a GPU."),
+    "unproven": ("warn", "unproven", "Nothing of the environment was run."),
     "wrong": ("fail", "wrong", "Convolutions ran, and their results cannot be trusted."),
     "fails": ("fail", "fails", "The first stage that failed is the cause; later ones were skipped."),
 }

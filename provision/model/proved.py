@@ -62,7 +62,8 @@ class FrameworkVerdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """The verdict on an environment: the worst of its stages. `drift` is what has changed since it was
+    """The verdict on an environment: the worst of its stages, `unproven` where none that runs something of the
+    environment passed. `drift` is what has changed since it was
     built from its lock, `unhashed` are packages that no hash holds (folders, commits), with their
     addresses."""
 

@@ -13,7 +13,7 @@ Status = Literal["pass", "warn", "fail", "skip"]
 
 Confidence = Literal["certain", "likely", "possible"]
 
-Outcome = Literal["works", "cpu", "wrong", "fails"]
+Outcome = Literal["works", "cpu", "unproven", "wrong", "fails"]
 
 FRAMEWORKS = ("torch", "tensorflow", "jax")
 

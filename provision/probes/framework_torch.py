@@ -42,6 +42,9 @@ def torch_stages():
     except Exception as error:
         failed("framework", error)
         return
+    if ASKED.get("import_only"):
+        tell("done")
+        return
     tell("mapped", files=[[p, None] for p in mapped(ASKED["pattern"])])
     functions = {1: torch.nn.functional.conv1d, 2: torch.nn.functional.conv2d, 3: torch.nn.functional.conv3d}
     kinds = {

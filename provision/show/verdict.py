@@ -9,6 +9,7 @@ _COLOUR = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
 _OUTCOME = {
     "works": ("green", "works"),
     "cpu": ("green", "works on the CPU; nothing was proved about a GPU"),
+    "unproven": ("yellow", "unproven: nothing of the environment was run"),
     "wrong": ("red", "wrong: convolutions ran and their results cannot be trusted"),
     "fails": ("red", "fails"),
 }

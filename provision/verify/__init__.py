@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from ..model import CudnnRelease, Environment, Event, Finding, Lock, Outcome, Target, Verdict
     from .state import Run
 
+_PROOFS = ("runtime", "cudnn", "framework", "convolution")
+"""The stages that run something of the environment. Without one that passed there is no verdict of success."""
+_WITHOUT_FRAMEWORK = "Install a framework there, or: gpuenv create {env} --framework torch."
+
 __all__ = ["Begun", "Options", "begin", "locate", "verify"]
 
 
@@ -51,6 +55,10 @@ def verify(
     run = prepare(begun, options, lock, releases, emit)
     if options.quick:
         _layers(run)
+        if run.device == "cpu":
+            from . import perframework
+
+            perframework.imports(run)
     else:
         from . import peers, perframework
 
@@ -78,6 +86,8 @@ def _verdict(run: Run) -> Verdict:
     from ..model import Verdict
 
     outcome: Outcome = "cpu" if run.device == "cpu" else "works"
+    if not any(s.stage in _PROOFS and s.status == "pass" for s in run.stages):
+        outcome = "unproven"
     bad = ("fail", "warn") if run.options.strict else ("fail",)
     if any(s.status in bad for s in run.stages):
         outcome = "wrong" if run.wrong else "fails"
@@ -112,8 +122,12 @@ def _hint(run: Run, outcome: Outcome, findings: Sequence[Finding]) -> str | None
     if findings and findings[0].fix:
         return findings[0].fix
     first = next((s for s in run.stages if s.status == "fail"), None)
+    if first is None and outcome == "unproven":
+        if run.found.frameworks:
+            return "Nothing of the environment was run; verify without --quick runs its framework."
+        return _WITHOUT_FRAMEWORK.format(env=run.env.path)
     if first is None:
         return "Only warnings stand against it; verify without --strict accepts them."
     if first.stage == "framework" and not run.found.frameworks:
-        return f"Install a framework there, or: gpuenv create {run.env.path} --framework torch."
+        return _WITHOUT_FRAMEWORK.format(env=run.env.path)
     return f"The {first.stage} stage failed: {first.detail}. Run gpuenv diagnose --env {run.env.path}."

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..model import Environment, Evidence, Finding, FrameworkVerdict, Lock
+from ..model import FRAMEWORKS, Environment, Evidence, Finding, FrameworkVerdict, Lock
 from . import causes, loaded, probe, proved, words
 from .begun import PATTERN
 from .copies import inside
@@ -64,11 +64,12 @@ def ask(
     environ: Mapping[str, str],
     timeout: float,
     extensions: Sequence[tuple[str, str]] = (),
+    import_only: bool = False,
     turn: Callable[[], Mapping[str, Any] | None] | None = None,
     on_start: Callable[[], None] | None = None,
 ) -> probe.Told:
     """Run one framework's probe in a child of its own, as the user has it but for preallocation. Last it
-    loads `extensions` (package, file). With `turn` the framework is only imported until that returns: a
+    loads `extensions` (package, file). With `import_only` it ends after the import. With `turn` the framework is only imported until that returns: a
     table to go on, None to end there."""
     asked = {
         "framework": name,
@@ -79,6 +80,7 @@ def ask(
         "pattern": PATTERN,
         "extensions": list(extensions),
         "waits": turn is not None,
+        "import_only": import_only,
     }
     return probe.run(
         env.python,
@@ -127,6 +129,26 @@ def judge(
         verdict=verdict,
         wrong=numbers or ran,
     )
+
+
+def judge_import(
+    name: str,
+    told: probe.Told,
+    *,
+    lock: Lock | None,
+    roots: Sequence[str],
+    unopened: Callable[[str], Finding | None],
+) -> Judged:
+    """The stage `framework` where nothing but the import was asked for. A locked framework that is imported from
+    elsewhere is a failure; another version of it is what the stage `lock` warns of."""
+    found = _framework(name, told, "cpu", None, unopened)
+    as_locked = _as_locked(name, told, found, lock, roots)
+    return as_locked if as_locked.status == "fail" else found
+
+
+def none_in(env: Environment) -> str:
+    """The detail of a stage that found no framework to prove."""
+    return f"no {', '.join(FRAMEWORKS[:-1])} or {FRAMEWORKS[-1]} in {env.path}"
 
 
 def _died(

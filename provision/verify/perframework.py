@@ -11,8 +11,21 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from .. import process
-from ..model import FRAMEWORKS, Event, Evidence, Finding, FrameworkVerdict
-from . import begun, copies, extensions, frameworks, layers, loaded, probe, proved, since, together, unopened
+from ..model import Event, Evidence, Finding, FrameworkVerdict
+from . import (
+    begun,
+    copies,
+    extensions,
+    frameworks,
+    import_check,
+    layers,
+    loaded,
+    probe,
+    proved,
+    since,
+    together,
+    unopened,
+)
 from .judged import Judged
 from .state import Ahead, Run, search, suspects
 
@@ -52,7 +65,7 @@ def stages(run: Run) -> None:
         run.emit(Event(kind="note", stage="verify", text=f"installed since this runtime was made: {told}"))
     names = _names(run)
     if not names:
-        detail = f"no {', '.join(FRAMEWORKS[:-1])} or {FRAMEWORKS[-1]} in {run.env.path}"
+        detail = frameworks.none_in(run.env)
         if run.broken:
             return run.skip_rest(("framework", "convolution", "loaded"))
         run.add("framework", Judged(status="fail", detail=detail), None)
@@ -74,6 +87,11 @@ def stages(run: Run) -> None:
     if len(names) > 1 and not run.broken and (run.device != "cpu" or run.options.deep):
         _together(run, names)
     return None
+
+
+def imports(run: Run) -> None:
+    """`--quick` on the CPU: import the frameworks, and compute nothing."""
+    import_check.stages(run, _names(run))
 
 
 def _names(run: Run) -> tuple[str, ...]:

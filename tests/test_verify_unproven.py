@@ -1,0 +1,54 @@
+"""No verdict of success where nothing of the environment was run."""
+
+import pytest
+from framework_envs import venv
+
+from provision.export.report import page
+from provision.model import Stage, Verdict
+from provision.verify import _verdict
+
+
+def test_an_empty_environment_is_unproven_and_ends_with_8(gpuenv):
+    env, _ = venv(gpuenv.work / "empty")
+    ran = gpuenv("verify", str(env), "--quick", "--device", "cpu", "--json", "--report", "page.html")
+    assert (ran.code, ran.json["verdict"]) == (8, "unproven")
+    assert {s["status"] for s in ran.json["stages"]} == {"skip"}
+    assert "Install a framework there" in ran.json["hint"]
+    html = (gpuenv.work / "page.html").read_text()
+    assert '<p class="mark warn">unproven</p>' in html
+    shown = gpuenv("verify", str(env), "--quick", "--device", "cpu")
+    assert shown.code == 8
+    assert "verdict: unproven: nothing of the environment was run" in shown.out
+    assert "works" not in shown.out
+
+
+class Ended:
+    """The part of a verification that its verdict is made of."""
+
+    def __init__(self, device, *stages):
+        self.device, self.wrong = device, False
+        self.stages = [Stage(stage=s, status=status, detail="") for s, status in stages]
+        self.findings, self.verdicts, self.drift = [], [], ()
+        self.env = type("Env", (), {"path": "/env", "python": "/env/bin/python"})
+        self.options = type("Options", (), {"strict": False})
+        self.found = type("Found", (), {"frameworks": ("torch",)})
+
+
+@pytest.mark.parametrize(
+    ("device", "stages", "outcome"),
+    [
+        ("cuda", [("driver", "pass"), ("libraries", "pass"), ("lock", "pass")], "unproven"),
+        ("cuda", [("driver", "pass"), ("runtime", "pass")], "works"),
+        ("cpu", [("driver", "skip"), ("framework", "warn"), ("lock", "pass")], "unproven"),
+        ("cpu", [("framework", "pass"), ("convolution", "skip")], "cpu"),
+        ("cpu", [("framework", "warn"), ("convolution", "pass")], "cpu"),
+        ("cpu", [("framework", "pass"), ("convolution", "fail")], "fails"),
+        ("cpu", [("framework", "skip"), ("lock", "fail")], "fails"),
+    ],
+)
+def test_what_ran_nothing_of_the_environment_proves_nothing(device, stages, outcome):
+    verdict = _verdict(Ended(device, *stages))
+    assert verdict.verdict == outcome
+    assert (verdict.hint is None) == (outcome in ("works", "cpu"))
+    assert f">{'works on the CPU' if outcome == 'cpu' else outcome}</p>" in page(verdict, "now")
+    assert isinstance(verdict, Verdict)
