@@ -151,3 +151,42 @@ def test_records_are_plain_files(tmp_path):
     os.mkfifo(bad[0])
     with pytest.raises(confined.UnsafeError, match="no record"):
         confined.check_records(tmp_path)
+
+
+LOCK = """version: 1
+metadata:
+  content_hash: {{linux-64: a}}
+  channels: [{{url: "http://127.0.0.1:9/c", used_env_vars: []}}]
+  platforms: [linux-64]
+  sources: []
+package:
+- {{name: python, version: 3.11.0, manager: conda, platform: linux-64, dependencies: {{}}, category: main, optional: false,
+   url: "http://127.0.0.1:9/c/linux-64/python-3.11.0-h0_0_cpython.conda", hash: {{md5: {md5}, sha256: {sha256}}}}}
+- {{name: x, version: "1.0", manager: {manager}, platform: linux-64, dependencies: {{}}, category: main, optional: false,
+   url: "http://127.0.0.1:9/c/{file}", hash: {{md5: {md5}, sha256: {sha256}}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("manager", "file"),
+    [
+        ("conda", "linux-64/..%2F..%2F..%2Fhome%2Fx-1.0-h0.conda"),
+        ("conda", "..%2F../x-1.0-h0.conda"),
+        ("conda", "linux-64/..%5Cx-1.0-h0.tar.bz2"),
+        ("pip", "x/..%2F..%2F..%2Fhome%2F.bashrc"),
+    ],
+)
+@pytest.mark.parametrize("command", ["create", "bundle", "export"])
+def test_a_conda_lock_that_names_a_file_elsewhere_is_refused_by_name(gpuenv, command, manager, file):
+    path = gpuenv.work / "conda-lock.yml"
+    path.write_text(LOCK.format(md5="b" * 32, sha256="a" * 64, manager=manager, file=file))
+    argv = {
+        "create": ("create", "env", "--lock", path, "--no-verify"), "bundle": ("bundle", "out", "--lock", path),
+        "export": ("export", "--format", "environment.yml", "--lock", path),
+    }[command]  # fmt: skip
+    ran = gpuenv(*argv)
+    assert ran.code == 6 and "x 1.0: '.." in ran.err and "cannot be a file name" in ran.err, ran.err
+    assert {p.name for p in gpuenv.work.iterdir()} <= {"conda-lock.yml"} | (
+        {"out"} if command == "bundle" else set()
+    )
+    assert not list((gpuenv.work / "out").glob("*"))

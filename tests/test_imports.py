@@ -9,20 +9,21 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent / "provision"
 STAGES = {"detect", "resolve", "lock", "build", "verify", "diagnose"}
-DOORS = {"process", "index", "foreign", "writing"}
+DOORS = {"process", "index", "foreign", "writing", "path_names"}
 MAY = {
     "model": set(),
     "process": set(),
     "foreign": set(),
     "writing": set(),
+    "path_names": {"errors"},
     "errors": {"model"},
-    "index": {"model", "errors", "process", "foreign", "writing"},
+    "index": {"model", "errors", "process", "foreign", "writing", "path_names"},
     "profiles": {"model", "errors", "foreign"},
     "show": {"model", "errors"},
     "export": {"model", "errors"},
-    "project": {"model", "errors", "foreign"},
+    "project": {"model", "errors", "foreign", "path_names"},
     "registry": {"process", "model", "errors", "foreign", "writing"},
-    "bundle": {"model", "errors", "process", "index", "foreign", "writing"},
+    "bundle": {"model", "errors", "process", "index", "foreign", "writing", "path_names"},
     "kernel": {"model", "errors", "process", "foreign"},
     "report": {"model", "errors"},
     **dict.fromkeys(STAGES, {"model", "errors"} | DOORS),

@@ -6,16 +6,15 @@ import dataclasses
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from ..model import Package
+from ..path_names import file_name_of_url, last_segments
 
 
 def channel_file(package: Package) -> str:
     """Where a conda package lies in a bundle: "channel/conda-forge/linux-64/NAME.conda"."""
-    parts = [unquote(p) for p in urlsplit(package.url).path.split("/") if p]
-    name = parts[-3] if len(parts) > 2 else "channel"
-    return f"channel/{name}/{parts[-2]}/{parts[-1]}"
+    *channel, subdir, file = last_segments(package.url, 3, hidden=True)
+    return f"channel/{channel[0] if channel else 'channel'}/{subdir}/{file}"
 
 
 def local_packages(packages: Iterable[Package], folder: Path) -> tuple[Package, ...]:
@@ -26,8 +25,8 @@ def local_packages(packages: Iterable[Package], folder: Path) -> tuple[Package, 
         if package.url.endswith((".conda", ".tar.bz2")):
             return dataclasses.replace(package, url=(folder / channel_file(package)).resolve().as_uri())
         if package.index is None:
-            name = unquote(urlsplit(package.url).path.rpartition("/")[2])
-            return dataclasses.replace(package, url=(folder / "wheels" / name).resolve().as_uri())
+            wheel = folder / "wheels" / file_name_of_url(package.url)
+            return dataclasses.replace(package, url=wheel.resolve().as_uri())
         return package
 
     return tuple(map(moved, packages))

@@ -12,11 +12,12 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from .. import foreign, index
 from ..errors import BuildError, LockError, UsageError
 from ..model import Bundle, BundleFile, as_document, from_plain
+from ..path_names import UnsafeNameError, check_relative
 
 MANIFEST = "gpuenv-bundle.json"
 README = "README.txt"
@@ -73,9 +74,10 @@ def read(folder: Path) -> Bundle:
         *(f.path for f in found.files),
         *([found.archive.path] if found.archive else []),
     ]:
-        parts = PurePosixPath(name).parts
-        if not parts or ".." in parts or PurePosixPath(name).is_absolute():
-            raise LockError(f"{path} is damaged: {name!r} is no path inside the bundle", hint="make it again")
+        try:
+            check_relative(name)
+        except UnsafeNameError as error:
+            raise LockError(f"{path} is damaged: {error.message}", hint="make it again") from error
     return found
 
 

@@ -11,12 +11,12 @@ import re
 import shutil
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from .. import process, writing
 from ..errors import BuildError
 from ..index import uv
 from ..model import BundlePython
+from ..path_names import file_name_of_url
 from .folder import WORK, not_writable
 
 _OF = {
@@ -69,7 +69,7 @@ def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython
         held = sorted(cache.iterdir())
         if not done.ok or len(held) != 1:
             return None, f"Python {row['version']} could not be fetched ({_why(done.stderr)})"
-        path = folder / "python" / unquote(row["url"].rpartition("/")[2])
+        path = folder / "python" / file_name_of_url(row["url"])
         path.parent.mkdir(exist_ok=True)
         held[0].replace(path)
     except OSError as error:
@@ -93,7 +93,7 @@ def _environment() -> dict[str, str]:
 def install(folder: Path, archive: BundlePython, sha256: str) -> str:
     """Have uv unpack a bundle's Python where it keeps its own, and return its path. Raises BuildError."""
     parts = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)(.*)", archive.version)
-    assert parts  # the manifest was written from uv's list
+    assert parts  # BundlePython has this form alone
     _, _, system, machine, libc = archive.key.split("-")
     entry = {
         "name": "cpython", "arch": {"family": machine, "variant": None}, "os": system, "libc": libc,

@@ -13,6 +13,7 @@ from .. import process
 from ..errors import BuildError, LockError
 from ..index import uv
 from ..model import Package, Sources
+from ..path_names import check_relative
 from .folder import WORK, not_writable
 from .wheel_file import write
 
@@ -61,6 +62,8 @@ def _remade(dist: importlib.metadata.Distribution, folder: Path) -> str:
     stem, contents, info = f"{name}-{dist.version}", {}, f"{name}-{dist.version}.dist-info"
     for file in dist.files or ():
         place = PurePosixPath(str(file))
+        if place.parts[0] != "..":  # what an installer puts beside, such as scripts, is left out below
+            check_relative(str(file))
         own = len(place.parts) == 2 and place.parts[0].endswith(".dist-info")
         info = place.parts[0] if own else info
         if (

@@ -11,14 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .. import index
+from ..path_names import check_file_name
 from .folder import not_writable
 
 _EPOCH = (2020, 1, 1, 0, 0, 0)
 
 
 def write(folder: Path, name: str, contents: Mapping[str, bytes], info: str) -> str:
-    """Write a wheel in one step, with its RECORD in `info`; returns its name. Raises BuildError."""
+    """Write a wheel in one step, with its RECORD in `info`; returns its name. Raises BuildError, UnsafeNameError."""
     rows = []
+    check_file_name(name)
     draft = index.part(folder / name)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from .. import bundle, index, process
 from ..errors import LockError
 from ..index import conda, pytorch
 from ..model import Package
+from ..path_names import file_name_of_url
 from . import where
 from .bundle_lock import Got
 
@@ -21,7 +21,7 @@ def path_of(package: Package, folder: str = "wheels") -> str:
     """The path in a bundle of a package of its lock, or of one that goes into another folder."""
     if package.url.endswith((".conda", ".tar.bz2")):
         return bundle.channel_file(package)
-    return f"{folder}/{unquote(urlsplit(package.url).path.rpartition('/')[2])}"
+    return f"{folder}/{file_name_of_url(package.url)}"
 
 
 @dataclass

@@ -143,6 +143,8 @@ def path_of(package: Package) -> str:
 
 
 def file_name(package: Package) -> str:
+    """Return the last segment of a package's address. It was checked when the lock was read, and no path is made
+    of it here: exports are text."""
     return unquote(urlsplit(package.url).path.rsplit("/", 1)[-1])
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from .. import process
 from ..errors import LockError
 from ..model import Package
+from ..path_names import file_name_of_url
 from .http import Http, redact
 from .simple import project_files
 
@@ -29,7 +30,7 @@ class Addresses:
 
     def of(self, package: Package, indexes: Sequence[str]) -> Iterator[str]:
         """The addresses of a package that is named for these indexes, and for no other."""
-        name = urllib.parse.unquote(urllib.parse.urlsplit(package.url).path.rpartition("/")[2])
+        name = file_name_of_url(package.url)
         for path in (folder / name for folder in self._folders):
             if path.is_file():
                 yield path.as_uri()

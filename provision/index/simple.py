@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from provision.errors import LockError
+from provision.path_names import UnsafeNameError, check_file_name, file_name_of_url
 
 from .http import redact
 
@@ -48,7 +49,8 @@ def parse_project(answer: Response) -> list[File]:
     text = answer.body.decode("utf-8", "replace")
     if "json" in answer.headers.get("content-type", "") or text.lstrip().startswith("{"):
         try:
-            return [_from_json(answer.url, entry) for entry in json.loads(text)["files"]]
+            entries = json.loads(text)["files"]
+            return [f for entry in entries if (f := _from_json(answer.url, entry)) is not None]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
             raise _no_index(answer.url, f"{type(e).__name__} at {e}"[:200]) from e
     parser = _Links(answer.url)
@@ -60,6 +62,22 @@ def parse_project(answer: Response) -> list[File]:
     return parser.files
 
 
+def _file_name(url: str) -> str | None:
+    """Return the file name that a link ends in, None where it has none that a file may have."""
+    try:
+        return file_name_of_url(url)
+    except ValueError:
+        return None
+
+
+def _is_file_name(text: str) -> bool:
+    try:
+        check_file_name(text)
+    except UnsafeNameError:
+        return False
+    return True
+
+
 def _no_index(url: str, what: str) -> LockError:
     return LockError(
         f"{redact(url)} answered something that is no simple index: {what}.",
@@ -67,12 +85,15 @@ def _no_index(url: str, what: str) -> LockError:
     )
 
 
-def _from_json(base: str, entry: dict[str, object]) -> File:
+def _from_json(base: str, entry: dict[str, object]) -> File | None:
+    url = urllib.parse.urljoin(base, str(entry["url"]))
+    if _file_name(url) is None or not _is_file_name(str(entry["filename"])):
+        return None
     hashes, yanked, size = entry.get("hashes"), entry.get("yanked", False), entry.get("size")
     requires = entry.get("requires-python")
     return File(
         name=str(entry["filename"]),
-        url=urllib.parse.urljoin(base, str(entry["url"])),
+        url=url,
         sha256=str(hashes["sha256"]) if isinstance(hashes, dict) and "sha256" in hashes else None,
         size=size if isinstance(size, int) else None,
         requires_python=str(requires) if requires else None,
@@ -98,8 +119,8 @@ class _Links(html.parser.HTMLParser):
         if tag != "a" or not href:
             return
         url, _, fragment = urllib.parse.urljoin(self._base, href).partition("#")
-        name = urllib.parse.unquote(urllib.parse.urlsplit(url).path.rpartition("/")[2])
-        if not name.endswith((".whl", ".tar.gz", ".zip")):
+        name = _file_name(url)
+        if name is None or not name.endswith((".whl", ".tar.gz", ".zip")):
             return
         hashed = urllib.parse.parse_qs(fragment).get("sha256", [None])[0]
         yanked = (given.get("data-yanked") or "") if "data-yanked" in given else None

@@ -12,6 +12,7 @@ from pathlib import Path
 from .. import foreign
 from ..errors import LockError
 from ..model import Lock, from_plain
+from . import file_names
 from .pylock import is_source, read, write
 
 __all__ = ["is_source", "read", "read_in", "write"]
@@ -25,9 +26,11 @@ def read_in(folder: Path) -> Lock:
     path = folder / "lock.json"
     try:
         data = json.loads(foreign.read_bytes(path))
-        return from_plain(Lock, data.get("lock") if isinstance(data, dict) else data, "lock")
+        held = from_plain(Lock, data.get("lock") if isinstance(data, dict) else data, "lock")
+        file_names.check_all(held.packages, "packages")
     except (OSError, ValueError, RecursionError) as error:
         raise LockError(
             f"the environment's own lock {path} cannot be read: {error}",
             hint="build the environment again: gpuenv create --recreate",
         ) from error
+    return held

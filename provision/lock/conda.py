@@ -22,7 +22,7 @@ from ..model import (
     Target,
     Wanted,
 )
-from . import conda_refusal
+from . import conda_refusal, file_names
 from . import conda_specs as specs
 from .conda_specs import Bounds, Wish
 
@@ -190,11 +190,11 @@ def channel_name(url: str) -> str:
 
 
 def as_package(record: Record) -> Package:
-    return Package(
+    return file_names.check(Package(
         name=record["name"], version=record["version"], url=record["url"], sha256=record["sha256"],
         md5=record["md5"], index=record["channel"].rstrip("/") or None, size=record["size"],
         depends=tuple(record["depends"]),
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def _minor(version: str) -> str:

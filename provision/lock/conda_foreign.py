@@ -10,13 +10,13 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from .. import foreign
 from ..errors import LockError
 from ..index import conda as door
-from ..model import CondaBuild, Lock, Package, Plan, PlannedBuild, Request, Target, Wanted, check_forms
-from . import conda_file, conda_specs
+from ..model import CondaBuild, Lock, Package, Plan, PlannedBuild, Request, Target, Wanted
+from ..path_names import UnsafeNameError, file_name_of_url
+from . import conda_file, conda_specs, file_names
 from .conda import build_of, channel_name, is_conda, made_with
 from .conda_specs import Bounds
 
@@ -43,9 +43,7 @@ def read(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:
         target = Target(platform=platform)
         plan = _plan_of(packages, platform, target, rows, path)
     try:
-        for i, package in enumerate(packages):
-            check_forms(package, f"package[{i}]")
-            urlsplit(package.url), urlsplit(package.index or "")  # raise ValueError for what is no address
+        file_names.check_all(packages, "package")
     except ValueError as error:
         raise LockError(f"the lock {path} is not valid: {error}") from error
     return Lock(manager="conda", target=target or plan.target, plan=plan, packages=packages, inputs=inputs)
@@ -76,8 +74,9 @@ def _explicit(path: Path, text: str, platform: str) -> tuple[Package, ...]:
 
 def _package(path: Path, url: str, platform: str, **fields: Any) -> Package:
     channel, subdir, file = door.SECRET.sub("", url).rsplit("/", 2)
-    stem = unquote(file).removesuffix(".conda").removesuffix(".tar.bz2")
-    if stem.count("-") < 2 or stem == unquote(file):
+    name_ = _file_name(path, url)
+    stem = name_.removesuffix(".conda").removesuffix(".tar.bz2")
+    if stem.count("-") < 2 or stem == name_:
         raise LockError(f"{path}: {url} is no conda package")
     if subdir not in (door.subdir(platform), "noarch"):
         raise LockError(
@@ -86,6 +85,13 @@ def _package(path: Path, url: str, platform: str, **fields: Any) -> Package:
         )
     name, version, _ = stem.rsplit("-", 2)
     return Package(name=name, version=version, url=f"{channel}/{subdir}/{file}", index=channel, **fields)
+
+
+def _file_name(path: Path, url: str) -> str:
+    try:
+        return file_name_of_url(url)
+    except UnsafeNameError as error:
+        raise LockError(f"the lock {path} is not valid: {error.message}", hint=error.hint) from error
 
 
 # --- pixi.lock ---------------------------------------------------------------------------------
@@ -123,7 +129,7 @@ def _pixi(path: Path, text: str, platform: str) -> tuple[Package, ...]:
 
 def _wheel(path: Path, row: Mapping[str, Any]) -> Package:
     url = str(row["pypi"])
-    file = unquote(urlsplit(url).path).rsplit("/", 1)[-1]
+    file = _file_name(path, url)
     if not file.endswith(".whl"):
         raise LockError(f"{path}: {url} is no wheel, and nothing is built from source here")
     if not isinstance(row.get("sha256"), str | None):  # to YAML digits alone are a number

@@ -7,7 +7,7 @@ read by the same rules.
 from __future__ import annotations
 
 import re
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -17,7 +17,9 @@ from packaging.pylock import Pylock, PylockValidationError
 
 from .. import foreign, writing
 from ..errors import LockError
-from ..model import Lock, Package, Plan, Target, as_plain, check_forms, from_plain
+from ..model import Lock, Package, Plan, Target, as_plain, from_plain
+from ..path_names import file_name_of_url
+from . import file_names
 
 _ABOUT = "pylock.toml"
 
@@ -85,7 +87,8 @@ def is_source(package: Package) -> bool:
 
 
 def file_name(package: Package) -> str:
-    return unquote(PurePosixPath(urlsplit(package.url).path).name)
+    """Return the file name that a package's address ends in. Raises UnsafeNameError."""
+    return file_name_of_url(package.url)
 
 
 def _without_nulls(value: Any) -> Any:
@@ -113,9 +116,7 @@ def read(path: Path) -> Lock:
         manager = plan.manager
         inputs: Any = ours.get("inputs")
         packages = tuple(_package(p, i) for i, p in enumerate(locked.packages))
-        for i, package in enumerate(packages):
-            check_forms(package, f"packages[{i}]")
-            urlsplit(package.url), urlsplit(package.index or "")  # raise ValueError for what is no address
+        file_names.check_all(packages, "packages")
     except OSError as error:
         raise LockError(
             f"cannot read the lock {path}: {error.strerror}", hint="make one with `gpuenv lock`"

@@ -14,6 +14,8 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 
 from ..errors import LockError
 from ..model import Package, Plan
+from ..path_names import file_name_of_url
+from . import file_names
 from .pylock import vcs_url
 
 _OLD_TAGS = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
@@ -72,10 +74,10 @@ def _file_of(package: PylockPackage, ranks: dict[str, int]) -> Package:
         return best_wheel(package, ranks)
     url = file.url or Path(file.path or "").absolute().as_uri()
     sha256 = file.hashes.get("sha256") or _hash_of(url)
-    return Package(
+    return file_names.check(Package(
         name=name, version=version, url=url, sha256=sha256, index=package.index, size=file.size,
         unhashed=sha256 is None,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def _hash_of(url: str) -> str | None:
@@ -95,7 +97,7 @@ def best_wheel(package: PylockPackage, ranks: dict[str, int]) -> Package:
 
     fitting = []
     for wheel in package.wheels or ():
-        name = wheel.name or _last_part(wheel.url or wheel.path or "")
+        name = wheel.name or file_name_of_url(wheel.url or wheel.path or "")
         _, _, build, tags = parse_wheel_filename(name)
         rank = min((ranks[str(t)] for t in tags if str(t) in ranks), default=None)
         if rank is not None:
@@ -107,18 +109,10 @@ def best_wheel(package: PylockPackage, ranks: dict[str, int]) -> Package:
             hint="another --python may have one",
         )
     wheel = min(fitting, key=lambda pair: pair[0])[1]
-    return Package(
-        name=str(package.name),
-        version=str(package.version),
-        url=wheel.url or wheel.path or "",
-        sha256=wheel.hashes.get("sha256"),
-        index=package.index,
-        size=wheel.size,
-    )
-
-
-def _last_part(url: str) -> str:
-    return unquote(url.rsplit("/", 1)[-1])
+    return file_names.check(Package(
+        name=str(package.name), version=str(package.version), url=wheel.url or wheel.path or "",
+        sha256=wheel.hashes.get("sha256"), index=package.index, size=wheel.size,
+    ))  # fmt: skip
 
 
 def parse_annotations(text: str) -> dict[str, str]:

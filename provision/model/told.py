@@ -157,6 +157,11 @@ class BundlePython:
     """An archive of a standalone Python: uv's name for it ("cpython-3.12.16-linux-x86_64-gnu"), its version,
     and its path in the bundle."""
 
+    FORMS: ClassVar[dict[str, str]] = {
+        "key": r"cpython-[0-9]+\.[0-9]+\.[0-9]+[a-z0-9.]*-(linux|windows)-[a-z0-9_]+-(gnu|none)",
+        "version": r"[0-9]+\.[0-9]+\.[0-9]+[a-z0-9.]*",
+    }
+
     key: str
     version: str
     path: str

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from provision.errors import UsageError
 from provision.model import Need
+from provision.path_names import file_name_of_url
 
 from . import words
 
@@ -181,8 +182,8 @@ def file_parts(address: str) -> tuple[str, str] | None:
     """The name and version in the file name of a wheel or source archive, or None."""
     from packaging import utils
 
-    file = urllib.parse.unquote(address.partition("?")[0].rpartition("/")[2])
     try:
+        file = file_name_of_url(address)
         if file.endswith(".whl"):
             name, version, _, _ = utils.parse_wheel_filename(file)
             return str(name), str(version)

@@ -115,6 +115,36 @@ for where, values in {
         case(f"locks: {where}: {what}")(lambda at, w=where, v=value: in_lock(at, w, v))
 
 
+FILES = {
+    "dots": "..%2F..%2F..%2Foutside%2Fprecious.txt", "dots twice": "..%252F..%252F..%252Foutside%252Fprecious.txt", "backslashes": "..%5C..%5Cx.whl",
+    "absolute": "%2Ftmp%2Fgpuenv-outside", "a folder": "%2E%2E", "hidden": ".bashrc", "nothing": "", "a device": "nul.whl", "very long": "a" * 300 + "-1-py3-none-any.whl",
+}  # fmt: skip
+
+
+def bundled(at: Field, file: str, *, own: bool) -> str | None:
+    """A bundle of a lock, one address of which ends in this name: the index serves the right bytes there."""
+    import tomli_w
+
+    data = sound(at)
+    wheel = next(p for p in data["packages"] if p["name"] == "jaxlib")["wheels"][0]
+    wheel["url"] = wheel["url"].rpartition("/")[0] + "/" + file
+    (at.work / "pylock.toml").write_text(tomli_w.dumps(data))
+    ran = at.gpuenv("bundle", "stick", *(() if own else ("--lock", "pylock.toml")))
+    told = at.harm(ran, right=(6,))
+    if told or "cannot be a file name" in ran.err:
+        return told or (
+            f"files were written: {list(at.work.glob('stick/*'))}" if any(at.work.glob("stick/*")) else None
+        )
+    return f"not refused by name: {ran.err[-300:]!r}"
+
+
+for what, value in FILES.items():
+    for own in (False, True):
+        case(f"locks: bundle: {'own' if own else '--lock'}: {what}")(
+            lambda at, v=value, o=own: bundled(at, v, own=o)
+        )
+
+
 # --- conda ------------------------------------------------------------------------------------------
 
 
@@ -150,6 +180,14 @@ def url_of(name: str) -> str:
     return f"http://127.0.0.1:9/c/linux-64/{name}-1.0-h0_0.conda"
 
 
+for what, value in FILES.items():
+    case(f"locks: conda-lock.yml: file: {what}")(
+        lambda at, v=value: conda_locked(
+            at,
+            conda_text(at, "x", "1.0", f"http://127.0.0.1:9/c/linux-64/{v}-1.0-h0_0.conda"),
+            "conda-lock.yml",
+        )
+    )
 for what, value in NAMES.items():
     case(f"locks: conda-lock.yml: name: {what}")(
         lambda at, v=value: conda_locked(at, conda_text(at, put(at, v), "1.0", url_of("x")), "conda-lock.yml")
