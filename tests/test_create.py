@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import tomllib
 
+from provision.build import place
+
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
@@ -378,12 +380,8 @@ def test_odd_paths(torch, gpuenv):
 
 
 def test_a_second_create_of_the_same_place_waits_for_nobody(torch, gpuenv):
-    from filelock import FileLock
-
     assert torch().code == 0
-    locks = list((gpuenv.folder / "cache").rglob("locks/*.lock"))
-    assert len(locks) == 1
-    with FileLock(locks[0]):
+    with place.held(gpuenv.work / ".venv"):
         ran = torch("--json")
     assert ran.code == 7 and "another gpuenv" in ran.json["error"]["message"]
 

@@ -13,10 +13,11 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..errors import BuildError, UsageError
+from . import place_lock
 
 MARK = ".gpuenv"
 # With those that turn the order of what is shown around: the line that is shown would name another folder.
@@ -108,29 +109,15 @@ def check_place(path: Path) -> None:
 
 
 @contextmanager
-def held(path: Path, cache_dir: Path) -> Iterator[None]:
-    """Hold the place against a second gpuenv. The lock file lies in the cache, named after the
-    place, and the kernel frees it when the process ends however it ends. Raises BuildError."""
-    from filelock import FileLock, Timeout
-
-    import hashlib
-
-    name = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
-    locks = cache_dir / "locks"
-    try:
-        locks.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(locks / f"{name}.lock", timeout=0)
-        lock.acquire()
-    except Timeout as error:
-        raise BuildError(
-            f"another gpuenv is at work on {path}", hint="wait for it to end, then run the command again"
-        ) from error
-    except OSError as error:
-        raise not_writable(locks, error) from error
-    try:
+def held(path: Path) -> Iterator[None]:
+    """Hold the place against every other gpuenv. Raises BuildError."""
+    with ExitStack() as lock:
+        real = path.resolve()
+        try:
+            lock.enter_context(place_lock.locked(real))
+        except OSError as error:
+            raise not_writable(real.parent, error) from error
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager

@@ -27,7 +27,7 @@ def add(
     wanted = [_package(text) for text in packages]
     path, file = where.absolute(env), Path.cwd() / project.CONFIG_NAME
     place.check_place(path)
-    with place.held(path, where.cache_dir(base)):
+    with place.held(path):
         made: Lock | None = None
         if file.is_file():
             choices, made = _in_project(screen, base, file, wanted, path)

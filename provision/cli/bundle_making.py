@@ -30,7 +30,7 @@ def make(screen: show.Screen, folder: Path, choices: Choices, lock_file: Path | 
     """Make a bundle, or bring one to its end, or up to date."""
     folder, emit = where.absolute(folder), show.emitter(screen)
     bundle.claim(folder)
-    with place.held(folder, where.cache_dir(choices)):
+    with place.held(folder):
         before = bundle.claim(folder)
         bundle.assert_writable(folder)
         got = bundle_lock.of(screen, folder, before, choices, lock_file)

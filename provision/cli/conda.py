@@ -11,7 +11,7 @@ from ..build import conda_place, conda_scripts, installed, place, state
 from ..errors import BuildError
 from ..index import conda as door
 from ..model import Created, Event, Lock, Machine, Sources, Verdict
-from . import ask, bundled, conda_given, conda_target, where
+from . import ask, bundled, conda_given, conda_target
 from .conda_locking import files_watched, lock_of, show_plan
 from .creating import Built, How, can_prove, in_place
 from .judging import exit_code, machine_for_verdict
@@ -30,7 +30,7 @@ def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
             return show_plan(screen, choices, explain=False)
         show.result(screen, given.plan)
         return 0
-    with place.held(env, where.cache_dir(choices)):
+    with place.held(env):
         place.recover(env)
         given = conda_given.lock_for(env, choices, how)
         if not how.recreate and place.made_by_gpuenv(env):

@@ -49,8 +49,7 @@ def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
             return show_plan(screen, choices)
         show.result(screen, given.plan)
         return 0
-    cache = where.cache_dir(choices)
-    with place.held(env, cache):
+    with place.held(env):
         place.recover(env)
         given = _given_lock(env, choices, how)
         if not how.recreate and place.made_by_gpuenv(env):

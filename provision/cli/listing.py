@@ -26,7 +26,7 @@ def remove(
     envs: list[Path] = typer.Argument(
         metavar="ENV...", help="Environments that gpuenv made.", autocompletion=completing.environments
     ),
-    cache_dir: o.CacheDir = None,
+    cache_dir: o.CacheDir = None,  # noqa: ARG001  # the lock was there once: scripts may pass it
     json: o.Json = False,
     quiet: o.Quiet = False,
     verbose: o.Verbose = False,
@@ -35,7 +35,7 @@ def remove(
     from . import removing
 
     screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
-    return removing.remove(screen, envs, o.Choices(cache_dir=cache_dir))
+    return removing.remove(screen, envs)
 
 
 def register(app: typer.Typer) -> None:

@@ -54,7 +54,7 @@ def show_verdict(
     """`gpuenv verify`: the verdict on any environment, whoever made it."""
     if report and not report.absolute().parent.is_dir():
         raise UsageError(f"--report {report}: there is no folder {report.absolute().parent}")
-    settling.settle(screen, env, choices)
+    settling.settle(screen, env)
     found = verify.locate(where.absolute(env), stated=True)
     path = Path(found.path)
     # What needs the lock and the profiles is read while the environment's Python and the driver answer.

@@ -11,10 +11,9 @@ from ..build import conda_scripts, place, removal
 from ..errors import GpuenvError
 from ..model import Event, Removal, RemovedEnvironment
 from . import where
-from .options import Choices
 
 
-def remove(screen: show.Screen, envs: Sequence[Path], choices: Choices) -> int:
+def remove(screen: show.Screen, envs: Sequence[Path]) -> int:
     """Remove each; the first that must not be removed is told before any is."""
     paths = list(dict.fromkeys(where.absolute(env) for env in envs))
     for path in paths:
@@ -22,7 +21,7 @@ def remove(screen: show.Screen, envs: Sequence[Path], choices: Choices) -> int:
     done: list[RemovedEnvironment] = []
     try:
         for path in paths:
-            done += [_removed(screen, path, where.cache_dir(choices))]
+            done += [_removed(screen, path)]
     except GpuenvError:
         for gone in done:
             screen.say(f"{gone.path}: removed", always=True)
@@ -41,11 +40,11 @@ def _check(env: Path) -> None:
         removal.check(env)
 
 
-def _removed(screen: show.Screen, env: Path, cache: Path) -> RemovedEnvironment:
+def _removed(screen: show.Screen, env: Path) -> RemovedEnvironment:
     emit = show.emitter(screen)
     if process.environ().get("VIRTUAL_ENV") == str(env):
         emit(Event(kind="note", stage="remove", text=f"{env} is active in this shell: deactivate leaves it"))
-    with place.held(env, cache):
+    with place.held(env):
         _check(env)
         folders = [env, *removal.leftovers(env)]
         sizes = [size for f in folders if os.path.lexists(f) and (size := registry.measure(f))]

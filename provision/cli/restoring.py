@@ -23,7 +23,7 @@ from .shell import activate_line
 def restore(screen: show.Screen, env: Path, choices: Choices, *, proving: bool, deep: bool) -> int:
     """Put an environment back to its lock, and prove it where something was put back."""
     path = where.absolute(env).resolve()
-    with place.held(path, where.cache_dir(choices)):
+    with place.held(path):
         place.recover(path)
         _finish_change(screen, path, choices)
         made = _lock_of(path)

@@ -9,17 +9,16 @@ from ..build import place
 from ..errors import BuildError
 from ..model import Event
 from . import where
-from .options import Choices
 
 
-def settle(screen: show.Screen, env: Path, choices: Choices) -> None:
+def settle(screen: show.Screen, env: Path) -> None:
     """Bring the environment back that was in the place before. Where another run is at work there, or nothing
     can be written, that is told, and all stays as it is."""
     env = where.absolute(env)
     if place.is_settled(env):
         return
     try:
-        with place.held(env, where.cache_dir(choices)):
+        with place.held(env):
             place.recover(env)
     except BuildError as error:
         screen.say(f"note: {error.message}")

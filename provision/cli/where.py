@@ -14,7 +14,7 @@ def absolute(env: Path) -> Path:
 
 
 def cache_dir(c: Choices) -> Path:
-    """Where gpuenv keeps parsed profiles, locks against a second gpuenv and probes' bytecode."""
+    """Where gpuenv keeps parsed profiles, compiled modules and probes' bytecode."""
     if c.cache_dir:
         return c.cache_dir.absolute()
     import platformdirs

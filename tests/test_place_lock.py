@@ -1,0 +1,192 @@
+"""One gpuenv at a time works on a place, whatever the cache folder or the user of the others."""
+
+import contextlib
+import errno
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from provision.build import place, place_lock
+from provision.errors import BuildError
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from provision.build import place
+with place.held(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+OTHER_USER = 54321
+ROOT = Path(place.__file__).parents[2]
+
+
+@contextlib.contextmanager
+def holder(path):
+    """A process that holds the place until it is killed, at the end of the block."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout.readline() == "held\n"
+        try:
+            yield
+        finally:
+            child.send_signal(signal.SIGKILL)
+
+
+AS_USER = """
+import fcntl, os, sys  # all that is needed: another user may not read this Python's folder
+from pathlib import Path
+from provision.build import place
+from provision.errors import BuildError
+os.setgroups([])
+os.setgid(int(sys.argv[1]))
+os.setuid(int(sys.argv[1]))
+try:
+    with place.held(Path(sys.argv[2])):
+        print("held")
+except BuildError as error:
+    print(error.message)
+"""
+
+
+def as_user(uid, path):
+    """How another user's attempt on the place ends: "held" or the error."""
+    argv = [sys.executable, "-c", AS_USER, str(uid), path]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_create_with_another_cache_folder_is_refused(gpuenv):
+    env = gpuenv.work / "env"
+    with place.held(env):
+        for cache in ("one", "two"):
+            ran = gpuenv(
+                "create", env, "--framework", "jax", "--device", "cpu", "--cache-dir", gpuenv.folder / cache
+            )
+            assert ran.code == 7 and f"another gpuenv is at work on {env}" in ran.err
+    assert not [*gpuenv.work.iterdir()]
+
+
+def test_a_second_run_is_refused_and_nothing_is_left(tmp_path):
+    path = tmp_path / "a" / "b" / "env"
+    with place.held(path):
+        assert place_lock.lock_file(path).exists()
+        with pytest.raises(BuildError, match="another gpuenv is at work"), place.held(path):
+            pass
+    assert not [*tmp_path.iterdir()]
+
+
+def test_the_lock_is_of_the_environment_that_a_link_leads_to(tmp_path):
+    (tmp_path / "env").mkdir()
+    (tmp_path / "link").symlink_to("env")
+    with (
+        place.held(tmp_path / "link"),
+        pytest.raises(BuildError, match="another gpuenv"),
+        place.held(tmp_path / "env"),
+    ):
+        pass
+
+
+def test_a_folder_that_was_made_for_the_lock_stays_where_something_is_in_it(tmp_path):
+    path = tmp_path / "a" / "env"
+    with place.held(path):
+        path.mkdir()
+    assert [p.name for p in path.parent.iterdir()] == ["env"]
+
+
+def test_what_a_killed_run_left_locks_nothing(tmp_path):
+    path = tmp_path / "env"
+    with holder(path), pytest.raises(BuildError, match="another gpuenv"), place.held(path):
+        pass
+    assert place_lock.lock_file(path).exists()
+    with place.held(path):
+        pass
+    assert not [*tmp_path.iterdir()]
+
+
+def test_many_runs_at_once_exclude_each_other(tmp_path):
+    """Each adds one to a number, between others' locks, unlocks and removals of the file."""
+    code = """
+import sys, time
+from pathlib import Path
+from provision.build import place
+from provision.errors import BuildError
+path, number = Path(sys.argv[1]), Path(sys.argv[2])
+done = 0
+while done < 60:
+    try:
+        with place.held(path):
+            found = int(number.read_text())
+            number.write_text(str(found + 1))
+            done += 1
+    except BuildError:
+        pass
+"""
+    number = tmp_path / "number"
+    number.write_text("0")
+    argv = [sys.executable, "-c", code, tmp_path / "deep" / "env", number]
+    children = [subprocess.Popen(argv) for _ in range(4)]
+    assert [c.wait(100) for c in children] == [0] * 4
+    assert number.read_text() == "240"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o755], ids=["shared", "like /tmp", "not writable"])
+def test_another_user_is_refused_and_has_the_place_afterwards(mode, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("users")
+    for parent in folder.parents:
+        if not parent.stat().st_mode & stat.S_IXOTH:
+            parent.chmod(0o711)
+    path = folder / "env"
+    path.mkdir()
+    folder.chmod(mode)
+    before = os.umask(0o077)
+    try:
+        with holder(path):
+            assert as_user(OTHER_USER, path) == f"another gpuenv is at work on {path}"
+    finally:
+        os.umask(before)
+    assert as_user(OTHER_USER, path) == "held"
+    place_lock.lock_file(path).unlink(missing_ok=True)
+    assert as_user(OTHER_USER, path) == "held"
+
+
+@pytest.mark.parametrize("made", ["link", "folder", "pipe"])
+def test_something_else_in_the_lock_files_place_is_named_and_left_alone(made, tmp_path):
+    file, mine = place_lock.lock_file(tmp_path / "env"), tmp_path / "mine"
+    mine.write_text("precious")
+    {"link": lambda: file.symlink_to(mine), "folder": file.mkdir, "pipe": lambda: os.mkfifo(file)}[made]()
+    with pytest.raises(BuildError, match="cannot be locked") as refused, place.held(tmp_path / "env"):
+        pass
+    assert str(file) in refused.value.message and "remove it" in refused.value.hint
+    assert mine.read_text() == "precious" and os.path.lexists(file)
+
+
+def test_a_place_in_a_file_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BuildError, match="cannot write in"), place.held(tmp_path / "file" / "env"):
+        pass
+
+
+def test_a_file_system_without_locks_gets_a_file_that_says_who(tmp_path, monkeypatch):
+    """Such a file system cannot be mounted here: the kernel's answer is given by the call itself."""
+    import fcntl
+
+    def refuse(_descriptor, _operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    path = tmp_path / "env"
+    with place.held(path):
+        (soft,) = tmp_path.glob("*.soft")
+        assert stat.S_ISREG(soft.stat().st_mode)
+        with pytest.raises(BuildError, match="another gpuenv"), place.held(path):
+            pass
+    assert not [*tmp_path.iterdir()]
