@@ -80,10 +80,9 @@ def run(argv: Sequence[str]) -> int:
     ours, command = split(argv)
     _complete(ours)
     screen = show.Screen(json="--json" in ours, environ=process.environ())
-    signal.signal(signal.SIGTERM, process.unwind)
-    sys.unraisablehook = process.unraised
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is to be ignored
-        signal.signal(signal.SIGINT, process.unwind)
+    _end_with_signals()
+    if _word(ours) != "run":  # what a program of the user's leaves running is the user's
+        process.adopt_orphans()
     if process.borrowed_rights():
         show.error(
             screen, UsageError("gpuenv was started with another user's rights (setuid): it does nothing")
@@ -117,8 +116,8 @@ def run(argv: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _stopped(screen, 130, "interrupted; nothing half-made was left")
     except SystemExit as error:
-        if error.code == process.TERMINATED and screen.json:
-            _stopped(screen, process.TERMINATED, "terminated; nothing half-made was left")
+        if error.code in (process.TERMINATED, process.HUNG_UP) and screen.json:
+            _stopped(screen, int(error.code), "terminated; nothing half-made was left")
         raise
     except BrokenPipeError:
         return 0  # the reader closed the pipe (`| head`): nobody is left to tell
@@ -131,6 +130,16 @@ def run(argv: Sequence[str]) -> int:
     if code == 130 and command is None:  # typer makes an exit code of an interrupt
         return _stopped(screen, 130, "interrupted; nothing half-made was left")
     return code if isinstance(code, int) else 0
+
+
+def _end_with_signals() -> None:
+    """Let signals unwind this run. Those that are to be ignored (nohup, a shell's background job) stay so."""
+    signal.signal(signal.SIGTERM, process.unwind)
+    sys.unraisablehook = process.unraised
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, process.unwind)
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, process.unwind)
 
 
 def _stopped(screen: show.Screen, code: int, message: str) -> int:

@@ -13,20 +13,23 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
 from .attended import Attended, attend
-from .signals import ENDING, TERMINATED, die_of, signal_name, unraised, unwind
+from .family import adopt_orphans, die_with_parent, kill_family
+from .signals import ENDING, HUNG_UP, TERMINATED, die_of, signal_name, unraised, unwind
 from .user import borrowed_rights, hide_credentials, is_anothers, settle_home
 
 __all__ = [
-    "KEEP", "TERMINATED", "Attended", "Finished", "attend", "borrowed_rights", "die_of", "end_children",
+    "HUNG_UP", "KEEP", "TERMINATED", "Attended", "Finished", "adopt_orphans", "attend", "borrowed_rights", "die_of", "end_children",
     "environ", "hide_credentials", "is_anothers", "replace", "run", "settle_home", "unraised", "unwind",
 ]  # fmt: skip
 
 KEEP = 1 << 20
+_GRACE = 5.0  # seconds for what is still in the pipes of a child that has ended
 _ALIVE: set[subprocess.Popen[bytes]] = set()
 
 
@@ -80,8 +83,9 @@ class _Tail:
         except OSError:
             return b""  # a terminal whose other end is closed: EIO is its end of file
 
-    def join(self, seconds: float | None = None) -> bytes:
-        self._thread.join(seconds)
+    def join_until(self, until: float) -> bytes:
+        """Wait for the end of the stream until a moment of the monotonic clock; return what was kept."""
+        self._thread.join(max(until - time.monotonic(), 0.0))
         return bytes(self._kept)
 
 
@@ -129,7 +133,7 @@ def run(
             stderr=theirs if terminal else subprocess.PIPE,
             start_new_session=True,
             pass_fds=(writing,) if report else (),
-            preexec_fn=_dying_with(os.getpid()),  # noqa: PLW1509  # two system calls, prepared before the fork
+            preexec_fn=die_with_parent(),  # noqa: PLW1509  # two system calls, prepared before the fork
         )
         kept.pop_all()
     _ALIVE.add(child)
@@ -143,40 +147,22 @@ def run(
     err = _Tail(stream, on_line)
     try:
         if len(ENDING) > signals:
-            _kill_family(child)
+            kill_family(child)
             unwind(ENDING[-1])
         timed_out = _finish(child, stdin, timeout)
     finally:
         _ALIVE.discard(child)
-    # What the child started and left behind holds the pipes as long as it runs: who gave the child a time
-    # does not wait for that.
-    grace = None if timeout is None else 5.0
-    stdout, stderr = out.join(grace), err.join(grace)
+    # What the child started and left behind holds the pipes as long as it runs: nobody waits for that.
+    until = time.monotonic() + _GRACE
+    stdout, stderr, told = (tail.join_until(until) if tail else b"" for tail in (out, err, reporter))
     return Finished(
         returncode=child.returncode,
         stdout=stdout.decode("utf-8", "replace"),
         stderr=stderr.decode("utf-8", "replace"),
         timed_out=timed_out,
         signal=signal_name(child.returncode),
-        report=reporter.join(grace) if reporter else b"",
+        report=told,
     )
-
-
-def _dying_with(parent: int) -> Callable[[], None] | None:
-    """What makes a child end when we do, however that is: what a killed run leaves at work would go on
-    writing where the next run writes. Only Linux can."""
-    if sys.platform != "linux":
-        return None
-    import ctypes
-
-    pr_set_pdeathsig, control = 1, ctypes.CDLL(None).prctl
-
-    def die_with() -> None:
-        control(pr_set_pdeathsig, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return die_with
 
 
 def _open_terminal() -> tuple[int, int]:
@@ -212,10 +198,10 @@ def _finish(
                 child.stdin.close()
         _wait(child, timeout)
     except subprocess.TimeoutExpired:
-        _kill_family(child)
+        kill_family(child)
         return True
     except BaseException:
-        _kill_family(child)
+        kill_family(child)
         raise
     return False
 
@@ -233,19 +219,6 @@ def _wait(child: subprocess.Popen[bytes], timeout: float | None) -> None:
             poll.poll(min(timeout * 1000, _LONGEST))
             timeout = 0.0
     child.wait(timeout)
-
-
-def _kill_family(child: subprocess.Popen[bytes]) -> None:
-    try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        child.kill()
-    try:
-        child.wait(5.0)
-    except subprocess.TimeoutExpired:
-        # A call into a broken driver cannot be interrupted (state D): the child dies when the call
-        # returns, which may be never. It was killed all the same, and we do not wait for it.
-        child.returncode = -signal.SIGKILL
 
 
 def replace(argv: Sequence[str], env: Mapping[str, str]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .family import die_with_parent
 from .signals import signal_name
 
 
@@ -80,7 +81,13 @@ def attend(argv: Sequence[str], env: Mapping[str, str], *, stdout: int | None = 
     hands = _Hands(ours)
     try:
         # The handlers stand before the child does: what comes in between is sent on once it is there.
-        child = hands.child = subprocess.Popen(list(argv), env=dict(env), stdout=stdout, stderr=theirs)
+        child = hands.child = subprocess.Popen(
+            list(argv),
+            env=dict(env),
+            stdout=stdout,
+            stderr=theirs,
+            preexec_fn=die_with_parent(),  # noqa: PLW1509  # two system calls, prepared before the fork
+        )
     except BaseException:
         os.close(ours)
         hands.put_back()

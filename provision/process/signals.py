@@ -9,15 +9,17 @@ import threading
 
 TERMINATED = 143
 """The exit code of a run that SIGTERM ended."""
+HUNG_UP = 129
+"""The exit code of a run whose terminal was closed (SIGHUP)."""
 ENDING: list[int] = []
 """The signals that asked this run to end."""
 
 
 def unwind(number: int, _frame: object = None) -> None:
-    """The handler of SIGTERM and SIGINT: both unwind, so that drafts are removed and locks freed. Python drops
+    """Handle SIGTERM, SIGHUP and SIGINT: they unwind, so that drafts are removed and locks freed. Python drops
     what is raised while it forks, so `run` looks whether one came meanwhile."""
     ENDING.append(number)
-    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(TERMINATED)
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 
 def unraised(dropped: sys.UnraisableHookArgs) -> None:
