@@ -17,6 +17,7 @@ import yaml
 from provision import lock
 from provision.cli import exporting
 from provision.cli.options import Choices
+from provision.lock import pylock
 from provision.model import as_plain
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -214,7 +215,7 @@ def every_text(path, forms):
         yield form, el.text(form, source.lock, lock_text=held)
 
 
-def test_no_credentials_of_a_lock_reach_an_export(gpuenv):
+def test_no_credentials_of_a_lock_reach_an_export(gpuenv, monkeypatch):
     user, token, query, _ = SECRETS
     packages = [
         dataclasses.replace(p, url=p.url.replace("://", f"://me:{token}@") + f"?sig={query}",
@@ -223,7 +224,9 @@ def test_no_credentials_of_a_lock_reach_an_export(gpuenv):
         dataclasses.replace(el.COMMITTED, url=el.COMMITTED.url.replace("://", f"://{user}:{token}@")),
         dataclasses.replace(el.COMMITTED, name="other", url=f"git+ssh://git:{token}@git.example/o@{el.COMMIT}"),
     ]  # fmt: skip
-    path = el.written(gpuenv.work / "pylock.toml", el.of(packages))
+    with monkeypatch.context() as patched:  # gpuenv writes none; another tool, or a person, may
+        patched.setattr(pylock, "redact", lambda url: url)
+        path = el.written(gpuenv.work / "pylock.toml", el.of(packages))
     assert token in path.read_text()
     for form, text in every_text(path, el.VENV_FORMS):
         assert not [s for s in SECRETS if s in text], form

@@ -17,6 +17,7 @@ from provision import index, profiles
 from provision.errors import LockError
 from provision.index import kernels, measure
 from provision.index.measure import jax_builds, reader, requirements, torch_builds
+from provision.redaction import redact
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -165,7 +166,7 @@ def test_sizes_are_asked_by_head(server, web):
     ],
 )
 def test_redact(url, shown):
-    assert index.redact(url) == shown
+    assert redact(url) == shown
 
 
 # --- simple indexes -------------------------------------------------------------------------

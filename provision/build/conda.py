@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import BuildError
 from ..index import conda as door
 from ..model import Event, Lock, Package, Sources
+from ..redaction import redact, redact_text
 from . import conda_scripts
 from .wheels import install_wheels, size
 
@@ -181,7 +182,7 @@ def _normal(name: str) -> str:
 
 def _refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[Package]) -> BuildError:
     """What the engine refused, as one sentence with what to do."""
-    text = door.SECRET.sub("", error["text"])
+    text = redact_text(error["text"])
     if error["kind"] == "Disk":
         return BuildError(
             f"{text} has {size(float(error['free']))} free; fetching and unpacking needs about {size(float(error['need']))}",
@@ -214,7 +215,7 @@ def _where(text: str, packages: Sequence[Package]) -> str | None:
     name = re.search(r"nothing came for \d+ s: ([^\s,]+)", text)
     for package in packages:
         if (file and package.url.endswith(f"/{file[1]}")) or (name and package.name == name[1]):
-            return door.SECRET.sub("", package.url)
+            return redact(package.url)
     address = re.search(r"(?:https?|file)://[^\s'\"`)]+", text)
     return address[0].rstrip(":,") if address else None
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .. import foreign, writing
 from ..errors import BuildError
 from ..model import as_document, as_plain, from_plain
+from ..redaction import redact_value
 from .place import MARK, not_writable
 
 if TYPE_CHECKING:
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def write(env: Path, name: str, document: dict[str, Any]) -> None:
-    """Write one file of `.gpuenv/` in one step, in a folder of the environment itself. Raises BuildError."""
+    """Write one file of `.gpuenv/` in one step and without credentials. Raises BuildError."""
     folder = env / MARK
     if folder.is_symlink():
         raise BuildError(f"{folder} is a link to {folder.readlink()}: nothing is written through it")
     try:
-        writing.settle(folder / name, json.dumps(document, indent=1) + "\n")
+        writing.settle(folder / name, json.dumps(redact_value(document), indent=1) + "\n")
     except OSError as error:
         raise not_writable(folder, error) from error
 
@@ -75,7 +76,8 @@ def _parsed(env: Path, cls: Any, data: Any) -> Any:
 
 def answers(env: Path, request: Request) -> bool:
     """Whether the environment was built for this very request and is whole."""
-    return read(env, "request.json") == json.loads(json.dumps(as_plain(request))) and bool(interpreter(env))
+    asked = redact_value(json.loads(json.dumps(as_plain(request))))
+    return read(env, "request.json") == asked and bool(interpreter(env))
 
 
 def interpreter(env: Path) -> Path | None:

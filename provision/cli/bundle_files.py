@@ -13,6 +13,7 @@ from ..errors import LockError
 from ..index import conda, pytorch
 from ..model import Package
 from ..path_names import file_name_of_url
+from ..redaction import redact, redact_text
 from . import where
 from .bundle_lock import Got
 
@@ -38,7 +39,7 @@ class Files:
         for package in packages:
             place = path_of(package, folder)
             wanted = index.Wanted(
-                path=self.folder / place, urls=self._urls(package), shown=index.redact(package.url),
+                path=self.folder / place, urls=self._urls(package), shown=redact(package.url),
                 hashes=_hashes(package), size=package.size or sizes.get(package.url),
             )  # fmt: skip
             found[place] = bundle.Item(path=place, wanted=wanted)
@@ -97,7 +98,7 @@ class Files:
         answer = conda.ask("addresses", request, lambda _event: None, LockError)
         if "error" in answer:
             raise LockError(
-                f"where the conda packages lie cannot be told: {conda.SECRET.sub('', answer['error']['text'])}",
+                f"where the conda packages lie cannot be told: {redact_text(answer['error']['text'])}",
                 hint="mend .condarc, rattler's config.toml or the file that RATTLER_AUTH_FILE names",
             )
         return dict(answer["addresses"])

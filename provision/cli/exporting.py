@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import typer
 from .. import detect, process, show, writing
 from ..errors import LockError, UsageError
 from ..model import Event, Exported, Lock
+from ..redaction import redact, redact_text
 from . import ask, facts, where
 from . import options as o
 
@@ -168,30 +168,17 @@ def _of_file(file: Path, env: Path, choices: o.Choices) -> Source:
 def _public(lock: Lock) -> Lock:
     """A lock without credentials: gpuenv writes none into its own, but this may be another's."""
     packages = tuple(
-        dataclasses.replace(
-            p, url=_without_secret(p.url), index=_without_secret(p.index) if p.index else None
-        )
+        dataclasses.replace(p, url=redact(p.url), index=redact(p.index) if p.index else None)
         for p in lock.packages
     )
     return dataclasses.replace(lock, packages=packages)
 
 
-def _without_secret(url: str) -> str:
-    from .. import index
-    from ..index.conda import SECRET
-
-    if url.startswith(("git+ssh://", "ssh://")):  # the user of ssh is no secret, and needed
-        return re.sub(r"(?<=://)([^/@:\s]+):[^/@\s]*@", r"\1@", url)
-    return SECRET.sub("", index.redact(url))
-
-
 def _text(source: Source) -> str:
     """The lock as its own stage writes it."""
-    from ..index.conda import SECRET
-
     if source.written:
         # As it stands: other platforms of the file, and what it was solved with, are kept.
-        return SECRET.sub("", source.written.read_text(encoding="utf-8"))
+        return redact_text(source.written.read_text(encoding="utf-8"))
     with writing.scratch("export") as scratch:
         path = scratch / "lock"
         if source.lock.manager == "conda":

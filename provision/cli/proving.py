@@ -11,6 +11,7 @@ from .. import __version__, process, show, verify
 from ..build import place, state
 from ..errors import BuildError, GpuenvError, UsageError
 from ..model import Event
+from ..redaction import redact_text
 from . import settling, where
 from .judging import exit_code, machine_for_verdict
 from .options import Choices
@@ -104,7 +105,7 @@ def _write_report(report: Path, verdict: Verdict, screen: show.Screen) -> None:
 
     made = f"gpuenv {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
     try:
-        report.write_text(show.hidden(page(verdict, made)), encoding="utf-8")
+        report.write_text(redact_text(page(verdict, made)), encoding="utf-8")
     except OSError as error:
         raise UsageError(
             f"--report {report}: {error.strerror}", hint="name a file that can be written"

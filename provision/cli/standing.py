@@ -14,8 +14,8 @@ from typing import Any
 from .. import foreign, process, project, registry, show
 from ..build import place, state
 from ..errors import BuildError
-from ..index.conda import SECRET
 from ..model import Created, Event, Lock
+from ..redaction import redact_value
 from . import inproject
 from .judging import exit_code, machine_for_verdict, outgrown
 from .options import Choices
@@ -64,9 +64,12 @@ def remembered(choices: Choices, lock_file: Lock | None, files: list[str]) -> di
     """What makes two creates the same: the options that choose, the lock where one was given, and the
     project's files."""
     plain = inproject.plain(dataclasses.replace(choices, cache_dir=None, offline=False, bundle=None))
-    written = SECRET.sub("", json.dumps(plain))  # a password in an address is not kept on disk
     held = {"names": files, "digest": project.digest(files)} if files else None
-    return {"choices": json.loads(written), "lock": state.lock_digest(lock_file), "files": held}
+    return {
+        "choices": redact_value(json.loads(json.dumps(plain))),
+        "lock": state.lock_digest(lock_file),
+        "files": held,
+    }
 
 
 def finish(screen: show.Screen, value: Created, env: Path) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from ..redaction import redact_text
+
 NAMES = frozenset(
     (
         "CUDA_DEVICE_ORDER",
@@ -43,10 +45,10 @@ SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|PRIVATE",
 
 
 def redacted(name: str, value: str) -> str:
-    """A value with the credentials of its URLs, or all of it where the name is a secret's, hidden."""
+    """Return a value with the credentials of its addresses hidden, all of it where the name is a secret's."""
     if SECRET.search(name):
         return "***"
-    return re.sub(r"\b([A-Za-z][\w+.-]*://)[^/\s]*@", r"\1***@", value)
+    return redact_text(value, stars=True)
 
 
 def read_environment(environ: Mapping[str, str]) -> dict[str, str]:

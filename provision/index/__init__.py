@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .addresses import Addresses, with_credentials
     from .fetching import Wanted, digests, download, is_right, part
-    from .http import AT_ONCE, Http, Response, redact
+    from .http import AT_ONCE, Http, Response
     from .links import find_links, wheel_named
     from .pipconf import PipConfig, default_index, parse_pip_conf, pip_configuration, pip_files
     from .simple import File, parse_project, project_files
@@ -51,7 +51,6 @@ _HOME = {
     "pip_configuration": "pipconf",
     "pip_files": "pipconf",
     "project_files": "simple",
-    "redact": "http",
     "wheel_named": "links",
     "with_credentials": "addresses",
 }
@@ -89,7 +88,6 @@ __all__ = [
     "pip_configuration",
     "pip_files",
     "project_files",
-    "redact",
     "wheel_named",
     "with_credentials",
 ]

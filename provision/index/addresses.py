@@ -12,7 +12,8 @@ from .. import process
 from ..errors import LockError
 from ..model import Package
 from ..path_names import file_name_of_url
-from .http import Http, redact
+from ..redaction import redact
+from .http import Http
 from .simple import project_files
 
 

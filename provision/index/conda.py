@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +12,13 @@ from typing import Any
 
 from .. import process, writing
 from ..errors import GpuenvError, UsageError
+from ..redaction import redact_text
 from . import conda_auth
 from .conda_rc import configuration
 
 _WORKER = Path(__file__).resolve().parent.parent / "conda_worker" / "__main__.py"
 _TIMEOUT = 4 * 3600.0
 _SUBDIRS = {"linux-x86_64": "linux-64", "linux-aarch64": "linux-aarch64", "windows-x86_64": "win-64"}
-SECRET = re.compile(r"""(?<=://)[^/\s"']+@|(?<=/t/)[^/\s"']+""")
 _CONFIGURED = ("solve", "install", "addresses")
 """What the user's own configuration of conda has a say in."""
 
@@ -118,7 +117,7 @@ def ask(
             found = dict(json.loads(answer.read_text(encoding="utf-8")))
             if found.get("error", {}).get("kind") == "ConfigurationError":
                 raise failure(
-                    SECRET.sub("", found["error"]["text"]), hint="mend the configuration that is named"
+                    redact_text(found["error"]["text"]), hint="mend the configuration that is named"
                 )
             return found
         if not scratch.is_dir():
@@ -126,7 +125,7 @@ def ask(
                 f"{scratch} vanished while the conda engine was to {operation}",
                 hint="temporary files are made there: see that nothing removes them, or name another folder with TMPDIR",
             )
-    log = SECRET.sub("", "\n".join(x for x in done.stderr.splitlines() if not x.startswith('{"event"')))
+    log = redact_text("\n".join(x for x in done.stderr.splitlines() if not x.startswith('{"event"')))
     how = done.signal or ("its deadline passed" if done.timed_out else f"exit code {done.returncode}")
     first = next((x.strip() for x in log.splitlines() if x.strip() and "panicked at" not in x), "")
     raise failure(

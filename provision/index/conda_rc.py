@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import foreign
+from ..redaction import redact_text
 
 _LISTS = ("channels", "default_channels")
 _MAPS = ("custom_channels", "custom_multichannels", "mirrored_channels", "proxy_servers")
@@ -64,7 +65,7 @@ def _certificates(told: object) -> str | None:
 
 
 def _plain(text: object) -> str:
-    return re.sub(r"(?<=://)[^/\s]+@", "", str(text))
+    return redact_text(str(text))
 
 
 # --- files ---------------------------------------------------------------------------------------

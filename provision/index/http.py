@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from provision import __version__
 from provision.errors import LockError
+from provision.redaction import redact
 
 from . import answers
 
@@ -52,18 +53,6 @@ class Stream(NamedTuple):
     start: int
     total: int | None
     body: io.BufferedIOBase
-
-
-def redact(url: str) -> str:
-    """A URL without its user, password and query, fit for the screen, a lock or a report."""
-    try:
-        parts = urllib.parse.urlsplit(url)
-    except ValueError:  # "http://[::1/": not even a URL, and still with what may be a password
-        return re.sub(r"(?<=//).*@", "", url).partition("?")[0]
-    if not parts.netloc:
-        return url.partition("?")[0] if parts.scheme else url
-    host = parts.netloc.rpartition("@")[2]
-    return urllib.parse.urlunsplit((parts.scheme, host, parts.path, "", parts.fragment))
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):

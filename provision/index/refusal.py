@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
+from ..redaction import redact
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refused:
@@ -87,8 +89,6 @@ def refused(
     """The failure that a log of uv tells, None where it tells of none of these kinds. `indexes` are the
     indexes of packages that a lock names, `configured` the ones that are asked for all others. The log
     must be without credentials."""
-    from .http import redact  # urllib, which a log that tells of nothing has no use for
-
     found = _ADDRESS.search(log)
     address = redact(found[0].rstrip(".,:")) if found else None
     package = _package(log, address)

@@ -12,8 +12,7 @@ from packaging.utils import canonicalize_name
 
 from provision.errors import LockError
 from provision.path_names import UnsafeNameError, check_file_name, file_name_of_url
-
-from .http import redact
+from provision.redaction import redact
 
 if TYPE_CHECKING:
     from .http import Http, Response

@@ -6,12 +6,12 @@ machine can read in the process list and which may hold credentials.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 from ..model import Sources
+from ..redaction import redact_text
 from . import pytorch
 
 
@@ -64,5 +64,5 @@ def environment(
 
 
 def redacted(log: str) -> str:
-    """A program's output without the credentials in its URLs."""
-    return re.sub(r"(\w+://)[^/\s\"'`<>]+@", r"\1", log)
+    """Return a program's output without the credentials in its addresses."""
+    return redact_text(log)

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from provision.errors import LockError
-
-from .http import redact
+from provision.redaction import redact
 
 if TYPE_CHECKING:
     from .http import Http

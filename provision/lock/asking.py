@@ -17,6 +17,7 @@ from .. import index, process
 from ..errors import LockError
 from ..index import pytorch, refusal, uv
 from ..model import Need, Plan, Sources
+from ..redaction import redact
 
 _UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}
 _TIMEOUT = 900.0
@@ -171,9 +172,9 @@ def failure(done: process.Finished, sources: Sources, needs: Sequence[Need] = ()
             hint="where it is of wheels compiled against a build, there may be none for this one: name an older "
             "framework; else check the network and --find-links",
         )  # fmt: skip
-    configured = " or ".join(map(index.redact, filter(None, (sources.default, *sources.extra))))
+    configured = " or ".join(map(redact, filter(None, (sources.default, *sources.extra))))
     if refused := refusal.refused(log, configured=configured or None):
-        of_torch = (refused.address or "").startswith(index.redact(sources.pytorch or "-").rstrip("/"))
+        of_torch = (refused.address or "").startswith(redact(sources.pytorch or "-").rstrip("/"))
         kind = ("pytorch" if of_torch else "pypi") if refused.silent else None
         return LockError(refused.message, hint=refused.hint, log=log, unreachable=kind)
     if "No solution found" in log or "unsatisfiable" in log:

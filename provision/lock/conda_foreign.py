@@ -16,6 +16,7 @@ from ..errors import LockError
 from ..index import conda as door
 from ..model import CondaBuild, Lock, Package, Plan, PlannedBuild, Request, Target, Wanted
 from ..path_names import UnsafeNameError, file_name_of_url
+from ..redaction import redact
 from . import conda_file, conda_specs, file_names
 from .conda import build_of, channel_name, is_conda, made_with
 from .conda_specs import Bounds
@@ -73,7 +74,7 @@ def _explicit(path: Path, text: str, platform: str) -> tuple[Package, ...]:
 
 
 def _package(path: Path, url: str, platform: str, **fields: Any) -> Package:
-    channel, subdir, file = door.SECRET.sub("", url).rsplit("/", 2)
+    channel, subdir, file = redact(url).rsplit("/", 2)
     name_ = _file_name(path, url)
     stem = name_.removesuffix(".conda").removesuffix(".tar.bz2")
     if stem.count("-") < 2 or stem == name_:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import LockError, ResolveError
-from ..index import conda as door
+from ..redaction import redact, redact_text
 from . import conda_specs as specs
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 def of_channel(error: Mapping[str, str], channels: Sequence[str]) -> LockError:
     """What the engine said of a channel, as one sentence."""
-    text = door.SECRET.sub("", error["text"])
+    text = redact_text(error["text"])
     address = re.search(r"(?:https?|file)://[^\s'\"`)]+", text)
-    where = address.group(0).rstrip(":/,") if address else door.SECRET.sub("", ", ".join(channels))
+    where = address.group(0).rstrip(":/,") if address else ", ".join(map(redact, channels))
     for pattern, told, hint in _FAULTS:
         if re.search(pattern, text, re.IGNORECASE):
             return LockError(f"{told}: {where}", hint=hint, log=text)

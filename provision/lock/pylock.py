@@ -19,6 +19,7 @@ from .. import foreign, writing
 from ..errors import LockError
 from ..model import Lock, Package, Plan, Target, as_plain, from_plain
 from ..path_names import file_name_of_url
+from ..redaction import redact, redact_value
 from . import file_names
 
 _ABOUT = "pylock.toml"
@@ -46,7 +47,7 @@ def _document(lock: Lock) -> dict[str, Any]:
         "created-by": "gpuenv",
         "requires-python": f"=={lock.plan.python}.*",
         "packages": [_package_table(p) for p in lock.packages],
-        "tool": {"gpuenv": _without_nulls(ours)},
+        "tool": {"gpuenv": redact_value(_without_nulls(ours))},
     }
 
 
@@ -55,13 +56,13 @@ def _package_table(package: Package) -> dict[str, Any]:
     if package.version:
         table["version"] = package.version
     if package.index:
-        table["index"] = package.index
+        table["index"] = redact(package.index)
     if package.url.startswith("git+"):
-        return {**table, "vcs": _vcs_table(package.url)}
+        return {**table, "vcs": _vcs_table(redact(package.url))}
     if is_folder(package):
         folder = unquote(urlsplit(package.url).path)
         return {**table, "directory": {"path": folder, "editable": package.editable}}
-    file: dict[str, Any] = {"name": file_name(package), "url": package.url}
+    file: dict[str, Any] = {"name": file_name(package), "url": redact(package.url)}
     if package.size is not None:
         file["size"] = package.size
     file["hashes"] = {k: v for k, v in (("sha256", package.sha256), ("md5", package.md5)) if v}

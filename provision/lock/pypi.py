@@ -17,6 +17,7 @@ from .. import index, writing
 from ..errors import LockError
 from ..index import pytorch
 from ..model import FRAMEWORKS, Event, Lock, Need, Package, Plan, Sources
+from ..redaction import redact
 from .asking import Ask
 from .pylock import file_name, is_source
 from .solved import parse_annotations, parse_pylock
@@ -117,8 +118,8 @@ def _with_indexes(packages: Iterable[Package], indexes: dict[str, str]) -> tuple
     import dataclasses
 
     return tuple(
-        dataclasses.replace(p, index=index.redact(indexes[p.name]) if p.name in indexes else None,
-                            url=index.redact(p.url))
+        dataclasses.replace(p, index=redact(indexes[p.name]) if p.name in indexes else None,
+                            url=redact(p.url))
         for p in packages
     )  # fmt: skip
 
@@ -127,7 +128,7 @@ def _of_pages(packages: tuple[Package, ...], sources: Sources) -> tuple[Package,
     """What a page of wheels has, no index does: it is asked for at its own address when it is installed."""
     import dataclasses
 
-    pages = {index.redact(p).rstrip("/") for p in sources.find_links if p.startswith(("http:", "https:"))}
+    pages = {redact(p).rstrip("/") for p in sources.find_links if p.startswith(("http:", "https:"))}
     return tuple(
         dataclasses.replace(p, index=None) if p.index and p.index.rstrip("/") in pages else p
         for p in packages
@@ -188,7 +189,7 @@ def _assert_is_plan(plan: Plan, packages: tuple[Package, ...], sources: Sources)
             )
     theirs, _ = pytorch.split(packages, plan)
     for package in theirs:
-        if not pytorch.is_one(package.index or "", index.redact(sources.pytorch)):
+        if not pytorch.is_one(package.index or "", redact(sources.pytorch)):
             raise LockError(
                 f"{package.name} came from {package.index}, not from the PyTorch index", hint=_OTHER_PLACE
             )

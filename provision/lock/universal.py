@@ -8,10 +8,11 @@ from dataclasses import replace
 import tomli
 from packaging.pylock import Pylock, PylockValidationError
 
-from .. import index, process, writing
+from .. import process, writing
 from ..errors import LockError
 from ..index import uv
 from ..model import Package, Plan, Sources
+from ..redaction import redact
 from .asking import failure
 from .solved import best_wheel, target_tags
 
@@ -65,4 +66,4 @@ def _of(locked: Pylock, plan: Plan) -> tuple[Package, ...]:
         found = [best_wheel(package, ranks) for package in mine]
     except LockError:
         return ()
-    return tuple(replace(p, url=index.redact(p.url)) for p in found)
+    return tuple(replace(p, url=redact(p.url)) for p in found)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import stat
 import sys
 from pathlib import Path
@@ -68,15 +67,14 @@ def _own_temporary() -> str:
     return str(path) if mine else tempfile.mkdtemp(prefix="gpuenv-")
 
 
-_CREDENTIALS = re.compile(rb"://[^/\s\0]*@")
-
-
 def hide_credentials() -> None:
-    """Write over user and password of every address on this process's own command line, which every user of
-    the machine can read as long as we run. What Python has of it (sys.argv) stays as it is."""
-    if sys.platform != "linux" or not any("://" in word and "@" in word for word in sys.orig_argv):
+    """Overwrite the credentials of every address on this process's command line, which every user of the
+    machine can read. What Python has of it (sys.argv) does not change."""
+    if sys.platform != "linux" or not any("://" in word for word in sys.orig_argv):
         return
     import ctypes
+
+    from ..redaction import secrets_in
 
     fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     start, end = (
@@ -84,6 +82,6 @@ def hide_credentials() -> None:
         int(fields[46]),
     )  # arg_start and arg_end (proc(5)); 0 where they are not told
     if 0 < start < end:
-        for found in _CREDENTIALS.finditer(ctypes.string_at(start, end - start)):
-            first, last = found.start() + len(b"://"), found.end() - len(b"@")
-            ctypes.memset(start + first, ord("*"), last - first)
+        # Latin-1, as it has one character for each byte.
+        for secret in secrets_in(ctypes.string_at(start, end - start).decode("latin-1")):
+            ctypes.memset(start + secret.start, ord("*"), secret.end - secret.start)

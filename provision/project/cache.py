@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from provision import __version__, foreign
 from provision.model import Project, as_plain, from_plain
+from provision.redaction import secrets_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,8 @@ def cached_config(path: Path, cache_dir: Path | None) -> Project:
     data = read_bytes(path)
     key = hashlib.sha256(f"{_CACHE_FORMAT} {__version__}\0".encode() + data).hexdigest()
     # What holds a password is kept nowhere but where the user wrote it.
-    kept = cache_dir / f"project-{key}.json" if cache_dir and not re.search(rb"://[^\s/]*@", data) else None
+    secret = next(secrets_in(data.decode("utf-8", "replace")), None)
+    kept = cache_dir / f"project-{key}.json" if cache_dir and not secret else None
     found = _kept(kept) if kept else None
     if found is None:
         found = parse_config(path.name, data)

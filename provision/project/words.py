@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from provision.redaction import redact_text
+
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
@@ -12,9 +14,8 @@ LONGEST = 8_000
 
 
 def shown(text: str) -> str:
-    """A text fit for a message: without credentials, in one line of moderate length."""
-    text = re.sub(r"://[^/\s@]*@", "://", text[:LONGEST])
-    text = re.sub(r"(://[^\s?#]*)\?[^\s#]*", r"\1", text)
+    """Return a text for a message: without credentials, in one line of moderate length."""
+    text = redact_text(text[:LONGEST])
     text = "".join(c if c.isprintable() else " " for c in text[:101])
     return text if len(text) <= 100 else text[:97] + "..."
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from ..model import FRAMEWORKS
+from ..redaction import redact_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,6 +76,7 @@ _LOOPBACK = re.compile(r"127\.|0\.0\.0\.0")
 def hidden(text: str, whose: Whose) -> tuple[str, dict[str, int]]:
     """The text without what must not be public, and how often each kind was in it."""
     counts: Counter[str] = Counter()
+    text = redact_text(text, stars=True)
 
     def put(kind: str, pattern: re.Pattern[str], by: Callable[[re.Match[str]], str]) -> None:
         nonlocal text

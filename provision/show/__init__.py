@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, GpuenvError
 from ..model import Event, as_document, as_plain
-from .screen import Screen, clean, hidden
+from .screen import Screen, clean
 
 if TYPE_CHECKING:
     from ..model import Finding
 
-__all__ = ["Screen", "bug", "emitter", "error", "event", "findings", "hidden", "result"]
+__all__ = ["Screen", "bug", "emitter", "error", "event", "findings", "result"]
 
 
 # What has a value's words, by the value's name: only the one that is asked for is loaded.

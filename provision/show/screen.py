@@ -15,12 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+from ..redaction import redact_text, redact_value
+
 _CONTROL = re.compile(
     r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
     r"|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # these turn the order of what is shown around
 )
 _IN_JSON = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-_USERINFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^/\s\"'`<>]+)@")
 _COLOURS = {"green": "32", "yellow": "33", "red": "31", "dim": "2", "bold": "1"}
 
 
@@ -29,27 +30,7 @@ _OURS = re.compile("(" + "|".join(rf"\x1b\[{c}m" for c in ("0", *_COLOURS.values
 
 def clean(text: str) -> str:
     """Text without terminal escapes, control characters and credentials; tabs and line ends stay."""
-    return hidden(_CONTROL.sub("", text))
-
-
-def hidden(text: str) -> str:
-    """Text without the credentials of its addresses: the last door, after all who should have left them
-    out. A user alone stays where it is a name that everybody has (ssh://git@host)."""
-    return _USERINFO.sub(_without, text) if "://" in text and "@" in text else text
-
-
-def _without(found: re.Match[str]) -> str:
-    return found[0] if found[1].lower().endswith("ssh://") and ":" not in found[2] else found[1]
-
-
-def _hidden_in(value: Any) -> Any:
-    if isinstance(value, str):
-        return hidden(value)
-    if isinstance(value, dict):
-        return {k: _hidden_in(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_hidden_in(v) for v in value]
-    return value
+    return redact_text(_CONTROL.sub("", text))
 
 
 @dataclass
@@ -120,7 +101,7 @@ class Screen:
     def document(self, data: dict[str, Any]) -> None:
         """The one JSON document of a `--json` run."""
         self._settle()
-        text = json.dumps(_hidden_in(data), indent=2, ensure_ascii=False)
+        text = json.dumps(redact_value(data), indent=2, ensure_ascii=False)
         self.out.write(_written(self.out, _IN_JSON.sub(lambda m: f"\\u{ord(m[0]):04x}", text)) + "\n")
         self.out.flush()
 

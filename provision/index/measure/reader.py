@@ -16,9 +16,10 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from provision.errors import GpuenvError, LockError
-from provision.index.http import AT_ONCE, redact
+from provision.index.http import AT_ONCE
 from provision.index.simple import File, project_files
 from provision.index.wheels import metadata_of, open_wheel
+from provision.redaction import redact
 
 if TYPE_CHECKING:
     import zipfile
