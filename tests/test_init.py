@@ -152,9 +152,8 @@ def test_all_files_or_none(gpuenv, work):
 
 
 def found(folder):
-    project.initialise(
-        folder, companions={"torchvision": "torch", "torchaudio": "torch"}, stack=frozenset(), environ={}
-    )
+    known = project.Known(companions={"torchvision": "torch", "torchaudio": "torch"})
+    project.initialise(folder, known=known, environ={})
     return project.read_config(folder / "gpuenv.yaml"), (folder / "gpuenv.yaml").read_text()
 
 
@@ -175,7 +174,7 @@ def test_a_pyproject_and_the_files_that_it_does_not_read(tmp_path):
     )
     config, text = found(tmp_path)
     assert (config.frameworks, config.project, config.requirements) == (("jax",), ".", ())
-    assert "requirements-dev.txt is there too and not listed" in text
+    assert "requirements-dev.txt is not listed: add it to requirements" in text
 
 
 def test_a_pyproject_of_settings_only_is_no_project(tmp_path):
@@ -196,30 +195,6 @@ def test_a_setup_py_that_computes_is_told_and_never_run(tmp_path):
     assert config.frameworks == ("torch",) and config.project is None
     assert "setup.py line 3 computes its requirements" in text
     assert not (tmp_path / "ran").exists()
-
-
-def test_condas_environment_file(tmp_path):
-    write(
-        tmp_path,
-        {
-            "environment.yml": """\
-                name: x
-                channels: [conda-forge]
-                dependencies:
-                  - python=3.10
-                  - conda-forge::pytorch-gpu>=2.1
-                  - numpy
-                  - pip
-                  - pip:
-                    - jax[cuda12]
-                    - tqdm
-                """
-        },
-    )
-    config, text = found(tmp_path)
-    assert config.frameworks == ("torch", "jax") and config.python == "3.10"
-    assert "# environment.yml line 5" in text
-    assert "environment.yml names 3 packages more" in text
 
 
 def test_imports_of_programs_and_notebooks_are_counted(tmp_path):
@@ -264,7 +239,7 @@ def test_looking_at_a_folder_is_bounded(tmp_path, monkeypatch):
     assert not {"big.py", "pipe.py"} & {p.name for p in imports.programs(tmp_path)}
     write(tmp_path, {"deep.py": "x = " + "(" * 5000 + ")" * 5000, "nul.py": b"import torch\0\n"})
     write(tmp_path, {"chain.py": "import torch\na" + ".b" * 90_000})
-    assert imports.imported(tmp_path, ["torch"])["torch"][0] == "d00/p.py"
+    assert imports.third_party(tmp_path)["torch"].files[0] == "d00/p.py"
 
 
 # --- Makefiles -----------------------------------------------------------------------------------
@@ -302,7 +277,7 @@ def test_an_existing_makefile_does_what_it_did(tmp_path, kind):
     assert make(work, "-s", "verify", "lock")[1] == "called: gpuenv verify .venv\ncalled: gpuenv lock\n"
     if b"\r\n" in before:
         assert b"\n" not in after.replace(b"\r\n", b"")
-    made = project.initialise(work, companions={}, stack=frozenset(), environ={})
+    made = project.initialise(work, known=project.Known(), environ={})
     assert {f.done for f in made.files} == {"kept"}
 
 
@@ -324,7 +299,7 @@ def test_a_target_that_is_there_keeps_its_name(tmp_path, text):
     work.mkdir()
     write(work, {"Makefile": text, "more.mk": "env: ; @echo mine\n", "a.py": "import jax\n"})
     said = make(work, "-n", "env")
-    made = project.initialise(work, companions={}, stack=frozenset(), environ={})
+    made = project.initialise(work, known=project.Known(), environ={})
     assert "Makefile has env already: gpuenv's target is gpuenv-env" in made.notes
     assert make(work, "-n", "env") == said
     assert make(work, "-s", "gpuenv-env") == (0, "called: gpuenv create .venv\n", "")
@@ -344,7 +319,7 @@ def test_a_variable_that_is_used_keeps_its_meaning(tmp_path, text):
     work.mkdir()
     write(work, {"Makefile": text, "a.py": "import jax\n"})
     said = make(work, "all")
-    made = project.initialise(work, companions={}, stack=frozenset(), environ={})
+    made = project.initialise(work, known=project.Known(), environ={})
     assert any("GPUENV_ENV" in note for note in made.notes)
     assert make(work, "all") == said
     assert make(work, "-s", "env")[1] == "called: gpuenv create .venv\n"

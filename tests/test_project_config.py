@@ -137,7 +137,8 @@ manager: venv
     ("line", "says"),
     [
         ("python: 3.11", 'write "3.11"'),
-        ('python: ">=3.11"', "3.11"),
+        ('python: ">=3.x"', "3.11"),
+        ('python: "3.11 or newer"', "3.11"),
         ("python: on", "yes or no"),
         ("python:", "empty"),
         ("python: [a]", "not a list"),
@@ -153,6 +154,8 @@ manager: venv
         ("frameworks: [torch, Torch]", "line 1 already"),
         ("frameworks: ['torch==2.5.1+cu124']", 'write "torch==2.5.1"'),
         ("frameworks: ['torch @ https://h/t.whl']", "a name with bounds"),
+        ("frameworks: [torch@2.6]", 'write "torch==2.6.*"'),
+        ("packages: ['numpy=1.26.4']", 'write "numpy==1.26.4"'),
         ("packages: [jaxlib]", "jax is a framework"),
         ("packages: [./folder]", "a requirements file may name paths"),
         ("packages: [a, a>2]", "line 1 already"),

@@ -28,6 +28,7 @@ from ..model import (
     Wanted,
     from_plain,
 )
+from ..project.words import meant_version
 from ..resolve import gpu_named
 from . import inproject, where
 from .facts import known
@@ -112,7 +113,7 @@ def judged(c: Choices) -> Asked:
     check_words(c)
     wanted, packages = named(c, data)
     machine, target = _target(c, data)
-    demands = inproject.demanded(c, data, target)
+    demands = inproject.with_python_bounds(inproject.demanded(c, data, target), c)
     wanted = _with_files(wanted, demands)
     device, reason = _device(c, machine, target)
     where = inproject.sources_with(sources(c, data), c, demands)
@@ -203,6 +204,11 @@ def named(c: Choices, data: Profiles) -> tuple[tuple[Wanted, ...], tuple[str, ..
     for text in c.framework:
         need = _requirement("--framework", text)
         name = canonicalize_name(need.name)
+        if need.url:
+            raise UsageError(
+                f"--framework {text!r}: a framework is a name with bounds; the plan picks the file",
+                hint="--framework 'torch>=2.6', and --find-links FOLDER for wheels of your own",
+            )
         if name in FRAMEWORKS:
             wanted[name] = Wanted(name=name, specifier=str(need.specifier))
         elif name in companions:
@@ -219,6 +225,8 @@ def named(c: Choices, data: Profiles) -> tuple[tuple[Wanted, ...], tuple[str, ..
 
 
 def _requirement(option: str, text: str) -> Requirement:
+    if meant := meant_version(text):
+        raise UsageError(f"{option} {text!r}: a version follows ==, not @ or =", hint=f"{option} '{meant}'")
     try:
         return Requirement(text)
     except InvalidRequirement as error:

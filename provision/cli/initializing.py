@@ -23,17 +23,17 @@ def init(
     verbose: o.Verbose = False,
 ) -> int:
     """Write gpuenv.yaml, `make env` and .gitignore for the project in this folder."""
-    from ..project import initialise
+    from ..project import Known, initialise
 
     screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
     known = facts.known(o.Choices(profiles=list(profiles or []), cache_dir=cache_dir))
-    made = initialise(
-        Path.cwd(),
-        framework or (),
+    names = Known(
         companions=companions(known),
         stack=stack(known),
-        environ=process.environ(),
+        imports={row.module: row for row in known.imports},
+        conda={row.conda: row for row in known.conda_names},
     )
+    made = initialise(Path.cwd(), framework or (), known=names, environ=process.environ())
     show.result(screen, made, next_step="gpuenv create")
     return 0
 

@@ -51,7 +51,8 @@ def _with_project(c: Choices, said: Project, file: Path) -> Choices:
         project=c.project or (root / said.project if said.project else None),
         extra=[*said.extras, *c.extra],
         group=[*said.groups, *c.group],
-        python=c.python or said.python,
+        python=c.python or (said.python if _is_version(said.python) else None),
+        python_bounds="" if c.python or _is_version(said.python) else said.python or "",
         cuda=c.cuda or said.cuda,
         manager=said.manager or c.manager if c.manager == "venv" else c.manager,
         device=said.device or c.device if c.device == "auto" else c.device,
@@ -61,6 +62,11 @@ def _with_project(c: Choices, said: Project, file: Path) -> Choices:
         indexes=said.indexes,
         config=file,
     )
+
+
+def _is_version(python: str | None) -> bool:
+    """Whether `python:` of gpuenv.yaml is one version, as 3.11, and not bounds, as >=3.9."""
+    return bool(python) and str(python)[0].isdigit()
 
 
 def _beside(root: Path, place: str) -> str:
@@ -105,6 +111,18 @@ def demanded(c: Choices, data: Profiles, target: Target) -> Demands:
         c.requirement, c.project, c.extra, c.group, addressed,
         environ=process.environ(), markers=markers, stack=_stack(data), companions=_companions(data),
     )  # fmt: skip
+
+
+def with_python_bounds(demands: Demands, c: Choices) -> Demands:
+    """The demands with the bounds on Python that gpuenv.yaml states, beside those of the project's files."""
+    if not c.python_bounds:
+        return demands
+    places = [demands.python_origin, f"python in {project.CONFIG_NAME}"]
+    return dataclasses.replace(
+        demands,
+        requires_python=",".join(filter(None, (demands.requires_python, c.python_bounds))),
+        python_origin=" and ".join(filter(None, places)),
+    )
 
 
 def _stack(data: Profiles) -> frozenset[str]:

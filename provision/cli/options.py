@@ -138,6 +138,7 @@ class Choices:
     platform: str | None = None
     glibc: str | None = None
     python: str | None = None
+    python_bounds: str = ""  # of gpuenv.yaml, as ">=3.9"
     framework: list[str] = field(default_factory=list)
     with_: list[str] = field(default_factory=list)
     requirement: list[Path] = field(default_factory=list)

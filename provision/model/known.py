@@ -230,6 +230,29 @@ class WheelPage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ImportName:
+    """The distribution that brings a module: `package` "opencv-python" for `module` "cv2"; `also` are
+    other distributions that bring it. `implies` is the framework of a program that imports the module and names
+    no framework."""
+
+    module: str
+    package: str
+    also: tuple[str, ...] = ()
+    implies: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CondaName:
+    """What a package of conda is outside of conda: the wheel `package`, or what it `means`: "cuda" (its version
+    is the CUDA release), "cpu" (builds without CUDA), "plan" (the plan decides it), "program" (no Python
+    package, no wheel)."""
+
+    conda: str
+    package: str | None = None
+    means: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Profiles:
     """All that the profiles know."""
 
@@ -248,6 +271,8 @@ class Profiles:
     images: tuple[Image, ...] = ()
     indexes: tuple[IndexAddress, ...] = ()
     pages: tuple[WheelPage, ...] = ()
+    imports: tuple[ImportName, ...] = ()
+    conda_names: tuple[CondaName, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

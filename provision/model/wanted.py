@@ -51,7 +51,7 @@ class Demands:
     solver, and where the files say that packages come from (addresses as written: credentials!).
 
     `left_out` are lines that the plan decides (nvidia-*, triton, plugins), each with its origin; `files`
-    are the absolute paths of every file read.
+    are the absolute paths of every file read. `missing` are sentences on included files that do not exist.
     """
 
     frameworks: tuple[str, ...] = ()
@@ -66,6 +66,7 @@ class Demands:
     pre: bool = False
     left_out: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

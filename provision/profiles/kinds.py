@@ -90,6 +90,8 @@ KINDS = {
         ("packages", "url"),
         words=("packages",),
     ),
+    "imports": Kind(model.ImportName, "imports", ("module",), ("module", "package"), words=("also",)),
+    "conda_names": Kind(model.CondaName, "conda_names", ("conda",), ("conda",)),
     "majors": Kind(model.CudaMajor, "majors", ("major",), ("major", "linux", "windows")),
     "branches": Kind(model.DriverBranch, "branches", ("branch",), ("branch", "cuda")),
     "tested": Kind(Tested, "", ("version",), ("version", "cuda", "cudnn")),
@@ -126,6 +128,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "conda.yaml": ("conda",),
     "images.yaml": ("images",),
     "indexes.yaml": ("indexes", "pages"),
+    "package_names.yaml": ("imports", "conda_names"),
     "failures.yaml": ("causes", "messages", "failures"),
 }
 

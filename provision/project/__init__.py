@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from .demanded import demands
     from .edit import add_packages
     from .kinds import CONFIG_NAME
+    from .signs import Known
     from .starting import initialise
 
 _HOME = {
     "CONFIG_NAME": "kinds",
+    "Known": "signs",
     "add_packages": "edit",
     "cached_config": "cache",
     "demands": "demanded",
@@ -34,4 +36,13 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
 
 
-__all__ = ["CONFIG_NAME", "add_packages", "cached_config", "demands", "digest", "initialise", "read_config"]
+__all__ = [
+    "CONFIG_NAME",
+    "Known",
+    "add_packages",
+    "cached_config",
+    "demands",
+    "digest",
+    "initialise",
+    "read_config",
+]

@@ -197,11 +197,14 @@ def _check_requirements(key: str, entries: list[tuple[str, Node]], mistakes: _Mi
     """Refuse what is no requirement, stands in the wrong list, or names a package twice."""
     from packaging.utils import canonicalize_name
 
-    from .words import requirement
+    from .words import meant_version, requirement
 
     seen: dict[str, int] = {}
     for i, (text, node) in enumerate(entries):
         where = f"{key}[{i}]"
+        if meant := meant_version(text):
+            mistakes.add(node.line, where, f'{shown(text)!r}: a version follows ==: write "{meant}"')
+            continue
         try:
             need = requirement(text)
         except ValueError as error:

@@ -30,15 +30,17 @@ def demands(
     markers: Mapping[str, str],
     stack: frozenset[str] = frozenset(),
     companions: Mapping[str, str] | None = None,
+    skip_missing: bool = False,
 ) -> Demands:
     """What requirements files, a project's folder and single packages (each with its origin) ask for.
 
     `markers` is what is known of the target's marker variables. `stack` are the canonical names of
     distributions that a framework's build brings along; `companions` maps names that imply a framework
-    (torchvision) to it, for files that name only them. Nothing is run and nothing fetched.
+    (torchvision) to it, for files that name only them. With `skip_missing`, included files that do not exist
+    are named in the answer's `missing`. Nothing is run and nothing fetched.
     Raises UsageError naming file and line.
     """
-    reading = Reading(environ=environ, base=base_of(requirements, project_dir))
+    reading = Reading(environ=environ, base=base_of(requirements, project_dir), skip_missing=skip_missing)
     for path in requirements:
         read(reading, path)
     stated: Stated | None = None
@@ -67,6 +69,7 @@ def demands(
         pre=reading.pre,
         left_out=tuple(dict.fromkeys([*result.left_out, *reading.notes])),
         files=tuple(reading.files),
+        missing=tuple(reading.missing),
     )
 
 

@@ -26,7 +26,8 @@ _MOST_LINES = 100_000
 
 @dataclass(kw_only=True, slots=True)
 class Reading:
-    """What was read so far. `base` is the folder below which origins name files."""
+    """What was read so far. `base` is the folder below which origins name files. With `skip_missing` an
+    included file that does not exist is noted under `missing`, and the others are read."""
 
     environ: Mapping[str, str]
     base: Path
@@ -39,6 +40,8 @@ class Reading:
     notes: list[str] = field(default_factory=list)
     files: dict[str, None] = field(default_factory=dict)
     seen: set[tuple[str, bool]] = field(default_factory=set)
+    skip_missing: bool = False
+    missing: list[str] = field(default_factory=list)
 
     def name(self, path: Path) -> str:
         """A file's name for origins: below the base, else as an absolute path."""
@@ -79,12 +82,14 @@ def read(
     text = decoded(data, name)
     refuse_other_formats(path, name, text)
     for number, line in logical_lines(text, reading.environ):
-        _read_line(reading, line, f"{name} line {number}", (*within, path), constraint)
+        read_line(reading, line, f"{name} line {number}", (*within, path), constraint)
         if len(reading.lines) > _MOST_LINES:
             raise UsageError(f"{name}: more than {_MOST_LINES} requirements", hint="name fewer")
 
 
-def _read_line(reading: Reading, line: str, origin: str, within: tuple[Path, ...], constraint: bool) -> None:
+def read_line(reading: Reading, line: str, origin: str, within: tuple[Path, ...], constraint: bool) -> None:
+    """Read one logical line into `reading`; `within` are the files that it stands in, the innermost last.
+    Raises UsageError."""
     text, given = options.split(line, origin)
     folder = within[-1].parent
     folders = tuple(dict.fromkeys((folder, within[0].parent, reading.base, Path.cwd())))
@@ -111,7 +116,11 @@ def _read_line(reading: Reading, line: str, origin: str, within: tuple[Path, ...
     if given.hashes:
         raise UsageError(f"{origin}: a --hash without a requirement", hint="join it to the line before")
     for nested, kind in [(f, False) for f in given.requirements] + [(f, True) for f in given.constraints]:
-        read(reading, _included(nested, folder, origin), constraint=kind, within=within, by=origin)
+        path = _included(nested, folder, origin)
+        if reading.skip_missing and not path.exists():
+            reading.missing.append(f"{reading.name(path)}, included by {origin}, does not exist")
+            continue
+        read(reading, path, constraint=kind, within=within, by=origin)
     _take_sources(reading, given, folder, origin)
 
 

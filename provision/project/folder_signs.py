@@ -1,70 +1,106 @@
-"""What a folder shows of the frameworks that its project uses: its files, and what its programs import."""
+"""What a folder shows of the frameworks and packages that its project uses: its files, and its imports."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from packaging.utils import canonicalize_name
 
 from provision.errors import UsageError
 from provision.model import FRAMEWORKS
 
-from . import kinds
+from . import conda_environment
 from .demanded import demands
-from .imports import imported
-from .strict import Node, NotReadError, decode, tree
-from .text import read_bytes
-from .words import shown
+from .imported_packages import add_imports, framework_users
+from .imports import third_party
+from .requirement import Parsed, parse
+from .signs import Known, Signs, some
+from .stack import sort
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from provision.model import Demands
+    from provision.model import Bound, Demands, Need
 
-_ENVIRONMENT_FILES = ("environment.yml", "environment.yaml", "conda.yml", "conda.yaml")
-# conda's names of the frameworks, where they differ from the wheels'
-_CONDA_NAMES = {"pytorch-gpu": "torch", "pytorch-cpu": "torch", "tensorflow-base": "tensorflow"}
+    from .requirement import Line
 
 
-@dataclass(kw_only=True, slots=True)
-class Signs:
-    """What was found: frameworks with where they are named, the files to list in gpuenv.yaml, and remarks."""
-
-    frameworks: dict[str, str] = field(default_factory=dict)
-    requirements: list[str] = field(default_factory=list)
-    project: str | None = None
-    python: str | None = None
-    remarks: list[str] = field(default_factory=list)
-
-
-def signs(
-    folder: Path, companions: Mapping[str, str], stack: frozenset[str], environ: Mapping[str, str]
-) -> Signs:
-    """Look at a folder; nothing of it is run. `companions` maps names that imply a framework to it."""
+def signs(folder: Path, known: Known, environ: Mapping[str, str]) -> Signs:
+    """Look at a folder; nothing of it is run."""
     found = Signs()
     covered: set[str] = set()
     for name, listed in _candidates(folder):
+        if name and str((folder / name).absolute()) in covered:
+            continue
         try:
-            asked = _read(folder, name, companions, stack, environ)
+            asked = _read(folder, name, known, environ)
         except UsageError as error:
             found.remarks.append(f"{name or 'the project'} is not listed: {error.message}")
             continue
-        if name and str((folder / name).absolute()) in covered:
-            continue
         covered |= set(asked.files)
         if not listed:
-            found.remarks.append(f"{name} is there too and not listed")
-            continue
-        if name is None:
-            found.project = "."
+            found.remarks.append(f"{name} is not listed: add it to requirements if the project needs it")
+        elif asked.missing:
+            found.remarks += [f"{name} is not listed: {missing}" for missing in asked.missing]
+            _carry_frameworks(found, asked.frameworks, asked.bounds, {}, default=name or "")
+            _carry_needs(found, folder, asked.needs)
         else:
-            found.requirements.append(name)
-        for framework in asked.frameworks:
-            found.frameworks.setdefault(framework, _where(asked, framework, companions))
-    _conda(folder, found)
-    _imports(folder, companions, found)
+            _list(found, name, asked, known.companions)
+    _conda(found, folder, known, environ)
+    _imports(found, folder, known)
     return found
+
+
+def _list(found: Signs, name: str | None, asked: Demands, companions: Mapping[str, str]) -> None:
+    """List a file that gpuenv.yaml can name (None: the project itself)."""
+    if name is None:
+        found.project = "."
+    else:
+        found.requirements.append(name)
+    found.named |= {canonicalize_name(need.name): need.text for need in asked.needs if need.name}
+    found.bounded |= {bound.name for bound in asked.bounds}
+    for framework in asked.frameworks:
+        found.frameworks.setdefault(framework, _where(asked, framework, companions))
+
+
+def _carry_frameworks(
+    found: Signs,
+    frameworks: Iterable[str],
+    bounds: Iterable[Bound],
+    origins: Mapping[str, str],
+    *,
+    default: str,
+) -> None:
+    """Take over frameworks of a file that gpuenv.yaml cannot name, each with its bounds."""
+    bounds = list(bounds)
+    for framework in frameworks:
+        mine = [bound for bound in bounds if bound.name == framework]
+        origin = mine[0].origin if mine else origins.get(framework, default)
+        specifier = ",".join(dict.fromkeys(bound.specifier for bound in mine))
+        if specifier and (framework in found.bounded or found.bounds.get(framework)):
+            found.remarks.append(f"{framework}{specifier} ({origin}) is not listed: another file has bounds")
+        elif specifier or framework not in found.frameworks:
+            found.frameworks[framework] = origin
+            found.bounds[framework] = specifier
+
+
+def _carry_needs(found: Signs, folder: Path, needs: Iterable[Need]) -> None:
+    """Take over packages of a file that gpuenv.yaml cannot name."""
+    for need in needs:
+        if need.local and need.local == str(folder.resolve()):
+            found.project = found.project or "."
+        elif need.name is None or need.local or need.constraint:
+            found.remarks.append(f"{need.text} ({need.origin}) cannot be listed under packages")
+        elif found.named.get(name := canonicalize_name(need.name)) in (None, need.name):
+            # no file asks for it so far, or one does without bounds
+            found.named[name] = need.text
+            found.packages[need.text] = need.origin
+
+
+# Also as people misspell it: requirments_gpu.txt, requirement.txt
+_LISTS_PACKAGES = re.compile(r"requ?ire?me?nt", re.IGNORECASE)
 
 
 def _candidates(folder: Path) -> list[tuple[str | None, bool]]:
@@ -75,7 +111,7 @@ def _candidates(folder: Path) -> list[tuple[str | None, bool]]:
         folder / "pyproject.toml"
     ):
         found.append((None, True))
-    names = sorted(p.name for p in folder.glob("requirements*.txt") if p.is_file())
+    names = [p.name for p in sorted(folder.glob("*.txt")) if p.is_file() and _LISTS_PACKAGES.search(p.name)]
     if not names:
         names = [f"requirements/{p.name}" for p in sorted(folder.glob("requirements/*.txt")) if p.is_file()]
     main = next(
@@ -99,17 +135,12 @@ def _is_project(path: Path) -> bool:
     return "project" in data or "dependencies" in table_at(data, "tool", "poetry")
 
 
-def _read(
-    folder: Path,
-    name: str | None,
-    companions: Mapping[str, str],
-    stack: frozenset[str],
-    environ: Mapping[str, str],
-) -> Demands:
+def _read(folder: Path, name: str | None, known: Known, environ: Mapping[str, str]) -> Demands:
     files = [folder / name] if name else []
     return demands(
-        files, None if name else folder, environ=environ, markers={}, stack=stack, companions=companions
-    )
+        files, None if name else folder, environ=environ, markers={}, stack=known.stack,
+        companions=known.companions, skip_missing=True,
+    )  # fmt: skip
 
 
 def _where(asked: Demands, framework: str, companions: Mapping[str, str]) -> str:
@@ -126,63 +157,69 @@ def _where(asked: Demands, framework: str, companions: Mapping[str, str]) -> str
 # --- conda's environment.yml -------------------------------------------------------------------
 
 
-def _conda(folder: Path, found: Signs) -> None:
-    """What a conda environment file names of frameworks and Python; the rest of it is only counted."""
-    name = next((n for n in _ENVIRONMENT_FILES if (folder / n).is_file()), None)
+def _conda(found: Signs, folder: Path, known: Known, environ: Mapping[str, str]) -> None:
+    """Take over what a conda environment file asks for."""
+    name = next((n for n in conda_environment.FILES if (folder / n).is_file()), None)
     if name is None:
         return
     try:
-        root = tree(decode(read_bytes(folder / name, name)))
-    except (NotReadError, UsageError) as error:
-        found.remarks.append(f"{name} is not read: {error}")
+        read = conda_environment.read(folder, name, known.conda, known.wheels, environ)
+    except UsageError as error:
+        found.remarks.append(error.message)
         return
-    listed = next((v for k, v in root.pairs if k.text == "dependencies"), None) if root else None
-    others = 0
-    for item in listed.items if listed else []:
-        for text, is_wheel in _entries(item):
-            package = re.split(r"[\s=<>!~\[;@]", text.rpartition("::")[2], maxsplit=1)[0].lower()
-            framework = _CONDA_NAMES.get(package, kinds.ALIASES.get(package, package))
-            version = re.search(r"=+\s*(3\.\d+)", text)
-            if framework in FRAMEWORKS:
-                found.frameworks.setdefault(framework, f"{name} line {item.line}")
-            elif package == "python" and version and not is_wheel:
-                found.python = found.python or version[1]
-            else:
-                others += 1
-    if others:
-        found.remarks.append(
-            f"{name} names {others} package{'s' * (others > 1)} more; those that you need go under packages, "
-            "as wheels are named"
-        )
+    found.python, found.cuda, found.device = read.python, read.cuda, read.device
+    found.find_links += read.find_links
+    found.remarks += read.left
+    lines = list(_parsed(found, read.lines))
+    try:
+        result = sort(lines, known.stack, {})
+    except UsageError as error:
+        found.remarks.append(f"{name} is not taken over: {error.message}")
+        return
+    had_project = found.project
+    origins = {one.name: one.line.origin for one in reversed(lines) if one.name}
+    _carry_frameworks(found, result.frameworks, result.bounds, origins, default=name)
+    _carry_needs(found, folder, result.needs)
+    found.remarks += result.left_out
+    for included in read.included:
+        _include(found, folder, included, name, known, environ)
+    if found.project and not had_project:
+        _include(found, folder, None, name, known, environ)
 
 
-def _entries(item: Node) -> list[tuple[str, bool]]:
-    """The texts of one entry: a conda package, or the wheels of its pip section."""
-    if item.kind == "scalar":
-        return [(item.text, False)]
-    nested = [v for k, v in item.pairs if k.text == "pip" and v.kind == "list"]
-    return [(wheel.text, True) for v in nested for wheel in v.items if wheel.kind == "scalar"]
+def _parsed(found: Signs, lines: Iterable[Line]) -> Iterator[Parsed]:
+    for line in lines:
+        try:
+            yield parse(line)
+        except UsageError as error:
+            found.remarks.append(error.message)
+
+
+def _include(
+    found: Signs, folder: Path, name: str | None, by: str, known: Known, environ: Mapping[str, str]
+) -> None:
+    """List a requirements file, or the project (None), that an environment file names."""
+    if name in found.requirements:
+        return
+    try:
+        _list(found, name, _read(folder, name, known, environ), known.companions)
+    except UsageError as error:
+        found.remarks.append(f"{name or 'the project'} ({by}) is not listed: {error.message}")
+        found.project = found.project if name else None
 
 
 # --- imports ---------------------------------------------------------------------------------
 
 
-def _imports(folder: Path, companions: Mapping[str, str], found: Signs) -> None:
-    """What the programs import, where no file names a framework; else only remarked."""
-    by_module = imported(folder, [*FRAMEWORKS, *(name.replace("-", "_") for name in companions)])
-    users: dict[str, list[str]] = {}
-    for module, files in by_module.items():
-        users.setdefault(companions.get(module, module), []).extend(files)
-    ranked = sorted(users, key=lambda name: (-len(set(users[name])), FRAMEWORKS.index(name)))
+def _imports(found: Signs, folder: Path, known: Known) -> None:
+    """The frameworks that programs import, where no file names one, and the packages that no file names."""
+    seen = third_party(folder)
+    users = framework_users(seen, known)
+    ranked = sorted(users, key=lambda name: (-len(users[name]), FRAMEWORKS.index(name)))
     if not found.frameworks and ranked:
         first = ranked.pop(0)
-        found.frameworks[first] = f"imported in {_some(users[first])}"
+        found.frameworks[first] = f"imported in {some(users[first])}"
     for name in ranked:
         if name not in found.frameworks:
-            found.remarks.append(f"{name} is imported in {_some(users[name])}, and not listed")
-
-
-def _some(files: list[str]) -> str:
-    unique = list(dict.fromkeys(files))
-    more = f" and {len(unique) - 1} more" if len(unique) > 1 else ""
-    return shown(unique[0]) + more
+            found.remarks.append(f"{name} is imported in {some(users[name])}, and not listed")
+    add_imports(found, seen, known)

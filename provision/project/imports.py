@@ -1,4 +1,4 @@
-"""Which modules a folder's programs import, read from their text and never run."""
+"""Which modules of others a folder's programs import, read from their text and never run."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import ast
 import json
 import os
 import re
+import sys
 import warnings
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 MOST_FILES = 500
 MOST_BYTES = 200_000  # of one source: what is deeper than a stack goes into that is no program of people
@@ -28,17 +30,73 @@ _SKIPPED = {
     "vendor",
     "third_party",
 }
+# Modules that Python brought until 3.11 are nobody's package either.
+_PYTHONS_OWN = {*sys.stdlib_module_names, "asynchat", "asyncore", "distutils", "imp", "smtpd"}
+_BINDING = ("files", "inner", "guarded")
+_DEVELOPMENT = {"test", "tests", "testing", "doc", "docs", ".github"}
+_DEVELOPMENT_FILE = re.compile(r"test_.*\.py|.*_test\.py|conftest\.py|setup\.py|noxfile\.py|tasks\.py")
 
 
-def imported(folder: Path, modules: Iterable[str]) -> dict[str, list[str]]:
-    """The files, below the folder, that import each of the modules. At most some hundred programs and
-    notebooks are read, none of them large; what is no Python is passed over."""
-    wanted = set(modules)
-    found: dict[str, list[str]] = {}
-    for path in programs(folder):
-        for module in sorted(_modules(path, wanted)):
-            found.setdefault(module, []).append(path.relative_to(folder).as_posix())
+@dataclass(kw_only=True, slots=True)
+class Import:
+    """A module that programs import, and where: `files` at their top level, `inner` inside functions or in
+    notebooks only, `guarded` only where its absence is expected (in a `try` that catches ImportError). `development` are
+    tests, documentation and build scripts, which no user of the project runs. Paths are relative, with /."""
+
+    files: list[str] = field(default_factory=list)
+    inner: list[str] = field(default_factory=list)
+    guarded: list[str] = field(default_factory=list)
+    development: list[str] = field(default_factory=list)
+
+    @property
+    def all_files(self) -> list[str]:
+        return sorted({*self.files, *self.inner, *self.guarded, *self.development})
+
+
+def third_party(folder: Path) -> dict[str, Import]:
+    """The modules that programs below a folder import, and that are neither Python's own nor the project's.
+
+    At most some hundred programs and notebooks are read, none of them large. A file that is not Python is
+    ignored. Nothing is run.
+    """
+    paths = list(programs(folder))
+    own = _own_modules(folder, paths)
+    found: dict[str, Import] = {}
+    for path in paths:
+        name = path.relative_to(folder).as_posix()
+        for module, binding in sorted(_modules(path).items()):
+            place = binding
+            if module in _PYTHONS_OWN or module in own or _is_beside(module, path, folder):
+                continue
+            seen = found.setdefault(module, Import())
+            if _is_development(name):
+                place = "development"
+            elif path.suffix == ".ipynb" and place == "files":
+                place = "inner"
+            getattr(seen, place).append(name)
     return found
+
+
+def _own_modules(folder: Path, paths: list[Path]) -> set[str]:
+    """The project's packages: folders at its top, or below src/, that hold programs."""
+    places = {path.relative_to(folder).parts[:-1] for path in paths}
+    return {parts[parts[:1] == ("src",)] for parts in places if len(parts) > (parts[:1] == ("src",))}
+
+
+def _is_beside(module: str, path: Path, root: Path) -> bool:
+    """Whether a program imports a neighbour: a file or package in its own folder, or in one above it."""
+    folder = path.parent
+    while True:
+        if (folder / f"{module}.py").is_file() or (folder / module / "__init__.py").is_file():
+            return True
+        if folder == root:
+            return False
+        folder = folder.parent
+
+
+def _is_development(name: str) -> bool:
+    *folders, file = name.split("/")
+    return bool(_DEVELOPMENT.intersection(folders)) or bool(_DEVELOPMENT_FILE.fullmatch(file))
 
 
 def programs(folder: Path) -> Iterator[Path]:
@@ -75,33 +133,61 @@ def _is_small(entry: os.DirEntry[str]) -> bool:
     return entry.is_file() and entry.stat().st_size <= most
 
 
-def _modules(path: Path, wanted: set[str]) -> set[str]:
-    """Those of the wanted modules that a program or notebook imports; empty where it cannot be read."""
+def _modules(path: Path) -> dict[str, str]:
+    """The modules that a program or notebook imports, each with the field of Import that its most binding
+    import belongs to; empty where the file cannot be read."""
     try:
         data = path.read_bytes()[: MOST_NOTEBOOK_BYTES + 1]
-        if not any(name.encode() in data for name in wanted):
-            return set()
         sources = _cells(data) if path.suffix == ".ipynb" else [data]
     except (OSError, ValueError, RecursionError):
-        return set()
-    return wanted & set().union(*(_imports(source) for source in sources if len(source) <= MOST_BYTES))
+        return {}
+    found: dict[str, str] = {}
+    for source in sources:
+        if len(source) <= MOST_BYTES:
+            for module, place in _imports(source):
+                if _BINDING.index(place) < _BINDING.index(found.get(module, _BINDING[-1])):
+                    found[module] = place
+                found.setdefault(module, place)
+    return found
 
 
-def _imports(source: bytes) -> set[str]:
-    """The first parts of the modules that a source imports; empty where it is no Python."""
+def _imports(source: bytes) -> Iterator[tuple[str, str]]:
+    """The first part of each module that a source imports, and how; nothing where it is not Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # escapes and comparisons of other people's code
             tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
-    found: set[str] = set()
-    for node in ast.walk(tree):
+        return
+    # A loop in place of recursion: a source may be nested deeper than Python's stack.
+    pending: list[tuple[ast.AST, str]] = [(tree, "files")]
+    while pending:
+        node, place = pending.pop()
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            yield from ((alias.name.partition(".")[0], place) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            found.add(node.module.partition(".")[0])
-    return found
+            yield node.module.partition(".")[0], place
+        pending += _children(node, place)
+
+
+def _children(node: ast.AST, place: str) -> list[tuple[ast.AST, str]]:
+    """The parts of a node, each with the field of Import that an import in it belongs to."""
+    if isinstance(node, ast.Try) and any(_catches_import(handler) for handler in node.handlers):
+        rest = [*node.handlers, *node.orelse, *node.finalbody]
+        return [*((part, "guarded") for part in node.body), *((part, "guarded") for part in rest)]
+    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+        return [*((part, "guarded") for part in node.body), *((part, place) for part in node.orelse)]
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and place == "files":
+        place = "inner"
+    return [(child, place) for child in ast.iter_child_nodes(node)]
+
+
+def _catches_import(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler catches a failed import: by name, as any exception, or as everything."""
+    caught = ast.dump(handler.type) if handler.type else ""
+    return handler.type is None or any(
+        f"'{name}'" in caught for name in ("ImportError", "ModuleNotFoundError", "Exception")
+    )
 
 
 def _cells(data: bytes) -> list[bytes]:

@@ -30,6 +30,13 @@ _ADDRESS = r"[A-Za-z][A-Za-z0-9+.-]*://\S+"
 _LINE = r"[^\x00-\x1f\x7f]+"
 
 PYTHON = Form("3.11", pattern=r"3\.\d{1,3}(\.\d{1,3})?")
+_MINOR_OR_PATCH = r"3\.\d{1,3}(\.\d{1,3})?"
+_PYTHON_BOUND = (
+    rf"((>=|<=|>|<)\s*\d(\.\d{{1,3}}){{0,2}}|(==|!=)\s*{_MINOR_OR_PATCH}(\.\*)?|~=\s*{_MINOR_OR_PATCH})"
+)
+PYTHON_OR_BOUNDS = Form(
+    '3.11 or ">=3.9,<3.13"', pattern=rf"{_MINOR_OR_PATCH}|{_PYTHON_BOUND}(\s*,\s*{_PYTHON_BOUND})*"
+)
 CUDA = Form("12.6", pattern=r"\d{1,3}(\.\d{1,3})?")
 MANAGER = Form("venv", words=("venv", "conda"))
 DEVICE = Form("cuda", words=("auto", "cuda", "cpu"))
@@ -39,7 +46,7 @@ NAME = Form("dev", pattern=r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 # key of gpuenv.yaml -> form of its one value
 WORDS = {
     "project": PATH,
-    "python": PYTHON,
+    "python": PYTHON_OR_BOUNDS,
     "manager": MANAGER,
     "device": DEVICE,
     "cuda": CUDA,

@@ -92,6 +92,8 @@ def _parse(line: Line) -> Parsed:
     body = text[: marked.start()].strip() if marked else text
     if _SCP.match(body):
         raise line.wrong("git's short form of an address", "write git+ssh://git@HOST/PATH")
+    if "@" in body and (meant := words.meant_version(body)):
+        raise line.wrong("a version follows ==, not @", f"write {meant}")
     if named := _NAMED.fullmatch(body):
         name, extras, place = named["name"], _words(named["extras"]), named["url"]
     elif "://" in body.split(" ")[0] or body.startswith("file:") or line.editable or _is_path(body):

@@ -9,10 +9,11 @@ from provision.model import FRAMEWORKS, Initialised, WrittenFile
 
 from . import makefile
 from .config import read_config
-from .folder_signs import Signs, signs
+from .folder_signs import signs
 from .kinds import ALIASES, CONFIG_NAME, LISTS
+from .signs import Known, Signs
 from .template import rendered
-from .words import first_line, requirement, shown
+from .words import first_line, meant_version, requirement, shown
 from .write import write_all
 
 if TYPE_CHECKING:
@@ -27,8 +28,7 @@ def initialise(
     folder: Path,
     frameworks: Sequence[str] = (),
     *,
-    companions: Mapping[str, str],
-    stack: frozenset[str],
+    known: Known,
     environ: Mapping[str, str],
 ) -> Initialised:
     """Write what is missing, all of it or nothing; what is there is kept. Nothing of the folder is run.
@@ -39,7 +39,7 @@ def initialise(
     contents: dict[Path, bytes] = {}
     files: list[WrittenFile] = []
     remarks: list[str] = []
-    named = _config(folder, frameworks, companions, stack, environ, contents, files, remarks)
+    named = _config(folder, frameworks, known, environ, contents, files, remarks)
     for path, step in ((makefile.found(folder), _makefile), (folder / ".gitignore", _gitignore)):
         old = _bytes(path)
         new, detail = step(path, old or b"", remarks)
@@ -61,8 +61,7 @@ def initialise(
 def _config(
     folder: Path,
     frameworks: Sequence[str],
-    companions: Mapping[str, str],
-    stack: frozenset[str],
+    known: Known,
     environ: Mapping[str, str],
     contents: dict[Path, bytes],
     files: list[WrittenFile],
@@ -76,15 +75,15 @@ def _config(
         if frameworks and tuple(frameworks) != kept.frameworks:
             remarks.append(f"{CONFIG_NAME} is kept: write the frameworks there yourself")
         return kept.frameworks
-    found: Signs = signs(folder, companions, stack, environ)
-    chosen = _chosen(frameworks, companions, found)
+    found = signs(folder, known, environ)
+    chosen = _chosen(frameworks, known.companions, found)
     try:
         contents[path] = rendered(found, chosen).encode()
     except DataError as error:  # only what --framework said can be wrong in it
         said = "; ".join(problem.partition(": ")[2] for problem in error.problems)
         raise UsageError(f"--framework: {said}", hint="name each framework once, as torch>=2.6") from error
     listed = [*found.requirements, *(["the project"] if found.project else [])]
-    detail = f"lists {', '.join(text for text, _ in chosen)}" + (
+    detail = f"lists {', '.join([*(text for text, _ in chosen), *found.packages])}" + (
         f"; reads {', '.join(listed)}" if listed else ""
     )
     files.append(WrittenFile(path=CONFIG_NAME, done="written", detail=detail))
@@ -98,6 +97,10 @@ def _chosen(frameworks: Sequence[str], companions: Mapping[str, str], found: Sig
     from packaging.utils import canonicalize_name
 
     for text in frameworks:
+        if meant := meant_version(text):
+            raise UsageError(
+                f"--framework {text!r}: a version follows ==, not @ or =", hint=f"--framework '{meant}'"
+            )
         try:
             name = canonicalize_name(requirement(text).name)
         except ValueError as error:
@@ -110,7 +113,7 @@ def _chosen(frameworks: Sequence[str], companions: Mapping[str, str], found: Sig
                 f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}{meant}",
                 hint=f"--framework {'|'.join(FRAMEWORKS)}",
             )
-    chosen = [(text, "") for text in frameworks] or list(found.frameworks.items())
+    chosen = [(text, "") for text in frameworks] or found.framework_texts()
     if not chosen:
         raise UsageError(
             "no file here names torch, tensorflow or jax, and no program imports one"

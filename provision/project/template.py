@@ -14,7 +14,7 @@ from .words import shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .folder_signs import Signs
+    from .signs import Signs
 
 _HEAD = """\
 # What this project's GPU environment is made of; `gpuenv create` builds and verifies it.
@@ -34,9 +34,15 @@ def rendered(signs: Signs, frameworks: Sequence[tuple[str, str]]) -> str:
         parts.append(
             f"\n# the folder of pyproject.toml or setup.py; extras: and groups: of it may follow\nproject: {json.dumps(signs.project)}\n"
         )
-    parts.append("\n# packages of this environment alone; `gpuenv add` writes here\npackages: []\n")
+    parts += _packages(signs)
     parts.append(f"\n{'' if signs.python else '# '}python: {json.dumps(signs.python or '3.12')}\n")
-    parts.append('# cuda: "12.6"          # only builds for this CUDA\n')
+    parts.append(
+        f"{'' if signs.cuda else '# '}cuda: {json.dumps(signs.cuda or '12.6'):16}# only builds for this CUDA\n"
+    )
+    if signs.device:
+        parts.append(f"device: {json.dumps(signs.device)}\n")
+    if signs.find_links:
+        parts.append(f"find_links: {json.dumps(signs.find_links)}\n")
     parts.append("# manager: conda        # venv is the default\n")
     parts.append('# targets: {node: {driver: "550.54.15", gpus: ["A100"]}}   # gpuenv lock --target node\n')
     if signs.remarks:
@@ -44,11 +50,23 @@ def rendered(signs: Signs, frameworks: Sequence[tuple[str, str]]) -> str:
     text = "".join(parts)
     meant = Project(
         frameworks=tuple(t for t, _ in frameworks), requirements=tuple(signs.requirements),
-        project=signs.project, python=signs.python,
+        project=signs.project, python=signs.python, packages=tuple(signs.packages), cuda=signs.cuda,
+        device=signs.device, find_links=tuple(signs.find_links),
     )  # fmt: skip
     if parse_config(CONFIG_NAME, text.encode()) != meant:
         raise AssertionError(f"{CONFIG_NAME} does not read back as it was meant")
     return text
+
+
+def _packages(signs: Signs) -> list[str]:
+    """The packages, and as comments those that are suggested."""
+    head = "\n# packages of this environment alone; `gpuenv add` writes here\n"
+    parts = [head, "packages:\n" if signs.packages else "packages: []\n"]
+    parts += [_row(text, origin) for text, origin in signs.packages.items()]
+    if signs.suggested:
+        parts.append("# Imported too, and perhaps optional. To add one: gpuenv add NAME\n")
+        parts += [f"#   {shown(text)}  # {shown(why)}\n" for text, why in signs.suggested.items()]
+    return parts
 
 
 def _row(text: str, origin: str) -> str:

@@ -20,6 +20,20 @@ def shown(text: str) -> str:
     return text if len(text) <= 100 else text[:97] + "..."
 
 
+def meant_version(text: str) -> str | None:
+    """The requirement that "torch@2.6" or "torch=2.6" is meant to be ("torch==2.6.*"); None for any other text.
+
+    To PEP 508 what follows the @ is an address, which no release number is.
+    """
+    found = re.fullmatch(
+        r"\s*([A-Za-z0-9._-]+(?:\[[^\]]*\])?)\s*(?:@|=)\s*v?(\d+(?:\.\d+)*)(?:\.\*)?\s*", text
+    )
+    if not found:
+        return None
+    release = found[2]
+    return f"{found[1]}=={release}" if release.count(".") >= 2 else f"{found[1]}=={release}.*"
+
+
 def first_line(error: Exception) -> str:
     """The first line of an error's text, where packaging goes on with a drawing."""
     return shown((str(error).splitlines() or [type(error).__name__])[0])

@@ -1,0 +1,69 @@
+"""Imports as packages: what programs import and no file of the project asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from packaging.utils import canonicalize_name
+
+from provision.model import FRAMEWORKS
+
+from .imports import Import
+from .signs import Known, Signs, some
+
+
+def framework_users(seen: Mapping[str, Import], known: Known) -> dict[str, list[str]]:
+    """The files that import each framework, a package of its builds, or a package that implies it."""
+    users: dict[str, list[str]] = {}
+    implied: dict[str, list[str]] = {}
+    for module, imported in seen.items():
+        row = known.imports.get(module)
+        framework = known.companions.get(module.replace("_", "-"), module)
+        if framework in FRAMEWORKS:
+            users.setdefault(framework, []).extend(imported.all_files)
+        elif row and row.implies:  # keras may run on any framework: where one is imported, that one is meant
+            implied.setdefault(row.implies, []).extend(imported.all_files)
+    return {framework: sorted(set(files)) for framework, files in (users or implied).items()}
+
+
+def add_imports(found: Signs, seen: Mapping[str, Import], known: Known) -> None:
+    """Add the packages that programs import and no file of the project asks for.
+
+    A module with a row of known names becomes a package; where the project lists requirements, only if it is
+    imported at the top level of a program. Other modules are suggested: their distribution is a guess, and a
+    stranger may have registered the name.
+    """
+    listed = bool(found.requirements or found.project)
+    for module in sorted(seen, key=str.lower):
+        imported = seen[module]
+        package = _package(module, known)
+        if module in FRAMEWORKS or _is_covered(module, package, found, known):
+            continue
+        if package is None:
+            if imported.files or imported.inner:
+                where = some(imported.files or imported.inner)
+                found.remarks.append(f"{module}, imported in {where}, is of no known distribution")
+        elif imported.files or (imported.inner and not listed):
+            found.packages[package] = f"imported in {some(imported.files or imported.inner)}"
+            found.named[canonicalize_name(package)] = package
+        elif imported.inner or imported.guarded:
+            place = "in a function or notebook" if imported.inner else "where it may be missing"
+            found.suggested[package] = f"imported {place}: {some(imported.inner or imported.guarded)}"
+
+
+def _package(module: str, known: Known) -> str | None:
+    """The distribution that brings a module; None where no row says so."""
+    if module.replace("_", "-") in known.companions:
+        return module
+    row = known.imports.get(module)
+    return row.package if row else None
+
+
+def _is_covered(module: str, package: str | None, found: Signs, known: Known) -> bool:
+    """Whether a file of the project, the plan or the framework brings a module."""
+    row = known.imports.get(module)
+    others = row.also if row else ()
+    names = {canonicalize_name(name) for name in (module, package, *others) if name}
+    brought = known.stack if found.frameworks else frozenset()
+    with_framework = package == "keras" and "tensorflow" in found.frameworks
+    return bool(names & found.named.keys() or names & brought) or with_framework
