@@ -66,7 +66,8 @@ class LockError(GpuenvError):
     """A lock cannot be made, read or used (exit 6). `unreachable` is the index that did not
     answer, where that is why; `contradiction` says that no versions of the packages go together,
     `no_wheel` names the package that has no wheel for this Python and platform, `brought` the frameworks
-    that came along though the plan does not hold them."""
+    that came along though the plan does not hold them, `unbuilt` the package that would have to be built for its
+    metadata ("" where it has no name)."""
 
     code = 6
     name = "lock"
@@ -79,6 +80,7 @@ class LockError(GpuenvError):
         contradiction: bool = False,
         no_wheel: str | None = None,
         brought: tuple[str, ...] = (),
+        unbuilt: str | None = None,
         **kwargs: str | None,
     ) -> None:
         super().__init__(message, **kwargs)
@@ -86,6 +88,7 @@ class LockError(GpuenvError):
         self.contradiction = contradiction
         self.no_wheel = no_wheel
         self.brought = brought
+        self.unbuilt = unbuilt
 
 
 class BuildError(GpuenvError):

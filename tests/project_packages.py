@@ -63,17 +63,27 @@ def folder(path: Path, name: str, version: str, requires: tuple[str, ...] = ()) 
 def repository(path: Path, name: str, version: str) -> tuple[Path, str]:
     """A git repository of such a folder, and its commit."""
     folder(path, name, version)
-    env = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
-    who = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-    for command in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "x"]):
-        subprocess.run(["git", *command], cwd=path, env=env, check=True)
+    committed(path)
     done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=path, capture_output=True, text=True, check=True)
     return path, done.stdout.strip()
 
 
+def committed(path: Path) -> Path:
+    """The folder as a git repository with one commit."""
+    env = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+    who = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    for command in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "x"]):
+        subprocess.run(["git", *command], cwd=path, env=env, check=True)
+    return path
+
+
 def archive(scratch: Path, name: str, version: str) -> tuple[str, bytes]:
     """The file name and the bytes of its source archive."""
-    where = folder(scratch / f"{name}-{version}", name, version)
+    return packed(folder(scratch / f"{name}-{version}", name, version), name, version)
+
+
+def packed(where: Path, name: str, version: str) -> tuple[str, bytes]:
+    """A folder as a source archive, with metadata that states no requirements."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()

@@ -22,6 +22,7 @@ from ..index import pytorch, uv
 from ..model import Event, Lock, Package, Sources
 from . import bytecode, tensorflow
 from .compiling import Compiling, parted
+from .installed import normal
 from .place import MARK
 from .uv_log import TIMEOUT, not_built, only_missing, progress, undeclared, why_not
 
@@ -44,6 +45,7 @@ def install_wheels(
     first, then what cannot carry one. `reinstall` takes out and puts in again what is there already;
     with a `target` the packages with a hash are unpacked into that folder, not into the environment.
     Raises BuildError."""
+    _refuse_builds(lock, sources)
     held = [p for p in lock.packages if not p.unhashed]
     total = sum(p.size or 0 for p in held)
     words = "fetching what is new" if target else "installing from the cache"
@@ -62,6 +64,20 @@ def install_wheels(
             told = f"linked for TensorFlow, whose loader would not find them: {', '.join(linked)}"
             emit(Event(kind="note", stage="build", text=told))
     emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
+
+
+def _refuse_builds(lock: Lock, sources: Sources) -> None:
+    """Raise BuildError where the lock has packages that are built from source, and an option forbids that."""
+    never = {normal(name) for name in sources.only_binary}
+    every = sources.no_build or ":all:" in never
+    built = [p for p in lock.packages if not is_wheel(p)]
+    refused = [f"{p.name} {p.version}".rstrip() for p in built if every or normal(p.name) in never]
+    if refused:
+        option = "--no-build" if sources.no_build else "--only-binary"
+        raise BuildError(
+            f"the lock has packages that are built from source, and {option} forbids that: {', '.join(refused)}",
+            hint=f"leave {option} out, or lock releases that have wheels",
+        )
 
 
 def _compiling(
@@ -168,7 +184,7 @@ def _install_unhashed(
     rows = [unhashed_line(p) for p in lock.packages if p.unhashed]
     if not rows:
         return
-    emit(Event(kind="note", stage="build", text=f"not held by a hash: {', '.join(rows)}"))
+    emit(Event(kind="note", stage="build", text=f"building from source, held by no hash: {', '.join(rows)}"))
     wanted = Wanted(lock, path, sources, "\n".join(rows) + "\n", (), reinstall)
     done = wanted.install(offline=sources.offline, emit=emit)
     if not done.ok:

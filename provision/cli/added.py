@@ -79,7 +79,7 @@ def _with_more(
 ) -> tuple[ask.Asked, Callable[[str | None], Lock]]:
     """What is asked for, solved, and what writes the lock with the digest of what is asked."""
     target = Path.cwd() / lock_name(choices)
-    asked = ask.judged(choices)
+    asked = ask.judged(choices, emit)
     plan, made = locked_like(asked, choices, emit, lock.read(target) if target.exists() else own, Upgrade())
     if made is None:
         raise ResolveError(f"with {', '.join(wanted)} no build fits", hint=plan.hint)
@@ -112,7 +112,8 @@ def _remembered(base: Choices, env: Path, wanted: list[str]) -> Choices:
         ) from error
     return dataclasses.replace(
         before, with_=[*_others(before.with_, wanted), *wanted], offline=base.offline, cache_dir=base.cache_dir,
-        find_links=[*before.find_links, *base.find_links],
+        find_links=[*before.find_links, *base.find_links], no_build=base.no_build,
+        only_binary=list(dict.fromkeys([*before.only_binary, *base.only_binary])),
     )  # fmt: skip
 
 

@@ -21,6 +21,8 @@ def add(
     verify: bool | None = typer.Option(None, "--verify/--no-verify", help="Verify again / not at all."),
     find_links: o.FindLinks = None,
     offline: o.Offline = False,
+    no_build: o.NoBuild = False,
+    only_binary: o.OnlyBinary = None,
     profiles: o.ProfileDirs = None,
     cache_dir: o.CacheDir = None,
     json: o.Json = False,
@@ -32,8 +34,9 @@ def add(
 
     screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
     base = o.Choices(
-        find_links=list(find_links or []), offline=offline, profiles=list(profiles or []), cache_dir=cache_dir
-    )
+        find_links=list(find_links or []), offline=offline, no_build=no_build,
+        only_binary=list(only_binary or []), profiles=list(profiles or []), cache_dir=cache_dir,
+    )  # fmt: skip
     return added.add(screen, packages, env, base, verify=verify)
 
 

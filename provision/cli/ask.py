@@ -6,7 +6,9 @@ import dataclasses
 import difflib
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -17,6 +19,7 @@ from ..model import (
     FRAMEWORKS,
     PLATFORMS,
     Demands,
+    Event,
     Machine,
     Plan,
     Profiles,
@@ -33,6 +36,9 @@ from ..resolve import gpu_named
 from . import inproject, where
 from .facts import known
 from .options import Choices
+
+if TYPE_CHECKING:
+    from ..lock.source_builds import SourceBuilds
 
 _DEFAULT_GLIBC = "2.35"
 _ALIASES = {"pytorch": "torch", "tf": "tensorflow", "keras": "tensorflow", "jaxlib": "jax", "flax": "jax"}
@@ -54,6 +60,7 @@ class Asked:
     reason: str
     pythons_known: bool
     demands: Demands = _NO_DEMANDS
+    builds: SourceBuilds | None = None
 
 
 def sources(c: Choices, data: Profiles | None = None) -> Sources:
@@ -86,6 +93,8 @@ def sources(c: Choices, data: Profiles | None = None) -> Sources:
         no_index=config.no_index,
         offline=c.offline,
         cache_dir=str(c.cache_dir.absolute()) if c.cache_dir else None,
+        no_build=c.no_build,
+        only_binary=tuple(c.only_binary),
     )
 
 
@@ -106,9 +115,11 @@ def supply(s: Sources) -> Supply:
     return Supply(wheels=index.find_links(folders), only_wheels=s.offline or s.no_index)
 
 
-def judged(c: Choices) -> Asked:
-    """Read options, and the machine as far as they leave it open. Raises UsageError,
-    MachineError, DataError."""
+def judged(c: Choices, emit: Callable[[Event], None], *, reading: bool = False) -> Asked:
+    """Read options, and the machine as far as they leave it open. With `reading` no source code is run, and what
+    cannot be read without is left out. Raises UsageError, MachineError, DataError."""
+    from ..lock.source_builds import source_builds
+
     data = known(c)
     check_words(c)
     wanted, packages = named(c, data)
@@ -118,8 +129,9 @@ def judged(c: Choices) -> Asked:
     device, reason = _device(c, machine, target)
     where = inproject.sources_with(sources(c, data), c, demands)
     pythons = _pythons(c, machine, target)
+    builds = source_builds(where, emit, reading=reading)
     if not wanted:
-        wanted = _brought(c, demands, target, where, pythons)
+        wanted = _brought(c, _Bringing(demands, target, where, builds), pythons)
     request = Request(
         frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
         device=device, python=_minor(c.python), pythons=pythons, pre=c.pre or demands.pre,  # type: ignore[arg-type]  # judged
@@ -127,7 +139,7 @@ def judged(c: Choices) -> Asked:
     )  # fmt: skip
     return Asked(
         request=request, target=target, machine=machine, profiles=data, supply=supply(where),
-        sources=where, reason=reason, pythons_known=bool(pythons), demands=demands,
+        sources=where, reason=reason, pythons_known=bool(pythons), demands=demands, builds=builds,
     )  # fmt: skip
 
 
@@ -137,11 +149,20 @@ def _with_files(wanted: tuple[Wanted, ...], demands: Demands) -> tuple[Wanted, .
     return (*wanted, *(Wanted(name=n) for n in demands.frameworks if n not in held))
 
 
-def _brought(
-    c: Choices, demands: Demands, target: Target, where: Sources, pythons: tuple[str, ...]
-) -> tuple[Wanted, ...]:
+@dataclasses.dataclass(frozen=True)
+class _Bringing:
+    """What a project's packages are solved with, to see which frameworks they bring."""
+
+    demands: Demands
+    target: Target
+    sources: Sources
+    builds: SourceBuilds
+
+
+def _brought(c: Choices, one: _Bringing, pythons: tuple[str, ...]) -> tuple[Wanted, ...]:
     """The frameworks that the project's packages bring along, where nobody names one. Raises UsageError
     where they bring none."""
+    demands, target = one.demands, one.target
     nothing = UsageError("no framework was named", hint=f"--framework {'|'.join(FRAMEWORKS)}")
     if not demands.needs:
         raise nothing
@@ -153,7 +174,12 @@ def _brought(
     )
     from ..lock import pypi
 
-    found = pypi.frameworks_in(plan, where, demands.needs)
+    found = pypi.frameworks_in(plan, one.sources, demands.needs, one.builds)
+    if not found and one.builds.unread:
+        raise UsageError(
+            "no framework was named, and the packages that could be read without running code bring none",
+            hint=f"--framework {'|'.join(FRAMEWORKS)}; or `gpuenv lock`, which runs their build code",
+        )
     if not found:
         files = ", ".join(dict.fromkeys(n.origin.partition(" line ")[0] for n in demands.needs))
         raise UsageError(

@@ -55,7 +55,7 @@ def of(
         return _conda(screen, choices, asked)
     from .creating import lock_of
 
-    judged = ask.judged(choices)
+    judged = ask.judged(choices, emit)
     plan, fresh = lock_of(judged, choices, emit)
     if fresh is None:
         show.result(screen, plan)
@@ -68,8 +68,9 @@ def _conda(screen: show.Screen, choices: Choices, asked: str) -> Got:
     from . import conda_locking, conda_target
 
     door.require("rattler", "conda_lock")
-    judged = conda_target.judged(choices)
-    made, notes = conda_locking.locked(judged, choices, show.emitter(screen))
+    emit = show.emitter(screen)
+    judged = conda_target.judged(choices, emit)
+    made, notes = conda_locking.locked(judged, choices, emit)
     made = dataclasses.replace(made, plan=dataclasses.replace(made.plan, notes=(*made.plan.notes, *notes)))
     virtual = tuple(conda_target.question(judged, choices)[0].virtual)
     return Got(
@@ -111,7 +112,14 @@ def _begun(folder: Path, before: Bundle | None, asked: str) -> bool | None:
 def _bare(choices: Choices) -> bool:
     """Whether nothing was said of target or choice."""
     without = dataclasses.replace(
-        choices, profiles=[], cache_dir=None, find_links=[], offline=False, manager="venv"
+        choices,
+        profiles=[],
+        cache_dir=None,
+        find_links=[],
+        offline=False,
+        manager="venv",
+        no_build=False,
+        only_binary=[],
     )
     return without == Choices()
 

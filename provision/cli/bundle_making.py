@@ -15,6 +15,7 @@ from ..build.wheels import size, unhashed_line
 from ..errors import BuildError, LockError
 from ..index import conda
 from ..lock import pypi
+from ..lock.source_builds import SourceBuilds
 from ..model import Bundle, BundleFile, BundlePython, Event, Lock, Package, Plan, PlannedBuild
 from . import ask, bundle_lock, bundle_own, where
 from .bundle_files import Files, path_of
@@ -109,7 +110,8 @@ class _Making:
             plan = dataclasses.replace(self.got.lock.plan, builds=(), packages=wanted)
             self.notes.append(f"{package.name} {package.version} is a source: it is built on the target")
             try:
-                found += pypi.lock(plan, self.got.sources, lambda _event: None).packages
+                builds = SourceBuilds(self.emit, forbidden_by="a bundle")
+                found += pypi.lock(plan, self.got.sources, lambda _event: None, builds=builds).packages
             except LockError as error:
                 told = f"what builds {package.name} ({', '.join(wanted)}) is not in it: {error.message}"
                 self.emit(Event(kind="warning", stage="bundle", text=told))

@@ -12,6 +12,7 @@ from packaging.version import Version
 from .. import bundle
 from ..errors import LockError
 from ..lock import pypi, universal
+from ..lock.source_builds import SourceBuilds
 from ..model import Event, Lock, Package, Plan
 from .bundle_lock import Got
 from .solving import Emit
@@ -46,11 +47,15 @@ def _solved(got: Got, wanted: Sequence[str], minor: str) -> Lock | LockError:
         target=got.lock.target, packages=tuple(wanted),
     )  # fmt: skip
     try:
-        return pypi.lock(plan, got.sources, lambda _event: None)
+        return pypi.lock(plan, got.sources, _ignore, builds=SourceBuilds(_ignore, forbidden_by="a bundle"))
     except LockError as error:
         if error.unreachable:
             raise
         return error
+
+
+def _ignore(_event: Event) -> None:
+    """Several solves run at a time: what each does is not shown."""
 
 
 def _minors(got: Got) -> list[str]:

@@ -37,6 +37,8 @@ def bundle_(
     find_links: o.FindLinks = None,
     offline: o.Offline = False,
     pre: o.Pre = False,
+    no_build: o.NoBuild = False,
+    only_binary: o.OnlyBinary = None,
     profiles: o.ProfileDirs = None,
     cache_dir: o.CacheDir = None,
     json: o.Json = False,

@@ -41,7 +41,7 @@ def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
 def _anew(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock | None) -> int:
     emit = show.emitter(screen)
     if given is None:
-        asked = conda_target.judged(choices)
+        asked = conda_target.judged(choices, emit)
         by_itself = choices.device == "auto" and asked.request.device == "cpu"
         words = "this will be a CPU environment" if by_itself else f"for {asked.request.device}"
         emit(Event(kind="warning" if by_itself else "note", stage="resolve", text=f"{words}: {asked.reason}"))

@@ -51,9 +51,10 @@ def locked(
 
 def show_plan(screen: show.Screen, choices: Choices, *, explain: bool) -> int:
     """`gpuenv resolve --manager conda`: what the solver would take."""
-    asked = conda_target.judged(choices)
+    emit = show.emitter(screen)
+    asked = conda_target.judged(choices, emit, reading=True)
     try:
-        made, notes = locked(asked, choices, show.emitter(screen))
+        made, notes = locked(asked, choices, emit)
     except ResolveError as error:
         show.result(screen, _no_plan(asked, error), explain=explain)
         if error.log and explain:
@@ -79,9 +80,10 @@ def make_lock(
     """`gpuenv lock --manager conda`: write conda-lock.yml, or say whether it still holds."""
     door.require("rattler", "conda_lock")
     output = output or Path(lock_name(choices))
-    asked = conda_target.judged(choices)
+    emit = show.emitter(screen)
+    asked = conda_target.judged(choices, emit)
     held = _held(output, asked, strict=check)
-    made, _ = locked(asked, choices, show.emitter(screen), _near(held, upgrade))
+    made, _ = locked(asked, choices, emit, _near(held, upgrade))
     digest = inproject.inputs(choices, inproject.files_of(choices, asked.demands))
     made = dataclasses.replace(made, inputs=digest)
     if check and held:
@@ -168,7 +170,7 @@ def with_more(
     """What is asked for, solved as near to the project's lock (or the environment's `own`) as can be, and
     what writes the lock with the digest of what is asked. Raises LockError, ResolveError."""
     door.require("rattler", "conda_lock")
-    asked = conda_target.judged(choices)
+    asked = conda_target.judged(choices, emit)
     path = Path.cwd() / lock_name(choices)
     held = _held(path, asked, strict=False) or own
     made, _ = locked(asked, choices, emit, Near(held))

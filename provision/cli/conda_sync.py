@@ -27,7 +27,8 @@ def sync(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock
     old = lock.read_in(env / place.MARK)
     files: list[str] = []
     if given is None:
-        asked = conda_target.judged(dataclasses.replace(choices, python=choices.python or old.plan.python))
+        same_python = dataclasses.replace(choices, python=choices.python or old.plan.python)
+        asked = conda_target.judged(same_python, emit)
         new, notes = conda_locking.lock_of(asked, choices, emit, old)
         conda_given.assert_hashed(new, "the channel's index", allow_md5=how.allow_md5)
         new = dataclasses.replace(new, plan=dataclasses.replace(new.plan, notes=(*new.plan.notes, *notes)))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import platform as system
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from .. import process
@@ -13,7 +14,7 @@ from ..errors import LockError, MachineError
 from ..lock import conda_specs as specs
 from ..lock.conda import Question
 from ..lock.conda_specs import Bounds
-from ..model import Profiles, Request, Supply, Target
+from ..model import Event, Profiles, Request, Supply, Target
 from ..resolve import question as judged_question
 from ..resolve.kernels import how_they_run
 from ..resolve.versions import major, version
@@ -24,16 +25,16 @@ from .options import Choices
 _LEVELS = (("avx512bw", "x86_64_v4"), ("avx2", "x86_64_v3"), ("sse4_2", "x86_64_v2"))
 
 
-def judged(choices: Choices) -> ask.Asked:
+def judged(choices: Choices, emit: Callable[[Event], None], *, reading: bool = False) -> ask.Asked:
     """As for a venv; but CONDA_OVERRIDE_CUDA says that a GPU is meant where none is seen."""
     forced = process.environ().get("CONDA_OVERRIDE_CUDA")
     by_itself = forced and choices.device == "auto" and not (choices.target or choices.driver or choices.gpu)
     try:
-        asked = ask.judged(choices)
+        asked = ask.judged(choices, emit, reading=reading)
     except MachineError:
         if not (forced and choices.device != "cpu"):
             raise
-        asked = ask.judged(dataclasses.replace(choices, device="cpu"))
+        asked = ask.judged(dataclasses.replace(choices, device="cpu"), emit, reading=reading)
     if asked.request.device == "cpu" and forced and (by_itself or choices.device == "cuda"):
         request = dataclasses.replace(asked.request, device="cuda")
         return dataclasses.replace(asked, request=request, reason=f"CONDA_OVERRIDE_CUDA is {forced}")

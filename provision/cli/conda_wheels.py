@@ -53,7 +53,8 @@ def on_top(
     conda = _brought(asked, made)
     # What the plan pins by itself stays its own; pip comes along with every lock and needs no pin.
     planned = {"pip", *(canonicalize_name(Requirement(r).name) for b in plan.builds for r in b.requirements)}
-    beside: dict[str, Any] = {"needs": asked.demands.needs, "elsewhere": tuple(conda), "prefer": prefer or {}}
+    beside: dict[str, Any] = {"needs": asked.demands.needs, "elsewhere": tuple(conda), "prefer": prefer or {},
+                              "builds": asked.builds}  # fmt: skip
     wheels = pypi.lock(plan, asked.sources, emit, **beside).packages
     shared = [p for p in wheels if p.name in conda and p.name not in planned]
     if any(p.version != conda[p.name].version for p in shared):

@@ -116,7 +116,7 @@ def _anew(screen: show.Screen, env: Path, choices: Choices, how: How, given: Loc
     files: list[str] = []
     venv.begin()
     if given is None:
-        asked = ask.judged(choices)
+        asked = ask.judged(choices, emit)
         by_itself = choices.device == "auto" and asked.request.device == "cpu"
         kind, words = ("warning", "this will be a CPU environment") if by_itself else ("note", "for a GPU")
         if by_itself or asked.request.device == "cuda":

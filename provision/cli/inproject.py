@@ -176,6 +176,9 @@ def inputs(c: Choices, files: list[str]) -> str | None:
     plain = dataclasses.asdict(c)
     for machine_bound in ("cache_dir", "offline", "config", "requirement", "project", "profiles", "target"):
         plain.pop(machine_bound)
+    plain.pop("no_build")  # it says what may run here, not what is asked for
+    if not c.only_binary:
+        plain.pop("only_binary")  # as in the locks of versions that did not know it
     plain["find_links"] = []
     told = json.dumps(plain, default=str, sort_keys=True) + project.digest(files)
     return hashlib.sha256(told.encode()).hexdigest()

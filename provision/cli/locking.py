@@ -37,7 +37,7 @@ def make_lock(
         return conda_locking.make_lock(screen, choices, check=check, output=output, upgrade=upgrade)
     output = output or Path(lock_name(choices))
     emit = show.emitter(screen)
-    asked = ask.judged(choices)
+    asked = ask.judged(choices, emit)
     if told := by_itself(asked, choices):
         emit(Event(kind="warning", stage="resolve", text=f"this will be for {told}"))
     held = _held(output, strict=check)

@@ -115,6 +115,19 @@ BundleDir = Annotated[
     Path | None,
     typer.Option("--bundle", help="Install from a folder that `gpuenv bundle` made; no network."),
 ]
+NoBuild = Annotated[
+    bool,
+    typer.Option(
+        "--no-build", help="Run no build code: packages come as wheels, or not.", rich_help_panel=CHOICE
+    ),
+]
+OnlyBinary = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only-binary", metavar="PKG", help="Never build PKG from source; :all: for every package; repeatable.",
+        rich_help_panel=CHOICE,
+    ),
+]  # fmt: skip
 Pre = Annotated[bool, typer.Option("--pre", help="Pre-releases too.", rich_help_panel=CHOICE)]
 ProfileDirs = Annotated[
     list[Path] | None,
@@ -153,6 +166,8 @@ class Choices:
     find_links: list[str] = field(default_factory=list)
     offline: bool = False
     pre: bool = False
+    no_build: bool = False
+    only_binary: list[str] = field(default_factory=list)
     profiles: list[Path] = field(default_factory=list)
     cache_dir: Path | None = None
     # What only gpuenv.yaml says: its path where it was read, the name of its target, its indexes.
@@ -166,6 +181,6 @@ def choices(given: dict[str, Any]) -> Choices:
     """The `Choices` among a command's parameters; lists that were not given become empty."""
     known = {name: given[name] for name in Choices.__dataclass_fields__ if name in given}
     lists = ("gpu", "framework", "with_", "find_links", "profiles", "channel",
-             "requirement", "extra", "group")  # fmt: skip
+             "requirement", "extra", "group", "only_binary")  # fmt: skip
     plain: dict[str, Any] = {k: list(v or []) if k in lists else v for k, v in known.items()}
     return Choices(**plain)

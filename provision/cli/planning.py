@@ -48,7 +48,7 @@ def show_plan(screen: show.Screen, choices: Choices, *, explain: bool = False, s
         from . import conda_locking
 
         return conda_locking.show_plan(screen, choices, explain=explain)
-    asked = ask.judged(choices)
+    asked = ask.judged(choices, show.emitter(screen), reading=True)
     plan = noted(plan_for(asked, choices), asked, choices)
     step = next_step(given, plan) if stepping and plan.builds else None
     show.result(screen, plan, explain=explain, next_step=step)

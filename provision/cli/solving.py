@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 
 from ..errors import LockError
 from ..lock import pypi, wheel_pythons
+from ..lock.source_builds import SourceBuilds, source_builds
 from ..model import FRAMEWORKS, Bound, Event, Lock, Plan, PlannedBuild, Request, Sources, Wanted
 from . import ask, where
 from .options import Choices
@@ -35,7 +36,11 @@ def locked(
     """The plan and its lock, no lock where no build fits. `prefer` are versions that stay where they
     can, `from_source` packages that are known to have no wheel. Raises LockError where no plan's
     packages can be solved."""
-    search = _Search(asked, choices, emit, dict(prefer or {}), from_source=list(from_source))
+    builds = asked.builds or source_builds(asked.sources, emit)
+    for name in from_source if builds.forbidden_by is None else ():
+        if name not in builds.only_binary:
+            builds.allow_wheelless(name, asked.target.platform)
+    search = _Search(asked, choices, emit, dict(prefer or {}), builds)
     for _ in range(_TRIES):
         plan = plan_for(search.asked, choices)
         if plan.builds:
@@ -71,9 +76,9 @@ class _Search:
     choices: Choices
     emit: Emit
     prefer: dict[str, str]
+    builds: SourceBuilds
     refused: LockError | None = None
     lacking: list[str] = dataclasses.field(default_factory=list)  # packages that some Python has no wheel of
-    from_source: list[str] = dataclasses.field(default_factory=list)
     before_pythons: Request | None = None
 
     def solve(self, plan: Plan) -> Lock:
@@ -81,7 +86,7 @@ class _Search:
         python = ask.interpreter(plan.python or "", self.asked.machine, None, cache)
         return pypi.lock(
             plan, self._with_pages(plan), self.emit, python=python, needs=self.asked.demands.needs,
-            prefer=self.prefer, from_source=self.from_source,
+            prefer=self.prefer, builds=self.builds,
         )  # fmt: skip
 
     def _with_pages(self, plan: Plan) -> Sources:
@@ -109,10 +114,12 @@ class _Search:
         raise self.refused if self.refused and error.contradiction else error
 
     def with_sources(self) -> bool:
-        """Where no Python is left that has wheels of everything: the Python as it was, and sources."""
-        if self.before_pythons is None or set(self.lacking) <= set(self.from_source):
+        """Where no Python is left that has wheels of everything: the Python as it was, and sources. Raises
+        LockError where that is forbidden."""
+        if self.before_pythons is None or set(self.lacking) <= set(self.builds.allowed):
             return False
-        self.from_source = list(self.lacking)
+        for name in self.lacking:
+            self.builds.allow_wheelless(name, f"any Python on {self.asked.target.platform}")
         self._ask(self.before_pythons)
         return True
 
@@ -153,7 +160,7 @@ class _Search:
             return False
         others, why = self._minors(plan), "what is asked for does not support it"
         if name := error.no_wheel:
-            if name in FRAMEWORKS or name in self.from_source:
+            if name in FRAMEWORKS or name in self.builds.allowed:
                 return False
             bounds = _lacking_bounds(name, error.log or "") or self._bounds_of(name)
             minors = (plan.python or "", *others)
@@ -161,7 +168,7 @@ class _Search:
             why = f"{name} has no wheel for it"
             if not others or plan.python in others or self.choices.python:
                 # No Python is the cure: the very versions that are wanted have no wheel.
-                self.from_source.append(name)
+                self.builds.allow_wheelless(name, f"Python {plan.python} on {plan.platform}")
                 return True
             self.lacking.append(name)
         if self.choices.python:
@@ -199,9 +206,7 @@ class _Search:
         if not error.contradiction or not (self.asked.demands.needs or self.asked.request.packages):
             return False
         try:
-            fitting = pypi.allowed(
-                plan, self.asked.sources, self.asked.demands.needs, from_source=self.from_source
-            )
+            fitting = pypi.allowed(plan, self.asked.sources, self.asked.demands.needs, self.builds)
         except LockError as without:
             # Without any plan the packages contradict each other just the same, but for the Python.
             return self._other_python(plan, without)

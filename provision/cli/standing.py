@@ -63,7 +63,9 @@ def _scripts_settled(env: Path) -> bool:
 def remembered(choices: Choices, lock_file: Lock | None, files: list[str]) -> dict[str, Any]:
     """What makes two creates the same: the options that choose, the lock where one was given, and the
     project's files."""
-    plain = inproject.plain(dataclasses.replace(choices, cache_dir=None, offline=False, bundle=None))
+    plain = inproject.plain(
+        dataclasses.replace(choices, cache_dir=None, offline=False, bundle=None, no_build=False)
+    )
     held = {"names": files, "digest": project.digest(files)} if files else None
     return {
         "choices": redact_value(json.loads(json.dumps(plain))),

@@ -60,7 +60,7 @@ def sync(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock
     old = lock.read_in(env / place.MARK)
     files: list[str] = []
     if given is None:
-        asked = ask.judged(dataclasses.replace(choices, python=choices.python or old.plan.python))
+        asked = ask.judged(dataclasses.replace(choices, python=choices.python or old.plan.python), emit)
         plan, new = lock_of(asked, choices, emit, old)
         if new is None:
             show.result(screen, Created(machine=asked.machine, plan=plan))

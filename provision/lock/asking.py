@@ -18,6 +18,7 @@ from ..errors import LockError
 from ..index import pytorch, refusal, uv
 from ..model import Need, Plan, Sources
 from ..redaction import redact
+from .source_builds import SourceBuilds, build_refused
 
 _UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}
 _TIMEOUT = 900.0
@@ -25,15 +26,15 @@ _TIMEOUT = 900.0
 
 @dataclass
 class Ask:
-    """One question to uv: a folder for its files, and which packages may be built from source because
-    they have no wheel; nothing else is ever taken as a source."""
+    """One question to uv: a folder for its files, and which packages may be built from source; nothing else is
+    ever built."""
 
     scratch: Path
     plan: Plan
     sources: Sources
     python: str | None
     needs: tuple[Need, ...]
-    from_source: tuple[str, ...] = ()
+    builds: SourceBuilds
 
     def solved(self, pins: list[str], prefer: Mapping[str, str]) -> tuple[str, str]:
         """The same solution twice: annotated with the indexes, and with addresses and hashes. What is named for
@@ -96,9 +97,19 @@ class Ask:
         return path
 
     def compiled(self, source: Path, form: str, *more: str) -> str:
+        """The solution. uv is asked again where it may build what it refused to build, or leave it out."""
+        while True:
+            try:
+                return self._compiled(source, form, *more)
+            except LockError as error:
+                if error.unbuilt is None:
+                    raise
+                self.builds.allow_unread(error.unbuilt, error, self.needs)
+
+    def _compiled(self, source: Path, form: str, *more: str) -> str:
         argv = [
             uv.program(), "pip", "compile", str(source), *self._files(), "--format", form, "--no-header",
-            "--emit-index-annotation", "--only-binary", ":all:", *self._built(),
+            "--emit-index-annotation", *self.builds.options(),
             "--python-version", self.plan.python or "", "--quiet",
             "--python-platform", _uv_platform(self.plan.platform, self.plan.target.glibc), *more,
         ]  # fmt: skip
@@ -115,15 +126,14 @@ class Ask:
     def _files(self) -> list[str]:
         """The project's needs as files beside the pins."""
         needs, limits = self.scratch / "needs.in", self.scratch / "limits.in"
-        needs.write_text(
-            "".join(need_line(n) + "\n" for n in self.needs if not n.constraint), encoding="utf-8"
-        )
+        told = self.builds.kept(self.needs)
+        needs.write_text("".join(need_line(n) + "\n" for n in told if not n.constraint), encoding="utf-8")
         limits.write_text("".join(n.text + "\n" for n in self.needs if n.constraint), encoding="utf-8")
-        return [str(needs), "--constraints", str(limits)] if self.needs else []
-
-    def _built(self) -> list[str]:
-        direct = [n.name for n in self.needs if n.name and (n.vcs or n.local)]
-        return [word for name in (*self.from_source, *direct) for word in ("--no-binary", name)]
+        files = [str(needs), "--constraints", str(limits)] if self.needs else []
+        if unread := self.builds.overrides():
+            (self.scratch / "unread.txt").write_text(unread, encoding="utf-8")
+            files += ["--overrides", str(self.scratch / "unread.txt")]
+        return files
 
 
 _NO_WHEEL = re.compile(r"Wheels are required for `([A-Za-z0-9._-]+)`")
@@ -190,6 +200,8 @@ def failure(done: process.Finished, sources: Sources, needs: Sequence[Need] = ()
             told, log=log, contradiction=True, no_wheel=_lacking(log),
             hint="loosen one of the requirements that the lines above name",
         )  # fmt: skip
+    if (unbuilt := build_refused(log)) is not None:
+        return LockError(f"{unbuilt or 'a package'} was not built", log=log, unbuilt=unbuilt)
     if needed := _NEEDS_TO_BUILD.search(" ".join(log.split())):
         name, framework = needed[1].partition("@")[0], needed[2]
         return LockError(

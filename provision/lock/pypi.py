@@ -21,6 +21,7 @@ from ..redaction import redact
 from .asking import Ask
 from .pylock import file_name, is_source
 from .solved import parse_annotations, parse_pylock
+from .source_builds import SourceBuilds, source_builds
 
 
 def lock(
@@ -31,20 +32,21 @@ def lock(
     python: str | None = None,
     needs: Sequence[Need] = (),
     prefer: Mapping[str, str] | None = None,
-    from_source: Collection[str] = (),
+    builds: SourceBuilds | None = None,
     elsewhere: Collection[str] = (),
 ) -> Lock:
     """Solve a plan's pins, and what a project needs beside them, into a lock.
 
     `python` is an interpreter for uv to start from; any will do. `prefer` are versions that stay where
-    they still fit; `from_source` are packages that may be built because they have no wheel; `elsewhere` are packages that another
+    they still fit; `builds` says what may be built from source; `elsewhere` are packages that another
     manager brings. Raises LockError when the index does
     not answer (`unreachable`), the packages contradict each other (`contradiction`), one has no wheel
     (`no_wheel`), a framework comes along unplanned (`brought`), or the result is not the plan.
     """
     emit(Event(kind="start", stage="lock", text="solving the packages that go with the plan"))
     with writing.scratch("lock") as scratch:
-        ask = Ask(scratch, plan, sources, python, tuple(needs), tuple(from_source))
+        builds = builds or source_builds(sources, emit)
+        ask = Ask(scratch, plan, sources, python, tuple(needs), builds)
         annotated, solved = ask.solved(_pins(plan, sources), prefer or {})
     packages = _with_indexes(parse_pylock(solved, plan), parse_annotations(annotated))
     packages = _with_sizes(_of_pages(packages, sources), sources)
@@ -58,32 +60,36 @@ def lock(
     return Lock(manager="venv", target=plan.target, plan=plan, packages=packages)
 
 
-def frameworks_in(plan: Plan, sources: Sources, needs: Sequence[Need]) -> tuple[str, ...]:
+def frameworks_in(
+    plan: Plan, sources: Sources, needs: Sequence[Need], builds: SourceBuilds
+) -> tuple[str, ...]:
     """The frameworks that a project's needs bring along by themselves; `plan` tells the Python and the
     platform. Raises LockError where the needs cannot be solved."""
+    where = f"Python {plan.python} on {plan.platform}"
     with writing.scratch("lock") as scratch:
-        lacking: list[str] = []
+        ask = Ask(scratch, plan, sources, None, tuple(needs), builds)
         while True:
-            ask = Ask(scratch, plan, sources, None, tuple(needs), tuple(lacking))
             try:
                 text = ask.compiled(ask.source([]), "requirements.txt")
                 break
             except LockError as error:
-                if error.no_wheel is None or error.no_wheel in (*lacking, *FRAMEWORKS):
+                name = error.no_wheel
+                if name is None or name in (*builds.allowed, *builds.unread, *FRAMEWORKS):
                     raise
-                lacking.append(error.no_wheel)
+                if builds.reading:
+                    builds.leave_out(name, f"{name} has no wheel for {where}, and its source is not read")
+                else:
+                    builds.allow_wheelless(name, where)
     names = {str(canonicalize_name(row.partition("==")[0])) for row in text.splitlines() if "==" in row}
     return tuple(f for f in FRAMEWORKS if f in names)
 
 
-def allowed(
-    plan: Plan, sources: Sources, needs: Sequence[Need], *, from_source: Collection[str] = ()
-) -> dict[str, str]:
+def allowed(plan: Plan, sources: Sources, needs: Sequence[Need], builds: SourceBuilds) -> dict[str, str]:
     """The newest framework versions, none above the plan's, that go with a project's needs where the
     plan pins nothing. Raises LockError when there are none."""
     loose = [f"{b.framework}<={b.version}" for b in plan.builds]
     with writing.scratch("lock") as scratch:
-        ask = Ask(scratch, plan, sources, None, tuple(needs), tuple(from_source))
+        ask = Ask(scratch, plan, sources, None, tuple(needs), builds)
         text = ask.compiled(ask.source([*loose, *plan.packages]), "requirements.txt")
     pins = (re.match(r"([A-Za-z0-9._-]+)==([^\s;]+)", row) for row in text.splitlines())
     found: dict[str, str] = {canonicalize_name(m[1]): m[2] for m in pins if m}

@@ -164,7 +164,8 @@ class Sources:
 
     `default` None means the installer's own default index. `pytorch` is the base address of the
     PyTorch index. URLs may carry credentials: they reach the installer's environment and nothing
-    else. `timeout` is in seconds, `trusted` are hosts whose certificate is not looked at.
+    else. `timeout` is in seconds, `trusted` are hosts whose certificate is not looked at. `no_build` forbids that
+    source code is built, `only_binary` for these packages (":all:" for every one).
     """
 
     default: str | None = None
@@ -178,3 +179,5 @@ class Sources:
     no_index: bool = False
     offline: bool = False
     cache_dir: str | None = None
+    no_build: bool = False
+    only_binary: tuple[str, ...] = ()

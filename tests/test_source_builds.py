@@ -1,0 +1,261 @@
+"""Whose code runs: commands that read run none, `lock` and `create` name it first, `--no-build` forbids it.
+
+Every backend here leaves a mark when it is started, whichever of its hooks is called.
+"""
+
+import sys
+
+import project_packages
+import pytest
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+CPU = ("--device", "cpu", "--python", HERE)
+
+
+class Marks:
+    """Packages whose build code leaves a mark: `dynamic` ones state no requirements in files."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def _code(self, path, name, dynamic, requires):
+        project_packages.folder(path, name, "1.0", requires)
+        if dynamic:
+            stated = str(list(requires)).replace("'", '"')
+            text = (path / "pyproject.toml").read_text()
+            assert f"dependencies = {stated}" in text
+            text = text.replace(f"dependencies = {stated}", 'dynamic = ["dependencies"]')
+            (path / "pyproject.toml").write_text(text)
+        with (path / "backend.py").open("a") as file:
+            file.write(f"\nopen({str(self.folder / f'mark-{name}')!r}, 'w').close()\n")
+        return path
+
+    def project(self, name, *, dynamic=True, requires=()):
+        return self._code(self.folder / name, name, dynamic, requires)
+
+    def commit(self, name):
+        """A git address of a dynamic package."""
+        path = self._code(self.folder / name, name, True, ())
+        return f"git+file://{project_packages.committed(path)}"
+
+    def archive(self, index, name):
+        """A package of the index that has no wheel."""
+        path = self._code(self.folder / f"{name}-1.0", name, True, ())
+        file, data = project_packages.packed(path, name, "1.0")
+        index.wheels[name] = {file: data}
+
+    def left(self):
+        return sorted(p.name.removeprefix("mark-") for p in self.folder.glob("mark-*"))
+
+
+@pytest.fixture
+def marks(tmp_path):
+    (tmp_path / "code").mkdir()
+    return Marks(tmp_path / "code")
+
+
+@pytest.fixture
+def jax(gpuenv, index):
+    """An index with jax for the CPU, and a package without requirements."""
+    plan = gpuenv("resolve", "--json", "--framework", "jax", *CPU).json
+    index.add_plan(plan)
+    index.add("plain", "1.0")
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+
+
+def asks(gpuenv, *lines):
+    (gpuenv.work / "requirements.txt").write_text("\n".join(lines) + "\n")
+
+
+# --- commands that read ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def everything(gpuenv, index, jax, marks):
+    """A project that asks for code of each kind, and for what brings jax."""
+    index.add("brings", "1.0", requires=("jax",))
+    marks.archive(index, "archived")
+    folder, editable = marks.project("folder"), marks.project("editable")
+    asks(
+        gpuenv, "brings", "archived", f"{folder}", f"-e {editable}", f"committed @ {marks.commit('committed')}",
+        marks.commit("unnamed"),
+    )  # fmt: skip
+    marks._code(gpuenv.work, "mine", True, ())
+    (gpuenv.work / "setup.py").write_text(f"open({str(marks.folder / 'mark-setup')!r}, 'w').close()\n")
+
+
+@pytest.mark.parametrize("framework", [(), ("--framework", "jax")])
+def test_resolve_runs_no_code_and_says_what_it_did_not_read(gpuenv, everything, marks, framework):
+    ran = gpuenv("resolve", *CPU, "-r", "requirements.txt", "--json", *framework)
+    assert ran.code == 0, ran.err
+    assert [b["framework"] for b in ran.json["builds"]] == ["jax"]
+    assert marks.left() == []
+    if not framework:
+        told = " ".join(ran.err.split())
+        for name in ("folder", "editable", "committed", "archived", "unnamed"):
+            assert name in told, name
+        assert "requirements.txt line 3" in told and told.count("left out, as nothing is run here") == 5
+
+
+def test_resolve_of_a_project_runs_no_code(gpuenv, everything, marks):
+    (gpuenv.work / "gpuenv.yaml").write_text("requirements: [requirements.txt]\ndevice: cpu\n")
+    for command in (("resolve",), ("create", "--dry-run")):
+        ran = gpuenv(*command, "--python", HERE)
+        assert ran.code == 0, ran.err
+    assert marks.left() == []
+
+
+def test_where_only_code_would_tell_the_framework_resolve_says_so(gpuenv, jax, marks):
+    asks(gpuenv, str(marks.project("folder", requires=("jax",))))
+    ran = gpuenv("resolve", *CPU, "-r", "requirements.txt")
+    assert ran.code == 2 and "could be read without running code" in ran.err
+    assert "--framework torch|tensorflow|jax" in " ".join(ran.err.split()) and marks.left() == []
+
+
+def test_what_files_state_is_read_and_nothing_is_left_out(gpuenv, jax, marks):
+    static = marks.project("static", dynamic=False, requires=("jax",))
+    asks(gpuenv, f"-e {static}")
+    ran = gpuenv("resolve", *CPU, "-r", "requirements.txt", "--json")
+    assert ran.code == 0, ran.err
+    assert [b["framework"] for b in ran.json["builds"]] == ["jax"]
+    assert "left out" not in ran.err and marks.left() == []
+
+
+@pytest.fixture
+def environment(gpuenv, jax, marks):
+    """.venv with code that leaves a mark at the start of its Python."""
+    ran = gpuenv("create", "--framework", "jax", "--no-verify", *CPU)
+    assert ran.code == 0, ran.err
+    site = next((gpuenv.work / ".venv").glob("lib/python3*/site-packages"))
+    for name, text in (("sitecustomize.py", "{}"), ("zzz.pth", "import sys; {}"), ("jax/__init__.py", "{}")):
+        mark = f"open({str(marks.folder / f'mark-{name[:3]}')!r}, 'w').close()\n"
+        (site / name).write_text(text.format(mark))
+    return gpuenv.work / ".venv"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("detect",),
+        ("list",),
+        ("report", ".venv"),
+        ("export", "--format", "requirements"),
+        ("export", "--format", "cyclonedx"),
+        ("diagnose", "log.txt"),
+        ("init",),
+    ],
+)
+def test_reading_commands_run_no_code_of_project_or_environment(
+    gpuenv, everything, environment, marks, command
+):
+    (gpuenv.work / "log.txt").write_text("RuntimeError: Found no NVIDIA driver on your system.\n")
+    (gpuenv.work / "train.py").write_text("import jax, sitecustomize\n")
+    gpuenv.env["PATH"] = f"{environment}/bin:{gpuenv.env['PATH']}"
+    ran = gpuenv(*command)
+    assert ran.code == 0, ran.err
+    assert marks.left() == []
+
+
+# --- commands that may run it ------------------------------------------------------------------------
+
+
+def test_lock_names_whose_code_it_runs_and_runs_no_other(gpuenv, jax, index, marks):
+    marks.archive(index, "archived")
+    folder, static = marks.project("folder"), marks.project("static", dynamic=False)
+    commit = marks.commit("committed")
+    asks(gpuenv, "plain", "archived", f"-e {folder}", str(static), f"committed @ {commit}")
+    ran = gpuenv("lock", "--framework", "jax", *CPU, "-r", "requirements.txt")
+    assert ran.code == 0, ran.err
+    assert marks.left() == ["archived", "committed", "folder"]
+    told = [x for x in " ".join(ran.err.split()).split("warning: ") if "build code" in x]
+    assert len(told) == 3
+    assert any(f"folder @ file://{folder}" in x and "requirements.txt line 3" in x for x in told)
+    assert any("committed @ git+file" in x for x in told) and any("archived" in x for x in told)
+
+
+def test_the_line_comes_before_the_code(gpuenv, jax, marks):
+    folder = marks.project("folder")
+    with (folder / "backend.py").open("a") as file:
+        file.write("raise SystemExit('backend ran')\n")
+    asks(gpuenv, str(folder))
+    ran = gpuenv("lock", "--framework", "jax", *CPU, "-r", "requirements.txt")
+    assert ran.code == 6 and marks.left() == ["folder"]
+    assert ran.err.index("running the build code of folder") < ran.err.index("backend ran")
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind", "options"),
+    [
+        ("lock", "folder", (("--no-build",), ("--only-binary", ":all:"))),
+        ("lock", "committed", (("--no-build",),)),
+        ("lock", "archived", (("--no-build",), ("--only-binary", "archived"), ("--only-binary", ":all:"))),
+        ("create", "folder", (("--no-build",), ("--only-binary", "folder"))),
+        ("create", "archived", (("--no-build",),)),
+        ("bundle", "committed", (("--no-build",),)),
+    ],
+)
+def test_no_build_forbids_it_and_names_what_could_not_be_read(gpuenv, jax, index, marks, verb, kind, options):
+    if kind == "archived":
+        marks.archive(index, kind)
+        asks(gpuenv, kind)
+    else:
+        asks(gpuenv, f"-e {marks.project(kind)}" if kind == "folder" else f"{kind} @ {marks.commit(kind)}")
+    where = ("out",) if verb == "bundle" else ()
+    for option in options:
+        ran = gpuenv(verb, *where, "--framework", "jax", *CPU, "-r", "requirements.txt", *option)
+        assert ran.code == 6, ran.err
+        told = " ".join(ran.err.split())
+        assert kind in told and f"{' '.join(option)} forbids" in told and "hint:" in told
+    ran = gpuenv(verb, *where, *CPU, "-r", "requirements.txt", "--no-build")  # no framework is named
+    assert ran.code == 6 and "--no-build forbids" in " ".join(ran.err.split())
+    assert marks.left() == []
+    assert not (gpuenv.work / "pylock.toml").exists() and not (gpuenv.work / ".venv").exists()
+
+
+def test_no_build_takes_what_files_state_and_create_does_not_build_it(gpuenv, jax, marks):
+    static = marks.project("static", dynamic=False, requires=("plain",))
+    asks(gpuenv, f"-e {static}")
+    ask = ("--framework", "jax", *CPU, "-r", "requirements.txt", "--no-build")
+    ran = gpuenv("lock", *ask)
+    assert ran.code == 0, ran.err
+    assert "static" in (gpuenv.work / "pylock.toml").read_text()
+    for more in (ask, ("--locked", "--no-build")):
+        ran = gpuenv("create", "--no-verify", *more)
+        assert ran.code == 7 and "--no-build forbids that: static" in " ".join(ran.err.split()), ran.err
+        assert not (gpuenv.work / ".venv").exists()
+    assert marks.left() == []
+
+
+def test_add_runs_no_code_with_no_build(gpuenv, jax, index, marks):
+    assert gpuenv("create", "--framework", "jax", "--no-verify", *CPU).code == 0
+    marks.archive(index, "archived")
+    ran = gpuenv("add", "archived", "--no-build", "--no-verify")
+    assert ran.code == 6 and "--no-build forbids" in " ".join(ran.err.split()), ran.err
+    assert marks.left() == []
+    ran = gpuenv("add", "archived", "--no-verify")
+    assert ran.code == 0, ran.err
+    assert "archived has no wheel" in " ".join(ran.err.split()) and marks.left() == ["archived"]
+
+
+def test_only_binary_leaves_other_packages_alone(gpuenv, jax, index, marks):
+    marks.archive(index, "archived")
+    asks(gpuenv, "archived")
+    ran = gpuenv("lock", "--framework", "jax", *CPU, "-r", "requirements.txt", "--only-binary", "plain")
+    assert ran.code == 0, ran.err
+    assert marks.left() == ["archived"]
+
+
+def test_a_wheel_of_an_older_release_is_taken_and_nothing_built(gpuenv, jax, index, marks):
+    marks.archive(index, "archived")
+    index.add("archived", "0.9")
+    ran = gpuenv("lock", "--framework", "jax", "--with", "archived", *CPU)
+    assert ran.code == 0, ran.err
+    assert 'version = "0.9"' in (gpuenv.work / "pylock.toml").read_text() and marks.left() == []
+
+
+def test_credentials_in_an_address_are_not_in_the_line(gpuenv, jax, marks, tmp_path):
+    folder = marks.project("committed")
+    path = project_packages.committed(folder)
+    asks(gpuenv, f"committed @ git+file://me:hunter2@localhost{path}")
+    ran = gpuenv("lock", "--framework", "jax", *CPU, "-r", "requirements.txt", "--no-build")
+    assert ran.code == 6 and "hunter2" not in ran.err + ran.out
