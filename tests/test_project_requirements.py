@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
@@ -480,12 +480,20 @@ def test_a_file_that_is_no_requirements_file_gets_a_hint(folder, name, text, hin
 
 def test_what_is_no_file_is_not_opened(folder):
     os.mkfifo(folder / "pipe.txt")
-    assert "no file" in refusal(folder, None, name="pipe.txt").message  # opening it would hang
+    assert "not a regular file" in refusal(folder, None, name="pipe.txt").message  # opening it would hang
     (folder / "dir.txt").mkdir()
-    assert "no file" in refusal(folder, None, name="dir.txt").message
+    assert "not a regular file" in refusal(folder, None, name="dir.txt").message
     with (folder / "huge.txt").open("wb") as stream:
         stream.truncate(1 << 30)
     assert "larger" in refusal(folder, None, name="huge.txt").message
+
+
+@pytest.mark.parametrize("text", ["-r ../\n", "-r .\n", "-c ../\n", "-r dir\n"])
+def test_an_included_folder_is_refused_with_its_line_and_a_hint(folder, text):
+    (folder / "dir").mkdir()
+    error = refusal(folder, text)
+    assert "not a regular file, included by" in error.message and "requirements.txt line 1" in error.message
+    assert error.hint
 
 
 # --- any text ---------------------------------------------------------------------------------
@@ -507,7 +515,7 @@ def outcome(folder):
         return error, None
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400)
 @given(text=st.one_of(st.lists(_WORDS, max_size=30).map("".join), st.text(max_size=200)))
 def test_no_text_is_a_bug(folder, text):
     (folder / "requirements.txt").write_bytes(text.encode("utf-8", "surrogatepass"))
@@ -518,7 +526,7 @@ def test_no_text_is_a_bug(folder, text):
             assert Requirement(need.text)  # what is handed to the solver is PEP 508
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100)
 @given(data=st.binary(max_size=300))
 def test_no_bytes_are_a_bug(folder, data):
     (folder / "requirements.txt").write_bytes(data)
@@ -541,7 +549,7 @@ _EXTRAS = st.lists(st.sampled_from(["a", "b-c", "d"]), max_size=2).map(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(
     rows=st.lists(st.tuples(_NAMES, _EXTRAS, _SPECIFIERS), max_size=8), seed=st.randoms(use_true_random=False)
 )

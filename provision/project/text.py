@@ -32,7 +32,7 @@ def read_bytes(path: Path, name: str, included: str | None = None) -> bytes:
     by = f", included by {included}" if included else ""
     try:
         if path.exists() and not path.is_file():  # a pipe would hang, a device never end
-            raise UsageError(f"{name} is no file{by}")
+            raise UsageError(f"{name} is not a regular file{by}", hint="name a requirements file")
         with path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
