@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
+from hypothesis import HealthCheck
 from loopback import Index, serving
 
 from provision import profiles
@@ -21,6 +23,17 @@ KEPT = (
     "PYTHONDONTWRITEBYTECODE",
     "LD_LIBRARY_PATH",
 )
+
+
+# The same examples in each run, whatever the speed of the machine. tests/faults/properties.py draws others.
+_SLOW_OR_FIXTURE = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
+hypothesis.settings.register_profile(
+    "fixed", derandomize=True, database=None, deadline=None, suppress_health_check=_SLOW_OR_FIXTURE
+)
+hypothesis.settings.register_profile(
+    "explore", database=None, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck)
+)
+hypothesis.settings.load_profile("fixed")
 
 
 class Ran:

@@ -499,14 +499,14 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=2000)
+@settings(max_examples=150)
 @given(st.lists(PIECES, max_size=60).map(" ".join) | st.text(max_size=300))
 def test_no_text_is_too_much(words):
     for finding in judged([("-", [words.encode("utf-8", "replace")])], KNOWN, None):
         assert finding.evidence and finding.fix
 
 
-@settings(max_examples=100, deadline=2000)
+@settings(max_examples=100)
 @given(st.binary(max_size=4000), st.integers(1, 50))
 def test_no_bytes_are_too_much(data, size):
     judged([("-", [data[i : i + size] for i in range(0, len(data), size)])], KNOWN, None)

@@ -8,7 +8,7 @@ import subprocess
 import textwrap
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from provision import project
@@ -369,7 +369,7 @@ _LINES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(lines=st.lists(_LINES, max_size=7), end=st.sampled_from(["", "\n"]), crlf=st.booleans())
 def test_any_makefile_that_works_goes_on_working(tmp_path, lines, end, crlf):
     work = tmp_path / "work"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from provision import project
@@ -226,7 +226,7 @@ _TREES = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300)
 @given(data=_TREES)
 def test_no_tree_is_a_bug(path, data):
     text = yaml.safe_dump(data, allow_unicode=True)
@@ -239,7 +239,7 @@ def test_no_tree_is_a_bug(path, data):
     assert all(p.startswith("gpuenv.yaml") and "\n" not in p for p in raised.problems)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300)
 @given(
     data=st.binary(max_size=80)
     | st.text(alphabet="pythonframewks:[]{}&*!|>-'\"\n #,?%@3.1", max_size=80).map(str.encode)
@@ -259,7 +259,7 @@ _TEXTS = st.sampled_from(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100)
 @given(
     meant=st.builds(
         Project,
@@ -458,7 +458,7 @@ def umask():
     return mask
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(
     entries=st.lists(st.sampled_from(["numpy", "six>=1", "a.b", "tqdm[x]==4", "q ; os_name == 'x'"]), unique=True),
     added=st.lists(st.sampled_from(["numpy==2", "zlib-ng", "A_B", "q", "w[y] ; os_name=='z'"]), min_size=1, unique=True),

@@ -4,7 +4,7 @@ import textwrap
 import time
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -330,7 +330,7 @@ _KEYS = st.sampled_from(
 )
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=250)
 @given(
     project_table=st.dictionaries(_KEYS, _VALUES, max_size=4),
     poetry_table=st.dictionaries(_KEYS, _VALUES, max_size=3),
@@ -361,7 +361,7 @@ def test_no_table_is_a_bug(folder, project_table, poetry_table, groups, which):
     assert raised.code == 2
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(text=st.text(alphabet="ab[]{}()='\"\n ,*.:#\\f%;setuprqi", max_size=120))
 def test_no_setup_file_is_a_bug(folder, text):
     (folder / "setup.py").write_text("from setuptools import setup\nsetup(install_requires=" + text)

@@ -5,7 +5,7 @@ import dataclasses
 import re
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from packaging.specifiers import SpecifierSet
 from resolve_rules import BRANCHES, BUILDS, CUDNN, FLOORS, GPUS, NATIVE, numbers, version
 from test_resolve import ask, question
@@ -156,7 +156,7 @@ def keeps_its_promise(question, hint):
             assert not fits(less), f"{hint}: a smaller step does too: {less}"
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=60)
 @given(questions((1, 3)))
 def test_a_hint_applied_helps_and_nothing_smaller_does(asked):
     plan = resolve(*asked, SHIPPED)

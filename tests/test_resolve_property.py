@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from resolve_rules import (
@@ -98,7 +98,7 @@ def candidates(request, target):
 
 @pytest.mark.parametrize("gpus", [(1, 1), (0, 3)], ids=["one GPU", "several"])
 def test_resolve_obeys_every_rule(gpus):
-    @settings(max_examples=220, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @settings(max_examples=220)
     @given(questions(gpus))
     def holds(question):
         obeys(*question)
@@ -160,7 +160,7 @@ def _chosen(plan):
 # --- several frameworks ---------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=60)
 @given(questions((0, 2)), st.permutations(sorted(BUILDS)), st.integers(2, 3))
 def test_the_first_named_gets_its_newest_for_which_the_others_have_any(asked, order, count):
     request, target = asked

@@ -12,7 +12,7 @@ from provision.verify import Options, locate, verify
 from provision.verify.culprit import Suspect, search, suspects, without
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(1, 12), st.data())
 def test_search_finds_exactly_the_guilty(many, data):
     found = [Suspect(variable=f"V{i}", part=str(i)) for i in range(many)]

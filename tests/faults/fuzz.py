@@ -1,6 +1,6 @@
 """The readers of files from outside, fed with what hypothesis and atheris make of sound examples.
 
-    python tests/faults/fuzz.py [--reader RECORD] [--seconds 20] [--engine hypothesis|atheris]
+    python tests/faults/fuzz.py [--reader RECORD] [--seconds 20] [--engine hypothesis|atheris] [--seed 1]
 
 hypothesis takes an example apart (as JSON, TOML or YAML where it is that) and puts odd values in its
 places; atheris changes bytes and keeps what reaches new lines (where it is installed: pip install atheris).
@@ -95,15 +95,17 @@ def strategy(reader: Reader):
     return st.one_of(made)
 
 
-def by_hypothesis(reader: Reader, seconds: float) -> tuple[int, str | None, bytes]:
-    """How many examples were tried in a time, and the first fault with its smallest example."""
+def by_hypothesis(
+    reader: Reader, seconds: float, chance: random.Random, examples: int = 60
+) -> tuple[int, str | None, bytes]:
+    """How many examples were tried in a time, `examples` at least, and the first fault with its smallest example."""
     from hypothesis import HealthCheck, Phase, given, seed, settings
 
     tried, until, last = 0, time.monotonic() + seconds, b""
-    while time.monotonic() < until:
+    while tried == 0 or time.monotonic() < until:
 
-        @seed(random.SystemRandom().getrandbits(32))
-        @settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck),
+        @seed(chance.getrandbits(32))
+        @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck),
                   phases=(Phase.generate, Phase.shrink), report_multiple_bugs=False)  # fmt: skip
         @given(strategy(reader))
         def run(data: bytes) -> None:
@@ -122,14 +124,14 @@ def by_hypothesis(reader: Reader, seconds: float) -> tuple[int, str | None, byte
     return tried, None, b""
 
 
-def by_atheris(reader: Reader, seconds: float, keep: Path) -> tuple[int, str | None, bytes]:
+def by_atheris(reader: Reader, seconds: float, keep: Path, number: int) -> tuple[int, str | None, bytes]:
     """The same with bytes changed under the eyes of a coverage counter, in a process of its own."""
     corpus = keep / "corpus" / reader.name.replace("/", "_")
     corpus.mkdir(parents=True, exist_ok=True)
     for example in reader.sound:
         (corpus / hashlib.sha256(example).hexdigest()[:16]).write_bytes(example)
     argv = [sys.executable, __file__, "--child", reader.name, f"-max_total_time={seconds:.0f}", "-rss_limit_mb=1024",
-            f"-artifact_prefix={keep}/", "-timeout=60", str(corpus)]  # fmt: skip
+            f"-artifact_prefix={keep}/", "-timeout=60", f"-seed={number}", str(corpus)]  # fmt: skip
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=seconds + 120)
     tried = next((int(x.split()[1]) for x in reversed(done.stderr.splitlines()) if x.startswith("Done ")), 0)
     if done.returncode == 0:
@@ -165,7 +167,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="for each reader and engine")
     parser.add_argument("--engine", choices=("hypothesis", "atheris"))
     parser.add_argument("--keep", type=Path, default=Path(".cache/fuzz"))
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**6))
     options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
     options.keep.mkdir(parents=True, exist_ok=True)
     report = Report()
     for name, reader in READERS.items():
@@ -178,8 +182,8 @@ def main() -> int:
                 print(f"skip {name}: atheris is not installed")
                 continue
             tried, fault, data = (
-                by_hypothesis(reader, options.seconds) if engine == "hypothesis"
-                else by_atheris(reader, options.seconds, options.keep)
+                by_hypothesis(reader, options.seconds, random.Random(f"{options.seed} {name}")) if engine == "hypothesis"
+                else by_atheris(reader, options.seconds, options.keep, options.seed)
             )  # fmt: skip
             if fault:
                 path = options.keep / f"{name.replace('/', '_')}-{hashlib.sha256(data).hexdigest()[:8]}"
