@@ -1,29 +1,79 @@
 """The command `gpuenv`. `--version` is answered before anything heavy is imported."""
 
-from __future__ import annotations
+# No `from __future__`: a folder on PYTHONPATH could hold a module of that name, and it is looked for before `main`.
 
+import os
 import sys
 
-from . import __version__
+_OPTIONS = {
+    "PYTHONDONTWRITEBYTECODE": "-B",
+    "PYTHONNOUSERSITE": "-s",
+    "PYTHONPYCACHEPREFIX": "-Xpycache_prefix={}",
+    "PYTHONUTF8": "-Xutf8={}",
+    **({"PYTHONSAFEPATH": "-P"} if sys.version_info >= (3, 11) else {}),
+}
+"""The options of Python that replace the variables which `-E` makes it ignore."""
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    if sys.argv[1:] in (["--version"], ["-V"]):
-        sys.stdout.write(f"gpuenv {__version__}\n")
+    _ignore_pythonpath()
+    from . import standard_streams
+
+    standard_streams.guard()
+    sys.exit(standard_streams.finish(_run(sys.argv[1:])))
+
+
+def _ignore_pythonpath() -> None:
+    """Start this program again with `-E` where PYTHONPATH is set. Its modules are meant for the environment, and
+    one named `typing` or an old `packaging` would break gpuenv. Child processes still get the variable."""
+    if not _applies_pythonpath():
         return
+    options = [option.format(value) for name, option in _OPTIONS.items() if (value := os.environ.get(name))]
+    try:
+        os.execv(sys.executable, [sys.executable, "-E", *options, *sys.orig_argv[1:]])
+    except OSError as error:
+        if sys.stderr:
+            sys.stderr.write(f"note: PYTHONPATH applies to gpuenv: {sys.executable}: {error.strerror}\n")
+
+
+def _applies_pythonpath() -> bool:
+    """Return whether Python searches PYTHONPATH for gpuenv's own imports, and could do without."""
+    folders = os.environ.get("PYTHONPATH")
+    if not folders or sys.flags.ignore_environment or os.name != "posix":
+        return False
+    if not sys.executable or os.environ.get("PYTHONHOME"):
+        return False  # without PYTHONHOME this Python might not find its own library
+    if sys.argv[0] in ("", "-") or sys.orig_argv[len(sys.orig_argv) - len(sys.argv) + 1 :] != sys.argv[1:]:
+        return False  # called by a program with arguments of its own
+    installed = os.path.realpath(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return all(os.path.realpath(folder) != installed for folder in folders.split(os.pathsep))
+
+
+def _run(argv: list[str]) -> int:
+    if argv in (["--version"], ["-V"]):
+        from . import __version__
+
+        sys.stdout.write(f"gpuenv {__version__}\n")
+        return 0
     import signal
 
     try:
         from .cli import run
 
-        code = run(sys.argv[1:])
+        code = run(argv)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run is over: a second interrupt changes nothing
+    except ModuleNotFoundError as error:
+        sys.stderr.write(
+            f"error: gpuenv requires the module {error.name}, which is missing in {sys.prefix}\n"
+            "hint: install gpuenv again with PYTHONPATH unset: packages that PYTHONPATH supplies are not used\n"
+        )
+        code = 7
     except KeyboardInterrupt:  # before `run` could hold it, or once more while it was ending
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.stderr.write("interrupted\n")
         code = 130
-    sys.exit(code)
+    return code
 
 
 if __name__ == "__main__":

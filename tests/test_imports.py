@@ -17,6 +17,7 @@ MAY = {
     "writing": set(),
     "path_names": {"errors"},
     "redaction": set(),
+    "standard_streams": set(),
     "errors": {"model"},
     "index": {"model", "errors", "process", "foreign", "writing", "path_names"},
     "profiles": {"model", "errors", "foreign"},

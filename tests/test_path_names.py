@@ -6,7 +6,7 @@ import re
 import urllib.parse
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_bundle import Site
 
@@ -56,7 +56,6 @@ def test_a_file_name_is_the_last_segment_of_an_address(url, name):
 
 
 @given(st.text(max_size=40))
-@settings(derandomize=True, database=None)
 def test_what_is_accepted_stays_in_the_folder(tmp_path_factory, text):
     folder = tmp_path_factory.getbasetemp()
     try:
