@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # every start would pay for it
-    from .model import Finding
+    from .model import Device, Finding
 
 
 class GpuenvError(Exception):
     """Base of what gpuenv tells its user; never raised itself.
 
-    `value` is a value that was reached before the failure and is still worth printing.
+    `value` is a value that was reached before the failure and is still worth printing. `device` is what the
+    environment was to be made for, where that is known: it decides which messages of the log count.
     """
 
     code = 1
@@ -28,6 +29,7 @@ class GpuenvError(Exception):
         self.hint = hint
         self.log = log
         self.findings: tuple[Finding, ...] = ()
+        self.device: Device | None = None
 
 
 class UsageError(GpuenvError):

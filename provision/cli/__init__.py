@@ -102,7 +102,7 @@ def run(argv: Sequence[str]) -> int:
         if error.log and not error.findings:
             from . import troubleshoot
 
-            error.findings = troubleshoot.of_log(error.log)
+            error.findings = troubleshoot.of_log(error.log, error.device)
         if isinstance(error, UsageError) and error.hint is None:
             error.hint = f"gpuenv {word} --help lists what there is" if (word := _word(ours)) else None
         show.error(screen, error)

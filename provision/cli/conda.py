@@ -14,7 +14,7 @@ from ..model import Created, Event, Lock, Machine, Sources, Verdict
 from . import ask, bundled, conda_given, conda_target
 from .conda_locking import files_watched, lock_of, show_plan
 from .creating import Built, How, can_prove, in_place
-from .judging import exit_code, machine_for_verdict
+from .judging import exit_code, machine_for_verdict, made_for
 from .options import Choices
 from .proving import prove
 from .standing import finish, remembered
@@ -68,7 +68,7 @@ def _built_and_proved(
     verdict: Verdict | None = None
     try:
         bundled.check(choices, emit)
-        with conda_place.building(env):
+        with made_for(built.lock.plan.device), conda_place.building(env):
             builder.build(
                 bundled.at_hand(built.lock, choices), env, sources, emit,
                 channels=choices.channel, distrust=how.recreate,

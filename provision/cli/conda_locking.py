@@ -14,6 +14,7 @@ from ..lock import conda_file
 from ..model import Event, Lock, Plan
 from . import ask, conda_given, conda_search, conda_target, inproject
 from .conda_search import Near
+from .judging import made_for
 from .locking import Upgrade, checked
 from .options import Choices
 from .solving import Emit
@@ -30,7 +31,11 @@ def locked(
 ) -> tuple[Lock, tuple[str, ...]]:
     """The lock, as near to one that is there as can be, and what the environment variables overrode.
     Raises LockError, ResolveError."""
-    near = near or Near()
+    with made_for(asked.request.device):
+        return _locked(asked, choices, emit, near or Near())
+
+
+def _locked(asked: ask.Asked, choices: Choices, emit: Emit, near: Near) -> tuple[Lock, tuple[str, ...]]:
     question, said = conda_target.question(asked, choices)
     asked = dataclasses.replace(asked, target=question.target)
     for words in said:

@@ -12,7 +12,7 @@ from ..build import installed, place, state, sync, venv
 from ..errors import BuildError, LockError, UsageError
 from ..model import Created, Event, Lock, Machine, Plan, Sources, Verdict, as_plain, from_plain
 from . import ask, bundled, facts, inproject, where
-from .judging import exit_code, machine_for_verdict, outgrown
+from .judging import exit_code, machine_for_verdict, made_for, outgrown
 from .locking import LOCK_NAME, Upgrade, accepted, lock_name, locked_like
 from .options import Choices
 from .planning import show_plan
@@ -215,7 +215,8 @@ def _built_and_proved(
     verdict: Verdict | None = None
     with place.draft(env) as draft:
         bundled.check(choices, emit)
-        venv.build(bundled.at_hand(built.lock, choices), draft, python, sources, emit, final=env)
+        with made_for(built.lock.plan.device):
+            venv.build(bundled.at_hand(built.lock, choices), draft, python, sources, emit, final=env)
         built.write(draft)
         if replacing and proving:
             proved = prove(screen, state.environment(draft, changed=True), built.lock, choices)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ..errors import GpuenvError
+
 if TYPE_CHECKING:
-    from ..model import Machine, Plan, Verdict
+    from ..model import Device, Machine, Plan, Verdict
     from .options import Choices
 
 
@@ -27,6 +31,16 @@ def outgrown(plan: Plan | None, choices: Choices) -> str | None:
     machine = detect.detect({"driver", "gpus", "context", "hardware", "environment"})
     device, why = detect.judge_device("auto", machine)
     return why if device == "cuda" else None
+
+
+@contextlib.contextmanager
+def made_for(device: Device) -> Iterator[None]:
+    """Note on an error within the block what its environment is for."""
+    try:
+        yield
+    except GpuenvError as error:
+        error.device = error.device or device
+        raise
 
 
 def exit_code(verdict: Verdict, device: str | None, *, asked_cpu: bool = False) -> int:

@@ -88,7 +88,7 @@ def run(
         return _told(screen, Run(env=str(root), command=tuple(command), code=code))
     found: tuple[Finding, ...] = ()
     if ended.returncode != 0 and ended.signal not in _NOT_FAILURES and (json or not quiet):
-        found = _explained(screen, command[0], ended, choices)
+        found = _explained(screen, command[0], ended, choices, root)
     code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
     _told(screen, Run(env=str(root), command=tuple(command), code=code, signal=ended.signal, findings=found))
     return process.die_of(ended.signal) if ended.signal else code
@@ -176,17 +176,18 @@ def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
 
 
 def _explained(
-    screen: show.Screen, name: str, ended: process.Attended, choices: o.Choices
+    screen: show.Screen, name: str, ended: process.Attended, choices: o.Choices, root: Path
 ) -> tuple[Finding, ...]:
     """The diagnosis of the program's last words, with this machine's facts; on stderr where no document
     will have it."""
-    from .troubleshoot import judged
+    from .troubleshoot import judged, made_for
 
     known = facts.known(choices)
     text = [(name, [ended.stderr])]
-    found: tuple[Finding, ...] = judged(text, known, None)
+    device = made_for(root)
+    found: tuple[Finding, ...] = judged(text, known, None, device=device)
     if found:
-        found = judged(text, known, detect.detect(), here=True, holders=True)
+        found = judged(text, known, detect.detect(), here=True, device=device, holders=device != "cpu")
     if found and not screen.json:
         how = ended.signal or f"exit code {ended.returncode}"
         screen.say(f"gpuenv: {name} failed ({how}); gpuenv diagnose says:", always=True)

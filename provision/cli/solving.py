@@ -16,6 +16,7 @@ from ..lock import pypi, wheel_pythons
 from ..lock.source_builds import SourceBuilds, source_builds
 from ..model import FRAMEWORKS, Bound, Event, Lock, Plan, PlannedBuild, Request, Sources, Wanted
 from . import ask, where
+from .judging import made_for
 from .options import Choices
 from .planning import plan_for
 
@@ -40,7 +41,11 @@ def locked(
     for name in from_source if builds.forbidden_by is None else ():
         if name not in builds.only_binary:
             builds.allow_wheelless(name, asked.target.platform)
-    search = _Search(asked, choices, emit, dict(prefer or {}), builds)
+    with made_for(asked.request.device):
+        return _searched(_Search(asked, choices, emit, dict(prefer or {}), builds), choices)
+
+
+def _searched(search: _Search, choices: Choices) -> tuple[Plan, Lock | None]:
     for _ in range(_TRIES):
         plan = plan_for(search.asked, choices)
         if plan.builds:

@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..model import Created, Event, Lock, Machine, Verdict
 from . import ask
 from .creating import Built, How, can_prove, files_watched, lock_of
-from .judging import exit_code, machine_for_verdict
+from .judging import exit_code, machine_for_verdict, made_for
 from .locking import accepted
 from .options import Choices
 from .proving import prove
@@ -78,7 +78,8 @@ def sync(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock
     emit(Event(kind="note", stage="build", text=told))
     before = Built(env=env, lock=old, remembered=state.read(env, "request.json") or {})
     built = Built(env=env, lock=new, remembered=remembered(choices, given, files))
-    sync_stage.change(env, old, new, sources, emit, built.write)
+    with made_for(new.plan.device):
+        sync_stage.change(env, old, new, sources, emit, built.write)
     return _proved(screen, built, before, machine, choices, how, changed=bool(changed))
 
 

@@ -10,8 +10,20 @@ from pathlib import Path
 import typer
 
 from .. import detect, foreign, process, show
-from ..errors import GpuenvError, LockError, UsageError
-from ..model import Event, Finding, Findings, Machine, Plan, Profiles, Request, Target, Verdict, from_plain
+from ..errors import BuildError, GpuenvError, LockError, UsageError
+from ..model import (
+    Device,
+    Event,
+    Finding,
+    Findings,
+    Machine,
+    Plan,
+    Profiles,
+    Request,
+    Target,
+    Verdict,
+    from_plain,
+)
 from . import facts, where
 from . import options as o
 
@@ -43,7 +55,14 @@ def diagnose(
     texts = [(str(path), _pieces(path)) for path in logs or []]
     here = _machine(machine) if machine else None if no_machine else detect.detect()
     verdict = _proved(screen, env, choices) if env else None
-    found = judged(texts, facts.known(choices), here, verdict, holders=not (machine or no_machine))
+    found = judged(
+        texts,
+        facts.known(choices),
+        here,
+        verdict,
+        device=made_for(where.absolute(env)) if env else None,
+        holders=not (machine or no_machine),
+    )
     if here and here.context.colab and not machine:
         found = _since(screen, found)
     show.result(screen, Findings(findings=found))
@@ -57,10 +76,11 @@ def judged(
     verdict: Verdict | None = None,
     *,
     here: bool = False,
+    device: Device | None = None,
     holders: bool = False,
 ) -> tuple[Finding, ...]:
     """What the diagnose stage finds, given resolve's plans and its rule of kernels. `holders` lets it ask
-    who holds the memory of this machine's GPUs."""
+    who holds the memory of this machine's GPUs; `device` is what the environment was made for."""
     from .. import resolve as resolving
     from ..diagnose import diagnose as stage
     from ..resolve.kernels import how_they_run
@@ -81,17 +101,29 @@ def judged(
         machine=machine,
         verdict=verdict,
         here=here,
+        device=device,
         holders=detect.read_holders if holders else None,
     )
 
 
-def of_log(log: str) -> tuple[Finding, ...]:
+def made_for(env: Path) -> Device | None:
+    """The device that an environment of gpuenv's was made for; None for any other, and where its state is damaged."""
+    from ..build import state
+
+    try:
+        plan = state.plan_of(env)
+    except BuildError:
+        return None
+    return plan.device if plan else None
+
+
+def of_log(log: str, device: Device | None = None) -> tuple[Finding, ...]:
     """What a failing stage's own log shows; the text alone, without looking at the machine again."""
     try:
         known = facts.known(o.Choices())
     except GpuenvError:
         return ()  # the profiles are broken too: the failure at hand is the one to tell
-    return judged([("log", [log.encode("utf-8", "replace")])], known, None)
+    return judged([("log", [log.encode("utf-8", "replace")])], known, None, device=device)
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from ..model import Evidence, Finding, Holder, Machine, Plan, Profiles, Request, Target, Verdict
+from ..model import Device, Evidence, Finding, Holder, Machine, Plan, Profiles, Request, Target, Verdict
 from .candidates import Candidate, Case
 from .facts import Facts
 from .installs import with_installs
 from .judges import JUDGES
+from .made_for_cpu import possible, without_notices
 from .memory import with_holders
 from .order import findings
 from .patterns import Said
@@ -39,9 +40,11 @@ def diagnose(
     machine: Machine | None = None,
     verdict: Verdict | None = None,
     here: bool = False,
+    device: Device | None = None,
     holders: Callable[[], Sequence[Holder]] | None = None,
 ) -> tuple[Finding, ...]:
-    """The causes of what the texts show, the likeliest first; empty where nothing is known.
+    """The causes of what the texts show, the likeliest first; empty where nothing is known. `device` is what the
+    environment was made for, where that is known: with "cpu" no cause needs a GPU.
 
     `texts` are (name, bytes in pieces); `serves(kernels, capability)` says whether a GPU runs any of the
     kernels; `advise` makes a plan for the target of the text or machine, for fixes with real versions.
@@ -51,11 +54,14 @@ def diagnose(
     """
     check(profiles)
     lines: list[Line] = [line for name, chunks in texts for line in read(name, chunks)]
+    if device == "cpu":
+        lines = without_notices(lines, profiles.messages)
+        machine = replace(machine, gpus=(), target=replace(machine.target, gpus=())) if machine else None
     facts = read_facts(lines, profiles.gpus) if lines else Facts()
     seen_here = _machine_facts(facts, machine) if lines else ()
     said = Said(lines, profiles.messages, profiles.failures)
-    case = Case(facts=facts, said=said, profiles=profiles, serves=serves)
-    found = [c for judge in JUDGES for c in judge(case)] + by_rules(case)
+    case = Case(facts=facts, said=said, profiles=profiles, serves=serves, for_cpu=device == "cpu")
+    found = possible([*(c for judge in JUDGES for c in judge(case)), *by_rules(case)], case)
     if not here:  # it may have been written on another machine
         found = [_less_sure(c) if set(seen_here) & set(c.evidence) else c for c in found]
     ordered = findings(found, case, advise, machine, verdict, here=here)

@@ -32,6 +32,8 @@ class Case:
     said: Said
     profiles: Profiles
     serves: Callable[[Sequence[str], str], bool]
+    for_cpu: bool = False
+    """Whether the environment that the text is of was made for the CPU."""
     ruled_out: set[str] = field(default_factory=set)
     """Causes that a fact contradicts: only a certain finding may still name them."""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from ..model import Evidence, FailureCause, Finding, Machine, Plan, Request, Target, Verdict
 from .advice import advice
 from .candidates import Candidate, Case
+from .made_for_cpu import remaining
 
 _RANK = {"certain": 0, "likely": 1, "possible": 2}
 _SHOWN = 5
@@ -75,7 +76,7 @@ def _proved(machine: Machine | None, verdict: Verdict | None, case: Case, *, her
     elif machine and said in (None, machine.driver.library):
         found += [f for f in machine.findings if f.confidence == "certain"]
     once: dict[str, Finding] = {}
-    for finding in sorted(found, key=lambda f: _RANK[f.confidence]):
+    for finding in sorted(remaining(found, case), key=lambda f: _RANK[f.confidence]):
         once.setdefault(finding.cause, finding)
     return list(once.values())[:_SHOWN]
 

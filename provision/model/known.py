@@ -149,7 +149,8 @@ class KnownBad:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailureCause:
     """A root cause: its layer ("1" is the lowest, the driver), what it is called, what to do about it,
-    and `decides`: the evidence that would prove it, with the command that finds it. In `title` and
+    and `decides`: the evidence that would prove it, with the command that finds it. One with `about_gpu` is a
+    failure to use a GPU: no cause in an environment that was made for the CPU. In `title` and
     `fix`, {name} is a fact, and a part in [[double brackets]] is left out where its fact is unknown."""
 
     cause: str
@@ -157,6 +158,7 @@ class FailureCause:
     title: str
     fix: str
     decides: str
+    about_gpu: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -103,7 +103,13 @@ KINDS = {
         ("package", "version", "effect", "why", "source"),
     ),
     "images": Kind(model.Image, "images", ("use", "image"), ("use", "image"), words=("platform", "apt")),
-    "causes": Kind(model.FailureCause, "causes", ("cause",), ("cause", "layer", "title", "fix", "decides")),
+    "causes": Kind(
+        model.FailureCause,
+        "causes",
+        ("cause",),
+        ("cause", "layer", "title", "fix", "decides"),
+        flags=("about_gpu",),
+    ),
     "messages": Kind(
         model.FailureMessage, "messages", ("name",), ("name", "says", "example", "source"), lists=("says",)
     ),
