@@ -103,7 +103,7 @@ def scratch(what: str) -> Iterator[Path]:
     _sweep(Path(tempfile.gettempdir()))
     # Held before it has the name that others sweep: between the two it would be nobody's.
     with contextlib.ExitStack() as kept:
-        made = Path(tempfile.mkdtemp(prefix=f".{_SCRATCH}"))
+        made = Path(tempfile.mkdtemp(prefix=f".{_SCRATCH}")).absolute()
         path = made.with_name(f"{_SCRATCH}{what}-{made.name.removeprefix(f'.{_SCRATCH}')}")
         for folder in (path, made):
             kept.callback(shutil.rmtree, folder, ignore_errors=True)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import process
 from ..errors import BuildError
 from ..index import uv
 from ..model import Change, Drift, Event, Left, Lock, Package, PutBack, Removed, Sources, Stranger
@@ -191,8 +190,8 @@ def _take_out(copy: Path, names: Iterable[str]) -> None:
     names = list(names)
     if not names:
         return
-    argv = [uv.program(), "pip", "uninstall", "--python", str(python_of(copy)), *names]
-    done = process.run(argv, env={**process.environ(), "NO_COLOR": "1"}, timeout=_TIMEOUT)
+    settings = uv.Settings(timeout=_TIMEOUT)
+    done = uv.run_uv(["pip", "uninstall", *names], Sources(), python=python_of(copy), settings=settings)
     if not done.ok:
         raise BuildError(
             f"{', '.join(names)} could not be removed", log=uv.redacted(done.stderr),
@@ -210,8 +209,7 @@ def _forget_unrecorded(copy: Path, names: Collection[str]) -> None:
 
 def _clean_cache(names: Sequence[str], sources: Sources) -> None:
     """Take the spoiled packages out of the installer's cache, so that no other environment gets them."""
-    env = uv.environment(sources, process.environ())
-    process.run([uv.program(), "cache", "clean", *names], env=env, timeout=_TIMEOUT)
+    uv.run_uv(["cache", "clean", *names], sources, python=None, settings=uv.Settings(timeout=_TIMEOUT))
 
 
 def _fetch(env: Path, lock: Lock, planned: Work, how: How) -> None:

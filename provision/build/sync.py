@@ -13,7 +13,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from .. import process
 from ..errors import BuildError
 from ..index import uv
 from ..model import Event, Lock, Package, Sources, as_plain, from_plain
@@ -109,8 +108,8 @@ def take_out(env: Path, names: tuple[str, ...]) -> None:
     """Remove wheels and their files. Raises BuildError."""
     if not names:
         return
-    argv = [uv.program(), "pip", "uninstall", "--python", str(python_of(env)), *names]
-    done = process.run(argv, env={**process.environ(), "NO_COLOR": "1"}, timeout=600)
+    settings = uv.Settings(timeout=600)
+    done = uv.run_uv(["pip", "uninstall", *names], Sources(), python=python_of(env), settings=settings)
     if not done.ok:
         raise BuildError(f"packages could not be taken out of {env}", log=uv.redacted(done.stderr))
 

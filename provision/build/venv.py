@@ -151,12 +151,10 @@ def install(lock: Lock, path: Path, sources: Sources, emit: Callable[[Event], No
 
 def fetch_python(version: str) -> str:
     """The path of a Python that uv manages, fetched if it is not there. Raises BuildError."""
-    env = {**process.environ(), "NO_COLOR": "1"}
-    done = process.run([uv.program(), "python", "install", version], env=env, timeout=1800)
-    found = process.run(
-        [uv.program(), "python", "find", "--managed-python", "--no-python-downloads", version],
-        env=env, timeout=60,
-    )  # fmt: skip
+    allowed = uv.Settings(variables={"UV_PYTHON_DOWNLOADS": "manual"}, timeout=1800)
+    done = uv.run_uv(["python", "install", version], Sources(), python=None, settings=allowed)
+    words = ["python", "find", "--managed-python", "--no-python-downloads", version]
+    found = uv.run_uv(words, Sources(), python=None)
     if not found.ok:
         raise BuildError(
             f"Python {version} is not on this machine and could not be fetched",

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from .. import process
 from ..errors import BuildError
-from ..index import pytorch, uv
+from ..index import pytorch, uv, uv_config
 from ..model import Event, Lock, Package, Sources
 from . import bytecode, tensorflow
 from .compiling import Compiling, parted
@@ -83,9 +83,14 @@ def _refuse_builds(lock: Lock, sources: Sources) -> None:
 def _compiling(
     path: Path, sources: Sources, emit: Callable[[Event], None]
 ) -> AbstractContextManager[Compiling | None]:
-    if not bytecode.wanted(process.environ()):
+    if not _compiles():
         return nullcontext()
     return Compiling(path, python_of(path), _own_cache(sources), emit)
+
+
+def _compiles() -> bool:
+    environ = process.environ()
+    return bytecode.wanted({**environ, **uv_config.variables(environ)})
 
 
 def _install_held(
@@ -140,7 +145,8 @@ def _fetch(wanted: Wanted, lock: Lock, emit: Callable[[Event], None]) -> None:
 def _may_be_at_hand(packages: Sequence[Package], sources: Sources) -> bool:
     """Whether uv could put them in without the network: not on a machine's first run, where its cache has no
     wheel unpacked (they lie in `archive-v*`) and no folder of wheels is named."""
-    local = sources.offline or sources.find_links or process.environ().get("UV_FIND_LINKS")
+    configured = uv_config.variables(process.environ()).get("UV_FIND_LINKS")
+    local = sources.offline or sources.find_links or configured
     if local or any(p.url.startswith("file:") for p in packages):
         return True
     # where uv keeps it unless it is told otherwise: to ask uv costs a child
@@ -251,16 +257,14 @@ class Wanted:
     def install(self, *, offline: bool, emit: Callable[[Event], None] | None = None) -> process.Finished:
         theirs, others = pytorch.split(self.lock.packages, self.lock.plan)
         sources = _for_lock(self.lock, self.sources, offline=offline)
-        env = uv.environment(sources, process.environ(), alone=bool(theirs) and not others)
-        if bytecode.wanted(env) and all(is_wheel(p) and not p.unhashed for p in self.lock.packages):
-            env["UV_COMPILE_BYTECODE"] = "0"  # bytecode.fill does it
-        python = python_of(self.path)
+        wheels = all(is_wheel(p) and not p.unhashed for p in self.lock.packages)
+        # bytecode.fill compiles wheels
+        variables = {"UV_COMPILE_BYTECODE": "0"} if wheels and _compiles() else {}
         file = (self.target.parent if self.target else self.path / MARK) / "requirements.txt"
         file.unlink(missing_ok=True)  # whatever lies there may lead out of the environment, or be a hard link
-        argv = [
-            uv.program(), "pip", "install", "--python", str(python), "--no-deps", *self.options,
-            *(["--target", str(self.target)] if self.target else []),
-            *(["--reinstall"] if self.reinstall else []), "--requirements", str(file),
+        words = [
+            "pip", "install", "--no-deps", *self.options, *(["--target", str(self.target.absolute())] if self.target else []),
+            *(["--reinstall"] if self.reinstall else []), "--requirements", str(file.absolute()),
         ]  # fmt: skip
 
         def told(line: str) -> None:
@@ -269,10 +273,15 @@ class Wanted:
 
         # uv tells its progress to a terminal only, and draws it again and again: not where nobody would see it
         watched = emit is not None and os.name == "posix" and sys.stderr.isatty()
+        # The lock chose the wheels; what builds a source is chosen now, under the rules of a solve.
+        settings = uv.Settings(
+            alone=bool(theirs) and not others, locked=wheels, variables=variables, timeout=TIMEOUT,
+            on_line=told, terminal=watched,
+        )  # fmt: skip
         try:
             with file.open("x", encoding="utf-8") as stream:
                 stream.write(self.requirements)
-            return process.run(argv, env=env, timeout=TIMEOUT, on_line=told, terminal=watched)
+            return uv.run_uv(words, sources, python=python_of(self.path), settings=settings)
         finally:
             file.unlink(missing_ok=True)
 
@@ -306,9 +315,9 @@ def size(count: float) -> str:
 def _cache(sources: Sources) -> Path:
     if sources.cache_dir:
         return Path(sources.cache_dir, "uv")
-    if told := process.environ().get("UV_CACHE_DIR"):  # which is over all that uv's own files may say
-        return Path(told).absolute()
-    asked = process.run([uv.program(), "cache", "dir"], timeout=30)
+    if told := uv_config.variables(process.environ()).get("UV_CACHE_DIR"):
+        return Path(told)
+    asked = uv.run_uv(["cache", "dir"], sources, python=None)
     return Path(asked.stdout.strip() or "/")
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .. import process, writing
 from ..errors import BuildError
 from ..index import uv
-from ..model import BundlePython
+from ..model import BundlePython, Sources
 from ..path_names import file_name_of_url
 from .folder import WORK, not_writable
 
@@ -30,9 +31,9 @@ _TIMEOUT = 1800.0
 def offered(minor: str, platform: str) -> dict[str, Any] | None:
     """The newest build that uv offers of a Python for a platform: its key, version and address."""
     wanted = _OF[platform]
-    argv = [uv.program(), "python", "list", "--only-downloads", "--all-platforms", "--all-arches",
-            "--output-format", "json", minor]  # fmt: skip
-    done = process.run(argv, env=_environment(), timeout=60)
+    words = ["python", "list", "--only-downloads", "--all-platforms", "--all-arches", "--output-format", "json",
+             minor]  # fmt: skip
+    done = _run(words, timeout=60)
     try:
         rows = json.loads(done.stdout or "[]")
     except ValueError:
@@ -53,19 +54,12 @@ def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython
     work = folder / WORK
     shutil.rmtree(work, ignore_errors=True)
     cache = work / "archive"
-    env = _environment() | {"UV_PYTHON_CACHE_DIR": str(cache), "UV_HTTP_RETRIES": "1"}
-    argv = [
-        uv.program(),
-        "python",
-        "install",
-        row["key"],
-        "--install-dir",
-        str(work / "unpacked"),
-        "--no-bin",
-    ]
+    variables = {"UV_PYTHON_CACHE_DIR": str(cache.absolute()), "UV_HTTP_RETRIES": "1"}
+    unpacked = str((work / "unpacked").absolute())
+    words = ["python", "install", row["key"], "--install-dir", unpacked, "--no-bin"]
     try:
         cache.mkdir(parents=True)
-        done = process.run(argv, env=env, timeout=_TIMEOUT)
+        done = _run(words, variables)
         held = sorted(cache.iterdir())
         if not done.ok or len(held) != 1:
             return None, f"Python {row['version']} could not be fetched ({_why(done.stderr)})"
@@ -84,10 +78,12 @@ def _why(log: str) -> str:
     return uv.redacted(causes[-1] if causes else (log.strip().splitlines() or ["no reason was told"])[-1])
 
 
-def _environment() -> dict[str, str]:
-    """The user's own; downloads that are asked for by name are allowed, and an archive is no network."""
-    env = {k: v for k, v in process.environ().items() if k != "UV_OFFLINE"}
-    return env | {"NO_COLOR": "1", "UV_PYTHON_DOWNLOADS": "manual"}
+def _run(
+    words: Sequence[str], variables: Mapping[str, str] | None = None, timeout: float = _TIMEOUT
+) -> process.Finished:
+    """Run a command of uv. It may download what it names; an archive is not the network."""
+    given = {"UV_PYTHON_DOWNLOADS": "manual", "UV_OFFLINE": "0", **(variables or {})}
+    return uv.run_uv(words, Sources(), python=None, settings=uv.Settings(variables=given, timeout=timeout))
 
 
 def install(folder: Path, archive: BundlePython, sha256: str) -> str:
@@ -103,11 +99,9 @@ def install(folder: Path, archive: BundlePython, sha256: str) -> str:
     with writing.scratch("python") as scratch:
         listed = scratch / "listed.json"
         listed.write_text(json.dumps({archive.key: entry}), encoding="utf-8")
-        env = _environment() | {"UV_PYTHON_DOWNLOADS_JSON_URL": str(listed)}
-        done = process.run(
-            [uv.program(), "python", "install", archive.key, "--no-bin"], env=env, timeout=_TIMEOUT
-        )
-        home = process.run([uv.program(), "python", "dir"], env=env, timeout=60).stdout.strip()
+        variables = {"UV_PYTHON_DOWNLOADS_JSON_URL": str(listed)}
+        done = _run(["python", "install", archive.key, "--no-bin"], variables)
+        home = _run(["python", "dir"], variables, timeout=60).stdout.strip()
     path = Path(home) / archive.key / ("python.exe" if system == "windows" else "bin/python3")
     if not done.ok or not path.exists():
         raise BuildError(

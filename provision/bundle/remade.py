@@ -9,7 +9,6 @@ from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
 
-from .. import process
 from ..errors import BuildError, LockError
 from ..index import uv
 from ..model import Package, Sources
@@ -31,9 +30,9 @@ def wheel_of_unhashed(package: Package, line: str, folder: Path, python: str, so
         work.mkdir(parents=True)
         wanted = work / "requirements.txt"
         wanted.write_text(line.removeprefix("-e ") + "\n", encoding="utf-8")
-        argv = [uv.program(), "pip", "install", "--python", python, "--no-deps", "--target", str(work / "t"),
-                "--requirements", str(wanted)]  # fmt: skip
-        done = process.run(argv, env=uv.environment(sources, process.environ()), timeout=_TIMEOUT)
+        words = ["pip", "install", "--no-deps", "--target", str((work / "t").absolute()),
+                 "--requirements", str(wanted.absolute())]  # fmt: skip
+        done = uv.run_uv(words, sources, python=python, settings=uv.Settings(timeout=_TIMEOUT))
         if not done.ok:
             raise BuildError(
                 f"no wheel could be made of {line}", log=uv.redacted(done.stderr),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .. import bundle, index, process
 from ..errors import LockError
-from ..index import conda, pytorch
+from ..index import conda, pytorch, uv_config
 from ..model import Package
 from ..path_names import file_name_of_url
 from ..redaction import redact, redact_text
@@ -81,8 +80,8 @@ class Files:
             return ()
         cache = where.cache_dir(self.got.choices)
         first = sources.default or index.default_index(environ, cache_dir=cache)
-        more = f"{environ.get('UV_INDEX', '')} {environ.get('UV_EXTRA_INDEX_URL', '')}".split()
-        extra = [*sources.extra, *(re.sub(r"^[\w-]+=", "", url) for url in more)]
+        more = uv_config.extra_indexes(uv_config.variables(environ))
+        extra = [*sources.extra, *map(uv_config.address, more)]
         return (first, *(url for url in extra if not pytorch.is_one(url, sources.pytorch)))
 
     @functools.cached_property

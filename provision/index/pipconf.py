@@ -17,8 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from provision import foreign, process
+from provision import foreign, writing
 from provision.errors import LockError
+from provision.model import Sources
+
+from . import uv_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,16 +120,15 @@ def default_index(environ: Mapping[str, str], *, cache_dir: Path | None = None) 
     It is what pip or uv is configured with; where nothing is, uv is asked which index it takes,
     and its answer kept in `cache_dir`. Raises LockError when uv does not say.
     """
+    settings = uv_config.variables(environ)
     configured = (
         environ.get("GPUENV_INDEX_PYPI")
-        or environ.get("UV_DEFAULT_INDEX")
-        or environ.get("UV_INDEX_URL")
+        or uv_config.default_index(settings)
         or pip_configuration(environ).index_url
     )
     if configured:
         return configured.rstrip("/")
-    settings = json.dumps({k: v for k, v in sorted(environ.items()) if k.startswith("UV_")})
-    key = hashlib.sha256(settings.encode()).hexdigest()
+    key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
     kept = cache_dir / f"default-index-{key[:16]}" if cache_dir else None
     if kept and kept.is_file() and (url := kept.read_text(encoding="utf-8").strip()):
         return url
@@ -139,11 +141,15 @@ def default_index(environ: Mapping[str, str], *, cache_dir: Path | None = None) 
 
 @functools.cache
 def _ask_uv() -> str:
-    import uv
+    from . import uv
 
-    options = ["--no-deps", "--no-header", "--emit-index-annotation", "--no-python-downloads", "--quiet"]
-    argv = [uv.find_uv_bin(), "pip", "compile", "-", "--python", sys.executable, *options]
-    done = process.run(argv, stdin="packaging\n", timeout=120)
+    options = ["--no-deps", "--no-header", "--emit-index-annotation", "--quiet"]
+    settings = uv.Settings(alone=True, locked=True, timeout=120)
+    with writing.scratch("index") as folder:
+        asked = folder / "asked.in"
+        asked.write_text("packaging\n", encoding="utf-8")
+        words = ["pip", "compile", str(asked), *options]
+        done = uv.run_uv(words, Sources(), python=sys.executable, settings=settings)
     found = re.search(r"#\s*from\s+(\S+)", done.stdout)
     if not found:
         raise LockError(

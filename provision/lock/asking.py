@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 from .. import index, process
 from ..errors import LockError
-from ..index import pytorch, refusal, uv
+from ..index import pytorch, refusal, uv, uv_config
 from ..model import Need, Plan, Sources
 from ..redaction import redact
 from .source_builds import SourceBuilds, build_refused
@@ -107,16 +108,14 @@ class Ask:
                 self.builds.allow_unread(error.unbuilt, error, self.needs)
 
     def _compiled(self, source: Path, form: str, *more: str) -> str:
-        argv = [
-            uv.program(), "pip", "compile", str(source), *self._files(), "--format", form, "--no-header",
+        words = [
+            "pip", "compile", str(source), *self._files(), "--format", form, "--no-header",
             "--emit-index-annotation", *self.builds.options(),
             "--python-version", self.plan.python or "", "--quiet",
             "--python-platform", _uv_platform(self.plan.platform, self.plan.target.glibc), *more,
         ]  # fmt: skip
-        if self.python:
-            argv += ["--python", self.python]
-        env = uv.environment(self.sources, process.environ(), only_wheels=self.sources.offline)
-        done = process.run(argv, env=env, cwd=source.parent, timeout=_TIMEOUT)
+        settings = uv.Settings(only_wheels=only_files(self.sources), timeout=_TIMEOUT)
+        done = uv.run_uv(words, self.sources, python=self.python or sys.executable, settings=settings)
         if done.ok:
             return (
                 Path(more[1]).read_text(encoding="utf-8") if more[:1] == ("--output-file",) else done.stdout
@@ -139,6 +138,12 @@ class Ask:
 _NO_WHEEL = re.compile(r"Wheels are required for `([A-Za-z0-9._-]+)`")
 
 
+def only_files(sources: Sources) -> bool:
+    """Whether folders and pages of wheels are all there is: offline, an index's answers in the cache would
+    name files that cannot be had."""
+    return sources.no_index or (sources.offline and bool(sources.find_links))
+
+
 def need_line(need: Need) -> str:
     """A need as a line of a requirements file."""
     return f"-e {need.local}" if need.editable and need.local else need.text
@@ -156,7 +161,7 @@ def _uv_platform(platform: str, glibc: str | None) -> str:
     machine = _UV_PLATFORM[platform]
     if platform.startswith("windows"):
         return f"{machine}-pc-windows-msvc"
-    helped = process.run([uv.program(), "pip", "compile", "--help"], timeout=30).stdout
+    helped = uv.run_uv(["pip", "compile", "--help"], Sources(), python=None).stdout
     known = {int(m) for m in re.findall(rf"{machine}-manylinux_2_(\d+)", helped)}
     fitting = [m for m in known if m <= int((glibc or "2.17").split(".")[1])]
     if not fitting:
@@ -235,7 +240,7 @@ def _held(name: str | None, sources: Sources) -> list[str]:
     if name is None or sources.offline or sources.no_index:
         return []
     environ = process.environ()
-    default = environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL") or sources.default
+    default = sources.default or uv_config.default_index(uv_config.variables(environ))
     http = index.Http(index.pip_configuration(environ), tries=1, timeout=10.0)
     return index.holdings(http, [*([default] if default else []), *sources.extra], name)
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
 import tomli
 from packaging.pylock import Pylock, PylockValidationError
 
-from .. import process, writing
+from .. import writing
 from ..errors import LockError
 from ..index import uv
 from ..model import Package, Plan, Sources
 from ..redaction import redact
-from .asking import failure
+from .asking import failure, only_files
 from .solved import best_wheel, target_tags
 
 _TIMEOUT = 900.0
@@ -33,12 +34,12 @@ def wheels_for(
     with writing.scratch("lock") as scratch:
         wanted = scratch / "wanted.in"
         wanted.write_text("\n".join(requirements) + "\n", encoding="utf-8")
-        argv = [
-            uv.program(), "pip", "compile", str(wanted), "--universal", "--python-version", minors[-1],
+        words = [
+            "pip", "compile", str(wanted), "--universal", "--python-version", minors[-1],
             "--format", "pylock.toml", "--only-binary", ":all:", "--no-header", "--quiet",
         ]  # fmt: skip
-        env = uv.environment(sources, process.environ(), only_wheels=sources.offline)
-        done = process.run(argv, env=env, cwd=scratch, timeout=_TIMEOUT)
+        settings = uv.Settings(only_wheels=only_files(sources), timeout=_TIMEOUT)
+        done = uv.run_uv(words, sources, python=sys.executable, settings=settings)
     if not done.ok:
         raise failure(done, sources)
     try:
