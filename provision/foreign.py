@@ -15,6 +15,7 @@ MOST = 64 << 20
 """Bytes. The largest RECORDs of frameworks have two million, and conda-meta files ten."""
 
 
+_CHUNK = 1 << 20
 _HANDED_ON = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 
 
@@ -34,10 +35,12 @@ def read_bytes(path: Path, most: int = MOST) -> bytes:
 
 
 def _bounded(file: IO[bytes], path: Path, most: int) -> bytes:
-    data = file.read(most + 1)
-    if len(data) > most:
-        raise OSError(errno.EFBIG, f"is larger than {most >> 20} MiB", str(path))
-    return data
+    data = bytearray()  # `file.read(most + 1)` would reserve all of it, which a limit on memory refuses
+    while chunk := file.read(_CHUNK):
+        data += chunk
+        if len(data) > most:
+            raise OSError(errno.EFBIG, f"is larger than {most >> 20} MiB", str(path))
+    return bytes(data)
 
 
 def refuse_endless(path: Path) -> None:

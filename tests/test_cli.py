@@ -9,12 +9,9 @@ import shlex
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
-
-from provision import cli
 
 GPU = ("--driver", "550.54.15", "--gpu", "7.5", "--python", "3.12")
 
@@ -287,11 +284,3 @@ def test_the_objections_are_folded_for_people(gpuenv):
                  "--python", "3.12")  # fmt: skip
     flat = re.sub(r"\s+", " ", ran.out)
     assert "not torch 2.15.0 to 2.11.0: CUDA 13 needs driver 580.65.06; the driver is 550.144.03" in flat
-
-
-def test_a_temporary_folder_that_is_taken_away_is_no_bug_of_ours(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    told = cli._of_temporary(FileNotFoundError(2, "No such file or directory", str(tmp_path / "gone" / "x")))
-    assert told is not None and told.code == 7 and "TMPDIR" in (told.hint or "")
-    assert cli._of_temporary(FileNotFoundError(2, "No such file or directory", "/elsewhere")) is None
-    assert cli._of_temporary(ValueError("x")) is None

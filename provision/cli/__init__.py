@@ -13,8 +13,8 @@ from typing import Any
 import typer
 
 from .. import __version__, process, show
-from ..errors import BuildError, GpuenvError, UsageError
-from . import completing
+from ..errors import GpuenvError, UsageError
+from . import completing, system_errors
 from . import options as o
 
 app = typer.Typer(
@@ -78,8 +78,19 @@ def run(argv: Sequence[str]) -> int:
     """Run a command line and return its exit code; every failure is shown here."""
     process.hide_credentials()
     ours, command = split(argv)
-    _complete(ours)
     screen = show.Screen(json="--json" in ours, environ=process.environ())
+    try:
+        return _run(screen, ours, command)
+    except Exception as error:  # noqa: BLE001  # the last line of defence: show it as ours
+        if (refused := system_errors.explain(error)) is None:
+            show.bug(screen, __version__)
+            return 1
+        show.error(screen, refused)
+        return refused.code
+
+
+def _run(screen: show.Screen, ours: list[str], command: list[str] | None) -> int:
+    _complete(ours)
     _end_with_signals()
     if _word(ours) != "run":  # what a program of the user's leaves running is the user's
         process.adopt_orphans()
@@ -99,6 +110,7 @@ def run(argv: Sequence[str]) -> int:
             ours, prog_name="gpuenv", standalone_mode=False, obj=command
         )
     except GpuenvError as error:
+        system_errors.add_limits(error)
         if error.log and not error.findings:
             from . import troubleshoot
 
@@ -119,14 +131,6 @@ def run(argv: Sequence[str]) -> int:
         if error.code in (process.TERMINATED, process.HUNG_UP) and screen.json:
             _stopped(screen, int(error.code), "terminated; nothing half-made was left")
         raise
-    except BrokenPipeError:
-        return 0  # the reader closed the pipe (`| head`): nobody is left to tell
-    except Exception as error:  # noqa: BLE001  # the last line of defence: show it as ours
-        if (refused := _of_temporary(error)) is None:
-            show.bug(screen, __version__)
-            return 1
-        show.error(screen, refused)
-        return refused.code
     if code == 130 and command is None:  # typer makes an exit code of an interrupt
         return _stopped(screen, 130, "interrupted; nothing half-made was left")
     return code if isinstance(code, int) else 0
@@ -151,20 +155,6 @@ def _stopped(screen: show.Screen, code: int, message: str) -> int:
     else:
         screen.say(message, always=True)
     return code
-
-
-def _of_temporary(error: Exception) -> BuildError | None:
-    """What to tell where the folder for temporary files refused or was taken away in the midst of a run, which
-    may happen wherever a library makes one; None for any other error."""
-    import tempfile
-
-    folder = tempfile.gettempdir()
-    if not isinstance(error, OSError) or not str(error.filename).startswith(folder + "/"):
-        return None
-    return BuildError(
-        f"{error.filename}: {error.strerror or error}",
-        hint=f"temporary files are made in {folder}: see that it is there and has room, or name another with TMPDIR",
-    )
 
 
 def _usage(error: Exception) -> UsageError:

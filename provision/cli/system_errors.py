@@ -1,0 +1,107 @@
+"""Errors of the operating system that no stage expects, as errors of gpuenv: limits, full disks, long paths."""
+
+from __future__ import annotations
+
+import errno
+import re
+import sys
+import tempfile
+
+from ..errors import BuildError, GpuenvError, MachineError, UsageError
+
+if sys.platform != "win32":
+    import resource  # here, since a process without a free descriptor cannot import it later
+
+_NO_MEMORY = re.compile(
+    r"cannot allocate memory|can't start new thread|failed to map segment|memory allocation of \d+ bytes failed"
+    r"|failed to spawn thread|\(os error 12\)",
+    re.IGNORECASE,
+)
+_NO_DESCRIPTOR = re.compile(r"too many open files|\(os error 2[34]\)", re.IGNORECASE)
+_OF_A_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
+_SHOWN = 60
+
+
+def explain(error: BaseException) -> GpuenvError | None:
+    """Return the error to show for one that the machine caused; None for any other, which is a bug of gpuenv."""
+    return _explain_one(error) or (_explain_one(error.__cause__) if error.__cause__ else None)
+
+
+def _explain_one(error: BaseException) -> GpuenvError | None:
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return _memory(str(error))
+    if isinstance(error, (ImportError, RuntimeError, OSError)) and _NO_MEMORY.search(str(error)):
+        return _memory(str(error))
+    if isinstance(error, OSError):
+        return _explain_os_error(error)
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("provision"):
+        return BuildError(
+            f"gpuenv requires the module {error.name}, which is missing in {sys.prefix}",
+            hint="install gpuenv again with PYTHONPATH unset: packages that PYTHONPATH supplies are not used",
+        )
+    return None
+
+
+def _explain_os_error(error: OSError) -> GpuenvError | None:
+    name = "" if error.filename is None else str(error.filename)
+    reason = error.strerror or str(error)
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return MachineError(f"{reason}{_limit('RLIMIT_NOFILE')}", hint=_descriptors_hint())
+    if error.errno == errno.ENAMETOOLONG:
+        shown = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}..."
+        return UsageError(
+            f"{shown}: {reason} ({len(name)} characters)",
+            hint="use shorter names: file systems allow 255 bytes for a name and 4096 for a path",
+        )
+    if name.startswith(tempfile.gettempdir() + "/"):
+        return BuildError(
+            f"{name}: {reason}",
+            hint=f"temporary files are written to {tempfile.gettempdir()}: check its free space and permissions, or set TMPDIR",
+        )
+    if error.errno in _OF_A_DISK:
+        return BuildError(
+            f"{name}: {reason}" if name else reason, hint="check the disk, its quota and its mount options"
+        )
+    if error.errno == errno.EAGAIN and not name:
+        return MachineError(
+            f"no process could be started: {reason}{_limit('RLIMIT_NPROC')}",
+            hint="raise the limit on processes (ulimit -u), or end some",
+        )
+    return None
+
+
+def add_limits(error: GpuenvError) -> None:
+    """Name the limit where the log of a program shows that it met one; its own message is about something else."""
+    text = f"{error.message}\n{error.log or ''}"
+    if found := _NO_DESCRIPTOR.search(text):
+        limit, hint = _limit("RLIMIT_NOFILE"), _descriptors_hint()
+    elif found := _NO_MEMORY.search(text):
+        limit, hint = _limit("RLIMIT_AS"), _memory_hint()
+    if found and limit:
+        error.message = f"{error.message.rstrip(': ')}: {found[0]}{limit}"
+        error.hint = hint
+
+
+def _memory(reason: str) -> MachineError:
+    cause = f": {reason}" if reason else ""
+    return MachineError(f"memory is exhausted{cause}{_limit('RLIMIT_AS')}", hint=_memory_hint())
+
+
+def _memory_hint() -> str:
+    if _limit("RLIMIT_AS"):
+        return "raise the limit on address space: ulimit -v unlimited"
+    return "end other programs, or raise the memory limit of this job or container"
+
+
+def _descriptors_hint() -> str:
+    return "raise the limit on open files: ulimit -n 1024"
+
+
+def _limit(name: str) -> str:
+    """The soft limit in words; "" where there is none."""
+    if sys.platform == "win32":
+        return ""
+    soft = resource.getrlimit(getattr(resource, name))[0]
+    if soft == resource.RLIM_INFINITY:
+        return ""
+    return f"; the limit is {f'{soft >> 20} MiB' if name == 'RLIMIT_AS' else soft}"
