@@ -14,6 +14,7 @@ from ..model import Package
 from ..path_names import file_name_of_url
 from ..redaction import redact
 from .http import Http
+from .opening import origin
 from .simple import project_files
 
 
@@ -62,15 +63,18 @@ class Addresses:
 
 
 def with_credentials(url: str, indexes: Sequence[str]) -> str:
-    """An address with the user and password of the index on the same host, else with those of the netrc
-    file, as pip and uv send them."""
-    parts = urllib.parse.urlsplit(url)
+    """Return an address with user and password of the index of the same scheme, host and port, else with those
+    that the netrc file has for the host, as pip and uv send them."""
+    try:
+        parts, asked = urllib.parse.urlsplit(url), origin(url)
+    except ValueError:  # no address at all: whoever asks for it says so
+        return url
     if parts.scheme not in ("http", "https") or "@" in parts.netloc:
         return url
     for index in indexes:
-        user, at, host = urllib.parse.urlsplit(index).netloc.rpartition("@")
-        if at and host == parts.netloc:
-            return parts._replace(netloc=f"{user}@{host}").geturl()
+        user, at, _ = urllib.parse.urlsplit(index).netloc.rpartition("@")
+        if at and origin(index) == asked:
+            return parts._replace(netloc=f"{user}@{parts.netloc}").geturl()
     if found := _netrc().get(parts.hostname or ""):
         user, password = (urllib.parse.quote(word, safe="") for word in found)
         return parts._replace(netloc=f"{user}:{password}@{parts.netloc}").geturl()

@@ -18,6 +18,11 @@ from provision.errors import BuildError, LockError
 from .http import PASSING, TRIES, Http, Stream, failed, in_words, lasting
 
 _PIECE = 1 << 20
+MOST = 64 << 30
+"""Bytes of one file whose size nobody says. The largest wheels and conda packages have some 4 GB."""
+SLOWEST = 1024
+"""Bytes in a second below which a download counts as failed, measured over the seconds of the time-out."""
+_MOST_TRIES = 200
 Told = Callable[[int], None]
 
 
@@ -45,32 +50,38 @@ def download(http: Http, wanted: Wanted, told: Told) -> None:
     failure: LockError | BuildError = failed(wanted.shown, "no index has it")
     for url in wanted.urls:
         try:
-            right = _fetched(http, url, half, wanted, told)
+            differs = _fetched(http, url, half, wanted, told)
         except LockError as error:
             failure = error
             continue
-        if right:
+        if differs is None:
             half.replace(wanted.path)
             return
         failure = BuildError(
-            f"{wanted.shown} is not the file that was locked: its hash differs",
+            f"{wanted.shown} is not the file that was locked: its {differs} differs",
             hint="if the index really changed the file, lock again: gpuenv lock",
         )
     raise failure
 
 
-def _fetched(http: Http, url: str, half: Path, wanted: Wanted, told: Told) -> bool:
-    """Whether the file behind an address is the one that is wanted; a wrong one is thrown away."""
-    resumed = _fetch(http, url, half, wanted, told)
-    if is_right(half, wanted.hashes):
-        return True
-    _forget(half, told)
-    if resumed:  # the file there may be another than the one that the part was of
-        _fetch(http, url, half, wanted, told)
-        if is_right(half, wanted.hashes):
-            return True
+def _fetched(http: Http, url: str, half: Path, wanted: Wanted, told: Told) -> str | None:
+    """Fetch the file behind an address. Return in what it differs from the one expected, None where it does not;
+    remove a wrong one."""
+    differs = ""
+    for _ in range(2):
+        resumed = _size(half) > 0
+        try:
+            _fetch(http, url, half, wanted, told)
+            if is_right(half, wanted.hashes):
+                return None
+            differs = "hash"
+        except _OtherFileError:
+            differs = "size and hash"
+            half.touch()
         _forget(half, told)
-    return False
+        if not resumed:  # else the part may be of another file than the one that is there now
+            break
+    return differs
 
 
 def part(path: Path) -> Path:
@@ -103,18 +114,27 @@ def _size(half: Path) -> int:
     return half.stat().st_size if half.exists() else 0
 
 
-def _fetch(http: Http, url: str, half: Path, wanted: Wanted, told: Told) -> bool:
-    """Bring a part to its end; whether some of it was there before. Every try that brought bytes is
-    followed by as many more, so that a bad line gets there, and a dead one is given up."""
+class _OtherFileError(Exception):
+    """The server has a file of another size than the one expected."""
+
+
+class _SlowError(OSError):
+    """So few bytes came that the download would never end."""
+
+
+def _fetch(http: Http, url: str, half: Path, wanted: Wanted, told: Told) -> None:
+    """Fetch the rest of a part. Every try that brought bytes is followed by TRIES more, at most _MOST_TRIES in
+    all, so that a bad line gets there. Raises _OtherFileError."""
     before = _size(half)
     told(before)
     if wanted.size is not None and before > wanted.size:
         _forget(half, told)
-    left = TRIES
+    left, tried, slow = TRIES, 0, False
     while (have := _size(half)) == 0 or have != wanted.size:
+        tried += 1
         try:
             with http.stream(url, start=have) as answer:
-                size = _written(answer, half, have, told)
+                size = _written(answer, half, have, _Limits(wanted.size, http.patience), told)
             if answer.total is None or size >= answer.total:
                 break
             why = f"the connection ended after {size} of {answer.total} bytes"
@@ -126,30 +146,51 @@ def _fetch(http: Http, url: str, half: Path, wanted: Wanted, told: Told) -> bool
             elif e.code not in PASSING:
                 raise failed(wanted.shown, why) from None
         except (OSError, http_client.HTTPException) as e:
-            why = in_words(e)
+            why, slow = in_words(e), isinstance(e, _SlowError)
             if lasting(e):
                 raise failed(wanted.shown, why) from None
-        left = TRIES if _size(half) > have else left - 1
-        if not left:
+        left = TRIES if _size(half) > have and not slow else left - 1
+        if not left or tried >= _MOST_TRIES:
             raise failed(wanted.shown, why)
         time.sleep(0.5 * 2 ** (TRIES - left))
-    return before > 0
 
 
-def _written(answer: Stream, half: Path, have: int, told: Told) -> int:
-    """Append an answer to a part; an answer from the beginning replaces it."""
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What an answer may bring: a file of `size` bytes (None: unknown), at SLOWEST in each `patience` seconds."""
+
+    size: int | None
+    patience: float
+
+
+def _written(answer: Stream, half: Path, have: int, limits: _Limits, told: Told) -> int:
+    """Append an answer to a part, or replace the part where the answer starts at 0. Raises _OtherFileError."""
     if answer.start not in (0, have):
         raise OSError(f"the server sent bytes from {answer.start} on, not from {have}")
+    most = limits.size if limits.size is not None else answer.total or MOST
+    if (answer.total or most) != most or most > MOST:
+        raise _OtherFileError
     if answer.start == 0 and have:
         told(-have)
     with _disk(half):
         half.parent.mkdir(parents=True, exist_ok=True)
         file = half.open("ab" if answer.start else "wb", buffering=0)
     with file:
+        size, since, came = answer.start, time.monotonic(), 0
         while piece := answer.body.read1(_PIECE):
+            size += len(piece)
+            if size > most:
+                raise _OtherFileError
             with _disk(half):
                 file.write(piece)
             told(len(piece))
+            came += len(piece)
+            if (passed := time.monotonic() - since) > limits.patience:
+                if came < SLOWEST * passed:
+                    raise _SlowError(f"only {came} bytes came in {passed:.0f} s")
+                since, came = time.monotonic(), 0
+            if size == most:
+                break  # a server that sends more, or keeps the line open, is not waited for
         with _disk(half):
             os.fsync(file.fileno())
     return half.stat().st_size

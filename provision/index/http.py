@@ -21,10 +21,10 @@ from provision.errors import LockError
 from provision.redaction import redact
 
 from . import answers
+from .opening import opener
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from email.message import Message
 
     from .pipconf import PipConfig
 
@@ -55,28 +55,6 @@ class Stream(NamedTuple):
     body: io.BufferedIOBase
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect only over HTTP(S), never from https to http, and never takes
-    credentials to another host."""
-
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: object,
-        code: int,
-        msg: str,
-        headers: Message,
-        newurl: str,
-    ) -> urllib.request.Request | None:
-        old, new = urllib.parse.urlsplit(req.full_url), urllib.parse.urlsplit(newurl)
-        if new.scheme not in ("http", "https") or (old.scheme, new.scheme) == ("https", "http"):
-            raise urllib.error.URLError(f"redirected to {redact(newurl)}, which is not followed")
-        made = super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
-        if made is not None and new.hostname != old.hostname:
-            made.headers.pop("Authorization", None)
-        return made
-
-
 class Http:
     """A way out to indexes, with the proxy and certificates that pip is configured with.
 
@@ -90,8 +68,8 @@ class Http:
         context = ssl.create_default_context(cafile=config.cert if config else None)
         proxies = _proxies(config)
         self._trusted = frozenset(config.trusted_hosts if config else ())
-        self._opener = _opener(proxies, context)
-        self._trusting = _opener(proxies, _believing()) if self._trusted else self._opener
+        self._opener = opener(proxies, context)
+        self._trusting = opener(proxies, _believing()) if self._trusted else self._opener
         self._timeout = timeout or (config and config.timeout) or TIMEOUT
         self._tries = tries
 
@@ -115,7 +93,8 @@ class Http:
             headers["Range"] = f"bytes={first}" if first < 0 else f"bytes={first}-{first + length - 1}"
         if url.startswith("file:"):
             return _local(url, span, missing_ok)
-        return self._retry(_request(url, headers, "HEAD" if head else "GET"), missing_ok)
+        most = (-span[0] if span[0] < 0 else span[1]) if span else answers.MOST
+        return self._retry(_request(url, headers, "HEAD" if head else "GET"), missing_ok, most)
 
     @contextmanager
     def stream(self, url: str, *, start: int = 0) -> Iterator[Stream]:
@@ -129,25 +108,45 @@ class Http:
                 yield Stream(start, size, file)
             return
         request = _request(url, {"Range": f"bytes={start}-"} if start else {})
-        with self._opener_for(request).open(request, timeout=self._timeout) as answer:
+        with self._open(request) as answer:
             first, total = _place(answer.status, answer.headers)
             yield Stream(first, total, answer)
+
+    @property
+    def patience(self) -> float:
+        """Seconds without a byte before a request counts as failed."""
+        return self._timeout
+
+    @contextmanager
+    def _open(self, request: urllib.request.Request) -> Iterator[Any]:
+        """Open a request. Raises OSError and HTTPException as the network does."""
+        try:
+            answer = self._opener_for(request).open(request, timeout=self._timeout)
+        except ValueError as e:  # a redirect to what is no address
+            raise answers.AnswerError(f"it redirects to an address that cannot be read: {e}") from e
+        with answer:
+            yield answer
 
     def _opener_for(self, request: urllib.request.Request) -> urllib.request.OpenerDirector:
         host = urllib.parse.urlsplit(request.full_url)
         trusted = bool({host.hostname, host.netloc} & self._trusted)
         return self._trusting if trusted else self._opener
 
-    def _retry(self, request: urllib.request.Request, missing_ok: bool) -> Response | None:
+    def _retry(
+        self, request: urllib.request.Request, missing_ok: bool, most: int = answers.MOST
+    ) -> Response | None:
         url = request.full_url
-        opener = self._opener_for(request)
         for left in reversed(range(self._tries)):
             try:
-                with opener.open(request, timeout=self._timeout) as answer:
-                    told = {k.lower(): v for k, v in answer.headers.items()}
+                with self._open(request) as answer:
+                    headers = {k.lower(): v for k, v in answer.headers.items()}
+                    answers.number(answer.headers, "Content-Length")
                     # A server that gives no parts would send gigabytes: the answer's status is enough.
                     whole = answer.status == 200 and request.has_header("Range")
-                    return Response(answer.status, told, b"" if whole else answers.body(answer), answer.url)
+                    empty = whole or request.get_method() == "HEAD"
+                    return Response(
+                        answer.status, headers, b"" if empty else answers.body(answer, most), answer.url
+                    )
             except urllib.error.HTTPError as e:
                 e.close()
                 if missing_ok and e.code in (403, 404, 410):
@@ -167,8 +166,7 @@ class Http:
 
         def size(url: str) -> int | None:
             answer = self.get(url, head=True, missing_ok=True)
-            length = answer.headers.get("content-length") if answer else None
-            return int(length) if length and length.isdigit() else None
+            return answers.number(answer.headers, "content-length") if answer else None
 
         wanted = list(dict.fromkeys(urls))
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -184,19 +182,32 @@ def _request(url: str, headers: Mapping[str, str], method: str = "GET") -> urlli
 
 
 def _place(status: int, headers: Mapping[str, Any]) -> tuple[int, int | None]:
-    """The first byte of an answer, and the size of the whole file (RFC 9110, 14.4)."""
-    said = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", headers.get("Content-Range") or "")
-    if status == 206 and said:
-        return int(said[1]), int(said[2]) if said[2].isdigit() else None
-    length = headers.get("Content-Length") or ""
-    return 0, int(length) if length.isdigit() else None
+    """Return the first byte of an answer, and the size of the whole file (RFC 9110, 14.4). Raises AnswerError."""
+    if status == 206:
+        said = content_range(headers.get("Content-Range"))
+        return said[0], said[2]
+    return 0, answers.number(headers, "Content-Length")
+
+
+def content_range(text: str | None) -> tuple[int, int, int | None]:
+    """Return the first and last byte of a part, and the size of the whole. Raises AnswerError."""
+    said = re.fullmatch(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15}|\*)", (text or "").strip())
+    if not said:
+        raise answers.AnswerError(f"its Content-Range is no range: {(text or '')[:40]!r}")
+    return int(said[1]), int(said[2]), None if said[3] == "*" else int(said[3])
 
 
 def lasting(error: Exception) -> bool:
     """Whether asking again would fail in the same way."""
-    of_files = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+    final = (
+        answers.AnswerError,
+        FileNotFoundError,
+        PermissionError,
+        IsADirectoryError,
+        NotADirectoryError,
+    )
     return isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError) or isinstance(
-        error, of_files
+        error, final
     )
 
 
@@ -213,12 +224,6 @@ def _proxies(config: PipConfig | None) -> dict[str, str] | None:
         return {"http": config.proxy, "https": config.proxy}
     found = urllib.request.getproxies()
     return {"http": found["all"], "https": found["all"], **found} if "all" in found else None
-
-
-def _opener(proxies: dict[str, str] | None, context: ssl.SSLContext) -> urllib.request.OpenerDirector:
-    return urllib.request.build_opener(
-        urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=context), _Redirects()
-    )
 
 
 def _believing() -> ssl.SSLContext:

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 from provision.errors import LockError
 from provision.redaction import redact
 
+from .archives import read_member
+from .http import content_range
+
 if TYPE_CHECKING:
     from .http import Http
     from .simple import File
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 TAIL = 1 << 16
 STEP = 1 << 16
 MOST = 1 << 22
+LONGEST = 1 << 28
+"""Bytes that may be read at once: a directory of a wheel has at most some megabytes."""
 """Bytes of a range request: the tail of the zip first, then steps that double while reading on."""
 
 
@@ -37,15 +42,24 @@ class RangeFile(io.RawIOBase):
     def _fetch(self, span: tuple[int, int]) -> tuple[int, bytes]:
         answer = self._http.get(self._url, span=span)
         assert answer is not None
-        told = re.match(r"bytes (\d+)-(\d+)/(\d+)", answer.headers.get("content-range", ""))
-        if answer.status != 206 or not told:
-            raise LockError(
-                f"{redact(self._url)} cannot be read in parts: its server ignores range requests.",
-                hint="Use an index whose server answers range requests, or download the wheel.",
-            )
+        if answer.status != 206:
+            raise self._unusable("its server ignores range requests")
+        try:
+            first, _, size = content_range(answer.headers.get("content-range"))
+        except OSError as error:
+            raise self._unusable(str(error)) from error
+        asked = first if span[0] < 0 else span[0]
+        if first != asked or size is None or not answer.body or first + len(answer.body) > size:
+            raise self._unusable("its server sent another part than the one asked for")
         self.fetched += len(answer.body)
-        self.size = int(told[3])
-        return int(told[1]), answer.body
+        self.size = size
+        return first, answer.body
+
+    def _unusable(self, why: str) -> LockError:
+        return LockError(
+            f"{redact(self._url)} cannot be read in parts: {why}.",
+            hint="Use an index whose server answers range requests, or download the wheel.",
+        )
 
     def seekable(self) -> bool:
         return True
@@ -63,6 +77,8 @@ class RangeFile(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         end = self.size if size is None or size < 0 else min(self.size, self._position + size)
+        if end - self._position > LONGEST:
+            raise self._unusable(f"{end - self._position} bytes of it would be read at once")
         parts = []
         while self._position < end:
             part = self._part(self._position, end)
@@ -104,7 +120,7 @@ def metadata_of(wheel: zipfile.ZipFile, name: str) -> str:
     found = member(wheel, r"[^/]+\.dist-info/METADATA")
     if not found:
         raise LockError(f"{name} has no METADATA.", hint="It is no wheel; remove it.")
-    return wheel.read(found).decode("utf-8", "replace")
+    return read_member(wheel, found, name).decode("utf-8", "replace")
 
 
 def metadata(http: Http, file: File) -> str:

@@ -11,6 +11,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from provision import model
+from provision.index.archives import MOST_LIBRARY, read_member
 from provision.index.kernels import from_found, read_fatbins
 from provision.index.wheels import member
 
@@ -45,7 +46,7 @@ def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
         raise ValueError("the plugin has no _versions.so or no _prng.so")
     major = re.search(r"cuda(\d+)", versions)
     assert major, versions
-    code = wheel.read(versions)
+    code = read_member(wheel, versions, "the wheel", MOST_LIBRARY)
     built = cuda_in_code(code, int(major[1]))
     if len(built) != 1:
         raise ValueError(f"{versions} names {len(built)} CUDA releases: {' '.join(sorted(built))}")

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from provision import model
+from provision.index.archives import read_member
 from provision.index.kernels import ELF, PTX, capability, kernels, read_fatbins
 from provision.index.runpath import nvidia_folders
 from provision.index.wheels import member
@@ -32,7 +33,7 @@ def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
     name = member(wheel, r"tensorflow/python/platform/build_info\.py")
     if not name:
         return {"cuda": None, "cudnn": None, "kernels": ""}
-    found = re.search(r"OrderedDict\((\[.*\])\)", wheel.read(name).decode())
+    found = re.search(r"OrderedDict\((\[.*\])\)", read_member(wheel, name, "the wheel").decode())
     if not found:
         raise ValueError(f"{name} has no build_info")
     info = dict(ast.literal_eval(found[1]))

@@ -10,6 +10,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from provision import model
+from provision.index.archives import MOST_LIBRARY, read_member
 from provision.index.kernels import from_words, machine_code, read_fatbins
 from provision.index.wheels import member
 
@@ -41,14 +42,14 @@ _GLIBC = re.compile(rb"GLIBC_(2\.\d+)\0")
 
 def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
     """CUDA release, kernels and the glibc of the symbols in torch's Python library."""
-    text = wheel.read("torch/version.py").decode()
+    text = read_member(wheel, "torch/version.py", "the wheel").decode()
     cuda = re.search(r"^cuda(?:: [^=]+)? = '([\d.]+)'", text, re.MULTILINE)
     if not cuda and not re.search(r"^cuda(?:: [^=]+)? = None", text, re.MULTILINE):
         raise ValueError("torch/version.py does not tell its CUDA")
     library = member(wheel, r"torch/lib/libtorch_python\.so")
     facts: dict[str, Any] = {"cuda": cuda[1] if cuda else None, "kernels": "", "glibc": None}
     if cuda and library:
-        data = wheel.read(library)
+        data = read_member(wheel, library, "the wheel", MOST_LIBRARY)
         lists = {m.decode() for m in _ARCH_LIST.findall(data)}
         if len(lists) != 1:
             raise ValueError(f"{library} has {len(lists)} lists of architectures")
@@ -85,7 +86,11 @@ def _glibc(library: bytes) -> str:
 def _small_glibcs(wheel: zipfile.ZipFile) -> list[str]:
     """Of the libraries beside it that are small enough to be read whole (libgomp, libc10, ...)."""
     names = [i.filename for i in wheel.infolist() if i.file_size < SMALL]
-    return [_glibc(wheel.read(n)) for n in names if re.fullmatch(r"torch/lib/lib[^/]*\.so[^/]*", n)]
+    return [
+        _glibc(read_member(wheel, n, "the wheel", MOST_LIBRARY))
+        for n in names
+        if re.fullmatch(r"torch/lib/lib[^/]*\.so[^/]*", n)
+    ]
 
 
 def torch_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]:

@@ -1,0 +1,117 @@
+"""Read one member of an archive from outside: bounded before it is decompressed."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import tarfile
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO, Any
+
+from ..errors import LockError
+
+MOST_TEXT = 8 << 20
+"""Bytes of METADATA, pyproject.toml or PKG-INFO. The largest on the public index have some 500 kB."""
+MOST_LIBRARY = 1 << 30
+"""Bytes of a library that is read whole to measure a build: those of bindings have some 100 MB."""
+MOST_UNPACKED = 1 << 30
+"""Bytes of a source archive that are decompressed to find a member."""
+_MOST_AT_ONCE = 1 << 24
+_MOST_MEMBERS = 100_000
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the others decompress without a limit
+_OPENERS: dict[str, Any] = {".gz": gzip.open, ".tgz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+DAMAGED = (
+    OSError, EOFError, ValueError, RecursionError, NotImplementedError, zipfile.BadZipFile, tarfile.TarError,
+    zlib.error, lzma.LZMAError,
+)  # fmt: skip
+"""What a damaged archive raises."""
+
+
+def read_member(archive: zipfile.ZipFile, member: str, name: str, most: int = MOST_TEXT) -> bytes:
+    """Read a member of a zip whole; `name` is what errors call the archive. Raises LockError where it is larger
+    than `most`, cannot be decompressed, or is another size than the archive says."""
+    info = archive.getinfo(member)
+    if info.file_size > most:
+        raise _too_large(name, member, info.file_size, most)
+    if info.compress_type not in _METHODS or info.flag_bits & 1:
+        raise LockError(
+            f"{name}: {member} is encrypted or compressed by method {info.compress_type}, expected deflate",
+            hint="Do not use this archive.",
+        )
+    try:
+        with archive.open(info) as file:
+            return file.read(info.file_size)  # with a size: without one all is decompressed, whatever it says
+    except DAMAGED as error:
+        raise LockError(
+            f"{name}: {member} cannot be decompressed: {error}", hint="Copy the archive again, or remove it."
+        ) from error
+
+
+def read_of_sdist(path: Path, file: str, most: int = MOST_TEXT) -> bytes:
+    """Read NAME-VERSION/`file` of a source archive. Raises KeyError where there is none, LockError where it is
+    too large, and one of DAMAGED."""
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            return read_member(archive, _top(archive.namelist(), file), path.name, most)
+    opened: Any = _OPENERS.get(path.suffix, Path.open)(path, "rb")
+    with opened, tarfile.open(fileobj=_Bounded(opened, path.name), mode="r:") as tar:
+        for count, member in enumerate(tar):
+            if count > _MOST_MEMBERS:
+                raise LockError(f"{path.name} has more than {_MOST_MEMBERS} members", hint=_HINT)
+            if not (member.isreg() and _is_top(member.name, file)):
+                continue
+            if member.size > most:
+                raise _too_large(path.name, member.name, member.size, most)
+            stream = tar.extractfile(member)
+            return stream.read() if stream else b""
+    raise KeyError(file)
+
+
+_HINT = "Do not use this archive."
+
+
+def _too_large(name: str, member: str, size: int, most: int) -> LockError:
+    return LockError(f"{name}: {member} has {size} bytes unpacked, expected at most {most}", hint=_HINT)
+
+
+def _is_top(name: str, file: str) -> bool:
+    return name.count("/") == 1 and name.endswith(f"/{file}")
+
+
+def _top(names: list[str], file: str) -> str:
+    found = next((n for n in names if _is_top(n, file)), None)
+    if found is None:
+        raise KeyError(file)
+    return found
+
+
+class _Bounded(io.RawIOBase):
+    """A decompressed stream that ends with an error where an archive unpacks to more than is sane."""
+
+    def __init__(self, stream: IO[bytes], name: str) -> None:
+        self._stream, self._name = stream, name
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_SET and offset > MOST_UNPACKED:
+            raise _too_large(self._name, "its content", offset, MOST_UNPACKED)
+        return self._stream.seek(offset, whence)
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= _MOST_AT_ONCE:  # a header that claims gigabytes would be read whole
+            raise _too_large(self._name, "a header", size, _MOST_AT_ONCE)
+        if self._stream.tell() > MOST_UNPACKED:
+            raise _too_large(self._name, "its content", self._stream.tell(), MOST_UNPACKED)
+        return self._stream.read(size)
