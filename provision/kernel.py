@@ -21,6 +21,7 @@ from typing import Any
 
 from . import foreign, process
 from .errors import BuildError, UsageError
+from .safe_write import hint_of, write_file
 
 PACKAGE = "ipykernel"
 _OURS = "gpuenv"
@@ -77,13 +78,12 @@ def _spec_of_ipykernel(env: Path) -> dict[str, Any]:
 
 
 def _write(place: Path, spec: dict[str, Any], env: Path) -> None:
-    draft = place / f".kernel.json.{os.getpid()}"
+    kernels = place.parent
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        kernels.mkdir(parents=True, exist_ok=True)
         for logo in sorted(env.glob("share/jupyter/kernels/python3/logo-*")):
-            (place / logo.name).write_bytes(foreign.read_bytes(logo))
-        draft.write_text(json.dumps(spec, indent=1) + "\n", encoding="utf-8")
-        draft.replace(place / "kernel.json")
+            write_file(place / logo.name, foreign.read_bytes(logo), root=kernels)
+        write_file(place / "kernel.json", json.dumps(spec, indent=1) + "\n", root=kernels)
     except OSError as error:
         raise _refused(place, error) from error
 
@@ -91,7 +91,9 @@ def _write(place: Path, spec: dict[str, Any], env: Path) -> None:
 def _refused(place: Path, error: OSError) -> BuildError:
     return BuildError(
         f"a Jupyter kernel cannot be written in {place}: {error.strerror or error}",
-        hint="set JUPYTER_DATA_DIR to a folder that can be written, here and where Jupyter runs",
+        hint=hint_of(
+            error, "set JUPYTER_DATA_DIR to a folder that can be written, here and where Jupyter runs"
+        ),
     )
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import foreign, process, writing
+from . import foreign, process, safe_write
 from .errors import BuildError
 
 _MARK = ".gpuenv"
@@ -55,7 +55,7 @@ def add(env: Path) -> None:
                 errno.EPERM, "it belongs to another user, in whose home root leaves nothing"
             )
         entry.parent.mkdir(parents=True, exist_ok=True)
-        writing.settle(entry, text)
+        safe_write.write_file(entry, text)
     except OSError as error:
         raise _refused(entry, error) from error
 

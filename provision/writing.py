@@ -1,5 +1,4 @@
-"""What a run writes so that one that is killed leaves nothing half-made: files in one step, and scratch
-folders that the next run sweeps away where nobody is at work in them any more."""
+"""Scratch folders. The next run removes those that a killed run left."""
 
 from __future__ import annotations
 
@@ -16,59 +15,6 @@ except ImportError:  # Windows: one run at a time has to do
 
 _SCRATCH = "gpuenv-scratch-"
 _YOUNG = 600.0  # seconds in which a folder gets its name
-
-
-def settle(path: Path, content: str | bytes, *, mode: int = 0o644, durable: bool = False) -> None:
-    """Write a file in one step: a reader sees the old one or the new one, with `durable` also when the
-    power goes. Raises OSError.
-
-    The draft has one name for all runs, so that what a killed run left of it is written over and not left
-    for ever; who writes it holds it, so that two runs at once do not mix.
-    """
-    data = content.encode() if isinstance(content, str) else content
-    draft = path.with_name(f".{path.name}.gpuenv-new")
-    number = _taken(draft)
-    try:
-        os.ftruncate(number, 0)
-        with os.fdopen(os.dup(number), "wb") as file:
-            file.write(data)
-            file.flush()
-            if durable:
-                os.fsync(number)
-        draft.chmod(mode)
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(number)
-
-
-def _taken(draft: Path) -> int:
-    """A descriptor of the draft, held against other runs, whoever's turn it was before."""
-    while True:
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-        try:
-            number = os.open(draft, flags, 0o600)
-        except OSError:
-            if not os.path.lexists(draft) or draft.is_dir():
-                raise
-            draft.unlink()  # a link, or another user's that may not be read; where that is forbidden, so is this
-            continue
-        try:
-            _hold(number, wait=True)
-            mine, there = os.fstat(number), draft.lstat()
-        except FileNotFoundError:
-            os.close(number)
-            continue  # who held it has put it in its place
-        except BaseException:
-            os.close(number)
-            raise
-        if (mine.st_ino, mine.st_dev) == (there.st_ino, there.st_dev):
-            if mine.st_nlink == 1 and _is_own(mine):
-                return number
-            draft.unlink()  # another user's file, or one with a second name
-        os.close(number)
 
 
 def _is_own(found: os.stat_result) -> bool:

@@ -152,7 +152,9 @@ def test_a_full_disk_is_no_network_error(server, tmp_path):
         pytest.skip("no /dev/full")
     half = index.part(tmp_path / "f")
     half.symlink_to("/dev/full")
-    wanted = index.Wanted(path=tmp_path / "f", urls=(f"{server.url}/f",), shown="the file", hashes=SHA)
+    wanted = index.Wanted(
+        path=tmp_path / "f", root=Path("/"), urls=(f"{server.url}/f",), shown="the file", hashes=SHA
+    )
     with pytest.raises(BuildError, match="is full"):
         index.download(index.Http(), wanted, lambda _: None)
     assert len(server.seen) == 1

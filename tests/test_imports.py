@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent / "provision"
 STAGES = {"detect", "resolve", "lock", "build", "verify", "diagnose"}
-DOORS = {"process", "index", "foreign", "writing", "path_names"}
+DOORS = {"process", "index", "foreign", "writing", "path_names", "safe_write", "output_file"}
 MAY = {
     "model": set(),
     "process": set(),
@@ -18,15 +18,27 @@ MAY = {
     "path_names": {"errors"},
     "redaction": set(),
     "standard_streams": set(),
+    "safe_write": set(),
+    "output_file": {"safe_write"},
     "errors": {"model"},
-    "index": {"model", "errors", "process", "foreign", "writing", "path_names"},
+    "index": {"model", "errors", "process", "foreign", "writing", "path_names", "safe_write", "output_file"},
     "profiles": {"model", "errors", "foreign"},
     "show": {"model", "errors"},
     "export": {"model", "errors"},
-    "project": {"model", "errors", "foreign", "path_names"},
-    "registry": {"process", "model", "errors", "foreign", "writing"},
-    "bundle": {"model", "errors", "process", "index", "foreign", "writing", "path_names"},
-    "kernel": {"model", "errors", "process", "foreign"},
+    "project": {"model", "errors", "foreign", "path_names", "safe_write"},
+    "registry": {"process", "model", "errors", "foreign", "safe_write"},
+    "bundle": {
+        "model",
+        "errors",
+        "process",
+        "index",
+        "foreign",
+        "writing",
+        "path_names",
+        "safe_write",
+        "output_file",
+    },
+    "kernel": {"model", "errors", "process", "foreign", "safe_write"},
     "report": {"model", "errors"},
     **dict.fromkeys(STAGES, {"model", "errors"} | DOORS),
 }

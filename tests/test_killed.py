@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from provision import __main__, writing
+from provision import __main__, safe_write, writing
 from provision.build import conda_place, place, removal
 from provision.errors import BuildError
 
@@ -242,7 +242,7 @@ def test_what_a_killed_build_left_goes_before_the_environment_is_looked_at_or_ru
 def test_a_draft_that_was_left_is_written_over(tmp_path):
     file, draft = tmp_path / "lock", tmp_path / ".lock.gpuenv-new"
     draft.write_text("half of something long")
-    writing.settle(file, "new")
+    safe_write.write_file(file, "new")
     assert file.read_text() == "new" and [p.name for p in tmp_path.iterdir()] == ["lock"]
     assert file.stat().st_mode & 0o777 == 0o644
 
@@ -253,7 +253,7 @@ def test_a_draft_is_never_written_through_a_link_or_a_second_name(tmp_path):
     draft = tmp_path / ".lock.gpuenv-new"
     for put in (lambda: draft.symlink_to(mine), lambda: draft.hardlink_to(mine)):
         put()
-        writing.settle(tmp_path / "lock", "new")
+        safe_write.write_file(tmp_path / "lock", "new")
         assert mine.read_text() == "mine" and (tmp_path / "lock").read_text() == "new"
         assert not os.path.lexists(draft)
 
@@ -261,13 +261,13 @@ def test_a_draft_is_never_written_through_a_link_or_a_second_name(tmp_path):
 def test_a_file_that_cannot_be_written_leaves_no_draft(tmp_path):
     (tmp_path / "lock").mkdir()
     with pytest.raises(OSError):
-        writing.settle(tmp_path / "lock", "new")
+        safe_write.write_file(tmp_path / "lock", "new")
     assert [p.name for p in tmp_path.iterdir()] == ["lock"]
 
 
 def test_many_writers_leave_one_whole_file(tmp_path):
-    code = "import sys; from pathlib import Path; from provision import writing\n"
-    code += "for i in range(40): writing.settle(Path(sys.argv[1]), sys.argv[2] * 5000)"
+    code = "import sys; from pathlib import Path; from provision import safe_write\n"
+    code += "for i in range(40): safe_write.write_file(Path(sys.argv[1]), sys.argv[2] * 5000)"
     children = [subprocess.Popen([sys.executable, "-c", code, tmp_path / "file", x]) for x in "abc"]
     assert [c.wait(60) for c in children] == [0, 0, 0]
     text = (tmp_path / "file").read_text()
@@ -276,9 +276,7 @@ def test_many_writers_leave_one_whole_file(tmp_path):
 
 def test_scratch_folders_of_killed_runs_are_swept_and_those_at_work_are_not(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    code = (
-        "import os, signal; from provision import writing\nwith writing.scratch('x'): os.kill(os.getpid(), 9)"
-    )
+    code = "import os, signal; from provision import safe_write\nwith writing.scratch('x'): os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
     assert len(list(tmp_path.iterdir())) == 1
     begun, old = tmp_path / ".gpuenv-scratch-begun", tmp_path / ".gpuenv-scratch-old"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .. import foreign, process, writing
+from .. import foreign, process, safe_write
 from ..errors import BuildError
 from ..model import Package
 from .conda_shells import SCRIPTS
@@ -26,7 +26,8 @@ def write(prefix: Path, packages: Sequence[Package], specs: Sequence[str]) -> No
             path = prefix / "bin" / name
             if not path.exists():  # a package may bring its own
                 plain = re.sub(r"[^\w.+-]", "_", prefix.name)  # a prompt is taken apart by the shell
-                path.write_text(text.format(prefix=shlex.quote(str(prefix)), plain=plain), encoding="utf-8")
+                script = text.format(prefix=shlex.quote(str(prefix)), plain=plain)
+                safe_write.write_file(path, script, root=prefix)
     except OSError as error:
         raise not_writable(prefix, error) from error
     record(prefix, (), packages, specs)
@@ -39,8 +40,9 @@ def record(prefix: Path, out: Sequence[Package], into: Sequence[Package], specs:
     rows += sorted([*(f"-{_dist(p)}" for p in out), *(f"+{_dist(p)}" for p in into)])
     rows.append(f"# update specs: {list(specs)!r}")
     try:
-        with (prefix / "conda-meta" / "history").open("a", encoding="utf-8") as file:
-            file.write("\n".join(rows) + "\n")
+        history = prefix / "conda-meta" / "history"
+        with safe_write.open_part(history, root=prefix, append=True) as file:
+            file.write(("\n".join(rows) + "\n").encode())
     except OSError as error:
         raise not_writable(prefix, error) from error
 
@@ -99,6 +101,7 @@ def _list(path: Path, prefixes: Sequence[str]) -> None:
         raise BuildError(f"{path} belongs to another user: root leaves nothing in that home")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        writing.settle(path, "".join(f"{p}\n" for p in prefixes))
+        home = path.parent.parent  # people keep .conda as a link to another folder of theirs
+        safe_write.write_file(path, "".join(f"{p}\n" for p in prefixes), root=home)
     except OSError as error:
         raise not_writable(path.parent, error) from error

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ..errors import BuildError, UsageError
 from . import place_lock
+from ..safe_write import hint_of
 
 MARK = ".gpuenv"
 # With those that turn the order of what is shown around: the line that is shown would name another folder.
@@ -273,5 +274,5 @@ def not_writable(path: Path, error: OSError) -> BuildError:
         return BuildError(f"the disk of {path} is full: {error.strerror}", hint="free space, then try again")
     return BuildError(
         f"cannot write in {path}: {error.strerror or error}",
-        hint="name an ENV in a folder you may write to",
+        hint=hint_of(error, "name an ENV in a folder you may write to"),
     )

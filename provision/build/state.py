@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import foreign, writing
+from .. import foreign, safe_write
 from ..errors import BuildError
 from ..model import as_document, as_plain, from_plain
 from ..redaction import redact_value
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 def write(env: Path, name: str, document: dict[str, Any]) -> None:
     """Write one file of `.gpuenv/` in one step and without credentials. Raises BuildError."""
     folder = env / MARK
-    if folder.is_symlink():
-        raise BuildError(f"{folder} is a link to {folder.readlink()}: nothing is written through it")
     try:
-        writing.settle(folder / name, json.dumps(redact_value(document), indent=1) + "\n")
+        safe_write.write_file(folder / name, json.dumps(redact_value(document), indent=1) + "\n", root=env)
     except OSError as error:
         raise not_writable(folder, error) from error
 

@@ -12,6 +12,7 @@ from .. import foreign, process
 from ..errors import BuildError
 from ..index import uv
 from ..model import Event, Lock, Sources
+from ..safe_write import write_file
 from . import within
 from .place import not_writable
 from .wheels import install_wheels
@@ -92,7 +93,7 @@ def _mend_activate(path: Path) -> None:
         text = re.sub(
             said, 'echo "The folder of this environment is gone." >&2', script.read_text(encoding="utf-8")
         )
-        script.write_text(text, encoding="utf-8")
+        write_file(script, text, root=path)
 
 
 def _name_place(path: Path, final: Path) -> None:
@@ -102,7 +103,7 @@ def _name_place(path: Path, final: Path) -> None:
         return
     for script in (path / "pyvenv.cfg", *path.glob("bin/activate*"), *path.glob("Scripts/activate*")):
         text = script.read_bytes()
-        script.write_bytes(re.sub(rb"(?<=[/\\])\.([^/\\\r\n]*?)\.gpuenv-new", rb"\1", text))
+        write_file(script, re.sub(rb"(?<=[/\\])\.([^/\\\r\n]*?)\.gpuenv-new", rb"\1", text), root=path)
 
 
 def settle_scripts(path: Path, python: str) -> None:
@@ -128,7 +129,7 @@ def _make_relocatable(path: Path) -> None:
     config = path / "pyvenv.cfg"
     text = foreign.read_text(config)
     if "relocatable" not in text:
-        config.write_text(text.rstrip("\n") + "\nrelocatable = true\n", encoding="utf-8")
+        write_file(config, text.rstrip("\n") + "\nrelocatable = true\n", root=path)
 
 
 def mend_scripts(path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..model import Package
 from ..path_names import file_name_of_url, last_segments
+from ..safe_write import write_file
 
 
 def channel_file(package: Package) -> str:
@@ -42,4 +43,4 @@ def name_origins(prefix: Path, packages: Iterable[Package], folder: Path) -> Non
         origin = origins.get(data.get("url") or "")
         if origin:
             told = {"url": origin, "channel": origin.rsplit("/", 2)[0]}
-            path.write_text(json.dumps(data | told, indent=2) + "\n", encoding="utf-8")
+            write_file(path, json.dumps(data | told, indent=2) + "\n", root=prefix)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .. import foreign, index
+from .. import foreign, index, safe_write
 from ..errors import BuildError, LockError, UsageError
 from ..model import Bundle, BundleFile, as_document, from_plain
 from ..path_names import UnsafeNameError, check_relative
@@ -23,7 +22,7 @@ MANIFEST = "gpuenv-bundle.json"
 README = "README.txt"
 WORK = ".work"
 """What a run needs on its way and removes at its end."""
-_DRAFT = f".{MANIFEST}.new"
+_DRAFT = f".{MANIFEST}.gpuenv-new"
 _READERS = 4
 
 
@@ -52,6 +51,8 @@ def assert_writable(folder: Path) -> None:
         place = place.parent
     try:
         tempfile.TemporaryFile(dir=place).close()
+        if place == folder:
+            safe_write.refuse_links_out(folder)  # uv and the channel's indexer write in it by path
     except OSError as error:
         raise not_writable(place, error) from error
 
@@ -83,15 +84,10 @@ def read(folder: Path) -> Bundle:
 
 def settle(folder: Path, bundle: Bundle) -> None:
     """Write the manifest in one step. Raises BuildError."""
-    draft = folder / _DRAFT
+    text = json.dumps(as_document(bundle), indent=1) + "\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with draft.open("w", encoding="utf-8") as file:
-            json.dump(as_document(bundle), file, indent=1)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(folder / MANIFEST)
+        safe_write.write_file(folder / MANIFEST, text, durable=True)
     except OSError as error:
         raise not_writable(folder, error) from error
 
@@ -101,7 +97,8 @@ def not_writable(folder: Path, error: OSError) -> BuildError:
         return BuildError(
             f"the disk of {folder} is full", hint="free space; the same command goes on from there"
         )
-    return BuildError(f"cannot write in {folder}: {error.strerror or error}", hint="name another DIR")
+    hint = safe_write.hint_of(error, "name another DIR")
+    return BuildError(f"cannot write in {folder}: {error.strerror or error}", hint=hint)
 
 
 def remove_old(folder: Path, before: Bundle | None, files: Iterable[BundleFile]) -> None:
@@ -109,9 +106,8 @@ def remove_old(folder: Path, before: Bundle | None, files: Iterable[BundleFile])
     kept = {f.path for f in files}
     try:
         for path in (folder / f.path for f in (before.files if before else ()) if f.path not in kept):
-            if path.resolve().is_relative_to(folder.resolve()):
-                path.unlink(missing_ok=True)
-                index.part(path).unlink(missing_ok=True)
+            safe_write.remove_file(path, root=folder)
+            safe_write.remove_file(index.part(path), root=folder)
     except OSError as error:
         raise not_writable(folder, error) from error
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import process, writing
+from .. import process, safe_write, writing
 from ..errors import BuildError
 from ..index import uv
 from ..model import BundlePython, Sources
@@ -58,13 +58,13 @@ def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython
     unpacked = str((work / "unpacked").absolute())
     words = ["python", "install", row["key"], "--install-dir", unpacked, "--no-bin"]
     try:
-        cache.mkdir(parents=True)
+        safe_write.make_folder(cache, root=folder)
         done = _run(words, variables)
         held = sorted(cache.iterdir())
         if not done.ok or len(held) != 1:
             return None, f"Python {row['version']} could not be fetched ({_why(done.stderr)})"
         path = folder / "python" / file_name_of_url(row["url"])
-        path.parent.mkdir(exist_ok=True)
+        safe_write.make_folder(path.parent, root=folder)
         held[0].replace(path)
     except OSError as error:
         raise not_writable(folder, error) from error

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
 
+from .. import safe_write
 from ..errors import BuildError, LockError
 from ..index import uv
 from ..model import Package, Sources
@@ -27,7 +28,7 @@ def wheel_of_unhashed(package: Package, line: str, folder: Path, python: str, so
     work = folder.parent / WORK
     shutil.rmtree(work, ignore_errors=True)
     try:
-        work.mkdir(parents=True)
+        safe_write.make_folder(work, root=work.parent)
         wanted = work / "requirements.txt"
         wanted.write_text(line.removeprefix("-e ") + "\n", encoding="utf-8")
         words = ["pip", "install", "--no-deps", "--target", str((work / "t").absolute()),

@@ -10,8 +10,8 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from .. import index
 from ..path_names import check_file_name
+from ..safe_write import write_file
 from .folder import not_writable
 
 _EPOCH = (2020, 1, 1, 0, 0, 0)
@@ -21,10 +21,9 @@ def write(folder: Path, name: str, contents: Mapping[str, bytes], info: str) -> 
     """Write a wheel in one step, with its RECORD in `info`; returns its name. Raises BuildError, UnsafeNameError."""
     rows = []
     check_file_name(name)
-    draft = index.part(folder / name)
+    made = io.BytesIO()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as wheel:
+        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as wheel:
             for inside, data in contents.items():
                 digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
                 rows.append((inside, f"sha256={digest}", len(data)))
@@ -32,7 +31,7 @@ def write(folder: Path, name: str, contents: Mapping[str, bytes], info: str) -> 
             text = io.StringIO()
             csv.writer(text, lineterminator="\n").writerows([*rows, (f"{info}/RECORD", "", "")])
             wheel.writestr(_member(f"{info}/RECORD"), text.getvalue())
-        draft.replace(folder / name)
+        write_file(folder / name, made.getvalue(), root=folder.parent)
     except OSError as error:
         raise not_writable(folder, error) from error
     return name

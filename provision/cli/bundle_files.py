@@ -38,7 +38,7 @@ class Files:
         for package in packages:
             place = path_of(package, folder)
             wanted = index.Wanted(
-                path=self.folder / place, urls=self._urls(package), shown=redact(package.url),
+                path=self.folder / place, root=self.folder, urls=self._urls(package), shown=redact(package.url),
                 hashes=_hashes(package), size=package.size or sizes.get(package.url),
             )  # fmt: skip
             found[place] = bundle.Item(path=place, wanted=wanted)

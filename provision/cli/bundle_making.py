@@ -17,6 +17,7 @@ from ..index import conda
 from ..lock import pypi
 from ..lock.source_builds import SourceBuilds
 from ..model import Bundle, BundleFile, BundlePython, Event, Lock, Package, Plan, PlannedBuild
+from ..safe_write import write_file
 from . import ask, bundle_lock, bundle_own, where
 from .bundle_files import Files, path_of
 from .options import Choices
@@ -222,7 +223,7 @@ class _Making:
         made = dataclasses.replace(made, archive=archive, notes=tuple(self.notes))
         readme = self.folder / bundle.README
         try:
-            readme.write_text(bundle.readme(made), encoding="utf-8")
+            write_file(readme, bundle.readme(made))
         except OSError as error:
             raise bundle.not_writable(self.folder, error) from error
         names = dict.fromkeys([made.lock, *paths, *([archive.path] if archive else []), bundle.README])

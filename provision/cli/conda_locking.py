@@ -12,6 +12,7 @@ from ..errors import GpuenvError, LockError, ResolveError, UsageError
 from ..index import conda as door
 from ..lock import conda_file
 from ..model import Event, Lock, Plan
+from ..output_file import is_stream
 from . import ask, conda_given, conda_search, conda_target, inproject
 from .conda_search import Near
 from .judging import made_for
@@ -110,7 +111,7 @@ def _next(choices: Choices, output: Path) -> str:
 def _held(path: Path, asked: ask.Asked, *, strict: bool) -> Lock | None:
     """The lock that is there, None where it holds nothing for the target's platform. One that cannot be
     read is written anew, except where it is checked."""
-    if not path.exists() and not strict:
+    if not strict and (not path.exists() or is_stream(path)):
         return None
     try:
         return conda_given.read(path, asked.target.platform, asked.profiles, allow_md5=True)

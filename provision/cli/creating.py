@@ -196,7 +196,7 @@ class Built:
         state.remember(path, None, self.lock.plan)
         state.write(path, "request.json", self.remembered)
         state.write(path, "lock.json", {"digest": state.lock_digest(self.lock)})
-        lock.write(path / place.MARK / LOCK_NAME, self.lock)
+        lock.write(path / place.MARK / LOCK_NAME, self.lock, root=path)
         installed.write(path, self.lock)
 
 

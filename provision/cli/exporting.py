@@ -12,7 +12,9 @@ import typer
 from .. import detect, process, show, writing
 from ..errors import LockError, UsageError
 from ..model import Event, Exported, Lock
+from ..output_file import is_stdout, write_output
 from ..redaction import redact, redact_text
+from ..safe_write import hint_of
 from . import ask, facts, where
 from . import options as o
 
@@ -53,6 +55,8 @@ def export(
     screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
     choices = o.Choices(profiles=list(profiles or []), cache_dir=cache_dir, platform=platform)
     stage.known(form)
+    if output and is_stdout(output):
+        output = None
     source = _source(env, lock, choices)
     beside = output.absolute().parent if output else Path.cwd()
     if not beside.is_dir():
@@ -201,10 +205,10 @@ def _beside(file: Path, folder: Path) -> str:
 def _write(path: Path, text: str) -> None:
     """Write in one step. Raises UsageError."""
     try:
-        writing.settle(path.absolute(), text)
+        write_output(path, text)
     except OSError as error:
         raise UsageError(
-            f"--output {path}: {error.strerror}", hint="name a file that can be written"
+            f"--output {path}: {error.strerror}", hint=hint_of(error, "name a file that can be written")
         ) from error
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import index, process, profiles, show, writing
+from .. import index, process, profiles, safe_write, show
 from ..errors import DataError, UsageError
 from ..index import measure
 from ..model import Event, ProfileTable, ProfileTables
@@ -143,8 +143,9 @@ def _write(path: Path, text: str) -> None:
     """Write an overlay in one step. Raises UsageError where that cannot be done."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        writing.settle(path, text)
+        safe_write.write_file(path, text)
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be written: {error.strerror}", hint="name a folder that can: --profiles DIR"
+            f"{path} cannot be written: {error.strerror}",
+            hint=safe_write.hint_of(error, "name a folder that can: --profiles DIR"),
         ) from error

@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 from .. import detect, lock, resolve, show
 from ..errors import LockError, MachineError, UsageError
 from ..model import Bound, Event, Lock, Machine, Plan, Request, Target, Wanted
+from ..output_file import is_stdout, is_stream
 from . import ask, facts, inproject, where
 from .options import Choices
 from .planning import by_itself, noted
@@ -31,6 +32,8 @@ def make_lock(
 ) -> int:
     """`gpuenv lock`: write the lock, or say whether the one that is there still holds."""
     choices = inproject.laid(choices)
+    if output and is_stdout(output):
+        screen.out = screen.err  # standard output is the lock's
     if choices.manager == "conda":
         from . import conda_locking
 
@@ -83,7 +86,7 @@ def upgrade_of(wanted: bool, names: list[str]) -> Upgrade:
 
 def _held(path: Path, *, strict: bool) -> Lock | None:
     """The lock that is there. One that cannot be read is written anew, except where it is checked."""
-    if not path.exists() and not strict:
+    if not strict and (not path.exists() or is_stream(path)):
         return None
     try:
         return lock.read(path)

@@ -11,7 +11,9 @@ from .. import __version__, process, show, verify
 from ..build import place, state
 from ..errors import BuildError, GpuenvError, UsageError
 from ..model import Event
+from ..output_file import write_output
 from ..redaction import redact_text
+from ..safe_write import hint_of
 from . import settling, where
 from .judging import exit_code, machine_for_verdict
 from .options import Choices
@@ -105,10 +107,10 @@ def _write_report(report: Path, verdict: Verdict, screen: show.Screen) -> None:
 
     made = f"gpuenv {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
     try:
-        report.write_text(redact_text(page(verdict, made)), encoding="utf-8")
+        write_output(report, redact_text(page(verdict, made)))
     except OSError as error:
         raise UsageError(
-            f"--report {report}: {error.strerror}", hint="name a file that can be written"
+            f"--report {report}: {error.strerror}", hint=hint_of(error, "name a file that can be written")
         ) from error
     show.event(screen, Event(kind="note", stage="verify", text=f"the report is {report}"))
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from .. import process
 from ..model import Python
+from ..safe_write import write_file
 from .files import absolute_entries, anybody_may_write, entries, is_there, read_text, under
 
 OLDEST = (3, 8)
@@ -202,11 +203,9 @@ class Answers:
         """Write down what is new; where that cannot be, they are asked again the next time."""
         if all(self._kept.get(path) == answer for path, answer in self._used.items()):
             return
-        draft = self._file.with_name(f".{self._file.name}.{os.getpid()}")
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_text(json.dumps({**self._kept, **self._used}), encoding="utf-8")
-            draft.replace(self._file)
+            write_file(self._file, json.dumps({**self._kept, **self._used}))
 
 
 def _is_answer(kept: Any, mark: str) -> bool:

@@ -14,6 +14,7 @@ from http import client as http_client
 from pathlib import Path
 
 from provision.errors import BuildError, LockError
+from provision.safe_write import hint_of, open_part, rename
 
 from .http import PASSING, TRIES, Http, Stream, failed, in_words, lasting
 
@@ -30,11 +31,12 @@ Told = Callable[[int], None]
 class Wanted:
     """A file to be had: `urls` are where it may lie, the best first (looked for one by one, as they are
     needed), and `shown` what an error calls it. `hashes` are what it must have ({"sha256": "..."}; empty
-    where nobody knows), `size` its bytes."""
+    where nobody knows), `size` its bytes, `root` the folder that no link may lead out of (by default its own)."""
 
     path: Path
     urls: Iterable[str]
     shown: str
+    root: Path | None = None
     hashes: Mapping[str, str] = field(default_factory=dict)
     size: int | None = None
 
@@ -55,7 +57,8 @@ def download(http: Http, wanted: Wanted, told: Told) -> None:
             failure = error
             continue
         if differs is None:
-            half.replace(wanted.path)
+            with _disk(half):
+                rename(half, wanted.path, root=wanted.root or half.parent)
             return
         failure = BuildError(
             f"{wanted.shown} is not the file that was locked: its {differs} differs",
@@ -134,7 +137,7 @@ def _fetch(http: Http, url: str, half: Path, wanted: Wanted, told: Told) -> None
         tried += 1
         try:
             with http.stream(url, start=have) as answer:
-                size = _written(answer, half, have, _Limits(wanted.size, http.patience), told)
+                size = _written(answer, wanted, have, http.patience, told)
             if answer.total is None or size >= answer.total:
                 break
             why = f"the connection ended after {size} of {answer.total} bytes"
@@ -155,26 +158,21 @@ def _fetch(http: Http, url: str, half: Path, wanted: Wanted, told: Told) -> None
         time.sleep(0.5 * 2 ** (TRIES - left))
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """What an answer may bring: a file of `size` bytes (None: unknown), at SLOWEST in each `patience` seconds."""
-
-    size: int | None
-    patience: float
-
-
-def _written(answer: Stream, half: Path, have: int, limits: _Limits, told: Told) -> int:
-    """Append an answer to a part, or replace the part where the answer starts at 0. Raises _OtherFileError."""
+def _written(answer: Stream, wanted: Wanted, have: int, patience: float, told: Told) -> int:
+    """Append an answer to a part, or replace the part where the answer starts at 0. It brings no more than the
+    size wanted, and at least SLOWEST bytes in each `patience` seconds. Raises _OtherFileError."""
+    half = part(wanted.path)
+    root = wanted.root or half.parent
     if answer.start not in (0, have):
         raise OSError(f"the server sent bytes from {answer.start} on, not from {have}")
-    most = limits.size if limits.size is not None else answer.total or MOST
+    most = wanted.size if wanted.size is not None else answer.total or MOST
     if (answer.total or most) != most or most > MOST:
         raise _OtherFileError
     if answer.start == 0 and have:
         told(-have)
     with _disk(half):
-        half.parent.mkdir(parents=True, exist_ok=True)
-        file = half.open("ab" if answer.start else "wb", buffering=0)
+        root.mkdir(parents=True, exist_ok=True)
+        file = open_part(half, root=root, append=answer.start > 0)
     with file:
         size, since, came = answer.start, time.monotonic(), 0
         while piece := answer.body.read1(_PIECE):
@@ -185,7 +183,7 @@ def _written(answer: Stream, half: Path, have: int, limits: _Limits, told: Told)
                 file.write(piece)
             told(len(piece))
             came += len(piece)
-            if (passed := time.monotonic() - since) > limits.patience:
+            if (passed := time.monotonic() - since) > patience:
                 if came < SLOWEST * passed:
                     raise _SlowError(f"only {came} bytes came in {passed:.0f} s")
                 since, came = time.monotonic(), 0
@@ -207,6 +205,5 @@ def _disk(half: Path) -> Iterator[None]:
                 f"the disk of {half.parent} is full",
                 hint="free space; what was downloaded stays, and the same command goes on from there",
             ) from error
-        raise BuildError(
-            f"cannot write in {half.parent}: {error.strerror or error}", hint="name another folder"
-        ) from error
+        hint = hint_of(error, "name another folder")
+        raise BuildError(f"cannot write in {half.parent}: {error.strerror or error}", hint=hint) from error

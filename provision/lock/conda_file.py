@@ -18,6 +18,8 @@ from .. import foreign, writing
 from ..errors import LockError
 from ..index import conda as door
 from ..model import Lock, Package, Plan, Target, as_plain, from_plain
+from ..output_file import is_stream, write_output
+from ..safe_write import hint_of
 from .conda import build_of, is_conda
 
 NAME = "conda-lock.yml"
@@ -31,7 +33,7 @@ def write(path: Path, lock: Lock, virtual: Sequence[Mapping[str, str]] = ()) -> 
     from conda_lock.lockfile import write_conda_lock_file
 
     content = _content(lock, virtual)
-    held = _parsed(path) if path.exists() else None
+    held = _parsed(path) if path.exists() and not is_stream(path) else None
     if held is not None:
         content = _merged(content, held)
     try:
@@ -39,10 +41,11 @@ def write(path: Path, lock: Lock, virtual: Sequence[Mapping[str, str]] = ()) -> 
         with writing.scratch("lock") as folder:
             draft = folder / NAME
             write_conda_lock_file(content, draft, metadata_choices=None, include_help_text=False)
-            writing.settle(path, draft.read_bytes(), durable=True)
+            write_output(path, draft.read_bytes(), durable=True)
     except OSError as error:
         raise LockError(
-            f"cannot write the lock {path}: {error.strerror}", hint="choose a folder you may write to"
+            f"cannot write the lock {path}: {error.strerror}",
+            hint=hint_of(error, "choose a folder you may write to"),
         ) from error
 
 

@@ -15,25 +15,32 @@ import tomli
 import tomli_w
 from packaging.pylock import Pylock, PylockValidationError
 
-from .. import foreign, writing
+from .. import foreign
 from ..errors import LockError
 from ..model import Lock, Package, Plan, Target, as_plain, from_plain
+from ..output_file import write_output
 from ..path_names import file_name_of_url
 from ..redaction import redact, redact_value
+from ..safe_write import hint_of, write_file
 from . import file_names
 
 _ABOUT = "pylock.toml"
 
 
-def write(path: Path, lock: Lock) -> None:
-    """Write a lock in one step: a reader sees the old file or the new one. Raises LockError."""
+def write(path: Path, lock: Lock, *, root: Path | None = None) -> None:
+    """Write a lock in one step: a reader sees the old file or the new one. `root` is the folder that it stays
+    in, by default its own. Raises LockError."""
     text = tomli_w.dumps(_document(lock))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        writing.settle(path, text, durable=True)
+        if root is None:
+            write_output(path, text, durable=True)
+        else:
+            write_file(path, text, root=root, durable=True)
     except OSError as error:
         raise LockError(
-            f"cannot write the lock {path}: {error.strerror}", hint="choose a folder you may write to"
+            f"cannot write the lock {path}: {error.strerror}",
+            hint=hint_of(error, "choose a folder you may write to"),
         ) from error
 
 

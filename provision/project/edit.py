@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from provision.errors import DataError, UsageError
 from provision.model import FRAMEWORKS
+from provision.safe_write import hint_of
 
 from . import kinds
 from .config import parse_config, read_bytes
@@ -52,7 +53,7 @@ def add_packages(path: Path, requirements: Sequence[str]) -> Project:
         write_all({path: changed.encode()})
     except OSError as error:
         raise DataError(
-            f"{path} cannot be written: {error.strerror}", hint="check its permissions"
+            f"{path} cannot be written: {error.strerror}", hint=hint_of(error, "check its permissions")
         ) from error
     return meant
 

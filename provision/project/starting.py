@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from provision.errors import DataError, UsageError
 from provision.model import FRAMEWORKS, Initialised, WrittenFile
+from provision.safe_write import hint_of
 
 from . import makefile
 from .config import read_config
@@ -53,7 +54,8 @@ def initialise(
         write_all(contents)
     except OSError as error:
         raise UsageError(
-            f"{folder}: nothing was written: {error.strerror}", hint="check the folder's permissions"
+            f"{folder}: nothing was written: {error.strerror}",
+            hint=hint_of(error, "check the folder's permissions"),
         ) from error
     return Initialised(folder=str(folder), frameworks=named, files=tuple(files), notes=tuple(remarks))
 

@@ -1,0 +1,289 @@
+"""Write files inside a folder, whatever links are in it.
+
+Projects, bundles and environments come from other people, and a link in them may lead anywhere. Links at or
+above the folder that the user named are followed. Inside it a link is followed while it stays inside, and
+refused where it leads out. The folders on the way are opened one by one without following links, so that a
+folder exchanged for a link in the meantime is refused as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO, final
+
+try:
+    import fcntl
+except ImportError:  # Windows has neither these locks nor descriptors of folders
+    fcntl = None  # type: ignore[assignment]
+
+_AS_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_DRAFT = ".{}.gpuenv-new"
+_DEEPEST = 60
+"""Folders in folders: more than any package has, and less than what a path can name."""
+
+
+class LinkError(OSError):
+    """A link that leads out of the folder in which a file is to be written."""
+
+    hint = "remove the link, or name the folder that it leads to"
+
+    def __init__(self, path: Path, root: Path) -> None:
+        with contextlib.suppress(ValueError):
+            path = path.relative_to(root)
+        super().__init__(errno.ELOOP, f"{path} is a link out of {root}: nothing is written through it")
+
+
+def hint_of(error: OSError, otherwise: str) -> str:
+    """Return what to do about a refused write: a link out has its own answer."""
+    return error.hint if isinstance(error, LinkError) else otherwise
+
+
+class TooDeepError(OSError):
+    """Folders in folders without end."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(
+            errno.ENAMETOOLONG,
+            f"{folder[:200]}... has folders more than {_DEEPEST} deep, which no package has",
+        )
+
+
+def write_file(
+    path: Path, content: str | bytes, *, root: Path | None = None, mode: int = 0o666, durable: bool = False
+) -> None:
+    """Write a file in one step: a reader sees the old one or the new one, with `durable` also when the power
+    goes. `root` is the folder that the user named, by default the one that the file is in. A file that is
+    there keeps its permissions; a new one gets `mode` less the umask. Raises OSError."""
+    with Draft(path, root=root, mode=mode) as draft:
+        draft.write(content, durable=durable)
+        draft.commit()
+
+
+def resolve(path: Path, root: Path) -> Path:
+    """Return the path that a file has when the links inside `root` are followed. Raises LinkError."""
+    real_root = os.path.realpath(root)
+    real = os.path.realpath(os.path.join(real_root, os.path.relpath(path, root)))  # noqa: PTH118  # ".." stays
+    if real != real_root and not real.startswith(real_root.rstrip(os.sep) + os.sep):
+        raise LinkError(path, root)
+    return Path(real)
+
+
+@final
+class OpenFolder:
+    """A folder in `root`, opened without following a link out of it. Functions take the names of its files."""
+
+    def __init__(self, path: Path, *, root: Path) -> None:
+        """Missing folders between `root` and this one are made. Raises OSError."""
+        self.path = resolve(path, root)
+        self._fd: int | None = None
+        if os.open not in os.supports_dir_fd:
+            self.path.mkdir(parents=True, exist_ok=True)
+            return
+        real_root = Path(os.path.realpath(root))
+        self._fd = os.open(real_root, _AS_FOLDER)
+        try:
+            for folder in self.path.relative_to(real_root).parts:
+                self._enter(folder, LinkError(path, root))
+        except BaseException:
+            self.close()
+            raise
+
+    def _enter(self, folder: str, refusal: LinkError) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, dir_fd=self._fd)
+        try:
+            inner = os.open(folder, _AS_FOLDER | _NO_LINK, dir_fd=self._fd)
+        except OSError as error:
+            is_link = stat.S_ISLNK(os.stat(folder, dir_fd=self._fd, follow_symlinks=False).st_mode)
+            raise (refusal if is_link else error) from error
+        self.close()
+        self._fd = inner
+
+    def _at(self, name: str) -> str:
+        """Return a name as the functions of `os` take it beside `dir_fd`."""
+        return name if self._fd is not None else str(self.path / name)
+
+    def open(self, name: str, flags: int, mode: int = 0o666) -> int:
+        """Open a file of this folder that is no link. Raises OSError."""
+        return os.open(self._at(name), flags | _NO_LINK, mode, dir_fd=self._fd)
+
+    def stat(self, name: str) -> os.stat_result | None:
+        """Return what a name is, links not followed; None where it is missing."""
+        try:
+            return os.stat(self._at(name), dir_fd=self._fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def remove(self, name: str) -> None:
+        """Remove a file that may be missing. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._at(name), dir_fd=self._fd)
+
+    def replace(self, old: str, new: str) -> None:
+        """Rename a file of this folder. Raises OSError."""
+        os.replace(self._at(old), self._at(new), src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def __enter__(self) -> OpenFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@final
+class Draft:
+    """The new content of a file, beside it until `commit`. Without it nothing stays of the draft.
+
+    The draft has one name for all runs, so that the next run replaces what a killed one left. The run that
+    writes it holds a lock on it, so that two runs do not mix.
+    """
+
+    def __init__(self, path: Path, *, root: Path | None = None, mode: int = 0o666) -> None:
+        """Raises OSError, also where the file is a folder, a pipe or a device."""
+        root = path.parent if root is None else root
+        place = resolve(path, root)
+        self._folder = OpenFolder(place.parent, root=Path(os.path.realpath(root)))
+        self._place, self._name = place.name, _DRAFT.format(place.name)
+        try:
+            old = self._old(path)
+            self._number = self._held(mode)
+            if old is not None and hasattr(os, "fchmod"):
+                os.fchmod(self._number, stat.S_IMODE(old.st_mode) & 0o777)
+        except BaseException:
+            self._folder.close()
+            raise
+
+    def _old(self, path: Path) -> os.stat_result | None:
+        """Return what is in the file's place. Raises OSError where that is no plain file."""
+        old = self._folder.stat(self._place)
+        if old is not None and not stat.S_ISREG(old.st_mode):
+            raise OSError(errno.EINVAL, f"{path} is no plain file", str(path))
+        return old
+
+    def _held(self, mode: int) -> int:
+        """Open the draft and hold it against other runs, whoever made it before."""
+        while True:
+            try:
+                number = self._folder.open(self._name, os.O_RDWR | os.O_CREAT, mode)
+            except OSError:
+                found = self._folder.stat(self._name)
+                if found is None or stat.S_ISDIR(found.st_mode):
+                    raise
+                self._folder.remove(self._name)  # a link, or a file of another user that may not be read
+                continue
+            try:
+                if self._is_new(number):
+                    return number
+            except BaseException:
+                os.close(number)
+                raise
+            os.close(number)
+
+    def _is_new(self, number: int) -> bool:
+        """Return whether an open draft is empty and this run's alone; remove what a killed run left."""
+        if fcntl is not None:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(number, fcntl.LOCK_EX)
+        mine, there = os.fstat(number), self._folder.stat(self._name)
+        if there is None or not os.path.samestat(mine, there):
+            return False  # the run that held it put it in its place
+        is_own = not hasattr(os, "geteuid") or mine.st_uid == os.geteuid()
+        if mine.st_nlink == 1 and is_own and mine.st_size == 0:
+            return True
+        self._folder.remove(self._name)
+        return False
+
+    def write(self, content: str | bytes, *, durable: bool = False) -> None:
+        """Write the whole content. Raises OSError."""
+        data = content.encode() if isinstance(content, str) else content
+        with os.fdopen(os.dup(self._number), "wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(self._number)
+
+    def commit(self) -> None:
+        """Put the draft in the place of the file. Raises OSError."""
+        self._folder.replace(self._name, self._place)
+        self._name = ""
+
+    def __enter__(self) -> Draft:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._name:
+                self._folder.remove(self._name)
+        finally:
+            os.close(self._number)
+            self._folder.close()
+
+
+def open_part(path: Path, *, root: Path, append: bool) -> IO[bytes]:
+    """Open a file inside `root` to write in it without a draft. Raises OSError."""
+    place = resolve(path, root)
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC)
+    with OpenFolder(place.parent, root=Path(os.path.realpath(root))) as folder:
+        return os.fdopen(folder.open(place.name, flags), "ab" if append else "wb", buffering=0)
+
+
+def rename(old: Path, new: Path, *, root: Path) -> None:
+    """Give a file inside `root` another name in the same folder. Raises OSError."""
+    with OpenFolder(old.parent, root=root) as folder:
+        folder.replace(old.name, new.name)
+
+
+def make_folder(path: Path, *, root: Path) -> None:
+    """Make a folder inside `root`, with those above it. Raises OSError."""
+    OpenFolder(path, root=root).close()
+
+
+def remove_file(path: Path, *, root: Path) -> None:
+    """Remove a file inside `root`; it may be missing, and a link is removed itself. Raises OSError."""
+    if os.path.lexists(path):
+        with OpenFolder(path.parent, root=root) as folder:
+            folder.remove(path.name)
+
+
+def links_out(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield each link in a folder that leads out of it, with the path of the folder that it is in. Raises
+    OSError, TooDeepError."""
+    real_root = os.path.realpath(root)
+    for folder, entry in _links(str(root), 0):
+        real = os.path.realpath(entry.path)
+        if real == real_root or not real.startswith(real_root + os.sep):
+            yield folder, entry
+
+
+def _links(folder: str, depth: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    if depth > _DEEPEST:
+        raise TooDeepError(folder)
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                yield folder, entry
+            elif entry.is_dir(follow_symlinks=False):
+                yield from _links(entry.path, depth + 1)
+
+
+def refuse_links_out(root: Path) -> None:
+    """Raise LinkError for a link in a folder that leads out of it, where other programs write in it by path."""
+    for _, entry in links_out(root):
+        raise LinkError(Path(entry.path), root)
