@@ -132,6 +132,28 @@ def installed(env):
     return {p.name.partition("-")[0]: p for p in env.glob("lib/python3*/site-packages/*.dist-info")}
 
 
+def test_a_file_of_gpuenv_itself_that_changed_or_came_is_named(target):
+    wheel = next((target.bundle / "gpuenv").glob("gpuenv-*.whl"))
+    kept = wheel.read_bytes()
+    wheel.write_bytes(kept[:-1] + b"x")
+    ran = target.create()
+    assert (
+        ran.code == 7
+        and f"gpuenv/{wheel.name} of the bundle" in ran.err + ran.out
+        and "changed" in ran.out + ran.err
+    )
+    wheel.unlink()
+    ran = target.create()
+    assert ran.code == 7 and f"gpuenv/{wheel.name} is missing" in ran.err + ran.out
+    wheel.write_bytes(kept)
+    newer = wheel.with_name("gpuenv-999-py3-none-any.whl")
+    newer.write_bytes(kept)
+    ran = target.create()
+    assert ran.code == 7 and f"gpuenv/{newer.name} in " in ran.err + ran.out, ran.err + ran.out
+    newer.unlink()
+    assert target.create().code == 0
+
+
 # --- what is in it -------------------------------------------------------------------------------
 
 

@@ -190,3 +190,18 @@ def test_a_conda_lock_that_names_a_file_elsewhere_is_refused_by_name(gpuenv, com
         {"out"} if command == "bundle" else set()
     )
     assert not list((gpuenv.work / "out").glob("*"))
+
+
+@pytest.mark.parametrize(
+    "argv", [("bundle", "out"), ("bundle", "out", "--lock", "conda-lock.yml"), ("export", "--format", "conda-lock"),
+             ("export", "--format", "environment.yml", "--lock", "conda-lock.yml")]
+)  # fmt: skip
+def test_a_conda_lock_with_md5_alone_is_taken_only_when_asked_for(gpuenv, argv):
+    text = LOCK.format(md5="b" * 32, sha256="a" * 64, manager="conda", file="linux-64/x-1.0-h0_0.conda")
+    (gpuenv.work / "conda-lock.yml").write_text(text.replace(f", sha256: {'a' * 64}", ""))
+    argv = (*argv, "--manager", "conda") if argv == ("bundle", "out") else argv
+    ran = gpuenv(*argv)
+    assert ran.code == 6 and "has no sha256 for 2 of 2 packages (python, x)" in ran.err, ran.err
+    assert "hint: --allow-md5 takes it" in ran.err and not list((gpuenv.work / "out").glob("*"))
+    ran = gpuenv(*argv, "--allow-md5")
+    assert "has no sha256" not in ran.err and (ran.code == 0 or argv[0] == "bundle"), ran.err

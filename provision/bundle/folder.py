@@ -153,6 +153,14 @@ def verify(folder: Path, files: Sequence[BundleFile], told: Callable[[int], None
         raise BuildError(f"{_few(wrong)} of the bundle {folder} changed since it was made", hint=_AGAIN)
 
 
+def refuse_unlisted(folder: Path, part: str, files: Iterable[BundleFile]) -> None:
+    """Raise BuildError where a part of a bundle has a file that the manifest does not list."""
+    listed = {f.path for f in files}
+    found = [p.relative_to(folder).as_posix() for p in sorted((folder / part).glob("*"))]
+    if added := [name for name in found if name not in listed]:
+        raise BuildError(f"{_few(added)} in {folder} is not of the bundle", hint=_AGAIN)
+
+
 _AGAIN = "copy the bundle again; `gpuenv bundle` on a machine with a network mends it"
 
 

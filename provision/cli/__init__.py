@@ -197,7 +197,7 @@ def create(
     locked: bool = typer.Option(False, "--locked", help="Install exactly the lock, or stop."),
     lock: Path | None = typer.Option(None, "--lock", help="The lock to install."),
     bundle: o.BundleDir = None,
-    allow_md5: bool = typer.Option(False, "--allow-md5", help="conda: take locks that carry md5 alone."),
+    allow_md5: o.AllowMd5 = False,
     recreate: bool = typer.Option(False, "--recreate", help="Build anew; the old one stays until then."),
     verify: bool | None = typer.Option(None, "--verify/--no-verify", help="Verify again / not at all."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Show the plan, build nothing."),

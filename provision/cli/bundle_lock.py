@@ -28,12 +28,19 @@ class Got:
     virtual: tuple[Mapping[str, str], ...] = ()
 
 
-def of(
-    screen: show.Screen, folder: Path, before: Bundle | None, choices: Choices, given: Path | None
-) -> Got | int:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Given:
+    """The lock file that the user named, if any, and whether md5 alone will do for conda packages."""
+
+    file: Path | None
+    allow_md5: bool
+
+
+def of(screen: show.Screen, folder: Path, before: Bundle | None, choices: Choices, named: Given) -> Got | int:
     """The lock for a bundle, or the exit code of a plan that nothing fits. A bundle that was interrupted
     goes on with the lock that it began with, if the same is asked for. Raises LockError, UsageError."""
     emit = show.emitter(screen)
+    given = named.file
     asked = _digest(choices, given)
     begun = _begun(folder, before, asked)
     bare = _bare(choices)
@@ -49,10 +56,10 @@ def of(
         assert path
         words = "going on with the lock that this bundle was begun with" if begun else f"the lock {path}"
         emit(Event(kind="note", stage="bundle", text=words))
-        made = _read(path, name, choices, data)
+        made = _read(path, name, choices, data, allow_md5=named.allow_md5)
         return Got(lock=made, sources=ask.sources(choices), profiles=data, choices=choices, asked=asked)
     if choices.manager == "conda":
-        return _conda(screen, choices, asked)
+        return _conda(screen, choices, asked, allow_md5=named.allow_md5)
     from .creating import lock_of
 
     judged = ask.judged(choices, emit)
@@ -63,14 +70,15 @@ def of(
     return Got(lock=fresh, sources=judged.sources, profiles=data, choices=choices, asked=asked)
 
 
-def _conda(screen: show.Screen, choices: Choices, asked: str) -> Got:
+def _conda(screen: show.Screen, choices: Choices, asked: str, *, allow_md5: bool) -> Got:
     from ..index import conda as door
-    from . import conda_locking, conda_target
+    from . import conda_given, conda_locking, conda_target
 
     door.require("rattler", "conda_lock")
     emit = show.emitter(screen)
     judged = conda_target.judged(choices, emit)
     made, notes = conda_locking.locked(judged, choices, emit)
+    conda_given.assert_hashed(made, "the channel's index", allow_md5=allow_md5)
     made = dataclasses.replace(made, plan=dataclasses.replace(made.plan, notes=(*made.plan.notes, *notes)))
     virtual = tuple(conda_target.question(judged, choices)[0].virtual)
     return Got(
@@ -79,12 +87,12 @@ def _conda(screen: show.Screen, choices: Choices, asked: str) -> Got:
     )  # fmt: skip
 
 
-def _read(path: Path, name: str, choices: Choices, data: Profiles) -> Lock:
+def _read(path: Path, name: str, choices: Choices, data: Profiles, *, allow_md5: bool) -> Lock:
     if name == "pylock.toml":
         return lock.read(path)
     from . import conda_given
 
-    return conda_given.read(path, _platform(choices), data, allow_md5=True)
+    return conda_given.read(path, _platform(choices), data, allow_md5=allow_md5)
 
 
 def _platform(choices: Choices) -> str:

@@ -28,14 +28,14 @@ _PYTHON_ROOM = 250_000_000
 _TOLD_EVERY = 0.2
 
 
-def make(screen: show.Screen, folder: Path, choices: Choices, lock_file: Path | None) -> int:
+def make(screen: show.Screen, folder: Path, choices: Choices, given: bundle_lock.Given) -> int:
     """Make a bundle, or bring one to its end, or up to date."""
     folder, emit = where.absolute(folder), show.emitter(screen)
     bundle.claim(folder)
     with place.held(folder):
         before = bundle.claim(folder)
         bundle.assert_writable(folder)
-        got = bundle_lock.of(screen, folder, before, choices, lock_file)
+        got = bundle_lock.of(screen, folder, before, choices, given)
         if isinstance(got, int):
             return got
         made = _Making(folder, before, got, emit).done()

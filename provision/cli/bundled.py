@@ -85,7 +85,7 @@ def check(c: Choices, emit: Emit) -> None:
     from .. import bundle
 
     found = bundle.read(c.bundle)
-    apart = ("gpuenv/", "python/", "README")  # gpuenv is here already; uv holds the Python against its hash
+    apart = ("python/", "README")  # uv compares the Python with its hash
     files = [f for f in found.files if not f.path.startswith(apart)]
     total = sum(f.size or 0 for f in files)
     emit(Event(kind="start", stage="build", text=f"checking {len(files)} files of the bundle, {size(total)}"))
@@ -98,6 +98,7 @@ def check(c: Choices, emit: Emit) -> None:
                    done=done, total=total, unit="bytes"))  # fmt: skip
 
     bundle.verify(c.bundle, files, told)
+    bundle.refuse_unlisted(c.bundle, "gpuenv", found.files)  # pip would take a newer wheel that was put there
 
 
 def python(c: Choices, emit: Emit) -> str | None:

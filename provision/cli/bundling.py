@@ -21,6 +21,7 @@ def bundle_(
     extra: o.Extras = None,
     group: o.Groups = None,
     lock: Path | None = typer.Option(None, "--lock", help="The lock to bundle, in place of a fresh one."),
+    allow_md5: o.AllowMd5 = False,
     target: o.TargetFile = None,
     driver: o.Driver = None,
     driver_os: o.DriverOs = None,
@@ -46,11 +47,13 @@ def bundle_(
     verbose: o.Verbose = False,
 ) -> int:
     """Everything that a machine without a network needs, in one folder."""
-    from . import bundle_making
+    from . import bundle_lock, bundle_making
 
     given = locals()
     screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
-    return bundle_making.make(screen, folder, o.choices(given), lock)
+    return bundle_making.make(
+        screen, folder, o.choices(given), bundle_lock.Given(file=lock, allow_md5=allow_md5)
+    )
 
 
 def register(app: typer.Typer) -> None:

@@ -42,6 +42,7 @@ def export(
     ),
     lock: Path | None = typer.Option(None, "--lock", help="A lock file in place of the environment's own."),
     output: Path | None = typer.Option(None, "--output", "-o", help="The file; standard output without it."),
+    allow_md5: o.AllowMd5 = False,
     platform: o.Platform = None,
     profiles: o.ProfileDirs = None,
     cache_dir: o.CacheDir = None,
@@ -58,6 +59,7 @@ def export(
     if output and is_stdout(output):
         output = None
     source = _source(env, lock, choices)
+    _assert_hashed(source, allow_md5=allow_md5)
     beside = output.absolute().parent if output else Path.cwd()
     if not beside.is_dir():
         raise UsageError(f"--output {output}: there is no folder {beside}")
@@ -126,6 +128,14 @@ def _installed(source: Source) -> tuple[tuple[InstalledPart, ...] | None, list[s
 
     found = export_installed.parts(source.env, source.lock)
     return found, export_installed.differences(source.lock, found)
+
+
+def _assert_hashed(source: Source, *, allow_md5: bool) -> None:
+    """Refuse a conda lock with packages that have no sha256. Raises LockError."""
+    if source.lock.manager == "conda":
+        from . import conda_given
+
+        conda_given.assert_hashed(source.lock, str(source.written or source.file), allow_md5=allow_md5)
 
 
 def _file_of(held: Lock) -> Path:

@@ -128,6 +128,7 @@ OnlyBinary = Annotated[
         rich_help_panel=CHOICE,
     ),
 ]  # fmt: skip
+AllowMd5 = Annotated[bool, typer.Option("--allow-md5", help="conda: take locks that carry md5 alone.")]
 Pre = Annotated[bool, typer.Option("--pre", help="Pre-releases too.", rich_help_panel=CHOICE)]
 ProfileDirs = Annotated[
     list[Path] | None,
