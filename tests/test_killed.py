@@ -276,7 +276,9 @@ def test_many_writers_leave_one_whole_file(tmp_path):
 
 def test_scratch_folders_of_killed_runs_are_swept_and_those_at_work_are_not(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    code = "import os, signal; from provision import safe_write\nwith writing.scratch('x'): os.kill(os.getpid(), 9)"
+    code = (
+        "import os, signal; from provision import writing\nwith writing.scratch('x'): os.kill(os.getpid(), 9)"
+    )
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
     assert len(list(tmp_path.iterdir())) == 1
     begun, old = tmp_path / ".gpuenv-scratch-begun", tmp_path / ".gpuenv-scratch-old"
