@@ -26,7 +26,7 @@ class Ended:
     """The part of a verification that its verdict is made of."""
 
     def __init__(self, device, *stages):
-        self.device, self.wrong = device, False
+        self.device, self.wrong, self.told = device, False, None
         self.stages = [Stage(stage=s, status=status, detail="") for s, status in stages]
         self.findings, self.verdicts, self.drift = [], [], ()
         self.env = type("Env", (), {"path": "/env", "python": "/env/bin/python"})

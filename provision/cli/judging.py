@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from .options import Choices
 
 
-def machine_for_verdict() -> Machine:
+def machine_for_verdict(*, seconds: float = 30.0) -> Machine:
     """What a verdict depends on: driver, GPUs, the variables that matter."""
     from .. import detect
 
-    return detect.detect({"driver", "gpus", "environment"})
+    return detect.detect({"driver", "gpus", "environment"}, seconds=seconds)
 
 
 def outgrown(plan: Plan | None, choices: Choices) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,7 @@ from .options import Choices
 from .shell import activate_line
 
 if TYPE_CHECKING:
-    from ..model import Environment, Lock, Verdict
+    from ..model import Environment, Lock, Machine, Verdict
 
 
 def prove(
@@ -36,15 +38,23 @@ def prove(
 
     emit = show.emitter(screen)
     wanted = _options(choices, options)
-    here = machine_for_verdict().target if wanted.locked else None
+    read = functools.cache(_reader(wanted))
+    here = read().target if wanted.locked else None
     known = facts.releases(choices)
-    verdict = verify.verify(env, wanted, lock=made, releases=known, target=here, emit=emit, begun=begun)
+    verdict = verify.verify(
+        env, wanted, lock=made, releases=known, target=here, machine=read, emit=emit, begun=begun
+    )
     loose = tuple(f"{p.name} {p.version} ({p.url})" for p in made.packages if p.unhashed) if made else ()
     if verdict.findings:
         from . import rebuilding
 
         verdict = rebuilding.addressed(verdict, env, made)
     return dataclasses.replace(verdict, unhashed=loose)
+
+
+def _reader(options: verify.Options) -> Callable[[], Machine]:
+    """What reads this machine's driver and GPUs, for no longer than a stage may take."""
+    return lambda: machine_for_verdict(seconds=min(options.timeout, 30.0))
 
 
 def _options(choices: Choices, given: dict[str, Any]) -> verify.Options:

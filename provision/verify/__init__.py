@@ -20,7 +20,7 @@ from .options import Options, device_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..model import CudnnRelease, Environment, Event, Finding, Lock, Outcome, Target, Verdict
+    from ..model import CudnnRelease, Environment, Event, Finding, Lock, Machine, Outcome, Target, Verdict
     from .state import Run
 
 _PROOFS = ("runtime", "cudnn", "framework", "convolution")
@@ -37,22 +37,34 @@ def verify(
     lock: Lock | None = None,
     releases: Sequence[CudnnRelease] = (),
     target: Target | None = None,
+    machine: Callable[[], Machine] | None = None,
     emit: Callable[[Event], None],
     begun: Begun | None = None,
 ) -> Verdict:
     """Prove an environment, or name the layer that is broken. `target` is this machine, to be held
-    against the lock's; `begun` is what was asked already (`begin`).
+    against the lock's; `machine` reads its driver and GPUs, which the environment's reports must agree with;
+    `begun` is what was asked already (`begin`).
 
     Raises UsageError for a device or framework that cannot be meant, and where the environment's
     Python does not even start. Everything else that can go wrong is the verdict.
     """
     if begun is None:
         with begin(env, options, driver=device_of(options, lock)[0] != "cpu") as started:
-            return verify(env, options, lock=lock, releases=releases, target=target, emit=emit, begun=started)
+            return verify(
+                env,
+                options,
+                lock=lock,
+                releases=releases,
+                target=target,
+                machine=machine,
+                emit=emit,
+                begun=started,
+            )
     from . import drifted
     from .state import prepare
 
     run = prepare(begun, options, lock, releases, emit)
+    run.read_machine = machine
     if options.quick:
         _layers(run)
         if run.device == "cpu":
@@ -84,6 +96,7 @@ def _layers(run: Run) -> None:
 
 def _verdict(run: Run) -> Verdict:
     from ..model import Verdict
+    from . import address_space, layers
 
     outcome: Outcome = "cpu" if run.device == "cpu" else "works"
     if not any(s.stage in _PROOFS and s.status == "pass" for s in run.stages):
@@ -92,7 +105,9 @@ def _verdict(run: Run) -> Verdict:
     if any(s.status in bad for s in run.stages):
         outcome = "wrong" if run.wrong else "fails"
     order = {"certain": 0, "likely": 1, "possible": 2}
-    findings = _merged(sorted(run.findings, key=lambda f: order[f.confidence]))
+    full = run.told is not None and layers.low_memory(run.told) is not None
+    found = address_space.explained(run.stages, run.findings, full=full)
+    findings = _merged(sorted(found, key=lambda f: order[f.confidence]))
     return Verdict(
         env=run.env.path,
         python=run.env.python,

@@ -93,7 +93,7 @@ def driver(told: probe.Told, ordinal: int | None) -> Judged:
     mismatch = _mismatch(saw)
     return Judged(
         status="warn" if mismatch else "pass",
-        detail=f"driver {saw['kernel_module'] or _libcuda_version(saw) or 'of unknown version'}, "
+        detail=f"driver {saw['kernel_module'] or libcuda_version(saw) or 'of unknown version'}, "
         f"CUDA {saw['cuda']}: {names}",
         evidence=evidence,
         findings=(mismatch,) if mismatch else (),
@@ -124,7 +124,7 @@ def _no_ordinal(ordinal: int, saw: Mapping[str, Any], evidence: tuple[Evidence, 
     return failing(finding)
 
 
-def _libcuda_version(saw: Mapping[str, Any]) -> str | None:
+def libcuda_version(saw: Mapping[str, Any]) -> str | None:
     """The driver's version that the name of libcuda's file carries."""
     match = re.search(r"libcuda\.so\.(\d+\.\d+(\.\d+)?)$", os.path.realpath(saw.get("libcuda") or ""))
     return match.group(1) if match else None
@@ -132,7 +132,7 @@ def _libcuda_version(saw: Mapping[str, Any]) -> str | None:
 
 def _mismatch(saw: Mapping[str, Any]) -> Finding | None:
     """A cuda-compat library is of another version than the module on purpose."""
-    version, module = _libcuda_version(saw), saw.get("kernel_module")
+    version, module = libcuda_version(saw), saw.get("kernel_module")
     if not version or not module or version == module or "compat" in (saw.get("libcuda") or ""):
         return None
     return Finding(
@@ -150,6 +150,8 @@ def runtime(told: probe.Told, unopened: Callable[[str], Finding | None]) -> Judg
     if died:
         return died
     found = record(told, "runtime")
+    if found is None and told.malformed:
+        return Judged(status="fail", detail=str(told.death), evidence=told.words())
     if found is None:
         return Judged(status="skip", detail="the environment brings no CUDA runtime")
     saw = found["told"]
@@ -189,7 +191,7 @@ def cudnn(told: probe.Told, roots: Sequence[str], owned: Container[str], own: st
         return died
     found = record(told, "cudnn")
     if found is None:
-        return Judged(status="fail", detail="cuDNN was not reached", evidence=told.words())
+        return Judged(status="fail", detail=told.death or "cuDNN was not reached", evidence=told.words())
     saw = found["told"]
     files = [p for p, _ in saw["mapped"]]
     elsewhere = [p for p in files if not inside(p, roots) and os.path.realpath(p) not in owned]

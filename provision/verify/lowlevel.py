@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from ..model import Event
-from . import begun, copies, disk, layers, libraries, probe, unopened
+from . import begun, copies, disk, hardware_claims, layers, libraries, probe, unopened
 from .judged import Judged
 from .state import Run, search, suspects
 
@@ -52,8 +52,9 @@ def stages(run: Run) -> None:
             run.begun.paths.set_result(_paths(run))
             asked = run.begun.told
         on_disk, seconds = _libraries(run)
+        run.machine = run.read_machine() if run.read_machine else None
         told = run.told = asked.result()
-    run.add("driver", layers.driver(told, run.ordinal), _seconds(told, None, "driver"))
+    run.add("driver", _judge_layer(run, told, "driver"), _seconds(told, None, "driver"))
     if run.broken:
         _search_layers(run, "driver")
         return run.skip_rest(("runtime", "libraries", "cudnn"))
@@ -118,7 +119,10 @@ def _seconds(told: probe.Told, before: str | None, stage: str) -> float | None:
 
 def _judge_layer(run: Run, told: probe.Told, stage: str) -> Judged:
     if stage == "driver":
-        return layers.driver(told, run.ordinal)
+        judged = layers.driver(told, run.ordinal)
+        if judged.status == "fail" or run.machine is None:
+            return judged
+        return hardware_claims.of_driver(layers.seen(told, "driver"), run.machine) or judged
     if stage == "runtime":
         return _runtime(run, told)
     owned = copies.owners_of(run.packages)

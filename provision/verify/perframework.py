@@ -17,6 +17,7 @@ from . import (
     copies,
     extensions,
     frameworks,
+    hardware_claims,
     import_check,
     layers,
     loaded,
@@ -176,6 +177,10 @@ def _ask_framework(run: Run, name: str, environ: Mapping[str, str]) -> tuple[pro
         low=layers.low_memory(run.told) if run.told else None,
         unopened=lambda words: unopened.finding(name, words, run.env, run.found, run.packages),
     )
+    saw = told.last("framework")
+    wrong = hardware_claims.of_framework(name, saw, run.machine) if saw and run.machine else None
+    if wrong and outcome.stages[0][1].status != "fail":
+        outcome = dataclasses.replace(outcome, stages=(("framework", wrong), *outcome.stages[1:]))
     return told, outcome
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import process, writing
-from . import cudnn_log
+from . import cudnn_log, report_shape
 
 if TYPE_CHECKING:
     from ..model import Evidence
@@ -29,6 +29,8 @@ class Told:
     finished: process.Finished
     seconds: float
     log: str = ""
+    malformed: str | None = None
+    """What is wrong with the first record that lacks what its kind must hold."""
 
     def all(self, kind: str) -> list[Record]:
         return [r for r in self.records if r["kind"] == kind]
@@ -40,7 +42,7 @@ class Told:
     def death(self) -> str | None:
         """How the process ended where it did not end well: a sentence, None where it did."""
         if self.finished.ok:
-            return None
+            return f"its report is malformed: {self.malformed}" if self.malformed else None
         last = self.last("begin")
         doing = f" while {last['doing']}" if last else ""
         if self.finished.timed_out:
@@ -116,7 +118,15 @@ def run(
                 on_start=on_start,
                 stdin=None if later is None else lambda: json.dumps(later()) + "\n",
             )
-    return Told(records=_parse(finished.report, word), finished=finished, seconds=timeout, log=log.text)
+    records = _parse(finished.report, word)
+    wrong = [report_shape.problem(r) for r in records]
+    return Told(
+        records=tuple(r for r, problem in zip(records, wrong, strict=True) if problem is None),
+        finished=finished,
+        seconds=timeout,
+        log=log.text,
+        malformed=next(filter(None, wrong), None),
+    )
 
 
 def _parse(report: bytes, word: str | None = None) -> tuple[Record, ...]:
@@ -128,7 +138,11 @@ def _parse(report: bytes, word: str | None = None) -> tuple[Record, ...]:
             record = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(record, dict) and "kind" in record and record.pop("run", None) == word:
+        if (
+            isinstance(record, dict)
+            and isinstance(record.get("kind"), str)
+            and record.pop("run", None) == word
+        ):
             records.append(record)
     return tuple(records)
 

@@ -19,6 +19,7 @@ from ..model import (
     Finding,
     FrameworkVerdict,
     Lock,
+    Machine,
     Stage,
 )
 from . import culprit, libraries, probe
@@ -61,6 +62,8 @@ class Run:
     verdicts: list[FrameworkVerdict]
     wrong: bool = False
     told: probe.Told | None = None
+    read_machine: Callable[[], Machine] | None = None
+    machine: Machine | None = None  # as gpuenv itself reads it, once stage 1 is judged
     drift: tuple[Change, ...] = ()
     blamed: bool = False  # a variable was found guilty of what failed
     ahead: Ahead | None = None
