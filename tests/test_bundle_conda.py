@@ -13,6 +13,7 @@ import conda_channel as cc
 from conftest import Command
 from loopback import Index, serving
 from test_bundle import Site, add_own, files, no_network
+from test_offline_files import damage
 
 PASSWORD = "Basic bWU6aHVudGVyMg=="  # me:hunter2
 ASK = ("--manager", "conda", "--framework", "jax", "--device", "cpu")
@@ -98,6 +99,29 @@ def target(made, tmp_path):
     gpuenv = Command(tmp_path / "target")
     gpuenv.bundle = shutil.copytree(site.out, tmp_path / "stick")
     return gpuenv
+
+
+@pytest.mark.parametrize("state", ["used", "damaged"])
+def test_a_conda_environment_from_a_bundle_with_a_cache(made, target, state):
+    """Neither package manager follows what its cache says of a server or an index; broken files are replaced."""
+    site, server, _ = made
+    for name in ("uv-cache", "rattler"):
+        if (site.gpuenv.folder / name).exists():
+            shutil.copytree(site.gpuenv.folder / name, target.folder / name, symlinks=True)
+    target.env |= {"RATTLER_CACHE_DIR": str(target.folder / "rattler"), "UV_DEFAULT_INDEX": site.index.url}
+    if state == "damaged":  # also what an environment was installed from
+        ran = target("create", "before", "--bundle", target.bundle, "--no-verify")
+        assert ran.code == 0, ran.err
+        assert list((target.folder / "rattler").iterdir())
+        damage(target.folder / "uv-cache")
+        damage(target.folder / "rattler")
+    server.requests.clear()
+    site.index.requests.clear()
+    ran = target("create", "--bundle", target.bundle, "--no-verify")
+    assert ran.code == 0, ran.err
+    module = target.work / ".venv/lib/python3.11/site-packages/jaxlib/__init__.py"
+    assert "broken" not in module.read_text()
+    assert not server.requests and not site.index.requests
 
 
 def test_a_conda_environment_from_a_bundle_without_a_network(target):

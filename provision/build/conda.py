@@ -17,7 +17,8 @@ from ..index import conda as door
 from ..model import Event, Lock, Package, Sources
 from ..redaction import redact, redact_text
 from . import conda_scripts
-from .wheels import install_wheels, size
+from .disk_space import size
+from .wheels import install_wheels
 
 # Unpacked over packed bytes: 2.9 to 4.1 over conda-forge's CUDA packages (zstd packs tighter than wheels).
 _UNPACKED = 4.1

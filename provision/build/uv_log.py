@@ -65,11 +65,32 @@ def why_not(done: process.Finished, path: Path, lock: Lock) -> BuildError:
             f"no index has the locked {name} (it was locked from {index or 'a folder of wheels'})",
             hint="name an index or a folder that has it: pip's index-url, --find-links DIR", log=log,
         )  # fmt: skip
+    if cache_is_damaged(log):
+        return BuildError(
+            "the installer's cache is damaged", log=log,
+            hint="choose another one with --cache-dir DIR, or remove the one that UV_CACHE_DIR names",
+        )  # fmt: skip
+    if absent := _NOT_CACHED.search(log):
+        return BuildError(
+            f"{absent[1]} cannot be fetched offline: it is in no folder of wheels and not in the cache", log=log,
+            hint="name a folder that has it with --find-links DIR, or run once without --offline",
+        )  # fmt: skip
     if _is_full(path):  # where the log was cut short before it came to the reason
         return BuildError(f"the disk of {path} is full", hint=refusal.ROOM, log=log)
     return BuildError(
         "the packages could not be installed", log=log, hint="the lines above are the installer's own"
     )
+
+
+_DAMAGED = re.compile(r"(?i)cache entry|failed to \w+ (file|directory)[^\n]*archive-v\d")
+
+
+def cache_is_damaged(log: str) -> bool:
+    """Whether uv failed at files of its own cache."""
+    return bool(_DAMAGED.search(log)) and refusal.storage(log) is None
+
+
+_NOT_CACHED = re.compile(r"Failed to download `([^`]+)`(?=(?s:.*)Network connectivity is disabled)")
 
 
 def _is_full(path: Path) -> bool:

@@ -10,7 +10,7 @@ import dataclasses
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,16 +20,13 @@ from .. import process
 from ..errors import BuildError
 from ..index import pytorch, uv, uv_config
 from ..model import Event, Lock, Package, Sources
-from . import bytecode, tensorflow
+from . import bytecode, offline_files, tensorflow
 from .compiling import Compiling, parted
+from .disk_space import UNPACKED, check_disk, installer_cache, own_cache, size
 from .installed import normal
 from .place import MARK
-from .uv_log import TIMEOUT, not_built, only_missing, progress, undeclared, why_not
+from .uv_log import TIMEOUT, cache_is_damaged, not_built, only_missing, progress, undeclared, why_not
 
-# Unpacked over packed bytes of a whole environment: 1.6 to 2.3 for CUDA wheels (measured on torch,
-# TensorFlow and JAX locks of 2026-11). The upper end is asked for, as a disk that is full half-way
-# costs more than a warning.
-_UNPACKED = 2.3
 
 
 def install_wheels(
@@ -50,7 +47,7 @@ def install_wheels(
     total = sum(p.size or 0 for p in held)
     words = "fetching what is new" if target else "installing from the cache"
     emit(Event(kind="start", stage="build", text=words, total=len(lock.packages)))
-    _check_disk(path, total)
+    check_disk(path, total)
     with _compiling(path, sources, emit) if not target else nullcontext() as compiling:
         if held:
             _install_held(lock, path, sources, emit, reinstall=reinstall, target=target, compiling=compiling)
@@ -85,7 +82,7 @@ def _compiling(
 ) -> AbstractContextManager[Compiling | None]:
     if not _compiles():
         return nullcontext()
-    return Compiling(path, python_of(path), _own_cache(sources), emit)
+    return Compiling(path, python_of(path), own_cache(sources), emit)
 
 
 def _compiles() -> bool:
@@ -108,11 +105,18 @@ def _install_held(
     held = tuple(p for p in lock.packages if not p.unhashed and is_wheel(p))
     archives = tuple(p for p in lock.packages if not p.unhashed and not is_wheel(p))
     at_hand, missing = _may_be_at_hand(held, sources), []
-    for packages in filter(None, pytorch.split(held, lock.plan)):
+    parts = [p for some in filter(None, pytorch.split(held, lock.plan)) for p in offline_files.split(some, sources)]
+    for packages, only_files in parts:
         options = ["--require-hashes", *_sources(packages)]
         part = dataclasses.replace(lock, packages=packages)
-        wanted = Wanted(part, path, sources, requirements_text(part), tuple(options), reinstall, target)
+        where = dataclasses.replace(sources, no_index=only_files)
+        text = requirements_text(part, offline_files.file_names(sources))
+        wanted = Wanted(part, path, where, text, tuple(options), reinstall, target)
         done = wanted.install(offline=True) if at_hand else None
+        if done and not done.ok and only_files and cache_is_damaged(done.stderr):
+            words = "the installer's cache is damaged: installing the files without it"
+            emit(Event(kind="warning", stage="build", text=words))
+            done = wanted.install_uncached()
         if done and not done.ok and (sources.offline or not only_missing(done.stderr)):
             raise why_not(done, path, lock)
         missing += [] if done and done.ok else [wanted]
@@ -122,10 +126,10 @@ def _install_held(
             Event(
                 kind="start", stage="build", total=total or None, unit="bytes",
                 text=f"downloading up to {size(total)} for {sum(len(w.lock.packages) for w in missing)} packages, "
-                f"{size(total * (1 + _UNPACKED))} of disk at most",
+                f"{size(total * (1 + UNPACKED))} of disk at most",
             )
         )  # fmt: skip
-        _check_disk(_cache(sources), total, cached=True)
+        check_disk(installer_cache(sources), total, cached=True)
     for wanted in missing:
         first, rest = parted(wanted.lock.packages) if compiling else (wanted.lock.packages, ())
         _fetch(wanted.only(first), lock, emit)
@@ -151,7 +155,7 @@ def _may_be_at_hand(packages: Sequence[Package], sources: Sources) -> bool:
         return True
     # where uv keeps it unless it is told otherwise: to ask uv costs a child
     usual = Path(process.environ().get("XDG_CACHE_HOME") or Path.home() / ".cache", "uv")
-    return _holds_wheels(usual) or _holds_wheels(_cache(sources))
+    return _holds_wheels(usual) or _holds_wheels(installer_cache(sources))
 
 
 def _holds_wheels(cache: Path) -> bool:
@@ -197,9 +201,9 @@ def _install_unhashed(
         raise why_not(done, path, lock)
 
 
-def requirements_text(lock: Lock) -> str:
-    """The lock as pinned requirements with hashes: they fit any index, mirror or folder. What came from
-    an address of its own is asked for there."""
+def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
+    """Return the lock as pinned requirements with hashes: they fit any index, mirror or folder. What came from
+    an address of its own is asked for there, unless it is one of the `files` in folders."""
     lines = []
     for package in lock.packages:
         if package.unhashed:
@@ -207,6 +211,7 @@ def requirements_text(lock: Lock) -> str:
         if package.sha256 is None:
             raise BuildError(f"the lock has no hash for {package.name} {package.version}")
         direct = package.index is None and package.url.startswith(("http:", "https:"))
+        direct = direct and offline_files.file_name(package) not in files
         what = f"{package.name} @ {package.url}" if direct else f"{package.name}==={package.version}"
         lines.append(f"{what} --hash=sha256:{package.sha256}")
     return "\n".join(lines) + "\n"
@@ -254,6 +259,15 @@ class Wanted:
         lock = dataclasses.replace(self.lock, packages=packages)
         return dataclasses.replace(self, lock=lock, requirements=requirements_text(lock))
 
+    def install_uncached(self) -> process.Finished:
+        """Install from files, with a cache that is empty and removed afterwards."""
+        cache = (self.target.parent if self.target else self.path / MARK) / "fetched"
+        sources = dataclasses.replace(self.sources, cache_dir=str(cache))
+        try:
+            return dataclasses.replace(self, sources=sources).install(offline=True)
+        finally:
+            shutil.rmtree(cache, ignore_errors=True)
+
     def install(self, *, offline: bool, emit: Callable[[Event], None] | None = None) -> process.Finished:
         theirs, others = pytorch.split(self.lock.packages, self.lock.plan)
         sources = _for_lock(self.lock, self.sources, offline=offline)
@@ -298,45 +312,3 @@ def _for_lock(lock: Lock, sources: Sources, *, offline: bool) -> Sources:
         default = pytorch.address(base, lock.plan) if base else theirs[0].index
         sources = dataclasses.replace(sources, default=default, extra=())
     return dataclasses.replace(sources, find_links=tuple(links), offline=offline or sources.offline)
-
-
-# --- disk --------------------------------------------------------------------------------------
-
-
-def size(count: float) -> str:
-    """Bytes for people: "2.4 GB" (powers of ten, as registries count)."""
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"
-
-
-def _cache(sources: Sources) -> Path:
-    if sources.cache_dir:
-        return Path(sources.cache_dir, "uv")
-    if told := uv_config.variables(process.environ()).get("UV_CACHE_DIR"):
-        return Path(told)
-    asked = uv.run_uv(["cache", "dir"], sources, python=None)
-    return Path(asked.stdout.strip() or "/")
-
-
-def _own_cache(sources: Sources) -> Path:
-    """gpuenv's own cache, beside the installer's."""
-    import platformdirs
-
-    return Path(sources.cache_dir or platformdirs.user_cache_dir("gpuenv"))
-
-
-def _check_disk(path: Path, packed: int, *, cached: bool = False) -> None:
-    """Raise BuildError when a disk lacks the room. Wheels are unpacked in the cache and linked
-    into an environment on the same disk; another disk needs the room again."""
-    while not path.exists():
-        path = path.parent
-    need = packed * ((1 + _UNPACKED) if cached else 0)
-    free = shutil.disk_usage(path).free
-    if free < need:
-        raise BuildError(
-            f"{path} has {size(free)} free; downloading and unpacking needs about {size(need)}",
-            hint="free space, or choose another disk: --cache-dir DIR and another ENV",
-        )

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from .. import __version__, bundle, index, lock, profiles, show
 from ..build import place
-from ..build.wheels import size, unhashed_line
+from ..build.disk_space import size
+from ..build.wheels import unhashed_line
 from ..errors import BuildError, LockError
 from ..index import conda
 from ..lock import pypi

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from packaging.utils import parse_wheel_filename
 
 from .. import detect
-from ..build.wheels import size
+from ..build.disk_space import size
 from ..errors import LockError, UsageError
 from ..model import Bundle, Event, Lock, Sources
 from .options import Choices
