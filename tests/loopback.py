@@ -88,6 +88,8 @@ class Index:
         self.needs: str | None = None  # the Authorization header without which it answers 401
         self.held: str | None = None  # Cache-Control of its answers (the public index: max-age=600)
         self.heads, self.tells_sizes = 0, False  # pages in JSON, as the public index answers (PEP 691, 700)
+        self.uploaded: str | None = None  # when files were uploaded, as pages in JSON tell (PEP 700)
+        self.uploads: dict[str, str] = {}  # the same of some files
         self.stalled, self.released = threading.Event(), threading.Event()
         self.asked_at: list[tuple[float, str]] = []
 
@@ -241,6 +243,7 @@ def _handler(index: Index):
                     "hashes": {"sha256": hashlib.sha256(data).hexdigest()},
                     "core-metadata": True,
                     "size": len(data),
+                    **({"upload-time": when} if (when := index.uploads.get(file, index.uploaded)) else {}),
                 }
                 for file, data in index.wheels[name].items()
             ]

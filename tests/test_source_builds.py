@@ -212,6 +212,16 @@ def test_no_build_forbids_it_and_names_what_could_not_be_read(gpuenv, jax, index
     assert not (gpuenv.work / "pylock.toml").exists() and not (gpuenv.work / ".venv").exists()
 
 
+def test_uvs_own_setting_forbids_it_as_well(gpuenv, jax, marks):
+    asks(gpuenv, f"-e {marks.project('folder')}")
+    ask = ("lock", "--framework", "jax", *CPU, "-r", "requirements.txt")
+    for name, value in (("UV_NO_BUILD", "1"), ("UV_NO_BUILD_PACKAGE", "folder")):
+        gpuenv.env[name] = value
+        ran = gpuenv(*ask)
+        assert ran.code == 6 and "forbids" in ran.err and marks.left() == [], ran.err
+        del gpuenv.env[name]
+
+
 def test_no_build_takes_what_files_state_and_create_does_not_build_it(gpuenv, jax, marks):
     static = marks.project("static", dynamic=False, requires=("plain",))
     asks(gpuenv, f"-e {static}")

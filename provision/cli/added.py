@@ -114,6 +114,8 @@ def _remembered(base: Choices, env: Path, wanted: list[str]) -> Choices:
         before, with_=[*_others(before.with_, wanted), *wanted], offline=base.offline, cache_dir=base.cache_dir,
         find_links=[*before.find_links, *base.find_links], no_build=base.no_build,
         only_binary=list(dict.fromkeys([*before.only_binary, *base.only_binary])),
+        exclude_newer=base.exclude_newer or before.exclude_newer,
+        exclude_newer_except=[*before.exclude_newer_except, *base.exclude_newer_except],
     )  # fmt: skip
 
 

@@ -23,6 +23,8 @@ def add(
     offline: o.Offline = False,
     no_build: o.NoBuild = False,
     only_binary: o.OnlyBinary = None,
+    exclude_newer: o.ExcludeNewer = None,
+    exclude_newer_except: o.ExcludeNewerExcept = None,
     profiles: o.ProfileDirs = None,
     cache_dir: o.CacheDir = None,
     json: o.Json = False,
@@ -35,7 +37,8 @@ def add(
     screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
     base = o.Choices(
         find_links=list(find_links or []), offline=offline, no_build=no_build,
-        only_binary=list(only_binary or []), profiles=list(profiles or []), cache_dir=cache_dir,
+        only_binary=list(only_binary or []), exclude_newer=exclude_newer,
+        exclude_newer_except=list(exclude_newer_except or []), profiles=list(profiles or []), cache_dir=cache_dir,
     )  # fmt: skip
     return added.add(screen, packages, env, base, verify=verify)
 

@@ -33,7 +33,7 @@ from ..model import (
 )
 from ..project.words import meant_version
 from ..resolve import gpu_named
-from . import inproject, where
+from . import inproject, upload_limits, where
 from .facts import known
 from .options import Choices
 
@@ -66,12 +66,15 @@ class Asked:
 def sources(c: Choices, data: Profiles | None = None) -> Sources:
     """pip's and uv's configuration with the options laid over it. Raises LockError, UsageError."""
     from .. import index
-    from ..index import pytorch
+    from ..index import pytorch, uv_config
 
+    of_uv = uv_config.variables(process.environ())
+    no_build = c.no_build or uv_config.is_on(of_uv.get("UV_NO_BUILD"))
+    only_binary = (*c.only_binary, *of_uv.get("UV_NO_BUILD_PACKAGE", "").split())
     if c.bundle:
         from . import bundled
 
-        return bundled.sources(c)
+        return dataclasses.replace(bundled.sources(c), no_build=no_build, only_binary=only_binary)
     config = index.pip_configuration(process.environ())
     for place in c.find_links:
         if not Path(place).exists():
@@ -93,8 +96,10 @@ def sources(c: Choices, data: Profiles | None = None) -> Sources:
         no_index=config.no_index,
         offline=c.offline,
         cache_dir=str(c.cache_dir.absolute()) if c.cache_dir else None,
-        no_build=c.no_build,
-        only_binary=tuple(c.only_binary),
+        no_build=no_build,
+        only_binary=only_binary,
+        exclude_newer=limit.cutoff if (limit := upload_limits.asked_for(c)) else None,
+        exclude_newer_except=limit.excepted if limit else (),
     )
 
 
@@ -191,6 +196,7 @@ def _brought(c: Choices, one: _Bringing, pythons: tuple[str, ...]) -> tuple[Want
 
 def check_words(c: Choices) -> None:
     """Refuse a word that is none of an option's own, naming the nearest that is."""
+    upload_limits.check(c)
     for option, value, allowed in (
         ("--manager", c.manager, ("venv", "conda")),
         ("--device", c.device, ("auto", "cuda", "cpu")),

@@ -128,6 +128,8 @@ def _bare(choices: Choices) -> bool:
         manager="venv",
         no_build=False,
         only_binary=[],
+        exclude_newer=None,
+        exclude_newer_except=[],
     )
     return without == Choices()
 

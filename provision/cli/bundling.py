@@ -40,6 +40,8 @@ def bundle_(
     pre: o.Pre = False,
     no_build: o.NoBuild = False,
     only_binary: o.OnlyBinary = None,
+    exclude_newer: o.ExcludeNewer = None,
+    exclude_newer_except: o.ExcludeNewerExcept = None,
     profiles: o.ProfileDirs = None,
     cache_dir: o.CacheDir = None,
     json: o.Json = False,

@@ -11,7 +11,7 @@ from .. import lock, show
 from ..build import installed, place, state, sync, venv
 from ..errors import BuildError, LockError, UsageError
 from ..model import Created, Event, Lock, Machine, Plan, Sources, Verdict, as_plain, from_plain
-from . import ask, bundled, facts, inproject, where
+from . import ask, bundled, facts, inproject, upload_limits, where
 from .judging import exit_code, machine_for_verdict, made_for, outgrown
 from .locking import LOCK_NAME, Upgrade, accepted, lock_name, locked_like
 from .options import Choices
@@ -151,7 +151,7 @@ def lock_of(
     near to it (or to `like`) as can be."""
     held = _project_lock(choices)
     digest = inproject.inputs(choices, inproject.files_of(choices, asked.demands))
-    if held and held.inputs == digest:
+    if held and held.inputs == digest and upload_limits.still_holds(choices, held):
         why = _unfit(held, choices, asked)
         if why is None:
             return held.plan, held

@@ -176,6 +176,8 @@ def inputs(c: Choices, files: list[str]) -> str | None:
     plain = dataclasses.asdict(c)
     for machine_bound in ("cache_dir", "offline", "config", "requirement", "project", "profiles", "target"):
         plain.pop(machine_bound)
+    for recorded in ("exclude_newer", "exclude_newer_except"):
+        plain.pop(recorded)  # the lock has a place of its own for it
     plain.pop("no_build")  # it says what may run here, not what is asked for
     if not c.only_binary:
         plain.pop("only_binary")  # as in the locks of versions that did not know it

@@ -13,7 +13,7 @@ from .. import detect, lock, resolve, show
 from ..errors import LockError, MachineError, UsageError
 from ..model import Bound, Event, Lock, Machine, Plan, Request, Target, Wanted
 from ..output_file import is_stdout, is_stream
-from . import ask, facts, inproject, where
+from . import ask, facts, inproject, upload_limits, where
 from .options import Choices
 from .planning import by_itself, noted
 from .solving import Emit, locked
@@ -99,7 +99,16 @@ def _held(path: Path, *, strict: bool) -> Lock | None:
 def locked_like(
     asked: ask.Asked, choices: Choices, emit: Emit, held: Lock | None, upgrade: Upgrade
 ) -> tuple[Plan, Lock | None]:
-    """A lock as near to the one that is held as what is asked for allows."""
+    """A lock as near to the one that is held as what is asked for allows, under the limit that applies."""
+    limit = upload_limits.applying(choices, held, renewed=upgrade.all)
+    asked = dataclasses.replace(asked, sources=upload_limits.limited(asked.sources, limit))
+    plan, made = _locked_near(asked, choices, emit, held, upgrade)
+    return plan, dataclasses.replace(made, exclude_newer=limit) if made else None
+
+
+def _locked_near(
+    asked: ask.Asked, choices: Choices, emit: Emit, held: Lock | None, upgrade: Upgrade
+) -> tuple[Plan, Lock | None]:
     if held is None or upgrade.all or held.plan.platform != asked.target.platform:
         return locked(asked, choices, emit)
     unknown = [n for n in upgrade.names if n not in {p.name for p in held.packages}]
@@ -137,6 +146,11 @@ def checked(screen: show.Screen, fresh: Lock, held: Lock, path: Path, step: str)
             f"{path} no longer is what would be locked now ({len(drift)} packages differ)",
             log="\n".join(drift), hint="gpuenv lock writes it anew",
         )  # fmt: skip
+    if held.exclude_newer != fresh.exclude_newer:
+        raise LockError(
+            f"{path} was made with another --exclude-newer, though the packages are the same",
+            hint="gpuenv lock writes it anew",
+        )
     if held.inputs and fresh.inputs and held.inputs != fresh.inputs:
         raise LockError(
             f"{path} was made for other requirements than the project has now, though the packages are the same",

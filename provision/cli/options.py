@@ -129,6 +129,20 @@ OnlyBinary = Annotated[
     ),
 ]  # fmt: skip
 AllowMd5 = Annotated[bool, typer.Option("--allow-md5", help="conda: take locks that carry md5 alone.")]
+ExcludeNewer = Annotated[
+    str | None,
+    typer.Option(
+        "--exclude-newer", metavar="DATE|DURATION", rich_help_panel=CHOICE,
+        help="No file uploaded after it, as 2026-01-31 or '7 days'; kept in the lock. false: no limit.",
+    ),
+]  # fmt: skip
+ExcludeNewerExcept = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude-newer-except", metavar="INDEX", rich_help_panel=CHOICE,
+        help="pypi, pytorch or the URL of an index that states no upload times; repeatable.",
+    ),
+]  # fmt: skip
 Pre = Annotated[bool, typer.Option("--pre", help="Pre-releases too.", rich_help_panel=CHOICE)]
 ProfileDirs = Annotated[
     list[Path] | None,
@@ -169,6 +183,8 @@ class Choices:
     pre: bool = False
     no_build: bool = False
     only_binary: list[str] = field(default_factory=list)
+    exclude_newer: str | None = None
+    exclude_newer_except: list[str] = field(default_factory=list)
     profiles: list[Path] = field(default_factory=list)
     cache_dir: Path | None = None
     # What only gpuenv.yaml says: its path where it was read, the name of its target, its indexes.
@@ -182,6 +198,6 @@ def choices(given: dict[str, Any]) -> Choices:
     """The `Choices` among a command's parameters; lists that were not given become empty."""
     known = {name: given[name] for name in Choices.__dataclass_fields__ if name in given}
     lists = ("gpu", "framework", "with_", "find_links", "profiles", "channel",
-             "requirement", "extra", "group", "only_binary")  # fmt: skip
+             "requirement", "extra", "group", "only_binary", "exclude_newer_except")  # fmt: skip
     plain: dict[str, Any] = {k: list(v or []) if k in lists else v for k, v in known.items()}
     return Choices(**plain)

@@ -50,6 +50,9 @@ def show_plan(screen: show.Screen, choices: Choices, *, explain: bool = False, s
         return conda_locking.show_plan(screen, choices, explain=explain)
     asked = ask.judged(choices, show.emitter(screen), reading=True)
     plan = noted(plan_for(asked, choices), asked, choices)
+    if choices.exclude_newer:
+        told = "upload dates are compared when the packages are solved"
+        plan = dataclasses.replace(plan, notes=(*plan.notes, told)) if plan.builds else plan
     step = next_step(given, plan) if stepping and plan.builds else None
     show.result(screen, plan, explain=explain, next_step=step)
     return 0 if plan.builds else 5

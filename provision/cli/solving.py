@@ -208,7 +208,10 @@ class _Search:
 
     def _other_build(self, plan: Plan, error: LockError) -> bool:
         """An older framework, where the project's packages do not go with the planned one."""
-        if not error.contradiction or not (self.asked.demands.needs or self.asked.request.packages):
+        limited = self.asked.sources.exclude_newer
+        if not error.contradiction or not (
+            self.asked.demands.needs or self.asked.request.packages or limited
+        ):
             return False
         try:
             fitting = pypi.allowed(plan, self.asked.sources, self.asked.demands.needs, self.builds)
@@ -234,4 +237,6 @@ class _Search:
         _, named, lines = error.message.partition(": see ")
         if named:
             return lines
+        if self.asked.sources.exclude_newer and "exclude-newer" in (error.log or ""):
+            return f"--exclude-newer {self.asked.sources.exclude_newer}"
         return ", ".join(f"--with {p}" for p in self.asked.request.packages) or "what is asked for along"

@@ -22,7 +22,8 @@ ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+ht
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class File:
-    """A file that an index lists. `size` is in bytes, `yanked` the reason ("" without one) or None."""
+    """A file that an index lists. `size` is in bytes, `yanked` the reason ("" without one) or None, `uploaded` the
+    time that the index states (PEP 700)."""
 
     name: str
     url: str
@@ -30,6 +31,7 @@ class File:
     size: int | None = None
     requires_python: str | None = None
     yanked: str | None = None
+    uploaded: str | None = None
 
 
 def project_files(http: Http, index: str, project: str) -> list[File]:
@@ -97,6 +99,7 @@ def _from_json(base: str, entry: dict[str, object]) -> File | None:
         size=size if isinstance(size, int) else None,
         requires_python=str(requires) if requires else None,
         yanked=(yanked if isinstance(yanked, str) else "") if yanked else None,
+        uploaded=str(entry["upload-time"]) if entry.get("upload-time") else None,
     )
 
 

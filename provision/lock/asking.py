@@ -20,6 +20,7 @@ from ..index import pytorch, refusal, uv, uv_config
 from ..model import Need, Plan, Sources
 from ..redaction import redact
 from .source_builds import SourceBuilds, build_refused
+from .upload_times import UploadTimes
 
 _UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}
 _TIMEOUT = 900.0
@@ -107,19 +108,27 @@ class Ask:
                     raise
                 self.builds.allow_unread(error.unbuilt, error, self.needs)
 
+    @functools.cached_property
+    def _times(self) -> UploadTimes:
+        return UploadTimes(self.sources, self.plan)
+
     def _compiled(self, source: Path, form: str, *more: str) -> str:
         words = [
             "pip", "compile", str(source), *self._files(), "--format", form, "--no-header",
             "--emit-index-annotation", *self.builds.options(),
-            "--python-version", self.plan.python or "", "--quiet",
+            "--python-version", self.plan.python or "", *self._times.options(),
             "--python-platform", _uv_platform(self.plan.platform, self.plan.target.glibc), *more,
         ]  # fmt: skip
+        output = Path(more[1]) if more[:1] == ("--output-file",) else None
+        before = output.read_text(encoding="utf-8") if output else ""
         settings = uv.Settings(only_wheels=only_files(self.sources), timeout=_TIMEOUT)
         done = uv.run_uv(words, self.sources, python=self.python or sys.executable, settings=settings)
+        if self._times.learn(done.stderr):
+            if output:
+                output.write_text(before, encoding="utf-8")  # else uv would prefer what it has just found
+            return self._compiled(source, form, *more)
         if done.ok:
-            return (
-                Path(more[1]).read_text(encoding="utf-8") if more[:1] == ("--output-file",) else done.stdout
-            )
+            return output.read_text(encoding="utf-8") if output else done.stdout
         raise failure(done, self.sources, self.needs)
 
     def _files(self) -> list[str]:

@@ -17,7 +17,7 @@ from packaging.pylock import Pylock, PylockValidationError
 
 from .. import foreign
 from ..errors import LockError
-from ..model import Lock, Package, Plan, Target, as_plain, from_plain
+from ..model import ExcludeNewer, Lock, Package, Plan, Target, as_plain, from_plain
 from ..output_file import write_output
 from ..path_names import file_name_of_url
 from ..redaction import redact, redact_value
@@ -49,6 +49,7 @@ def _document(lock: Lock) -> dict[str, Any]:
     # What was rejected depends on the day's profiles, not on the lock; `resolve` tells it anew.
     plan["rejected"] = []
     ours = {"manager": lock.manager, "target": as_plain(lock.target), "plan": plan, "inputs": lock.inputs}
+    ours["exclude_newer"] = as_plain(lock.exclude_newer) if lock.exclude_newer else None
     return {
         "lock-version": "1.0",
         "created-by": "gpuenv",
@@ -123,6 +124,8 @@ def read(path: Path) -> Lock:
         plan = from_plain(Plan, ours.get("plan"), "tool.gpuenv.plan")
         manager = plan.manager
         inputs: Any = ours.get("inputs")
+        limit = ours.get("exclude_newer")
+        newer = from_plain(ExcludeNewer, limit, "tool.gpuenv.exclude_newer") if limit is not None else None
         packages = tuple(_package(p, i) for i, p in enumerate(locked.packages))
         file_names.check_all(packages, "packages")
     except OSError as error:
@@ -134,7 +137,9 @@ def read(path: Path) -> Lock:
             f"the lock {path} is not valid: {error}", hint="make it again with `gpuenv lock`"
         ) from error
     digest = inputs if isinstance(inputs, str) else None
-    return Lock(manager=manager, target=target, plan=plan, packages=packages, inputs=digest)
+    return Lock(
+        manager=manager, target=target, plan=plan, packages=packages, inputs=digest, exclude_newer=newer
+    )
 
 
 def _package(package: Any, position: int) -> Package:

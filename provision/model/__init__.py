@@ -30,7 +30,7 @@ _NOUNS = {
     "machine": "TargetGpu Target Gpu Driver Context Hardware Python Library Evidence Finding Machine Holder",
     "known": "Build CondaBuild CudnnRelease ToolkitRelease GpuModel CudaRelease CudaMajor DriverBranch KnownBad FailureCause FailureMessage FailureRule Image IndexAddress WheelPage ImportName CondaName Profiles ProfileTable ProfileTables",
     "wanted": "Wanted Bound Need Demands ProjectTarget Project Request Wheel Supply Sources",
-    "decided": "Reason Rejected PlannedBuild Plan Package Lock",
+    "decided": "Reason Rejected PlannedBuild Plan Package ExcludeNewer Lock",
     "built": "Environment InstalledPackage Installed",
     "changed": "ChangeKind Change Stranger Drift",
     "proved": "Stage Convolution DeviceVerdict FrameworkVerdict Verdict Findings",

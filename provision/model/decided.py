@@ -92,9 +92,22 @@ class Package:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ExcludeNewer:
+    """A limit on uploads: none after `cutoff` (UTC) is taken. `span` is the duration that gave it (None for a
+    date), `excepted` are the indexes without a limit: addresses, "pypi" or "pytorch"."""
+
+    FORMS: ClassVar[dict[str, str]] = {"cutoff": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "span": r"[\w ,]{1,60}"}
+
+    cutoff: str
+    span: str | None = None
+    excepted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Lock:
     """Exactly what is installed, and the hardware it was made for. `inputs` is a digest of what the
-    project's files asked for when the lock was made (None without files)."""
+    project's files asked for when the lock was made (None without files). `exclude_newer` is the limit on
+    uploads that it was solved with."""
 
     SCHEMA: ClassVar[str] = "gpuenv.lock/1"
 
@@ -103,3 +116,4 @@ class Lock:
     plan: Plan
     packages: tuple[Package, ...]
     inputs: str | None = None
+    exclude_newer: ExcludeNewer | None = None

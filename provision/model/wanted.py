@@ -165,8 +165,8 @@ class Sources:
     `default` None means the installer's own default index. `pytorch` is the base address of the
     PyTorch index. URLs may carry credentials: they reach the installer's environment and nothing
     else. `timeout` is in seconds, `trusted` are hosts whose certificate is not looked at. `no_build` forbids that
-    source code is built, `only_binary` for these packages (":all:" for every one). `exclude_newer` is a date or
-    duration in uv's form: a solve takes no file that was uploaded after it.
+    source code is built, `only_binary` for these packages (":all:" for every one). `exclude_newer` is a time in
+    uv's form: a solve takes no file that was uploaded after it, but from the indexes of `exclude_newer_except`.
     """
 
     default: str | None = None
@@ -180,6 +180,7 @@ class Sources:
     no_index: bool = False
     offline: bool = False
     cache_dir: str | None = None
+    exclude_newer: str | None = None
+    exclude_newer_except: tuple[str, ...] = ()
     no_build: bool = False
     only_binary: tuple[str, ...] = ()
-    exclude_newer: str | None = None

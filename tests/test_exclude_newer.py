@@ -1,0 +1,200 @@
+"""`--exclude-newer`: no later upload is taken, the lock keeps the limit, and an index without times is named."""
+
+import re
+import subprocess
+import sys
+from datetime import datetime, timedelta, timezone
+
+import pytest
+import tomllib
+from loopback import Index, serving
+
+from provision.errors import UsageError
+from provision.index import uv
+from provision.lock.cutoff import exclude_newer
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+CPU = ("--device", "cpu", "--python", HERE)
+ASK = ("--framework", "jax", *CPU, "--with", "plain")
+LONG_AGO = "2024-01-01T00:00:00Z"
+
+
+def file(name, version):
+    return f"{name}-{version}-py3-none-any.whl"
+
+
+def days_ago(days):
+    return (datetime.now(timezone.utc) - timedelta(days=days)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@pytest.fixture
+def dated(gpuenv, index):
+    """An index that states upload times: all of it is old, but for plain 2.0."""
+    index.add_plan(gpuenv("resolve", "--json", "--framework", "jax", *CPU).json)
+    index.add("plain", "1.0")
+    index.add("plain", "2.0")
+    index.tells_sizes, index.uploaded = True, LONG_AGO
+    index.uploads = {file("plain", "2.0"): "2025-06-01T00:00:00Z"}
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    return index
+
+
+def locked(gpuenv, path="pylock.toml"):
+    """The version of plain, and what the lock says of the limit."""
+    data = tomllib.loads((gpuenv.work / path).read_text())
+    (plain,) = (p["version"] for p in data["packages"] if p["name"] == "plain")
+    return plain, data["tool"]["gpuenv"].get("exclude_newer")
+
+
+def test_a_later_upload_is_not_taken_and_the_lock_keeps_the_limit(gpuenv, dated):
+    ran = gpuenv("lock", *ASK, "--exclude-newer", "2025-03-01T00:00:00Z")
+    assert ran.code == 0, ran.err
+    limit = {"cutoff": "2025-03-01T00:00:00Z", "excepted": []}
+    assert locked(gpuenv) == ("1.0", limit)
+    for more in (("--check",), (), ("--upgrade",), ("--upgrade", "plain")):
+        ran = gpuenv("lock", *ASK, *more)
+        assert ran.code == 0, ran.err
+        assert locked(gpuenv) == ("1.0", limit), more
+    ran = gpuenv("lock", *ASK, "--check", "--exclude-newer", "2026-01-01")
+    assert ran.code == 6 and "another --exclude-newer" in " ".join(ran.err.split())
+    ran = gpuenv("lock", *ASK, "--upgrade", "--exclude-newer", "false")
+    assert ran.code == 0, ran.err
+    assert locked(gpuenv) == ("2.0", None)
+
+
+def test_a_duration_counts_from_now_and_again_at_upgrade(gpuenv, dated):
+    dated.uploads = {file("plain", "2.0"): days_ago(3)}
+    assert gpuenv("lock", *ASK, "--exclude-newer", "7 days").code == 0
+    version, limit = locked(gpuenv)
+    assert version == "1.0" and limit["span"] == "7 days"
+    assert days_ago(7.1) < limit["cutoff"] < days_ago(6.9)
+    path = gpuenv.work / "pylock.toml"
+    path.write_text(path.read_text().replace(limit["cutoff"], "2025-01-01T00:00:00Z"))
+    assert gpuenv("lock", *ASK, "--check").code == 0
+    assert gpuenv("lock", *ASK).code == 0
+    assert locked(gpuenv)[1]["cutoff"] == "2025-01-01T00:00:00Z", "a lock that stays keeps the moment"
+    dated.uploads = {file("plain", "2.0"): days_ago(8)}
+    assert gpuenv("lock", *ASK, "--upgrade").code == 0
+    version, limit = locked(gpuenv)
+    assert version == "2.0" and limit["span"] == "7 days" and limit["cutoff"] > days_ago(7.1)
+
+
+def test_an_index_without_upload_times_is_named_and_the_solve_stops(gpuenv, dated):
+    dated.uploaded, dated.uploads = None, {}
+    ask = ("lock", *ASK, "--exclude-newer", "2025-03-01")
+    ran = gpuenv(*ask)
+    told = " ".join(ran.err.split())
+    assert ran.code == 6 and f"{dated.url} does not state when files of " in told
+    assert f"--exclude-newer-except {dated.url}" in told and not (gpuenv.work / "pylock.toml").exists()
+    for place in (dated.url + "/", "pypi"):
+        ran = gpuenv(*ask, "--exclude-newer-except", place)
+        assert ran.code == 0, ran.err
+        assert locked(gpuenv) == (
+            "2.0",
+            {"cutoff": locked(gpuenv)[1]["cutoff"], "excepted": [place.rstrip("/")]},
+        )
+        assert gpuenv("lock", *ASK, "--check").code == 0
+
+
+def test_an_extra_index_without_upload_times_is_the_one_that_is_named(gpuenv, dated):
+    with serving(Index()) as extra:
+        extra.add("plain", "3.0")
+        gpuenv.env["PIP_EXTRA_INDEX_URL"] = extra.url.replace("//", "//me:hunter2@")
+        ask = ("lock", *ASK, "--exclude-newer", "2025-03-01")
+        ran = gpuenv(*ask)
+        told = " ".join(ran.err.split())
+        assert ran.code == 6 and f"{extra.url} does not state when files of plain" in told
+        assert dated.url not in told and "hunter2" not in told
+        ran = gpuenv(*ask, "--exclude-newer-except", extra.url)
+        assert ran.code == 0, ran.err
+        assert locked(gpuenv)[0] == "3.0"
+        assert "hunter2" not in (gpuenv.work / "pylock.toml").read_text()
+
+
+def test_an_older_framework_is_taken_where_the_newest_is_too_new(gpuenv, dated):
+    newest = gpuenv("resolve", "--json", "--framework", "jax", *CPU).json["builds"][0]
+    older = gpuenv("resolve", "--json", "--framework", f"jax!={newest['version']}", *CPU).json
+    dated.add_plan(older)
+    dated.uploads |= {file("jax", newest["version"]): "2025-06-01T00:00:00Z"}
+    ran = gpuenv("lock", *ASK, "--exclude-newer", "2025-03-01", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["plan"]["builds"][0]["version"] == older["builds"][0]["version"]
+    assert ran.json["exclude_newer"]["cutoff"].startswith("2025-03-0")
+    assert "--exclude-newer" in ran.err
+
+
+def test_an_environment_keeps_the_limit_when_a_package_is_added(gpuenv, dated):
+    ran = gpuenv("create", "--framework", "jax", *CPU, "--no-verify", "--exclude-newer", "2025-03-01")
+    assert ran.code == 0, ran.err
+    ran = gpuenv("add", "plain", "--no-verify")
+    assert ran.code == 0, ran.err
+    version, limit = locked(gpuenv, ".venv/.gpuenv/pylock.toml")
+    assert version == "1.0" and limit["cutoff"].startswith("2025-03-0")
+
+
+def test_a_projects_create_takes_a_lock_with_a_limit_as_it_stands(gpuenv, dated):
+    (gpuenv.work / "gpuenv.yaml").write_text("frameworks: [jax]\npackages: [plain]\ndevice: cpu\n")
+    assert gpuenv("lock", "--python", HERE, "--exclude-newer", "2025-03-01").code == 0
+    ran = gpuenv("create", "--no-verify", "--python", HERE)
+    assert ran.code == 0, ran.err
+    assert "solving again" not in ran.err and locked(gpuenv, ".venv/.gpuenv/pylock.toml")[0] == "1.0"
+    ran = gpuenv("create", "new", "--no-verify", "--python", HERE, "--exclude-newer", "2026-01-01")
+    assert ran.code == 0, ran.err
+    assert locked(gpuenv, "new/.gpuenv/pylock.toml")[1]["cutoff"].startswith("2026-01-0")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("2 months",), "write days"),
+        (("P1M",), "write days"),
+        (("yesterday",), "write a date"),
+        (("2025-13-01",), "write a date"),
+        (("7",), "write a date"),
+        (("7 days", "--manager", "conda"), "--manager venv"),
+    ],
+)
+def test_what_is_no_limit_is_a_usage_error(gpuenv, words, told):
+    ran = gpuenv("lock", *ASK, "--exclude-newer", *words)
+    assert ran.code == 2 and told in " ".join(ran.err.split()), ran.err
+
+
+def test_an_exception_without_a_limit_is_a_usage_error(gpuenv):
+    assert gpuenv("lock", *ASK, "--exclude-newer-except", "pypi").code == 2
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu", "America/Los_Angeles"])
+def test_the_forms_mean_what_they_mean_to_uv(index, tmp_path, monkeypatch, zone):
+    """uv names the moment in the warning on a file without an upload time."""
+    import time
+
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    index.add("plain", "1.0")
+    try:
+        for text in ("2025-01-01", "2025-07-01T10:00:00Z", "2025-07-01T10:00:00+02:00", "7 days", "P7D", "PT24H",
+                     "1 week", "24h", "30 days ago", "P1DT2H", "1 day 2 hours", "2 weeks, 1 day"):  # fmt: skip
+            ours = datetime.fromisoformat(exclude_newer(text).cutoff.replace("Z", "+00:00"))
+            theirs = _of_uv(index, tmp_path, text)
+            assert theirs is not None and abs(ours - theirs) < timedelta(seconds=60), text
+        for text in ("2 months", "P1M", "yesterday", "2025-13-01", "P", "", "7", "days"):
+            with pytest.raises(UsageError):
+                exclude_newer(text)
+            assert not text or _of_uv(index, tmp_path, text) is None, text
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def _of_uv(index, folder, text):
+    argv = [uv.program(), "pip", "compile", "-", "--no-config", "--default-index", index.url, "--exclude-newer", text,
+            "--cache-dir", str(folder / "cache"), "--python", sys.executable]  # fmt: skip
+    done = subprocess.run(argv, input="plain\n", text=True, capture_output=True, check=False, cwd=folder)
+    found = re.search(r"user provided: (\S+)", done.stderr)
+    return datetime.fromisoformat(re.sub(r"\.\d+Z$|Z$", "+00:00", found[1])) if found else None
+
+
+@pytest.mark.parametrize("text", ["9" * 100000 + " days", "P" + "9" * 7 + "W", "99999999 days", "1 " * 50000])
+def test_hostile_texts_are_refused_at_once(text):
+    with pytest.raises(UsageError):
+        exclude_newer(text)
