@@ -69,7 +69,8 @@ class LockError(GpuenvError):
     answer, where that is why; `contradiction` says that no versions of the packages go together,
     `no_wheel` names the package that has no wheel for this Python and platform, `brought` the frameworks
     that came along though the plan does not hold them, `unbuilt` the package that would have to be built for its
-    metadata ("" where it has no name)."""
+    metadata ("" where it has no name), `companion` a package that is to be had only for another build of the
+    planned framework."""
 
     code = 6
     name = "lock"
@@ -83,6 +84,7 @@ class LockError(GpuenvError):
         no_wheel: str | None = None,
         brought: tuple[str, ...] = (),
         unbuilt: str | None = None,
+        companion: str | None = None,
         **kwargs: str | None,
     ) -> None:
         super().__init__(message, **kwargs)
@@ -91,6 +93,7 @@ class LockError(GpuenvError):
         self.no_wheel = no_wheel
         self.brought = brought
         self.unbuilt = unbuilt
+        self.companion = companion
 
 
 class BuildError(GpuenvError):

@@ -11,10 +11,14 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
+from .. import index
+from ..build.wheels import size
 from ..errors import LockError
+from ..index import pytorch
 from ..lock import pypi, wheel_pythons
 from ..lock.source_builds import SourceBuilds, source_builds
 from ..model import FRAMEWORKS, Bound, Event, Lock, Plan, PlannedBuild, Request, Sources, Wanted
+from ..redaction import redact
 from . import ask, where
 from .judging import made_for
 from .options import Choices
@@ -50,9 +54,12 @@ def _searched(search: _Search, choices: Choices) -> tuple[Plan, Lock | None]:
         plan = plan_for(search.asked, choices)
         if plan.builds:
             try:
-                return plan, search.solve(plan)
+                lock = search.solve(plan)
             except LockError as error:
                 search.learn(plan, error)
+            else:
+                search.warn_of_cuda_wheels(plan, lock)
+                return plan, lock
         elif search.refused is None:
             return plan, None
         elif not search.with_sources():
@@ -87,6 +94,7 @@ class _Search:
     before_pythons: Request | None = None
 
     def solve(self, plan: Plan) -> Lock:
+        self._check_index(plan)
         cache = where.cache_dir(self.choices)
         python = ask.interpreter(plan.python or "", self.asked.machine, None, cache)
         return pypi.lock(
@@ -111,12 +119,43 @@ class _Search:
         self._note(f"wheels that are compiled against the plan's build are looked for at {', '.join(pages)}")
         return dataclasses.replace(sources, find_links=(*sources.find_links, *pages))
 
+    def _check_index(self, plan: Plan) -> None:
+        """Raise LockError where the plan needs the PyTorch index and no connection to it can be made. The solver
+        would try it several times, some seconds each."""
+        sources = self.asked.sources
+        if sources.offline or sources.no_index or not pytorch.named_for(plan):
+            return
+        address = pytorch.address(sources.pytorch, plan)
+        if why := index.connection_error(address, sources.proxy):
+            raise LockError(
+                f"the package index {redact(address)} {why}", hint=index.NETWORK_HINT, unreachable="pytorch"
+            )
+
     def learn(self, plan: Plan, error: LockError) -> None:
         """Change the question by what a refusal tells. Raises the refusal where it tells nothing."""
-        for step in (self._other_index, self._more_frameworks, self._other_python, self._other_build):
+        steps = (
+            self._other_index, self._other_companion, self._more_frameworks, self._other_python, self._other_build
+        )  # fmt: skip
+        for step in steps:
             if step(plan, error):
                 return
         raise self.refused if self.refused and error.contradiction else error
+
+    def warn_of_cuda_wheels(self, plan: Plan, lock: Lock) -> None:
+        """Say before the download what a CUDA build costs on a CPU, why it is taken, and how to avoid it."""
+        builds = [b for b in plan.builds if b.cuda]
+        if self.asked.request.device != "cpu" or not builds or not self.asked.supply.unreachable:
+            return
+        names = {b.framework for b in builds} | {
+            canonicalize_name(Requirement(r).name) for b in builds for r in b.requirements
+        }
+        total = sum(p.size or 0 for p in lock.packages if p.name in names or p.name.startswith("nvidia-"))
+        what = " and ".join(f"{b.framework} {b.version}" for b in builds)
+        self._note(
+            f"{what} is to be had only with CUDA ({size(total)}), since the PyTorch index does not answer; to "
+            "avoid it: --find-links FOLDER with a CPU wheel, or GPUENV_INDEX_PYTORCH=ADDRESS of a mirror",
+            "warning",
+        )
 
     def with_sources(self) -> bool:
         """Where no Python is left that has wheels of everything: the Python as it was, and sources. Raises
@@ -145,6 +184,16 @@ class _Search:
         self._note(f"{error.message}; resolving again without it", "warning")
         supply = dataclasses.replace(supply, unreachable=(*supply.unreachable, silent))
         self.asked = dataclasses.replace(self.asked, supply=supply)
+        return True
+
+    def _other_companion(self, _plan: Plan, error: LockError) -> bool:
+        """Another build, where a package that comes along is to be had only for another one. The next plan takes
+        the package for one that was asked for, so that builds without it are passed over."""
+        request = self.asked.request
+        if error.companion is None or error.companion in request.along:
+            return False
+        self._note(f"{error.message}; resolving again")
+        self._ask(dataclasses.replace(request, along=(*request.along, error.companion)))
         return True
 
     def _more_frameworks(self, _plan: Plan, error: LockError) -> bool:

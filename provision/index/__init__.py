@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .http import AT_ONCE, Http, Response
     from .links import find_links, wheel_named
     from .pipconf import PipConfig, default_index, parse_pip_conf, pip_configuration, pip_files
+    from .reachable import NETWORK_HINT, connection_error
     from .simple import File, parse_project, project_files
     from .stock import holdings
     from .wheels import (
@@ -29,6 +30,8 @@ _HOME = {
     "AT_ONCE": "http",
     "Addresses": "addresses",
     "File": "simple",
+    "NETWORK_HINT": "reachable",
+    "connection_error": "reachable",
     "Http": "http",
     "PipConfig": "pipconf",
     "RangeFile": "wheels",
@@ -64,6 +67,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "AT_ONCE",
+    "NETWORK_HINT",
     "Addresses",
     "File",
     "Http",
@@ -71,6 +75,7 @@ __all__ = [
     "RangeFile",
     "Response",
     "Wanted",
+    "connection_error",
     "default_index",
     "digests",
     "download",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from ..redaction import redact
+from .reachable import NETWORK_HINT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +32,6 @@ _NAMES = (
 )
 _PROXY = "put user and password into the proxy's address: HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT"
 _ACCESS = "put user and password into the index's address in pip.conf, or into ~/.netrc"
-_NETWORK = "check the network, the proxy and pip's index-url, or use --offline --find-links DIR"
 _STRANGE = "open the address in a browser: a login page, a proxy or a broken mirror may stand in between"
 _STATUSES = {
     401: ("wants a user and a password", _ACCESS),
@@ -45,15 +45,15 @@ _CAUSES = (
     (r"proxy authorization required|Proxy Authentication Required", *_STATUSES[407]),
     (r"invalid peer certificate|certificate", "has a certificate that is not trusted",
      "name your certificates: SSL_CERT_FILE=FILE, or cert in pip.conf"),
-    (r"dns error|failed to lookup address", "has a name that cannot be looked up", _NETWORK),
-    (r"Connection refused", "refuses the connection", _NETWORK),
-    (r"end of file before message length|IncompleteBody|unexpected end of file", "ended its answer half-way", _NETWORK),
-    (r"Connection reset|connection closed|broken pipe", "broke the connection", _NETWORK),
+    (r"dns error|failed to lookup address", "has a name that cannot be looked up", NETWORK_HINT),
+    (r"Connection refused", "refuses the connection", NETWORK_HINT),
+    (r"end of file before message length|IncompleteBody|unexpected end of file", "ended its answer half-way", NETWORK_HINT),
+    (r"Connection reset|connection closed|broken pipe", "broke the connection", NETWORK_HINT),
     (r"timed out|timeout", "does not answer in time",
-     f"{_NETWORK}; a slow network is given more time by UV_HTTP_TIMEOUT=SECONDS"),
+     f"{NETWORK_HINT}; a slow network is given more time by UV_HTTP_TIMEOUT=SECONDS"),
     (r"redirect", "redirects without an end", _STRANGE),
     (r"Unsupported `Content-Type`", "answered something that is no package index", _STRANGE),
-    (r"error sending request|tcp connect|Could not connect|Failed to fetch", "does not answer", _NETWORK),
+    (r"error sending request|tcp connect|Could not connect|Failed to fetch", "does not answer", NETWORK_HINT),
 )  # fmt: skip
 _BROKEN = re.compile(
     r"has invalid metadata|Failed to extract archive|Invalid zip file|Metadata field \w+ not found|"
@@ -119,7 +119,7 @@ def _of_status(code: int, words: str, where: str, package: str | None, address: 
     if code >= 500:
         said = f"{where} is failing: it answered {told} when asked for {package or address}"
         return Refused(message=said, hint="try again later, or name a mirror", address=address, silent=silent)
-    said, hint = _STATUSES.get(code, ("refuses", _NETWORK))
+    said, hint = _STATUSES.get(code, ("refuses", NETWORK_HINT))
     if said in ("refuses", "does not have", "has withdrawn"):
         message = f"{where} {said} {package or address or 'a package'}: {told}"
     else:

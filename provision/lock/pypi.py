@@ -92,7 +92,8 @@ def allowed(plan: Plan, sources: Sources, needs: Sequence[Need], builds: SourceB
         ask = Ask(scratch, plan, sources, None, tuple(needs), builds)
         text = ask.compiled(ask.source([*loose, *plan.packages]), "requirements.txt")
     pins = (re.match(r"([A-Za-z0-9._-]+)==([^\s;]+)", row) for row in text.splitlines())
-    found: dict[str, str] = {canonicalize_name(m[1]): m[2] for m in pins if m}
+    # without labels ("2.13.0+cpu"): <= takes none
+    found: dict[str, str] = {canonicalize_name(m[1]): m[2].partition("+")[0] for m in pins if m}
     return {b.framework: found[b.framework] for b in plan.builds if b.framework in found}
 
 
@@ -228,6 +229,7 @@ def _assert_companions(torch: str, packages: tuple[Package, ...]) -> None:
                 f"torch is the build +{label}, and {package.name} {package.version} is of another: "
                 "its operators would not load",
                 hint=f"give a +{label} wheel of {package.name} with --find-links, or another build of torch",
+                companion=package.name,
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -205,6 +206,9 @@ def _check_requirements(key: str, entries: list[tuple[str, Node]], mistakes: _Mi
         if meant := meant_version(text):
             mistakes.add(node.line, where, f'{shown(text)!r}: a version follows ==: write "{meant}"')
             continue
+        if key == "packages" and (belongs := _folder_key(text)):
+            mistakes.add(node.line, where, f"{shown(text)!r} is a folder, not a package: {belongs}")
+            continue
         try:
             need = requirement(text)
         except ValueError as error:
@@ -217,6 +221,17 @@ def _check_requirements(key: str, entries: list[tuple[str, Node]], mistakes: _Mi
         seen.setdefault(name, node.line)
         if problem := _misplaced(key, text, name, need):
             mistakes.add(node.line, where, problem)
+
+
+def _folder_key(text: str) -> str | None:
+    """Where a folder ("-e .", "./library") is written instead of under packages; None for any other text."""
+    editable = re.fullmatch(r"(?:-e|--editable)[\s=]*(.+)", text)
+    place = (editable[1] if editable else text).strip().strip("'\"")
+    if "://" in place or not (editable or place.startswith((".", "/"))):
+        return None
+    if place in (".", "./"):
+        return 'write project: "." for this folder, with its extras under extras:'
+    return f'write "{"-e " if editable else ""}{shown(place)}" into a file that requirements: names'
 
 
 def _misplaced(key: str, text: str, name: str, need: Any) -> str | None:

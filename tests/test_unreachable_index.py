@@ -1,0 +1,108 @@
+"""The PyTorch index cannot be reached: what is taken instead, what is said, and how often it is tried."""
+
+import socket
+
+import pytest
+from loopback import wheel_bytes
+
+HERE_PYTHON = "3.11"
+CPU = ("--device", "cpu", "--python", HERE_PYTHON)
+DEAD = "http://127.0.0.1:9/whl"  # the discard port: nothing listens there
+
+
+@pytest.fixture
+def cut_off(gpuenv, index):
+    """`gpuenv` with a default index that has the newest torch with CUDA, and no PyTorch index."""
+    gpuenv.env |= {"PIP_INDEX_URL": index.url, "GPUENV_INDEX_PYTORCH": DEAD}
+    plan = gpuenv("resolve", "--json", "--framework", "torch", "--index", "pypi", *CPU)
+    assert plan.code == 0, plan.err
+    index.add_plan(plan.json)
+    gpuenv.newest = plan.json["builds"][0]["version"]
+    return gpuenv
+
+
+def keep_wheel(gpuenv, name, version):
+    """A wheel in the folder `wheels`."""
+    folder = gpuenv.work / "wheels"
+    folder.mkdir(exist_ok=True)
+    file = f"{name}-{version}-cp311-cp311-manylinux_2_28_x86_64.whl"
+    (folder / file).write_bytes(wheel_bytes(name, version))
+    return folder
+
+
+def torch_of(ran):
+    return {p["name"]: p["version"] for p in ran.json["packages"]}["torch"]
+
+
+def test_a_cuda_build_is_taken_with_its_size_the_reason_and_the_way_out(cut_off):
+    ran = cut_off("lock", "--framework", "torch", *CPU)
+    assert ran.code == 0, ran.err
+    said = " ".join(ran.err.split())
+    assert f"warning: torch {cut_off.newest} is to be had only with CUDA (" in said
+    assert "since the PyTorch index does not answer" in said
+    assert "avoid it: --find-links FOLDER with a CPU wheel" in said
+
+
+def test_an_index_that_refuses_the_connection_is_not_asked_by_the_solver(cut_off):
+    ran = cut_off("lock", "--framework", "torch", *CPU)
+    assert ran.err.count("refuses the connection") == 1
+    assert ran.err.count("lock: solving") == 1
+
+
+def test_a_cpu_wheel_at_hand_is_preferred_although_it_is_older(cut_off):
+    folder = keep_wheel(cut_off, "torch", "2.13.0+cpu")
+    ran = cut_off("lock", "--framework", "torch", "--find-links", folder, "--json", *CPU)
+    assert ran.code == 0, ran.err
+    assert torch_of(ran) == "2.13.0+cpu"
+    assert "only with CUDA" not in ran.err
+
+
+def test_the_same_where_a_requirements_file_names_the_framework(cut_off):
+    folder = keep_wheel(cut_off, "torch", "2.13.0+cpu")
+    (cut_off.work / "requirements.txt").write_text("torch>=2.0\n")
+    ran = cut_off("lock", "-r", "requirements.txt", "--find-links", folder, "--json", *CPU)
+    assert torch_of(ran) == "2.13.0+cpu"
+    (cut_off.work / "requirements.txt").write_text("torch>2.13\n")
+    ran = cut_off("lock", "-r", "requirements.txt", "--find-links", folder, "--json", *CPU)
+    assert torch_of(ran) == cut_off.newest
+
+
+def test_a_companion_without_a_cpu_wheel_that_comes_along_leads_to_the_cuda_build(cut_off, index):
+    """Its operators are compiled for the default index's torch and do not load with another build."""
+    folder = keep_wheel(cut_off, "torch", "2.13.0+cpu")
+    index.add("torchvision", "0.28.0")
+    index.add("needs-vision", "1.0", requires=("torchvision>=0.9",))
+    ran = cut_off(
+        "lock", "--framework", "torch", "--with", "needs-vision", "--find-links", folder, "--json", *CPU
+    )
+    assert ran.code == 0, ran.err
+    assert torch_of(ran) == cut_off.newest
+
+
+def test_a_bound_learnt_from_a_wheel_with_a_label_has_none(cut_off, index):
+    """`torch<=2.13.0+cpu` is no specifier."""
+    folder = keep_wheel(cut_off, "torch", "2.13.0+cpu")
+    keep_wheel(cut_off, "torch", "2.12.0+cpu")
+    index.add("old-friend", "0.30", requires=("torch<2.13",))
+    ran = cut_off(
+        "lock", "--framework", "torch", "--with", "old-friend>=0.30", "--find-links", folder, "--json", *CPU
+    )
+    assert ran.code == 0, ran.err
+    assert torch_of(ran) == "2.12.0+cpu"
+
+
+def test_an_index_that_never_answers_costs_seconds_once(cut_off):
+    """A listener that accepts nothing: the backlog is full, so a connection gets no answer."""
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        fill = [socket.socket() for _ in range(8)]
+        for one in fill:
+            one.setblocking(False)
+            one.connect_ex(deaf.getsockname())
+        cut_off.env["GPUENV_INDEX_PYTORCH"] = f"http://127.0.0.1:{deaf.getsockname()[1]}/whl"
+        ran = cut_off("lock", "--framework", "torch", *CPU)
+        for one in fill:
+            one.close()
+    assert ran.code == 0, ran.err
+    assert ran.err.count("does not answer in time") == 1
