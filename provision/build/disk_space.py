@@ -34,6 +34,12 @@ def installer_cache(sources: Sources) -> Path:
     return Path(asked.stdout.strip() or "/")
 
 
+def is_cached(sources: Sources, name: str, version: str) -> bool:
+    """Whether uv's cache has a downloaded wheel of a version from any index (uv's cache layout, wheels-v*)."""
+    pattern = f"wheels-v*/*/**/{name}/{version}-*.http"
+    return next(installer_cache(sources).glob(pattern), None) is not None
+
+
 def own_cache(sources: Sources) -> Path:
     """gpuenv's own cache, beside the installer's."""
     import platformdirs

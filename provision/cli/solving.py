@@ -12,6 +12,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from .. import index
+from ..build import wheels
 from ..build.wheels import size
 from ..errors import LockError
 from ..index import pytorch
@@ -56,6 +57,8 @@ def _searched(search: _Search, choices: Choices) -> tuple[Plan, Lock | None]:
             try:
                 lock = search.solve(plan)
             except LockError as error:
+                if (kept := search.solve_from_cache(plan, error)) is not None:
+                    return plan, kept
                 search.learn(plan, error)
             else:
                 search.warn_of_cuda_wheels(plan, lock)
@@ -80,6 +83,15 @@ def _lacking_bounds(name: str, log: str) -> str:
 def _label(build: PlannedBuild) -> str:
     """A build as wheels' local labels name it: "cu128", "cpu"."""
     return f"cu{build.cuda.replace('.', '')}" if build.cuda else "cpu"
+
+
+def _pinned(build: PlannedBuild) -> str:
+    """The version of a build as its wheel has it, label included: "2.13.0+cpu"."""
+    pins = (Requirement(text) for text in build.requirements)
+    exact = (
+        s.version for pin in pins if pin.name == build.framework for s in pin.specifier if s.operator == "==="
+    )
+    return next(exact, build.version)
 
 
 @dataclasses.dataclass
@@ -118,6 +130,25 @@ class _Search:
             return sources
         self._note(f"wheels that are compiled against the plan's build are looked for at {', '.join(pages)}")
         return dataclasses.replace(sources, find_links=(*sources.find_links, *pages))
+
+    def solve_from_cache(self, plan: Plan, error: LockError) -> Lock | None:
+        """The lock of a CPU build whose index does not answer, where the installer's cache has its wheel and all
+        that goes with it; None where it has not."""
+        sources = self.asked.sources
+        if error.unreachable != "pytorch" or self.asked.request.device != "cpu":
+            return None
+        if not all(wheels.is_cached(sources, b.framework, _pinned(b)) for b in plan.builds):
+            return None
+        python = ask.interpreter(plan.python or "", self.asked.machine, None, where.cache_dir(self.choices))
+        cached = dataclasses.replace(sources, offline=True, find_links=())
+        try:
+            lock = pypi.lock(
+                plan, cached, self.emit, python=python, needs=self.asked.demands.needs, prefer=self.prefer
+            )
+        except LockError:
+            return None
+        self._note(f"{error.message}; its wheels are taken from the cache")
+        return lock
 
     def _check_index(self, plan: Plan) -> None:
         """Raise LockError where the plan needs the PyTorch index and no connection to it can be made. The solver

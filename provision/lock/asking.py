@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import re
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from packaging.utils import canonicalize_name
 from .. import index, process
 from ..errors import LockError
 from ..index import pytorch, refusal, uv, uv_config
-from ..model import Need, Plan, Sources
+from ..model import FRAMEWORKS, Need, Plan, Sources
 from ..redaction import redact
 from .source_builds import SourceBuilds, build_refused
 from .upload_times import UploadTimes
@@ -62,7 +63,14 @@ class Ask:
                 return self._both(source, "--constraints", str(held))
         kept = self.scratch / "before.txt"
         kept.write_text("".join(f"{n}=={v}\n" for n, v in prefer.items()), encoding="utf-8")
-        return self._both(source, "--output-file", str(kept))
+        try:
+            return self._both(source, "--output-file", str(kept))
+        except LockError as error:
+            if not (prefer and error.contradiction):
+                raise
+            # What is preferred can contradict the wheels of another index: then nothing is preferred.
+            kept.write_text("", encoding="utf-8")
+            return self._both(source, "--output-file", str(kept))
 
     def _both(self, source: Path, *more: str) -> tuple[str, str]:
         """The annotated form by a solve, the other by the pins that it found, and afterwards: what the first has
@@ -216,23 +224,45 @@ def failure(done: process.Finished, sources: Sources, needs: Sequence[Need] = ()
         )  # fmt: skip
     if (unbuilt := build_refused(log)) is not None:
         return LockError(f"{unbuilt or 'a package'} was not built", log=log, unbuilt=unbuilt)
-    if needed := _NEEDS_TO_BUILD.search(" ".join(log.split())):
-        name, framework = needed[1].partition("@")[0], needed[2]
-        return LockError(
-            f"{name} has no wheel for Python and platform of this plan, and its source tells what it needs only "
-            f"where {framework} is installed", log=log,
-            hint=f"wheels of it may lie on a page of their own: --find-links ADDRESS; or leave it out and build it "
-            f"afterwards: gpuenv run -- python -m pip install --no-build-isolation {name}",
-        )  # fmt: skip
+    if needed := _needed_to_build(log, needs):
+        return _built_beside(*needed, needs, log)
     first = next((x.removeprefix("error: ") for x in log.splitlines() if x.startswith("error")), "")
     return LockError(f"the packages could not be solved: {first}", log=log, hint="mend what the log names")
 
 
 _PAGE = re.compile(r"Failed to read `--find-links` URL: (\S+)")
 _NEEDS_TO_BUILD = re.compile(r"`(\S+)` depends on `(\S+)`, but doesn't declare it as a build dependency")
+_IMPORTED = re.compile(rf"ModuleNotFoundError: No module named '({'|'.join(FRAMEWORKS)})'")
 _ABSENT = re.compile(
     r"([A-Za-z0-9._-]+) was not found in the (?:package registry|provided package locations)"
 )
+
+
+def _needed_to_build(log: str, needs: Sequence[Need]) -> tuple[str, str] | None:
+    """The source whose build fails, and the framework that it imports. Of an editable folder uv says no name, so it
+    is the one folder among the needs."""
+    if named := _NEEDS_TO_BUILD.search(" ".join(log.split())):
+        return str(canonicalize_name(named[1].partition("@")[0])), named[2]
+    imported = _IMPORTED.search(log)
+    folders = [n for n in needs if n.local]
+    if imported is None or len(folders) != 1:
+        return None
+    return folders[0].name or Path(folders[0].local or "").name, imported[1]
+
+
+def _built_beside(name: str, framework: str, needs: Sequence[Need], log: str) -> LockError:
+    """The error for a source whose build imports a framework: it can be built only in an environment that has it."""
+    need = next((n for n in needs if name in (n.name, Path(n.local or "").name)), None)
+    what = name
+    if need and need.local:
+        what = f"{'-e ' if need.editable else ''}{shlex.quote(need.local)}"
+    elif need and (need.vcs or " @ " in need.text):
+        what = shlex.quote(need.text)
+    return LockError(
+        f"{name} has no wheel for this Python and platform, and the build of its source imports {framework}", log=log,
+        hint=f"name a page of wheels with --find-links ADDRESS; or leave {name} out and build it afterwards: "
+        f"gpuenv run -- python -m pip install --no-build-isolation {what}",
+    )  # fmt: skip
 
 
 def _absent(name: str, needs: Sequence[Need], log: str, held: Sequence[str]) -> LockError:
