@@ -143,8 +143,9 @@ class _Search:
         cached = dataclasses.replace(sources, offline=True, find_links=())
         try:
             lock = pypi.lock(
-                plan, cached, self.emit, python=python, needs=self.asked.demands.needs, prefer=self.prefer
-            )
+                plan, cached, self.emit, python=python, needs=self.asked.demands.needs,
+                prefer=self.prefer, builds=self.builds,
+            )  # fmt: skip
         except LockError:
             return None
         self._note(f"{error.message}; its wheels are taken from the cache")
