@@ -12,8 +12,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from .. import index
-from ..build import wheels
-from ..build.wheels import size
+from ..build.disk_space import is_cached, size
 from ..errors import LockError
 from ..index import pytorch
 from ..lock import pypi, wheel_pythons
@@ -137,7 +136,7 @@ class _Search:
         sources = self.asked.sources
         if error.unreachable != "pytorch" or self.asked.request.device != "cpu":
             return None
-        if not all(wheels.is_cached(sources, b.framework, _pinned(b)) for b in plan.builds):
+        if not all(is_cached(sources, b.framework, _pinned(b)) for b in plan.builds):
             return None
         python = ask.interpreter(plan.python or "", self.asked.machine, None, where.cache_dir(self.choices))
         cached = dataclasses.replace(sources, offline=True, find_links=())
