@@ -14,7 +14,7 @@ from ..model import Lock, Package
 TIMEOUT = 4 * 3600.0  # seconds for one run of the installer
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_BAR = re.compile(r"([A-Za-z0-9._-]+)\s+-+\s+([\d.]+ ?[KMGTi]*B)/([\d.]+ ?[KMGTi]*B)")
+_BAR = re.compile(r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})\s{1,200}-{1,200}\s{1,200}([\d.]{1,20} ?[KMGTi]{0,3}B)/([\d.]{1,20} ?[KMGTi]{0,3}B)")
 
 
 def progress(line: str) -> str | None:

@@ -88,7 +88,7 @@ def _run(
 
 def install(folder: Path, archive: BundlePython, sha256: str) -> str:
     """Have uv unpack a bundle's Python where it keeps its own, and return its path. Raises BuildError."""
-    parts = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)(.*)", archive.version)
+    parts = re.fullmatch(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(.*)", archive.version)
     assert parts  # BundlePython has this form alone
     _, _, system, machine, libc = archive.key.split("-")
     entry = {

@@ -58,7 +58,7 @@ def ldconfig_rows(text: str, flavour: str | None) -> tuple[tuple[str, str], ...]
 
     A line is "\tlibcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1".
     """
-    rows = re.findall(r"^\s+(\S+) \(([^)]*)\) => (/.*)$", text, re.MULTILINE)
+    rows = re.findall(r"^[ \t]+(\S+) \(([^)\n]*)\) => (/.*)$", text, re.MULTILINE)
     return tuple((soname, path) for soname, kind, path in rows if not flavour or flavour in kind)
 
 

@@ -32,7 +32,7 @@ def _split(text: str) -> list[str]:
     """Words of a name: "RTX 2080Ti" and "rtx 2080 ti" are the same."""
     words: list[str] = []
     for word in _WORDS.findall(text):
-        glued = re.fullmatch(r"(rtx|gtx|gt)(\d+\w*)", word)
+        glued = re.fullmatch(r"(rtx|gtx|gt)(\d\w*)", word)
         for part in glued.groups() if glued else (word,):
             suffixed = re.fullmatch(r"(\d{3,4})(ti|super|m|d)", part)
             words += suffixed.groups() if suffixed and suffixed.group(2) != "m" else (part,)

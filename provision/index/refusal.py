@@ -23,7 +23,7 @@ class Refused:
 
 
 _ADDRESS = re.compile(r"https?://[^\s`'\")]+")
-_STATUS = re.compile(r"\((\d{3})(?: ([^)]*))?\) for url")
+_STATUS = re.compile(r"\((\d{3})(?: ([^()]*))?\) for url")
 _DENIED = re.compile(r"An index \((\S+)\) returned an? (\d{3}) ([A-Za-z ]+) error")
 _NAMES = (
     r"Failed to (?:download|fetch|read|prepare|install)(?: distribution)?[: ]+`([A-Za-z0-9._-]+)[=@ `]",

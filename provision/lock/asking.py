@@ -231,10 +231,12 @@ def failure(done: process.Finished, sources: Sources, needs: Sequence[Need] = ()
 
 
 _PAGE = re.compile(r"Failed to read `--find-links` URL: (\S+)")
-_NEEDS_TO_BUILD = re.compile(r"`(\S+)` depends on `(\S+)`, but doesn't declare it as a build dependency")
+_NEEDS_TO_BUILD = re.compile(
+    r"`([^`\s]+)` depends on `([^`\s]+)`, but doesn't declare it as a build dependency"
+)
 _IMPORTED = re.compile(rf"ModuleNotFoundError: No module named '({'|'.join(FRAMEWORKS)})'")
 _ABSENT = re.compile(
-    r"([A-Za-z0-9._-]+) was not found in the (?:package registry|provided package locations)"
+    r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]+) was not found in the (?:package registry|provided package locations)"
 )
 
 

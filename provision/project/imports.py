@@ -199,5 +199,5 @@ def _cells(data: bytes) -> list[bytes]:
         if isinstance(cell, dict) and cell.get("cell_type") == "code":
             source = cell.get("source", "")
             text = "".join(map(str, source)) if isinstance(source, list) else str(source)
-            found.append(re.sub(r"(?m)^\s*[%!?].*$", "", text).encode("utf-8", "replace"))
+            found.append(re.sub(r"(?m)^[ \t]*[%!?].*$", "", text).encode("utf-8", "replace"))
     return found

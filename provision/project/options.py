@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import optparse
 import re
 import shlex
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from provision.errors import UsageError
 
-from .words import shown
+from .words import LONGEST, shown
 
 if TYPE_CHECKING:
     from optparse import Values
@@ -31,6 +32,8 @@ _LISTS = {
     ("--global-option",): "not_followed",
     ("--install-option",): "not_followed",
 }
+_LONGEST_LINE = 100_000
+"""Characters of a line with its hashes: one of a package with 300 wheels has some 30,000."""
 _FLAGS = {
     ("--no-index",): "no_index",
     ("--pre",): "pre",
@@ -64,6 +67,12 @@ def _parser() -> _Parser:
     return parser
 
 
+@functools.cache
+def _nothing() -> Values:
+    """Return the options of a line without any."""
+    return _parser().get_default_values()
+
+
 def of_a_line(options: Values) -> bool:
     """Whether there is an option that means the whole file, which pip drops after a requirement."""
     given = (options.requirements, options.constraints, options.index_url, options.extra_index_urls)
@@ -77,9 +86,17 @@ def _not_followed(option: Any, name: str, value: str, parser: Any) -> None:
 
 def split(line: str, origin: str) -> tuple[str, Values]:
     """A logical line as its requirement ("" where it has none) and its options. Raises UsageError."""
+    if len(line) > _LONGEST_LINE or any(len(word) > LONGEST for word in line.split()):
+        # shlex copies a word for each of its characters
+        raise UsageError(
+            f"{origin}: {shown(line)!r}: {len(line)} characters in one line",
+            hint="Write it in several lines.",
+        )
     words = line.split(" ")
     cut = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
     requirement, rest = " ".join(words[:cut]).strip(), " ".join(words[cut:])
+    if not rest:
+        return requirement, _nothing()
     # pip drops what follows -e PATH; a marker there is what the author meant
     marker = re.search(r"\s;.*", rest) if re.match(r"-e|--e", rest) else None
     try:

@@ -103,7 +103,7 @@ def _clauses_of_python(text: str, origin: str) -> list[str]:
 
 def _conjunction(text: str, origin: str) -> list[str]:
     found: list[str] = []
-    for clause in re.split(r"\s*,\s*|(?<=[\w*])\s+(?=[<>=!~^])", text.strip()):
+    for clause in re.split(r"(?<!\s)\s*,\s*|(?<=[\w*])\s+(?=[<>=!~^])", text.strip()):
         found += _clause(clause.strip(), origin)
     return found
 

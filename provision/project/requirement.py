@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 _ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
 BUILDABLE = ("pyproject.toml", "setup.py", "setup.cfg")
-_NAMED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\s*(\[(?P<extras>[^\]]*)\])?\s*@\s*(?P<url>\S.*)")
+_NAMED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?:\s*\[(?P<extras>[^\]]*)\])?\s*@\s*(?P<url>\S.*)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _SCP = re.compile(r"(git\+)?[A-Za-z0-9._-]+@[A-Za-z0-9._-]+:(?!//)")
-_EXTRAS = re.compile(r"(?P<body>.*?)\s*\[(?P<extras>[A-Za-z0-9._,\s-]*)\]", re.DOTALL)
+_EXTRAS = re.compile(r"[A-Za-z0-9._,\s-]*")
 _MARKED = re.compile(r"\s;|;\s")
 
 
@@ -97,14 +97,21 @@ def _parse(line: Line) -> Parsed:
     if named := _NAMED.fullmatch(body):
         name, extras, place = named["name"], _words(named["extras"]), named["url"]
     elif "://" in body.split(" ")[0] or body.startswith("file:") or line.editable or _is_path(body):
-        found = _EXTRAS.fullmatch(body)
-        name, extras, place = None, _words(found["extras"] if found else ""), found["body"] if found else body
+        name, (place, extras) = None, _extras_behind(body)
     else:
         return _plain(line)
     marker = _marker(line, text[marked.end() :].strip(" ;")) if marked else None
     if _SCHEME.match(place) and not place.startswith("file:"):
         return _addressed(line, place, name, extras, marker)
     return _placed(line, _path(line, place), name, extras, marker)
+
+
+def _extras_behind(body: str) -> tuple[str, tuple[str, ...]]:
+    """Split an address or path from the [EXTRAS] behind it."""
+    head, bracket, extras = body[:-1].rpartition("[")
+    if body.endswith("]") and bracket and _EXTRAS.fullmatch(extras):
+        return head.rstrip(), _words(extras)
+    return body, ()
 
 
 def _words(text: str | None) -> tuple[str, ...]:

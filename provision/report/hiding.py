@@ -44,24 +44,26 @@ _PUBLIC = re.compile(
 _URL = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{1,20})://([^\s'\"`<>|()\[\],;]*)")
 _KEY = re.compile(
     r"""(?ix) (?<![A-Za-z0-9])
-    ( [\w.-]*? (?: token (?!i[sz]) | secret | passw(?:or)?d | passphrase | credential s? | api[-_]?key | access[-_]?key
-                | private[-_]?key | (?<![a-z]) pwd | (?<![a-z]) auth(?:orization)? (?![a-z]) ) [\w.-]* )
-    ( ["']? \s* [=:] \s* ["']? ) (?: (?:bearer|basic|token|digest)\s+ )? ( [^\s"'`,;]+ )"""
+    ( [\w.-]{0,100}? (?: token (?!i[sz]) | secret | passw(?:or)?d | passphrase | credential s? | api[-_]?key | access[-_]?key
+                | private[-_]?key | (?<![a-z]) pwd | (?<![a-z]) auth(?:orization)? (?![a-z]) ) [\w.-]{0,100} )
+    ( ["']? \s{0,20} [=:] \s{0,20} ["']? ) (?: (?:bearer|basic|token|digest)\s{1,20} )? ( [^\s"'`,;]+ )"""
 )
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,}")
 _PEM = re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", re.DOTALL)
 _TOKEN = re.compile(
     r"\b(?:gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{10,}|hf_\w{16,}|pypi-[\w-]{16,}|sk-[\w-]{16,}|"
-    r"xox[abeprs]-[\w-]{8,}|AKIA[0-9A-Z]{12,}|ASIA[0-9A-Z]{12,}|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*|nvapi-[\w-]{16,}|"
+    r"xox[abeprs]-[\w-]{8,}|AKIA[0-9A-Z]{12,}|ASIA[0-9A-Z]{12,}|(?<![\w-])eyJ[\w-]{8,}\.[\w-]+\.[\w-]*|nvapi-[\w-]{16,}|"
     r"wandb_\w{16,}|dckr_pat_[\w-]{8,})"
 )
-_OPTION = re.compile(r"(?i)(--[\w-]*(?:token|passw(?:or)?d|secret|api-?key)[\w-]*\s+)(?!-)\S+")
+_OPTION = re.compile(
+    r"(?i)(--[\w-]{0,50}?(?:token|passw(?:or)?d|secret|api-?key)[\w-]{0,50}\s{1,20})(?!-)\S+"
+)
 _LONG = re.compile(r"(?<![\w/.+-])[A-Za-z0-9_+-]{32,}={0,2}(?![\w/.])")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _UUID = re.compile(
-    r"\b(?:(?:MIG|GPU)-)*[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|"
+    r"\b(?:(?:MIG|GPU)-){0,3}[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|"
     r"\b(?:GPU|MIG)-(?=[a-f-]*\d)[0-9a-f]{4}[0-9a-f-]*(?![\w-])"
 )
 _SERIAL = re.compile(r"(?i)(\bserial(?:[ _-]?(?:number|no|num))?\b\W{0,4})([A-Z0-9]*\d[A-Z0-9]{4,})")

@@ -303,7 +303,7 @@ def of_loading(words: str, evidence: tuple[Evidence, ...]) -> Finding | None:
             evidence=evidence,
             fix="Take an older build (gpuenv create reads this machine's glibc), or a newer system.",
         )
-    missing = re.search(r"(lib[\w.+-]+\.so[\d.]*): cannot open shared object file", words)
+    missing = re.search(r"(?<![\w.+-])(lib[\w.+-]+): cannot open shared object file", words)
     if missing:
         cudnn = missing.group(1).startswith("libcudnn")
         return Finding(

@@ -61,7 +61,7 @@ def parse(line: str) -> Requirement | None:
     """A Requires-Dist line; None for the few that old wheels got wrong."""
     try:
         return Requirement(
-            re.sub(r"\(([^)]*)\)", r"\1", line, count=1) if "(" in line.split(";", maxsplit=1)[0] else line
+            re.sub(r"\(([^()]*)\)", r"\1", line, count=1) if "(" in line.split(";", maxsplit=1)[0] else line
         )
     except InvalidRequirement:
         return None

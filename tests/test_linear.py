@@ -1,0 +1,77 @@
+"""Text from outside is read in linear time: four times the text takes about four times as long."""
+
+import time
+
+import pytest
+
+from provision.build import uv_log
+from provision.detect import loader
+from provision.diagnose import boards
+from provision.errors import UsageError
+from provision.index import refusal
+from provision.lock import asking
+from provision.project import conda_environment, demanded, poetry
+from provision.report import hiding
+from provision.verify import causes
+
+
+def seconds(read, text):
+    """The processor time of one reading, the best of two; what is too short to measure counts as 20 ms."""
+    times = []
+    for _ in range(2):
+        began = time.process_time()
+        read(text)
+        times.append(time.process_time() - began)
+    return max(0.02, min(times))
+
+
+def assert_linear(read, prefix, piece, size=120_000):
+    short, long = (prefix + piece * (n // len(piece)) + "\0" for n in (size // 4, size))
+    assert seconds(read, long) / seconds(read, short) < 9
+
+
+def quietly(read):
+    def reading(text):
+        try:
+            read(text)
+        except (UsageError, ValueError):
+            return
+
+    return reading
+
+
+READERS = {
+    "progress of uv": (uv_log.progress, ("0", "a ", "a -", "- ", " ")),
+    "refusals in a log": (refusal.refused, ("(111 ", "https://", "Because a", "`", "Failed to fetch `")),
+    "disks in a log": (refusal.storage, ("`/a", "'", '"/')),
+    "packages that no index has": (asking._ABSENT.search, ("x", "a-", "x was not ")),
+    "undeclared build requirements": (asking._NEEDS_TO_BUILD.search, ("`", "`a", "`a` depends on `")),
+    "a missing library": (lambda t: causes.of_loading(t, ()), ("lib", "lib-", "liba.so")),
+    "names of boards": (boards._split, ("rtx1", "1")),
+    "the loader's cache": (lambda t: loader.ldconfig_rows(t, None), ("\n", "\n a (", " ")),
+    "a poetry constraint": (quietly(lambda t: poetry._conjunction(t, "a")), (" ", "\n", "a ,")),
+    "an environment file of conda": (quietly(conda_environment.pep440), ("\n", " ", "= ")),
+    "what a report hides": (lambda t: hiding.hidden(t, hiding.Whose()), (".", "-", "eyJ-", "MIG-", "token", "a@", "_-", "://", "-token", "=")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "piece"), [(n, p) for n, (_, pieces) in READERS.items() for p in pieces])
+def test_time_is_linear(name, piece):
+    assert_linear(READERS[name][0], "", piece, 12_000 if name == "what a report hides" else 120_000)
+
+
+SHAPES = ("a", "a ", "a[", "${A", "${HOME}", "a #", "a ; ", "a==1,", "a @ ", "https://h/", "'", "\\\n", "-", "-r x ", "(",
+          "a;(", "1", ".", '"a"', "\t;", "https://a:b@", "--hash=sha256:" + "0" * 64 + " ", " ", "[")  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", ["", "torch", "a @ https://h/", "-e ", "./"])
+@pytest.mark.parametrize("piece", SHAPES)
+def test_a_requirement_of_a_megabyte_is_read_in_linear_time(tmp_path, prefix, piece):
+    """Measured: less than 0.2 s each. The form with shlex took 38 s."""
+    path = tmp_path / "requirements.txt"
+
+    def read(size):
+        path.write_text((prefix + piece * size)[:size], encoding="utf-8")
+        return seconds(quietly(lambda _: demanded.demands([path], environ={"HOME": "/h"}, markers={})), "")
+
+    assert read(1_000_000) / max(0.1, read(250_000)) < 9
