@@ -15,7 +15,7 @@ import pytest
 
 from provision import index, profiles
 from provision.errors import LockError
-from provision.index import kernels, measure
+from provision.index import kernels, measure, pipconf
 from provision.index.measure import jax_builds, reader, requirements, torch_builds
 from provision.redaction import redact
 
@@ -401,8 +401,24 @@ def test_where_nothing_is_configured_uv_is_asked_once(server, tmp_path, home, mo
         index.pipconf._ask_uv.cache_clear()
         assert index.default_index(home, cache_dir=tmp_path / "cache") == f"{server.url}/simple"
         assert len(server.seen) == asked
+        (kept,) = (tmp_path / "cache").glob("default-index-*")
+        kept.write_bytes(b"\xff no address\n")  # damaged: asked again, and written anew
+        index.pipconf._ask_uv.cache_clear()
+        assert index.default_index(home, cache_dir=tmp_path / "cache") == f"{server.url}/simple"
+        assert kept.read_text() == f"{server.url}/simple\n"
     finally:
         index.pipconf._ask_uv.cache_clear()
+
+
+def test_the_kept_default_index_belongs_to_all_that_decided_it(tmp_path, monkeypatch):
+    program = tmp_path / "uv"
+    program.write_bytes(b"one")
+    monkeypatch.setattr("provision.index.uv.program", lambda: str(program))
+    settings = {"UV_INDEX": "https://a/simple"}
+    keys = [pipconf._key(s) for s in ({}, settings, {"UV_INDEX": "https://b/simple"})]
+    program.write_bytes(b"another uv")
+    keys.append(pipconf._key(settings))
+    assert len(set(keys)) == len(keys) and keys[-1] == pipconf._key(dict(settings))
 
 
 # --- GPU code -----------------------------------------------------------------------------------

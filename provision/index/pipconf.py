@@ -128,15 +128,33 @@ def default_index(environ: Mapping[str, str], *, cache_dir: Path | None = None) 
     )
     if configured:
         return configured.rstrip("/")
-    key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-    kept = cache_dir / f"default-index-{key[:16]}" if cache_dir else None
-    if kept and kept.is_file() and (url := kept.read_text(encoding="utf-8").strip()):
+    kept = cache_dir / f"default-index-{_key(settings)}" if cache_dir else None
+    if kept and (url := _kept(kept)):
         return url
     url = _ask_uv()
     if kept:
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(url + "\n", encoding="utf-8")
     return url
+
+
+def _key(settings: Mapping[str, str]) -> str:
+    """Return a digest of all that decides uv's answer: its settings, files and variables alike, and the uv."""
+    from . import uv
+
+    program = Path(uv.program())
+    found = program.stat()
+    decided = [sorted(settings.items()), str(program.resolve()), found.st_size, found.st_mtime_ns]
+    return hashlib.sha256(json.dumps(decided).encode()).hexdigest()[:16]
+
+
+def _kept(path: Path) -> str | None:
+    """Return the address that an earlier run wrote, None where there is none or the file is damaged."""
+    try:
+        url = foreign.read_text(path, 1 << 16).strip()
+    except OSError:
+        return None
+    return url if re.fullmatch(r"(?:https?|file)://[^\s@]+", url) else None
 
 
 @functools.cache
