@@ -20,6 +20,7 @@ from ..errors import BuildError
 
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_TRIES = 100  # runs that make and remove the file at the same time are far fewer
 _HINT = "wait for it to end, then run the command again"
 
 
@@ -61,11 +62,14 @@ def _parents(folder: Path) -> Iterator[None]:
 
 def _lock_beside(place: Path, held: contextlib.ExitStack) -> OSError | None:
     """Lock the file beside the place; return the error where it may not be made. Raises Busy and OSError."""
-    path = lock_file(place)
+    path, tries = lock_file(place), 0
     while True:
         try:
             descriptor = _open(path)
         except FileNotFoundError:  # the run that had it removed it, perhaps with the folder
+            tries += 1
+            if tries > _TRIES:  # /proc and the like: the folder is there, and no file can be made in it
+                return OSError(errno.EACCES, os.strerror(errno.EACCES), str(path))
             path.parent.mkdir(parents=True, exist_ok=True)
             continue
         except OSError as error:
