@@ -1,6 +1,7 @@
 """Requirements on top of a plan: one lock in which the stack stays the plan's, synced in place."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -179,6 +180,26 @@ def test_hashes_of_the_file_are_held(stack, gpuenv, index):
 
 
 # --- a project ---------------------------------------------------------------------------------
+
+
+def test_create_names_the_version_that_is_installed_and_not_the_lock_s(stack, gpuenv):
+    assert stack("create", "--framework", "torch").code == 0
+    assert "in the lock" not in stack("create", "--framework", "torch").out
+    (info,) = (gpuenv.work / ".venv").glob("lib/*/site-packages/torch-*.dist-info")
+    version = info.name.split("-")[1].removesuffix(".dist")
+    metadata = info / "METADATA"
+    metadata.write_text(metadata.read_text().replace(f"Version: {version}", "Version: 2.4.1"))
+    changed = info.rename(info.with_name("torch-2.4.1.dist-info"))
+    ran = stack("create", "--framework", "torch")
+    told = " ".join(ran.out.split())
+    assert ran.code == 0
+    assert f"torch {version} in the lock, 2.4.1 installed: gpuenv repair {gpuenv.work / '.venv'}" in told
+    assert f"torch {version} CUDA" not in told
+    (change,) = stack("create", "--framework", "torch", "--json").json["environment"]["drift"]
+    assert (change["locked"], change["found"]) == (version, "2.4.1")
+    shutil.rmtree(changed)
+    told = " ".join(stack("create", "--framework", "torch").out.split())
+    assert f"torch {version} in the lock, none installed: gpuenv repair" in told
 
 
 @pytest.fixture

@@ -106,6 +106,10 @@ def in_place(screen: show.Screen, env: Path, choices: Choices, how: How, given: 
     if verdict is None and how.verify is not False and can_prove(built, here, show.emitter(screen)):
         verdict = prove(screen, made, built, choices)
         state.keep_verdict(env, verdict, under)
+    if verdict is None:
+        from ..verify import drift
+
+        made = dataclasses.replace(made, drift=drift.find(env, built).changes)
     plan = state.plan_of(env)
     value = Created(machine=machine, plan=plan, lock=built, environment=made, verdict=verdict)
     return finish(screen, value, env)

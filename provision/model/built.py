@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from provision.model.changed import Change
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
-    """A built environment: absolute `path`, its `python` executable, whether it was `changed`."""
+    """A built environment: absolute `path`, its `python` executable, whether it was `changed`. `drift` is how it
+    differs from its lock, where it was compared and no verdict tells."""
 
     SCHEMA: ClassVar[str] = "gpuenv.environment/1"
 
@@ -18,6 +21,7 @@ class Environment:
     python_version: str | None = None
     made_by_gpuenv: bool = False
     changed: bool = False
+    drift: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 
 from packaging.version import Version
@@ -13,9 +13,16 @@ from .screen import Screen
 _INDEX = {"pypi": "the default index", "pytorch": "the PyTorch index", "find-links": "wheels at hand"}
 
 
-def show_plan(screen: Screen, plan: Plan, *, explain: bool = False) -> None:
-    """The builds, then the objections to everything newer, then notes and the hint."""
+def show_plan(
+    screen: Screen, plan: Plan, *, explain: bool = False, drifted: Mapping[str, str] | None = None
+) -> None:
+    """The builds, then the objections to everything newer, then notes and the hint. `drifted` are the frameworks of
+    which another version is installed than the plan's, each with the sentence that says so."""
     for build in plan.builds:
+        if drifted and build.framework in drifted:
+            head = screen.colour(build.framework, "bold")
+            screen.wrapped(f"{head} {drifted[build.framework]}", indent="  ", first="")
+            continue
         cuda = f"CUDA {build.cuda}" if build.cuda else "CPU build"
         cudnn = f", cuDNN {build.cudnn}" if build.cudnn else ""
         head = screen.colour(f"{build.framework} {build.version}", "bold")
