@@ -4,7 +4,8 @@ The log lines are those of the real cuDNN 9.19."""
 
 import pytest
 
-from provision.model import Lock, Package, Plan, Target
+from provision.export.report import page
+from provision.model import FrameworkVerdict, Library, Lock, Package, Plan, Target, Verdict
 from provision.process import Finished
 from provision.verify import loaded
 from provision.verify.libraries import Distribution, Shipped
@@ -104,3 +105,46 @@ def test_what_cudnn_logged_as_the_reason_is_evidence():
     done = Finished(returncode=0, stdout="", stderr="", timed_out=False, signal=None, report=b"")
     (only,) = Told(records=(), finished=done, seconds=1.0, log=log * 3).complaints()
     assert "cudaGetDeviceCount(&count) != cudaSuccess" in only.text
+
+
+COMPUTED = [f"{SITE}/libcudnn.so.9", f"{SITE}/libcudnn_graph.so.9", f"{SITE}/libcublas.so.12"]
+AFTERWARDS = [*MAPPED, [f"{SITE}/libcublas.so.12", None], [f"{SITE}/libcudnn_adv.so.9", None]]
+
+
+def ran(log, device, *, computed=COMPUTED):
+    """Whether each library ran: cuDNN and cuBLAS are mapped by the import, the graph library by the convolution and
+    the last by the question for versions."""
+    done = Finished(returncode=0, stdout="", stderr="", timed_out=False, signal=None, report=b"")
+    records = [
+        {"kind": "mapped", "files": [[COMPUTED[0], None], [COMPUTED[2], None]]},
+        *([{"kind": "computed", "files": computed}] if computed else []),
+        {"kind": "mapped", "files": AFTERWARDS},
+    ]
+    told = Told(records=tuple(records), finished=done, seconds=1.0, log=log)
+    return {x.soname: x.ran for x in loaded.libraries(told, ["/env"], {}, device)}
+
+
+def test_only_what_is_shown_to_run_ran():
+    assert ran(EXECUTED, "cuda") == {
+        "libcudnn.so.9": True, "libcudnn_graph.so.9": True, "libcublas.so.12": None, "libcudnn_adv.so.9": False,
+    }  # fmt: skip
+    assert ran(CREATED, "cuda")["libcudnn.so.9"] is False
+    assert set(ran(EXECUTED, "cpu").values()) == {False}
+    assert set(ran(EXECUTED, "cuda", computed=None).values()) == {None}
+
+
+def test_the_report_lists_under_libraries_that_ran_only_those():
+    def shown(device):
+        flags = ran(EXECUTED, device)
+        libraries = tuple(Library(soname=s, path=f"/{s}", ran=flag) for s, flag in flags.items())
+        framework = FrameworkVerdict(name="torch", libraries=libraries)
+        return page(Verdict(env="/env", python="/p", verdict="cpu", frameworks=(framework,)), "now")
+
+    html = shown("cuda")
+    first, _, rest = html.partition("Libraries that ran</h3>")[2].partition("<h3>")
+    assert ("libcudnn_graph.so.9" in first, "libcublas.so.12" in first, "libcudnn_adv.so.9" in first) == (
+        True, False, False,
+    )  # fmt: skip
+    assert "nothing shows that they ran" in rest and "libcublas.so.12" in rest and "libcudnn_adv.so.9" in rest
+    html = shown("cpu")
+    assert "Libraries that ran" not in html and "libcudnn.so.9" in html

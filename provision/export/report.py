@@ -154,6 +154,18 @@ def _bar(c: Convolution) -> str:
 
 
 def _libraries(libraries: tuple[Library, ...]) -> str:
+    """What ran, then what was loaded beside it."""
+    ran = tuple(x for x in libraries if x.ran)
+    others = tuple(x for x in libraries if not x.ran)
+    title = (
+        "Libraries loaded beside them; nothing shows that they ran"
+        if ran
+        else "Libraries loaded; nothing shows that they ran"
+    )
+    return _table("Libraries that ran", ran) + _table(title, others)
+
+
+def _table(title: str, libraries: tuple[Library, ...]) -> str:
     if not libraries:
         return ""
     rows = "".join(
@@ -163,7 +175,7 @@ def _libraries(libraries: tuple[Library, ...]) -> str:
         for x in libraries
     )
     head = "".join(f"<th scope=col>{h}</th>" for h in ("library", "version", "owner", "where", "path"))
-    return f"<h3>Libraries that ran</h3><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return f"<h3>{_text(title)}</h3><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def _place(library: Library) -> str:

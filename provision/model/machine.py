@@ -104,13 +104,15 @@ class Python:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Library:
     """A cuDNN or CUDA file. `owner` is the distribution whose file it is, `inside` whether it
-    lies in the environment judged (None where no environment is)."""
+    lies in the environment judged (None where no environment is). `ran` is whether something shows that it was used:
+    None where it was loaded and nothing shows either."""
 
     soname: str
     path: str
     version: str | None = None
     owner: str | None = None
     inside: bool | None = None
+    ran: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -106,6 +106,7 @@ def jax_stages():
     except Exception as error:
         failed("convolution", error)
     begin("loaded", "reading what was mapped")
+    tell("computed", files=mapped(ASKED["pattern"]))  # before the question for versions opens more of them
     tell("mapped", files=libraries())
     tell("done")
 

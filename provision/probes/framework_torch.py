@@ -105,6 +105,7 @@ def torch_stages():
     except Exception as error:
         failed("convolution", error)
     begin("loaded", "reading what was mapped")
+    tell("computed", files=mapped(ASKED["pattern"]))  # before the question for versions opens more of them
     tell("mapped", files=libraries())
     load_extensions()
     tell("done")

@@ -109,7 +109,7 @@ def judge(
     """The three stages of one framework. `owners` says whose each library file is, `own_families` which
     families the environment itself brings, `devices` what stage 1 saw, `low` what stage 2 saw where little
     GPU memory is free, `unopened` what of NVIDIA's the loader did not find, by its words."""
-    libraries = loaded.libraries(told, roots, owners)
+    libraries = loaded.libraries(told, roots, owners, device)
     first = _as_locked(name, told, _framework(name, told, device, low, unopened), lock, roots)
     second = _convolutions(told, device, low, unopened)
     third = _died(told, "loaded", low, unopened) or loaded.judge(

@@ -31,9 +31,9 @@ def families(files: Sequence[str]) -> tuple[str, ...]:
 
 
 def libraries(
-    told: probe.Told, roots: Sequence[str], owners: Mapping[str, Distribution]
+    told: probe.Told, roots: Sequence[str], owners: Mapping[str, Distribution], device: str = "cuda"
 ) -> tuple[Library, ...]:
-    """The mapped NVIDIA libraries, with their versions."""
+    """The mapped NVIDIA libraries, with their versions, and whether they ran."""
     last = told.last("mapped")
     found = []
     for path, version in last["files"] if last else ():
@@ -45,9 +45,26 @@ def libraries(
                 version=_version(path, version, owner),
                 owner=f"{owner.name} {owner.version}" if owner else None,
                 inside=inside(path, roots) or owner is not None,
+                ran=_ran(path, told, device),
             )
         )
     return tuple(found)
+
+
+def _ran(path: str, told: probe.Told, device: str) -> bool | None:
+    """Whether a mapped library was used. The convolutions open what they need, and cuDNN logs its calls. What was only
+    opened by gpuenv's question for versions did not run; of the rest nothing is known."""
+    if device == "cpu":
+        return False
+    computed = told.last("computed")
+    if computed is None:
+        return None
+    if path not in computed["files"]:
+        return False
+    if os.path.basename(path).startswith("libcudnn.so"):
+        return bool(_CALLED.search(told.log))
+    imported = [p for p, _ in told.all("mapped")[0]["files"]]
+    return None if path in imported else True
 
 
 def _version(path: str, own: str | None, owner: Distribution | None) -> str | None:

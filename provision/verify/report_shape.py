@@ -33,6 +33,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     },
     "unserved": {"case": _TEXT, "dtype": _TEXT, "reason": _TEXT},
     "mapped": {"files": list},
+    "computed": {"files": [_TEXT]},
     "waited": {"seconds": _NUMBER},
     "extension": {"package": _TEXT, "path": _TEXT, "error": _MAYBE},
     "enter": {"framework": _TEXT},
