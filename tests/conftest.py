@@ -79,7 +79,7 @@ class Command:
         for path in (self.work, folder / "home"):
             path.mkdir(parents=True, exist_ok=True)
 
-    def __call__(self, *args, timeout=120):
+    def __call__(self, *args, timeout=600):
         argv = [sys.executable, "-m", "provision", *map(str, args)]
         done = subprocess.run(
             argv, env=self.env, cwd=self.work, capture_output=True, text=True, timeout=timeout,

@@ -291,7 +291,7 @@ def proxying(needs: str | None = None):
             }
             request = urllib.request.Request(self.path, headers=sent, method=self.command)
             try:
-                with _DIRECT.open(request, timeout=60) as answer:
+                with _DIRECT.open(request, timeout=300) as answer:
                     return self.reply(answer.status, answer.read(), answer.headers.items())
             except urllib.error.HTTPError as error:
                 return self.reply(error.code, error.read(), error.headers.items())

@@ -147,7 +147,7 @@ def test_a_run_that_is_stopped_ends_with_one_json_document(gpuenv, tmp_path, num
     )
     with log.open("w"):  # open as soon as it reads there
         child.send_signal(number)
-        out, _ = child.communicate(timeout=60)
+        out, _ = child.communicate(timeout=300)
     assert child.returncode == code and json.loads(out)["error"]["code"] == code
 
 

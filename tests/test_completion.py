@@ -46,7 +46,7 @@ def in_bash(gpuenv, line):
     # Ctrl-A, and a command in front that prints its words: the line as bash understands it.
     keys = f"{line}\t\t\x01printf '<%s>\\n' \necho the-end-of-it | tr a-z A-Z\n"
     os.write(leader, (setup + keys).encode())
-    seen, deadline = b"", time.monotonic() + 30
+    seen, deadline = b"", time.monotonic() + 300
     while b"THE-END-OF-IT" not in seen and time.monotonic() < deadline:
         if select.select([leader], [], [], 0.2)[0]:
             try:

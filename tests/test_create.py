@@ -291,9 +291,9 @@ def test_a_build_that_is_ended_leaves_the_old_environment_or_none(torch, gpuenv,
     child = subprocess.Popen(
         argv, env=gpuenv.env, cwd=gpuenv.work, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    assert index.stalled.wait(60)
+    assert index.stalled.wait(300)
     child.send_signal(sent)
-    _, err = child.communicate(timeout=30)
+    _, err = child.communicate(timeout=300)
     assert child.returncode == code, err
     index.released.set()
     index.faults.clear()

@@ -57,7 +57,7 @@ def detected(tmp_path):
             env={**kept, "PATH": "/nowhere", **scenario(libraries, what), **(env or {})},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         assert done.returncode == 0, done.stderr

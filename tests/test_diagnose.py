@@ -475,9 +475,11 @@ WORST = [
 @pytest.mark.parametrize("data", WORST, ids=lambda d: repr(d[:20]))
 def test_no_input_is_slow(data):
     judged([("-", [b"x"])], KNOWN, None)  # patterns are compiled once
-    started = time.perf_counter()
+    started = time.process_time()
     judged([("-", [data])], KNOWN, None)
-    assert time.perf_counter() - started < 2.0
+    assert (
+        time.process_time() - started < 10
+    )  # a tenth of a second; a square of the length would take an hour
 
 
 PIECES = st.sampled_from(

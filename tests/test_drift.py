@@ -15,7 +15,7 @@ from provision.model import Lock, Package, Plan, PlannedBuild, Target, TargetGpu
 from provision.verify import Options, drift, drifted
 
 CUDNN = "nvidia-cudnn-cu12"
-LOCKED = Options(quick=True, timeout=20, locked=True)
+LOCKED = Options(quick=True, timeout=300, locked=True)
 DEVICE = TargetGpu(capability="9.0", name="NVIDIA H200")
 HERE = Target(platform="linux-x86_64", driver="580.159.04", gpus=(DEVICE,))
 

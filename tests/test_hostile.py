@@ -289,9 +289,11 @@ def test_a_lie_alone_is_nothing(tmp_path):
 
 def test_what_a_child_left_behind_is_not_waited_for():
     began = time.monotonic()
-    ended = process.run(["sh", "-c", "sleep 60 & echo told"], timeout=55)
-    assert ended.ok and ended.stdout == "told\n"
-    assert time.monotonic() - began < 40
+    ended = process.run(["sh", "-c", "sleep 600 & echo told $!"], timeout=500)
+    told, number = ended.stdout.split()
+    os.kill(int(number), 9)  # it is there still
+    assert ended.ok and told == "told"
+    assert time.monotonic() - began < 300
 
 
 # --- programs and homes ------------------------------------------------------------------------------
@@ -346,7 +348,7 @@ def test_root_leaves_nothing_in_the_home_of_another_user(tmp_path, monkeypatch):
 )
 def test_with_another_users_rights_nothing_is_done(tmp_path):
     code = "import os, sys\nos.setresuid(12345, 0, 0)\nfrom provision.cli import run\nsys.exit(run(['list']))"
-    ended = process.run([sys.executable, "-c", code], timeout=60)
+    ended = process.run([sys.executable, "-c", code], timeout=300)
     assert ended.returncode == 2 and "another user's rights" in ended.stderr
 
 

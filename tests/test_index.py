@@ -625,7 +625,7 @@ def test_a_second_run_reads_no_wheel_again(small_index, web):
 def script(folder, *arguments):
     argv = [sys.executable, str(ROOT / "scripts/update_profiles.py"), "--profiles", str(folder / "profiles")]
     argv += ["--index", (folder / "simple").as_uri(), "--cache", str(folder / "cache"), *arguments]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_the_script_shows_a_difference_and_writes_only_when_told(small_index):
@@ -683,7 +683,7 @@ def test_the_script_stops_when_the_index_does(tmp_path):
         [*argv, "--profiles", str(tmp_path), "--cache", str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 6

@@ -43,7 +43,7 @@ def make(folder, *args, **variables):
         env=env,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=300,
         encoding="utf-8",
         errors="surrogateescape",
     )

@@ -6,7 +6,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -420,6 +419,24 @@ def test_what_interrupted_runs_left_goes_too(gpuenv, made):
     assert left(gpuenv.work)[0] == mine.name and not list(gpuenv.work.glob(".venv*"))
 
 
+INTERRUPTED = """
+import os, sys
+from provision.__main__ import main
+
+removed = 0
+
+def count(event, _arguments):
+    global removed
+    removed += event == "os.remove"
+    if event == "os.remove" and removed == 1000:
+        os.kill(os.getpid(), SIGNAL)
+
+sys.addaudithook(count)
+main()
+"""
+"""gpuenv that is sent a signal when it removes its thousandth file."""
+
+
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
 def test_an_interrupted_removal_is_finished_by_the_next(gpuenv, made, sent):
     env = made[0]
@@ -428,15 +445,12 @@ def test_an_interrupted_removal_is_finished_by_the_next(gpuenv, made, sent):
         folder.mkdir()
         for j in range(25):
             (folder / f"{j}.py").touch()
-    argv = [sys.executable, "-m", "provision", "remove", ".venv"]
-    child = subprocess.Popen(
-        argv, env=gpuenv.env, cwd=gpuenv.work, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    argv = [sys.executable, "-c", INTERRUPTED.replace("SIGNAL", str(int(sent))), "remove", ".venv"]
+    child = subprocess.run(
+        argv, env=gpuenv.env, cwd=gpuenv.work, capture_output=True, check=False, timeout=300
     )
-    while env.exists():
-        time.sleep(0.001)
-    child.send_signal(sent)
-    _, err = child.communicate(timeout=30)
-    assert child.returncode != 0, "it was too quick to be interrupted"
+    err = child.stderr
+    assert child.returncode != 0 and not env.exists()
     assert place.made_by_gpuenv(place.half_made(env)), "what is left is not known as ours"
     if sent == signal.SIGINT:
         assert child.returncode == 130 and b"given again" in err

@@ -393,8 +393,8 @@ def test_deep_code_is_refused(folder, code):
 
 
 def test_a_project_of_many_dependencies_is_read_at_once(folder):
-    started = time.monotonic()
+    started = time.process_time()
     rows = "".join(f'  "package-{i}>=1",\n' for i in range(5000))
     found = asked(folder, f'[project]\nname = "x"\ndependencies = [\n{rows}]\n')
     assert found.needs[-1].origin == "pyproject.toml line 5003"
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < 20

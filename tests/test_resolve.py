@@ -194,9 +194,9 @@ def test_time_grows_no_faster_than_the_rows():
     def seconds(known):
         times = []
         for _ in range(5):
-            start = time.perf_counter()
+            start = time.process_time()
             ask("torch", "jax", "tensorflow", **V100, index="pypi", known=known)
-            times.append(time.perf_counter() - start)
+            times.append(time.process_time() - start)
         return min(times)
 
     assert seconds(grown) < 20 * seconds(SHIPPED)

@@ -40,7 +40,7 @@ def start(gpuenv, *words, **how):
 
 def ran(gpuenv, *words, data=b""):
     child = start(gpuenv, *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    out, err = child.communicate(data, timeout=60)
+    out, err = child.communicate(data, timeout=300)
     return child.returncode, out, err
 
 
@@ -123,7 +123,7 @@ def test_a_signal_to_us_reaches_it(gpuenv, env):
     child = start(gpuenv, "--", "sh", "-c", script, stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "ready\n"
     child.send_signal(signal.SIGTERM)
-    out, _ = child.communicate(timeout=20)
+    out, _ = child.communicate(timeout=300)
     assert (child.returncode, out) == (5, "got\n")
 
 
@@ -132,7 +132,7 @@ def test_an_interrupt_of_the_keyboard_is_the_programs(gpuenv, env):
     child = start(gpuenv, "--", "sh", "-c", script, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert child.stdout.readline() == "ready\n"
     os.killpg(child.pid, signal.SIGINT)
-    out, _ = child.communicate(timeout=20)
+    out, _ = child.communicate(timeout=300)
     assert (child.returncode, out) == (3, "int\n")
 
 
@@ -255,8 +255,7 @@ def test_what_it_prints_is_not_kept(gpuenv, env):
     """200 MB of stderr pass at the speed of a pipe, and our own memory stays small."""
     script = "import os\nb = b'x' * 79 + b'\\n'\nfor _ in range(2500): os.write(2, b * 1000)\nos.write(2, b'No CUDA GPUs are available\\n')\nraise SystemExit(3)"
     argv = [sys.executable, "-m", "provision", "run", "--", "python", "-c", script]
-    measure = "import resource, subprocess, sys\ncode = subprocess.call(sys.argv[1:], stderr=subprocess.DEVNULL)\nprint(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-    started = time.perf_counter()
+    measure = "import resource, subprocess, sys\ncode = subprocess.call(sys.argv[1:], stderr=subprocess.DEVNULL)\nused = resource.getrusage(resource.RUSAGE_CHILDREN)\nprint(code, used.ru_maxrss, int(used.ru_utime + used.ru_stime))"
     done = subprocess.run(
         [sys.executable, "-c", measure, *argv],
         env=gpuenv.env,
@@ -265,9 +264,9 @@ def test_what_it_prints_is_not_kept(gpuenv, env):
         text=True,
         check=True,
     )
-    code, kilobytes = map(int, done.stdout.split())
+    code, kilobytes, seconds = map(int, done.stdout.split())
     assert code == 3 and kilobytes < 150_000
-    assert time.perf_counter() - started < 20
+    assert seconds < 20  # of processor time
 
 
 def test_a_terminal_stays_a_terminal_of_its_size(gpuenv, env):
@@ -277,17 +276,19 @@ def test_a_terminal_stays_a_terminal_of_its_size(gpuenv, env):
     child = start(gpuenv, "--", "python", "-c", script, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     seen = b""
-    while select.select([ours], [], [], 20)[0]:
+    while select.select([ours], [], [], 300)[0]:
         try:
             seen += os.read(ours, 4096)
         except OSError:
             break
     os.close(ours)
-    assert child.wait(20) == 0
+    assert child.wait(300) == 0
     assert b"True True True 101" in seen and b"e\r%" in seen
 
 
 def test_its_own_children_may_outlive_it(gpuenv, env):
     started = time.perf_counter()
-    code, out, _ = ran(gpuenv, "--", "sh", "-c", "(sleep 30 >/dev/null) & echo done")
-    assert (code, out) == (0, b"done\n") and time.perf_counter() - started < 15
+    code, out, _ = ran(gpuenv, "--", "sh", "-c", "sleep 600 >/dev/null & echo done $!")
+    told, number = out.split()
+    os.kill(int(number), signal.SIGKILL)  # it is there still
+    assert (code, told) == (0, b"done") and time.perf_counter() - started < 300

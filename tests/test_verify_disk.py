@@ -35,7 +35,7 @@ def test_other_bytes_of_the_same_size_are_found_by_hash_only(judge, cudnn):
     path = cudnn / "libcudnn_graph.so.9"
     path.write_bytes(path.read_bytes()[:-1] + b"X")
     assert judge().verdict == "works"
-    verdict = judge(options=Options(timeout=20))
+    verdict = judge(options=Options(timeout=300))
     assert stage(verdict, "libraries").status == "fail"
     assert verdict.findings[0].cause == "cudnn_shadowed_by_other_copy"
     assert "other bytes" in verdict.findings[0].title
@@ -139,13 +139,13 @@ def test_a_cpu_build_beside_a_gpu_build_is_a_warning_unless_asked_for(judge, cud
         (site / name / "__init__.py").write_text("raise RuntimeError('not this time')\n")
         (site / name / "version.py").write_text(version)
     record(site, "jax_cuda12_plugin", "0.9.0", [])
-    verdict = judge(options=Options(timeout=20))
+    verdict = judge(options=Options(timeout=300))
     torch = [s for s in verdict.stages if s.framework == "torch"]
     assert [s.status for s in torch] == ["warn", "skip", "skip"]
     assert [s.detail for s in verdict.stages if s.framework == "jax" and s.status == "fail"] == [
         "RuntimeError: not this time"
     ]
-    asked = judge(options=Options(timeout=20, frameworks=("torch",)))
+    asked = judge(options=Options(timeout=300, frameworks=("torch",)))
     assert next(s for s in asked.stages if s.framework == "torch").status == "fail"
 
 
@@ -153,7 +153,7 @@ def test_a_framework_of_the_plan_that_is_not_there(judge):
     lock = locked("9.14.0.64")
     build = PlannedBuild(framework="jax", version="0.9.0", cuda="12.9", index="pypi", requirements=())
     verdict = judge(
-        options=Options(timeout=20),
+        options=Options(timeout=300),
         lock=dataclasses.replace(lock, plan=dataclasses.replace(lock.plan, builds=(build,))),
     )
     assert failing(verdict) == "framework"
@@ -178,11 +178,11 @@ def test_conda_packages_are_judged_by_conda_meta(judge, env, cudnn):
     meta = {"name": "libcudnn", "version": "9.14.0.64", "paths_data": {"paths": [row]}}
     (env / "conda-meta").mkdir()
     (env / "conda-meta" / "libcudnn-9.14.0.64-0.json").write_text(json.dumps(meta))
-    verdict = judge(options=Options(timeout=20, frameworks=()))
+    verdict = judge(options=Options(timeout=300, frameworks=()))
     assert stage(verdict, "libraries").detail.startswith("libcudnn 9.14.0.64")
     assert stage(verdict, "cudnn").status == "pass"
     library.write_bytes(data[:-1] + b"X")
-    again = judge(options=Options(timeout=20))
+    again = judge(options=Options(timeout=300))
     assert stage(again, "libraries").status == "fail"
 
 
@@ -191,7 +191,7 @@ def test_libraries_linked_from_an_installers_cache_are_the_environments(judge, c
     for path in [*cudnn.iterdir()]:
         path.rename(tmp_path / path.name)
         path.symlink_to(tmp_path / path.name)
-    verdict = judge(options=Options(timeout=20))
+    verdict = judge(options=Options(timeout=300))
     assert stage(verdict, "libraries").status == "pass"
     assert stage(verdict, "cudnn").status == "pass"
 
@@ -199,8 +199,8 @@ def test_libraries_linked_from_an_installers_cache_are_the_environments(judge, c
 def test_deep_reads_the_bytes_of_every_nvidia_library(judge, cudnn):
     path = cudnn.parents[1] / "cuda_runtime" / "lib" / "libcudart.so.12"
     path.write_bytes(path.read_bytes()[:-1] + b"X")
-    assert stage(judge(options=Options(timeout=20)), "libraries").status == "pass"
-    deep = judge(options=Options(timeout=20, deep=True))
+    assert stage(judge(options=Options(timeout=300)), "libraries").status == "pass"
+    deep = judge(options=Options(timeout=300, deep=True))
     assert stage(deep, "libraries").status == "fail"
     assert deep.findings[0].cause == "nvidia_lib_symbol_mismatch"
 

@@ -76,7 +76,7 @@ def site(env):
     return site
 
 
-FULL = Options(frameworks=("tensorflow",), timeout=60)
+FULL = Options(frameworks=("tensorflow",), timeout=300)
 
 
 def test_a_folder_that_the_runpath_leaves_out_is_named_and_the_fix_mends_it(judge, env, site):

@@ -13,7 +13,7 @@ from driver_stub import H200, build, build_runtime, scenario, spec
 from provision.verify import Options, locate, verify
 
 LIBRARIES = ("libcudnn.so.9", "libcudnn_ops.so.9", "libcudnn_graph.so.9")
-QUICK = Options(quick=True, timeout=20)
+QUICK = Options(quick=True, timeout=300)
 
 
 def healthy(**codes):
@@ -86,3 +86,13 @@ def failing(verdict):
     later = list(verdict.stages[[s.stage for s in verdict.stages].index(names[0]) + 1 :])
     assert all(s.status == "skip" and names[0] in s.detail for s in later), later
     return names[0]
+
+
+def hanging(where, judged, until=lambda: True):
+    """The verdict and the deadline of the first run that got as far as to hang where it is meant to: how long a
+    Python takes to start is not known beforehand."""
+    for seconds in (1.5, 6.0, 24.0, 96.0):
+        verdict = judged(seconds)
+        if where in str(verdict.stages) and until():
+            break
+    return verdict, seconds
