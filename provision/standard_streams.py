@@ -49,8 +49,10 @@ def guard() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  # lives as long as the process
-    sys.stdout = _replacement(sys.stdout, 1)
-    sys.stderr = _replacement(sys.stderr, 2)
+    if sys.stdout is sys.__stdout__:  # not a stream that a program which calls `main` put there
+        sys.stdout = _replacement(sys.stdout, 1)
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = _replacement(sys.stderr, 2)
 
 
 def _replacement(stream: TextIO | None, number: int) -> io.TextIOWrapper:
