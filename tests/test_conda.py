@@ -298,3 +298,10 @@ def test_conda_locks_are_read_without_conda_locks_command():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[1:] == ["", "conda_lock.lockfile"]
+
+
+def test_a_folder_called_t_is_no_token():
+    from provision.conda_worker.places import plain_url
+
+    assert plain_url("file:///x/t/mine/noarch/a-1-0.conda") == "file:///x/t/mine/noarch/a-1-0.conda"
+    assert plain_url("https://u:p@host/t/TOKEN/c/noarch/a.conda") == "https://host/c/noarch/a.conda"

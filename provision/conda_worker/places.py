@@ -125,8 +125,10 @@ def _root(name: str, rc: dict[str, Any]) -> str:
 
 
 def plain_url(url: str) -> str:
-    """A URL without what lets one in: a user and password, or a /t/TOKEN/ in the path."""
+    """Return a URL without credentials: a user and password, or a /t/TOKEN/ in the path of a server."""
     parts = urlsplit(url)
+    if parts.scheme == "file":
+        return url  # a folder may be called t
     path = re.sub(r"/t/[^/]+(?=/|$)", "", parts.path)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], path=path).geturl()
 
