@@ -311,4 +311,6 @@ def _for_lock(lock: Lock, sources: Sources, *, offline: bool) -> Sources:
         base = sources.pytorch
         default = pytorch.address(base, lock.plan) if base else theirs[0].index
         sources = dataclasses.replace(sources, default=default, extra=())
+    else:  # the hash decides, so an index that is for single packages may be asked for all
+        sources = dataclasses.replace(sources, extra=(*sources.extra, *sources.explicit))
     return dataclasses.replace(sources, find_links=tuple(links), offline=offline or sources.offline)

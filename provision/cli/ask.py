@@ -20,6 +20,7 @@ from ..model import (
     PLATFORMS,
     Demands,
     Event,
+    Lock,
     Machine,
     Plan,
     Profiles,
@@ -103,6 +104,20 @@ def sources(c: Choices, data: Profiles | None = None) -> Sources:
     )
 
 
+def locked_sources(c: Choices, lock: Lock) -> Sources:
+    """Return where a lock's packages come from: the configuration, and the indexes and folders that the project's
+    files name. Files that cannot be read name none; the lock says what is installed. Raises LockError, UsageError."""
+    data = known(c)
+    found = sources(c, data)
+    if c.bundle:
+        return found
+    try:
+        demands = inproject.demanded(c, data, lock.target)
+    except UsageError:
+        return found
+    return inproject.sources_with(found, c, demands)
+
+
 def addresses(c: Choices, data: Profiles) -> dict[str, str]:
     """Where indexes lie that are not where pip and uv look: GPUENV_INDEX_PYPI and GPUENV_INDEX_PYTORCH, then
     gpuenv.yaml, then the profiles with the user's rows over ours. The PyTorch index always has an address."""
@@ -140,7 +155,7 @@ def judged(c: Choices, emit: Callable[[Event], None], *, reading: bool = False) 
     request = Request(
         frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
         device=device, python=_minor(c.python), pythons=pythons, pre=c.pre or demands.pre,  # type: ignore[arg-type]  # judged
-        along=tuple(n.name for n in demands.needs if n.name), bounds=demands.bounds, requires_python=demands.requires_python, python_origin=demands.python_origin,
+        along=tuple(n.name for n in demands.needs if n.name and not n.override), bounds=demands.bounds, requires_python=demands.requires_python, python_origin=demands.python_origin,
     )  # fmt: skip
     return Asked(
         request=request, target=target, machine=machine, profiles=data, supply=supply(where),

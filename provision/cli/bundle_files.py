@@ -81,7 +81,7 @@ class Files:
         cache = where.cache_dir(self.got.choices)
         first = sources.default or index.default_index(environ, cache_dir=cache)
         more = uv_config.extra_indexes(uv_config.variables(environ))
-        extra = [*sources.extra, *map(uv_config.address, more)]
+        extra = [*sources.extra, *sources.explicit, *map(uv_config.address, more)]
         return (first, *(url for url in extra if not pytorch.is_one(url, sources.pytorch)))
 
     @functools.cached_property

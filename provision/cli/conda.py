@@ -54,7 +54,11 @@ def _anew(screen: show.Screen, env: Path, choices: Choices, how: How, given: Loc
         machine, sources, files = asked.machine, asked.sources, files_watched(choices, asked)
     else:
         files = []
-        machine, made, sources = conda_given.accepted(given, choices), given, ask.sources(choices)
+        machine, made, sources = (
+            conda_given.accepted(given, choices),
+            given,
+            ask.locked_sources(choices, given),
+        )
     built = Built(env=env, lock=made, remembered=remembered(choices, given, files))
     return _built_and_proved(screen, built, sources, machine, choices, how)
 

@@ -34,7 +34,11 @@ def sync(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock
         new = dataclasses.replace(new, plan=dataclasses.replace(new.plan, notes=(*new.plan.notes, *notes)))
         machine, sources, files = asked.machine, asked.sources, conda_locking.files_watched(choices, asked)
     else:
-        machine, new, sources = conda_given.accepted(given, choices), given, ask.sources(choices)
+        machine, new, sources = (
+            conda_given.accepted(given, choices),
+            given,
+            ask.locked_sources(choices, given),
+        )
     if new.plan.python != old.plan.python:
         raise UsageError(
             f"{env} has Python {old.plan.python}; what is asked for now needs Python {new.plan.python}",

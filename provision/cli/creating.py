@@ -135,7 +135,7 @@ def _anew(screen: show.Screen, env: Path, choices: Choices, how: How, given: Loc
         machine, sources = asked.machine, asked.sources
         files = files_watched(choices, asked)
     else:
-        machine, made_lock, sources = accepted(given, choices), given, ask.sources(choices)
+        machine, made_lock, sources = accepted(given, choices), given, ask.locked_sources(choices, given)
         plan = given.plan
     python = _python_for(plan, machine, choices, emit)
     built = Built(env=env, lock=made_lock, remembered=remembered(choices, given, files))

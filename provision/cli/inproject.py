@@ -11,6 +11,7 @@ from typing import Any
 from .. import process, project
 from ..errors import UsageError
 from ..model import Demands, Profiles, Project, ProjectTarget, Sources, Target
+from . import upload_limits
 from .options import Choices
 from .where import cache_dir
 
@@ -160,7 +161,16 @@ def sources_with(s: Sources, c: Choices, demands: Demands) -> Sources:
         extra=tuple(dict.fromkeys([*s.extra, *told])),
         find_links=tuple(dict.fromkeys([*s.find_links, *demands.find_links])),
         no_index=s.no_index or demands.no_index,
+        exclude_newer=s.exclude_newer or _limit(c, demands),
+        explicit=tuple(dict.fromkeys(n.index for n in demands.needs if n.index)),
     )
+
+
+def _limit(c: Choices, demands: Demands) -> str | None:
+    """Return the project's limit on uploads, unless an option or the user's environment says otherwise."""
+    if c.exclude_newer == upload_limits.NONE:
+        return None
+    return process.environ().get("UV_EXCLUDE_NEWER") or demands.exclude_newer
 
 
 def files_of(c: Choices, demands: Demands) -> list[str]:

@@ -67,7 +67,7 @@ def sync(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock
             return 5
         machine, sources, files = asked.machine, asked.sources, files_watched(choices, asked)
     else:
-        machine, new, sources = accepted(given, choices), given, ask.sources(choices)
+        machine, new, sources = accepted(given, choices), given, ask.locked_sources(choices, given)
     if new.plan.python != old.plan.python:
         raise UsageError(
             f"{env} has Python {old.plan.python}; what is asked for now needs Python {new.plan.python}",

@@ -8,7 +8,7 @@ from ..errors import UsageError
 from ..model import ExcludeNewer, Lock, Sources
 from .options import Choices
 
-_NONE = "false"
+NONE = "false"
 
 
 def check(c: Choices) -> None:
@@ -23,7 +23,7 @@ def check(c: Choices) -> None:
 
 def asked_for(c: Choices) -> ExcludeNewer | None:
     """The limit that the options ask for, None without one. Raises UsageError."""
-    if c.exclude_newer is None or c.exclude_newer == _NONE:
+    if c.exclude_newer is None or c.exclude_newer == NONE:
         return None
     from ..lock.cutoff import exclude_newer
 
@@ -51,12 +51,10 @@ def applying(c: Choices, held: Lock | None, *, renewed: bool = False) -> Exclude
 
 
 def limited(sources: Sources, limit: ExcludeNewer | None) -> Sources:
-    """The sources under a limit."""
-    return dataclasses.replace(
-        sources,
-        exclude_newer=limit.cutoff if limit else None,
-        exclude_newer_except=limit.excepted if limit else (),
-    )
+    """The sources under a limit; without one, that of the project's own files stays."""
+    if limit is None:
+        return sources
+    return dataclasses.replace(sources, exclude_newer=limit.cutoff, exclude_newer_except=limit.excepted)
 
 
 def still_holds(c: Choices, held: Lock) -> bool:

@@ -9,7 +9,7 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -38,6 +38,7 @@ class Ask:
     python: str | None
     needs: tuple[Need, ...]
     builds: SourceBuilds
+    pinned: dict[str, str] = field(default_factory=dict)
 
     def solved(self, pins: list[str], prefer: Mapping[str, str]) -> tuple[str, str]:
         """The same solution twice: annotated with the indexes, and with addresses and hashes. What is named for
@@ -89,6 +90,9 @@ class Ask:
             *pins,
             *(n.text for n in self.needs if n.name in named and n.name != "torch" and not n.constraint),
         ]
+        own = [n for n in self.needs if n.index and n.name and n.name not in named and not n.constraint]
+        pins += [n.text for n in own]
+        self.pinned = {str(canonicalize_name(Requirement(p).name)): p for p in pins}
         lines = [
             "[project]",
             'name = "gpuenv-plan"',
@@ -97,11 +101,20 @@ class Ask:
             f"dependencies = {json.dumps(pins)}",
         ]
         bound = _bound_to_pytorch(self.plan, pins, self.needs)
+        urls = dict.fromkeys(n.index for n in own if n.index)
+        indexes = {f"project-{number}": url for number, url in enumerate(urls)}
+        names = {url: name for name, url in indexes.items()}
         if bound:
-            url = pytorch.address(self.sources.pytorch, self.plan)
-            lines += ["[[tool.uv.index]]", 'name = "pytorch"', f"url = {json.dumps(url)}"]
-            lines += ["explicit = true", "[tool.uv.sources]"]
-            lines += [f'{name} = {{ index = "pytorch" }}' for name in bound]
+            indexes["pytorch"] = pytorch.address(self.sources.pytorch, self.plan)
+        for name, url in indexes.items():
+            lines += ["[[tool.uv.index]]", f'name = "{name}"', f"url = {json.dumps(url)}", "explicit = true"]
+        chosen = {canonicalize_name(n.name or ""): names[n.index or ""] for n in own} | dict.fromkeys(
+            bound, "pytorch"
+        )
+        lines += [
+            "[tool.uv.sources]",
+            *(f'{name} = {{ index = "{index}" }}' for name, index in chosen.items()),
+        ]
         path = self.scratch / "pyproject.toml"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return path
@@ -139,13 +152,21 @@ class Ask:
             return output.read_text(encoding="utf-8") if output else done.stdout
         raise failure(done, self.sources, self.needs)
 
+    def _override(self, need: Need) -> str:
+        """Return an override as a line. What the plan pins stays pinned, also against what others require."""
+        return self.pinned.get(str(canonicalize_name(need.name or "")), need.text)
+
     def _files(self) -> list[str]:
         """The project's needs as files beside the pins."""
         needs, limits = self.scratch / "needs.in", self.scratch / "limits.in"
         told = self.builds.kept(self.needs)
         needs.write_text("".join(need_line(n) + "\n" for n in told if not n.constraint), encoding="utf-8")
-        limits.write_text("".join(n.text + "\n" for n in self.needs if n.constraint), encoding="utf-8")
+        bounds = "".join(n.text + "\n" for n in self.needs if n.constraint and not n.override)
+        limits.write_text(bounds, encoding="utf-8")
         files = [str(needs), "--constraints", str(limits)] if self.needs else []
+        if overrides := [self._override(n) for n in self.needs if n.override]:
+            (self.scratch / "overrides.txt").write_text("\n".join(overrides) + "\n", encoding="utf-8")
+            files += ["--overrides", str(self.scratch / "overrides.txt")]
         if unread := self.builds.overrides():
             (self.scratch / "unread.txt").write_text(unread, encoding="utf-8")
             files += ["--overrides", str(self.scratch / "unread.txt")]

@@ -32,7 +32,9 @@ class Need:
 
     `text` is PEP 508 with absolute paths, markers and extras as written; `name` is None where only the
     file behind an address knows it. `hashes` are those that the file insists on ("sha256:..."), `local`
-    marks a folder (its path), `vcs` an address like git+https://..., `constraint` a line of a -c file.
+    marks a folder (its path), `vcs` an address like git+https://..., `constraint` a line of a -c file. An
+    `override` is a constraint that replaces every requirement of its name. `index` is the address of the only
+    index that has the package (as written: credentials!).
     """
 
     text: str
@@ -43,6 +45,8 @@ class Need:
     editable: bool = False
     vcs: bool = False
     constraint: bool = False
+    override: bool = False
+    index: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +67,7 @@ class Demands:
     extra_index_urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
     no_index: bool = False
+    exclude_newer: str | None = None
     pre: bool = False
     left_out: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
@@ -167,6 +172,8 @@ class Sources:
     else. `timeout` is in seconds, `trusted` are hosts whose certificate is not looked at. `no_build` forbids that
     source code is built, `only_binary` for these packages (":all:" for every one). `exclude_newer` is a time in
     uv's form: a solve takes no file that was uploaded after it, but from the indexes of `exclude_newer_except`.
+    `explicit` are indexes for single packages: a solve asks them for those alone, and a lock's files are fetched
+    from them by hash.
     """
 
     default: str | None = None
@@ -184,3 +191,4 @@ class Sources:
     exclude_newer_except: tuple[str, ...] = ()
     no_build: bool = False
     only_binary: tuple[str, ...] = ()
+    explicit: tuple[str, ...] = ()

@@ -66,6 +66,7 @@ def demands(
         extra_index_urls=tuple(dict.fromkeys(reading.extra_index_urls)),
         find_links=tuple(dict.fromkeys([*reading.find_links, *result.folders])),
         no_index=reading.no_index,
+        exclude_newer=reading.exclude_newer,
         pre=reading.pre,
         left_out=tuple(dict.fromkeys([*result.left_out, *reading.notes])),
         files=tuple(reading.files),

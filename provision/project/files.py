@@ -36,6 +36,7 @@ class Reading:
     extra_index_urls: list[str] = field(default_factory=list)
     find_links: list[str] = field(default_factory=list)
     no_index: bool = False
+    exclude_newer: str | None = None
     pre: bool = False
     notes: list[str] = field(default_factory=list)
     files: dict[str, None] = field(default_factory=dict)

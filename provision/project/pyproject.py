@@ -13,6 +13,7 @@ from .folders import folder_name, table_at, toml
 from .groups import folded, of_extras, of_groups, requirement_name
 from .places import Places
 from .requirement import Line
+from .uv_keys import read_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,9 +52,11 @@ def read_project(reading: Reading, folder: Path, extras: Sequence[str], groups: 
         *of_groups(data, places, groups),
     ]
     sources = table_at(data, "tool", "uv", "sources")
+    keys = read_keys(reading, folder, data, places)
     for text, origin in listed:
-        line = Line(text=text, origin=origin, folders=(folder,))
-        reading.lines.append(uv_sources.placed(line, sources, reading.notes))
+        line = Line(text=keys.replaced(text) or text, origin=origin, folders=(folder,))
+        reading.lines.append(uv_sources.placed(line, sources, keys.indexes, reading.notes))
+    reading.lines += [uv_sources.placed(line, sources, keys.indexes, []) for line in keys.lines]
     poetry_off = table_at(data, "tool", "poetry").get("package-mode") is False
     uv_off = table_at(data, "tool", "uv").get("package") is False
     builds = "build-system" in data or (folder / "setup.py").is_file()

@@ -36,6 +36,8 @@ class Line:
     hashes: tuple[str, ...] = ()
     editable: bool = False
     constraint: bool = False
+    override: bool = False
+    index: str | None = None
 
     def wrong(self, what: str, hint: str) -> UsageError:
         return UsageError(f"{self.origin}: {words.shown(self.text)!r}: {what}", hint=hint)
@@ -69,13 +71,14 @@ class Parsed:
         return Need(
             text=self.text, origin=self.line.origin, name=self.name, hashes=self.line.hashes,
             local=self.local, editable=self.line.editable, vcs=self.vcs, constraint=self.line.constraint,
+            override=self.line.override, index=self.line.index,
         )  # fmt: skip
 
 
 def parse(line: Line) -> Parsed:
     """A requirement in any of the forms that pip reads. Raises UsageError naming the line."""
     found = _parse(line)
-    if line.constraint and (found.name is None or found.extras or line.editable):
+    if line.constraint and (found.name is None or (found.extras and not line.override) or line.editable):
         raise line.wrong(
             "a constraint is a name with a bound", "take extras, -e and bare addresses to a -r file"
         )

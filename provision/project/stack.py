@@ -81,6 +81,8 @@ def _framework(result: Sorted, one: Parsed, framework: str, *, named: str) -> No
     origin = one.line.origin
     if not one.line.constraint:
         result.frameworks[framework] = None
+    if one.line.override and not one.url:
+        result.needs[one.need()] = None
     specifier = _address_bound(result, one, framework) if one.url else _unlabelled(result, one)
     if specifier:
         result.bounds.append(Bound(name=framework, specifier=specifier, origin=origin))

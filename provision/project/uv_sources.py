@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from provision.model import FRAMEWORKS
+
 from .poetry import address
 from .words import requirement, shown
 
@@ -13,10 +15,13 @@ if TYPE_CHECKING:
 
     from .requirement import Line
 
+_OF_THE_PLAN = (*FRAMEWORKS, "torchvision", "torchaudio")
+"""The distributions of which the plan picks build and index."""
 
-def placed(line: Line, sources: Mapping[str, Any], notes: list[str]) -> Line:
-    """A dependency with the commit, folder or address that the sources name for it. A choice among
-    indexes, a workspace and sources with markers are not followed, and noted."""
+
+def placed(line: Line, sources: Mapping[str, Any], indexes: Mapping[str, str], notes: list[str]) -> Line:
+    """Return a dependency with the commit, folder, address or index that the sources name for it. The index of a
+    framework is left to the plan; a workspace and sources with markers are not followed. Both are noted."""
     from packaging.utils import canonicalize_name
 
     try:
@@ -27,6 +32,8 @@ def placed(line: Line, sources: Mapping[str, Any], notes: list[str]) -> Line:
     source = found.get(canonicalize_name(need.name)) if need else None
     if need is None or source is None or need.url:
         return line
+    if index := _index(need.name, source, indexes):
+        return dataclasses.replace(line, index=index)
     place = address(source) if isinstance(source, dict) and not source.get("marker") else None
     if place is None:
         notes.append(f"tool.uv.sources of {shown(need.name)} ({line.origin}) is not followed")
@@ -35,3 +42,12 @@ def placed(line: Line, sources: Mapping[str, Any], notes: list[str]) -> Line:
     marker = f" ; {need.marker}" if need.marker else ""
     editable = source.get("editable") is True and "path" in source
     return dataclasses.replace(line, text=f"{need.name}{extras} @ {place}{marker}", editable=editable)
+
+
+def _index(name: str, source: Any, indexes: Mapping[str, str]) -> str | None:
+    """Return the address of the index that a source names."""
+    from packaging.utils import canonicalize_name
+
+    if not isinstance(source, dict) or source.get("marker") or canonicalize_name(name) in _OF_THE_PLAN:
+        return None
+    return indexes.get(str(source.get("index")))

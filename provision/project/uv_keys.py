@@ -1,0 +1,115 @@
+"""[tool.uv] of a project: the keys that decide versions and indexes. Other keys are named once.
+
+`sources` is read in `uv_sources`. The keys have uv's meaning: a constraint bounds what something else requires,
+an override replaces every requirement of its name, an explicit index is for sources alone.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from provision.errors import UsageError
+
+from .folders import table_at
+from .groups import requirement_name
+from .requirement import Line
+from .words import shown
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .files import Reading
+    from .places import Places
+
+_HONOURED = {
+    "sources",
+    "index",
+    "exclude-newer",
+    "override-dependencies",
+    "constraint-dependencies",
+    "package",
+}
+_DECIDE_NOTHING = {
+    "build-backend", "cache-keys", "check-url", "default-groups", "dev-dependencies", "managed", "preview",
+    "publish-url", "required-version", "trusted-publishing", "workspace",
+}  # fmt: skip
+
+
+@dataclass(kw_only=True, slots=True)
+class UvKeys:
+    """The keys as lines. `indexes` maps the name of an index to its address."""
+
+    lines: list[Line] = field(default_factory=list)
+    indexes: dict[str, str] = field(default_factory=dict)
+
+    def replaced(self, text: str) -> str | None:
+        """Return what overrides a requirement, None where nothing does."""
+        name = requirement_name(text)
+        found = [line.text for line in self.lines if line.override and requirement_name(line.text) == name]
+        return found[0] if found else None
+
+
+def read_keys(reading: Reading, folder: Path, data: dict[str, Any], places: Places) -> UvKeys:
+    """Read the honoured keys; what they say of indexes and dates goes into `reading`. Raises UsageError."""
+    table = table_at(data, "tool", "uv")
+    keys = UvKeys()
+    for key in ("constraint-dependencies", "override-dependencies"):
+        override = key.startswith("override")
+        for text in _texts(table, key, places):
+            origin = places.quoted(text, "tool.uv", f"tool.uv.{key}")
+            keys.lines.append(
+                Line(text=text, origin=origin, folders=(folder,), constraint=True, override=override)
+            )
+    reading.exclude_newer = _date(table.get("exclude-newer"), places)
+    _read_indexes(reading, folder, table, keys, places)
+    if others := sorted(shown(key) for key in table if key not in _HONOURED | _DECIDE_NOTHING):
+        reading.notes.append(f"[tool.uv] of {places.name}: {', '.join(others)} not followed")
+    return keys
+
+
+def _read_indexes(
+    reading: Reading, folder: Path, table: dict[str, Any], keys: UvKeys, places: Places
+) -> None:
+    rows = table.get("index", [])
+    if not isinstance(rows, list):
+        raise _wrong(places, "index", "a list of tables")
+    for row in rows:
+        if not isinstance(row, dict) or not isinstance(row.get("url"), str):
+            raise _wrong(places, "index", "a url in each")
+        url = row["url"] if "://" in row["url"] else (folder / row["url"]).resolve().as_uri()
+        if row.get("format") == "flat":
+            reading.find_links.append(url if "://" in row["url"] else str((folder / row["url"]).resolve()))
+            continue
+        if isinstance(row.get("name"), str):
+            keys.indexes.setdefault(row["name"], url)
+        if row.get("explicit") is True:
+            continue
+        if row.get("default") is True:
+            reading.index_url = reading.index_url or url
+        else:
+            reading.extra_index_urls.append(url)
+
+
+def _date(value: Any, places: Places) -> str | None:
+    """Return a date or duration in uv's form. Raises UsageError."""
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if value is None or (isinstance(value, str) and value.strip()):
+        return value
+    raise _wrong(places, "exclude-newer", "a date or a duration")
+
+
+def _texts(table: dict[str, Any], key: str, places: Places) -> list[str]:
+    value = table.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(v, str) and requirement_name(v) for v in value):
+        raise _wrong(places, key, "a list of requirements")
+    return value
+
+
+def _wrong(places: Places, key: str, expected: str) -> UsageError:
+    return UsageError(
+        f"{places.key(key, 'tool.uv')}: [tool.uv] {key}: expected {expected}",
+        hint="see uv's reference of settings",
+    )
