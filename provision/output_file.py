@@ -1,15 +1,25 @@
-"""Write the file that the user named for output: a file, a pipe or a device."""
+"""Write the file that the user named for output: a file, a pipe or a device.
+
+A file carries a digest of its own text. A file without one was not written by gpuenv, and one with another
+digest was edited since: neither is replaced unless the user says so.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import stat
 from pathlib import Path
 
+from . import foreign
+from .errors import UsageError
 from .safe_write import write_file
 
 _DESCRIPTORS = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
+_DIGEST = re.compile(r"^(?:#|//|<!--) gpuenv-digest: ([0-9a-f]{64})(?: -->)?\n?", re.MULTILINE)
+_HEADER = "written by `gpuenv "
+_HELD_BESIDE = ".{}.gpuenv-digest"
 _NAMED = {"/dev/stdout": 1, "/dev/stderr": 2}
 
 
@@ -56,3 +66,50 @@ def _stream(path: Path) -> int | None:
     number = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     os.set_blocking(number, True)
     return number
+
+
+def signed(text: str, sign: str = "#") -> str:
+    """Return a text with its digest on a comment line: behind the line that says what wrote it, else first. An
+    HTML comment ("<!--") goes to the end."""
+    text = unsigned(text)
+    line = f"{sign} gpuenv-digest: {_digest(text)}" + (" -->" if sign == "<!--" else "") + "\n"
+    if sign == "<!--":
+        return text.rstrip("\n") + "\n" + line
+    at = text.find("\n", text.find(_HEADER)) + 1 if _HEADER in text else 0
+    return text[:at] + line + text[at:]
+
+
+def unsigned(text: str) -> str:
+    """Return a text without the digests on its comment lines."""
+    return _DIGEST.sub("", text)
+
+
+def _digest(text: str) -> str:
+    plain = text.replace("\r\n", "\n").rstrip("\n")
+    return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def write_with_digest_beside(path: Path, text: str) -> None:
+    """Write a text that has no comments, and its digest into a hidden file beside it. Raises OSError."""
+    write_output(path, text)
+    if not is_stream(path):
+        write_file(path.with_name(_HELD_BESIDE.format(path.name)), _digest(text) + "\n")
+
+
+def refuse_to_replace(path: Path, *, force: bool) -> None:
+    """Raise UsageError for a file that gpuenv did not write, or that was edited since; `force` takes it. An
+    empty file holds nothing that could be lost."""
+    if force or is_stream(path):
+        return
+    try:
+        text = foreign.read_text(path)
+        beside = path.with_name(_HELD_BESIDE.format(path.name))
+        kept = foreign.read_text(beside).strip() if beside.is_file() else None
+    except OSError:
+        return  # it is missing, or the write says what it is
+    found = _DIGEST.findall(text.replace("\r\n", "\n"))
+    digest = found[0] if found else kept
+    if not text.strip() or digest == _digest(unsigned(text.replace("\r\n", "\n"))):
+        return
+    why = "was edited after gpuenv wrote it" if digest else "was not written by gpuenv"
+    raise UsageError(f"{path} {why}; it is kept", hint="name another file, or replace this one with --force")

@@ -19,7 +19,7 @@ MAY = {
     "redaction": set(),
     "standard_streams": set(),
     "safe_write": set(),
-    "output_file": {"safe_write"},
+    "output_file": {"errors", "foreign", "safe_write"},
     "errors": {"model"},
     "index": {"model", "errors", "process", "foreign", "writing", "path_names", "safe_write", "output_file"},
     "profiles": {"model", "errors", "foreign"},

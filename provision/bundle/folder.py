@@ -153,6 +153,18 @@ def verify(folder: Path, files: Sequence[BundleFile], told: Callable[[int], None
         raise BuildError(f"{_few(wrong)} of the bundle {folder} changed since it was made", hint=_AGAIN)
 
 
+def refuse_edited(folder: Path, before: Bundle) -> None:
+    """Raise UsageError where the user edited the lock or the README of a finished bundle. Wheels are compared
+    with their hashes and fetched again."""
+    for file in before.files if before.complete else ():
+        changed = file.path in (README, before.lock) and (folder / file.path).is_file()
+        if changed and not is_whole(folder, file):
+            raise UsageError(
+                f"{folder / file.path} was edited after gpuenv wrote it; it is kept",
+                hint="keep it under another name outside the bundle, or replace it with --force",
+            )
+
+
 def refuse_unlisted(folder: Path, part: str, files: Iterable[BundleFile]) -> None:
     """Raise BuildError where a part of a bundle has a file that the manifest does not list."""
     listed = {f.path for f in files}

@@ -263,6 +263,7 @@ def verify(
     framework: list[str] | None = typer.Option(None, "--framework", "-f", help="Only this one; repeatable."),
     timeout: float = typer.Option(300.0, "--timeout", help="Seconds for each child process."),
     report: Path | None = typer.Option(None, "--report", help="Also write the verdict as one HTML page."),
+    force: o.Force = False,
     profiles: o.ProfileDirs = None,
     cache_dir: o.CacheDir = None,
     json: o.Json = False,
@@ -270,6 +271,7 @@ def verify(
     verbose: o.Verbose = False,
 ) -> int:
     """The verdict on any environment: a venv, a conda prefix, or a python executable."""
+    from ..output_file import refuse_to_replace
     from . import proving
 
     given = locals()
@@ -278,6 +280,8 @@ def verify(
         "frameworks": _framework_words(framework), "timeout": timeout,
     }  # fmt: skip
     choices = o.Choices(profiles=list(profiles or []), cache_dir=cache_dir)
+    if report:
+        refuse_to_replace(report, force=force)
     return proving.show_verdict(_screen(given), env, choices, options, report)
 
 
@@ -361,6 +365,7 @@ def lock(
         None, "--output", "-o", help="The lock file; pylock.toml, or conda-lock.yml with --manager conda."
     ),
     check: bool = typer.Option(False, "--check", help="Say whether the lock still holds; write nothing."),
+    force: o.Force = False,
     upgrade: bool = typer.Option(
         False, "--upgrade", "-U", help="Newer versions of all packages, or of those named after it."
     ),
@@ -396,4 +401,6 @@ def lock(
 
     given = locals()
     moved = locking.upgrade_of(upgrade, packages or [])
-    return locking.make_lock(_screen(given), o.choices(given), check=check, output=output, upgrade=moved)
+    return locking.make_lock(
+        _screen(given), o.choices(given), check=check, output=output, upgrade=moved, force=force
+    )

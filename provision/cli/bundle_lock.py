@@ -30,10 +30,12 @@ class Got:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Given:
-    """The lock file that the user named, if any, and whether md5 alone will do for conda packages."""
+    """The lock file that the user named, if any, whether md5 alone will do for conda packages, and whether files
+    that the user edited are replaced."""
 
     file: Path | None
     allow_md5: bool
+    force: bool
 
 
 def of(screen: show.Screen, folder: Path, before: Bundle | None, choices: Choices, named: Given) -> Got | int:

@@ -36,6 +36,8 @@ def make(screen: show.Screen, folder: Path, choices: Choices, given: bundle_lock
     with place.held(folder):
         before = bundle.claim(folder)
         bundle.assert_writable(folder)
+        if before and not given.force:
+            bundle.refuse_edited(folder, before)
         got = bundle_lock.of(screen, folder, before, choices, given)
         if isinstance(got, int):
             return got

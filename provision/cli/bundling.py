@@ -21,6 +21,7 @@ def bundle_(
     extra: o.Extras = None,
     group: o.Groups = None,
     lock: Path | None = typer.Option(None, "--lock", help="The lock to bundle, in place of a fresh one."),
+    force: o.Force = False,
     allow_md5: o.AllowMd5 = False,
     target: o.TargetFile = None,
     driver: o.Driver = None,
@@ -54,7 +55,7 @@ def bundle_(
     given = locals()
     screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
     return bundle_making.make(
-        screen, folder, o.choices(given), bundle_lock.Given(file=lock, allow_md5=allow_md5)
+        screen, folder, o.choices(given), bundle_lock.Given(file=lock, allow_md5=allow_md5, force=force)
     )
 
 

@@ -12,7 +12,7 @@ from ..errors import GpuenvError, LockError, ResolveError, UsageError
 from ..index import conda as door
 from ..lock import conda_file
 from ..model import Event, Lock, Plan
-from ..output_file import is_stream
+from ..output_file import is_stream, refuse_to_replace
 from . import ask, conda_given, conda_search, conda_target, inproject
 from .conda_search import Near
 from .judging import made_for
@@ -81,11 +81,13 @@ def _no_plan(asked: ask.Asked, error: GpuenvError) -> Plan:
 
 
 def make_lock(
-    screen: show.Screen, choices: Choices, *, check: bool, output: Path | None, upgrade: Upgrade
+    screen: show.Screen, choices: Choices, *, check: bool, output: Path | None, upgrade: Upgrade, force: bool
 ) -> int:
     """`gpuenv lock --manager conda`: write conda-lock.yml, or say whether it still holds."""
     door.require("rattler", "conda_lock")
     output = output or Path(lock_name(choices))
+    if not check:
+        refuse_to_replace(output, force=force)
     emit = show.emitter(screen)
     asked = conda_target.judged(choices, emit)
     held = _held(output, asked, strict=check)

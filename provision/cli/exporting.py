@@ -12,7 +12,14 @@ import typer
 from .. import detect, process, show, writing
 from ..errors import LockError, UsageError
 from ..model import Event, Exported, Lock
-from ..output_file import is_stdout, write_output
+from ..output_file import (
+    is_stdout,
+    refuse_to_replace,
+    signed,
+    unsigned,
+    write_output,
+    write_with_digest_beside,
+)
 from ..redaction import redact, redact_text
 from ..safe_write import hint_of
 from . import ask, facts, where
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
     from ..export import InstalledPart
 
 _DEFAULT_ENV = Path(".venv")
+_WITHOUT_COMMENTS = ("cyclonedx",)
 
 
 def _formats() -> list[str]:
@@ -42,6 +50,7 @@ def export(
     ),
     lock: Path | None = typer.Option(None, "--lock", help="A lock file in place of the environment's own."),
     output: Path | None = typer.Option(None, "--output", "-o", help="The file; standard output without it."),
+    force: o.Force = False,
     allow_md5: o.AllowMd5 = False,
     platform: o.Platform = None,
     profiles: o.ProfileDirs = None,
@@ -58,6 +67,8 @@ def export(
     stage.known(form)
     if output and is_stdout(output):
         output = None
+    if output:
+        refuse_to_replace(output, force=force)
     source = _source(env, lock, choices)
     _assert_hashed(source, allow_md5=allow_md5)
     beside = output.absolute().parent if output else Path.cwd()
@@ -75,8 +86,10 @@ def export(
     missing = _missing(form, source, subject, folder) if lock is None else None
     for told in [*([missing] if missing else []), *drift, *stage.warnings(form, subject)]:
         show.event(screen, Event(kind="warning", stage="export", text=told))
+    if form not in _WITHOUT_COMMENTS:
+        text = signed(text, "//" if form == "devcontainer" else "#")
     if output:
-        _write(output, text)
+        _write(output, text, beside=form in _WITHOUT_COMMENTS)
     value = Exported(format=form, path=str(output) if output else None, text=text)
     step = stage.NEXT.get(form) if output else None
     show.result(screen, value, next_step=step.format(output) if step else None)
@@ -192,7 +205,7 @@ def _text(source: Source) -> str:
     """The lock as its own stage writes it."""
     if source.written:
         # As it stands: other platforms of the file, and what it was solved with, are kept.
-        return redact_text(source.written.read_text(encoding="utf-8"))
+        return redact_text(unsigned(source.written.read_text(encoding="utf-8")))
     with writing.scratch("export") as scratch:
         path = scratch / "lock"
         if source.lock.manager == "conda":
@@ -203,7 +216,7 @@ def _text(source: Source) -> str:
             from .. import lock as stage
 
             stage.write(path, source.lock)
-        return path.read_text(encoding="utf-8")
+        return unsigned(path.read_text(encoding="utf-8"))
 
 
 def _beside(file: Path, folder: Path) -> str:
@@ -212,10 +225,10 @@ def _beside(file: Path, folder: Path) -> str:
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
 
 
-def _write(path: Path, text: str) -> None:
-    """Write in one step. Raises UsageError."""
+def _write(path: Path, text: str, *, beside: bool) -> None:
+    """Write in one step, the digest `beside` where the text has no comments. Raises UsageError."""
     try:
-        write_output(path, text)
+        (write_with_digest_beside if beside else write_output)(path, text)
     except OSError as error:
         raise UsageError(
             f"--output {path}: {error.strerror}", hint=hint_of(error, "name a file that can be written")

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from .. import detect, lock, resolve, show
 from ..errors import LockError, MachineError, UsageError
 from ..model import Bound, Event, Lock, Machine, Plan, Request, Target, Wanted
-from ..output_file import is_stdout, is_stream
+from ..output_file import is_stdout, is_stream, refuse_to_replace
 from . import ask, facts, inproject, upload_limits, where
 from .options import Choices
 from .planning import by_itself, noted
@@ -28,7 +28,7 @@ def lock_name(choices: Choices, name: str = LOCK_NAME) -> str:
 
 
 def make_lock(
-    screen: show.Screen, choices: Choices, *, check: bool, output: Path | None, upgrade: Upgrade
+    screen: show.Screen, choices: Choices, *, check: bool, output: Path | None, upgrade: Upgrade, force: bool
 ) -> int:
     """`gpuenv lock`: write the lock, or say whether the one that is there still holds."""
     choices = inproject.laid(choices)
@@ -37,8 +37,12 @@ def make_lock(
     if choices.manager == "conda":
         from . import conda_locking
 
-        return conda_locking.make_lock(screen, choices, check=check, output=output, upgrade=upgrade)
+        return conda_locking.make_lock(
+            screen, choices, check=check, output=output, upgrade=upgrade, force=force
+        )
     output = output or Path(lock_name(choices))
+    if not check:
+        refuse_to_replace(output, force=force)
     emit = show.emitter(screen)
     asked = ask.judged(choices, emit)
     if told := by_itself(asked, choices):

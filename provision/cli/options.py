@@ -128,6 +128,9 @@ OnlyBinary = Annotated[
         rich_help_panel=CHOICE,
     ),
 ]  # fmt: skip
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace files that gpuenv did not write, or that were edited since.")
+]
 AllowMd5 = Annotated[bool, typer.Option("--allow-md5", help="conda: take locks that carry md5 alone.")]
 ExcludeNewer = Annotated[
     str | None,

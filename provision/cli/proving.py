@@ -13,7 +13,7 @@ from .. import __version__, process, show, verify
 from ..build import place, state
 from ..errors import BuildError, GpuenvError, UsageError
 from ..model import Event
-from ..output_file import write_output
+from ..output_file import signed, write_output
 from ..redaction import redact_text
 from ..safe_write import hint_of
 from . import settling, where
@@ -117,7 +117,7 @@ def _write_report(report: Path, verdict: Verdict, screen: show.Screen) -> None:
 
     made = f"gpuenv {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
     try:
-        write_output(report, redact_text(page(verdict, made)))
+        write_output(report, signed(redact_text(page(verdict, made)), "<!--"))
     except OSError as error:
         raise UsageError(
             f"--report {report}: {error.strerror}", hint=hint_of(error, "name a file that can be written")

@@ -18,7 +18,7 @@ from .. import foreign, writing
 from ..errors import LockError
 from ..index import conda as door
 from ..model import Lock, Package, Plan, Target, as_plain, from_plain
-from ..output_file import is_stream, write_output
+from ..output_file import is_stream, signed, write_output
 from ..safe_write import hint_of
 from .conda import build_of, is_conda
 
@@ -41,7 +41,7 @@ def write(path: Path, lock: Lock, virtual: Sequence[Mapping[str, str]] = ()) -> 
         with writing.scratch("lock") as folder:
             draft = folder / NAME
             write_conda_lock_file(content, draft, metadata_choices=None, include_help_text=False)
-            write_output(path, draft.read_bytes(), durable=True)
+            write_output(path, signed(draft.read_text(encoding="utf-8")), durable=True)
     except OSError as error:
         raise LockError(
             f"cannot write the lock {path}: {error.strerror}",

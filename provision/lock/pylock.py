@@ -18,7 +18,7 @@ from packaging.pylock import Pylock, PylockValidationError
 from .. import foreign
 from ..errors import LockError
 from ..model import ExcludeNewer, Lock, Package, Plan, Target, as_plain, from_plain
-from ..output_file import write_output
+from ..output_file import signed, write_output
 from ..path_names import file_name_of_url
 from ..redaction import redact, redact_value
 from ..safe_write import hint_of, write_file
@@ -30,7 +30,7 @@ _ABOUT = "pylock.toml"
 def write(path: Path, lock: Lock, *, root: Path | None = None) -> None:
     """Write a lock in one step: a reader sees the old file or the new one. `root` is the folder that it stays
     in, by default its own. Raises LockError."""
-    text = tomli_w.dumps(_document(lock))
+    text = signed(tomli_w.dumps(_document(lock)))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if root is None:
