@@ -167,7 +167,7 @@ def test_a_limit_on_address_space_is_named_and_no_full_gpu(verify, env):
     limited = verify(env, full, before="ulimit -v 8000000;")
     (finding,) = limited["findings"]
     assert limited["verdict"] == "fails"
-    assert finding["cause"] == "address_space_limited"
+    assert finding["cause"] == "process_limit_reached"
     assert "7812 MiB of address space (ulimit -v)" in finding["title"]
     assert "ulimit -v unlimited" in limited["hint"]
 
@@ -178,7 +178,7 @@ def test_a_framework_that_gets_no_memory_under_a_limit_names_it(verify, env):
     (folder / "__init__.py").write_text("taken = bytearray(6 << 30)\n")
     verdict = verify(env, before="ulimit -v 4000000;", options=("--quick", "--device", "cpu"))
     assert stage(verdict, "framework")["status"] == "fail"
-    assert verdict["findings"][0]["cause"] == "address_space_limited"
+    assert verdict["findings"][0]["cause"] == "process_limit_reached"
     assert "MemoryError" in verdict["findings"][0]["evidence"][0]["text"]
 
 

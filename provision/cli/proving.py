@@ -38,7 +38,7 @@ def prove(
 
     emit = show.emitter(screen)
     wanted = _options(choices, options)
-    read = functools.cache(_reader(wanted))
+    read = begun.machine.result if begun and begun.machine else functools.cache(_reader(wanted))
     here = read().target if wanted.locked else None
     known = facts.releases(choices)
     verdict = verify.verify(
@@ -71,7 +71,8 @@ def show_verdict(
     found = verify.locate(where.absolute(env), stated=True)
     path = Path(found.path)
     # What needs the lock and the profiles is read while the environment's Python and the driver answer.
-    with verify.begin(found, _options(choices, options), driver=not _for_cpu(found)) as begun:
+    wanted = _options(choices, options)
+    with verify.begin(found, wanted, driver=not _for_cpu(found), machine=_reader(wanted)) as begun:
         made = _lock_of(found, locked=options["locked"])
         verdict = prove(screen, found, made, choices, begun, **options)
     if found.made_by_gpuenv and not options["quick"]:

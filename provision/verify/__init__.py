@@ -64,7 +64,7 @@ def verify(
     from .state import prepare
 
     run = prepare(begun, options, lock, releases, emit)
-    run.read_machine = machine
+    run.read_machine = begun.machine.result if begun.machine else machine
     if options.quick:
         _layers(run)
         if run.device == "cpu":

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ..model import Evidence, Finding, Stage
 
-CAUSE = "address_space_limited"
+CAUSE = "process_limit_reached"
 _MEMORY_CAUSES = ("gpu_memory_exhausted", "preallocation_leaves_no_memory")
 _REFUSED = re.compile(
     r"out of memory|OUT_OF_MEMORY|RESOURCE_EXHAUSTED|MemoryAllocation|MemoryError|bad_alloc|[Cc]annot allocate memory"

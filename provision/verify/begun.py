@@ -19,7 +19,7 @@ from .locate import Surroundings, surroundings
 from .options import Options, device_of
 
 if TYPE_CHECKING:
-    from ..model import Environment
+    from ..model import Environment, Machine
 
 # cuDNN and cuBLAS workspaces of one framework take about this much; with less, any cuDNN status may
 # only mean that memory ran out (a full H200 gave INTERNAL_ERROR and NOT_INITIALIZED).
@@ -61,13 +61,14 @@ def ask(
 @dataclass(frozen=True, kw_only=True)
 class Begun:
     """A verification of which the first answers are under way. `told` is None where the driver was not
-    asked; `paths` is what it waits for."""
+    asked; `paths` is what it waits for. `machine` is this machine as gpuenv reads it, where that was asked for."""
 
     env: Environment
     environ: dict[str, str]
     surroundings: Future[Surroundings]
     paths: Future[Paths | None]
     told: Future[probe.Told] | None
+    machine: Future[Machine] | None = None
 
     def drop(self) -> None:
         """The driver's child need not go on: nothing is to be loaded."""
@@ -76,9 +77,11 @@ class Begun:
 
 
 @contextlib.contextmanager
-def begin(env: Environment, options: Options, *, driver: bool = True) -> Iterator[Begun]:
+def begin(
+    env: Environment, options: Options, *, driver: bool = True, machine: Callable[[], Machine] | None = None
+) -> Iterator[Begun]:
     """Ask the target's Python where it looks, and with `driver` its driver as well: both run when the block
-    begins.
+    begins. `machine` reads the driver and the GPUs meanwhile, where the driver is asked.
 
     At the end no child is left, whatever happened in between. Raises UsageError for a device that cannot
     be meant.
@@ -87,7 +90,7 @@ def begin(env: Environment, options: Options, *, driver: bool = True) -> Iterato
     environ, paths = process.environ(), Future[Paths | None]()
     environ.pop("PYTHONDONTWRITEBYTECODE", None)  # where bytecode goes is gpuenv's to say (probe.bytecode)
     plainly = {**environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    pool, told = ThreadPoolExecutor(2), None
+    pool, told, read = ThreadPoolExecutor(3), None, None
     where, looks = started(pool, surroundings, env, plainly, options.timeout)
     try:
         if driver and options.device != "cpu":
@@ -103,7 +106,8 @@ def begin(env: Environment, options: Options, *, driver: bool = True) -> Iterato
             asks.wait()
         # What this thread does next (importing, parsing) would keep those two from starting their children.
         looks.wait()
-        yield Begun(env=env, environ=environ, surroundings=where, paths=paths, told=told)
+        read = pool.submit(machine) if told and machine else None
+        yield Begun(env=env, environ=environ, surroundings=where, paths=paths, told=told, machine=read)
     finally:
         if not paths.done():
             paths.set_result(None)
