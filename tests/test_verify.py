@@ -150,6 +150,15 @@ def fake(tmp_path):
     return make
 
 
+def test_a_module_on_pythonpath_that_breaks_every_child_is_a_result(fake, tmp_path, monkeypatch):
+    """The process ends before it says what it begins."""
+    (tmp_path / "json.py").write_text("raise RuntimeError('the json of PYTHONPATH')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    verdict = judge(fake("__version__ = '1'\n"))
+    assert verdict.verdict == "fails"
+    assert "the json of PYTHONPATH" in str(verdict.stages) or "PYTHONPATH" in str(verdict.findings)
+
+
 @pytest.mark.parametrize("name", ["SIGSEGV", "SIGBUS", "SIGABRT"])
 def test_a_crash_while_importing_is_a_result(fake, name):
     verdict = judge(fake(f"import os, signal\nos.kill(os.getpid(), signal.{name})\n"))

@@ -62,6 +62,8 @@ def times(told: probe.Told) -> dict[str, float]:
     starts: dict[str, float] = {}
     for r in told.all("begin"):
         starts.setdefault(r["stage"], r["at"])
+    if not starts:
+        return {}  # it ended before its first stage, as where a module on PYTHONPATH breaks it
     ends = [*list(starts.values())[1:], told.records[-1]["at"] if told.records else 0.0]
     waited = sum(r["seconds"] for r in told.all("waited"))
     return {
