@@ -15,8 +15,10 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
+_PF_EXITING = 0x4  # linux/sched.h: the process is in do_exit
 _LONGEST = 5.0  # seconds that killed processes have to end
 _OTHERS: set[int] = set()
 """Children that this process had before it was gpuenv: a shell may start some and become gpuenv (`exec`)."""
@@ -52,21 +54,21 @@ def adopt_orphans() -> None:
 
 
 def end_descendants() -> None:
-    """Kill all processes that came from this one, and wait until they have ended."""
+    """Kill all processes that came from this one, and wait until none of them runs any more.
+
+    A process that is exiting runs no code of its own; the driver may take a tenth of a second to free what such a
+    process had on the GPU, and nobody waits for that.
+    """
     deadline = time.monotonic() + _LONGEST
-    while (children := _children() - _OTHERS) and time.monotonic() < deadline:
-        for child in children:
+    while (running := _running_descendants()) and time.monotonic() < deadline:
+        for pid in running:
             try:
-                os.kill(child, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
             except PermissionError:
-                _OTHERS.add(child)  # it runs as another user now (sudo)
+                _OTHERS.add(pid)  # it runs as another user now (sudo)
             except ProcessLookupError:
                 pass  # it has ended, and something else waited for it
-        # The children of a killed one are ours once it has ended.
-        for child in children:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(child, os.WNOHANG)
-        time.sleep(0.002)
+        time.sleep(0.001)
 
 
 def kill_family(child: subprocess.Popen[bytes]) -> None:
@@ -83,24 +85,53 @@ def kill_family(child: subprocess.Popen[bytes]) -> None:
         child.returncode = -signal.SIGKILL
 
 
+class _Process(NamedTuple):
+    """A process as proc(5) shows it; `exiting` is set once it runs no code of its own any more."""
+
+    parent: int
+    exiting: bool
+
+
+def _running_descendants() -> set[int]:
+    """The processes that came from this one and are not exiting. One that is killed starts no other."""
+    if not _has_children():
+        return set()
+    processes = {pid: found for pid in _pids() if (found := _read(pid))}
+    family, descendants = {os.getpid()}, set[int]()
+    while family:
+        family = {pid for pid, one in processes.items() if one.parent in family} - _OTHERS
+        descendants |= family
+    return {pid for pid in descendants if not processes[pid].exiting}
+
+
 def _children() -> set[int]:
     """The processes whose parent is this one, whether they have ended or not."""
-    with contextlib.suppress(ChildProcessError):
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # says at once where there are none
-        return {pid for pid in _processes() if _parent(pid) == os.getpid()}
-    return set()
+    if not _has_children():
+        return set()
+    return {pid for pid in _pids() if (found := _read(pid)) and found.parent == os.getpid()}
 
 
-def _processes() -> list[int]:
+def _has_children() -> bool:
+    """Whether there is any child, running or not; the kernel answers without a look at all processes."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _pids() -> list[int]:
     with contextlib.suppress(OSError):  # no /proc
         return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     return []
 
 
-def _parent(pid: int) -> int | None:
-    """The parent of a process (proc(5): the second field after the name); None where it has ended."""
+def _read(pid: int) -> _Process | None:
+    """A process: after its name, the fields state, parent and (the seventh) flags; None where it has ended."""
     try:
         words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
-    return int(words[1]) if len(words) > 1 else None
+    if len(words) < 7:
+        return None
+    return _Process(int(words[1]), words[0] in (b"Z", b"X") or bool(int(words[6]) & _PF_EXITING))
