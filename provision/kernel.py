@@ -15,7 +15,7 @@ import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,11 @@ def folder(environ: Mapping[str, str]) -> Path:
     if not data.is_absolute() and not environ.get("JUPYTER_DATA_DIR"):
         raise BuildError("there is no home folder for Jupyter's kernels", hint="set JUPYTER_DATA_DIR")
     return data.absolute() / "kernels"
+
+
+def named(packages: Iterable[str]) -> bool:
+    """Whether requirements name the package that makes a kernel."""
+    return any(re.match(rf"{PACKAGE}\b(?!-)", text.strip(), re.IGNORECASE) for text in packages)
 
 
 def register(env: Path, python: str, made_of: str, start: Sequence[str]) -> str:

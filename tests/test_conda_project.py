@@ -229,6 +229,38 @@ def test_a_package_is_added(project):
     assert project("lock", "--check").code == 0
 
 
+def test_locked_stops_where_the_lock_is_not_what_is_asked_for(project):
+    assert project("create", "--locked", "--no-verify").code == 0
+    before, file = there(project), project.work / "asked.txt"
+    asked = file.read_text()
+    file.write_text(asked.replace("other", ""))
+    ran = project("create", "--locked", "--no-verify")
+    assert ran.code == 6 and "other: 1.0 -> not needed" in ran.err and "--frozen" in ran.err, ran.err
+    assert project("create", "--frozen", "--no-verify").code == 0
+    assert there(project) == before
+    file.write_text(asked)
+    lock = (project.work / "conda-lock.yml").rename(project.work / "away.yml")
+    ran = project("create", "--locked", "--no-verify")
+    assert ran.code == 6 and "conda-lock.yml is missing" in ran.err
+    lock.rename(project.work / "conda-lock.yml")
+
+
+def test_manager_channel_and_kind_of_machine_are_remembered(gpuenv, index):
+    gpuenv.env["RATTLER_CACHE_DIR"] = str(cc.home() / "rattler-cache")
+    named = ("--framework", "jax", "--channel", cc.bare(), "--index", index.url)
+    ran = gpuenv("create", *BARE, *named, "--no-verify")
+    assert ran.code == 0, ran.err
+    before = there(gpuenv)
+    for more in ((), (*BARE, *named)):
+        ran = gpuenv("create", *more, "--no-verify", "--json")
+        assert ran.code == 0 and ran.json["environment"]["changed"] is False, ran.out + ran.err
+    ran = gpuenv("add", "other", "--no-verify")
+    assert ran.code == 0, ran.err
+    assert there(gpuenv) == {**before, "other": "1.0", "pip": "26.0"}, "a first wheel brings pip"
+    ran = gpuenv("create", "--manager", "venv", "--no-verify")
+    assert ran.code == 2 and "manager: conda, now venv" in ran.err
+
+
 def test_named_targets_have_locks_of_their_own(project):
     """conda-lock knows its files by how their names end."""
     ran = project("lock", "--target", "cluster")

@@ -109,6 +109,34 @@ def test_a_cpu_environment_from_before_the_driver_is_not_in_place_on_a_gpu_machi
     assert gpuenv("create", *asked, "--no-verify").code == 0
 
 
+def test_a_gpu_environment_stays_one_where_no_gpu_is_found(gpuenv, index, libraries):
+    """No option named the device: the machine was judged when it was made, and is another one now."""
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    asked = ("--framework", "jax", "--index", "pypi", "--python", here)
+    for device in (("--driver", "580.159.04", "--gpu", "9.0"), ("--device", "cpu")):
+        index.add_plan(gpuenv("resolve", *asked, *device, "--json").json)
+    index.add("jax", next(iter(index.wheels["jax"])).split("-")[1])
+    index.add("more", "1.0")
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    gpuenv.env |= scenario(libraries, "580-h200")
+    (gpuenv.work / "gpuenv.yaml").write_text("frameworks: [jax]\nindex: pypi\n")
+    made = gpuenv("create", "--python", here, "--no-verify", "--json")
+    assert made.code == 0 and made.json["plan"]["device"] == "cuda", made.err
+    names = {p["name"] for p in made.json["lock"]["packages"]}
+    for name in ("no-driver", "mismatch"):
+        gpuenv.env |= scenario(libraries, name)
+        ran = gpuenv("add", "more", "--no-verify", "--json")
+        assert ran.code == 0, ran.err
+        assert ran.json["plan"]["device"] == "cuda"
+        assert {p["name"] for p in ran.json["lock"]["packages"]} == names | {"more"}
+        assert 'device = "cuda"' in (gpuenv.work / "pylock.toml").read_text()
+    gpuenv.env |= scenario(libraries, "no-driver")
+    ran = gpuenv("create", "--no-verify", "--recreate", "--json")
+    assert ran.code == 2 and "--device cpu" in ran.json["error"]["hint"], ran.out
+    made = gpuenv("create", "--no-verify", "--recreate", "--device", "cpu", "--json")
+    assert made.code == 0 and made.json["plan"]["device"] == "cpu"
+
+
 def test_a_login_node_s_lock_for_a_compute_node(on, gpuenv, libraries):
     """detect --json on the node, resolve --target on the login node: the node's facts decide."""
     gpuenv.env |= scenario(libraries, "535-v100-t4")

@@ -187,6 +187,7 @@ def main(
 
 @app.command()
 def create(
+    context: typer.Context,
     env: o.Env = _DEFAULT_ENV,
     framework: o.Frameworks = None,
     with_: o.With = None,
@@ -194,7 +195,10 @@ def create(
     project: o.ProjectDir = None,
     extra: o.Extras = None,
     group: o.Groups = None,
-    locked: bool = typer.Option(False, "--locked", help="Install exactly the lock, or stop."),
+    locked: bool = typer.Option(
+        False, "--locked", help="Install exactly the lock; stop where it is missing or not what is asked for."
+    ),
+    frozen: bool = typer.Option(False, "--frozen", help="Install exactly the lock, unchecked."),
     lock: Path | None = typer.Option(None, "--lock", help="The lock to install."),
     bundle: o.BundleDir = None,
     allow_md5: o.AllowMd5 = False,
@@ -229,11 +233,14 @@ def create(
     verbose: o.Verbose = False,
 ) -> int:
     """Build an environment that fits this machine, and prove it."""
-    from . import standing
+    from . import made_with, standing
 
     given = locals()
-    choices = o.choices(given)
-    plainly = not (locked or lock or bundle or recreate or verify is not None or dry_run or kernel)
+    if locked and frozen:
+        raise UsageError("--locked and --frozen exclude each other", hint="--frozen takes the lock unchecked")
+    given_lock = bool(locked or frozen or lock or bundle)
+    choices = made_with.of_create(env, o.choices(given), o.said(context), lock=given_lock, recreate=recreate)
+    plainly = not (given_lock or recreate or verify is not None or dry_run or kernel)
     if plainly and (code := standing.told(_screen(given), env, choices)) is not None:
         return code
     from . import creating, kernels
@@ -243,8 +250,9 @@ def create(
 
         choices, lock = bundled.opened(bundle, choices, lock)
     how = creating.How(
-        locked=locked, lock_file=lock, allow_md5=allow_md5, recreate=recreate, verify=verify, dry_run=dry_run
-    )
+        locked=locked, frozen=frozen, lock_file=lock, allow_md5=allow_md5, recreate=recreate, verify=verify,
+        dry_run=dry_run,
+    )  # fmt: skip
     return kernels.create_with(_screen(given), env, choices, how, wanted=kernel)
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from .. import lock, project, show
-from ..build import place, state
-from ..errors import BuildError, ResolveError, UsageError
+from ..build import place
+from ..errors import UsageError
 from ..model import FRAMEWORKS, Event, Lock
-from . import ask, inproject, where
+from . import facts, inproject, made_with, project_lock, syncing, where
 from .creating import How
-from .locking import Upgrade, lock_name, locked_like
+from .given_requirements import others
 from .options import Choices
-from .solving import Emit
+
+# Options of `add` that stand before those that the environment was made with.
+_OWN = ("profiles", "exclude_newer", "exclude_newer_except")
 
 
 def add(
@@ -28,17 +30,27 @@ def add(
     path, file = where.absolute(env), Path.cwd() / project.CONFIG_NAME
     place.check_place(path)
     with place.held(path):
-        made: Lock | None = None
-        if file.is_file():
-            choices, made = _in_project(screen, base, file, wanted, path)
+        place.recover(path)
+        choices = _as_made(path, base)
+        if not file.is_file():
+            choices = _remembered(choices, path, wanted)
         else:
-            choices = _remembered(base, path, wanted)
-        if made is not None and not place.made_by_gpuenv(path):
-            told = f"{project.CONFIG_NAME} and the lock have it; there is no environment at {path} yet"
-            show.event(screen, Event(kind="note", stage="build", text=told))
-            show.result(screen, made, next_step="gpuenv create")
-            return 0
-        return _into_environment(screen, path, choices, verify=verify)
+            choices, made = _in_project(screen, choices, file, wanted, path)
+            if not place.made_by_gpuenv(path):
+                told = f"{project.CONFIG_NAME} and the lock have it; there is no environment at {path} yet"
+                show.event(screen, Event(kind="note", stage="build", text=told))
+                show.result(screen, made, next_step="gpuenv create")
+                return 0
+        return syncing.of(choices.manager)(screen, path, choices, How(verify=verify), None)
+
+
+def _as_made(env: Path, base: Choices) -> Choices:
+    """The options that the environment was made with; folders of wheels named now are taken beside its own."""
+    made = made_with.recalled(env, base, {name for name in _OWN if getattr(base, name)})
+    links = list(dict.fromkeys([*made.find_links, *base.find_links]))
+    binary = list(dict.fromkeys([*made.only_binary, *base.only_binary]))
+    more = made_with.record(Choices(find_links=links, only_binary=binary))
+    return dataclasses.replace(made, find_links=links, only_binary=binary, given=made.given | more)
 
 
 def _package(text: str) -> str:
@@ -55,74 +67,47 @@ def _package(text: str) -> str:
 
 
 def _in_project(
-    screen: show.Screen, base: Choices, file: Path, wanted: list[str], env: Path
+    screen: show.Screen, mine: Choices, file: Path, wanted: list[str], env: Path
 ) -> tuple[Choices, Lock]:
-    """Solve with the packages first; only what can be solved is written, the lock after the file."""
+    """Solve the project's lock with the packages first; only what can be solved is written, the lock after
+    the file. Returns the options for the environment, and the lock."""
     emit = show.emitter(screen)
-    choices = inproject.laid(base)
-    choices = dataclasses.replace(choices, with_=[*_others(choices.with_, wanted), *wanted])
     own = lock.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
-    own = own if own and own.manager == choices.manager else None
-    if choices.manager == "conda":
-        from . import conda_locking
-
-        asked, write = conda_locking.with_more(choices, own, emit)
-    else:
-        asked, write = _with_more(choices, own, wanted, emit)
+    asked = project_lock.with_more(mine, own, wanted, emit)
     project.add_packages(file, wanted)
-    choices = inproject.laid(base)
-    return choices, write(inproject.inputs(choices, inproject.files_of(choices, asked.demands)))
+    return inproject.laid(mine), asked.write()
 
 
-def _with_more(
-    choices: Choices, own: Lock | None, wanted: list[str], emit: Emit
-) -> tuple[ask.Asked, Callable[[str | None], Lock]]:
-    """What is asked for, solved, and what writes the lock with the digest of what is asked."""
-    target = Path.cwd() / lock_name(choices)
-    asked = ask.judged(choices, emit)
-    plan, made = locked_like(asked, choices, emit, lock.read(target) if target.exists() else own, Upgrade())
-    if made is None:
-        raise ResolveError(f"with {', '.join(wanted)} no build fits", hint=plan.hint)
-
-    def write(digest: str | None) -> Lock:
-        digested = dataclasses.replace(made, inputs=digest)
-        lock.write(target, digested)
-        return digested
-
-    return asked, write
-
-
-def _others(have: list[str], wanted: list[str]) -> list[str]:
-    names = {canonicalize_name(Requirement(w).name) for w in wanted}
-    return [h for h in have if canonicalize_name(Requirement(h).name) not in names]
-
-
-def _remembered(base: Choices, env: Path, wanted: list[str]) -> Choices:
-    """What the environment was made for, and the packages. Raises UsageError where there is none."""
+def _remembered(made: Choices, env: Path, wanted: list[str]) -> Choices:
+    """What the environment was made of, and the packages. Raises UsageError where there is none."""
     if not place.made_by_gpuenv(env):
         raise UsageError(
             f"there is no {project.CONFIG_NAME} here and no environment of gpuenv at {env}",
             hint="gpuenv init writes one; gpuenv create makes the other",
         )
-    try:
-        before = inproject.choices_of((state.read(env, "request.json") or {}).get("choices") or {})
-    except (ValueError, TypeError) as error:
-        raise BuildError(
-            f"what {env} was made for cannot be read: {error}", hint="gpuenv create --recreate"
-        ) from error
+    if not (made.framework or made.requirement or made.project):
+        made = _of_its_lock(made, lock.read_in(env / place.MARK))
+    more = dataclasses.replace(made, with_=[*others(made.with_, wanted), *wanted])
+    return dataclasses.replace(more, given=made_with.record(more))
+
+
+def _of_its_lock(made: Choices, held: Lock) -> Choices:
+    """The options for an environment that was made from a lock alone: its frameworks, and all other packages
+    that the plan does not bring. Raises UsageError for a package that only a file can ask for."""
+    if held.manager == "conda":
+        raise UsageError(
+            "the environment was made from a conda lock, which does not say what was asked for",
+            hint="gpuenv lock --manager conda --with PKG, then gpuenv create --lock conda-lock.yml",
+        )
+    planned = {Requirement(text).name for b in held.plan.builds for text in b.requirements}
+    planned = {canonicalize_name(n) for n in planned} | inproject.stack(facts.known(made)) | {"pip"}
+    rest = [p for p in held.packages if canonicalize_name(p.name) not in planned]
+    if editable := [p.name for p in rest if p.editable]:
+        raise UsageError(
+            f"{editable[0]} is an editable package of the lock, which cannot be solved again without its file",
+            hint="name it in a requirements file: gpuenv lock -r FILE, then gpuenv create --lock pylock.toml",
+        )
+    named = [f"{p.name} @ {p.url}" if p.unhashed else p.name for p in rest]
     return dataclasses.replace(
-        before, with_=[*_others(before.with_, wanted), *wanted], offline=base.offline, cache_dir=base.cache_dir,
-        find_links=[*before.find_links, *base.find_links], no_build=base.no_build,
-        only_binary=list(dict.fromkeys([*before.only_binary, *base.only_binary])),
-        exclude_newer=base.exclude_newer or before.exclude_newer,
-        exclude_newer_except=[*before.exclude_newer_except, *base.exclude_newer_except],
+        made, framework=[b.framework for b in held.plan.builds], with_=[*others(made.with_, [p.name for p in rest]), *named],
     )  # fmt: skip
-
-
-def _into_environment(screen: show.Screen, env: Path, choices: Choices, *, verify: bool | None) -> int:
-    from . import syncing
-
-    plan = state.plan_of(env)
-    place.recover(env)
-    manager = plan.manager if plan else choices.manager
-    return syncing.of(manager)(screen, env, choices, How(verify=verify), None)

@@ -284,7 +284,9 @@ def _requirement(option: str, text: str) -> Requirement:
 
 
 def _target(c: Choices, data: Profiles) -> tuple[Machine | None, Target]:
-    if c.gpus and (c.target or c.driver or c.gpu):
+    if c.planned:
+        return None, c.planned
+    if c.gpus and c.elsewhere:
         raise UsageError("--gpus picks cards of this machine; another one was given", hint="leave --gpus out")
     if c.target:
         target = read_target(c.target)
@@ -323,7 +325,7 @@ def _check_target(c: Choices, target: Target) -> None:
 
 def told(c: Choices) -> Target | None:
     """The target that the options tell of, None where they mean this machine. Raises UsageError."""
-    if not (c.target or c.driver or c.gpu):
+    if not c.elsewhere:
         return None
     return _target(c, known(c))[1]
 

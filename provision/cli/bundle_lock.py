@@ -105,7 +105,7 @@ def _platform(choices: Choices) -> str:
 
 
 def _digest(choices: Choices, given: Path | None) -> str:
-    plain = dataclasses.asdict(dataclasses.replace(choices, cache_dir=None, offline=False))
+    plain = inproject.plain(dataclasses.replace(choices, cache_dir=None, offline=False))
     text = json.dumps([plain, str(given)], default=str, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -11,7 +11,7 @@ from ..build import conda_place, conda_scripts, installed, place, state
 from ..errors import BuildError
 from ..index import conda as door
 from ..model import Created, Event, Lock, Machine, Sources, Verdict
-from . import ask, bundled, conda_given, conda_target
+from . import ask, bundled, conda_given, conda_target, same_stack
 from .conda_locking import files_watched, lock_of, show_plan
 from .creating import Built, How, can_prove, in_place
 from .judging import exit_code, machine_for_verdict, made_for
@@ -25,14 +25,14 @@ def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
     door.require("rattler")
     choices = dataclasses.replace(choices, manager="conda")
     if how.dry_run:
-        given = conda_given.lock_for(env, choices, how)
+        given = conda_given.lock_for(env, choices, how, show.emitter(screen))
         if given is None:
             return show_plan(screen, choices, explain=False)
         show.result(screen, given.plan)
         return 0
     with place.held(env):
         place.recover(env)
-        given = conda_given.lock_for(env, choices, how)
+        given = conda_given.lock_for(env, choices, how, show.emitter(screen))
         if not how.recreate and place.made_by_gpuenv(env):
             return in_place(screen, env, choices, how, given)
         return _anew(screen, env, choices, how, given)
@@ -42,6 +42,7 @@ def _anew(screen: show.Screen, env: Path, choices: Choices, how: How, given: Loc
     emit = show.emitter(screen)
     if given is None:
         asked = conda_target.judged(choices, emit)
+        same_stack.refuse_idle_gpu(env, choices, asked)
         by_itself = choices.device == "auto" and asked.request.device == "cpu"
         words = "this will be a CPU environment" if by_itself else f"for {asked.request.device}"
         emit(Event(kind="warning" if by_itself else "note", stage="resolve", text=f"{words}: {asked.reason}"))

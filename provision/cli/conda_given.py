@@ -11,21 +11,35 @@ from ..build import place
 from ..errors import LockError, MachineError
 from ..lock import conda_file, conda_foreign, read_in
 from ..model import Lock, Machine, Profiles, as_plain
-from . import ask, conda_target, facts
+from . import ask, conda_target, facts, given_lock
 from .creating import How
 from .options import Choices
+from .solving import Emit
 
 
-def lock_for(env: Path, choices: Choices, how: How) -> Lock | None:
-    """The lock that --locked or --lock names: the file, ./conda-lock.yml, or the environment's own."""
-    if not (how.lock_file or how.locked):
-        return None
-    named = f"{choices.target_name}.{conda_file.NAME}" if choices.target_name else conda_file.NAME
-    own, here = env / place.MARK, Path.cwd() / named
-    if how.lock_file is None and not here.exists() and (own / "lock.json").exists():
-        return read_in(own)
+def lock_for(env: Path, choices: Choices, how: How, emit: Emit) -> Lock | None:
+    """The lock that --locked, --frozen or --lock names; the environment's own where nothing is named."""
+    if not (how.lock_file or how.locked or how.frozen):
+        return read_in(env / place.MARK) if given_lock.names_nothing(env, choices) else None
+    path = how.lock_file
+    if path is None:
+        named = f"{choices.target_name}.{conda_file.NAME}" if choices.target_name else conda_file.NAME
+        path = Path.cwd() / named
+        given_lock.require(path, env / place.MARK / "conda-lock.yml", how)
     platform = detect.detect(()).target.platform
-    return read(how.lock_file or here, platform, facts.known(choices), allow_md5=how.allow_md5)
+    given = read(path, platform, facts.known(choices), allow_md5=how.allow_md5)
+    if how.locked and not how.lock_file:
+        given_lock.refuse_stale(path, given, choices, emit, lambda c: _solved(c, given, emit))
+    return given
+
+
+def _solved(choices: Choices, given: Lock, emit: Emit) -> Lock:
+    """What would be locked now, for the lock's own target and as near to it as can be. Raises LockError."""
+    from . import conda_locking
+    from .conda_search import Near
+
+    at_lock = given_lock.at_lock(choices, given)
+    return conda_locking.locked(conda_target.judged(at_lock, emit), at_lock, emit, Near(given))[0]
 
 
 def read(path: Path, platform: str, known: Profiles, *, allow_md5: bool) -> Lock:

@@ -13,7 +13,7 @@ from ..index import conda as door
 from ..lock import conda_file
 from ..model import Event, Lock, Plan
 from ..output_file import is_stream, refuse_to_replace
-from . import ask, conda_given, conda_search, conda_target, inproject
+from . import ask, conda_given, conda_search, conda_target, inproject, same_stack
 from .conda_search import Near
 from .judging import made_for
 from .locking import Upgrade, checked
@@ -92,9 +92,11 @@ def make_lock(
     asked = conda_target.judged(choices, emit)
     held = _held(output, asked, strict=check)
     made, _ = locked(asked, choices, emit, _near(held, upgrade))
-    digest = inproject.inputs(choices, inproject.files_of(choices, asked.demands))
-    made = dataclasses.replace(made, inputs=digest)
+    files = inproject.files_of(choices, asked.demands)
+    made = dataclasses.replace(made, inputs=inproject.inputs(choices, files))
     if check and held:
+        if inproject.same_inputs(held.inputs, choices, files):
+            held = dataclasses.replace(held, inputs=made.inputs)
         return checked(screen, made, held, output, _next(choices, output))
     conda_file.write(output, made, conda_target.question(asked, choices)[0].virtual)
     show.result(screen, made, next_step=_next(choices, output))
@@ -141,8 +143,8 @@ def lock_of(
     near to it (or to `like`) as can be; and what the environment variables overrode."""
     path = Path.cwd() / lock_name(choices)
     held = _held(path, asked, strict=False) if choices.config and path.exists() else None
-    digest = inproject.inputs(choices, inproject.files_of(choices, asked.demands))
-    if held and held.inputs == digest:
+    files = inproject.files_of(choices, asked.demands)
+    if held and inproject.same_inputs(held.inputs, choices, files):
         why = _unfit(held, asked, choices)
         if why is None:
             return held, ()
@@ -152,13 +154,15 @@ def lock_of(
         told = f"{path.name} was made for other requirements: solving again (gpuenv lock renews it)"
         emit(Event(kind="note", stage="lock", text=told))
     made, said = locked(asked, choices, emit, Near(like or held))
-    return dataclasses.replace(made, inputs=digest), said
+    return dataclasses.replace(made, inputs=inproject.inputs(choices, files)), said
 
 
 def _unfit(held: Lock, asked: ask.Asked, choices: Choices) -> str | None:
     """Why a lock is not for the target asked for; None where it is."""
     if held.plan.device != asked.request.device:
         return f"it is for {held.plan.device}, and this machine is judged {asked.request.device}"
+    if why := same_stack.unfit(held.plan, choices):
+        return why
     try:
         conda_given.accepted(held, choices)
     except LockError as error:
@@ -173,19 +177,12 @@ def files_watched(choices: Choices, asked: ask.Asked) -> list[str]:
 
 
 def with_more(
-    choices: Choices, own: Lock | None, emit: Emit
-) -> tuple[ask.Asked, Callable[[str | None], Lock]]:
-    """What is asked for, solved as near to the project's lock (or the environment's `own`) as can be, and
-    what writes the lock with the digest of what is asked. Raises LockError, ResolveError."""
+    asked: ask.Asked, choices: Choices, near: Lock | None, emit: Emit
+) -> tuple[Lock, Callable[[Lock], None]]:
+    """What is asked for, solved as near to a lock as can be, and what writes it as the project's lock. Raises
+    LockError, ResolveError."""
     door.require("rattler", "conda_lock")
-    asked = conda_target.judged(choices, emit)
     path = Path.cwd() / lock_name(choices)
-    held = _held(path, asked, strict=False) or own
-    made, _ = locked(asked, choices, emit, Near(held))
-
-    def write(digest: str | None) -> Lock:
-        digested = dataclasses.replace(made, inputs=digest)
-        conda_file.write(path, digested, conda_target.question(asked, choices)[0].virtual)
-        return digested
-
-    return asked, write
+    made, _ = locked(asked, choices, emit, Near(near))
+    virtual = conda_target.question(asked, choices)[0].virtual
+    return made, lambda lock: conda_file.write(path, lock, virtual)

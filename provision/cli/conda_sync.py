@@ -9,9 +9,8 @@ from .. import lock, show
 from ..build import conda_change, place, state
 from ..build import sync as sync_stage
 from ..build.clone import working_copy
-from ..errors import UsageError
 from ..model import Created, Event, Lock, Machine, Verdict
-from . import ask, bundled, conda_given, conda_locking, conda_target
+from . import ask, bundled, conda_given, conda_locking, conda_target, same_stack
 from .conda import WorseError, refuse_worse, write
 from .creating import Built, How, can_prove
 from .judging import machine_for_verdict
@@ -27,23 +26,15 @@ def sync(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock
     old = lock.read_in(env / place.MARK)
     files: list[str] = []
     if given is None:
-        same_python = dataclasses.replace(choices, python=choices.python or old.plan.python)
-        asked = conda_target.judged(same_python, emit)
+        asked = same_stack.judged(choices, old.plan, lambda c: conda_target.judged(c, emit))
         new, notes = conda_locking.lock_of(asked, choices, emit, old)
         conda_given.assert_hashed(new, "the channel's index", allow_md5=how.allow_md5)
         new = dataclasses.replace(new, plan=dataclasses.replace(new.plan, notes=(*new.plan.notes, *notes)))
         machine, sources, files = asked.machine, asked.sources, conda_locking.files_watched(choices, asked)
     else:
-        machine, new, sources = (
-            conda_given.accepted(given, choices),
-            given,
-            ask.locked_sources(choices, given),
-        )
-    if new.plan.python != old.plan.python:
-        raise UsageError(
-            f"{env} has Python {old.plan.python}; what is asked for now needs Python {new.plan.python}",
-            hint="--recreate builds it anew and keeps the old one until the new one is proved",
-        )
+        machine, new = conda_given.accepted(given, choices), given
+        sources = ask.locked_sources(choices, given)
+    same_stack.refuse_other(env, old.plan, new.plan)
     changed = sync_stage.changed_packages(old, new)
     told = f"in place: {', '.join(changed)}" if changed else "what is asked for has changed; no package does"
     emit(Event(kind="note", stage="build", text=told))

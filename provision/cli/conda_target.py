@@ -28,7 +28,7 @@ _LEVELS = (("avx512bw", "x86_64_v4"), ("avx2", "x86_64_v3"), ("sse4_2", "x86_64_
 def judged(choices: Choices, emit: Callable[[Event], None], *, reading: bool = False) -> ask.Asked:
     """As for a venv; but CONDA_OVERRIDE_CUDA says that a GPU is meant where none is seen."""
     forced = process.environ().get("CONDA_OVERRIDE_CUDA")
-    by_itself = forced and choices.device == "auto" and not (choices.target or choices.driver or choices.gpu)
+    by_itself = forced and choices.device == "auto" and not choices.elsewhere
     try:
         asked = ask.judged(choices, emit, reading=reading)
     except MachineError:

@@ -11,9 +11,9 @@ from .. import lock, show
 from ..build import installed, place, state, sync, venv
 from ..errors import BuildError, LockError, UsageError
 from ..model import Created, Event, Lock, Machine, Plan, Sources, Verdict, as_plain, from_plain
-from . import ask, bundled, facts, inproject, upload_limits, where
+from . import ask, bundled, facts, given_lock, inproject, made_with, same_stack, upload_limits, where
 from .judging import exit_code, machine_for_verdict, made_for, outgrown
-from .locking import LOCK_NAME, Upgrade, accepted, lock_name, locked_like
+from .locking import LOCK_NAME, Upgrade, accepted, lock_name, locked_like, still_fits
 from .options import Choices
 from .planning import show_plan
 from .proving import prove
@@ -26,11 +26,16 @@ class How:
     """The options of `create` beside target and choice."""
 
     locked: bool = False
+    frozen: bool = False
     lock_file: Path | None = None
     allow_md5: bool = False
     recreate: bool = False
     verify: bool | None = None
     dry_run: bool = False
+
+    def compared(self, choices: Choices) -> Choices:
+        """The options that a given lock has to fit: with --frozen those for the machine alone."""
+        return dataclasses.replace(choices, framework=[]) if self.frozen else choices
 
 
 def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
@@ -44,30 +49,17 @@ def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
 
         return conda.create(screen, env, choices, how)
     if how.dry_run:
-        given = _given_lock(env, choices, how)
+        given = given_lock.lock_for(env, choices, how, show.emitter(screen))
         if given is None:
             return show_plan(screen, choices)
         show.result(screen, given.plan)
         return 0
     with place.held(env):
         place.recover(env)
-        given = _given_lock(env, choices, how)
+        given = given_lock.lock_for(env, choices, how, show.emitter(screen))
         if not how.recreate and place.made_by_gpuenv(env):
             return in_place(screen, env, choices, how, given)
         return _anew(screen, env, choices, how, given)
-
-
-def _given_lock(env: Path, choices: Choices, how: How) -> Lock | None:
-    """The lock that --locked or --lock names: the file, ./pylock.toml, or the environment's own."""
-    if how.lock_file:
-        return lock.read(how.lock_file)
-    if not how.locked:
-        return None
-    own = env / place.MARK / LOCK_NAME
-    here = Path.cwd() / lock_name(choices)
-    if not here.exists() and own.exists():
-        return lock.read(own)
-    return lock.read(here)
 
 
 def in_place(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock | None) -> int:
@@ -78,23 +70,20 @@ def in_place(screen: show.Screen, env: Path, choices: Choices, how: How, given: 
         matches = (state.read(env, "lock.json") or {}).get("digest") == state.lock_digest(given)
     else:
         ask.named(choices, facts.known(choices))  # a wrong word is told before a wrong environment
-        matches = before == wanted
+        matches = made_with.same(before, wanted)
     if state.interpreter(env) is None or sync.unfinished(env) or not matches:
         from . import syncing
 
-        if state.interpreter(env) is not None and syncing.may(choices, before, wanted):
+        if state.interpreter(env) is not None and syncing.may(env, choices, before, wanted):
             return syncing.of(choices.manager)(screen, env, choices, how, given)
-        have = state.plan_of(env)
-        words = ", ".join(f"{b.framework} {b.version}" for b in have.builds) if have else "unfinished"
-        raise UsageError(
-            f"{env} is an environment made for something else ({words})",
-            hint="--recreate builds it anew and keeps the old one until the new one is proved",
-        )
+        raise _made_otherwise(env, before, wanted)
     if given is None and (why := outgrown(state.plan_of(env), choices)):
         raise UsageError(
             f"{env} was made for the CPU where no GPU was to be seen; {why}",
             hint="--recreate builds it anew for the GPU and keeps the old one until the new one is proved",
         )
+    if before.get("given") != wanted["given"]:
+        state.write(env, "request.json", {**before, "given": wanted["given"]})
     if not venv.scripts_settled(env):
         venv.mend_scripts(env)  # a run was killed just before this
     machine = machine_for_verdict()
@@ -102,7 +91,7 @@ def in_place(screen: show.Screen, env: Path, choices: Choices, how: How, given: 
     built = lock.read_in(env / place.MARK)
     under = state.circumstances(env, state.lock_digest(built), machine)
     verdict = None if how.verify else state.standing_verdict(env, under)
-    here = None if _for_elsewhere(choices) else machine
+    here = None if choices.elsewhere else machine
     if verdict is None and how.verify is not False and can_prove(built, here, show.emitter(screen)):
         verdict = prove(screen, made, built, choices)
         state.keep_verdict(env, verdict, under)
@@ -115,12 +104,26 @@ def in_place(screen: show.Screen, env: Path, choices: Choices, how: How, given: 
     return finish(screen, value, env)
 
 
+def _made_otherwise(env: Path, before: dict[str, Any], wanted: dict[str, Any]) -> UsageError:
+    """The refusal to make another environment of one that is there, with the options that differ."""
+    have = state.plan_of(env)
+    words = ", ".join(f"{b.framework} {b.version}" for b in have.builds) if have else "unfinished"
+    old, new = before.get("choices") or {}, wanted["choices"]
+    differ = [
+        f"{name.rstrip('_')}: {old.get(name) or 'none'}, now {new.get(name) or 'none'}"
+        for name in sorted(made_with.differing(before, wanted) - {"config"})
+    ]
+    told = f"{env} ({words}) was made with other options"
+    return UsageError(f"{told}: {'; '.join(differ)}" if differ and old else told, hint=same_stack.RECREATE)
+
+
 def _anew(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock | None) -> int:
     emit = show.emitter(screen)
     files: list[str] = []
     venv.begin()
     if given is None:
         asked = ask.judged(choices, emit)
+        same_stack.refuse_idle_gpu(env, choices, asked)
         by_itself = choices.device == "auto" and asked.request.device == "cpu"
         kind, words = ("warning", "this will be a CPU environment") if by_itself else ("note", "for a GPU")
         if by_itself or asked.request.device == "cuda":
@@ -135,7 +138,8 @@ def _anew(screen: show.Screen, env: Path, choices: Choices, how: How, given: Loc
         machine, sources = asked.machine, asked.sources
         files = files_watched(choices, asked)
     else:
-        machine, made_lock, sources = accepted(given, choices), given, ask.locked_sources(choices, given)
+        machine, made_lock = accepted(given, how.compared(choices)), given
+        sources = ask.locked_sources(choices, given)
         plan = given.plan
     python = _python_for(plan, machine, choices, emit)
     built = Built(env=env, lock=made_lock, remembered=remembered(choices, given, files))
@@ -154,8 +158,9 @@ def lock_of(
     """The project's own lock where it is for what is asked and fits this machine, else a fresh one, as
     near to it (or to `like`) as can be."""
     held = _project_lock(choices)
-    digest = inproject.inputs(choices, inproject.files_of(choices, asked.demands))
-    if held and held.inputs == digest and upload_limits.still_holds(choices, held):
+    files = inproject.files_of(choices, asked.demands)
+    same = held is not None and inproject.same_inputs(held.inputs, choices, files)
+    if held and same and upload_limits.still_holds(choices, held):
         why = _unfit(held, choices, asked)
         if why is None:
             return held.plan, held
@@ -165,7 +170,7 @@ def lock_of(
         told = f"{lock_name(choices)} was made for other requirements: solving again (gpuenv lock renews it)"
         emit(Event(kind="note", stage="lock", text=told))
     plan, made = locked_like(asked, choices, emit, like or held, Upgrade())
-    return plan, dataclasses.replace(made, inputs=digest) if made else None
+    return plan, dataclasses.replace(made, inputs=inproject.inputs(choices, files)) if made else None
 
 
 def _project_lock(choices: Choices) -> Lock | None:
@@ -177,11 +182,16 @@ def _unfit(held: Lock, choices: Choices, asked: ask.Asked) -> str | None:
     """Why a lock is not for the target asked for; None where it is."""
     if held.plan.device != asked.request.device:
         return f"it is for {held.plan.device}, and this machine is judged {asked.request.device}"
-    if _for_elsewhere(choices):
-        same = held.plan.platform == asked.target.platform
-        return None if same else f"it is for {held.plan.platform}, not {asked.target.platform}"
+    if why := same_stack.unfit(held.plan, choices):
+        return why
+    elsewhere = choices.elsewhere
+    if elsewhere and held.plan.platform != asked.target.platform:
+        return f"it is for {held.plan.platform}, not {asked.target.platform}"
     try:
-        accepted(held, choices)
+        if not elsewhere:
+            accepted(held, choices)
+        elif held.plan.device == "cuda":
+            still_fits(held.plan, asked.target, choices)
     except LockError as error:
         return error.message
     return None
@@ -253,11 +263,6 @@ def _at(verdict: Verdict, draft: Path, env: Path) -> Verdict:
         json.dumps(as_plain(verdict)).replace(json.dumps(str(draft))[1:-1], json.dumps(str(env))[1:-1])
     )
     return from_plain(Verdict, moved)
-
-
-def _for_elsewhere(choices: Choices) -> bool:
-    """Whether the options describe another machine than this one."""
-    return bool(choices.target or choices.driver or choices.gpu)
 
 
 def can_prove(made: Lock, machine: Machine | None, emit: Emit) -> bool:

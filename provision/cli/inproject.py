@@ -15,6 +15,16 @@ from . import upload_limits
 from .options import Choices
 from .where import cache_dir
 
+# Options that are no part of what a lock's digest counts: where and how gpuenv runs, and what the plan inside
+# the lock says of the machine.
+_OF_THE_RUN = (
+    "cache_dir", "offline", "no_build", "config", "requirement", "project", "profiles", "target",
+    "exclude_newer", "exclude_newer_except",
+)  # fmt: skip
+_OF_THE_PLAN = (
+    "driver", "driver_os", "gpu", "gpus", "platform", "glibc", "target_name", "device", "python", "python_bounds",
+    "cuda",
+)  # fmt: skip
 _MARKERS = {
     "linux": {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
     "windows": {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt"},
@@ -110,7 +120,7 @@ def demanded(c: Choices, data: Profiles, target: Target) -> Demands:
         markers["python_version"] = ".".join(c.python.split(".")[:2])
     return project.demands(
         c.requirement, c.project, c.extra, c.group, addressed,
-        environ=process.environ(), markers=markers, stack=_stack(data), companions=_companions(data),
+        environ=process.environ(), markers=markers, stack=stack(data), companions=_companions(data),
     )  # fmt: skip
 
 
@@ -126,7 +136,7 @@ def with_python_bounds(demands: Demands, c: Choices) -> Demands:
     )
 
 
-def _stack(data: Profiles) -> frozenset[str]:
+def stack(data: Profiles) -> frozenset[str]:
     """The distributions that builds bring along and the plan decides: the parts of NVIDIA's toolkit and
     what else is pinned by a build of a framework, but its companions."""
     from packaging.requirements import Requirement
@@ -180,26 +190,32 @@ def files_of(c: Choices, demands: Demands) -> list[str]:
 
 
 def inputs(c: Choices, files: list[str]) -> str | None:
-    """A digest of what a project's files and options ask for; None without files."""
+    """A digest of what a project's files and options ask for, on any machine; None without files. Device,
+    CUDA and Python are left out: the plan of a lock has them."""
+    return _inputs(c, files, (*_OF_THE_RUN, *_OF_THE_PLAN))
+
+
+def same_inputs(held: str | None, c: Choices, files: list[str]) -> bool:
+    """Whether a lock's digest is that of what is asked for: of this version, or of 0.1.0, which counted the
+    options for the machine as well."""
+    return held is not None and held in (inputs(c, files), _inputs(c, files, _OF_THE_RUN))
+
+
+def _inputs(c: Choices, files: list[str], left_out: tuple[str, ...]) -> str | None:
     if not files:
         return None
-    plain = dataclasses.asdict(c)
-    for machine_bound in ("cache_dir", "offline", "config", "requirement", "project", "profiles", "target"):
-        plain.pop(machine_bound)
-    for recorded in ("exclude_newer", "exclude_newer_except"):
-        plain.pop(recorded)  # the lock has a place of its own for it
-    plain.pop("no_build")  # it says what may run here, not what is asked for
-    if not c.only_binary:
-        plain.pop("only_binary")  # as in the locks of versions that did not know it
-    plain["find_links"] = []
-    told = json.dumps(plain, default=str, sort_keys=True) + project.digest(files)
+    counted = {k: v for k, v in plain(c).items() if k not in left_out} | {"find_links": []}
+    for later in ("only_binary", "python_bounds"):  # options that version 0.1.0 did not know
+        if not counted.get(later):
+            counted.pop(later, None)
+    told = json.dumps(counted, sort_keys=True) + project.digest(files)
     return hashlib.sha256(told.encode()).hexdigest()
 
 
 def plain(c: Choices) -> dict[str, Any]:
     """The options as JSON has them."""
     data: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(c), default=str))
-    return data
+    return {k: v for k, v in data.items() if k not in ("given", "planned")}
 
 
 def choices_of(data: dict[str, Any]) -> Choices:

@@ -23,7 +23,7 @@ def machine_for_verdict(*, seconds: float = 30.0) -> Machine:
 def outgrown(plan: Plan | None, choices: Choices) -> str | None:
     """What this machine has and an environment for the CPU leaves idle, though nobody asked for the CPU; None
     where it is as it should be. Raises MachineError where NVIDIA hardware shows and its driver does not work."""
-    elsewhere = choices.target or choices.driver or choices.gpu or choices.platform
+    elsewhere = choices.elsewhere or choices.platform
     if plan is None or plan.device != "cpu" or choices.device != "auto" or elsewhere:
         return None
     from .. import detect

@@ -10,7 +10,6 @@ process that started it against JPY_PARENT_PID) and gives the GPU free.
 from __future__ import annotations
 
 import dataclasses
-import re
 import sys
 from pathlib import Path
 
@@ -18,11 +17,10 @@ from .. import kernel, show
 from ..build import place, state
 from ..errors import GpuenvError
 from ..model import Event
-from . import where
+from . import made_with, where
 from .creating import How, create
 from .options import Choices
 
-_MARK = "kernel.json"
 # What `python -m provision` would do, without the folder that Jupyter runs in on the module path: a notebook's
 # neighbour named json.py is nothing that gpuenv should import.
 _BARE = "import sys; del sys.path[0]; from provision.__main__ import main; main()"
@@ -31,9 +29,9 @@ _BARE = "import sys; del sys.path[0]; from provision.__main__ import main; main(
 def create_with(screen: show.Screen, env: Path, choices: Choices, how: How, *, wanted: bool) -> int:
     """`create`, with a kernel where one is wanted or the environment has one already."""
     path = where.absolute(env)
-    if not wanted and not (path / place.MARK / _MARK).exists():
+    if not wanted and not (path / place.MARK / made_with.KERNEL).exists():
         return create(screen, env, choices, how)
-    if not any(re.match(rf"{kernel.PACKAGE}\b(?!-)", w.strip(), re.IGNORECASE) for w in choices.with_):
+    if not kernel.named(choices.with_):
         choices = dataclasses.replace(choices, with_=[*choices.with_, kernel.PACKAGE])
     code = create(screen, env, choices, how)
     if code != 0 or how.dry_run:
@@ -53,7 +51,7 @@ def _registered(env: Path) -> str:
     plan = state.plan_of(env)
     made_of = ", ".join(f"{b.framework} {b.version}" for b in plan.builds) if plan else ""
     name = kernel.register(env, str(state.interpreter(env)), made_of, [*_ourselves(), "run", "--exec"])
-    state.write(env, _MARK, {"name": name})
+    state.write(env, made_with.KERNEL, {"name": name})
     return name
 
 

@@ -52,10 +52,11 @@ def make_lock(
     if made is None:
         show.result(screen, plan)
         return 5
-    made = dataclasses.replace(
-        made, inputs=inproject.inputs(choices, inproject.files_of(choices, asked.demands))
-    )
+    files = inproject.files_of(choices, asked.demands)
+    made = dataclasses.replace(made, inputs=inproject.inputs(choices, files))
     if check and held:
+        if inproject.same_inputs(held.inputs, choices, files):
+            held = dataclasses.replace(held, inputs=made.inputs)
         return checked(screen, made, held, output, _next(choices, output))
     lock.write(output, made)
     told_of = dataclasses.replace(
@@ -141,11 +142,7 @@ def _locked_near(
 
 def checked(screen: show.Screen, fresh: Lock, held: Lock, path: Path, step: str) -> int:
     """Show the lock that is held and what installs it, or raise LockError with what differs from a fresh one."""
-    before = {p.name: p.version for p in held.packages}
-    after = {p.name: p.version for p in fresh.packages}
-    drift = [f"{n}: {before.get(n, 'not locked')} -> {after.get(n, 'not needed')}"
-             for n in sorted(before.keys() | after.keys()) if before.get(n) != after.get(n)]  # fmt: skip
-    if drift:
+    if drift := differences(held, fresh):
         raise LockError(
             f"{path} no longer is what would be locked now ({len(drift)} packages differ)",
             log="\n".join(drift), hint="gpuenv lock writes it anew",
@@ -162,6 +159,14 @@ def checked(screen: show.Screen, fresh: Lock, held: Lock, path: Path, step: str)
         )
     show.result(screen, held, next_step=step)
     return 0
+
+
+def differences(held: Lock, fresh: Lock) -> list[str]:
+    """The packages that two locks differ in: "numpy: 1.26.4 -> 2.1.0"."""
+    before = {p.name: p.version for p in held.packages}
+    after = {p.name: p.version for p in fresh.packages}
+    return [f"{n}: {before.get(n, 'not locked')} -> {after.get(n, 'not needed')}"
+            for n in sorted(before.keys() | after.keys()) if before.get(n) != after.get(n)]  # fmt: skip
 
 
 # --- a lock on this machine ------------------------------------------------------------------
@@ -185,12 +190,12 @@ def accepted(given: Lock, choices: Choices) -> Machine | None:
         except MachineError as error:
             raise LockError(f"the lock is for a GPU: {error.message}", hint=error.hint) from error
     if plan.device == "cuda":
-        _still_fits(plan, elsewhere or here, choices)
+        still_fits(plan, elsewhere or here, choices)
     _covers(plan, choices)
     return None if elsewhere else machine
 
 
-def _still_fits(plan: Plan, target: Target, choices: Choices) -> None:
+def still_fits(plan: Plan, target: Target, choices: Choices) -> None:
     """Hold the locked builds against a machine's driver and GPUs. Raises LockError."""
     for build in plan.builds:
         request = Request(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from . import completing
+
+if TYPE_CHECKING:
+    from ..model import Target
 
 TARGET = "Target"
 CHOICE = "Choice"
@@ -195,6 +198,23 @@ class Choices:
     target_name: str | None = None
     indexes: dict[str, str] = field(default_factory=dict)
     bundle: Path | None = None
+    # The options of command lines alone, as an environment records them.
+    given: dict[str, Any] = field(default_factory=dict)
+    # The machine that an environment or a lock was made for: judged in place of this one.
+    planned: Target | None = None
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the options describe another machine than this one."""
+        return bool(self.target or self.driver or self.gpu or self.planned)
+
+
+def said(context: typer.Context) -> frozenset[str]:
+    """The options that a command line names, also with the value that they have without it."""
+    source = context.get_parameter_source
+    return frozenset(
+        name for name in Choices.__dataclass_fields__ if getattr(source(name), "name", "") == "COMMANDLINE"
+    )
 
 
 def choices(given: dict[str, Any]) -> Choices:

@@ -11,7 +11,7 @@ from . import ask, inproject
 from .options import Choices
 
 _WORDS = {"with_": "--with", "requirement": "-r"}
-_OF_THE_FILE = ("config", "target_name", "indexes", "bundle")
+_OF_THE_FILE = ("config", "target_name", "indexes", "bundle", "given", "planned")
 
 
 def by_itself(asked: ask.Asked, choices: Choices) -> str | None:

@@ -25,9 +25,10 @@ def restore(screen: show.Screen, env: Path, choices: Choices, *, proving: bool, 
     path = where.absolute(env).resolve()
     with place.held(path):
         place.recover(path)
+        choices = _as_created(path, choices)
         _finish_change(screen, path, choices)
         made = _lock_of(path)
-        done = _repaired(screen, path, made, _as_created(path, choices), deep=deep)
+        done = _repaired(screen, path, made, choices, deep=deep)
         if proving and done.environment and done.environment.changed:
             done = dataclasses.replace(done, verdict=_proved(screen, done.environment, made, choices))
     code = exit_code(done.verdict, made.plan.device) if done.verdict else 0

@@ -16,7 +16,7 @@ from ..build import place, state
 from ..errors import BuildError
 from ..model import Created, Event, Lock
 from ..redaction import redact_value
-from . import inproject
+from . import inproject, made_with
 from .judging import exit_code, machine_for_verdict, outgrown
 from .options import Choices
 from .shell import activate_line
@@ -29,8 +29,11 @@ def told(screen: show.Screen, env: Path, choices: Choices) -> int | None:
     if not place.made_by_gpuenv(env) or not place.is_settled(env) or state.interpreter(env) is None:
         return None
     before = state.read(env, "request.json") or {}
+    if not before or (env / place.MARK / made_with.KERNEL).exists():
+        return None  # a kernel may have to be registered again
     choices = inproject.laid(choices)
-    if not before or before != remembered(choices, None, (before.get("files") or {}).get("names", [])):
+    wanted = remembered(choices, None, (before.get("files") or {}).get("names", []))
+    if not made_with.same(before, wanted):
         return None
     machine = machine_for_verdict()
     digest = (state.read(env, "lock.json") or {}).get("digest")
@@ -62,13 +65,14 @@ def _scripts_settled(env: Path) -> bool:
 
 def remembered(choices: Choices, lock_file: Lock | None, files: list[str]) -> dict[str, Any]:
     """What makes two creates the same: the options that choose, the lock where one was given, and the
-    project's files."""
+    project's files; and the options that command lines gave."""
     plain = inproject.plain(
         dataclasses.replace(choices, cache_dir=None, offline=False, bundle=None, no_build=False)
     )
     held = {"names": files, "digest": project.digest(files)} if files else None
     return {
         "choices": redact_value(json.loads(json.dumps(plain))),
+        "given": redact_value(json.loads(json.dumps(choices.given))),
         "lock": state.lock_digest(lock_file),
         "files": held,
     }

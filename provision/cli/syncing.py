@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,8 @@ from typing import Any
 from .. import lock, show
 from ..build import place, state
 from ..build import sync as sync_stage
-from ..errors import UsageError
 from ..model import Created, Event, Lock, Machine, Verdict
-from . import ask
+from . import ask, made_with, same_stack
 from .creating import Built, How, can_prove, files_watched, lock_of
 from .judging import exit_code, machine_for_verdict, made_for
 from .locking import accepted
@@ -22,16 +20,20 @@ from .solving import Emit
 from .standing import finish, remembered
 
 # What a project may ask for anew without a new environment: packages, and bounds of the same frameworks.
-_MOVES = {"with_", "requirement", "project", "extra", "group", "config", "find_links", "indexes", "index"}
+_MOVES = {
+    "with_", "requirement", "project", "extra", "group", "config", "find_links", "indexes", "index", "only_binary",
+    "python_bounds",
+}  # fmt: skip
 
 
-def may(choices: Choices, before: dict[str, Any], wanted: dict[str, Any]) -> bool:
+def may(env: Path, choices: Choices, before: dict[str, Any], wanted: dict[str, Any]) -> bool:
     """Whether the difference to what the environment was made for can be made up in place: the same
     frameworks on the same Python, device and manager."""
     if not before.get("choices"):
         return False
-    old, new = before["choices"], wanted["choices"]
-    differs = {k for k in old.keys() | new.keys() if old.get(k) != new.get(k)}
+    old, new, plan = before["choices"], wanted["choices"], state.plan_of(env)
+    differs = made_with.differing(before, wanted)
+    differs -= {k for k in ("device", "cuda", "python") if same_stack.keeps(plan, k, new.get(k))}
     if choices.config and _names(old) == _names(new):
         differs.discard("framework")
     return differs <= _MOVES
@@ -60,19 +62,16 @@ def sync(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock
     old = lock.read_in(env / place.MARK)
     files: list[str] = []
     if given is None:
-        asked = ask.judged(dataclasses.replace(choices, python=choices.python or old.plan.python), emit)
+        asked = same_stack.judged(choices, old.plan, lambda c: ask.judged(c, emit))
         plan, new = lock_of(asked, choices, emit, old)
         if new is None:
             show.result(screen, Created(machine=asked.machine, plan=plan))
             return 5
         machine, sources, files = asked.machine, asked.sources, files_watched(choices, asked)
     else:
-        machine, new, sources = accepted(given, choices), given, ask.locked_sources(choices, given)
-    if new.plan.python != old.plan.python:
-        raise UsageError(
-            f"{env} has Python {old.plan.python}; what is asked for now needs Python {new.plan.python}",
-            hint="--recreate builds it anew and keeps the old one until the new one is proved",
-        )
+        machine, new = accepted(given, how.compared(choices)), given
+        sources = ask.locked_sources(choices, given)
+    same_stack.refuse_other(env, old.plan, new.plan)
     changed = sync_stage.changed_packages(old, new)
     told = f"in place: {', '.join(changed)}" if changed else "what is asked for has changed; no package does"
     emit(Event(kind="note", stage="build", text=told))
