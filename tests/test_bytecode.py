@@ -1,8 +1,12 @@
-"""Environments that are wanted compiled: bytecode is made once for a wheel and linked from then on."""
+"""Environments that are wanted compiled: bytecode is made once for a wheel and copied from then on."""
 
+import importlib.util
 import json
+import marshal
 import os
 import py_compile
+import struct
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,6 +15,7 @@ import pytest
 
 from provision.build import bytecode, compiling
 from provision.model import Package
+from provision.verify import drift_bytecode
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
@@ -41,11 +46,8 @@ def test_the_second_environment_has_the_first_ones_bytecode_where_that_is_for_it
     ran = create("two")
     assert ran.code == 0, ran.err
     assert "compiling 2 modules" in ran.err
-    same, pip, other = (
-        [compiled(gpuenv.work / e, module).stat().st_ino for e in ("one", "two")]
-        for module in ("torch", "pip", "triton")
-    )
-    assert same[0] == same[1] and pip[0] != pip[1] and other[0] != other[1]
+    one, two = (compiled(gpuenv.work / e, "torch") for e in ("one", "two"))
+    assert one.read_bytes() == two.read_bytes() and not one.samefile(two)
     assert compiled(gpuenv.work / "two", "triton").read_bytes()[8:12] == b"\1\0\0\0"
 
 
@@ -120,7 +122,7 @@ def test_what_is_ended_at_any_moment_is_done_in_the_end(tmp_path):
             at_work.finish(packages)
         (made,) = (source.parent / "__pycache__").iterdir()
         (kept,) = (tmp_path / f"{n}/cache").rglob("*.pyc")
-        assert made.samefile(kept)
+        assert made.read_bytes() == kept.read_bytes() and not made.samefile(kept)
 
 
 def test_bytecode_that_lies_there_already_is_not_handed_on(tmp_path):
@@ -174,3 +176,152 @@ def test_what_no_environment_asked_for_in_a_long_time_goes(tmp_path):
 )
 def test_only_the_usual_kind_of_bytecode_is_shared(environ, yes):
     assert bytecode.wanted(environ) is yes
+
+
+MARKED = "import pathlib; pathlib.Path('RAN').touch()\n"
+
+
+def forge(env: Path, module: str, ran: Path) -> Path:
+    """Write other code into a compiled module where it lies, with the head that fits its source."""
+    path = compiled(env, module)
+    mine = marshal.dumps(compile(MARKED.replace("RAN", str(ran)), "x", "exec"))
+    with path.open("r+b") as file:
+        file.seek(16)
+        file.write(mine)
+        file.truncate()
+    return path
+
+
+def imports(env: Path, module: str) -> None:
+    done = subprocess.run(
+        [env / "bin" / "python", "-c", f"import {module}"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def verified(gpuenv, env):
+    ran = gpuenv("verify", env, "--locked", "--quick", "--json")
+    return ran.code, {c["name"]: c for c in ran.json["drift"]}
+
+
+def test_a_write_into_one_environments_bytecode_changes_no_other_is_named_and_repaired(
+    create, gpuenv, tmp_path
+):
+    ran = tmp_path / "ran"
+    assert create("one").code == create("two").code == 0
+    forge(gpuenv.work / "one", "triton", ran)
+    imports(gpuenv.work / "one", "triton")
+    assert ran.exists()  # it is what Python runs
+    ran.unlink()
+    assert create("three").code == create("two", "--recreate").code == 0
+    for name in ("two", "three"):
+        imports(gpuenv.work / name, "triton")
+    assert not ran.exists()
+    _, drift = verified(gpuenv, "two")
+    assert "triton" not in drift
+    code, drift = verified(gpuenv, "one")
+    assert code == 8
+    assert "1 not compiled from its source (triton/__pycache__/__init__." in drift["triton"]["text"]
+    repaired = gpuenv("repair", "one", "--no-verify")
+    assert repaired.code == 0, repaired.err
+    imports(gpuenv.work / "one", "triton")
+    assert not ran.exists()
+    assert "triton" not in verified(gpuenv, "one")[1]
+
+
+def test_a_recreated_environment_does_not_run_what_was_written_into_the_old_one(create, gpuenv, tmp_path):
+    assert create("one").code == 0
+    forge(gpuenv.work / "one", "triton", tmp_path / "ran")
+    assert create("one", "--recreate").code == 0
+    imports(gpuenv.work / "one", "triton")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_entry_that_was_written_to_is_not_used(create, gpuenv, tmp_path):
+    """As an entry of an earlier gpuenv, whose files environments had as links."""
+    assert create("one").code == 0
+    name = f"triton/__pycache__/__init__.{sys.implementation.cache_tag}.pyc"
+    (kept,) = (gpuenv.folder / "cache" / "gpuenv" / "compiled").glob(f"*/*/{name}")
+    code = marshal.dumps(compile(MARKED.replace("RAN", str(tmp_path / "ran")), "x", "exec"))
+    kept.write_bytes(kept.read_bytes()[:16] + code)
+    ran = create("two")
+    assert "compiling 1 modules" in ran.err
+    imports(gpuenv.work / "two", "triton")
+    assert not (tmp_path / "ran").exists()
+
+
+def noted(tmp_path, text="def f(x):\n    return {x, 'a', 2.5}\n"):
+    """An environment with one compiled module that was noted, and the paths of source and module."""
+    env = tmp_path / "env"
+    packages = wheel_in(env, "good.py,,\n")
+    source = env / "lib/python3.11/site-packages/good.py"
+    source.write_text(text)
+    (env / ".gpuenv").mkdir()
+    (env / "bin").mkdir()
+    (env / "bin" / "python").symlink_to(sys.executable)
+    fill(packages, tmp_path)
+    (module,) = (source.parent / "__pycache__").iterdir()
+    assert drift_bytecode.changed(env, ["odd"]) == {}
+    return env, source, module
+
+
+def changed(env, module):
+    return drift_bytecode.changed(env, ["odd"]) == {"odd": {str(module): "bytecode"}}
+
+
+def code_of(text):
+    return marshal.dumps(compile(text, "elsewhere.py", "exec"))
+
+
+def test_what_python_itself_writes_is_no_change(tmp_path):
+    env, source, module = noted(tmp_path)
+    noted_bytes = module.read_bytes()
+    module.unlink()
+    assert not drift_bytecode.changed(env, ["odd"])
+    os.utime(source, (5, 5))
+    py_compile.compile(str(source), dfile="another/folder/good.py")
+    assert module.read_bytes() != noted_bytes and not drift_bytecode.changed(env, ["odd"])
+
+
+def test_what_python_would_not_run_is_no_change(tmp_path):
+    env, source, module = noted(tmp_path)
+    head = module.read_bytes()[:16]
+    module.write_bytes(head[:8] + struct.pack("<I", 1) + head[12:] + code_of("x = 1"))
+    assert not drift_bytecode.changed(env, ["odd"])  # for a source of another time
+    module.write_bytes(b"abcd" + head[4:] + code_of("x = 1"))
+    assert not drift_bytecode.changed(env, ["odd"])  # for another Python
+    source.unlink()
+    module.write_bytes(head + code_of("x = 1"))
+    assert not drift_bytecode.changed(env, ["odd"])  # without its source
+
+
+@pytest.mark.parametrize("how", ["code", "unchecked", "checked", "cut short"])
+def test_what_python_would_run_is_a_change(how, tmp_path):
+    env, source, module = noted(tmp_path)
+    head, rest = module.read_bytes()[:16], module.read_bytes()[16:]
+    digest = importlib.util.source_hash(source.read_bytes())
+    module.write_bytes(
+        {
+            "code": head + code_of("x = 1"),
+            "unchecked": head[:4] + struct.pack("<I", 1) + b"12345678" + code_of("x = 1"),
+            "checked": head[:4] + struct.pack("<I", 3) + digest + code_of("x = 1"),
+            "cut short": head + rest[:-5],
+        }[how]
+    )
+    assert changed(env, module)
+
+
+def test_a_python_that_does_not_answer_leaves_all_as_changed(tmp_path):
+    env, _, module = noted(tmp_path)
+    module.write_bytes(module.read_bytes() + b"x")
+    (env / "bin" / "python").unlink()
+    assert changed(env, module)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"modules": 1}', '{"modules": {"odd": {"/etc/x.pyc": "a", "../y.pyc": "b"}}}']
+)
+def test_a_damaged_note_names_no_file_outside(text, tmp_path):
+    env, _, _ = noted(tmp_path)
+    (env / ".gpuenv" / "bytecode.json").write_text(text)
+    assert drift_bytecode.changed(env, ["odd"]) == {}

@@ -1,8 +1,9 @@
-"""Bytecode of wheels, compiled once for each wheel and each Python, and linked from then on.
+"""Bytecode of wheels, compiled once for each wheel and each Python, and copied from then on.
 
 Only where the user wants environments compiled, and says so as to uv: UV_COMPILE_BYTECODE. uv compiles each
-environment anew, which for torch takes ten times as long as all else that a warm `create` does. What is
-linked is held against its source first, by the rule that Python itself has: time of change and size.
+environment anew, which for torch takes ten times as long as all else that a warm `create` does. What is copied
+fits its source, by Python's own rule: time of change and size. It is what was compiled, by its digest. No file is
+shared, neither between environments nor with the cache: a write into one of them changes no other.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import functools
+import hashlib
 import json
 import os
 import shutil
@@ -22,7 +24,9 @@ from pathlib import Path
 from .. import process
 from ..errors import BuildError
 from ..model import Package
+from . import state
 from .installed import normal
+from .place import MARK
 
 _INDEX = "index.json"
 _UNUSED = 90 * 24 * 3600.0  # seconds after which what no environment asked for is thrown away
@@ -34,12 +38,18 @@ _TAG = (
 )
 _PROGRAM = Path(__file__).resolve().parents[1] / "probes" / "compile.py"
 
-Marks = dict[str, "tuple[int, int] | None"]
-"""Source file (relative) to the time of change and size that its bytecode is for; None for a source that no
-bytecode can be made of (templates in an old Python)."""
+NOTED = "bytecode.json"
+"""The file in an environment's `.gpuenv/` that has the digests of its compiled modules."""
+
+Mark = tuple[int, int, str]
+"""The time of change and the size of the source that bytecode is for, and the bytecode's sha256."""
+
+Marks = dict[str, "Mark | None"]
+"""Source file (relative) to what its bytecode is; None for a source that no bytecode can be made of (templates in an
+old Python)."""
 
 Job = tuple[str, str, str]
-"""Paths: a source, its bytecode, and the bytecode's second name, "" for none."""
+"""Paths: a source, its bytecode, and a copy of the bytecode, "" for none."""
 
 
 def wanted(environ: Mapping[str, str]) -> bool:
@@ -49,16 +59,16 @@ def wanted(environ: Mapping[str, str]) -> bool:
     return told and usual and not environ.get("SOURCE_DATE_EPOCH")
 
 
-def lacking(packages: Sequence[Package], env: Path, python: Path, cache: Path) -> list[Part]:
-    """Link what `cache` has of the wheels of `packages` that an environment holds; returns those of which
-    something is to be compiled. Bytecode that lies in the environment already is not believed: it would be
+def filled(packages: Sequence[Package], env: Path, python: Path, cache: Path) -> list[Part]:
+    """Copy what `cache` has of the wheels of `packages` that an environment holds; return these wheels. What is to
+    be compiled is their `lacking`. Bytecode that lies in the environment already is not believed: it would be
     handed on to others. Raises BuildError."""
     tag, *rest = _asked(python)
     shelf = cache / "compiled" / "-".join((tag, *rest))
     parts = [p for p in _parts(packages, env, shelf, tag) if p.sources]
     for part in parts:
-        part.link()
-    return [p for p in parts if p.lacking]
+        part.fill()
+    return parts
 
 
 def compile_jobs(jobs: Sequence[Job], python: Path, *, idle: bool = False) -> str | None:
@@ -95,9 +105,9 @@ def _parts(packages: Iterable[Package], env: Path, shelf: Path, tag: str) -> lis
     found = []
     for record in sorted(env.glob("lib/python3*/site-packages/*.dist-info/RECORD")):
         site = record.parent.parent
-        sha = shas.get(normal(record.parent.name.partition("-")[0]))
-        if sha:
-            found.append(Part(site, shelf / sha, tag, _sources(record)))
+        name = normal(record.parent.name.partition("-")[0])
+        if sha := shas.get(name):
+            found.append(Part(name, site, shelf / sha, tag, _sources(record)))
     return found
 
 
@@ -113,17 +123,19 @@ def _sources(record: Path) -> list[str]:
 class Part:
     """One wheel in one environment, and its entry on the shelf."""
 
+    name: str
     site: Path
     entry: Path
     tag: str
     sources: list[str]
     lacking: list[str] = field(default_factory=list)
+    digests: dict[str, str] = field(default_factory=dict)
     _folders: set[str] = field(default_factory=set)
 
-    def link(self) -> None:
-        """Link what fits; the rest is `lacking`."""
+    def fill(self) -> None:
+        """Copy what fits; the rest is `lacking`."""
         marks = self._marks()
-        self.lacking = [s for s in self.sources if s not in marks or not self._linked(s, marks[s])]
+        self.lacking = [s for s in self.sources if s not in marks or not self._copied(s, marks[s])]
         if marks:
             os.utime(self.entry / _INDEX)
 
@@ -131,20 +143,22 @@ class Part:
         """What the entry holds; nothing where it is damaged or missing."""
         try:
             data = json.loads((self.entry / _INDEX).read_text(encoding="utf-8"))
-            return {str(k): (int(v[0]), int(v[1])) if v else None for k, v in data.items()}
+            return {str(k): (int(v[0]), int(v[1]), str(v[2])) if v else None for k, v in data.items()}
         except (OSError, ValueError, AttributeError, TypeError, IndexError):
             return {}
 
-    def _linked(self, source: str, mark: tuple[int, int] | None) -> bool:
+    def _copied(self, source: str, mark: Mark | None) -> bool:
+        """Copy a source's bytecode from the entry; False where that is not there, or not as it was compiled."""
         if mark is None:
             return True
         found = os.stat(f"{self.site}/{source}")  # noqa: PTH116  # thousands of files: Path takes half the time
-        if (int(found.st_mtime) & 0xFFFFFFFF, found.st_size & 0xFFFFFFFF) != mark:
+        if (int(found.st_mtime) & 0xFFFFFFFF, found.st_size & 0xFFFFFFFF) != mark[:2]:
             return False
-        try:
-            self._put(source, self.entry, self.site)
-        except FileNotFoundError:
-            return False  # somebody cleaned the cache by hand
+        data = _read("/".join((str(self.entry), *self._compiled(source))))
+        if data is None or hashlib.sha256(data).hexdigest() != mark[2]:
+            return False
+        self._put(source, data, found.st_mode & 0o666 | 0o200)
+        self.digests[source] = mark[2]
         return True
 
     @property
@@ -171,49 +185,83 @@ class Part:
         shutil.rmtree(self.draft, ignore_errors=True)
 
     def keep(self) -> None:
-        """Put the entry of what was compiled now, and linked, in the place of the one that did not fit. Raises OSError."""
+        """Put the entry of what was compiled now, and copied, in the place of the one that did not fit. Raises OSError."""
         draft = self.draft
         for source in set(self.sources) - set(self.lacking):
             with contextlib.suppress(FileNotFoundError):  # a source that no bytecode can be made of
-                self._put(source, self.site, draft)
+                self._keep_copied(source)
         marks: Marks = {s: _mark("/".join((str(draft), *self._compiled(s)))) for s in self.sources}
         (draft / _INDEX).write_text(json.dumps(marks), encoding="utf-8")
         shutil.rmtree(self.entry, ignore_errors=True)
         draft.rename(self.entry)
+        self.digests = {s: mark[2] for s, mark in marks.items() if mark}
+
+    def _keep_copied(self, source: str) -> None:
+        """Link from the old entry into the new one, which takes its place."""
+        folder, name = self._compiled(source)
+        (self.draft / folder).mkdir(parents=True, exist_ok=True)
+        os.link(f"{self.entry}/{folder}/{name}", f"{self.draft}/{folder}/{name}")
+
+    def noted(self, env: Path) -> dict[str, str]:
+        """The digest of each compiled module, by its path in the environment."""
+        for source in self.lacking:
+            data = None if source in self.digests else _read("/".join((str(self.site), *self._compiled(source))))
+            if data is not None:  # it could not be kept
+                self.digests[source] = hashlib.sha256(data).hexdigest()
+        site = self.site.relative_to(env).as_posix()
+        return {"/".join((site, *self._compiled(s))): digest for s, digest in self.digests.items()}
 
     def _compiled(self, source: str) -> tuple[str, str]:
         """Folder and name of a source's bytecode, from where the source's name begins."""
         folder, _, name = source.rpartition("/")
         return f"{folder}/__pycache__" if folder else "__pycache__", f"{name[:-3]}.{self.tag}.pyc"
 
-    def _put(self, source: str, old: Path, new: Path) -> None:
-        """A link, or a copy on another disk; a file that is there already is Python's to judge."""
+    def _put(self, source: str, data: bytes, mode: int) -> None:
+        """Write bytecode, which appears whole; a file that is there already is Python's to judge."""
         folder, name = self._compiled(source)
-        into = f"{new}/{folder}"
+        into = f"{self.site}/{folder}"
         if into not in self._folders:
             Path(into).mkdir(parents=True, exist_ok=True)
             self._folders.add(into)
-        try:
-            os.link(f"{old}/{folder}/{name}", f"{into}/{name}")
-        except FileExistsError:
+        path, draft = f"{into}/{name}", f"{into}/{name}.new"
+        if os.path.lexists(path):
             return
-        except FileNotFoundError:
-            raise
-        except OSError:
-            shutil.copyfile(f"{old}/{folder}/{name}", f"{into}/{name}")
+        # Thousands of files: Path and Python's buffers take half the time.
+        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(file, rest) :]
+        finally:
+            os.close(file)
+        os.rename(draft, path)  # noqa: PTH104  # see above
 
 
-def _mark(compiled: str) -> tuple[int, int] | None:
-    """The time and size of the source in the head of a .pyc (PEP 552); None where there is none of that kind."""
+def _read(path: str) -> bytes | None:
+    """The bytes of a file; None where there is none."""
     try:
-        file = os.open(compiled, os.O_RDONLY)  # thousands of files: without Python's buffers half the time
-    except FileNotFoundError:
+        file = os.open(path, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        head = os.read(file, 16)
+        return os.read(file, os.fstat(file).st_size)
     finally:
         os.close(file)
-    if len(head) < 16:
+
+
+def _mark(compiled: str) -> Mark | None:
+    """What a .pyc is (PEP 552); None where there is none whose head has the time and size of its source."""
+    data = _read(compiled)
+    if data is None or len(data) < 16:
         return None
-    flags, changed, size = struct.unpack("<III", head[4:])
-    return None if flags else (changed, size)
+    flags, changed, size = struct.unpack("<III", data[4:16])
+    return None if flags else (changed, size, hashlib.sha256(data).hexdigest())
+
+
+def note(env: Path, parts: Iterable[Part]) -> None:
+    """Write down in an environment what its compiled modules are, for `verify --locked`. Raises BuildError."""
+    if not (env / MARK).is_dir():
+        return  # a folder that gpuenv did not make
+    before = state.read(env, NOTED) or {}
+    modules = {part.name: part.noted(env) for part in parts}
+    state.write(env, NOTED, {"schema": "gpuenv.bytecode/1", "modules": {**before.get("modules", {}), **modules}})

@@ -69,6 +69,8 @@ class Compiling:
             self.emit(Event(kind="start", stage="build", text=f"compiling {len(jobs)} modules"))
             self._unkept = bytecode.compile_jobs(jobs, self.python) or self._unkept
         self._keep()
+        if self._parts:
+            bytecode.note(self.env, self._parts)
 
     def _stop(self) -> None:
         """End what is being compiled ahead. What it did lies in the drafts; what it could not do `finish` does,
@@ -83,22 +85,24 @@ class Compiling:
         bytecode.compile_jobs(jobs, self.python, idle=True)
 
     def _find(self, packages: Sequence[Package]) -> list[bytecode.Part]:
-        """The parts of some packages that are to be compiled, each with its draft where there can be one."""
-        found = bytecode.lacking(packages, self.env, self.python, self.cache)
+        """The parts of some packages, each with its draft where something is to be compiled and there can be one."""
+        found = bytecode.filled(packages, self.env, self.python, self.cache)
         self._parts += found
         self._found += packages  # not before: what was ended while it looked is to be looked for again
         try:
             for part in found:
-                part.begin()
+                if part.lacking:
+                    part.begin()
         except OSError as error:
             self._unkept = error.strerror or str(error)
         return found
 
     def _keep(self) -> None:
         try:
-            for part in [] if self._unkept else self._parts:
+            lacking = [part for part in self._parts if part.lacking]
+            for part in [] if self._unkept else lacking:
                 part.keep()
-            if self._parts:
+            if lacking:
                 bytecode.tidy(self.cache)
         except OSError as error:
             self._unkept = error.strerror or str(error)

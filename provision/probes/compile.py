@@ -1,7 +1,7 @@
 """Compiles modules; run by the environment's own Python with -I -S, so that nothing installed there is executed.
 
-Reads [[source, compiled, kept], ...] as JSON from stdin: each source is compiled into the file `compiled`, which
-gets a second name, `kept`, unless that is "". With the word `idle` all of it waits for whatever else there is to
+Reads [[source, compiled, kept], ...] as JSON from stdin: each source is compiled into the file `compiled`, and into
+the file `kept` unless that is "". These two share nothing: who writes into one of them changes no other. With the word `idle` all of it waits for whatever else there is to
 do. A source that no bytecode can be made of (a template, a module for another Python), or for (a file stands where
 its folder would be), is passed over, as compileall does. Prints why compiled files could not be kept, if so; a disk
 that is full ends the program with 1 and the reason on stderr.
@@ -15,7 +15,6 @@ import importlib.util
 import json
 import marshal
 import os
-import shutil
 import struct
 import sys
 import warnings
@@ -64,19 +63,6 @@ def opened(path, mode):
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
 
 
-def linked(path, name):
-    """A second name, or on another disk a copy, which appears whole as well."""
-    try:
-        os.link(path, name)
-    except OSError:
-        os.makedirs(os.path.dirname(name), exist_ok=True)
-        try:
-            os.link(path, name)
-        except OSError:
-            shutil.copyfile(path, name + ".new")
-            os.replace(name + ".new", name)
-
-
 def one(job):
     """Compile one source; returns why it could not be kept, or ""."""
     source, path, kept = job
@@ -89,7 +75,7 @@ def one(job):
         return ""
     try:
         if kept:
-            linked(path, kept)
+            written(data, kept, mode)
     except OSError as error:
         return error.strerror or str(error)
     return ""

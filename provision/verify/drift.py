@@ -1,4 +1,4 @@
-"""How an environment differs from the lock that it was built from. Files are read, nothing is run.
+"""How an environment differs from the lock that it was built from. Files are read; nothing installed is run.
 
 What every verify can afford is looked at always: versions, by the names of the dist-info folders, and
 each RECORD against the one that was installed. With `thorough` every file is looked at as well: that it
@@ -16,7 +16,7 @@ from packaging.version import InvalidVersion, Version
 
 from .. import foreign
 from ..model import Change, Drift, Installed, InstalledPackage, Lock, Package, Stranger, from_plain
-from . import drift_conda
+from . import drift_bytecode, drift_conda
 from .records import SHOWN, Distribution, Row, differs, digest_of, distributions, modified, normal
 
 Seen = Mapping[str, Sequence[Distribution]]
@@ -43,7 +43,7 @@ def find(
     named = {c.name for c in changes}
     here = {n: seen[n][0] for n in wheels if n not in named and n in seen}
     if thorough:
-        changes += _files(here, since, here if deep else fresh)
+        changes += _files(here, since, here if deep else fresh, drift_bytecode.changed(env, here))
     listed = drift_conda.listed(env) if conda else None
     if listed is not None:
         read = listed.metas if deep else fresh
@@ -123,9 +123,14 @@ def same(one: str, other: str) -> bool:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def _files(here: Mapping[str, Distribution], since: float | None, read: Collection[str]) -> list[Change]:
-    """The packages with files that are not as their RECORD says; all bytes of those in `read` are read.
-    Where two locked packages list one file, either may have written it."""
+def _files(
+    here: Mapping[str, Distribution],
+    since: float | None,
+    read: Collection[str],
+    modules: Mapping[str, Mapping[str, str]],
+) -> list[Change]:
+    """The packages with files that are not as their RECORD says, or with changed `modules`; all bytes of those in
+    `read` are read. Where two locked packages list one file, either may have written it."""
 
     def wrong(name: str) -> dict[str, str]:
         rows = here[name].rows
@@ -137,7 +142,7 @@ def _files(here: Mapping[str, Distribution], since: float | None, read: Collecti
     good = {r.path for n in here if paths for r in here[n].rows if r.path in paths and r.path not in bad[n]}
     found = []
     for name, files in bad.items():
-        left = {path: how for path, how in files.items() if path not in good}
+        left = {path: how for path, how in files.items() if path not in good} | dict(modules.get(name, {}))
         root = str(here[name].folder.parent)
         found += [modified(name, here[name].version, root, left)] if left else []
     return found

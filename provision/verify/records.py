@@ -153,7 +153,12 @@ def digest_of(path: str) -> str | None:
     return digest.hexdigest()
 
 
-_HOW = {"missing": "missing", "size": "of another size", "bytes": "changed"}
+_HOW = {
+    "missing": "missing",
+    "size": "of another size",
+    "bytes": "changed",
+    "bytecode": "not compiled from its source",
+}
 
 
 def modified(name: str, version: str, root: str, files: Mapping[str, str]) -> Change:

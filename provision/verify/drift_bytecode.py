@@ -1,0 +1,72 @@
+"""Compiled modules that are not what gpuenv compiled: RECORD does not list them, and Python runs them unread.
+
+The digests were noted when the environment was built. Python itself writes another file where a source was touched,
+so a digest that differs only nominates; the environment's Python compiles the source again and compares.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+
+from .. import foreign, process
+from .records import digest_of
+
+_NOTED = Path(".gpuenv") / "bytecode.json"
+_PROGRAM = Path(__file__).resolve().parents[1] / "probes" / "same_code.py"
+_TIMEOUT = 600.0
+
+
+def changed(env: Path, packages: Collection[str]) -> dict[str, dict[str, str]]:
+    """The changed modules (path: how) of some packages. Modules that are gone, or that Python would not run, are not
+    among them."""
+    noted = {
+        path: (name, sha) for name, files in _modules(env).items() if name in packages for path, sha in files
+    }
+    with ThreadPoolExecutor(max_workers=4) as pool:  # hashing lets other threads run
+        found = pool.map(
+            lambda path: digest_of(f"{env}/{path}") if os.path.isfile(f"{env}/{path}") else None, noted
+        )
+        suspects = [p for p, sha in zip(noted, found, strict=True) if sha not in (None, noted[p][1])]
+    files: dict[str, dict[str, str]] = {}
+    for path in _differing(env, suspects):
+        files.setdefault(noted[path][0], {})[str(env / path)] = "bytecode"
+    return files
+
+
+def _modules(env: Path) -> Mapping[str, list[tuple[str, str]]]:
+    """What was noted: packages and their files, all inside the environment; nothing where nothing was compiled."""
+    try:
+        modules = json.loads(foreign.read_bytes(env / _NOTED))["modules"]
+        return {
+            str(n): [(str(p), str(s)) for p, s in files.items() if _inside(p)] for n, files in modules.items()
+        }
+    except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
+        return {}
+
+
+def _inside(path: str) -> bool:
+    parts = PurePosixPath(path)
+    return not parts.is_absolute() and ".." not in parts.parts and path.endswith(".pyc") and "\0" not in path
+
+
+def _differing(env: Path, suspects: list[str]) -> list[str]:
+    """Those that Python would run and that their sources do not compile to; all, where Python cannot say."""
+    pairs = [(str(env / _source(path)), str(env / path)) for path in suspects]
+    if not pairs:
+        return []
+    argv = [str(env / "bin" / "python"), "-I", "-S", str(_PROGRAM)]
+    try:
+        done = process.run(argv, stdin=json.dumps(pairs), timeout=_TIMEOUT)
+        return [suspects[number] for number in json.loads(done.stdout)] if done.ok else suspects
+    except (OSError, ValueError, TypeError, IndexError):
+        return suspects
+
+
+def _source(path: str) -> str:
+    """The source of `__pycache__/name.tag.pyc` (PEP 3147)."""
+    compiled = PurePosixPath(path)
+    return str(compiled.parent.parent / f"{compiled.name.rsplit('.', 2)[0]}.py")
