@@ -5,6 +5,7 @@ import importlib.metadata
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -324,6 +325,11 @@ def test_a_run_that_is_ended_is_gone_on_with(site, sent, code):
     _, err = child.communicate(timeout=300)
     assert child.returncode == code, err
     assert not manifest(site.out)["complete"]
+    if sent == signal.SIGINT:
+        found = re.search(
+            r"interrupted; (\d+) of (\d+) kB in out/\nhint: run the same command to continue\n", err.decode()
+        )
+        assert found and 0 < int(found[1]) < int(found[2]), err
     ran = site.gpuenv("create", "--bundle", "out", "--json")
     assert ran.code == 6 and "unfinished" in ran.json["error"]["message"]
     site.index.released.set()

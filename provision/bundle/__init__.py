@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import own, pythons
 from .channel import channel_file, local_packages, name_origins
-from .collecting import Item, Need, collect, needed
+from .collecting import Item, Need, bytes_there, collect, needed
 from .folder import (
     MANIFEST,
     README,
@@ -31,6 +31,7 @@ __all__ = [
     "Need",
     "assert_writable",
     "build_requires",
+    "bytes_there",
     "channel_file",
     "claim",
     "collect",

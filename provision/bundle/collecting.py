@@ -44,6 +44,16 @@ def needed(folder: Path, items: Sequence[Item]) -> Need:
     return Need(items=missing, bytes=total, free=shutil.disk_usage(place).free)
 
 
+def bytes_there(items: Sequence[Item]) -> int:
+    """How much of some items is there, whole files and parts, whatever their hashes."""
+    return sum(min(_there(item), item.wanted.size or 0) for item in items)
+
+
+def _there(item: Item) -> int:
+    path = item.wanted.path
+    return path.stat().st_size if path.is_file() else _begun(item)
+
+
 def _is_there(item: Item) -> bool:
     path = item.wanted.path
     return path.is_file() and index.is_right(path, item.wanted.hashes)

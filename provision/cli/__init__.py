@@ -126,13 +126,13 @@ def _run(screen: show.Screen, ours: list[str], command: list[str] | None) -> int
             show.error(screen, _usage(error))
         return UsageError.code
     except (KeyboardInterrupt, typer.Abort):
-        return _stopped(screen, 130, "interrupted; nothing half-made was left")
+        return _stopped(screen, 130, "interrupted")
     except SystemExit as error:
         if error.code in (process.TERMINATED, process.HUNG_UP) and screen.json:
-            _stopped(screen, int(error.code), "terminated; nothing half-made was left")
+            _stopped(screen, int(error.code), "terminated")
         raise
     if code == 130 and command is None:  # typer makes an exit code of an interrupt
-        return _stopped(screen, 130, "interrupted; nothing half-made was left")
+        return _stopped(screen, 130, "interrupted")
     return code if isinstance(code, int) else 0
 
 
@@ -146,14 +146,17 @@ def _end_with_signals() -> None:
         signal.signal(signal.SIGHUP, process.unwind)
 
 
-def _stopped(screen: show.Screen, code: int, message: str) -> int:
-    """Tell that somebody stopped this run: a line, or the one document of `--json`."""
+def _stopped(screen: show.Screen, code: int, word: str) -> int:
+    """Say what a run leaves that a signal ended: a line, or the one document of `--json`."""
+    from . import interrupted
+
+    left = interrupted.left()
     if screen.json:
-        error = GpuenvError(message, hint="the same command again begins anew")
+        error = GpuenvError(f"{word}; {left.text}", hint=left.hint)
         error.code = code
         show.error(screen, error)
     else:
-        screen.say(message, always=True)
+        screen.say(f"{word}; {left.text}\nhint: {left.hint}", always=True)
     return code
 
 

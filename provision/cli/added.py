@@ -13,9 +13,10 @@ from .. import lock, project, show
 from ..build import place
 from ..errors import UsageError
 from ..model import FRAMEWORKS, Event, Lock
-from . import facts, inproject, made_with, project_lock, syncing, where
+from . import facts, inproject, interrupted, made_with, project_lock, syncing, where
 from .creating import How
 from .given_requirements import others
+from .locking import lock_name
 from .options import Choices
 
 # Options of `add` that stand before those that the environment was made with.
@@ -29,7 +30,9 @@ def add(
     wanted = [_package(text) for text in packages]
     path, file = where.absolute(env), Path.cwd() / project.CONFIG_NAME
     place.check_place(path)
-    with place.held(path):
+    names = (lock_name(base), "conda-lock.yml")
+    kept = (file, *(Path.cwd() / name for name in names)) if file.is_file() else ()
+    with interrupted.told_by(interrupted.before(path, kept).look), place.held(path):
         place.recover(path)
         choices = _as_made(path, base)
         if not file.is_file():

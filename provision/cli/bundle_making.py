@@ -19,7 +19,7 @@ from ..lock import pypi
 from ..lock.source_builds import SourceBuilds
 from ..model import Bundle, BundleFile, BundlePython, Event, Lock, Package, Plan, PlannedBuild
 from ..safe_write import write_file
-from . import ask, bundle_lock, bundle_own, where
+from . import ask, bundle_lock, bundle_own, interrupted, where
 from .bundle_files import Files, path_of
 from .options import Choices
 from .solving import Emit
@@ -41,7 +41,9 @@ def make(screen: show.Screen, folder: Path, choices: Choices, given: bundle_lock
         got = bundle_lock.of(screen, folder, before, choices, given)
         if isinstance(got, int):
             return got
-        made = _Making(folder, before, got, emit).done()
+        making = _Making(folder, before, got, emit)
+        with interrupted.told_by(making.left):
+            made = making.done()
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     step = f"gpuenv create ENV --bundle {shown}  # there; {shown}/{bundle.README} tells how gpuenv gets there"
     show.result(screen, made, next_step=step)
@@ -57,6 +59,7 @@ class _Making:
     got: bundle_lock.Got
     emit: Emit
     notes: list[str] = dataclasses.field(default_factory=list)
+    planned: list[bundle.Item] = dataclasses.field(default_factory=list)
 
     @functools.cached_property
     def files(self) -> Files:
@@ -76,6 +79,17 @@ class _Making:
         paths += [f"gpuenv/{bundle.own.wheel(self.folder / 'gpuenv', profiles.directory())}"]
         paths += self._channels(packages)
         return self._finished(made, paths, self._python(minors))
+
+    def left(self) -> interrupted.Left:
+        """What is in the folder where this is interrupted."""
+        name = f"{self.folder.name}/"
+        if not self.planned:
+            return interrupted.Left(text=f"no file was fetched into {name} by this run")
+        if all(item.wanted.size for item in self.planned):
+            there = of(bundle.bytes_there(self.planned), sum(item.wanted.size or 0 for item in self.planned))
+        else:  # an index that gives no sizes
+            there = f"{sum(i.wanted.path.is_file() for i in self.planned)} of {len(self.planned)} files"
+        return interrupted.Left(text=f"{there} in {name}", hint="run the same command to continue")
 
     # --- what goes into it -----------------------------------------------------------------------
 
@@ -195,6 +209,7 @@ class _Making:
         """Fetch what is missing, after its size and the free disk were told."""
         if not items:
             return
+        self.planned += items
         self.emit(Event(kind="start", stage="bundle", text=f"looking at what is there of {len(items)} files"))
         need = bundle.needed(self.folder, items)
         total = sum(i.wanted.size or 0 for i in items)
@@ -234,6 +249,13 @@ class _Making:
         bundle.remove_old(self.folder, made, finished.files)
         bundle.settle(self.folder, finished)
         return finished
+
+
+def of(part: int, total: int) -> str:
+    """A part of a size: "3.1 of 4.2 GB"."""
+    less, whole = size(part), size(total)
+    number, unit = less.split(" ", 1)
+    return f"{number if whole.endswith(f' {unit}') else less} of {whole}"
 
 
 def _lock_name(plan: Plan) -> str:

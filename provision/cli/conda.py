@@ -11,7 +11,7 @@ from ..build import conda_place, conda_scripts, installed, place, state
 from ..errors import BuildError
 from ..index import conda as door
 from ..model import Created, Event, Lock, Machine, Sources, Verdict
-from . import ask, bundled, conda_given, conda_target, same_stack
+from . import ask, bundled, conda_given, conda_target, interrupted, same_stack
 from .conda_locking import files_watched, lock_of, show_plan
 from .creating import Built, How, can_prove, in_place
 from .judging import exit_code, machine_for_verdict, made_for
@@ -32,10 +32,11 @@ def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
         return 0
     with place.held(env):
         place.recover(env)
-        given = conda_given.lock_for(env, choices, how, show.emitter(screen))
-        if not how.recreate and place.made_by_gpuenv(env):
-            return in_place(screen, env, choices, how, given)
-        return _anew(screen, env, choices, how, given)
+        with interrupted.told_by(interrupted.before(env).look):
+            given = conda_given.lock_for(env, choices, how, show.emitter(screen))
+            if not how.recreate and place.made_by_gpuenv(env):
+                return in_place(screen, env, choices, how, given)
+            return _anew(screen, env, choices, how, given)
 
 
 def _anew(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock | None) -> int:

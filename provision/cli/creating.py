@@ -11,7 +11,18 @@ from .. import lock, show
 from ..build import installed, place, state, sync, venv
 from ..errors import BuildError, LockError, UsageError
 from ..model import Created, Event, Lock, Machine, Plan, Sources, Verdict, as_plain, from_plain
-from . import ask, bundled, facts, given_lock, inproject, made_with, same_stack, upload_limits, where
+from . import (
+    ask,
+    bundled,
+    facts,
+    given_lock,
+    inproject,
+    interrupted,
+    made_with,
+    same_stack,
+    upload_limits,
+    where,
+)
 from .judging import exit_code, machine_for_verdict, made_for, outgrown
 from .locking import LOCK_NAME, Upgrade, accepted, lock_name, locked_like, still_fits
 from .options import Choices
@@ -56,10 +67,11 @@ def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
         return 0
     with place.held(env):
         place.recover(env)
-        given = given_lock.lock_for(env, choices, how, show.emitter(screen))
-        if not how.recreate and place.made_by_gpuenv(env):
-            return in_place(screen, env, choices, how, given)
-        return _anew(screen, env, choices, how, given)
+        with interrupted.told_by(interrupted.before(env).look):
+            given = given_lock.lock_for(env, choices, how, show.emitter(screen))
+            if not how.recreate and place.made_by_gpuenv(env):
+                return in_place(screen, env, choices, how, given)
+            return _anew(screen, env, choices, how, given)
 
 
 def in_place(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock | None) -> int:

@@ -1,0 +1,134 @@
+"""What an interrupted run says that it leaves is what is there."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from provision.build import place
+from provision.cli import bundle_making, interrupted
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+ASK = ("--framework", "jax", "--device", "cpu", "--python", HERE)
+AGAIN = "hint: run the same command again\n"
+
+
+@pytest.fixture
+def jax(gpuenv, index):
+    """`gpuenv` with tiny wheels of jax on an index, and `aa`."""
+    index.add_plan(gpuenv("resolve", "--json", *ASK).json)
+    index.add("aa", "1.0")
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    return gpuenv
+
+
+@pytest.fixture
+def interrupt(jax, index):
+    """Run a command until a file is asked for that never comes, and interrupt it: the end of its stderr."""
+
+    def run(*words, file="aa-1.0-py3-none-any.whl", number=signal.SIGINT):
+        index.faults[file] = "stalled"
+        argv = [sys.executable, "-m", "provision", *map(str, words)]
+        with subprocess.Popen(
+            argv, env=jax.env, cwd=jax.work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+        ) as child:  # fmt: skip
+            assert index.stalled.wait(100)
+            child.send_signal(number)
+            out, err = child.communicate(timeout=100)
+        index.released.set()
+        index.faults.clear()
+        assert child.returncode == 128 + number, err
+        return json.loads(out)["error"] if "--json" in words else err
+
+    return run
+
+
+def test_a_create_that_is_interrupted(jax, interrupt):
+    err = interrupt("create", *ASK, "--with", "aa", "--no-verify")
+    assert err.endswith(f"interrupted; there is no environment at {jax.work / '.venv'}\n{AGAIN}")
+    assert not [*jax.work.iterdir()]
+
+
+def test_a_create_that_is_interrupted_in_json(jax, interrupt):
+    error = interrupt("create", *ASK, "--with", "aa", "--no-verify", "--json", number=signal.SIGTERM)
+    assert error["message"] == f"terminated; there is no environment at {jax.work / '.venv'}"
+    assert error["hint"] == "run the same command again"
+
+
+def test_an_environment_that_is_to_be_replaced_is_as_it_was(jax, interrupt):
+    assert jax("create", *ASK, "--no-verify").code == 0
+    env = jax.work / ".venv"
+    err = interrupt("create", *ASK, "--with", "aa", "--no-verify", "--recreate")
+    assert err.endswith(f"interrupted; nothing was changed: {env} is as it was before\n{AGAIN}")
+    assert place.is_settled(env)
+
+
+def test_an_add_to_a_project_names_what_it_changed(jax, interrupt):
+    (jax.work / "gpuenv.yaml").write_text(f"frameworks: [jax]\npython: '{HERE}'\ndevice: cpu\n")
+    assert jax("create", "--no-verify").code == 0
+    before = (jax.work / "gpuenv.yaml").read_text()
+    err = interrupt("add", "aa", "--no-verify")
+    said = err[err.index("interrupted; ") :]
+    config_changed = (jax.work / "gpuenv.yaml").read_text() != before
+    assert (
+        ("gpuenv.yaml" in said)
+        == config_changed
+        == ("pylock.toml" in said)
+        == (jax.work / "pylock.toml").exists()
+    )
+    assert f"{jax.work / '.venv'} is as it was before\n" in said
+
+
+def made(env, digest="1"):
+    (env / place.MARK).mkdir(parents=True, exist_ok=True)
+    (env / place.MARK / "lock.json").write_text(digest)
+
+
+def test_each_state_has_its_words(tmp_path):
+    env, file = tmp_path / "env", tmp_path / "gpuenv.yaml"
+    nothing = interrupted.before(env, [file])
+    assert nothing.look().text == f"there is no environment at {env}"
+    made(env)
+    assert nothing.look() == interrupted.Left(
+        text=f"{env} is new and was not verified", hint=f"gpuenv verify {env}"
+    )
+    there = interrupted.before(env, [file])
+    assert there.look().text == f"nothing was changed: {env} is as it was before"
+    file.write_text("frameworks: [jax]\n")
+    assert there.look().text == f"gpuenv.yaml was changed; {env} is as it was before"
+    made(env, "2")
+    assert there.look().text == f"gpuenv.yaml was changed; {env} is changed and was not verified"
+    place.half_made(env).mkdir()
+    assert "unfinished" in there.look().text
+
+
+def test_a_look_is_taken_only_for_what_was_interrupted():
+    def say(text):
+        return interrupted.told_by(lambda: interrupted.Left(text=text))
+
+    with say("over"):
+        pass
+    with pytest.raises(ValueError, match="failed"), say("failed"):
+        raise ValueError("failed")
+    assert interrupted.left().text == "nothing half-made was left"
+    with pytest.raises(KeyboardInterrupt), say("what is there"):
+        raise KeyboardInterrupt
+    try:
+        assert interrupted.left().text == "what is there"
+    finally:
+        interrupted._LOOKS.clear()
+
+
+@pytest.mark.parametrize(
+    ("part", "total", "words"),
+    [
+        (3_100_000_000, 4_200_000_000, "3.1 of 4.2 GB"),
+        (3_000_000, 4_200_000_000, "3 MB of 4.2 GB"),
+        (0, 9, "0 of 9 B"),
+    ],
+)
+def test_a_part_of_a_size(part, total, words):
+    assert bundle_making.of(part, total) == words
