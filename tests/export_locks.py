@@ -89,9 +89,15 @@ def of_conda(packages=CONDA_PACKAGES, **more):
     return of(packages, manager="conda", builds=(build,), **more)
 
 
+GPUENV = export.GpuenvSource(wheel="gpuenv-0.1.0-py3-none-any.whl", sha256=digest("gpuenv"))
+ADDRESS = export.GpuenvSource(address=f"git+https://git.example/gpuenv@{COMMIT}")
+
+
 def subject(made, **more):
     name = "pylock.toml" if made.manager == "venv" else "conda-lock.yml"
-    return export.Subject(lock=made, **{"lock_file": name, "images": IMAGES, "folder": "/home/u", **more})
+    return export.Subject(
+        lock=made, **{"lock_file": name, "images": IMAGES, "folder": "/home/u", "gpuenv": GPUENV, **more}
+    )
 
 
 def text(form, made=None, **more):

@@ -12,6 +12,7 @@ import tomllib
 import yaml
 from packaging.requirements import Requirement
 
+from provision import export
 from provision.errors import UsageError
 from provision.model import Package, PlannedBuild, Target, TargetGpu
 
@@ -228,7 +229,8 @@ def test_a_dockerfile_caches_hides_secrets_and_ends_without_root(made):
     (user,) = (r for n, r in found if n == "USER")
     assert user == "1000:1000" and names.index("USER") > max(i for i, n in enumerate(names) if n == "RUN")
     (default,) = (r for n, r in found if n == "ARG")
-    assert default in ('GPUENV="gpuenv"', 'GPUENV="gpuenv[conda]"')
+    extra = "[conda]" if made.manager == "conda" else ""
+    assert default == f'GPUENV="gpuenv{extra} @ file:///context/{el.GPUENV.wheel}#sha256={el.GPUENV.sha256}"'
 
 
 def test_a_dockerfile_proves_on_the_cpu_when_it_is_built_and_on_the_gpu_when_it_runs():
@@ -295,6 +297,7 @@ def test_an_apptainer_definition_is_whole_and_its_scripts_are_sh(made):
     assert default.partition("=")[0] == "GPUENV" and "{{ GPUENV }}" in "\n".join(found["post"])
     for name in ("post", "test", "runscript", "environment"):
         subprocess.run(["sh", "-n"], input="\n".join(found[name]), text=True, check=True)
+    assert f"{el.GPUENV.wheel} /opt/lock/{el.GPUENV.wheel}" in found["files"]
     source, target = shlex.split(found["files"][0])
     assert source == el.subject(made).lock_file
     assert f"--lock {target} --no-verify" in "\n".join(found["post"])
@@ -303,6 +306,55 @@ def test_an_apptainer_definition_is_whole_and_its_scripts_are_sh(made):
 def test_an_apptainer_image_asks_the_gpu_only_where_one_is():
     assert "gpuenv verify /opt/env --quick" in sections(el.text("apptainer"))["test"]
     assert sections(el.text("apptainer", el.of(**CPU)))["test"] == ["gpuenv verify /opt/env --device cpu"]
+
+
+# --- where gpuenv comes from ---------------------------------------------------------------------------
+
+
+def of_variable(form, text):
+    """The requirement that pip gets where the user names no other, as each format's own reader finds it."""
+    if form == "dockerfile":
+        (found,) = (r for n, r in instructions(text) if n == "ARG")
+        return json.loads(found.removeprefix("GPUENV="))
+    if form == "apptainer":
+        return sections(text)["arguments"][0].partition("=")[2]
+    if form == "github":
+        (step,) = (s for s in document(text)["jobs"]["environment"]["steps"] if "GPUENV" in s.get("env", {}))
+        given = re.fullmatch(
+            r"\$\{\{ vars\.GPUENV \|\| format\('(.*)', github\.workspace\) \}\}", step["env"]["GPUENV"]
+        )
+        return given[1].replace("''", "'").format("/home/runner/work/p/p")
+    told = next(x for x in container(text)["onCreateCommand"].split(" && ") if "GPUENV_FROM=" in x)
+    script = f'GPUENV_FROM=; {told}; printf %s "$GPUENV_FROM"'
+    return subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("made", [el.of(), el.of_conda()], ids=["venv", "conda"])
+@pytest.mark.parametrize("form", export.INSTALL_GPUENV)
+def test_gpuenv_comes_from_a_wheel_with_its_hash_or_an_address(form, made):
+    extras = {"conda"} if made.manager == "conda" else set()
+    found = Requirement(of_variable(form, el.text(form, made)))
+    assert (found.name, found.extras) == ("gpuenv", extras)
+    assert re.fullmatch(rf"file:///\S+/{el.GPUENV.wheel}#sha256={el.GPUENV.sha256}", found.url)
+    text = el.text(form, made, gpuenv=el.ADDRESS)
+    found = Requirement(of_variable(form, text))
+    assert (found.name, found.extras, found.url) == ("gpuenv", extras, el.ADDRESS.address)
+    assert not [x for x in lines(text) if ".whl" in x and "gpuenv" in x]
+
+
+def test_git_is_installed_for_a_gpuenv_of_git():
+    for form in ("dockerfile", "apptainer"):
+        assert "ca-certificates git" not in el.text(form)
+        assert "ca-certificates git" in el.text(form, gpuenv=el.ADDRESS)
+
+
+def test_a_dev_container_takes_the_hosts_gpuenv_first():
+    text = el.text("devcontainer")
+    assert container(text)["containerEnv"] == {"GPUENV_FROM": "${localEnv:GPUENV}"}
+    told = next(x for x in container(text)["onCreateCommand"].split(" && ") if "GPUENV_FROM=" in x)
+    script = f'GPUENV_FROM=./mine.whl; {told}; printf %s "$GPUENV_FROM"'
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "./mine.whl"
 
 
 # --- dev container, workflow, batch script ---------------------------------------------------------------

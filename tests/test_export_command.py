@@ -106,7 +106,7 @@ def test_a_lock_file_that_an_export_needs_is_named_and_its_command_writes_it(gpu
     command = shlex.split(told.partition("is not there: ")[2])
     assert gpuenv(*command[1:]).code == 0
     assert lock.read(gpuenv.work / "pylock.toml").packages == lock.read(gpuenv.work / "elsewhere").packages
-    assert gpuenv("export", "--format", "github").err == ""
+    assert gpuenv("export", "--format", "github", "--gpuenv-from", el.ADDRESS.address).err == ""
 
 
 def test_an_environment_that_another_tool_made_has_no_lock(gpuenv, held):

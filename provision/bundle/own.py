@@ -66,7 +66,8 @@ def _distribution() -> importlib.metadata.Distribution:
         return importlib.metadata.distribution("gpuenv")
     except importlib.metadata.PackageNotFoundError as error:
         raise BuildError(
-            "this gpuenv was not installed, so its own wheel cannot be made", hint="pip install gpuenv"
+            "this gpuenv was not installed, so its own wheel cannot be made",
+            hint="install gpuenv from its checkout or its wheel with pip",
         ) from error
 
 

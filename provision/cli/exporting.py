@@ -14,6 +14,7 @@ from ..errors import LockError, UsageError
 from ..model import Event, Exported, Lock
 from ..output_file import (
     is_stdout,
+    is_stream,
     refuse_to_replace,
     signed,
     unsigned,
@@ -24,6 +25,7 @@ from ..redaction import redact, redact_text
 from ..safe_write import hint_of
 from . import ask, facts, where
 from . import options as o
+from .gpuenv_from import ExportFrom, Wheel, own_wheel, source_of
 
 if TYPE_CHECKING:
     from ..export import InstalledPart
@@ -50,6 +52,7 @@ def export(
     ),
     lock: Path | None = typer.Option(None, "--lock", help="A lock file in place of the environment's own."),
     output: Path | None = typer.Option(None, "--output", "-o", help="The file; standard output without it."),
+    gpuenv_from: ExportFrom = None,
     force: o.Force = False,
     allow_md5: o.AllowMd5 = False,
     platform: o.Platform = None,
@@ -77,17 +80,25 @@ def export(
     # What runs in the project's folder, wherever its own file lies.
     folder = Path.cwd() if form in ("devcontainer", "github") else beside
     installed, drift = _installed(source) if form == "cyclonedx" else (None, [])
+    wheel = _wheel(form, gpuenv_from, folder)
+    to_file = output is not None and not is_stream(output)
+    if wheel and to_file:
+        wheel.refuse_to_replace(force=force)
     subject = stage.Subject(
         lock=source.lock, lock_file=_beside(source.file, folder), images=facts.known(choices).images,
         lock_text=_text(source) if form in ("pylock", "conda-lock") else "",
         env=str(source.env), folder=str(folder), project=(folder / "gpuenv.yaml").exists(), installed=installed,
+        gpuenv=source_of(gpuenv_from, wheel),
     )  # fmt: skip
     text = stage.render(form, subject)
     missing = _missing(form, source, subject, folder) if lock is None else None
-    for told in [*([missing] if missing else []), *drift, *stage.warnings(form, subject)]:
+    remark = wheel.remark() if wheel and not to_file else None
+    for told in [*filter(None, (remark, missing)), *drift, *stage.warnings(form, subject)]:
         show.event(screen, Event(kind="warning", stage="export", text=told))
     if form not in _WITHOUT_COMMENTS:
         text = signed(text, "//" if form == "devcontainer" else "#")
+    if wheel and to_file and wheel.write():
+        show.event(screen, Event(kind="note", stage="export", text=f"{wheel.path.name}: written beside it"))
     if output:
         _write(output, text, beside=form in _WITHOUT_COMMENTS)
     value = Exported(format=form, path=str(output) if output else None, text=text)
@@ -165,6 +176,20 @@ def _file_of(held: Lock) -> Path:
         except LockError:
             continue  # somebody else's pylock
     return Path("pylock.toml")
+
+
+def _wheel(form: str, address: str | None, folder: Path) -> Wheel | None:
+    """Return gpuenv's own wheel where the export installs gpuenv from it. Raises UsageError, BuildError."""
+    from .. import export as stage
+
+    if form not in stage.INSTALL_GPUENV:
+        if address is None:
+            return None
+        raise UsageError(
+            f"--gpuenv-from: {form} does not install gpuenv",
+            hint=f"use it with {', '.join(stage.INSTALL_GPUENV)}",
+        )
+    return own_wheel(folder) if address is None else None
 
 
 def _missing(form: str, source: Source, subject: Any, folder: Path) -> str | None:

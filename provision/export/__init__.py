@@ -7,9 +7,20 @@ from collections.abc import Callable, Sized
 from importlib import import_module
 
 from ..errors import UsageError
+from .gpuenv_source import GpuenvSource
 from .subject import InstalledPart, Subject
 
-__all__ = ["FORMATS", "NEXT", "InstalledPart", "Subject", "known", "render", "warnings"]
+__all__ = [
+    "FORMATS",
+    "INSTALL_GPUENV",
+    "NEXT",
+    "GpuenvSource",
+    "InstalledPart",
+    "Subject",
+    "known",
+    "render",
+    "warnings",
+]
 
 # format -> the module here and its function
 FORMATS = {
@@ -25,6 +36,8 @@ FORMATS = {
     "sbatch": ("sbatch", "text"),
     "cyclonedx": ("cyclonedx", "text"),
 }
+# Formats that install gpuenv.
+INSTALL_GPUENV = ("apptainer", "devcontainer", "dockerfile", "github")
 # Formats that name no file of this machine.
 _WITHOUT_PATHS = ("sbatch", "cyclonedx")
 _ALIASES = {
@@ -75,7 +88,7 @@ def warnings(form: str, subject: Subject) -> list[str]:
         told = "stand at the end as commands" if form == "requirements" else "leave all of it without hashes"
         found.append(f"what cannot carry a hash ({', '.join(loose)}): these {told}")
     files, folders = list(s.local_files(lock)), [p.name for p in lock.packages if s.folder_of(p)]
-    if files and form in ("dockerfile", "apptainer", "devcontainer", "github"):
+    if files and form in INSTALL_GPUENV:
         found.append(
             f"{_wheels(files, 'comes', 'come')} from folders of this machine, to be put into ./wheels beside the export"
         )

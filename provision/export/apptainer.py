@@ -9,6 +9,7 @@ from .dockerfile import ENV, EXACTLY
 from .subject import Subject
 
 FORM = "apptainer"
+_HELD = "/opt/lock"
 
 
 def text(subject: Subject) -> str:
@@ -16,8 +17,8 @@ def text(subject: Subject) -> str:
     s.linux_only(subject, "an Apptainer image")
     start, lock = base.image(subject), subject.lock
     sections = {
-        "arguments": ["# What pip installs as gpuenv: a name, a git address, or a wheel named in %files.",
-                      f"GPUENV={'gpuenv[conda]' if lock.manager == 'conda' else 'gpuenv'}"],
+        "arguments": ["# What pip installs as gpuenv, with its hash; or an address, or a wheel named in %files.",
+                      f"GPUENV={subject.gpuenv.requirement(lock, _HELD)}"],
         "files": _files(subject),
         "post": _post(subject, list(start.apt)),
         "environment": [f"export PATH={ENV}/bin:$PATH"],
@@ -27,7 +28,7 @@ def text(subject: Subject) -> str:
                  f"apptainer run {_nv(lock)}app.sif python train.py"],
     }  # fmt: skip
     head = [
-        f"apptainer build app.sif app.def      (this file and {s.oneline(subject.lock_file)} in one folder)",
+        f"apptainer build app.sif app.def      (this file, {s.oneline(subject.gpuenv.files(subject.lock_file))} in one folder)",
         f"apptainer run {_nv(lock)}app.sif python train.py",
         f"apptainer test {_nv(lock)}app.sif            (on the machine with the GPU)",
     ]
@@ -42,11 +43,13 @@ def _nv(lock: Lock) -> str:
 
 
 def _held(subject: Subject) -> str:
-    return f"/opt/lock/{s.VENV_LOCK if subject.lock.manager == 'venv' else s.CONDA_LOCK}"
+    return f"{_HELD}/{s.VENV_LOCK if subject.lock.manager == 'venv' else s.CONDA_LOCK}"
 
 
 def _files(subject: Subject) -> list[str]:
     rows = [f"{_word(subject.lock_file)} {_held(subject)}"]
+    own = subject.gpuenv.wheel
+    rows += [f"{_word(own)} {_word(f'{_HELD}/{own}')}"] if own else []
     wheels = [s.oneline(s.file_name(p)) for p in s.local_files(subject.lock)]
     if wheels:
         rows += [
@@ -68,7 +71,7 @@ def _word(path: str) -> str:
 def _post(subject: Subject, apt: list[str]) -> list[str]:
     lock = subject.lock
     wheels = ["--find-links", "/opt/wheels"] if any(s.local_files(lock)) else []
-    apt = [*apt, *(["ca-certificates", "git"] if s.commits(lock) else [])]
+    apt = [*apt, *s.git_packages(subject)]
     cuda = s.conda_override(lock)
     rows = ["set -eu"]
     if apt:

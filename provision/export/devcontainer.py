@@ -25,8 +25,9 @@ def text(subject: Subject) -> str:
         "remoteUser": start.user,
         **({"hostRequirements": {"gpu": "optional"}} if lock.plan.device == "cuda" else {}),
         **({"runArgs": ["--ipc=host"]} if any(b.framework == "torch" for b in lock.plan.builds) else {}),
-        "containerEnv": {"GPUENV": f"${{localEnv:GPUENV:{_default(lock)}}}"},
-        "onCreateCommand": " && ".join(_make(subject, env)),
+        # A default behind localEnv would end at its first colon, so the command has it.
+        "containerEnv": {"GPUENV_FROM": "${localEnv:GPUENV}"},
+        "onCreateCommand": " && ".join(_make(subject, f"/home/{start.user}")),
         "postStartCommand": _check(lock, env),
         "customizations": {
             "vscode": {
@@ -39,9 +40,10 @@ def text(subject: Subject) -> str:
 
 
 def _told(subject: Subject) -> list[str]:
+    files = subject.gpuenv.files(subject.lock_file)
     rows = [
-        f".devcontainer/devcontainer.json of a project that has {s.oneline(subject.lock_file)} in its folder",
-        "GPUENV is what pip installs as gpuenv: a name, a git address, or a wheel in the project's folder",
+        f".devcontainer/devcontainer.json of a project that has {s.oneline(files)} in its folder",
+        "GPUENV of the host names another address of gpuenv, or another wheel in the project's folder",
     ]
     if subject.lock.plan.device == "cuda":
         # Two `--gpus` would be two requests, and one alone fails on a host without a GPU.
@@ -56,18 +58,18 @@ def _told(subject: Subject) -> list[str]:
     return rows
 
 
-def _default(lock: Lock) -> str:
-    return "gpuenv[conda]" if lock.manager == "conda" else "gpuenv"
-
-
-def _make(subject: Subject, env: str) -> list[str]:
+def _make(subject: Subject, home: str) -> list[str]:
+    own, tool = subject.gpuenv, f"{home}/.gpuenv"
     wheels = ["--find-links", "wheels"] if any(s.local_files(subject.lock)) else []
-    create = s.create_command(subject, env, subject.lock_file, *wheels)
+    create = s.create_command(subject, f"{home}/env", subject.lock_file, *wheels)
     cuda = s.conda_override(subject.lock)
     told = f"CONDA_OVERRIDE_CUDA={s.shell(cuda)} " if cuda else ""
     return [
         "python3 -m venv ~/.gpuenv",
-        '~/.gpuenv/bin/pip install "$GPUENV"',
+        # The project's folder may have a space in its path, which no address has.
+        *([f"cp {s.shell(own.wheel)} ~/.gpuenv/"] if own.wheel else []),
+        f'{{ [ -n "$GPUENV_FROM" ] || GPUENV_FROM={s.shell(own.requirement(subject.lock, tool))}; }}',
+        '~/.gpuenv/bin/pip install "$GPUENV_FROM"',
         "mkdir -p ~/.local/bin",
         "ln -sf ~/.gpuenv/bin/gpuenv ~/.local/bin/gpuenv",
         f"{told}~/.gpuenv/bin/gpuenv {s.shell(*create[1:])}",

@@ -27,8 +27,8 @@ def text(subject: Subject) -> str:
     return "\n".join([
         "# syntax=docker/dockerfile:1",
         s.comment(subject, FORM, "", *_usage(subject)),
-        *_start(start, subject.lock),
-        *_gpuenv(subject.lock),
+        *_start(start, subject),
+        *_gpuenv(subject),
         *_environment(subject),
         *_user(subject.lock),
     ])  # fmt: skip
@@ -37,24 +37,25 @@ def text(subject: Subject) -> str:
 def _usage(subject: Subject) -> list[str]:
     gpus = "--gpus all " if subject.lock.plan.device == "cuda" else ""
     return [
-        f"docker build -t app .            (this file and {s.oneline(subject.lock_file)} in one folder)",
+        f"docker build -t app .            (this file, {s.oneline(subject.gpuenv.files(subject.lock_file))} in one folder)",
         f"docker run --rm {gpus}app python train.py",
     ]
 
 
-def _start(start: Image, lock: Lock) -> list[str]:
+def _start(start: Image, subject: Subject) -> list[str]:
+    lock = subject.lock
     if start.cuda:
         why = f"# The wheels look for CUDA and bring none: the base has CUDA {start.cuda} and cuDNN."
     elif lock.plan.device == "cuda":
         why = f"# CUDA comes with the {'packages' if lock.manager == 'conda' else 'wheels'}, and the driver from the host: the base needs neither."
     else:
         why = "# An environment without CUDA."
-    return [why, f"FROM {start.image}", *_apt(start, lock), ""]
+    return [why, f"FROM {start.image}", *_apt(start, subject), ""]
 
 
-def _apt(start: Image, lock: Lock) -> list[str]:
-    """What must be there before gpuenv: Python, and git for locked commits."""
-    packages = [*start.apt, *(["ca-certificates", "git"] if s.commits(lock) else [])]
+def _apt(start: Image, subject: Subject) -> list[str]:
+    """Return the step that installs what gpuenv requires: Python, and git for commits."""
+    packages = [*start.apt, *s.git_packages(subject)]
     if not packages:
         return []
     return [
@@ -65,12 +66,14 @@ def _apt(start: Image, lock: Lock) -> list[str]:
     ]
 
 
-def _gpuenv(lock: Lock) -> list[str]:
-    default = "gpuenv[conda]" if lock.manager == "conda" else "gpuenv"
+def _gpuenv(subject: Subject) -> list[str]:
+    default = subject.gpuenv.requirement(subject.lock, "/context")
     return [
-        "# What pip installs as gpuenv: a version, an address (one of git needs git in the base), or a wheel of the",
-        "# build context, which is seen as /context while this step runs:",
-        "#   docker build --build-arg GPUENV=/context/gpuenv-0.1.0-py3-none-any.whl .",
+        "# What pip installs as gpuenv, with its hash. The build context is /context while this step runs. For an",
+        "# address (one of git needs git in the base) or another wheel of the build context:",
+        "#   docker build --build-arg GPUENV=/context/gpuenv-0.1.0-py3-none-any.whl ."
+        if subject.gpuenv.wheel
+        else "#   docker build --build-arg GPUENV=ADDRESS .",
         f'ARG GPUENV="{default}"',
         f"RUN {_CACHE} \\",
         f"    {_SECRET} \\",

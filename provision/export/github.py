@@ -24,12 +24,17 @@ def text(subject: Subject) -> str:
     asked = lock_options(subject)
     check = s.shell("gpuenv", "lock", "--check", *asked, *find_links) if asked else ""
     create = s.shell(*s.create_command(subject, _ENV, subject.lock_file, *find_links))
-    if "${{" in s.headline(lock) + check + create:
+    if "${{" in s.headline(lock) + check + create + subject.gpuenv.address:
         # Whoever wrote the lock would else decide what the workflow evaluates, its secrets included.
         raise UsageError("the lock holds an expression of GitHub Actions (${{): it was not made by gpuenv")
     told = [
         ".github/workflows/environment.yml",
-        "GPUENV is what pip installs as gpuenv; the repository's variable GPUENV names a git address or a wheel",
+        *(
+            [f"commit {subject.gpuenv.wheel} too: pip installs gpuenv from it"]
+            if subject.gpuenv.wheel
+            else []
+        ),
+        "the repository's variable GPUENV names another address or wheel of gpuenv",
         *(
             [f"put into ./wheels, as they lie on the machine that locked: {', '.join(wheels)}"]
             if wheels
@@ -45,7 +50,6 @@ def text(subject: Subject) -> str:
 
 def _job(subject: Subject) -> list[str]:
     cuda = s.conda_override(subject.lock)
-    default = "gpuenv[conda]" if subject.lock.manager == "conda" else "gpuenv"
     return [
         "name: environment",
         "on: [push, pull_request]",
@@ -55,9 +59,18 @@ def _job(subject: Subject) -> list[str]:
         "  environment:",
         f"    runs-on: {base.runner(subject)}",
         "    timeout-minutes: 60",
-        "    env:",
-        f"      GPUENV: ${{{{ vars.GPUENV || '{default}' }}}}",
-        *([f"      CONDA_OVERRIDE_CUDA: {json.dumps(cuda)}"] if cuda else []),
+        *(["    env:", f"      CONDA_OVERRIDE_CUDA: {json.dumps(cuda)}"] if cuda else []),
+    ]
+
+
+def _install(subject: Subject) -> list[str]:
+    """Return the step that installs gpuenv. Its variable is unset in later steps, where it has another meaning."""
+    default = _in_quotes(subject.gpuenv.requirement(subject.lock, "{0}"))
+    value = f"${{{{ vars.GPUENV || format({default}, github.workspace) }}}}"
+    return [
+        '      - run: python -m pip install "$GPUENV"',
+        "        env:",
+        f"          GPUENV: {json.dumps(value)}",
     ]
 
 
@@ -75,7 +88,7 @@ def _steps(subject: Subject, check: str, create: str) -> list[str]:
         "        with:",
         "          path: ~/.cache",
         f"          key: gpuenv-${{{{ runner.os }}}}-${{{{ runner.arch }}}}-${{{{ {held} }}}}",
-        '      - run: python -m pip install "$GPUENV"',
+        *_install(subject),
         *_check(check),
         "      - name: Exactly the lock, hashes checked",
         f"        run: {json.dumps(create)}",

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from ..errors import UsageError
 from ..model import Image, Lock, Package
+from .gpuenv_source import GpuenvSource
 
 VENV_LOCK, CONDA_LOCK = "pylock.toml", "conda-lock.yml"
 
@@ -41,7 +42,8 @@ class Subject:
     `lock_file` is how the lock is called beside the export, `lock_text` what stands in it (for the
     formats that are the lock), `env` the path of the environment, `folder` the absolute folder that the
     export is meant for, `project` whether a gpuenv.yaml lies there. `installed` is what the environment has
-    (None where the export is of a lock file, or of a format that does not say it).
+    (None where the export is of a lock file, or of a format that does not say it). `gpuenv` is what formats
+    that install gpuenv take it from.
     """
 
     lock: Lock
@@ -52,6 +54,7 @@ class Subject:
     folder: str = "/"
     project: bool = False
     installed: tuple[InstalledPart, ...] | None = None
+    gpuenv: GpuenvSource = field(default_factory=GpuenvSource)
 
 
 def oneline(text: str) -> str:
@@ -150,6 +153,11 @@ def file_name(package: Package) -> str:
 
 def commits(lock: Lock) -> list[Package]:
     return [p for p in lock.packages if p.url.startswith("git+")]
+
+
+def git_packages(subject: Subject) -> list[str]:
+    """Return the packages of the base's distribution by which commits are fetched."""
+    return ["ca-certificates", "git"] if commits(subject.lock) or subject.gpuenv.needs_git else []
 
 
 # --- command lines of gpuenv ----------------------------------------------------------------------
