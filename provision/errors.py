@@ -39,6 +39,18 @@ class UsageError(GpuenvError):
     name = "usage"
 
 
+class MissingVariableError(UsageError):
+    """A file names an environment variable that is not set (exit 2)."""
+
+    def __init__(self, variable: str, origin: str, *, is_empty: bool = False) -> None:
+        state = "is empty" if is_empty else "is not set"
+        super().__init__(
+            f"{origin}: the environment variable {variable} {state}; an address there names it as ${{{variable}}}",
+            hint=f"Set it: export {variable}=VALUE",
+        )
+        self.variable = variable
+
+
 class DataError(GpuenvError):
     """A profile or project file is invalid (exit 3). `problems` are all of them at once."""
 

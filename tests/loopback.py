@@ -84,6 +84,7 @@ class Index:
         self.faults: dict[str, str] = {}
         self.url = ""
         self.prefix = "/simple"
+        self.root = ""  # what every path begins with, as an index does that has its token there
         self.retry_after: str | None = None
         self.needs: str | None = None  # the Authorization header without which it answers 401
         self.held: str | None = None  # Cache-Control of its answers (the public index: max-age=600)
@@ -211,12 +212,16 @@ def _handler(index: Index):
             else:
                 index.heads += 1
             fault = next((f for end, f in index.faults.items() if self.path.endswith(end)), None)
+            if not self.path.startswith(f"{index.root}/"):
+                self.reply(404, b"not here", body)
+                return
+            path = self.path.removeprefix(index.root)
             if index.needs and self.headers.get("Authorization") != index.needs:
                 fault = "401"
             if self.refuse(fault, body):
                 return
-            parts = self.path.strip("/").split("/")
-            if self.path.startswith(index.prefix + "/") and parts[-1] in index.wheels:
+            parts = path.strip("/").split("/")
+            if path.startswith(index.prefix + "/") and parts[-1] in index.wheels:
                 if index.tells_sizes and _JSON in self.headers.get("Accept", ""):
                     self.reply(200, self.page_with_sizes(parts[-1]), body, _JSON, fault)
                     return
@@ -239,7 +244,7 @@ def _handler(index: Index):
             files = [
                 {
                     "filename": file,
-                    "url": f"/files/{name}/{file}",
+                    "url": f"{index.root}/files/{name}/{file}",
                     "hashes": {"sha256": hashlib.sha256(data).hexdigest()},
                     "core-metadata": True,
                     "size": len(data),
@@ -254,7 +259,7 @@ def _handler(index: Index):
             for file, data in index.wheels[name].items():
                 digest = hashlib.sha256(data).hexdigest()
                 rows.append(
-                    f'<a href="/files/{name}/{file}#sha256={digest}" data-core-metadata="true">{file}</a><br>'
+                    f'<a href="{index.root}/files/{name}/{file}#sha256={digest}" data-core-metadata="true">{file}</a><br>'
                 )
             return ("<!DOCTYPE html><html><body>" + "\n".join(rows) + "</body></html>").encode()
 

@@ -9,23 +9,34 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent / "provision"
 STAGES = {"detect", "resolve", "lock", "build", "verify", "diagnose"}
-DOORS = {"process", "index", "foreign", "writing", "path_names", "safe_write", "output_file"}
+DOORS = {"process", "index", "references", "foreign", "writing", "path_names", "safe_write", "output_file"}
 MAY = {
     "model": set(),
     "process": set(),
     "foreign": set(),
     "writing": set(),
     "path_names": {"errors"},
-    "redaction": set(),
+    "redaction": {"references"},
+    "references": {"errors"},
     "standard_streams": set(),
     "safe_write": set(),
     "output_file": {"errors", "foreign", "safe_write"},
     "errors": {"model"},
-    "index": {"model", "errors", "process", "foreign", "writing", "path_names", "safe_write", "output_file"},
+    "index": {
+        "model",
+        "errors",
+        "process",
+        "foreign",
+        "references",
+        "writing",
+        "path_names",
+        "safe_write",
+        "output_file",
+    },
     "profiles": {"model", "errors", "foreign"},
     "show": {"model", "errors"},
     "export": {"model", "errors"},
-    "project": {"model", "errors", "foreign", "path_names", "safe_write"},
+    "project": {"model", "errors", "foreign", "path_names", "references", "safe_write"},
     "registry": {"process", "model", "errors", "foreign", "safe_write"},
     "bundle": {
         "model",

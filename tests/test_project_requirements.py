@@ -194,11 +194,11 @@ def test_two_files_that_include_the_same_one_read_it_once(folder):
 def test_variables_continuations_and_comments(folder):
     found = asked(
         folder,
-        "numpy\\\n>=1.26\nx @ https://user:${TOKEN}@host/${NOT_SET}/$TOKEN/x.zip#egg=x # note\n  # indented\\\nsix\n",
+        "numpy\\\n>=1.26\nx @ https://user:${TOKEN}@host/${lower}/$TOKEN/x.zip#egg=x # note\n  # indented\\\nsix\n",
         environ={"TOKEN": "secret"},
     )
     assert texts(found) == [
-        "numpy>=1.26", "x @ https://user:secret@host/${NOT_SET}/$TOKEN/x.zip", "six",
+        "numpy>=1.26", "x @ https://user:secret@host/${lower}/$TOKEN/x.zip", "six",
     ]  # fmt: skip
     assert [n.origin[-6:] for n in found.needs] == ["line 1", "line 3", "line 5"]
 

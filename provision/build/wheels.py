@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from .. import process
+from .. import index, process, writing
 from ..errors import BuildError
 from ..index import pytorch, uv, uv_config
 from ..model import Event, Lock, Package, Sources
-from . import bytecode, offline_files, tensorflow
+from . import bytecode, direct_addresses, offline_files, tensorflow
 from .compiling import Compiling, parted
 from .disk_space import UNPACKED, check_disk, installer_cache, own_cache, size
 from .installed import normal
@@ -210,9 +210,9 @@ def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
             continue
         if package.sha256 is None:
             raise BuildError(f"the lock has no hash for {package.name} {package.version}")
-        direct = package.index is None and package.url.startswith(("http:", "https:"))
+        direct = package.index is None and not package.url.startswith("file:")
         direct = direct and offline_files.file_name(package) not in files
-        what = f"{package.name} @ {package.url}" if direct else f"{package.name}==={package.version}"
+        what = f"{package.name} @ {index.address_of(package)}" if direct else f"{package.name}==={package.version}"
         lines.append(f"{what} --hash=sha256:{package.sha256}")
     return "\n".join(lines) + "\n"
 
@@ -222,7 +222,7 @@ def unhashed_line(package: Package) -> str:
     if package.url.startswith("file:"):
         folder = unquote(urlsplit(package.url).path)
         return f"-e {folder}" if package.editable else folder
-    return f"{package.name} @ {package.url}"
+    return f"{package.name} @ {index.address_of(package)}"
 
 
 def _sources(packages: Sequence[Package]) -> list[str]:
@@ -274,11 +274,9 @@ class Wanted:
         wheels = all(is_wheel(p) and not p.unhashed for p in self.lock.packages)
         # bytecode.fill compiles wheels
         variables = {"UV_COMPILE_BYTECODE": "0"} if wheels and _compiles() else {}
-        file = (self.target.parent if self.target else self.path / MARK) / "requirements.txt"
-        file.unlink(missing_ok=True)  # whatever lies there may lead out of the environment, or be a hard link
         words = [
             "pip", "install", "--no-deps", *self.options, *(["--target", str(self.target.absolute())] if self.target else []),
-            *(["--reinstall"] if self.reinstall else []), "--requirements", str(file.absolute()),
+            *(["--reinstall"] if self.reinstall else []), "--requirements",
         ]  # fmt: skip
 
         def told(line: str) -> None:
@@ -292,12 +290,12 @@ class Wanted:
             alone=bool(theirs) and not others, locked=wheels, variables=variables, timeout=TIMEOUT,
             on_line=told, terminal=watched,
         )  # fmt: skip
-        try:
-            with file.open("x", encoding="utf-8") as stream:
-                stream.write(self.requirements)
-            return uv.run_uv(words, sources, python=python_of(self.path), settings=settings)
-        finally:
-            file.unlink(missing_ok=True)
+        with writing.scratch("install") as folder:  # private: the text has the values of variables
+            file = folder / "requirements.txt"
+            file.write_text(self.requirements, encoding="utf-8")
+            done = uv.run_uv([*words, str(file)], sources, python=python_of(self.path), settings=settings)
+        direct_addresses.redact_installed(self.lock, self.path, self.target)
+        return done
 
 
 def _for_lock(lock: Lock, sources: Sources, *, offline: bool) -> Sources:

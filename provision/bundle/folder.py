@@ -17,6 +17,7 @@ from .. import foreign, index, safe_write
 from ..errors import BuildError, LockError, UsageError
 from ..model import Bundle, BundleFile, as_document, from_plain
 from ..path_names import UnsafeNameError, check_relative
+from ..redaction import redact_value
 
 MANIFEST = "gpuenv-bundle.json"
 README = "README.txt"
@@ -84,7 +85,7 @@ def read(folder: Path) -> Bundle:
 
 def settle(folder: Path, bundle: Bundle) -> None:
     """Write the manifest in one step. Raises BuildError."""
-    text = json.dumps(as_document(bundle), indent=1) + "\n"
+    text = json.dumps(redact_value(as_document(bundle)), indent=1) + "\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         safe_write.write_file(folder / MANIFEST, text, durable=True)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from .. import detect, foreign, process
-from ..errors import ResolveError, UsageError
+from .. import detect, foreign, process, references
+from ..errors import MissingVariableError, ResolveError, UsageError
 from ..model import (
     FRAMEWORKS,
     PLATFORMS,
@@ -113,6 +113,10 @@ def locked_sources(c: Choices, lock: Lock) -> Sources:
         return found
     try:
         demands = inproject.demanded(c, data, lock.target)
+    except MissingVariableError as error:
+        if any(error.variable in references.names_in(f"{p.url} {p.index}") for p in lock.packages):
+            raise
+        return found
     except UsageError:
         return found
     return inproject.sources_with(found, c, demands)

@@ -52,7 +52,7 @@ class Files:
         """A server that refuses the question leaves them unknown."""
         if self.got.sources.offline or not packages:
             return {}
-        urls = {p.url: index.with_credentials(p.url, self._default) for p in packages}
+        urls = {p.url: index.with_credentials(index.address_of(p), self._default) for p in packages}
         try:
             told = self.http.sizes(urls.values())
         except LockError:

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .addresses import Addresses, with_credentials
+    from .addresses import Addresses, address_of, with_credentials
     from .fetching import Wanted, digests, download, is_right, part
     from .http import AT_ONCE, Http, Response
     from .links import find_links, wheel_named
@@ -31,6 +31,7 @@ _HOME = {
     "Addresses": "addresses",
     "File": "simple",
     "NETWORK_HINT": "reachable",
+    "address_of": "addresses",
     "connection_error": "reachable",
     "Http": "http",
     "PipConfig": "pipconf",
@@ -75,6 +76,7 @@ __all__ = [
     "RangeFile",
     "Response",
     "Wanted",
+    "address_of",
     "connection_error",
     "default_index",
     "digests",

@@ -8,7 +8,7 @@ import urllib.parse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .. import process
+from .. import process, references
 from ..errors import LockError
 from ..model import Package
 from ..path_names import file_name_of_url
@@ -40,7 +40,7 @@ class Addresses:
         if local or self._offline:
             yield from [package.url] if local else []
             return
-        own = with_credentials(package.url, indexes)
+        own = with_credentials(address_of(package), indexes)
         configured = package.index is None or package.index.rstrip("/") in {
             redact(i).rstrip("/") for i in indexes
         }
@@ -60,6 +60,11 @@ class Addresses:
                 self._silent.add(index)
                 continue
             yield from (with_credentials(f.url, [index]) for f in files if f.sha256 == package.sha256)
+
+
+def address_of(package: Package) -> str:
+    """Return a package's address with the values of its variables. Raises MissingVariableError."""
+    return references.expand(package.url, process.environ(), f"the lock's address of {package.name}")
 
 
 def with_credentials(url: str, indexes: Sequence[str]) -> str:

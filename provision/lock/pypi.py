@@ -13,7 +13,7 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from .. import index, writing
+from .. import index, process, references, writing
 from ..errors import LockError
 from ..index import pytorch
 from ..model import FRAMEWORKS, Event, Lock, Need, Package, Plan, Sources
@@ -126,9 +126,20 @@ def _with_indexes(packages: Iterable[Package], indexes: dict[str, str]) -> tuple
 
     return tuple(
         dataclasses.replace(p, index=redact(indexes[p.name]) if p.name in indexes else None,
-                            url=redact(p.url))
+                            url=_address(p))
         for p in packages
     )  # fmt: skip
+
+
+def _address(package: Package) -> str:
+    """Return a package's address as the lock has it. Raises LockError where a variable holds the file's name."""
+    url = redact(package.url)
+    if not package.unhashed and references.names_in(url.rpartition("/")[2]):
+        raise LockError(
+            f"the address of {package.name} is {url}, without the name of the file; a lock needs that name",
+            hint=f"write the file's name behind the variable: .../{file_name(package)}",
+        )
+    return url
 
 
 def _of_pages(packages: tuple[Package, ...], sources: Sources) -> tuple[Package, ...]:
@@ -147,15 +158,20 @@ def _with_sizes(packages: tuple[Package, ...], sources: Sources) -> tuple[Packag
     before it is downloaded. A server that refuses the question leaves the size unknown."""
     import dataclasses
 
-    unknown = [p.url for p in packages if p.size is None]
-    asked = [u for u in unknown if u.startswith("file:") or not sources.offline]
+    environ = process.environ()
+    urls = {
+        p.url: references.expand(p.url, environ, f"the address of {p.name}")
+        for p in packages
+        if p.size is None
+    }
+    asked = [u for u in urls.values() if u.startswith("file:") or not sources.offline]
     if not asked:
         return packages
     try:
         sizes = index.Http(tries=1, timeout=5.0).sizes(asked)
     except LockError:
         sizes = {}
-    return tuple(dataclasses.replace(p, size=p.size or sizes.get(p.url)) for p in packages)
+    return tuple(dataclasses.replace(p, size=p.size or sizes.get(urls.get(p.url, p.url))) for p in packages)
 
 
 def assert_hashes(needs: Sequence[Need], packages: tuple[Package, ...]) -> None:

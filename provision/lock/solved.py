@@ -15,6 +15,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from ..errors import LockError
 from ..model import Package, Plan
 from ..path_names import file_name_of_url
+from ..references import without_references
 from . import file_names
 from .pylock import vcs_url
 
@@ -65,14 +66,16 @@ def _file_of(package: PylockPackage, ranks: dict[str, int]) -> Package:
     source where there is no wheel at all."""
     name, version = str(package.name), str(package.version or "")
     if package.vcs is not None:
-        return Package(name=name, version=version, url=vcs_url(package.vcs), unhashed=True)
+        return Package(
+            name=name, version=version, url=without_references(vcs_url(package.vcs)), unhashed=True
+        )
     if package.directory is not None:
         url, editable = Path(package.directory.path).absolute().as_uri(), bool(package.directory.editable)
         return Package(name=name, version=version, url=url, unhashed=True, editable=editable)
     file = package.archive or (None if package.wheels else package.sdist)
     if file is None:
         return best_wheel(package, ranks)
-    url = file.url or Path(file.path or "").absolute().as_uri()
+    url = without_references(file.url or Path(file.path or "").absolute().as_uri())
     sha256 = file.hashes.get("sha256") or _hash_of(url)
     return file_names.check(Package(
         name=name, version=version, url=url, sha256=sha256, index=package.index, size=file.size,
@@ -110,7 +113,7 @@ def best_wheel(package: PylockPackage, ranks: dict[str, int]) -> Package:
         )
     wheel = min(fitting, key=lambda pair: pair[0])[1]
     return file_names.check(Package(
-        name=str(package.name), version=str(package.version), url=wheel.url or wheel.path or "",
+        name=str(package.name), version=str(package.version), url=without_references(wheel.url or wheel.path or ""),
         sha256=wheel.hashes.get("sha256"), index=package.index, size=wheel.size,
     ))  # fmt: skip
 

@@ -48,7 +48,10 @@ def demands(
         from .pyproject import read_project
 
         stated = read_project(reading, project_dir.absolute(), extras, groups)
-    lines = [*reading.lines, *(Line(text=t, origin=o, folders=(Path.cwd(),)) for t, o in packages)]
+    lines = [
+        *reading.lines,
+        *(Line(text=reading.expanded(t, o), origin=o, folders=(Path.cwd(),)) for t, o in packages),
+    ]
     result = sort([parse(line) for line in lines], stack, markers)
     if project_dir is not None and stated and stated.installable:
         result.needs[_itself(project_dir.absolute(), stated.name)] = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from provision import references
 from provision.errors import UsageError
 
 from . import options
@@ -27,7 +28,8 @@ _MOST_LINES = 100_000
 @dataclass(kw_only=True, slots=True)
 class Reading:
     """What was read so far. `base` is the folder below which origins name files. With `skip_missing` an
-    included file that does not exist is noted under `missing`, and the others are read."""
+    included file that does not exist is noted under `missing`, and the others are read; a variable that is not set
+    stays as written."""
 
     environ: Mapping[str, str]
     base: Path
@@ -43,6 +45,10 @@ class Reading:
     seen: set[tuple[str, bool]] = field(default_factory=set)
     skip_missing: bool = False
     missing: list[str] = field(default_factory=list)
+
+    def expanded(self, text: str, origin: str) -> str:
+        """Return a text of another file with the values of its variables. Raises MissingVariableError."""
+        return references.expand(text, self.environ, None if self.skip_missing else origin)
 
     def name(self, path: Path) -> str:
         """A file's name for origins: below the base, else as an absolute path."""
@@ -82,7 +88,7 @@ def read(
         raise UsageError(f"more than {_MOST_FILES} requirements files are included", hint="name fewer")
     text = decoded(data, name)
     refuse_other_formats(path, name, text)
-    for number, line in logical_lines(text, reading.environ):
+    for number, line in logical_lines(text, reading.environ, None if reading.skip_missing else name):
         read_line(reading, line, f"{name} line {number}", (*within, path), constraint)
         if len(reading.lines) > _MOST_LINES:
             raise UsageError(f"{name}: more than {_MOST_LINES} requirements", hint="name fewer")

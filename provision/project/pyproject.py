@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from .folders import folder_name, table_at, toml
 from .groups import folded, of_extras, of_groups, requirement_name
 from .places import Places
 from .requirement import Line
-from .uv_keys import read_keys
+from .uv_keys import UvKeys, read_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,13 +56,21 @@ def read_project(reading: Reading, folder: Path, extras: Sequence[str], groups: 
     keys = read_keys(reading, folder, data, places)
     for text, origin in listed:
         line = Line(text=keys.replaced(text) or text, origin=origin, folders=(folder,))
-        reading.lines.append(uv_sources.placed(line, sources, keys.indexes, reading.notes))
-    reading.lines += [uv_sources.placed(line, sources, keys.indexes, []) for line in keys.lines]
+        reading.lines.append(_placed(reading, line, sources, keys))
+    reading.lines += [_placed(reading, line, sources, keys, noted=False) for line in keys.lines]
     poetry_off = table_at(data, "tool", "poetry").get("package-mode") is False
     uv_off = table_at(data, "tool", "uv").get("package") is False
     builds = "build-system" in data or (folder / "setup.py").is_file()
     stated.installable = builds and not poetry_off and not uv_off
     return stated
+
+
+def _placed(
+    reading: Reading, line: Line, sources: dict[str, Any], keys: UvKeys, *, noted: bool = True
+) -> Line:
+    """Return a line with the place that [tool.uv.sources] names for it and the values of its variables."""
+    placed = uv_sources.placed(line, sources, keys.indexes, reading.notes if noted else [])
+    return dataclasses.replace(placed, text=reading.expanded(placed.text, line.origin))
 
 
 def _stated(

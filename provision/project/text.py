@@ -6,6 +6,7 @@ import codecs
 import re
 from typing import TYPE_CHECKING
 
+from provision import references
 from provision.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ _BOMS = (
 )
 _CODING = re.compile(rb"coding[:=]\s*([-\w.]+)")
 _COMMENT = re.compile(r"(^|\s)#.*$")
-_VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 
 
 def read_bytes(path: Path, name: str, included: str | None = None) -> bytes:
@@ -67,13 +67,15 @@ def decoded(data: bytes, name: str) -> str:
     return text
 
 
-def logical_lines(text: str, environ: Mapping[str, str]) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers: joined at a final backslash, without comments, ${VARIABLES} replaced
-    where they are set."""
+def logical_lines(text: str, environ: Mapping[str, str], name: str | None) -> Iterator[tuple[int, str]]:
+    """Return lines with their numbers: joined at a final backslash, without comments, ${VARIABLES} replaced.
+
+    Raises MissingVariableError for a variable that is not set. Where `name` is None, it stays as written.
+    """
     for number, line in _joined(text):
         bare = _COMMENT.sub("", line).strip()
         if bare:
-            yield number, _VARIABLE.sub(lambda found: environ.get(found[1]) or found[0], bare)
+            yield number, references.expand(bare, environ, f"{name} line {number}" if name else None)
 
 
 def _joined(text: str) -> Iterator[tuple[int, str]]:

@@ -78,9 +78,10 @@ def _read_indexes(
     for row in rows:
         if not isinstance(row, dict) or not isinstance(row.get("url"), str):
             raise _wrong(places, "index", "a url in each")
-        url = row["url"] if "://" in row["url"] else (folder / row["url"]).resolve().as_uri()
+        written = reading.expanded(row["url"], places.key("index", "tool.uv"))
+        url = written if "://" in written else (folder / written).resolve().as_uri()
         if row.get("format") == "flat":
-            reading.find_links.append(url if "://" in row["url"] else str((folder / row["url"]).resolve()))
+            reading.find_links.append(url if "://" in written else str((folder / written).resolve()))
             continue
         if isinstance(row.get("name"), str):
             keys.indexes.setdefault(row["name"], url)

@@ -40,6 +40,7 @@ class Place:
     args: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict)
     through_proxy: bool = False
+    root: str = ""  # the path that the index lies below; it needs no user then
     asks: bool = True  # what is wanted stands on the command line, not in a file
 
 
@@ -48,6 +49,17 @@ def places(url: str, at: Ground) -> Iterator[Place]:
     secret = url.replace("://", f"://{USER}:{WORD}@")
     config = str(at.folder / "pip.conf")
     own = {"PIP_INDEX_URL": ""}
+    wheel = next(iter(at.index.wheels["pip"]))
+    below = url.replace("/simple", "/${GPUENV_TEST_WORD}")
+    yield Place(
+        "variable in a path",
+        env={**own, "GPUENV_TEST_WORD": WORD},
+        args=("-r", "requirements.txt"),
+        files={
+            "work/requirements.txt": f"--index-url {below}/simple\npip @ {below}/files/pip/{wheel}\njaxlib\n"
+        },
+        root=f"/{WORD}",
+    )
     yield Place("--index", args=("--index", secret))
     yield Place("PIP_INDEX_URL", env={"PIP_INDEX_URL": secret})
     yield Place("GPUENV_INDEX_PYPI", env={"GPUENV_INDEX_PYPI": secret})
@@ -80,7 +92,6 @@ def places(url: str, at: Ground) -> Iterator[Place]:
         args=("-r", "requirements.txt"),
         files={"work/requirements.txt": requirements},
     )
-    wheel = next(iter(at.index.wheels["pip"]))
     direct = secret.replace("/simple", f"/files/pip/{wheel}")
     yield Place(
         "requirements.txt, address",
@@ -222,7 +233,8 @@ def tried(at: Ground, place: Place, only: set[str] | None = None) -> Iterator[tu
         path.write_text(text)
         path.chmod(0o600)
         given.add(path)
-    index.needs = None if place.through_proxy else AUTHORIZATION
+    index.needs = None if place.through_proxy or place.root else AUTHORIZATION
+    index.root = place.root
     at.cold()
     with the_proxy(at, place):
         for name, prepare, argv, right in runs(at, place):
@@ -234,7 +246,7 @@ def tried(at: Ground, place: Place, only: set[str] | None = None) -> Iterator[tu
         index.faults = {}
         if only is None or "killed" in only:
             yield "killed", killed(at, (*(ASK if place.asks else ()), *place.args), given)
-    index.needs, index.faults = None, {}
+    index.needs, index.faults, index.root = None, {}, ""
     at.gpuenv.env = before
     for path in given:
         path.unlink(missing_ok=True)
