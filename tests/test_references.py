@@ -69,7 +69,7 @@ def test_a_token_in_the_path_is_nowhere_but_in_requests(project, index, tmp_path
     go("create", "--no-verify")
     go("create", "--no-verify", "--locked", "other")
     go("repair")
-    for form in ("requirements", "cyclonedx", "dockerfile"):
+    for form in ("requirements", "dockerfile"):
         go("export", "--format", form)
     go("bundle", "stick", "--json")
     index.root = "/closed"
@@ -188,8 +188,8 @@ def test_texts_are_restored_in_linear_time(monkeypatch):
         return time.perf_counter() - began
 
     for piece in ("://", "https://h/", f"https://h/{TOKEN}/ ", "a", "https://h/a@", "/", "a://b/"):
-        text = "https://h/" + piece * (200_000 // len(piece))
-        assert seconds(text * 2) / max(0.1, seconds(text)) < 9, piece
+        text = "https://h/" + piece * (40_000 // len(piece))
+        assert seconds(text * 4) / max(0.1, seconds(text)) < 9, piece
 
 
 def test_a_line_of_too_many_variables_is_refused():
