@@ -124,6 +124,18 @@ def test_a_download_stops_at_the_expected_size(tmp_path, told):
     assert sum(sent) < 20_000_000, "the connection is closed, not drained"
 
 
+def test_a_file_of_another_size_needs_no_folder(tmp_path):
+    """The folder is made for the first byte, and the answer is refused before that."""
+
+    def respond(handler):
+        head(handler, "Content-Length: 2000")
+        handler.wfile.write(b"\0" * 2000)
+
+    with answering(respond) as (url, _), pytest.raises(BuildError, match="its size and hash differs"):
+        index.download(index.Http(timeout=5), wanted(tmp_path / "new", url, 1000), lambda _: None)
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_server_that_keeps_the_line_open_behind_the_file_is_not_waited_for(tmp_path):
     body = os.urandom(5000)
     done = threading.Event()

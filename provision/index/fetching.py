@@ -80,7 +80,6 @@ def _fetched(http: Http, url: str, half: Path, wanted: Wanted, told: Told) -> st
             differs = "hash"
         except _OtherFileError:
             differs = "size and hash"
-            half.touch()
         _forget(half, told)
         if not resumed:  # else the part may be of another file than the one that is there now
             break
@@ -110,7 +109,7 @@ def digests(path: Path, names: Iterable[str]) -> dict[str, str]:
 
 def _forget(half: Path, told: Told) -> None:
     told(-_size(half))
-    half.unlink()
+    half.unlink(missing_ok=True)  # an answer of another size is refused before its first byte is written
 
 
 def _size(half: Path) -> int:
