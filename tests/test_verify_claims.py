@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from verify_stub import env, healthy, pristine  # noqa: F401
+from verify_stub import env, healthy, pristine, tamper  # noqa: F401
 
 from driver_stub import H200, H200_MIG, T4, build, scenario, spec
 from provision.model import Driver, Gpu, Machine, Target
@@ -37,20 +37,6 @@ def verify(gpuenv, tmp_path):
         return json.loads(done.stdout)
 
     return run
-
-
-def tamper(root, old, new):
-    """Make the environment's Python one that changes a text in what it is told to run."""
-    python = root / "bin" / "python"
-    real = root / "bin" / "python-real"
-    real.symlink_to(python.readlink())
-    python.unlink()
-    python.write_text(
-        f"#!{sys.executable}\nimport os, sys\nargs = sys.argv[1:]\nif '-c' in args:\n"
-        f"    at = args.index('-c') + 1\n    args[at] = args[at].replace({old!r}, {new!r})\n"
-        f"os.execv({str(real)!r}, [{str(real)!r}, *args])\n"
-    )
-    python.chmod(0o755)
 
 
 def stage(verdict, name):

@@ -37,7 +37,11 @@ def record(site, name, version, files, requires=()):
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory):
     """A venv with the stub's libcudart and libcudnn in it, laid out and recorded as NVIDIA's wheels are."""
-    env = tmp_path_factory.mktemp("pristine") / "env"
+    return make_environment(tmp_path_factory.mktemp("pristine") / "env")
+
+
+def make_environment(env):
+    """A venv with the stubs of an environment's libraries."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
     site = next(env.glob("lib/python*/site-packages"))
     cudart = build_runtime(site / "nvidia" / "cuda_runtime" / "lib", "libcudart.so.12")
@@ -47,6 +51,20 @@ def pristine(tmp_path_factory):
     record(site, "nvidia_cuda_runtime_cu12", "12.8.90", [cudart])
     record(site, "nvidia_cudnn_cu12", "9.14.0.64", [cudnn.with_name(n) for n in LIBRARIES])
     return env
+
+
+def tamper(root, old, new):
+    """Make the environment's Python one that changes a text in what it is told to run."""
+    python = root / "bin" / "python"
+    real = root / "bin" / "python-real"
+    real.symlink_to(python.readlink())
+    python.unlink()
+    python.write_text(
+        f"#!{sys.executable}\nimport os, sys\nargs = sys.argv[1:]\nif '-c' in args:\n"
+        f"    at = args.index('-c') + 1\n    args[at] = args[at].replace({old!r}, {new!r})\n"
+        f"os.execv({str(real)!r}, [{str(real)!r}, *args])\n"
+    )
+    python.chmod(0o755)
 
 
 @pytest.fixture

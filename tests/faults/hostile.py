@@ -15,12 +15,17 @@ import sys
 import time
 import traceback
 
-import hostile_conda  # noqa: F401  # enters its cases, as do those below
+import hostile_builds  # noqa: F401  # enters its cases, as do those below
+import hostile_conda  # noqa: F401
+import hostile_configuration  # noqa: F401
 import hostile_environments  # noqa: F401
 import hostile_files  # noqa: F401
+import hostile_links  # noqa: F401
 import hostile_locks  # noqa: F401
 import hostile_programs  # noqa: F401
+import hostile_servers  # noqa: F401
 import hostile_shown  # noqa: F401
+import hostile_verdicts  # noqa: F401
 from field import CASES, field
 
 LONGEST = 3300.0
