@@ -343,7 +343,7 @@ def test_permissions_and_links_stay(tmp_path):
     found(tmp_path)
     assert (tmp_path / "Makefile").is_symlink()
     assert stat.S_IMODE((tmp_path / "real" / "Makefile").stat().st_mode) == 0o750
-    assert b"gpuenv create" in (tmp_path / "real" / "Makefile").read_bytes()
+    assert b"$(GPUENV) create" in (tmp_path / "real" / "Makefile").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,11 @@ _ADDRESS = re.compile(r"(?:git\+)?(?:https?|ssh|file)://[A-Za-z0-9._~:/@#=+,%&-]
 _KINDS = "git+https://HOST/PROJECT@COMMIT or https://HOST/gpuenv-VERSION-py3-none-any.whl"
 
 
+def is_address(text: str) -> bool:
+    """Return whether a text is an address without credentials that every format can quote."""
+    return _ADDRESS.fullmatch(text) is not None and redact(text) == text
+
+
 def checked_address(text: str) -> str:
     """Return the address of a `--gpuenv-from`. Raises UsageError for a name and for credentials."""
     shown = f"--gpuenv-from {redact(text)}"

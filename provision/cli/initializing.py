@@ -12,10 +12,12 @@ from .. import process, show
 from ..model import Profiles
 from . import facts
 from . import options as o
+from .gpuenv_origin import InitFrom, recorded_source
 
 
 def init(
     framework: o.Frameworks = None,
+    gpuenv_from: InitFrom = None,
     profiles: o.ProfileDirs = None,
     cache_dir: o.CacheDir = None,
     json: o.Json = False,
@@ -33,7 +35,11 @@ def init(
         imports={row.module: row for row in known.imports},
         conda={row.conda: row for row in known.conda_names},
     )
-    made = initialise(Path.cwd(), framework or (), known=names, environ=process.environ())
+    folder = Path.cwd()
+    made = initialise(
+        folder, framework or (), known=names, environ=process.environ(),
+        gpuenv_from=recorded_source(gpuenv_from, folder),
+    )  # fmt: skip
     show.result(screen, made, next_step="gpuenv create")
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,21 @@ _RULES = (
     ("env", "create $({})", "build this project's environment and verify it"),
     ("verify", "verify $({})", "verify it again"),
     ("lock", "lock", "write the lock of exactly these packages"),
+)
+TOOL = ".gpuenv-tool"
+_TOOL_PROGRAM = f"{TOOL}/bin/gpuenv"
+# A word is no source: pip would install whatever an index has under that name.
+_ASSERT_SOURCE = (
+    "from='$(GPUENV_FROM)'; "
+    'case "$$from" in *://*) ;; */*) test -e "$${from%%\\[*}" ;; *) false ;; esac || '
+    "{ echo \"gpuenv is not on PATH, and GPUENV_FROM='$$from' is neither an address nor an existing path: "
+    'make GPUENV_FROM=ADDRESS, or the path of a wheel or checkout of gpuenv" >&2; exit 1; }'
+)
+_MAKE_TOOL = (
+    f"@{_ASSERT_SOURCE}",
+    f"python3 -m venv {TOOL}",
+    f"@echo '*' > {TOOL}/.gitignore",
+    f"{TOOL}/bin/pip install --quiet --disable-pip-version-check '$(GPUENV_FROM)'",
 )
 _MOST_INCLUDED = 50
 
@@ -32,9 +48,10 @@ def found(folder: Path) -> Path:
     return next((folder / name for name in NAMES if (folder / name).exists()), folder / "Makefile")
 
 
-def with_part(path: Path, data: bytes) -> Part:
+def with_part(path: Path, data: bytes, gpuenv_from: str = "") -> Part:
     """A Makefile with gpuenv's part at its end. A target that the file, or one that it includes, has already
-    is named gpuenv-... here; a variable ENV that it uses for something else is left alone."""
+    is named gpuenv-... here; a variable ENV that it uses for something else is left alone. `gpuenv_from` is
+    the default of GPUENV_FROM: an address or a path without quotes, `$` and backslashes."""
     text = data.decode("latin-1")  # any byte is a character, and goes back as it came
     if BEGIN.partition(" (")[0] in text:
         return Part(data=None)
@@ -52,15 +69,39 @@ def with_part(path: Path, data: bytes) -> Part:
         if name != target:
             part.remarks.append(f"{path.name} has {target} already: gpuenv's target is {name}")
         part.targets.append(name)
-        line = f"gpuenv {command.format(variable)}"
-        rows += [f"{name}: ; {line}"] if inline else [f"{name}: ## {says}", f"\t{line}"]
+        line, needs = f"$(GPUENV) {command.format(variable)}", f"{name}: $(filter {_TOOL_PROGRAM},$(GPUENV))"
+        rows += [f"{needs} ; {line}"] if inline else [f"{needs} ## {says}", f"\t{line}"]
         rows.append("")
-    head = [BEGIN, f"{variable} ?= .venv", "", f".PHONY: {' '.join(part.targets)}", ""]
+    rows += _tool_rule(inline=inline)
+    head = [BEGIN, f"{variable} ?= .venv", *_gpuenv_variables(gpuenv_from),
+            "", f".PHONY: {' '.join(part.targets)}", ""]  # fmt: skip
     newline = "\r\n" if "\r\n" in text else "\n"
     # an empty line first: the last line may end with a backslash, which joins the next one to it
     lead = "" if not text else newline if text.endswith("\n") else newline * 2
-    part.data = data + (lead + newline.join([*head, *rows[:-1], END]) + newline).encode("latin-1")
+    part.data = data + (lead + newline.join([*head, *rows, END]) + newline).encode("latin-1")
     return part
+
+
+def _gpuenv_variables(gpuenv_from: str) -> list[str]:
+    """Return the lines that find gpuenv: GPUENV as the user sets it, the one on PATH, or the private one."""
+    # latin-1 gives back the bytes of the path, as it does for the rest of the file
+    value = os.fsencode(gpuenv_from).decode("latin-1").replace("#", "\\#")
+    return [
+        f"# Where gpuenv is not on PATH it is installed into {TOOL} from this address, wheel or checkout.",
+        f"GPUENV_FROM ?= {value}".rstrip(),
+        "ifndef GPUENV",
+        f"GPUENV := $(shell command -v gpuenv >/dev/null 2>&1 && echo gpuenv || echo {_TOOL_PROGRAM})",
+        "endif",
+    ]
+
+
+def _tool_rule(*, inline: bool) -> list[str]:
+    """Return the rule that makes the private gpuenv."""
+    if inline:
+        return [
+            f"{_TOOL_PROGRAM}: ; " + " && ".join([_MAKE_TOOL[0], *(x.lstrip("@") for x in _MAKE_TOOL[1:])])
+        ]
+    return [f"{_TOOL_PROGRAM}:", *(f"\t{line}" for line in _MAKE_TOOL)]
 
 
 def _free(target: str, taken: set[str]) -> str:

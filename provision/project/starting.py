@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from provision.errors import DataError, UsageError
@@ -31,8 +32,10 @@ def initialise(
     *,
     known: Known,
     environ: Mapping[str, str],
+    gpuenv_from: str = "",
 ) -> Initialised:
     """Write what is missing, all of it or nothing; what is there is kept. Nothing of the folder is run.
+    `gpuenv_from` is what `make env` installs gpuenv from where it is missing: an address or a path.
 
     Raises UsageError where nothing tells the framework, or a file cannot be read or written; DataError where
     the gpuenv.yaml that is there is invalid.
@@ -41,7 +44,8 @@ def initialise(
     files: list[WrittenFile] = []
     remarks: list[str] = []
     named = _config(folder, frameworks, known, environ, contents, files, remarks)
-    for path, step in ((makefile.found(folder), _makefile), (folder / ".gitignore", _gitignore)):
+    make_step = partial(_makefile, gpuenv_from=gpuenv_from)
+    for path, step in ((makefile.found(folder), make_step), (folder / ".gitignore", _gitignore)):
         old = _bytes(path)
         new, detail = step(path, old or b"", remarks)
         if new is None:
@@ -125,11 +129,15 @@ def _chosen(frameworks: Sequence[str], companions: Mapping[str, str], found: Sig
     return chosen
 
 
-def _makefile(path: Path, old: bytes, remarks: list[str]) -> tuple[bytes | None, str]:
-    part = makefile.with_part(path, old)
+def _makefile(path: Path, old: bytes, remarks: list[str], *, gpuenv_from: str) -> tuple[bytes | None, str]:
+    part = makefile.with_part(path, old, gpuenv_from)
     remarks += part.remarks
     if part.data is None:
         return None, "gpuenv's part is there already"
+    if not gpuenv_from:
+        remarks.append(f"GPUENV_FROM in {path.name} is empty: set it for clones on machines without gpuenv")
+    elif gpuenv_from.startswith("/"):
+        remarks.append(f"GPUENV_FROM in {path.name} is a path of this machine: set an address for others")
     return part.data, ", ".join(f"make {target}" for target in part.targets)
 
 
