@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 from .. import index, process, writing
 from ..errors import BuildError
 from ..index import pytorch, uv, uv_config
+from ..index.git_credentials import without_credentials
 from ..model import Event, Lock, Package, Sources
 from . import bytecode, direct_addresses, offline_files, tensorflow
 from .compiling import Compiling, parted
@@ -285,14 +286,15 @@ class Wanted:
 
         # uv tells its progress to a terminal only, and draws it again and again: not where nobody would see it
         watched = emit is not None and os.name == "posix" and sys.stderr.isatty()
+        requirements, logins = without_credentials(self.requirements)
         # The lock chose the wheels; what builds a source is chosen now, under the rules of a solve.
         settings = uv.Settings(
-            alone=bool(theirs) and not others, locked=wheels, variables=variables, timeout=TIMEOUT,
-            on_line=told, terminal=watched,
+            alone=bool(theirs) and not others, locked=wheels, variables=variables, git_logins=logins,
+            timeout=TIMEOUT, on_line=told, terminal=watched,
         )  # fmt: skip
         with writing.scratch("install") as folder:  # private: the text has the values of variables
             file = folder / "requirements.txt"
-            file.write_text(self.requirements, encoding="utf-8")
+            file.write_text(requirements, encoding="utf-8")
             done = uv.run_uv([*words, str(file)], sources, python=python_of(self.path), settings=settings)
         direct_addresses.redact_installed(self.lock, self.path, self.target)
         return done

@@ -20,7 +20,7 @@ from pathlib import Path
 from .. import process, writing
 from ..model import Sources
 from ..redaction import redact_text
-from . import pytorch, uv_config
+from . import git_credentials, pytorch, uv_config
 
 _CHOOSING = (("pip", "compile"), ("pip", "install"))
 """The commands that choose versions or take files from places."""
@@ -42,7 +42,8 @@ class Settings:
     """How one command of uv runs.
 
     `only_wheels` leaves just the find-links, `alone` no index but the default one of the sources. `locked` says
-    that a lock chose the versions: no rule about versions applies. `variables` stand over all others.
+    that a lock chose the versions: no rule about versions applies. `variables` stand over all others. `git_logins`
+    are credentials for git's store (`git_credentials.without_credentials`).
     `on_line` gets each line of stderr; `terminal` makes that a terminal.
     """
 
@@ -50,6 +51,7 @@ class Settings:
     alone: bool = False
     locked: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
+    git_logins: Sequence[str] = ()
     timeout: float = 60.0
     on_line: Callable[[str], None] | None = None
     terminal: bool = False
@@ -79,6 +81,7 @@ def run_uv(
         argv.append("--no-index")
     with writing.scratch("uv") as folder:
         (folder / "uv.toml").touch()
+        env |= git_credentials.variables(folder, settings.git_logins, env)
         return process.run(
             argv, env=env, cwd=folder, timeout=settings.timeout, on_line=settings.on_line,
             terminal=settings.terminal,

@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 from .. import index, process
 from ..errors import LockError
 from ..index import pytorch, refusal, uv, uv_config
+from ..index.git_credentials import without_credentials
 from ..model import FRAMEWORKS, Need, Plan, Sources
 from ..redaction import redact
 from .source_builds import SourceBuilds, build_refused
@@ -39,6 +40,7 @@ class Ask:
     needs: tuple[Need, ...]
     builds: SourceBuilds
     pinned: dict[str, str] = field(default_factory=dict)
+    git_logins: tuple[str, ...] = ()
 
     def solved(self, pins: list[str], prefer: Mapping[str, str]) -> tuple[str, str]:
         """The same solution twice: annotated with the indexes, and with addresses and hashes. What is named for
@@ -142,7 +144,9 @@ class Ask:
         ]  # fmt: skip
         output = Path(more[1]) if more[:1] == ("--output-file",) else None
         before = output.read_text(encoding="utf-8") if output else ""
-        settings = uv.Settings(only_wheels=only_files(self.sources), timeout=_TIMEOUT)
+        settings = uv.Settings(
+            only_wheels=only_files(self.sources), git_logins=self.git_logins, timeout=_TIMEOUT
+        )
         done = uv.run_uv(words, self.sources, python=self.python or sys.executable, settings=settings)
         if self._times.learn(done.stderr):
             if output:
@@ -160,7 +164,9 @@ class Ask:
         """The project's needs as files beside the pins."""
         needs, limits = self.scratch / "needs.in", self.scratch / "limits.in"
         told = self.builds.kept(self.needs)
-        needs.write_text("".join(need_line(n) + "\n" for n in told if not n.constraint), encoding="utf-8")
+        text = "".join(need_line(n) + "\n" for n in told if not n.constraint)
+        bare, self.git_logins = without_credentials(text)
+        needs.write_text(bare, encoding="utf-8")
         bounds = "".join(n.text + "\n" for n in self.needs if n.constraint and not n.override)
         limits.write_text(bounds, encoding="utf-8")
         files = [str(needs), "--constraints", str(limits)] if self.needs else []
