@@ -96,10 +96,16 @@ def write_with_digest_beside(path: Path, text: str) -> None:
         write_file(path.with_name(_HELD_BESIDE.format(path.name)), _digest(text) + "\n")
 
 
+def _leads_out(path: Path) -> bool:
+    """Whether a path is a link out of its folder: nothing is written through it, and the writer says so."""
+    folder = path.absolute().parent.resolve()
+    return path.is_symlink() and not path.resolve().is_relative_to(folder)
+
+
 def refuse_to_replace(path: Path, *, force: bool) -> None:
     """Raise UsageError for a file that gpuenv did not write, or that was edited since; `force` takes it. An
     empty file holds nothing that could be lost."""
-    if force or is_stream(path):
+    if force or is_stream(path) or _leads_out(path):
         return
     try:
         text = foreign.read_text(path)

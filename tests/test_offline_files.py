@@ -117,9 +117,10 @@ def test_offline_files_install_a_lock(gpuenv, index, go, folder, state):
 def test_offline_a_lock_takes_from_the_cache_what_no_folder_has(gpuenv, index, go, folder):
     """The hash decides: a wheel of the cache and one of a folder are the same."""
     assert go("create", "--with", "plain").code == 0
+    assert go("lock", "--with", "plain").code == 0
     place = folder(but=("torch", "pip"))
     index.requests.clear()
-    ran = go("create", "--locked", "--recreate", "--offline", "--find-links", place)
+    ran = go("create", "--locked", "--with", "plain", "--recreate", "--offline", "--find-links", place)
     assert ran.code == 0, ran.err
     assert not index.requests
 

@@ -148,7 +148,7 @@ def pep440(text: str) -> tuple[str | None, str | None]:
     The rules are those of conda's documentation of package match specifications: "=1.2" is any 1.2.x, "1.2"
     and "=1.2=build" are exactly 1.2, "|" is "or" and has no counterpart.
     """
-    packed = re.sub(r"(?<!\s)\s*([<>=!~,|])\s*", r"\1", text.strip())
+    packed = re.sub(r" ?([<>=!~,|]) ?", r"\1", " ".join(text.split()))
     version, _, build = packed.partition(" ")
     if exact := re.fullmatch(r"={1,2}([^=<>!~,|\s]+)=(\S+)", version):
         return _checked(_clause("", exact[1])), exact[2]
