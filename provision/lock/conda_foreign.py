@@ -93,6 +93,8 @@ def _file_name(path: Path, url: str) -> str:
         return file_name_of_url(url)
     except UnsafeNameError as error:
         raise LockError(f"the lock {path} is not valid: {error.message}", hint=error.hint) from error
+    except ValueError as error:
+        raise LockError(f"the lock {path} is not valid: {redact(url)} is not an address: {error}") from error
 
 
 # --- pixi.lock ---------------------------------------------------------------------------------
