@@ -205,3 +205,19 @@ def test_a_conda_lock_with_md5_alone_is_taken_only_when_asked_for(gpuenv, argv):
     assert "hint: --allow-md5 takes it" in ran.err and not list((gpuenv.work / "out").glob("*"))
     ran = gpuenv(*argv, "--allow-md5")
     assert "has no sha256" not in ran.err and (ran.code == 0 or argv[0] == "bundle"), ran.err
+
+
+def test_a_package_in_the_cache_never_stands_for_one_with_another_hash(gpuenv, folder):
+    """The engine notes the lock's hash before it fetches: a fetch that fails must not make the package that lies
+    there the lock's own for the next run."""
+    first = created(gpuenv, folder)
+    assert first.code == 0, first.err
+    packages = json.loads((gpuenv.work / ".venv" / ".gpuenv" / "lock.json").read_text())
+    python = next(p for p in packages.get("lock", packages)["packages"] if p["name"] == "python")
+    file = python["url"].rpartition("/")[2]
+    (gpuenv.work / "explicit.txt").write_text(f"@EXPLICIT\nhttp://127.0.0.1:9/c/linux-64/{file}#{'a' * 64}\n")
+    for _ in range(3):
+        ran = gpuenv("create", "other", "--lock", "explicit.txt", "--no-verify")
+        assert ran.code == 7, ran.out + ran.err
+        assert not (gpuenv.work / "other").exists()
+    assert created(gpuenv, folder, "--recreate").code == 0

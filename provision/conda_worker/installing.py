@@ -66,14 +66,22 @@ def _not_to_be_had(request: dict[str, Any], absent: list[dict[str, Any]]) -> dic
 
 def _pool(request: dict[str, Any], packages: list[dict[str, Any]]) -> Path:
     """The cache of packages, or an empty one for this run alone. Where a package has no sha256, in the lock or
-    in the cache, the engine takes whatever the cache has under that name, version and build."""
+    in the cache, the engine takes whatever the cache has under that name, version and build. Where the cache has
+    another sha256, the engine notes the lock's before it fetches: if that fails, the next run takes the other
+    package for the lock's."""
     shared = Path(request["cache"]) / "pkgs"
     for package in packages:
         file = unquote(package["url"].rsplit("/", 1)[1])
         note = shared / f"{file.removesuffix('.conda').removesuffix('.tar.bz2')}.lock"
-        if not package["sha256"] or (note.exists() and note.stat().st_size < _HASHED):
+        if not package["sha256"] or (note.exists() and not _notes(note, package["sha256"])):
             return Path(request["answer"]).parent / "pkgs"
     return shared
+
+
+def _notes(note: Path, sha256: str) -> bool:
+    """Whether the engine's note beside a package has this sha256."""
+    with note.open("rb") as file:
+        return file.read(_HASHED)[_HASHED - 32 :] == bytes.fromhex(sha256)
 
 
 def _no_room(
