@@ -323,7 +323,7 @@ def of_variable(form, text):
         given = re.fullmatch(
             r"\$\{\{ vars\.GPUENV \|\| format\('(.*)', github\.workspace\) \}\}", step["env"]["GPUENV"]
         )
-        return given[1].replace("''", "'").format("/home/runner/work/p/p")
+        return given[1].replace("''", "'").format("/home/runner/p")
     told = next(x for x in container(text)["onCreateCommand"].split(" && ") if "GPUENV_FROM=" in x)
     script = f'GPUENV_FROM=; {told}; printf %s "$GPUENV_FROM"'
     return subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
