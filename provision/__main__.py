@@ -18,7 +18,7 @@ _OPTIONS = {
 def main() -> None:
     """Run the command line and exit with its code."""
     _ignore_pythonpath()
-    from . import standard_streams
+    from .system import standard_streams
 
     standard_streams.guard()
     sys.exit(standard_streams.finish(_run(sys.argv[1:])))

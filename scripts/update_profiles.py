@@ -18,9 +18,10 @@ import random
 import sys
 from pathlib import Path
 
-from provision import index, process, profiles
+from provision import index, profiles
 from provision.errors import GpuenvError
-from provision.index import measure
+from provision.profiles import measure
+from provision.system import process
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -2,8 +2,9 @@
 
 import hashlib
 
-from provision import export, lock, profiles
+from provision import export, profiles
 from provision.model import Lock, Package, Plan, PlannedBuild, Target, TargetGpu
+from provision.wheels import locks as lock
 
 MAIN, PYTORCH = "https://index.example/simple", "https://torch.example/whl/cu126"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

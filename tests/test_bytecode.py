@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from provision.build import bytecode, compiling
 from provision.model import Package
 from provision.verify import drift_bytecode
+from provision.wheels import bytecode, compiling
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")

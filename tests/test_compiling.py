@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from provision.build import bytecode, compiling
 from provision.errors import BuildError
 from provision.model import Package
+from provision.wheels import bytecode, compiling
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 PROGRAM = Path(compiling.__file__).parents[1] / "probes" / "compile.py"
@@ -26,7 +26,7 @@ ASK = (
 CREATE = """
 import sys
 from provision import cli
-from provision.build import compiling
+from provision.wheels import compiling
 compiling._SMALL, compiling._WORTH = 900_000, 900_000
 sys.exit(cli.run(["create", *sys.argv[1:]]))
 """

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from provision import registry
 from provision.cli import completing
+from provision.environment import registry
 
 SCRIPTS = Path(sys.executable).parent
 
@@ -174,8 +174,8 @@ def test_a_shell_does_not_wait_for_the_stages(made):
         assert "provision.cli" in imported, done.stderr
         assert not imported & {
             "provision.verify",
-            "provision.lock",
-            "provision.cli.creating",
+            "provision.managers",
+            "provision.commands.creating",
             "provision.bundle",
         }
 

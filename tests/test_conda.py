@@ -7,12 +7,12 @@ import sys
 import pytest
 
 from provision import profiles
-from provision.cli import conda_target
 from provision.errors import LockError, UsageError
-from provision.lock import conda as solver
-from provision.lock import conda_foreign as foreign
-from provision.lock import conda_refusal
-from provision.lock import conda_specs as specs
+from provision.managers.conda import foreign_locks as foreign
+from provision.managers.conda import question as conda_target
+from provision.managers.conda import refusal as conda_refusal
+from provision.managers.conda import solve as solver
+from provision.managers.conda import specs
 from provision.model import CondaBuild, Lock, Package, Plan, PlannedBuild, Request, Target, TargetGpu, Wanted
 
 KNOWN = profiles.load()
@@ -291,7 +291,7 @@ def test_conda_locks_are_read_without_conda_locks_command():
     pytest.importorskip("conda_lock")
     code = (
         "import sys\nfrom pathlib import Path\nfrom provision.errors import LockError\n"
-        "from provision.lock import conda_file\n"
+        "from provision.managers.conda import lock_file as conda_file\n"
         "try:\n    conda_file.read(Path('nothing.yml'), 'linux-x86_64')\nexcept LockError as error:\n    print(error)\n"
         "print(*sorted({'conda_lock.conda_lock', 'conda_lock.pypi_solver', 'ensureconda'} & set(sys.modules)))\n"
         "import conda_lock.lockfile\nprint(conda_lock.lockfile.parse_conda_lock_file.__module__)"
@@ -301,7 +301,7 @@ def test_conda_locks_are_read_without_conda_locks_command():
 
 
 def test_a_folder_called_t_is_no_token():
-    from provision.conda_worker.places import plain_url
+    from provision.managers.conda.worker.places import plain_url
 
     assert plain_url("file:///x/t/mine/noarch/a-1-0.conda") == "file:///x/t/mine/noarch/a-1-0.conda"
     assert plain_url("https://u:p@host/t/TOKEN/c/noarch/a.conda") == "https://host/c/noarch/a.conda"

@@ -17,7 +17,7 @@ pytest.importorskip("rattler")
 import conda_channel as cc
 from loopback import proxying
 
-from provision.index.conda_rc import configuration
+from provision.managers.conda.condarc import configuration
 
 ASKED = ("--manager", "conda", "--framework", "jax", "--device", "cpu")
 RESOLVE = ("resolve", *ASKED, "--json")

@@ -15,7 +15,7 @@ pytest.importorskip("conda_lock")
 import conda_channel as cc
 from conda_channel import CREATE, folder  # noqa: F401
 
-from provision.conda_worker import confined
+from provision.managers.conda.worker import confined
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ pytest.importorskip("conda_lock")
 import conda_channel as cc
 from conftest import Command
 
-from provision.lock import conda_refusal
+from provision.managers.conda import refusal as conda_refusal
 
 JAX = ("--manager", "conda", "--framework", "jax", "--device", "cpu")
 
@@ -237,7 +237,7 @@ def test_a_lock_that_pixis_own_library_wrote(made, index, tmp_path):
 def test_a_lock_of_pixi_with_the_hashes_of_its_wheels(made, tmp_path):
     """rattler's reader gives the conda packages, the file itself the wheels' hashes."""
     from provision import profiles
-    from provision.lock import conda_foreign
+    from provision.managers.conda import foreign_locks as conda_foreign
 
     _, result = made
     conda = result["lock"]["packages"]

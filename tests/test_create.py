@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import tomllib
 
-from provision.build import place
+from provision.environment import place
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"

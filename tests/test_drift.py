@@ -10,7 +10,7 @@ import time
 import pytest
 from verify_stub import LIBRARIES, cudnn, env, judge, pristine, record, stage  # noqa: F401
 
-from provision.build import installed
+from provision.environment import installed
 from provision.model import Lock, Package, Plan, PlannedBuild, Target, TargetGpu
 from provision.verify import Options, drift, drifted
 

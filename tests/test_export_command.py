@@ -14,11 +14,11 @@ import pytest
 import tomllib
 import yaml
 
-from provision import lock
 from provision.cli import exporting
-from provision.cli.options import Choices
-from provision.lock import pylock
 from provision.model import as_plain
+from provision.request.options import Choices
+from provision.wheels import locks as lock
+from provision.wheels import pylock
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 GPU = ("--driver", "580.65.06", "--gpu", "9.0", "--gpu", "7.5")
@@ -147,7 +147,7 @@ def test_a_conda_environment_is_exported_from_the_lock_it_carries(gpuenv):
 
 def test_a_conda_lock_file_keeps_its_other_platforms(gpuenv):
     pytest.importorskip("conda_lock")
-    from provision.lock import conda_file
+    from provision.managers.conda import lock_file as conda_file
 
     path = gpuenv.work / "conda-lock.yml"
     conda_file.write(path, el.of_conda())
@@ -240,7 +240,7 @@ def test_no_credentials_of_a_lock_reach_an_export(gpuenv, monkeypatch):
 
 def test_no_credentials_of_a_conda_lock_reach_an_export(gpuenv):
     pytest.importorskip("conda_lock")
-    from provision.lock import conda_file
+    from provision.managers.conda import lock_file as conda_file
 
     channel = f"https://me:{SECRETS[0]}@conda.example/t/{SECRETS[3]}/conda-forge"
     packages = [
@@ -300,7 +300,7 @@ def test_a_lock_is_held_against_the_target_that_is_told(gpuenv, torch, target, w
 def test_a_conda_lock_is_held_against_the_target_that_is_told(gpuenv):
     pytest.importorskip("conda_lock")
     pytest.importorskip("rattler")
-    from provision.lock import conda_file
+    from provision.managers.conda import lock_file as conda_file
 
     here = f"file://{gpuenv.work}/channel"  # an empty one: what is accepted fails where it is fetched
     packages = [

@@ -156,7 +156,7 @@ def test_packaging_and_uv_read_the_pylock(two, tmp_path):
 @pytest.fixture
 def conda_lock(gpuenv):
     pytest.importorskip("conda_lock")
-    from provision.lock import conda_file
+    from provision.managers.conda import lock_file as conda_file
 
     conda_file.write(gpuenv.work / "conda-lock.yml", el.of_conda())
     return gpuenv

@@ -14,9 +14,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "faults"))
 import fuzz
 from readers import EXTREMES, READERS, bears
 
-from provision import foreign
 from provision.errors import DataError
 from provision.profiles import load
+from provision.system import foreign
 from provision.verify import records
 
 # The long ones are tried by tests/faults/fuzz.py

@@ -8,18 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from provision import foreign, process, registry
-from provision.build import place, state, venv, within
-from provision.build.wheels import Wanted
-from provision.cli import ask, troubleshoot
-from provision.cli.shell import activate_line
+from provision.cli import troubleshoot
+from provision.commands.shell import activate_line
 from provision.detect import files, pythons, smi
+from provision.environment import place, registry, state, within
 from provision.errors import BuildError, DataError, GpuenvError, LockError, UsageError
-from provision.lock import conda_foreign, pylock
+from provision.managers import venv
+from provision.managers.conda import foreign_locks as conda_foreign
 from provision.model import Lock, Package, Plan, Sources, Target, from_plain
 from provision.profiles import load
 from provision.project import cached_config, read_config
+from provision.request import ask
+from provision.system import foreign, process
 from provision.verify import probe
+from provision.wheels import pylock
+from provision.wheels.install import Wanted
 
 LINE_MORE = "\n--index-url http://127.0.0.1:9/evil"
 

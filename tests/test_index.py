@@ -15,9 +15,10 @@ import pytest
 
 from provision import index, profiles
 from provision.errors import LockError
-from provision.index import kernels, measure, pipconf
-from provision.index.measure import jax_builds, reader, requirements, torch_builds
-from provision.redaction import redact
+from provision.index import kernels, pipconf
+from provision.profiles import measure
+from provision.profiles.measure import jax_builds, reader, requirements, torch_builds
+from provision.system.redaction import redact
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from provision.build import place
-from provision.cli import bundle_making, interrupted
+from provision.commands import bundle_making, interrupted
+from provision.environment import place
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ASK = ("--framework", "jax", "--device", "cpu", "--python", HERE)

@@ -6,8 +6,8 @@ import pytest
 from loopback import Index, serving
 from test_bundle import ASK, Site, again, made  # noqa: F401
 
-from provision import output_file
 from provision.errors import UsageError
+from provision.system import output_file
 
 
 @pytest.fixture(scope="module")

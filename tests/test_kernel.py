@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import uv
 
-from provision import kernel
+from provision.environment import kernel
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 # What a notebook does: start by name, run a cell, interrupt one that runs, end; printed as JSON.

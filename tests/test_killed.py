@@ -10,9 +10,10 @@ import time
 
 import pytest
 
-from provision import __main__, safe_write, writing
-from provision.build import conda_place, place, removal
+from provision import __main__
+from provision.environment import conda_place, place, removal
 from provision.errors import BuildError
+from provision.system import safe_write, writing
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ASK = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--no-verify")
@@ -65,7 +66,7 @@ def test_a_change_that_is_killed_leaves_the_old_environment_and_the_next_run_not
 FETCH = """
 from pathlib import Path
 from provision import lock
-from provision.build.wheels import install_wheels
+from provision.wheels.install import install_wheels
 from provision.model import Sources
 env = Path(".venv")
 install_wheels(lock.read_in(env / ".gpuenv"), env, Sources(default=INDEX), lambda told: None, target=Path("fetched"))

@@ -4,15 +4,14 @@ import time
 
 import pytest
 
-from provision.build import uv_log
 from provision.detect import loader
 from provision.diagnose import boards
 from provision.errors import UsageError
 from provision.index import refusal
-from provision.lock import asking
 from provision.project import conda_environment, demanded, poetry
 from provision.report import hiding
 from provision.verify import causes
+from provision.wheels import asking, uv_log
 
 
 def seconds(read, text):

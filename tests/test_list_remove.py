@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from provision import registry
-from provision.build import place
+from provision.environment import place, registry
 from provision.show import listing as shown
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_bundle import Site
 
-from provision import path_names
 from provision.index.http import Response
 from provision.index.simple import parse_project
+from provision.system import path_names
 
 BAD = {
     "a separator": "a/b", "a backslash": "a\\b", "a parent": "..", "itself": ".", "nothing": "", "absolute": "/etc/passwd",

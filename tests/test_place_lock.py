@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from provision.build import place, place_lock
+from provision.environment import place, place_lock
 from provision.errors import BuildError
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from provision.build import place
+from provision.environment import place
 with place.held(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -42,7 +42,7 @@ def holder(path):
 AS_USER = """
 import fcntl, os, sys  # all that is needed: another user may not read this Python's folder
 from pathlib import Path
-from provision.build import place
+from provision.environment import place
 from provision.errors import BuildError
 os.setgroups([])
 os.setgid(int(sys.argv[1]))
@@ -116,7 +116,7 @@ def test_many_runs_at_once_exclude_each_other(tmp_path):
     code = """
 import sys, time
 from pathlib import Path
-from provision.build import place
+from provision.environment import place
 from provision.errors import BuildError
 path, number = Path(sys.argv[1]), Path(sys.argv[2])
 done = 0

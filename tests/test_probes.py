@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from provision import process
+from provision.system import process
 from provision.verify import begun, probe
 
 FOLDER = Path(__file__).parents[1] / "provision" / "probes"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from provision import process
+from provision.system import process
 
 PY = sys.executable
 

@@ -185,7 +185,7 @@ def test_a_program_that_imports_gpuenv_adopts_nothing(tmp_path, mark):
 
 
 def test_what_holds_the_pipes_of_a_child_that_ended_is_not_waited_for(mark):
-    from provision import process
+    from provision.system import process
 
     holding = daemon(mark).replace(
         "stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL", ""

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from provision import process
-from provision.redaction import redact, redact_text, redact_value, secrets_in
+from provision.system import process
+from provision.system.redaction import redact, redact_text, redact_value, secrets_in
 
 USER = "us3r"
 WORD = "p'4ss\"w0rd"

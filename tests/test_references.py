@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from test_bundle import add_own
 
-from provision import references
 from provision.errors import UsageError
-from provision.lock.solved import parse_pylock
 from provision.model import Plan, Target
+from provision.system import references
+from provision.wheels.solved import parse_pylock
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TOKEN = "t0k3n-of-the-path"

@@ -16,8 +16,8 @@ import pytest
 from conftest import Command
 from loopback import Index, serving
 
-from provision import lock
 from provision.verify import drift
+from provision.wheels import locks as lock
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -289,7 +289,7 @@ def test_a_folder_of_another_user_is_told_before_anything_is_changed(room):
     code = """
 import os, sys
 from pathlib import Path
-from provision.build import clone
+from provision.environment import clone
 from provision.errors import BuildError
 env = Path(sys.argv[1])
 if os.geteuid() == 0:  # root may write everywhere: become somebody else

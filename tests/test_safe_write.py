@@ -15,8 +15,9 @@ from loopback import Index, serving
 from test_bundle import ASK as GPU_ASK
 from test_bundle import Site, again, made  # noqa: F401
 
-from provision import kernel, output_file, safe_write
+from provision.environment import kernel
 from provision.errors import BuildError
+from provision.system import output_file, safe_write
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import pytest
 
-from provision import process
 from provision.model import Evidence
+from provision.system import process
 from provision.verify import causes, culprit, frameworks, probe
 
 FILES = [{"path": p, "problem": None} for p in ("/dev/nvidia0", "/dev/nvidia-uvm")]

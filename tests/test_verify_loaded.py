@@ -6,7 +6,7 @@ import pytest
 
 from provision.export.report import page
 from provision.model import FrameworkVerdict, Library, Lock, Package, Plan, Target, Verdict
-from provision.process import Finished
+from provision.system.process import Finished
 from provision.verify import loaded
 from provision.verify.libraries import Distribution, Shipped
 from provision.verify.probe import Told

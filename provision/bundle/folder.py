@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .. import foreign, index, safe_write
+from .. import index
 from ..errors import BuildError, LockError, UsageError
 from ..model import Bundle, BundleFile, as_document, from_plain
-from ..path_names import UnsafeNameError, check_relative
-from ..redaction import redact_value
+from ..system import foreign, safe_write
+from ..system.path_names import UnsafeNameError, check_relative
+from ..system.redaction import redact_value
 
 MANIFEST = "gpuenv-bundle.json"
 README = "README.txt"

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import process, safe_write, writing
 from ..errors import BuildError
 from ..index import uv
 from ..model import BundlePython, Sources
-from ..path_names import file_name_of_url
+from ..system import process, safe_write, writing
+from ..system.path_names import file_name_of_url
 from .folder import WORK, not_writable
 
 _OF = {

@@ -9,11 +9,11 @@ from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
 
-from .. import safe_write
 from ..errors import BuildError, LockError
 from ..index import uv
 from ..model import Package, Sources
-from ..path_names import check_relative
+from ..system import safe_write
+from ..system.path_names import check_relative
 from .folder import WORK, not_writable
 from .wheel_file import write
 

@@ -10,8 +10,8 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..path_names import check_file_name
-from ..safe_write import write_file
+from ..system.path_names import check_file_name
+from ..system.safe_write import write_file
 from .folder import not_writable
 
 _EPOCH = (2020, 1, 1, 0, 0, 0)

@@ -12,10 +12,11 @@ from typing import Any
 
 import typer
 
-from .. import __version__, process, show
+from .. import __version__, show
 from ..errors import GpuenvError, UsageError
+from ..request import options as o
+from ..system import process
 from . import completing, system_errors
-from . import options as o
 
 app = typer.Typer(
     name="gpuenv",
@@ -148,7 +149,7 @@ def _end_with_signals() -> None:
 
 def _stopped(screen: show.Screen, code: int, word: str) -> int:
     """Say what a run leaves that a signal ended: a line, or the one document of `--json`."""
-    from . import interrupted
+    from ..commands import interrupted
 
     left = interrupted.left()
     if screen.json:
@@ -236,7 +237,8 @@ def create(
     verbose: o.Verbose = False,
 ) -> int:
     """Build an environment that fits this machine, and prove it."""
-    from . import made_with, standing
+    from ..commands import up_to_date as standing
+    from ..request import made_with
 
     given = locals()
     if locked and frozen:
@@ -246,10 +248,10 @@ def create(
     plainly = not (given_lock or recreate or verify is not None or dry_run or kernel)
     if plainly and (code := standing.told(_screen(given), env, choices)) is not None:
         return code
-    from . import creating, kernels
+    from ..commands import creating, kernels
 
     if bundle:
-        from . import bundled
+        from ..commands import bundled
 
         choices, lock = bundled.opened(bundle, choices, lock)
     how = creating.How(
@@ -282,8 +284,8 @@ def verify(
     verbose: o.Verbose = False,
 ) -> int:
     """The verdict on any environment: a venv, a conda prefix, or a python executable."""
-    from ..output_file import refuse_to_replace
-    from . import proving
+    from ..commands import proving
+    from ..system.output_file import refuse_to_replace
 
     given = locals()
     options = {
@@ -358,7 +360,7 @@ def resolve(
     verbose: o.Verbose = False,
 ) -> int:
     """The builds that fit, and why nothing newer does. Builds nothing."""
-    from . import planning
+    from ..commands import planning
 
     given = locals()
     return planning.show_plan(_screen(given), o.choices(given), explain=explain, stepping=True)
@@ -408,7 +410,7 @@ def lock(
     verbose: o.Verbose = False,
 ) -> int:
     """The exact files, with hashes and the hardware they are for, without building."""
-    from . import locking
+    from ..commands import locking
 
     given = locals()
     moved = locking.upgrade_of(upgrade, packages or [])

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import typer
 
-from .. import process, show
+from .. import show
+from ..request import options as o
+from ..system import process
 from . import completing
-from . import options as o
 
 _DEFAULT_ENV = Path(".venv")
 
@@ -32,7 +33,7 @@ def add(
     verbose: o.Verbose = False,
 ) -> int:
     """A package more: into gpuenv.yaml, the lock and the environment, under the plan."""
-    from . import added
+    from ..commands import added
 
     screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
     base = o.Choices(

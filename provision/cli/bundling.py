@@ -6,8 +6,9 @@ from pathlib import Path
 
 import typer
 
-from .. import process, show
-from . import options as o
+from .. import show
+from ..request import options as o
+from ..system import process
 
 
 def bundle_(
@@ -50,7 +51,7 @@ def bundle_(
     verbose: o.Verbose = False,
 ) -> int:
     """Everything that a machine without a network needs, in one folder."""
-    from . import bundle_lock, bundle_making
+    from ..commands import bundle_lock, bundle_making
 
     given = locals()
     screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())

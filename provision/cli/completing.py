@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import model, process
+from .. import model
 from ..errors import GpuenvError
 from ..model import FRAMEWORKS
+from ..system import process
 
 if TYPE_CHECKING:
     from ..model import Profiles
@@ -34,7 +35,7 @@ def words(*allowed: str) -> Callable[[str], list[str]]:
 def environments(incomplete: str) -> list[str]:
     """Environments of the registry as one would type them from here. A shell completes files where there
     are none, so that any other path can be typed as well."""
-    from .. import registry
+    from ..environment import registry
 
     found = [way for env in registry.environments(prune=False) for way in _ways(env, incomplete)]
     # What no terminal shows as it is, none can type either.

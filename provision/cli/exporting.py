@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from .. import detect, process, show, writing
+from .. import detect, show
+from ..commands.gpuenv_from import ExportFrom, Wheel, own_wheel, source_of
 from ..errors import LockError, UsageError
 from ..model import Event, Exported, Lock
-from ..output_file import (
+from ..request import ask, facts
+from ..request import options as o
+from ..request import paths as where
+from ..system import process, writing
+from ..system.output_file import (
     is_stdout,
     is_stream,
     refuse_to_replace,
@@ -21,11 +26,8 @@ from ..output_file import (
     write_output,
     write_with_digest_beside,
 )
-from ..redaction import redact, redact_text
-from ..safe_write import hint_of
-from . import ask, facts, where
-from . import options as o
-from .gpuenv_from import ExportFrom, Wheel, own_wheel, source_of
+from ..system.redaction import redact, redact_text
+from ..system.safe_write import hint_of
 
 if TYPE_CHECKING:
     from ..export import InstalledPart
@@ -122,13 +124,13 @@ class Source:
 
 def _source(env: Path | None, file: Path | None, choices: o.Choices) -> Source:
     """The lock to export. Raises LockError, UsageError."""
-    from ..build import place
+    from ..environment import place
 
     path = where.absolute(env or _DEFAULT_ENV)
     if file is not None:
         return _of_file(file, path, choices)
     if (path / place.MARK).is_dir():
-        from ..lock import read_in
+        from ..wheels.locks import read_in
 
         held = _public(read_in(path / place.MARK))
         return Source(lock=held, file=_file_of(held), env=path, built=True)
@@ -148,7 +150,7 @@ def _installed(source: Source) -> tuple[tuple[InstalledPart, ...] | None, list[s
     """What the environment has installed, and how that differs from its lock; nothing of a lock file."""
     if not source.built:
         return None, []
-    from . import export_installed
+    from ..commands import export_installed
 
     found = export_installed.parts(source.env, source.lock)
     return found, export_installed.differences(source.lock, found)
@@ -157,7 +159,7 @@ def _installed(source: Source) -> tuple[tuple[InstalledPart, ...] | None, list[s
 def _assert_hashed(source: Source, *, allow_md5: bool) -> None:
     """Refuse a conda lock with packages that have no sha256. Raises LockError."""
     if source.lock.manager == "conda":
-        from . import conda_given
+        from ..commands import conda_given
 
         conda_given.assert_hashed(source.lock, str(source.written or source.file), allow_md5=allow_md5)
 
@@ -166,8 +168,8 @@ def _file_of(held: Lock) -> Path:
     """The project's lock file that an environment was built from; where it is not here, its name."""
     if held.manager == "conda":
         return Path("conda-lock.yml")
-    from .. import lock as stage
-    from ..build import state
+    from ..environment import state
+    from ..wheels import locks as stage
 
     for file in sorted(Path.cwd().glob("pylock*.toml")):
         try:
@@ -204,10 +206,10 @@ def _missing(form: str, source: Source, subject: Any, folder: Path) -> str | Non
 
 def _of_file(file: Path, env: Path, choices: o.Choices) -> Source:
     if file.suffix == ".toml":
-        from .. import lock as stage
+        from ..wheels import locks as stage
 
         return Source(lock=_public(stage.read(file)), file=file, env=env)
-    from . import conda_given
+    from ..commands import conda_given
 
     platform = choices.platform or detect.detect(()).target.platform
     ask.check_words(choices)
@@ -234,11 +236,11 @@ def _text(source: Source) -> str:
     with writing.scratch("export") as scratch:
         path = scratch / "lock"
         if source.lock.manager == "conda":
-            from ..lock import conda_file
+            from ..managers.conda import lock_file as conda_file
 
             conda_file.write(path, source.lock)
         else:
-            from .. import lock as stage
+            from ..wheels import locks as stage
 
             stage.write(path, source.lock)
         return unsigned(path.read_text(encoding="utf-8"))

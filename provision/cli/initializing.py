@@ -8,11 +8,12 @@ import typer
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from .. import process, show
+from .. import show
+from ..commands.gpuenv_origin import InitFrom, recorded_source
 from ..model import Profiles
-from . import facts
-from . import options as o
-from .gpuenv_origin import InitFrom, recorded_source
+from ..request import facts
+from ..request import options as o
+from ..system import process
 
 
 def init(

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import typer
 
-from .. import process, show
-from . import options as o
-from . import where
+from .. import show
+from ..request import options as o
+from ..request import paths as where
+from ..system import process
 
 app = typer.Typer(
     name="profiles",
@@ -28,7 +29,7 @@ def list_(
     profiles: o.ProfileDirs = None, json: o.Json = False, quiet: o.Quiet = False, verbose: o.Verbose = False
 ) -> int:
     """The tables: how many rows, from where, read when."""
-    from . import knowing
+    from ..commands import knowing
 
     return knowing.listed(_screen(json, quiet, verbose), profiles or [])
 
@@ -42,7 +43,7 @@ def show_(
     verbose: o.Verbose = False,
 ) -> int:
     """The rows of profile files."""
-    from . import knowing
+    from ..commands import knowing
 
     return knowing.shown(_screen(json, quiet, verbose), names or [], profiles or [])
 
@@ -56,7 +57,7 @@ def check(
     verbose: o.Verbose = False,
 ) -> int:
     """Whether profiles are valid: file, row and key of every mistake at once."""
-    from . import knowing
+    from ..commands import knowing
 
     return knowing.checked(_screen(json, quiet, verbose), folders or [], profiles or [])
 
@@ -72,7 +73,7 @@ def update(
     verbose: o.Verbose = False,
 ) -> int:
     """Read the index for releases that are not known yet, into your own overlay."""
-    from . import knowing
+    from ..commands import knowing
 
     cache = where.cache_dir(o.Choices(cache_dir=cache_dir))
     return knowing.updated(_screen(json, quiet, verbose), names or [], index, profiles, cache)

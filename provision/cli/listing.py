@@ -6,16 +6,17 @@ from pathlib import Path
 
 import typer
 
-from .. import process, show
+from .. import show
+from ..request import options as o
+from ..system import process
 from . import completing
-from . import options as o
 
 
 def list_(json: o.Json = False, quiet: o.Quiet = False, verbose: o.Verbose = False) -> int:
     """The environments that gpuenv made on this machine."""
-    from .. import registry
+    from ..commands.listed import listed
+    from ..environment import registry
     from ..model import Listing
-    from .listed import listed
 
     screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
     show.result(screen, Listing(environments=listed(registry.environments())))
@@ -32,7 +33,7 @@ def remove(
     verbose: o.Verbose = False,
 ) -> int:
     """Remove environments that gpuenv made; anything else is left alone."""
-    from . import removing
+    from ..commands import removing
 
     screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
     return removing.remove(screen, envs)

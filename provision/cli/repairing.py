@@ -6,8 +6,9 @@ from pathlib import Path
 
 import typer
 
-from .. import process, show
-from . import options as o
+from .. import show
+from ..request import options as o
+from ..system import process
 
 
 def repair(
@@ -24,7 +25,7 @@ def repair(
     verbose: o.Verbose = False,
 ) -> int:
     """Put back what was replaced, removed or changed in an environment, from its lock."""
-    from . import restoring
+    from ..commands import restoring
 
     given = locals()
     screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import typer
 
-from .. import process, show
+from .. import show
+from ..request import options as o
+from ..system import process
 from . import completing
-from . import options as o
 
 
 def report(
@@ -23,7 +24,7 @@ def report(
     verbose: o.Verbose = False,
 ) -> int:
     """One text to paste into an issue, without names, addresses and credentials."""
-    from .reported import reported
+    from ..commands.reported import reported
 
     screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
     told = reported(env)

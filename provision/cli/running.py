@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from .. import detect, process, show
+from .. import detect, show
+from ..commands import recovery as settling
+from ..commands import unsearched
 from ..errors import BuildError, UsageError
 from ..model import Finding, Run
-from . import facts, settling, unsearched, where
-from . import options as o
+from ..request import facts
+from ..request import options as o
+from ..request import paths as where
+from ..system import process
 
 if TYPE_CHECKING:
     from ..verify.culprit import Suspect
@@ -132,7 +136,7 @@ def inside(
 
 def _activated(screen: show.Screen, root: Path, environ: dict[str, str]) -> dict[str, str]:
     """The variables as conda packages want them; those that the environment has where a script fails."""
-    from ..build import conda_scripts
+    from ..managers.conda import scripts as conda_scripts
 
     try:
         return conda_scripts.activated(root, environ)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from .. import detect, foreign, process, show
+from .. import detect, show
 from ..errors import BuildError, GpuenvError, LockError, UsageError
 from ..model import (
     Device,
@@ -24,8 +24,10 @@ from ..model import (
     Verdict,
     from_plain,
 )
-from . import facts, where
-from . import options as o
+from ..request import facts
+from ..request import options as o
+from ..request import paths as where
+from ..system import foreign, process
 
 _PIECE = 1 << 20
 
@@ -108,7 +110,7 @@ def judged(
 
 def made_for(env: Path) -> Device | None:
     """The device that an environment of gpuenv's was made for; None for any other, and where its state is damaged."""
-    from ..build import state
+    from ..environment import state
 
     try:
         plan = state.plan_of(env)
@@ -172,13 +174,14 @@ def _since(screen: show.Screen, found: tuple[Finding, ...]) -> tuple[Finding, ..
 
 def _proved(screen: show.Screen, env: Path, choices: o.Choices) -> Verdict:
     """The verdict on an environment, for its findings; one of ours is held against its lock."""
-    from .. import lock, verify
-    from ..build.place import MARK
-    from .proving import prove
+    from .. import verify
+    from ..commands.proving import prove
+    from ..environment.place import MARK
+    from ..wheels import locks
 
     found = verify.locate(where.absolute(env))
     try:
-        made = lock.read_in(Path(found.path) / MARK) if found.made_by_gpuenv else None
+        made = locks.read_in(Path(found.path) / MARK) if found.made_by_gpuenv else None
     except LockError as error:
         made = None
         show.event(screen, Event(kind="warning", stage="verify", text=error.message))

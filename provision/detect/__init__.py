@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from .. import process
 from ..model import Context, Driver, Finding, Gpu, Machine, Target, TargetGpu
+from ..system import process
 from .context import read_context, read_wsl
 from .device import judge_device
 from .driver import Seen, read_driver

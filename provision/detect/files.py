@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from .. import foreign
+from ..system import foreign
 
 
 def under(root: Path, path: str) -> Path:

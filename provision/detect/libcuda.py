@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .. import process
 from ..model import Gpu
+from ..system import process
 from .answers import Answer
 from .driver_files import cuda_version, library_version
 

@@ -6,7 +6,7 @@ import re
 import struct
 from pathlib import Path
 
-from .. import process
+from ..system import process
 from .files import is_there, under
 
 # How `ldconfig -p` names the libraries that a 64-bit process of each machine may load, and the flags that they

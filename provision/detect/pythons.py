@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import process
 from ..model import Python
-from ..safe_write import write_file
+from ..system import process
+from ..system.safe_write import write_file
 from .files import absolute_entries, anybody_may_write, entries, is_there, read_text, under
 
 OLDEST = (3, 8)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from .. import process
+from ..system import process
 from .answers import Answer
 from .driver_files import SMI_FIELDS, smi_rows
 from .files import absolute_entries, anybody_may_write, is_there, under

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ..redaction import redact_text
+from ..system.redaction import redact_text
 
 NAMES = frozenset(
     (

@@ -17,14 +17,7 @@ if TYPE_CHECKING:
     from .reachable import NETWORK_HINT, connection_error
     from .simple import File, parse_project, project_files
     from .stock import holdings
-    from .wheels import (
-        RangeFile,
-        local_metadata,
-        member,
-        metadata,
-        metadata_of,
-        open_wheel,
-    )
+    from .wheels import RangeFile, local_metadata, member, metadata, metadata_of, open_wheel
 
 _HOME = {
     "AT_ONCE": "http",

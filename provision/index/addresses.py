@@ -8,11 +8,11 @@ import urllib.parse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .. import process, references
 from ..errors import LockError
 from ..model import Package
-from ..path_names import file_name_of_url
-from ..redaction import redact
+from ..system import process, references
+from ..system.path_names import file_name_of_url
+from ..system.redaction import redact
 from .http import Http
 from .opening import origin
 from .simple import project_files

@@ -14,7 +14,7 @@ from http import client as http_client
 from pathlib import Path
 
 from provision.errors import BuildError, LockError
-from provision.safe_write import hint_of, open_part, rename
+from provision.system.safe_write import hint_of, open_part, rename
 
 from .http import PASSING, TRIES, Http, Stream, failed, in_words, lasting
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from provision import __version__
 from provision.errors import LockError
-from provision.redaction import redact
+from provision.system.redaction import redact
 
 from . import answers
 from .opening import opener

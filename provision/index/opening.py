@@ -11,7 +11,7 @@ import urllib.parse
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
-from ..redaction import redact
+from ..system.redaction import redact
 
 if TYPE_CHECKING:
     import socket

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from provision import foreign, writing
 from provision.errors import LockError
 from provision.model import Sources
+from provision.system import foreign, writing
 
 from . import uv_config
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from ..redaction import redact
+from ..system.redaction import redact
 from .reachable import NETWORK_HINT
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from provision.errors import LockError
-from provision.path_names import UnsafeNameError, check_file_name, file_name_of_url
-from provision.redaction import redact
+from provision.system.path_names import UnsafeNameError, check_file_name, file_name_of_url
+from provision.system.redaction import redact
 
 if TYPE_CHECKING:
     from .http import Http, Response

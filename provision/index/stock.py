@@ -9,7 +9,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from ..errors import LockError
-from ..redaction import redact
+from ..system.redaction import redact
 from .simple import project_files
 
 if TYPE_CHECKING:

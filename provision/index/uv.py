@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from .. import process, writing
 from ..model import Sources
-from ..redaction import redact_text
+from ..system import process, writing
+from ..system.redaction import redact_text
 from . import git_credentials, pytorch, uv_config
 
 _CHOOSING = (("pip", "compile"), ("pip", "install"))

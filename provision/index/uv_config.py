@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from provision import foreign
 from provision.errors import LockError
+from provision.system import foreign
 
 _TEXTS = {
     "index-strategy": "UV_INDEX_STRATEGY",

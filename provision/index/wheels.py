@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from provision.errors import LockError
-from provision.redaction import redact
+from provision.system.redaction import redact
 
 from .archives import read_member
 from .http import content_range

@@ -16,8 +16,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from provision import foreign, model
+from provision import model
 from provision.errors import DataError
+from provision.system import foreign
 
 from .checks import check_table, row_key
 from .files import MAX_BYTES, dump, read_file

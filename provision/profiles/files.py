@@ -6,7 +6,7 @@ import json
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from provision import foreign
+from provision.system import foreign
 
 from .checks import check_table
 from .kinds import KINDS, ROW_EXTRA, TABLE_KEYS, Row, Table

@@ -8,9 +8,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from provision import __version__, foreign
+from provision import __version__
 from provision.model import Project, as_plain, from_plain
-from provision.redaction import secrets_in
+from provision.system import foreign
+from provision.system.redaction import secrets_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

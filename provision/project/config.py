@@ -6,9 +6,9 @@ import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from provision import foreign
 from provision.errors import DataError
 from provision.model import FRAMEWORKS, Project, ProjectTarget
+from provision.system import foreign
 
 from . import kinds
 from .strict import MAX_BYTES, Node, NotReadError, decode, tree

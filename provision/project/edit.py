@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from provision.errors import DataError, UsageError
 from provision.model import FRAMEWORKS
-from provision.safe_write import hint_of
+from provision.system.safe_write import hint_of
 
 from . import kinds
 from .config import parse_config, read_bytes

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from provision import references
 from provision.errors import UsageError
+from provision.system import references
 
 from . import options
 from .requirement import Line

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from provision.errors import UsageError
 from provision.model import Need
-from provision.path_names import file_name_of_url
+from provision.system.path_names import file_name_of_url
 
 from . import words
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from provision.errors import DataError, UsageError
 from provision.model import FRAMEWORKS, Initialised, WrittenFile
-from provision.safe_write import hint_of
+from provision.system.safe_write import hint_of
 
 from . import makefile
 from .config import read_config

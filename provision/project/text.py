@@ -6,8 +6,8 @@ import codecs
 import re
 from typing import TYPE_CHECKING
 
-from provision import references
 from provision.errors import UsageError
+from provision.system import references
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

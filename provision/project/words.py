@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from provision.redaction import redact_text
+from provision.system.redaction import redact_text
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement

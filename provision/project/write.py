@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from provision.safe_write import Draft, resolve, write_file
+from provision.system.safe_write import Draft, resolve, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

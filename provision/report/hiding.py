@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from ..model import FRAMEWORKS
-from ..redaction import redact_text
+from ..system.redaction import redact_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

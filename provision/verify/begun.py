@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .. import process
+from ..system import process
 from . import probe
 from .locate import Surroundings, surroundings
 from .options import Options, device_of

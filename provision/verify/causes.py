@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .. import process
 from ..model import Confidence, Evidence, Finding
+from ..system import process
 
 # CUDA's numbers are the same in driver and runtime since 10.1 (driver_types.h, cuda.h).
 _CODES: dict[int, tuple[str, str, str]] = {

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from .. import process
+from ..system import process
 from .libraries import Distribution, in_folder
 from .locate import Surroundings
 

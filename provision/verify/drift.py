@@ -14,8 +14,8 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from .. import foreign
 from ..model import Change, Drift, Installed, InstalledPackage, Lock, Package, Stranger, from_plain
+from ..system import foreign
 from . import drift_bytecode, drift_conda
 from .records import SHOWN, Distribution, Row, differs, digest_of, distributions, modified, normal
 

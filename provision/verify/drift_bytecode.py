@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
-from .. import foreign, process
+from ..system import foreign, process
 from .records import digest_of
 
 _NOTED = Path(".gpuenv") / "bytecode.json"

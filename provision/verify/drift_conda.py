@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .. import foreign
 from ..model import Change, Package, Stranger
+from ..system import foreign
 from .records import Row, differs, modified
 
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .. import foreign
 from ..model import Evidence, Finding
+from ..system import foreign
 from . import probe
 from .judged import Judged
 from .records import cells

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import foreign
+from ..system import foreign
 from .drift_conda import files_in, text_or_none
 from .locate import Surroundings
 from .records import cells, sha256_in, size_in

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .. import foreign, process
 from ..errors import UsageError
 from ..model import FRAMEWORKS, Environment
+from ..system import foreign, process
 from . import probe
 
 _NAMES = ("bin/python", "bin/python3", "Scripts/python.exe", "python.exe")

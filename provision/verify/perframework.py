@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from .. import process
 from ..model import Event, Evidence, Finding, FrameworkVerdict
+from ..system import process
 from . import (
     begun,
     copies,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import process, writing
+from ..system import process, writing
 from . import cudnn_log, report_shape
 
 if TYPE_CHECKING:

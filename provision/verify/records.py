@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from .. import foreign
 from ..model import Change
+from ..system import foreign
 
 SHOWN = 8
 """Files that a change names."""

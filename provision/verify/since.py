@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import foreign
 from ..model import Evidence
+from ..system import foreign
 
 _STACK = re.compile(
     r"^(torch|torchvision|torchaudio|triton|pytorch-triton|tensorflow|tensorflow-\w+|keras|tf-keras|jax|jaxlib|"

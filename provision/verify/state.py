@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .. import process
 from ..errors import UsageError
 from ..model import (
     FRAMEWORKS,
@@ -22,6 +21,7 @@ from ..model import (
     Machine,
     Stage,
 )
+from ..system import process
 from . import culprit, libraries, probe
 from .begun import Begun
 from .judged import Judged

@@ -21,12 +21,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from provision import bundle, index, profiles, project, registry
-from provision.build import state
-from provision.cli import ask, troubleshoot
+from provision import bundle, index, profiles, project
+from provision.cli import troubleshoot
+from provision.environment import registry, state
 from provision.errors import GpuenvError
 from provision.index.simple import parse_project
-from provision.lock import conda_file, conda_foreign, pylock, read_in
+from provision.managers.conda import foreign_locks as conda_foreign
+from provision.managers.conda import lock_file as conda_file
 from provision.model import (
     Lock,
     Machine,
@@ -39,7 +40,10 @@ from provision.model import (
     as_document,
     as_plain,
 )
+from provision.request import ask
 from provision.verify import drift, drift_conda, extensions, libraries, records
+from provision.wheels import pylock
+from provision.wheels.locks import read_in
 
 LONGEST = 5.0  # seconds of processor time for a megabyte
 FOLDER = Path(tempfile.mkdtemp(prefix="gpuenv-fuzz-"))

@@ -1,1 +1,0 @@
-"""build: an Environment from a Lock, all or nothing."""

@@ -1,0 +1,120 @@
+"""`gpuenv add PKG...`: a package more, under the plan, in the project's file, lock and environment."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from .. import project, show
+from ..environment import place
+from ..errors import UsageError
+from ..model import FRAMEWORKS, Event, Lock
+from ..request import facts, made_with
+from ..request import paths as where
+from ..request import project_options as inproject
+from ..request.given_requirements import others
+from ..request.options import Choices
+from ..wheels import locks
+from . import interrupted, project_lock, syncing
+from .creating import How
+from .locking import lock_name
+
+# Options of `add` that stand before those that the environment was made with.
+_OWN = ("profiles", "exclude_newer", "exclude_newer_except")
+
+
+def add(
+    screen: show.Screen, packages: Sequence[str], env: Path, base: Choices, *, verify: bool | None
+) -> int:
+    """Into the project's file and lock, or into what the environment remembers; then into the environment."""
+    wanted = [_package(text) for text in packages]
+    path, file = where.absolute(env), Path.cwd() / project.CONFIG_NAME
+    place.check_place(path)
+    names = (lock_name(base), "conda-lock.yml")
+    kept = (file, *(Path.cwd() / name for name in names)) if file.is_file() else ()
+    with interrupted.told_by(interrupted.before(path, kept).look), place.held(path):
+        place.recover(path)
+        choices = _as_made(path, base)
+        if not file.is_file():
+            choices = _remembered(choices, path, wanted)
+        else:
+            choices, made = _in_project(screen, choices, file, wanted, path)
+            if not place.made_by_gpuenv(path):
+                told = f"{project.CONFIG_NAME} and the lock have it; there is no environment at {path} yet"
+                show.event(screen, Event(kind="note", stage="build", text=told))
+                show.result(screen, made, next_step="gpuenv create")
+                return 0
+        return syncing.of(choices.manager)(screen, path, choices, How(verify=verify), None)
+
+
+def _as_made(env: Path, base: Choices) -> Choices:
+    """The options that the environment was made with; folders of wheels named now are taken beside its own."""
+    made = made_with.recalled(env, base, {name for name in _OWN if getattr(base, name)})
+    links = list(dict.fromkeys([*made.find_links, *base.find_links]))
+    binary = list(dict.fromkeys([*made.only_binary, *base.only_binary]))
+    more = made_with.record(Choices(find_links=links, only_binary=binary))
+    return dataclasses.replace(made, find_links=links, only_binary=binary, given=made.given | more)
+
+
+def _package(text: str) -> str:
+    try:
+        need = Requirement(text)
+    except InvalidRequirement as error:
+        raise UsageError(f"{text!r} is no requirement like 'einops>=0.8': {error}") from error
+    if canonicalize_name(need.name) in FRAMEWORKS:
+        raise UsageError(
+            f"{need.name} is a framework: its build is the plan's to choose",
+            hint=f"name it under `frameworks:` in {project.CONFIG_NAME}, or gpuenv create --framework {need.name}",
+        )
+    return text
+
+
+def _in_project(
+    screen: show.Screen, mine: Choices, file: Path, wanted: list[str], env: Path
+) -> tuple[Choices, Lock]:
+    """Solve the project's lock with the packages first; only what can be solved is written, the lock after
+    the file. Returns the options for the environment, and the lock."""
+    emit = show.emitter(screen)
+    own = locks.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
+    asked = project_lock.with_more(mine, own, wanted, emit)
+    project.add_packages(file, wanted)
+    return inproject.laid(mine), asked.write()
+
+
+def _remembered(made: Choices, env: Path, wanted: list[str]) -> Choices:
+    """What the environment was made of, and the packages. Raises UsageError where there is none."""
+    if not place.made_by_gpuenv(env):
+        raise UsageError(
+            f"there is no {project.CONFIG_NAME} here and no environment of gpuenv at {env}",
+            hint="gpuenv init writes one; gpuenv create makes the other",
+        )
+    if not (made.framework or made.requirement or made.project):
+        made = _of_its_lock(made, locks.read_in(env / place.MARK))
+    more = dataclasses.replace(made, with_=[*others(made.with_, wanted), *wanted])
+    return dataclasses.replace(more, given=made_with.record(more))
+
+
+def _of_its_lock(made: Choices, held: Lock) -> Choices:
+    """The options for an environment that was made from a lock alone: its frameworks, and all other packages
+    that the plan does not bring. Raises UsageError for a package that only a file can ask for."""
+    if held.manager == "conda":
+        raise UsageError(
+            "the environment was made from a conda lock, which does not say what was asked for",
+            hint="gpuenv lock --manager conda --with PKG, then gpuenv create --lock conda-lock.yml",
+        )
+    planned = {Requirement(text).name for b in held.plan.builds for text in b.requirements}
+    planned = {canonicalize_name(n) for n in planned} | inproject.stack(facts.known(made)) | {"pip"}
+    rest = [p for p in held.packages if canonicalize_name(p.name) not in planned]
+    if editable := [p.name for p in rest if p.editable]:
+        raise UsageError(
+            f"{editable[0]} is an editable package of the lock, which cannot be solved again without its file",
+            hint="name it in a requirements file: gpuenv lock -r FILE, then gpuenv create --lock pylock.toml",
+        )
+    named = [f"{p.name} @ {p.url}" if p.unhashed else p.name for p in rest]
+    return dataclasses.replace(
+        made, framework=[b.framework for b in held.plan.builds], with_=[*others(made.with_, [p.name for p in rest]), *named],
+    )  # fmt: skip

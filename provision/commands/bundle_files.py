@@ -1,0 +1,114 @@
+"""The files of a bundle: where each goes, and where it may be had from."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import bundle, index
+from ..errors import LockError
+from ..index import pytorch, uv_config
+from ..managers.conda import engine as conda
+from ..model import Package
+from ..request import paths as where
+from ..system import process
+from ..system.path_names import file_name_of_url
+from ..system.redaction import redact, redact_text
+from .bundle_lock import Got
+
+
+def path_of(package: Package, folder: str = "wheels") -> str:
+    """The path in a bundle of a package of its lock, or of one that goes into another folder."""
+    if package.url.endswith((".conda", ".tar.bz2")):
+        return bundle.channel_file(package)
+    return f"{folder}/{file_name_of_url(package.url)}"
+
+
+@dataclass
+class Files:
+    """Looks files up: on the indexes and channels of the user, each package on those it is named for."""
+
+    folder: Path
+    got: Got
+
+    def items(self, packages: Sequence[Package], folder: str = "wheels") -> list[bundle.Item]:
+        """Each package as a file to be had; sizes that the lock does not tell are asked for."""
+        sizes = self._sizes([p for p in packages if p.size is None])
+        found = {}
+        for package in packages:
+            place = path_of(package, folder)
+            wanted = index.Wanted(
+                path=self.folder / place, root=self.folder, urls=self._urls(package), shown=redact(package.url),
+                hashes=_hashes(package), size=package.size or sizes.get(package.url),
+            )  # fmt: skip
+            found[place] = bundle.Item(path=place, wanted=wanted)
+        return list(found.values())
+
+    @functools.cached_property
+    def http(self) -> index.Http:
+        return index.Http(index.pip_configuration(process.environ()))
+
+    def _sizes(self, packages: Sequence[Package]) -> dict[str, int | None]:
+        """A server that refuses the question leaves them unknown."""
+        if self.got.sources.offline or not packages:
+            return {}
+        urls = {p.url: index.with_credentials(index.address_of(p), self._default) for p in packages}
+        try:
+            told = self.http.sizes(urls.values())
+        except LockError:
+            return {}
+        return {url: told[asked] for url, asked in urls.items()}
+
+    def _urls(self, package: Package) -> Iterable[str]:
+        if package.url.startswith((self.folder / "wheels").as_uri() + "/"):
+            return ()  # it was made here, and is had from nowhere else
+        if package.url.endswith((".conda", ".tar.bz2")):
+            return self._channel_addresses.get(package.url, [package.url])
+        theirs, _ = pytorch.split((package,), self.got.lock.plan)
+        return self._addresses.of(package, self._pytorch if theirs else self._default)
+
+    @functools.cached_property
+    def _addresses(self) -> index.Addresses:
+        folders = [Path(p) for p in self.got.sources.find_links if "://" not in p and Path(p).is_dir()]
+        return index.Addresses(self.http, folders, offline=self.got.sources.offline)
+
+    @functools.cached_property
+    def _default(self) -> tuple[str, ...]:
+        """The default index and its extra ones, as pip and uv are configured."""
+        sources, environ = self.got.sources, process.environ()
+        if sources.offline or sources.no_index:
+            return ()
+        cache = where.cache_dir(self.got.choices)
+        first = sources.default or index.default_index(environ, cache_dir=cache)
+        more = uv_config.extra_indexes(uv_config.variables(environ))
+        extra = [*sources.extra, *sources.explicit, *map(uv_config.address, more)]
+        return (first, *(url for url in extra if not pytorch.is_one(url, sources.pytorch)))
+
+    @functools.cached_property
+    def _pytorch(self) -> tuple[str, ...]:
+        return (pytorch.address(self.got.sources.pytorch, self.got.lock.plan),)
+
+    @functools.cached_property
+    def _channel_addresses(self) -> dict[str, list[str]]:
+        """Where conda packages lie for this user: mirrors, and addresses with what lets one in."""
+        urls = [p.url for p in self.got.lock.packages if p.url.endswith((".conda", ".tar.bz2"))]
+        auth_file = process.environ().get("RATTLER_AUTH_FILE")
+        request = {"urls": urls, "channels": list(self.got.choices.channel), "auth_file": auth_file}
+        answer = conda.ask("addresses", request, lambda _event: None, LockError)
+        if "error" in answer:
+            raise LockError(
+                f"where the conda packages lie cannot be told: {redact_text(answer['error']['text'])}",
+                hint="mend .condarc, rattler's config.toml or the file that RATTLER_AUTH_FILE names",
+            )
+        return dict(answer["addresses"])
+
+
+def _hashes(package: Package) -> dict[str, str]:
+    found = {k: v for k, v in (("sha256", package.sha256), ("md5", package.md5)) if v}
+    if not found:
+        raise LockError(
+            f"the lock has no hash for {package.name} {package.version}", hint="lock again: gpuenv lock"
+        )
+    return {"sha256": found["sha256"]} if "sha256" in found else found

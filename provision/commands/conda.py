@@ -1,0 +1,130 @@
+"""create with --manager conda."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from .. import show
+from ..environment import conda_place, installed, place, state
+from ..errors import BuildError
+from ..managers.conda import engine as door
+from ..managers.conda import install as builder
+from ..managers.conda import question as conda_target
+from ..managers.conda import scripts as conda_scripts
+from ..model import Created, Event, Lock, Machine, Sources, Verdict
+from ..request import ask
+from ..request.options import Choices
+from . import bundled, conda_given, interrupted, same_stack
+from .conda_locking import files_watched, lock_of, show_plan
+from .creating import Built, How, can_prove, in_place
+from .judging import exit_code, machine_for_verdict, made_for
+from .proving import prove
+from .up_to_date import finish, remembered
+
+
+def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
+    """All stages into a conda prefix, or the news that everything is in place."""
+    door.require("rattler")
+    choices = dataclasses.replace(choices, manager="conda")
+    if how.dry_run:
+        given = conda_given.lock_for(env, choices, how, show.emitter(screen))
+        if given is None:
+            return show_plan(screen, choices, explain=False)
+        show.result(screen, given.plan)
+        return 0
+    with place.held(env):
+        place.recover(env)
+        with interrupted.told_by(interrupted.before(env).look):
+            given = conda_given.lock_for(env, choices, how, show.emitter(screen))
+            if not how.recreate and place.made_by_gpuenv(env):
+                return in_place(screen, env, choices, how, given)
+            return _anew(screen, env, choices, how, given)
+
+
+def _anew(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock | None) -> int:
+    emit = show.emitter(screen)
+    if given is None:
+        asked = conda_target.judged(choices, emit)
+        same_stack.refuse_idle_gpu(env, choices, asked)
+        by_itself = choices.device == "auto" and asked.request.device == "cpu"
+        words = "this will be a CPU environment" if by_itself else f"for {asked.request.device}"
+        emit(Event(kind="warning" if by_itself else "note", stage="resolve", text=f"{words}: {asked.reason}"))
+        made, notes = lock_of(asked, choices, emit)
+        conda_given.assert_hashed(made, "the channel's index", allow_md5=how.allow_md5)
+        plan = dataclasses.replace(made.plan, notes=(*made.plan.notes, *notes))
+        if by_itself:
+            plan = dataclasses.replace(plan, notes=(*plan.notes, f"a CPU environment: {asked.reason}"))
+        made = dataclasses.replace(made, plan=plan)
+        machine, sources, files = asked.machine, asked.sources, files_watched(choices, asked)
+    else:
+        files = []
+        machine, made, sources = (
+            conda_given.accepted(given, choices),
+            given,
+            ask.locked_sources(choices, given),
+        )
+    built = Built(env=env, lock=made, remembered=remembered(choices, given, files))
+    return _built_and_proved(screen, built, sources, machine, choices, how)
+
+
+def _built_and_proved(
+    screen: show.Screen, built: Built, sources: Sources, machine: Machine | None, choices: Choices, how: How
+) -> int:
+    env, emit = built.env, show.emitter(screen)
+    replacing = place.made_by_gpuenv(env)
+    proving = how.verify is not False and can_prove(built.lock, machine, emit)
+    verdict: Verdict | None = None
+    try:
+        bundled.check(choices, emit)
+        with made_for(built.lock.plan.device), conda_place.building(env):
+            builder.build(
+                bundled.at_hand(built.lock, choices), env, sources, emit,
+                channels=choices.channel, distrust=how.recreate,
+            )  # fmt: skip
+            bundled.name_origins(env, built.lock, choices)
+            write(built)
+            made = state.environment(env, changed=True)
+            if proving:
+                verdict = prove(screen, made, built.lock, choices)
+                if replacing:
+                    refuse_worse(verdict, built.lock)
+    except WorseError:
+        show.result(screen, Created(machine=machine, plan=built.lock.plan, lock=built.lock, verdict=verdict))
+        told = "the new environment failed; the old one is as it was"
+        emit(Event(kind="warning", stage="build", text=told))
+        return 8
+    try:
+        conda_scripts.register(env)
+    except BuildError as error:
+        # The environment works; only conda's, VS Code's and Jupyter's lists do not know it.
+        emit(Event(kind="note", stage="build", text=error.message))
+    if verdict is not None:
+        under = state.circumstances(env, state.lock_digest(built.lock), machine_for_verdict())
+        state.keep_verdict(env, verdict, under)
+    value = Created(machine=machine, plan=built.lock.plan, lock=built.lock, environment=made, verdict=verdict)
+    return finish(screen, value, env)
+
+
+class WorseError(Exception):
+    """The environment does not hold what the one before did: the way out of the block that builds it, so
+    that the old one returns."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.verdict)
+        self.verdict = verdict
+
+
+def refuse_worse(verdict: Verdict, made: Lock) -> None:
+    """Raise WorseError for a verdict that is not what the lock is for."""
+    if exit_code(verdict, made.plan.device) != 0:
+        raise WorseError(verdict)
+
+
+def write(built: Built) -> None:
+    """Fill `.gpuenv/`. The lock is kept as the value that it is: reading it needs no conda-lock."""
+    env, lock = built.env, built.lock
+    state.remember(env, None, lock.plan)
+    state.write(env, "request.json", built.remembered)
+    state.write(env, "lock.json", {"digest": state.lock_digest(lock), "lock": conda_given.plain(lock)})
+    installed.write(env, lock)

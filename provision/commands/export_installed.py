@@ -1,0 +1,125 @@
+"""What an environment has installed, for its bill of materials. Files are read, nothing is run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from email.message import Message
+from email.parser import HeaderParser
+from pathlib import Path
+
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from ..export.subject import InstalledPart, is_conda
+from ..model import Lock
+from ..system import foreign
+from ..verify.drift_conda import listed
+from ..verify.records import Distribution, distributions
+
+# A requirement in METADATA that is longer than this is no name with versions and a marker.
+_LONGEST = 4096
+
+
+def parts(env: Path, lock: Lock) -> tuple[InstalledPart, ...]:
+    """The distributions of an environment's site-packages, without those that conda packages bring."""
+    locked = {str(canonicalize_name(p.name)): p.version for p in lock.packages if not is_conda(p)}
+    by_conda = listed(env).infos() if lock.manager == "conda" else frozenset()
+    found = {}
+    for name, (one, *_) in distributions(env).items():
+        if one.installer == "conda" or one.folder.name in by_conda:
+            continue
+        head = _head(one)
+        state = _state(one.version, locked.get(name))
+        found[name] = (one, head, state)
+    needs = {name: _requirements(head) for name, (_, head, _) in found.items()}
+    extras = {"", *(extra for rows in needs.values() for need in rows for extra in need.extras)}
+    extras |= {extra for text in _planned(lock) for extra in text.extras}
+    return tuple(
+        InstalledPart(
+            name=name, version=one.version, state=state, requires=_names(needs[name], extras, one.folder),
+            license_expression=_expression(head), license_names=_classified(head),
+        )
+        for name, (one, head, state) in sorted(found.items())
+    )  # fmt: skip
+
+
+def differences(lock: Lock, installed: Sequence[InstalledPart]) -> list[str]:
+    """How the bill differs from the lock, in sentences."""
+    here = {p.name for p in installed}
+    missing = [p.name for p in lock.packages if not is_conda(p) and canonicalize_name(p.name) not in here]
+    found = []
+    for state, words in (("replaced", "in another version than the lock's"), ("added", "beside the lock")):
+        names = [f"{p.name} {p.version}" for p in installed if p.state == state]
+        found += [f"installed {words}, so without a hash: {', '.join(names)}"] if names else []
+    found += [f"in the lock and not installed, so left out: {', '.join(missing)}"] if missing else []
+    return found
+
+
+def _state(version: str, locked: str | None) -> str:
+    if locked is None:
+        return "added"
+    try:
+        same = not locked or Version(version) == Version(locked)
+    except InvalidVersion:
+        same = version == locked
+    return "locked" if same else "replaced"
+
+
+def _head(one: Distribution) -> Message:
+    try:
+        text = foreign.read_text(one.folder / "METADATA")
+    except OSError:
+        text = ""
+    return HeaderParser().parsestr(text.split("\n\n", 1)[0])
+
+
+def _values(head: Message, key: str) -> list[str]:
+    return [str(value) for value in head.get_all(key) or []]
+
+
+def _requirements(head: Message) -> list[Requirement]:
+    return list(_parsed(_values(head, "Requires-Dist")))
+
+
+def _planned(lock: Lock) -> list[Requirement]:
+    return list(_parsed([*(r for b in lock.plan.builds for r in b.requirements), *lock.plan.packages]))
+
+
+def _parsed(texts: Iterable[str]) -> Iterable[Requirement]:
+    for text in texts:
+        if len(text) > _LONGEST:
+            continue
+        try:
+            yield Requirement(text)
+        except InvalidRequirement:
+            continue  # an old package's own spelling: it is listed without this edge
+
+
+def _names(needs: Iterable[Requirement], extras: set[str], folder: Path) -> tuple[str, ...]:
+    """The names of what applies on this platform, for the extras that anything installed asks for."""
+    minor = folder.parent.parent.name.removeprefix("python")
+    environment = {"python_version": minor, "python_full_version": f"{minor}.0"}
+    names = {
+        str(canonicalize_name(need.name))
+        for need in needs
+        if need.marker is None or any(need.marker.evaluate({**environment, "extra": e}) for e in extras)
+    }
+    return tuple(sorted(names))
+
+
+def _expression(head: Message) -> str | None:
+    """The licence as SPDX; None where the package says it in other words."""
+    for text in _values(head, "License-Expression"):
+        try:
+            return str(canonicalize_license_expression(text))
+        except InvalidLicenseExpression:
+            continue
+    return None
+
+
+def _classified(head: Message) -> tuple[str, ...]:
+    """The licences of the classifiers ("License :: OSI Approved :: MIT License")."""
+    rows = [row.split(" :: ") for row in _values(head, "Classifier")]
+    return tuple(dict.fromkeys(row[-1] for row in rows if row[0] == "License" and len(row) > 1))

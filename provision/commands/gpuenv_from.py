@@ -1,0 +1,117 @@
+"""What `--gpuenv-from` names, and gpuenv's own wheel beside an export."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import UsageError
+from ..system import foreign, writing
+from ..system.redaction import redact
+from ..system.safe_write import hint_of, write_file
+
+if TYPE_CHECKING:
+    from ..export import GpuenvSource
+
+ExportFrom = Annotated[
+    str | None,
+    typer.Option(
+        "--gpuenv-from",
+        metavar="ADDRESS",
+        help="The address that images and workflows install gpuenv from, such as git+https://... "
+        "The default is a wheel written beside the export.",
+    ),
+]
+
+# None of these characters has a meaning to sh, make, YAML, JSON or a workflow's expressions.
+_ADDRESS = re.compile(r"(?:git\+)?(?:https?|ssh|file)://[A-Za-z0-9._~:/@#=+,%&-]+")
+_KINDS = "git+https://HOST/PROJECT@COMMIT or https://HOST/gpuenv-VERSION-py3-none-any.whl"
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text is an address without credentials that every format can quote."""
+    return _ADDRESS.fullmatch(text) is not None and redact(text) == text
+
+
+def checked_address(text: str) -> str:
+    """Return the address of a `--gpuenv-from`. Raises UsageError for a name and for credentials."""
+    shown = f"--gpuenv-from {redact(text)}"
+    if redact(text) != text:
+        raise UsageError(
+            f"{shown}: the address has credentials", hint="keep them in pip's or git's configuration"
+        )
+    if not _ADDRESS.fullmatch(text):
+        raise UsageError(
+            f"{shown}: expected an address; an index may have another project of that name",
+            hint=f"--gpuenv-from {_KINDS}",
+        )
+    return text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wheel:
+    """The wheel of the running gpuenv, and its place beside an export."""
+
+    path: Path
+    data: bytes
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()
+
+    def state(self) -> str:
+        """Return whether the file in its place is "missing", "the same" or "another". Raises UsageError."""
+        try:
+            return "the same" if foreign.read_bytes(self.path) == self.data else "another"
+        except FileNotFoundError:
+            return "missing"
+        except OSError as error:
+            raise UsageError(f"cannot read {self.path}: {error.strerror}", hint="move it away") from error
+
+    def refuse_to_replace(self, *, force: bool) -> None:
+        """Raise UsageError where another wheel is in its place; `force` takes it."""
+        if not force and self.state() == "another":
+            raise UsageError(
+                f"{self.path} is another wheel than that of the running gpuenv; it is kept",
+                hint="move it away, or replace it with --force",
+            )
+
+    def write(self) -> bool:
+        """Write it where that is necessary, and return whether it was. Raises UsageError."""
+        if self.state() == "the same":
+            return False
+        try:
+            write_file(self.path, self.data)
+        except OSError as error:
+            hint = hint_of(error, "use --gpuenv-from ADDRESS")
+            raise UsageError(f"cannot write {self.path}: {error.strerror}", hint=hint) from error
+        return True
+
+    def remark(self) -> str | None:
+        """Return what the reader of an export that is not written to a file must know. Raises UsageError."""
+        state = {"missing": "is missing", "another": "has another hash"}.get(self.state())
+        return f"{self.path.name} goes with it and {state}: --output FILE writes both" if state else None
+
+
+def source_of(address: str | None, wheel: Wheel | None) -> GpuenvSource:
+    """Return where an export gets gpuenv from. Raises UsageError."""
+    from ..export import GpuenvSource
+
+    if address is not None:
+        return GpuenvSource(address=checked_address(address))
+    return GpuenvSource(wheel=wheel.path.name, sha256=wheel.sha256) if wheel else GpuenvSource()
+
+
+def own_wheel(folder: Path) -> Wheel:
+    """Make the wheel of the running gpuenv, for its place in `folder`. Raises BuildError."""
+    from .. import profiles
+    from ..bundle import own
+
+    with writing.scratch("export") as scratch:
+        name = own.wheel(scratch, profiles.directory())
+        return Wheel(path=folder / name, data=(scratch / name).read_bytes())

@@ -1,0 +1,104 @@
+"""What an interrupted run leaves: a sentence that is true when it is shown, and the next step.
+
+A command says in `told_by` how to look. The look is taken after everything has unwound, since what was begun is
+rolled back first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..environment import place
+
+_AGAIN = "run the same command again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """What an interrupted run left, and what to do next."""
+
+    text: str
+    hint: str = _AGAIN
+
+
+_LOOKS: list[Callable[[], Left]] = []
+
+
+@contextlib.contextmanager
+def told_by(look: Callable[[], Left]) -> Iterator[None]:
+    """Let `look` say what is left where the block is interrupted."""
+    _LOOKS.append(look)
+    try:
+        yield
+    except Exception:  # an interrupt is none: its look is taken later
+        _LOOKS.remove(look)
+        raise
+    _LOOKS.remove(look)
+
+
+def left() -> Left:
+    """What the interrupted run left."""
+    return _LOOKS[-1]() if _LOOKS else Left(text="nothing half-made was left")
+
+
+@dataclass(frozen=True)
+class Before:
+    """An environment and a project's files as they were before the run."""
+
+    env: Path
+    files: tuple[Path, ...]
+    seen: tuple[str | None, ...]
+
+    def look(self) -> Left:
+        """Compare with what is there now."""
+        now = _seen(self.env, self.files)
+        names = [str(self.env), *(file.name for file in self.files)]
+        changed = [n for n, old, new in zip(names, self.seen, now, strict=True) if old != new]
+        text = self._environment(changed=now[0] != self.seen[0])
+        if rest := [name for name in names[1:] if name in changed]:
+            text = f"{' and '.join(rest)} {'were' if len(rest) > 1 else 'was'} changed; {text}"
+        elif not changed and self.seen[0] is not None:
+            text = f"nothing was changed: {text}"
+        hint = (
+            f"gpuenv verify {shlex.quote(str(self.env))}"
+            if self.env.exists() and names[0] in changed
+            else _AGAIN
+        )
+        return Left(text=text, hint=hint)
+
+    def _environment(self, *, changed: bool) -> str:
+        if not place.is_settled(self.env):
+            return f"{self.env} is unfinished, and the next command on it rolls that back"
+        if not place.made_by_gpuenv(self.env):
+            return f"there is no environment at {self.env}"
+        if not changed:
+            return f"{self.env} is as it was before"
+        return f"{self.env} is {'new' if self.seen[0] is None else 'changed'} and was not verified"
+
+
+def before(env: Path, files: Sequence[Path] = ()) -> Before:
+    """Look at an environment and files before a run changes them."""
+    return Before(env, tuple(files), _seen(env, files))
+
+
+def _seen(env: Path, files: Sequence[Path]) -> tuple[str | None, ...]:
+    return (_environment(env), *(_digest(file) for file in files))
+
+
+def _environment(env: Path) -> str | None:
+    """What tells an environment from the one that replaces it; None where there is none."""
+    if not place.made_by_gpuenv(env):
+        return None
+    return f"{env.stat().st_ino} {_digest(env / place.MARK / 'lock.json')}"
+
+
+def _digest(file: Path) -> str | None:
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError:
+        return None

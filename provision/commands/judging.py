@@ -1,0 +1,50 @@
+"""What a verdict depends on, and what it means to whoever asked."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..errors import GpuenvError
+
+if TYPE_CHECKING:
+    from ..model import Device, Machine, Plan, Verdict
+    from ..request.options import Choices
+
+
+def machine_for_verdict(*, seconds: float = 30.0) -> Machine:
+    """What a verdict depends on: driver, GPUs, the variables that matter."""
+    from .. import detect
+
+    return detect.detect({"driver", "gpus", "environment"}, seconds=seconds)
+
+
+def outgrown(plan: Plan | None, choices: Choices) -> str | None:
+    """What this machine has and an environment for the CPU leaves idle, though nobody asked for the CPU; None
+    where it is as it should be. Raises MachineError where NVIDIA hardware shows and its driver does not work."""
+    elsewhere = choices.elsewhere or choices.platform
+    if plan is None or plan.device != "cpu" or choices.device != "auto" or elsewhere:
+        return None
+    from .. import detect
+
+    machine = detect.detect({"driver", "gpus", "context", "hardware", "environment"})
+    device, why = detect.judge_device("auto", machine)
+    return why if device == "cuda" else None
+
+
+@contextlib.contextmanager
+def made_for(device: Device) -> Iterator[None]:
+    """Note on an error within the block what its environment is for."""
+    try:
+        yield
+    except GpuenvError as error:
+        error.device = error.device or device
+        raise
+
+
+def exit_code(verdict: Verdict, device: str | None, *, asked_cpu: bool = False) -> int:
+    """The exit code of a verdict on an environment made for a device: cpu is fine only where it was meant."""
+    if verdict.verdict == "works":
+        return 0
+    return 0 if verdict.verdict == "cpu" and (asked_cpu or device == "cpu") else 8

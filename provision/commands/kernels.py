@@ -1,0 +1,62 @@
+"""`gpuenv create --kernel`: the environment as a kernel of Jupyter.
+
+Jupyter starts the kernel through `gpuenv run --exec`, and not the environment's Python by itself: what in
+LD_LIBRARY_PATH shadows the environment's libraries is only known when the kernel starts, in Jupyter's own
+environment. With `--exec` gpuenv becomes the kernel: Jupyter's interrupt and its termination reach it without
+a process in between, and a kernel whose server was killed sees that its parent is gone (ipykernel holds the
+process that started it against JPY_PARENT_PID) and gives the GPU free.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+from .. import show
+from ..environment import kernel, place, state
+from ..errors import GpuenvError
+from ..model import Event
+from ..request import made_with
+from ..request import paths as where
+from ..request.options import Choices
+from .creating import How, create
+
+# What `python -m provision` would do, without the folder that Jupyter runs in on the module path: a notebook's
+# neighbour named json.py is nothing that gpuenv should import.
+_BARE = "import sys; del sys.path[0]; from provision.__main__ import main; main()"
+
+
+def create_with(screen: show.Screen, env: Path, choices: Choices, how: How, *, wanted: bool) -> int:
+    """`create`, with a kernel where one is wanted or the environment has one already."""
+    path = where.absolute(env)
+    if not wanted and not (path / place.MARK / made_with.KERNEL).exists():
+        return create(screen, env, choices, how)
+    if not kernel.named(choices.with_):
+        choices = dataclasses.replace(choices, with_=[*choices.with_, kernel.PACKAGE])
+    code = create(screen, env, choices, how)
+    if code != 0 or how.dry_run:
+        return code
+    try:
+        name = _registered(path)
+    except GpuenvError as error:
+        hint = f"; {error.hint}" if error.hint else ""
+        told = f"no Jupyter kernel was made: {error.message}{hint}"
+        show.event(screen, Event(kind="warning", stage="kernel", text=told))
+        return error.code
+    show.event(screen, Event(kind="note", stage="kernel", text=f"its Jupyter kernel is {name}"))
+    return 0
+
+
+def _registered(env: Path) -> str:
+    plan = state.plan_of(env)
+    made_of = ", ".join(f"{b.framework} {b.version}" for b in plan.builds) if plan else ""
+    name = kernel.register(env, str(state.interpreter(env)), made_of, [*_ourselves(), "run", "--exec"])
+    state.write(env, made_with.KERNEL, {"name": name})
+    return name
+
+
+def _ourselves() -> list[str]:
+    """How to start this gpuenv from anywhere."""
+    script = Path(sys.executable).parent / "gpuenv"
+    return [str(script)] if script.is_file() else [sys.executable, "-c", _BARE]

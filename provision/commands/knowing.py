@@ -1,0 +1,152 @@
+"""What gpuenv knows, made visible, checked, renewed."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import index, profiles, show
+from ..errors import DataError, UsageError
+from ..model import Event, ProfileTable, ProfileTables
+from ..profiles import measure
+from ..request import facts
+from ..request import options as o
+from ..system import process, safe_write
+
+
+def _folders(given: Sequence[Path]) -> list[Path]:
+    """Ours first, then what is laid over it."""
+    mine = facts.overlays(o.Choices(profiles=list(given)))
+    return [profiles.directory(), *mine]
+
+
+def _tables(folders: Sequence[Path], names: Sequence[str]) -> ProfileTables:
+    problems: list[str] = []
+    found = []
+    known = {Path(f).stem for f in profiles.FILES}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"no profile is called {name}: there are {', '.join(sorted(known))}")
+    for folder in folders:
+        for path in sorted(folder.glob("*.yaml")):
+            if path.name in profiles.FILES and (not names or path.stem in names):
+                read, wrong = profiles.read_file(path)
+                problems += wrong
+                mistakes = [(t, profiles.check_table(path.name, t)) for t in read]
+                problems += [p for _, told in mistakes for p in told]
+                found += [_table(path, t) for t, told in mistakes if not told]
+    if problems := list(dict.fromkeys(problems)):
+        raise DataError(
+            f"the profiles are invalid: {len(problems)} mistake{'s' * (len(problems) > 1)}",
+            problems=tuple(problems),
+            hint="mend the rows named",
+        )
+    return ProfileTables(tables=tuple(found))
+
+
+def _table(path: Path, table: profiles.Table) -> ProfileTable:
+    head = table.head
+    return ProfileTable(
+        file=str(path), table=head["table"], framework=head.get("framework"), kept=head.get("kept"),
+        source=head["source"], read=head["read"], rows=tuple(dict(r) for r in table.rows),
+    )  # fmt: skip
+
+
+def listed(screen: show.Screen, overlays: Sequence[Path]) -> int:
+    """Show the tables: how many rows, from where, read when."""
+    tables = _tables(_folders(overlays), ())
+    show.result(screen, ProfileTables(tables=tuple(t.without_rows() for t in tables.tables)))
+    return 0
+
+
+def shown(screen: show.Screen, names: Sequence[str], overlays: Sequence[Path]) -> int:
+    """Show the rows of profile files."""
+    show.result(screen, _tables(_folders(overlays), names))
+    return 0
+
+
+def checked(screen: show.Screen, folders: Sequence[Path], overlays: Sequence[Path] = ()) -> int:
+    """Read folders strictly: those named, else ours and what is laid over it. Raises DataError with every
+    mistake, UsageError."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"{folder}: no such folder")
+    tables = _tables(list(folders) or _folders(overlays), ())
+    show.result(screen, ProfileTables(tables=tuple(t.without_rows() for t in tables.tables)))
+    return 0
+
+
+def updated(
+    screen: show.Screen, names: Sequence[str], url: str | None, target: Path | None, cache: Path
+) -> int:
+    """Read the index and write what is new into the overlay. Raises LockError, UsageError."""
+    emit = show.emitter(screen)
+    for name in names:
+        if name not in measure.MEASURED:
+            raise UsageError(f"{name} is not measured: there are {', '.join(measure.MEASURED)}")
+    environ = process.environ()
+    http = index.Http(index.pip_configuration(environ))
+
+    def say(text: str) -> None:
+        emit(Event(kind="progress", stage="profiles", text=text))
+
+    where = url or index.default_index(environ, cache_dir=cache)
+    reader = measure.Reader(http, where, cache / "measured", say=say)
+    made = []
+    for name in names or measure.MEASURED:
+        emit(Event(kind="start", stage="profiles", text=f"reading what the index has of {name}"))
+        made += _renewed(reader, name, target or facts.own_profiles())
+    for problem in reader.problems:
+        emit(Event(kind="warning", stage="profiles", text=f"left out: {problem}"))
+    show.result(screen, ProfileTables(tables=tuple(made)))
+    return 0
+
+
+def _renewed(reader: measure.Reader, name: str, target: Path) -> list[ProfileTable]:
+    """Bring one file of the overlay up to date; the table of new rows, if there are any."""
+    shipped, _ = profiles.read_file(profiles.directory() / f"{name}.yaml")
+    table = measure.MEASURED[name][0]
+    measured = [
+        r for t in shipped if t.head["table"] == table and t.head.get("kept") == "measured" for r in t.rows
+    ]
+    # What we shipped is not read again: an update takes as long as there is news.
+    reader.known = frozenset((r["version"], r.get("platform", "any")) for r in measured)
+    reader.require(measure.MEASURED[name][2])
+    rows = measure.MEASURED[name][1](reader, profiles.documents(shipped))
+    today = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
+    head: dict[str, Any] = {"table": table, **({"framework": name} if table == "builds" else {})}
+    fresh = profiles.difference(shipped, rows, {**head, "source": measure.SOURCE, "read": today})
+    path = target / f"{name}.yaml"
+    others = _by_hand(path)
+    if fresh is None and not others:
+        path.unlink(missing_ok=True)  # what the overlay had is shipped by now
+    else:
+        _write(path, profiles.dump([*([fresh] if fresh else []), *others]))
+    return [_table(path, fresh)] if fresh else []
+
+
+def _by_hand(path: Path) -> list[profiles.Table]:
+    """The tables of an overlay that are not ours to replace. Raises DataError for a file with mistakes."""
+    if not path.exists():
+        return []
+    tables, problems = profiles.read_file(path)
+    if problems:
+        raise DataError(
+            f"{path} is invalid, so it is not brought up to date", problems=tuple(problems),
+            hint="mend the rows named, or move the file away",
+        )  # fmt: skip
+    return [t for t in tables if t.head.get("kept") != "measured"]
+
+
+def _write(path: Path, text: str) -> None:
+    """Write an overlay in one step. Raises UsageError where that cannot be done."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        safe_write.write_file(path, text)
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror}",
+            hint=safe_write.hint_of(error, "name a folder that can: --profiles DIR"),
+        ) from error

@@ -1,0 +1,55 @@
+"""The command that builds an environment anew, in the findings of its verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from pathlib import Path
+
+from ..environment import state
+from ..errors import BuildError
+from ..model import FRAMEWORKS, Environment, Lock, Verdict
+
+_BARE = re.compile(r"gpuenv create --recreate(?P<named> --framework)?")
+
+
+def addressed(verdict: Verdict, env: Environment, made: Lock | None) -> Verdict:
+    """The verdict whose fixes name this environment and its frameworks, so that they can be typed as they
+    stand; another environment where gpuenv did not make this one and would not touch it."""
+    told = " ".join([*(f.fix or "" for f in verdict.findings), verdict.hint or ""])
+    if not _BARE.search(told):
+        return verdict
+    whole = _command(verdict, env, made)
+    alone = whole.partition(" --framework")[0]
+
+    def typed(text: str) -> str:
+        return _BARE.sub(lambda m: f"{alone} --framework" if m["named"] else whole, text)
+
+    return dataclasses.replace(
+        verdict,
+        findings=tuple(
+            dataclasses.replace(f, fix=typed(f.fix) if f.fix else f.fix) for f in verdict.findings
+        ),
+        hint=typed(verdict.hint) if verdict.hint else verdict.hint,
+    )
+
+
+def _command(verdict: Verdict, env: Environment, made: Lock | None) -> str:
+    where = f"{shlex.quote(env.path)} --recreate" if env.made_by_gpuenv else "NEW"
+    if made and _of_a_project(Path(env.path)):
+        return f"gpuenv create {where}"
+    found = [s.framework for s in verdict.stages if s.framework in FRAMEWORKS]
+    names = [b.framework for b in made.plan.builds] if made else list(dict.fromkeys(found))
+    return " ".join(
+        [f"gpuenv create {where}", *(f"--framework {n}" for n in names or ["|".join(FRAMEWORKS)])]
+    )
+
+
+def _of_a_project(env: Path) -> bool:
+    """Whether a gpuenv.yaml said what the environment is made of: the options alone would leave that out."""
+    try:
+        asked = (state.read(env, "request.json") or {}).get("choices") or {}
+    except BuildError:
+        return False
+    return bool(asked.get("config"))

@@ -1,0 +1,70 @@
+"""`gpuenv remove ENV...`: environments that gpuenv made, and what was entered elsewhere for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .. import show
+from ..environment import kernel, place, registry, removal
+from ..errors import GpuenvError
+from ..managers.conda import scripts as conda_scripts
+from ..model import Event, Removal, RemovedEnvironment
+from ..request import paths as where
+from ..system import process
+
+
+def remove(screen: show.Screen, envs: Sequence[Path]) -> int:
+    """Remove each; the first that must not be removed is told before any is."""
+    paths = list(dict.fromkeys(where.absolute(env) for env in envs))
+    for path in paths:
+        _check(path)  # all are looked at before the first one goes
+    done: list[RemovedEnvironment] = []
+    try:
+        for path in paths:
+            done += [_removed(screen, path)]
+    except GpuenvError:
+        for gone in done:
+            screen.say(f"{gone.path}: removed", always=True)
+        raise
+    except KeyboardInterrupt:
+        told = "interrupted; what is left of an environment is removed by the same command, given again"
+        screen.say(told, always=True)
+        return 130
+    show.result(screen, Removal(removed=tuple(done)))
+    return 0
+
+
+def _check(env: Path) -> None:
+    """Refuse what must not be removed. One that was deleted by hand may still have its kernels here."""
+    if os.path.lexists(env) or not kernel.registered(env):
+        removal.check(env)
+
+
+def _removed(screen: show.Screen, env: Path) -> RemovedEnvironment:
+    emit = show.emitter(screen)
+    if process.environ().get("VIRTUAL_ENV") == str(env):
+        emit(Event(kind="note", stage="remove", text=f"{env} is active in this shell: deactivate leaves it"))
+    with place.held(env):
+        _check(env)
+        folders = [env, *removal.leftovers(env)]
+        sizes = [size for f in folders if os.path.lexists(f) and (size := registry.measure(f))]
+        kernels: list[str] = []
+
+        def forget() -> None:
+            _tried(emit, lambda: registry.forget(env))
+            _tried(emit, lambda: conda_scripts.unregister(env))
+            kernels.extend(kernel.forget(env))
+
+        removal.remove(env, forget)
+    taken, shared = sum(s.bytes for s in sizes), sum(s.shared for s in sizes)
+    return RemovedEnvironment(path=str(env), bytes=taken, freed_bytes=taken - shared, kernels=tuple(kernels))
+
+
+def _tried(emit: Callable[[Event], None], forget: Callable[[], None]) -> None:
+    """What stands in a list elsewhere goes too; where it cannot, the environment is gone all the same."""
+    try:
+        forget()
+    except GpuenvError as error:
+        emit(Event(kind="note", stage="remove", text=error.message))

@@ -1,0 +1,93 @@
+"""The shortest way through `create`: the news that all is in place, told from a few files.
+
+`make env` asks this each time. No stage is imported for it, no profile read, no lock taken; whatever is
+not plainly as it was left is the long way's to judge.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from .. import project, show
+from ..environment import place, registry, state
+from ..errors import BuildError
+from ..model import Created, Event, Lock
+from ..request import made_with
+from ..request import project_options as inproject
+from ..request.options import Choices
+from ..request.paths import absolute
+from ..system import foreign, process
+from ..system.redaction import redact_value
+from .judging import exit_code, machine_for_verdict, outgrown
+from .shell import activate_line
+
+
+def told(screen: show.Screen, env: Path, choices: Choices) -> int | None:
+    """Tell that all is in place, and return the exit code; None where it is not, or not surely."""
+    env = absolute(env)
+    if not place.made_by_gpuenv(env) or not place.is_settled(env) or state.interpreter(env) is None:
+        return None
+    before = state.read(env, "request.json") or {}
+    if not before or (env / place.MARK / made_with.KERNEL).exists():
+        return None  # a kernel may have to be registered again
+    choices = inproject.laid(choices)
+    wanted = remembered(choices, None, (before.get("files") or {}).get("names", []))
+    if not made_with.same(before, wanted):
+        return None
+    machine = machine_for_verdict()
+    digest = (state.read(env, "lock.json") or {}).get("digest")
+    verdict = state.standing_verdict(env, state.circumstances(env, digest, machine))
+    plan = state.plan_of(env)
+    if verdict is None or plan is None or not _scripts_settled(env) or outgrown(plan, choices):
+        return None
+    made = state.environment(env, changed=False)
+    value = Created(machine=machine, plan=plan, lock=_lock(env, screen), environment=made, verdict=verdict)
+    return finish(screen, value, env)
+
+
+def _lock(env: Path, screen: show.Screen) -> Lock | None:
+    """The lock, where it is going to be told."""
+    if not screen.json:
+        return None
+    from ..wheels import locks
+
+    return locks.read_in(env / place.MARK)
+
+
+def _scripts_settled(env: Path) -> bool:
+    script = env / "bin" / "activate"
+    try:
+        return not script.exists() or f".{env.name}.gpuenv-new" not in foreign.read_text(script)
+    except OSError:
+        return False  # the long way names it
+
+
+def remembered(choices: Choices, lock_file: Lock | None, files: list[str]) -> dict[str, Any]:
+    """What makes two creates the same: the options that choose, the lock where one was given, and the
+    project's files; and the options that command lines gave."""
+    plain = inproject.plain(
+        dataclasses.replace(choices, cache_dir=None, offline=False, bundle=None, no_build=False)
+    )
+    held = {"names": files, "digest": project.digest(files)} if files else None
+    return {
+        "choices": redact_value(json.loads(json.dumps(plain))),
+        "given": redact_value(json.loads(json.dumps(choices.given))),
+        "lock": state.lock_digest(lock_file),
+        "files": held,
+    }
+
+
+def finish(screen: show.Screen, value: Created, env: Path) -> int:
+    """Show what `create` did, with the next step, and return its exit code."""
+    try:
+        registry.add(env)
+    except BuildError as error:
+        show.event(screen, Event(kind="note", stage="build", text=error.message))
+    device = value.plan.device if value.plan else None
+    status = exit_code(value.verdict, device) if value.verdict else 0
+    step = activate_line(env, process.environ()) if status == 0 else None
+    show.result(screen, value, next_step=step)
+    return status

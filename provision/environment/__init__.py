@@ -1,0 +1,1 @@
+"""An environment on disk: its place, transactions, what it says of itself."""

@@ -1,0 +1,147 @@
+"""Jupyter kernels of environments: the folder where Jupyter looks, what it reads there, whose is whose.
+
+A kernel is a folder `kernels/NAME/` with a `kernel.json` in the user's data folder of Jupyter
+(https://docs.jupyter.org/en/latest/use/jupyter-directories.html,
+https://jupyter-client.readthedocs.io/en/stable/kernels.html#kernel-specs). Ours say in their metadata which
+environment they belong to; no other is ever written over or removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import BuildError, UsageError
+from ..system import foreign, process
+from ..system.safe_write import hint_of, write_file
+
+PACKAGE = "ipykernel"
+_OURS = "gpuenv"
+_TAKEN = re.compile(r"python\d*")  # names that Jupyter gives to the Python that it runs in itself
+_PLAIN_NAMES = (".venv", "venv", ".env", "env")
+
+
+def folder(environ: Mapping[str, str]) -> Path:
+    """Where the user's kernels are, as jupyter_core's `jupyter_data_dir` says it. Raises BuildError."""
+    home = Path(environ.get("HOME") or "~").expanduser()
+    if environ.get("JUPYTER_DATA_DIR"):
+        data = Path(environ["JUPYTER_DATA_DIR"])
+    elif sys.platform == "darwin":
+        data = home / "Library" / "Jupyter"
+    elif sys.platform == "win32":
+        data = Path(environ["APPDATA"]) / "jupyter" if environ.get("APPDATA") else home / ".jupyter" / "data"
+    else:
+        data = Path(environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "jupyter"
+    if not data.is_absolute() and not environ.get("JUPYTER_DATA_DIR"):
+        raise BuildError("there is no home folder for Jupyter's kernels", hint="set JUPYTER_DATA_DIR")
+    return data.absolute() / "kernels"
+
+
+def named(packages: Iterable[str]) -> bool:
+    """Whether requirements name the package that makes a kernel."""
+    return any(re.match(rf"{PACKAGE}\b(?!-)", text.strip(), re.IGNORECASE) for text in packages)
+
+
+def register(env: Path, python: str, made_of: str, start: Sequence[str]) -> str:
+    """Enter a kernel that runs the environment's Python, and return its name. `made_of` is said behind the
+    name ("torch 2.14.1"), `start` is the program, with its first words, that starts another one inside an
+    environment. Raises BuildError, and UsageError where the environment has no ipykernel."""
+    if not any(env.glob(f"lib*/python3*/site-packages/{PACKAGE}/__init__.py")):
+        raise UsageError(
+            f"{env} has no {PACKAGE}",
+            hint=f"--kernel adds it when the environment is made; a lock needs it: gpuenv lock --with {PACKAGE}",
+        )
+    kernels = folder(process.environ())
+    spec = _spec_of_ipykernel(env)
+    name = next(iter(_registered(kernels, env)), None) or _free_name(kernels, env)
+    words = f"{_title(env)} ({made_of})" if made_of else _title(env)
+    spec |= {
+        "argv": [*start, str(env), "--", python, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "display_name": words,
+        "language": "python",
+        "metadata": {**spec.get("metadata", {}), _OURS: {"environment": str(env)}},
+    }
+    _write(kernels / name, spec, env)
+    return name
+
+
+def _spec_of_ipykernel(env: Path) -> dict[str, Any]:
+    """What the environment's own ipykernel says of itself: protocol, debugger, encryption."""
+    try:
+        spec = json.loads(foreign.read_bytes(env / "share/jupyter/kernels/python3/kernel.json"))
+    except (OSError, ValueError, RecursionError):
+        return {"metadata": {"debugger": True}}
+    return spec if isinstance(spec, dict) else {}
+
+
+def _write(place: Path, spec: dict[str, Any], env: Path) -> None:
+    kernels = place.parent
+    try:
+        kernels.mkdir(parents=True, exist_ok=True)
+        for logo in sorted(env.glob("share/jupyter/kernels/python3/logo-*")):
+            write_file(place / logo.name, foreign.read_bytes(logo), root=kernels)
+        write_file(place / "kernel.json", json.dumps(spec, indent=1) + "\n", root=kernels)
+    except OSError as error:
+        raise _refused(place, error) from error
+
+
+def _refused(place: Path, error: OSError) -> BuildError:
+    return BuildError(
+        f"a Jupyter kernel cannot be written in {place}: {error.strerror or error}",
+        hint=hint_of(
+            error, "set JUPYTER_DATA_DIR to a folder that can be written, here and where Jupyter runs"
+        ),
+    )
+
+
+def _title(env: Path) -> str:
+    """What people call an environment: its name, or its project's where the name says nothing."""
+    return env.parent.name if env.name in _PLAIN_NAMES and env.parent.name else env.name
+
+
+def _free_name(kernels: Path, env: Path) -> str:
+    """A name that Jupyter takes (letters, digits, - _ .), and that no other kernel has."""
+    plain = unicodedata.normalize("NFKD", _title(env)).encode("ascii", "ignore").decode().lower()
+    name = re.sub(r"[^a-z0-9_.-]+", "-", plain).strip("-._") or _OURS
+    if _TAKEN.fullmatch(name) or os.path.lexists(kernels / name):
+        name += "-" + hashlib.sha256(os.fsencode(env)).hexdigest()[:6]
+    return name
+
+
+def _registered(kernels: Path, env: Path) -> Iterator[str]:
+    for path in sorted(kernels.glob("*/kernel.json")):
+        try:
+            metadata = json.loads(foreign.read_bytes(path))["metadata"]
+            owner = metadata[_OURS]["environment"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            continue  # somebody else's
+        if owner == str(env):
+            yield path.parent.name
+
+
+def registered(env: Path) -> list[str]:
+    """The names of an environment's kernels."""
+    try:
+        return list(_registered(folder(process.environ()), env))
+    except BuildError:
+        return []
+
+
+def forget(env: Path) -> list[str]:
+    """Remove an environment's kernels and return their names. Raises BuildError."""
+    names = registered(env)
+    for name in names:
+        place = folder(process.environ()) / name
+        try:
+            shutil.rmtree(place)
+        except OSError as error:
+            raise _refused(place, error) from error
+    return names

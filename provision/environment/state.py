@@ -1,0 +1,154 @@
+"""What an environment that gpuenv made says of itself: `.gpuenv/` with request, plan, lock and
+the last verdict, and what has changed since."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BuildError
+from ..model import as_document, as_plain, from_plain
+from ..system import foreign, safe_write
+from ..system.redaction import redact_value
+from .place import MARK, not_writable
+
+if TYPE_CHECKING:
+    from ..model import Environment, Lock, Machine, Plan, Request, Verdict
+
+
+def write(env: Path, name: str, document: dict[str, Any]) -> None:
+    """Write one file of `.gpuenv/` in one step and without credentials. Raises BuildError."""
+    folder = env / MARK
+    try:
+        safe_write.write_file(folder / name, json.dumps(redact_value(document), indent=1) + "\n", root=env)
+    except OSError as error:
+        raise not_writable(folder, error) from error
+
+
+def read(env: Path, name: str) -> dict[str, Any] | None:
+    """One file of `.gpuenv/`, None when it is missing. Raises BuildError when it is damaged."""
+    path = env / MARK / name
+    try:
+        data = json.loads(foreign.read_bytes(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise BuildError(
+            f"{path} cannot be read: {error}", hint="build it again: gpuenv create --recreate"
+        ) from error
+    if not isinstance(data, dict):
+        raise BuildError(f"{path} is not a table", hint="build it again: gpuenv create --recreate")
+    return data
+
+
+def remember(env: Path, request: Request | None, plan: Plan) -> None:
+    write(env, "plan.json", as_document(plan))
+    if request is not None:
+        write(env, "request.json", as_plain(request))
+
+
+def plan_of(env: Path) -> Plan | None:
+    from ..model import Plan
+
+    data = read(env, "plan.json")
+    return _parsed(env, Plan, data) if data else None
+
+
+def verdict_of(env: Path) -> Verdict | None:
+    from ..model import Verdict
+
+    data = read(env, "verdict.json")
+    return _parsed(env, Verdict, data.get("verdict")) if data else None
+
+
+def _parsed(env: Path, cls: Any, data: Any) -> Any:
+    try:
+        return from_plain(cls, data)
+    except ValueError as error:
+        raise BuildError(
+            f"{env / MARK} is damaged: {error}", hint="build it again: gpuenv create --recreate"
+        ) from error
+
+
+def answers(env: Path, request: Request) -> bool:
+    """Whether the environment was built for this very request and is whole."""
+    asked = redact_value(json.loads(json.dumps(as_plain(request))))
+    return read(env, "request.json") == asked and bool(interpreter(env))
+
+
+def interpreter(env: Path) -> Path | None:
+    """The environment's python, None where there is none."""
+    for name in ("bin/python", "Scripts/python.exe"):
+        if (env / name).exists():
+            return env / name
+    return None
+
+
+def circumstances(env: Path, digest: str | None, machine: Machine) -> dict[str, Any]:
+    """What a verdict holds under (`digest` is the lock's): when this is unchanged, the verdict stands."""
+    target = machine.target
+    return {
+        "lock": digest,
+        "driver": target.driver,
+        "gpus": [g.uuid or g.capability for g in machine.gpus],
+        "variables": {k: v for k, v in machine.environment.items() if k != "VIRTUAL_ENV"},
+        "files": installed_digest(env),
+    }
+
+
+def lock_digest(lock: Lock | None) -> str | None:
+    if lock is None:
+        return None
+    return _digest(sorted(f"{p.name}=={p.version}:{p.sha256 or p.md5}" for p in lock.packages))
+
+
+def _digest(rows: list[str]) -> str:
+    import hashlib
+
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+
+
+def installed_digest(env: Path) -> str:
+    """A digest of the installed distributions: each RECORD's size and time of change. An installer
+    that adds, replaces or removes a package changes it."""
+    marks = []
+    for folder in sorted(env.glob("lib*/python3*/site-packages/*.dist-info")):
+        try:
+            found = (folder / "RECORD").stat()
+        except FileNotFoundError:
+            marks.append(f"{folder.name}:none")
+        else:
+            marks.append(f"{folder.name}:{found.st_size}:{found.st_mtime_ns}")
+    return _digest(marks)
+
+
+def keep_verdict(env: Path, verdict: Verdict, under: dict[str, Any]) -> None:
+    write(env, "verdict.json", {"verdict": as_document(verdict), "under": under})
+
+
+def standing_verdict(env: Path, under: dict[str, Any]) -> Verdict | None:
+    """The last passing verdict, if nothing that it depends on has changed."""
+    from ..model import Verdict
+
+    data = read(env, "verdict.json")
+    if not data or data.get("under") != json.loads(json.dumps(under)):
+        return None
+    verdict: Verdict = _parsed(env, Verdict, data.get("verdict"))
+    return verdict if verdict.verdict in ("works", "cpu") else None
+
+
+def environment(path: Path, *, changed: bool) -> Environment:
+    """The built environment as a value."""
+    from ..model import Environment
+
+    python = interpreter(path)
+    plan = plan_of(path)
+    return Environment(
+        path=str(path),
+        manager=plan.manager if plan else None,
+        python=str(python) if python else "",
+        python_version=plan.python if plan else None,
+        made_by_gpuenv=True,
+        changed=changed,
+    )

@@ -1,0 +1,1 @@
+"""The two ways to build an environment: venv and conda."""

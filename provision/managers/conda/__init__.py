@@ -1,0 +1,1 @@
+"""conda: packages of channels, then wheels."""

@@ -1,0 +1,183 @@
+"""conda's own configuration: what .condarc files and CONDA_* say of channels and the network.
+
+Places and order are those of conda's documentation ("Using the .condarc conda configuration file"): later
+files stand before earlier ones, lists are put together, maps are laid over each other. Values may hold
+credentials: they go to the engine and nowhere else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...system import foreign
+from ...system.redaction import redact_text
+
+_LISTS = ("channels", "default_channels")
+_MAPS = ("custom_channels", "custom_multichannels", "mirrored_channels", "proxy_servers")
+_BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
+_GROUPS = ("custom_multichannels", "mirrored_channels")
+_WORDS = ("channel_alias", "channel_priority", "offline", "ssl_verify")
+# What changes where packages come from or who may fetch them, and what the engine has no way to do.
+_UNSERVED = ("allowlist_channels", "channel_settings", "client_ssl_cert", "client_ssl_cert_key",
+             "denylist_channels", "whitelist_channels")  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Configuration:
+    """What is configured. `said` are sentences for the user: keys that gpuenv does not follow."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    said: tuple[str, ...] = ()
+
+    @property
+    def certificates(self) -> str | None:
+        """The file or folder of certificates that `ssl_verify` names in place of the system's."""
+        return _certificates(self.values.get("ssl_verify"))
+
+
+def configuration(environ: Mapping[str, str]) -> Configuration:
+    """conda's configuration. Raises ValueError naming the file that is none."""
+    values: dict[str, Any] = {}
+    unserved: dict[str, None] = {}
+    for path in _files(environ):
+        data = _read(path, environ)
+        unserved |= {f"{key} in {path}": None for key in _UNSERVED if data.get(key)}
+        values = _laid(values, {k: data[k] for k in (*_LISTS, *_MAPS, *_WORDS) if data.get(k) is not None})
+    values = _laid(values, _of_variables(environ))
+    said = [f"{words} is not followed: gpuenv has no way to do it" for words in unserved]
+    if values.get("offline") is True:
+        said.append("conda is configured to be offline: no channel is asked")
+    if isinstance(values.get("proxy_servers"), dict):
+        others = sorted(k for k in values["proxy_servers"] if k not in ("http", "https"))
+        said += [
+            f"proxy_servers in .condarc: {_plain(k)} is not followed, only http and https are" for k in others
+        ]
+    return Configuration(values=values, said=tuple(said))
+
+
+def _certificates(told: object) -> str | None:
+    named = isinstance(told, str) and told not in ("", "truststore")
+    return str(Path(str(told)).expanduser()) if named else None
+
+
+def _plain(text: object) -> str:
+    return redact_text(str(text))
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def _files(environ: Mapping[str, str]) -> Iterator[Path]:
+    """The files that conda would read, weakest first."""
+    home = Path(environ.get("HOME") or Path.home())
+    folders = [Path("/etc/conda"), Path("/var/lib/conda")]
+    folders += [Path(environ[v]) for v in ("CONDA_ROOT",) if environ.get(v)]
+    if environ.get("XDG_CONFIG_HOME"):
+        folders.append(Path(environ["XDG_CONFIG_HOME"]) / "conda")
+    folders += [home / ".config" / "conda", home / ".conda"]
+    for folder in dict.fromkeys(folders):
+        yield from _in(folder)
+    yield from _there(home / ".condarc")
+    if environ.get("CONDA_PREFIX"):
+        yield from _in(Path(environ["CONDA_PREFIX"]))
+    if environ.get("CONDARC"):
+        yield from _there(Path(environ["CONDARC"]).expanduser())
+
+
+def _in(folder: Path) -> Iterator[Path]:
+    yield from _there(folder / ".condarc")
+    yield from _there(folder / "condarc")
+    if (folder / "condarc.d").is_dir():
+        yield from sorted(p for p in (folder / "condarc.d").iterdir() if p.suffix in (".yml", ".yaml"))
+
+
+def _there(path: Path) -> Iterator[Path]:
+    if path.is_file():
+        yield path
+
+
+def _read(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+    import yaml
+
+    try:
+        data = yaml.safe_load(_expanded(foreign.read_strictly(path), environ))
+    except PermissionError:
+        return {}  # another user's, which conda skips as well
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" line {where.line + 1}" if where else ""
+        raise ValueError(
+            f"{path}{line} is no YAML: {getattr(error, 'problem', None) or 'see its form'}"
+        ) from None
+    except RecursionError:
+        raise ValueError(f"{path} is nested deeper than any .condarc") from None
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} is no .condarc: it holds no keys")  # noqa: TRY004  # one class for every bad file
+    return {key: _checked(path, key, value) for key, value in data.items()}
+
+
+def _checked(path: Path | str, key: str, value: Any) -> Any:
+    """The value in the form that its key has: conda takes one word for a list of one."""
+    if key in _LISTS:
+        words = [value] if isinstance(value, str) else value
+        if words is not None and not (isinstance(words, list) and all(isinstance(w, str) for w in words)):
+            raise ValueError(f"{path}: {key} is no list of channels")
+        return words
+    if key in _MAPS and value is not None and not isinstance(value, dict):
+        raise ValueError(f"{path}: {key} is no map")
+    for name, told in value.items() if key in _MAPS and value else ():
+        words = told if isinstance(told, list) and key in _GROUPS else [told]
+        if not all(isinstance(w, str) for w in words if w is not None):
+            raise ValueError(f"{path}: {key} holds what is no address: {_plain(name)}")
+    if key == "channel_alias" and not isinstance(value, str | None):
+        raise ValueError(f"{path}: {key} is no address")
+    if key == "ssl_verify":
+        value = _BOOLEANS.get(str(value).lower(), value)
+        named = _certificates(value)
+        if named and not Path(named).exists():
+            raise ValueError(f"{path}: {key} names {named}, which is not there")
+    return value
+
+
+def _expanded(text: str, environ: Mapping[str, str]) -> str:
+    """`$NAME` and `${NAME}` as their values; what is not set stays as it is."""
+    return re.sub(r"\$(\w+)|\$\{(\w+)\}", lambda m: environ.get(m[1] or m[2], m[0]), text)
+
+
+def _of_variables(environ: Mapping[str, str]) -> dict[str, Any]:
+    """conda takes every key from a variable too: lists with commas between."""
+    found: dict[str, Any] = {}
+    for key in (*_LISTS, *_WORDS):
+        variable = f"CONDA_{key.upper()}"
+        told = environ.get(variable)
+        if told and key in _LISTS:
+            found[key] = [w.strip() for w in told.split(",") if w.strip()]
+        elif told:
+            found[key] = _checked(variable, key, _BOOLEANS.get(told.lower(), told))
+    return found
+
+
+def _laid(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """One file over another, as conda merges them."""
+    merged = dict(below)
+    for key, value in above.items():
+        before = below.get(key)
+        if key in _LISTS and before:
+            merged[key] = _joined(value, before)
+        elif key in _MAPS and before:
+            merged[key] = {**before, **value}
+        else:
+            merged[key] = value
+    return merged
+
+
+def _joined(first: Sequence[str], then: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys([*first, *then]))

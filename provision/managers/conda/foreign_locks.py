@@ -1,0 +1,248 @@
+"""Conda locks of every kind as a Lock: conda-lock.yml, an @EXPLICIT list, pixi.lock.
+
+A lock that gpuenv did not write says nothing of a plan: the frameworks are known by their package names,
+CUDA and cuDNN by the packages beside them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import LockError
+from ...model import CondaBuild, Lock, Package, Plan, PlannedBuild, Request, Target, Wanted
+from ...system import foreign
+from ...system.path_names import UnsafeNameError, file_name_of_url
+from ...system.redaction import redact
+from ...wheels import file_names
+from . import engine as door
+from . import lock_file as conda_file
+from . import specs as conda_specs
+from .solve import build_of, channel_name, is_conda, made_with
+from .specs import Bounds
+
+
+def read(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:
+    """The lock at `path` for a platform. Raises LockError."""
+    try:
+        text = foreign.read_strictly(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise LockError(
+            f"cannot read the lock {path}: {getattr(error, 'strerror', None) or error}",
+            hint="make one with `gpuenv lock --manager conda`",
+        ) from error
+    plan: Plan | None = None
+    target: Target | None = None
+    inputs: str | None = None
+    if re.search(r"^@EXPLICIT\s*$", text, re.MULTILINE):
+        packages = _explicit(path, text, platform)
+    elif re.search(r"^environments:", text, re.MULTILINE) and re.search(r"^packages:", text, re.MULTILINE):
+        packages = _pixi(path, text, platform)
+    else:
+        packages, plan, target, inputs = conda_file.read(path, platform)
+    if plan is None:
+        target = Target(platform=platform)
+        plan = _plan_of(packages, platform, target, rows, path)
+    try:
+        file_names.check_all(packages, "package")
+    except ValueError as error:
+        raise LockError(f"the lock {path} is not valid: {error}") from error
+    return Lock(manager="conda", target=target or plan.target, plan=plan, packages=packages, inputs=inputs)
+
+
+# --- @EXPLICIT ---------------------------------------------------------------------------------
+
+
+def _explicit(path: Path, text: str, platform: str) -> tuple[Package, ...]:
+    """The list that `conda list --explicit --md5` and `conda-lock render` print; a hash of 64 digits
+    is a sha256, one of 32 an md5."""
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        entry = line.strip()
+        if not entry or entry.startswith(("#", "@")):
+            continue
+        url, _, digest = entry.partition("#")
+        digest = digest.removeprefix("sha256:").removeprefix("md5:")
+        if "://" not in url or not re.fullmatch(r"([0-9a-f]{32}|[0-9a-f]{64})?", digest):
+            raise LockError(f"{path}:{number}: not a package's address with its hash: {entry[:120]}")
+        found.append(
+            _package(path, url, platform, **{"sha256" if len(digest) == 64 else "md5": digest or None})
+        )
+    if not found:
+        raise LockError(f"{path} is an @EXPLICIT list without a package")
+    return tuple(found)
+
+
+def _package(path: Path, url: str, platform: str, **fields: Any) -> Package:
+    channel, subdir, file = redact(url).rsplit("/", 2)
+    name_ = _file_name(path, url)
+    stem = name_.removesuffix(".conda").removesuffix(".tar.bz2")
+    if stem.count("-") < 2 or stem == name_:
+        raise LockError(f"{path}: {url} is no conda package")
+    if subdir not in (door.subdir(platform), "noarch"):
+        raise LockError(
+            f"{path}: {url} is for {subdir}; wanted is {door.subdir(platform)}",
+            hint="a lock of another platform cannot be installed here",
+        )
+    name, version, _ = stem.rsplit("-", 2)
+    return Package(name=name, version=version, url=f"{channel}/{subdir}/{file}", index=channel, **fields)
+
+
+def _file_name(path: Path, url: str) -> str:
+    try:
+        return file_name_of_url(url)
+    except UnsafeNameError as error:
+        raise LockError(f"the lock {path} is not valid: {error.message}", hint=error.hint) from error
+    except ValueError as error:
+        raise LockError(f"the lock {path} is not valid: {redact(url)} is not an address: {error}") from error
+
+
+# --- pixi.lock ---------------------------------------------------------------------------------
+
+
+def _pixi(path: Path, text: str, platform: str) -> tuple[Package, ...]:
+    """Conda packages through py-rattler's reader; wheels from the file, as that reader drops their
+    hashes."""
+    import yaml
+
+    here = door.subdir(platform)
+    request = {"path": str(path.absolute()), "subdir": here}
+    answer = door.ask("pixi", request, lambda _event: None, LockError)
+    if "error" in answer:
+        raise LockError(f"the lock {path} is not valid: {answer['error']['text'].splitlines()[0]}")
+    conda = tuple(
+        Package(name=r["name"], version=r["version"], url=r["url"], sha256=r["sha256"], md5=r["md5"],
+                index=r["url"].rsplit("/", 2)[0], size=r["size"], depends=tuple(r["depends"]))
+        for r in answer["records"]
+    )  # fmt: skip
+    try:
+        data = yaml.safe_load(text)
+        environments = data["environments"]
+        chosen = environments.get("default") or next(iter(environments.values()))
+        used = [e["pypi"] for e in chosen["packages"].get(here, []) if "pypi" in e]
+        # Until version 5 of the format a package's address stood under `url`.
+        by_url = {
+            p.get("pypi") or p["url"]: p for p in data["packages"] if "pypi" in p or p.get("kind") == "pypi"
+        }
+        wheels = tuple(_wheel(path, by_url[url]) for url in used)
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise LockError(f"the lock {path} is not valid: {error}") from error
+    return conda + wheels
+
+
+def _wheel(path: Path, row: Mapping[str, Any]) -> Package:
+    url = str(row["pypi"])
+    file = _file_name(path, url)
+    if not file.endswith(".whl"):
+        raise LockError(f"{path}: {url} is no wheel, and nothing is built from source here")
+    if not isinstance(row.get("sha256"), str | None):  # to YAML digits alone are a number
+        raise LockError(
+            f"{path}: the sha256 of {file} is not written as text", hint="lock again, or quote it"
+        )
+    name, version = file.split("-")[:2]
+    return Package(name=str(row.get("name", name)), version=str(row.get("version", version)), url=url,
+                   sha256=row.get("sha256"))  # fmt: skip
+
+
+# --- what a lock without a plan amounts to -----------------------------------------------------
+
+
+def _plan_of(
+    packages: Sequence[Package], platform: str, target: Target, rows: Sequence[CondaBuild], path: Path
+) -> Plan:
+    records = {
+        p.name: {"name": p.name, "version": p.version, "build": build_of(p)} for p in packages if is_conda(p)
+    }
+    python = records.get("python")
+    if python is None:
+        raise LockError(f"{path} holds no python", hint="gpuenv makes Python environments")
+    builds = []
+    for framework, package in dict.fromkeys((r.framework, r.package) for r in rows):
+        held = next((p for p in packages if is_conda(p) and p.name == package), None)
+        if held is not None:
+            builds.append(_build_of_lock(framework, held, records, rows))
+    wheels = {p.name.replace("_", "-").lower(): p for p in packages if not is_conda(p)}
+    builds += [
+        PlannedBuild(framework=f, version=wheels[f].version, cuda=None, index="pypi", requirements=())
+        for f in ("torch", "tensorflow", "jax") if f in wheels and f not in {b.framework for b in builds}
+    ]  # fmt: skip
+    device = (
+        "cuda" if any(b.cuda for b in builds) or any(n.startswith("nvidia-cudnn") for n in wheels) else "cpu"
+    )
+    cuda = next((b.cuda for b in builds if b.cuda), None)
+    return Plan(
+        builds=tuple(builds), python=".".join(python["version"].split(".")[:2]), platform=platform, manager="conda",
+        device=device, target=target, cuda_major=cuda.split(".")[0] if cuda else None,  # type: ignore[arg-type]  # both are Devices
+        cudnn=next((b.cudnn for b in builds if b.cudnn), None),
+        notes=(f"the lock {path.name} was not made by gpuenv: what it is for was read from its packages",),
+    )  # fmt: skip
+
+
+def _build_of_lock(
+    framework: str, held: Package, records: Mapping[str, Mapping[str, Any]], rows: Sequence[CondaBuild]
+) -> PlannedBuild:
+    record = records[held.name]
+    cpu = "cpu" in record["build"]
+    cuda, cudnn = (None, None) if cpu else made_with(record, records, rows)
+    pin = f"{held.name} {held.version} {record['build']}"
+    return PlannedBuild(
+        framework=framework, version=held.version, cuda=cuda, cudnn=cudnn,
+        index=channel_name(held.index or ""), requirements=(pin,),
+    )  # fmt: skip
+
+
+def request_of(lock: Lock) -> Request:
+    """The request that a lock answers, as far as the machine's virtual packages depend on it."""
+    wanted = tuple(Wanted(name=b.framework, specifier=f"=={b.version}") for b in lock.plan.builds)
+    return Request(frameworks=wanted, device=lock.plan.device, manager="conda", python=lock.plan.python)
+
+
+def held_against(lock: Lock, virtual: Sequence[Mapping[str, str]], bounds: Bounds) -> None:
+    """Raise LockError where a package wants a virtual package that this machine has not, or where the
+    lock's CUDA is above what the driver speaks or knows none of its GPUs."""
+    have = {v["name"]: v["version"] for v in virtual}
+    problems = []
+    for package in lock.packages:
+        for text in package.depends:
+            name, _, wanted = text.partition(" ")
+            if name.startswith("__") and not _meets(have.get(name), wanted):
+                problems.append(f"{package.name} {package.version} needs {text}")
+    cuda = next((b.cuda for b in lock.plan.builds if b.cuda), None)
+    if cuda and bounds.cuda and _numbers(cuda) > _numbers(bounds.cuda):
+        problems.append(f"its CUDA {cuda} is above {bounds.cuda}, which the driver speaks")
+    if cuda and bounds.oldest and _numbers(cuda) < _numbers(bounds.oldest):
+        problems.append(f"its CUDA {cuda} does not know this GPU, which came with CUDA {bounds.oldest}")
+    if cuda and bounds.newest and _numbers(cuda) > _numbers(bounds.newest)[:2]:
+        problems.append(f"its CUDA {cuda} no longer serves this GPU; {bounds.newest} was the last that did")
+    if problems:
+        raise LockError(
+            f"the lock does not fit this machine ({conda_specs.in_words(virtual)}): {problems[0]}",
+            log="\n".join(problems) if len(problems) > 1 else None,
+            hint="lock for this machine: gpuenv lock --manager conda",
+        )
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d+", text.split("a", maxsplit=1)[0]))
+
+
+def _meets(have: str | None, wanted: str) -> bool:
+    """Whether a virtual package's version meets a conda spec: the comparisons that packages use."""
+    if have is None:
+        return False
+    for part in re.split(r"[,\s]", wanted):
+        found = re.fullmatch(r"(>=|<=|==|!=|>|<|=)?(\d[\w.]*)(\.\*|\*)?", part)
+        if not found:
+            continue  # a build string, or a form that only the solver knows
+        operator, number = found[1] or "=", _numbers(found[2])
+        mine = _numbers(have)
+        size = max(len(mine), len(number))
+        left, right = (t + (0,) * (size - len(t)) for t in (mine, number))
+        same = mine[: len(number)] == number
+        good = {">=": left >= right, "<=": left <= right, ">": left > right, "<": left < right,
+                "==": left == right, "!=": left != right, "=": same}[operator]  # fmt: skip
+        if not good:
+            return False
+    return True

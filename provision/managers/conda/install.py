@@ -1,0 +1,246 @@
+"""A conda environment from a lock: the worker fetches and links the packages, uv puts wheels on top.
+
+Conda writes the prefix into files, so the environment is built where it will live; see
+`conda_place.py` for how that stays all or nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import BuildError
+from ...model import Event, Lock, Package, Sources
+from ...system.redaction import redact, redact_text
+from ...wheels.disk_space import size
+from ...wheels.install import install_wheels
+from . import engine as door
+from . import scripts as conda_scripts
+
+# Unpacked over packed bytes: 2.9 to 4.1 over conda-forge's CUDA packages (zstd packs tighter than wheels).
+_UNPACKED = 4.1
+
+
+def build(
+    lock: Lock,
+    prefix: Path,
+    sources: Sources,
+    emit: Callable[[Event], None],
+    *,
+    channels: Sequence[str] = (),
+    distrust: bool = False,
+) -> None:
+    """Fill an empty prefix. `channels` are addresses as the user gave them: those with credentials,
+    which never get into a lock, are asked with them. With `distrust` the cache's files are held against
+    their hashes: an environment's files are links to them, and what was edited there is edited here.
+    Raises BuildError."""
+    packages = [p for p in lock.packages if is_conda(p)]
+    wheels = [p for p in lock.packages if not is_conda(p)]
+    emit(
+        Event(
+            kind="start",
+            stage="build",
+            text=f"installing {len(packages)} conda packages",
+            total=len(packages),
+        )
+    )
+    request = _request(lock, packages, prefix, sources, channels) | {"distrust": distrust}
+    answer = door.ask("install", request, _teller(emit), BuildError)
+    if "error" in answer:
+        raise _refusal(answer["error"], prefix, packages)
+    conda_scripts.write(prefix, packages, specs_of(lock))
+    if wheels:
+        install_wheels_on_top(lock, wheels, prefix, sources, emit)
+    emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
+
+
+def put_back(
+    lock: Lock,
+    prefix: Path,
+    names: Sequence[str],
+    sources: Sources,
+    emit: Callable[[Event], None],
+    *,
+    channels: Sequence[str] = (),
+) -> None:
+    """Link some of the lock's conda packages into a prefix again; what else is there stays. The cache is
+    held against its hashes, as its files are the prefix's. Raises BuildError."""
+    packages = [p for p in lock.packages if is_conda(p)]
+    request = _request(lock, packages, prefix, sources, channels)
+    answer = door.ask(
+        "install", request | {"distrust": True, "reinstall": list(names)}, _teller(emit), BuildError
+    )
+    if "error" in answer:
+        raise _refusal(answer["error"], prefix, packages)
+
+
+def swap(
+    lock: Lock,
+    prefix: Path,
+    gone: Sequence[str],
+    sources: Sources,
+    emit: Callable[[Event], None],
+    *,
+    channels: Sequence[str] = (),
+) -> None:
+    """Bring a prefix to the lock's conda packages; `gone` are names of those that it holds otherwise.
+    Raises BuildError."""
+    packages = [p for p in lock.packages if is_conda(p)]
+    request = _request(lock, packages, prefix, sources, channels) | {"replaced": list(gone)}
+    answer = door.ask("install", request, _teller(emit), BuildError)
+    if "error" in answer:
+        raise _refusal(answer["error"], prefix, packages)
+
+
+def is_conda(package: Package) -> bool:
+    return package.url.endswith((".conda", ".tar.bz2"))
+
+
+def _request(
+    lock: Lock, packages: list[Package], prefix: Path, sources: Sources, channels: Sequence[str]
+) -> dict[str, Any]:
+    return {
+        "packages": [dataclasses.asdict(p) for p in packages],
+        "prefix": str(prefix),
+        "specs": specs_of(lock),
+        "cache": str(door.cache_dir(sources.cache_dir)),
+        "offline": sources.offline,
+        "channels": list(channels),
+        "distrust": False,
+        "unpacked": _UNPACKED,
+    }
+
+
+def specs_of(lock: Lock) -> list[str]:
+    """What was asked for, as conda keeps it: the frameworks' packages in their versions."""
+    pins = [p.split() for b in lock.plan.builds for p in b.requirements]
+    return [f"{words[0]} =={words[1]}" for words in pins if len(words) == 3]  # a wheel's pin is one word
+
+
+def _teller(emit: Callable[[Event], None]) -> Callable[[dict[str, Any]], None]:
+    """What the engine tells, as events: of all downloads together how far they are."""
+    fetched: dict[str, int] = {}
+    total = 0
+
+    def told(event: dict[str, Any]) -> None:
+        nonlocal total
+        if event["event"] == "fetching":
+            total = event["total"]
+            text = f"downloading {size(total)} for {event['packages']} packages, {size(total * (1 + _UNPACKED))} of disk"
+            emit(Event(kind="start", stage="build", text=text, total=total, unit="bytes"))
+        elif event["event"] == "download":
+            fetched[event["name"]] = event["done"]
+            done = sum(fetched.values())
+            text = f"{size(done)} of {size(max(done, total))}, {event['name']}"
+            emit(Event(kind="progress", stage="build", text=text, done=done, total=total, unit="bytes"))
+        elif event["event"] == "link":
+            text = f"linking {event['done']} of {event['total']} packages"
+            emit(Event(kind="progress", stage="build", text=text, done=event["done"], total=event["total"],
+                       unit="packages"))  # fmt: skip
+
+    return told
+
+
+def install_wheels_on_top(
+    lock: Lock, wheels: list[Package], prefix: Path, sources: Sources, emit: Callable[[Event], None]
+) -> None:
+    """The wheels on top, without dependencies, so that none replaces a conda package. Raises BuildError."""
+    conda = {_normal(p.name) for p in lock.packages if is_conda(p)}
+    both = sorted(p.name for p in wheels if _normal(p.name) in conda)
+    if both:
+        raise BuildError(
+            f"the lock has {', '.join(both)} as a conda package and as a wheel; one would overwrite the other",
+            hint="lock again: gpuenv lock --manager conda",
+        )
+    wheels = _not_there(wheels, prefix)
+    install_wheels(dataclasses.replace(lock, packages=tuple(wheels)), prefix, sources, emit)
+
+
+def _not_there(wheels: list[Package], prefix: Path) -> list[Package]:
+    """The wheels without those whose distribution a conda package of another name has brought. Raises
+    BuildError where that is of another version: the wheel would overwrite it."""
+    there: dict[str, str] = {}
+    for info in prefix.glob("lib/python3*/site-packages/*.dist-info"):
+        name, _, version = info.name.removesuffix(".dist-info").partition("-")
+        there[_normal(name)] = version
+    for wheel in wheels:
+        version = there.get(_normal(wheel.name), "")
+        if version and version != wheel.version.partition("+")[0]:
+            raise BuildError(
+                f"a conda package brings {wheel.name} {version}, the lock's wheel is {wheel.version}: "
+                "one would overwrite the other",
+                hint=f"ask for conda's version of it: --with '{wheel.name}=={version}'",
+            )
+    return [w for w in wheels if _normal(w.name) not in there]
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[Package]) -> BuildError:
+    """What the engine refused, as one sentence with what to do."""
+    text = redact_text(error["text"])
+    if error["kind"] == "Disk":
+        return BuildError(
+            f"{text} has {size(float(error['free']))} free; fetching and unpacking needs about {size(float(error['need']))}",
+            hint="free space, or choose another disk: --cache-dir DIR and another ENV",
+        )
+    if error["kind"] == "Offline":
+        return BuildError(
+            f"--offline was given, and these packages are not in the cache: {text}",
+            hint="run once with a network, or name a local channel: --channel DIR",
+        )
+    if error["kind"] == "UnsafeError":
+        return BuildError(
+            f"{text}: nothing is written or removed there",
+            hint="leave that package out, or build an environment whose records are bent anew: gpuenv create with --recreate",
+        )
+    for pattern, told, hint in _FAULTS:
+        if re.search(pattern, text, re.IGNORECASE):
+            return BuildError(f"{told}: {_where(text, packages) or prefix}", hint=hint, log=text)
+    where = _where(text, packages)
+    told = f"the conda packages could not be installed: {text.splitlines()[0] if text else error['kind']}"
+    return BuildError(
+        f"{told}: {where}" if where else told, log=text, hint="the lines above are the engine's own"
+    )
+
+
+def _where(text: str, packages: Sequence[Package]) -> str | None:
+    """The address of the package that a text of the engine is about: the lock's, as the engine often names
+    the file alone."""
+    file = re.search(r"failed to fetch (\S+\.(?:conda|tar\.bz2))", text)
+    name = re.search(r"nothing came for \d+ s: ([^\s,]+)", text)
+    for package in packages:
+        if (file and package.url.endswith(f"/{file[1]}")) or (name and package.name == name[1]):
+            return redact(package.url)
+    address = re.search(r"(?:https?|file)://[^\s'\"`)]+", text)
+    return address[0].rstrip(":,") if address else None
+
+
+_STRANGE = "open the address in a browser: a login page, a proxy or a broken mirror may stand in between"
+_FAULTS = (
+    (r"os error 28|no space left|disk quota", "the disk filled up while installing",
+     "free space, or put ENV and --cache-dir on another disk"),
+    (r"hash mismatch|checksum|sha256|md5", "a package is not the file that was locked: its hash differs",
+     "if the channel really changed the file, lock again: gpuenv lock --manager conda"),
+    (r"\b407\b|proxy auth", "a proxy wants a user and a password on the way to the channel",
+     "put them into the proxy's address: HTTPS_PROXY, or proxy_servers in .condarc"),
+    (r"\b429\b", "the channel asks us to come later", "wait some minutes, then run the command again: what is fetched stays"),
+    (r"\b5\d\d [A-Z]", "the channel is failing", "try again later, or name a mirror"),
+    (r"\b401\b|\b403\b|unauthorized|forbidden", "the channel refuses us without the right credentials",
+     "put them into the auth file that rattler and pixi read (RATTLER_AUTH_FILE)"),
+    (r"\b404\b|\b410\b|no such file|not found", "a locked package is no longer there", "lock again, or name a mirror that keeps it"),
+    (r"too many redirects|following redirect", "the channel redirects without an end", _STRANGE),
+    (r"invalid zip|zip archive|zstd|unexpected end of (?:file|archive)", "a package is no conda package that can be read", _STRANGE),
+    (r"certificate", "the channel's certificate is not trusted",
+     "name the file of the authority: ssl_verify in .condarc, or SSL_CERT_FILE"),
+    (r"nothing came for", "the channel does not answer in time",
+     "check the network, proxies and mirrors; a slow network is given more time by UV_HTTP_TIMEOUT=SECONDS"),
+    (r"error sending request|tcp connect|dns error|timed out|connection", "the channel does not answer",
+     "check the network, proxies and mirrors of .condarc and of rattler's config.toml"),
+    (r"permission denied|read-only", "this place may not be written to", "name an ENV in a folder you may write to"),
+)  # fmt: skip

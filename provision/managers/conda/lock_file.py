@@ -1,0 +1,205 @@
+"""conda-lock.yml: a Lock as a file, written and read with conda-lock's own models.
+
+The conda section is what the solver took, the pip section the wheels on top with their hashes. gpuenv's
+plan and target lie in the custom metadata, one entry for each platform, so that several platforms
+share a file. Nothing of conda-lock is run: its solver and installer would fetch a conda.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import LockError
+from ...model import Lock, Package, Plan, Target, as_plain, from_plain
+from ...system import foreign, writing
+from ...system.output_file import is_stream, signed, write_output
+from ...system.safe_write import hint_of
+from . import engine as door
+from .solve import build_of, is_conda
+
+NAME = "conda-lock.yml"
+_CUSTOM = "gpuenv."
+
+
+def write(path: Path, lock: Lock, virtual: Sequence[Mapping[str, str]] = ()) -> None:
+    """Write a lock in one step; `virtual` are the virtual packages it was solved with. Other platforms'
+    packages that a lock at `path` holds are kept. Raises LockError."""
+    _models_alone()
+    from conda_lock.lockfile import write_conda_lock_file
+
+    content = _content(lock, virtual)
+    held = _parsed(path) if path.exists() and not is_stream(path) else None
+    if held is not None:
+        content = _merged(content, held)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with writing.scratch("lock") as folder:
+            draft = folder / NAME
+            write_conda_lock_file(content, draft, metadata_choices=None, include_help_text=False)
+            write_output(path, signed(draft.read_text(encoding="utf-8")), durable=True)
+    except OSError as error:
+        raise LockError(
+            f"cannot write the lock {path}: {error.strerror}",
+            hint=hint_of(error, "choose a folder you may write to"),
+        ) from error
+
+
+def _models_alone() -> None:
+    """conda-lock's package imports its own command first, with the solvers and installers that are never
+    called here: twice the time that its models take. So the package stands there without having run."""
+    door.require("conda_lock")
+    spec = importlib.util.find_spec("conda_lock")
+    if spec is not None:
+        sys.modules.setdefault("conda_lock", importlib.util.module_from_spec(spec))
+
+
+def _content(lock: Lock, virtual: Sequence[Mapping[str, str]]) -> Any:
+    from conda_lock.lockfile.v2prelim.models import Lockfile, LockMeta
+
+    platform = door.subdir(lock.plan.platform)
+    channels = list(dict.fromkeys(p.index for p in lock.packages if is_conda(p) and p.index))
+    plan = as_plain(lock.plan)
+    plan["rejected"] = []
+    custom = {
+        "plan": plan,
+        "target": as_plain(lock.target),
+        "sizes": {p.name: p.size for p in lock.packages if p.size},
+    }
+    custom |= {"inputs": lock.inputs} if lock.inputs else {}
+    packages = {v["name"]: f"{v['version']} {v['build']}" for v in virtual}
+    spec = {"subdirs": {platform: {"packages": packages}}} if virtual else None
+    custom |= {"virtual-packages": spec} if spec else {}
+    return Lockfile(
+        package=[_locked(p, platform) for p in lock.packages],
+        metadata=LockMeta(
+            content_hash={platform: _content_hash(lock, channels, platform, spec)},
+            channels=channels,
+            platforms=[platform],
+            sources=[],
+            custom_metadata={
+                f"{_CUSTOM}{k}.{platform}": json.dumps(v, sort_keys=True) for k, v in custom.items()
+            },
+        ),
+    )
+
+
+def _content_hash(lock: Lock, channels: Sequence[str], platform: str, virtual: dict[str, Any] | None) -> str:
+    """What `conda-lock --check-input-hash` computes from an environment.yml with the plan's pins and, as
+    `--virtual-package-spec`, the virtual packages that the metadata hold."""
+    from conda_lock.content_hash import compute_content_hashes
+    from conda_lock.models.lock_spec import LockSpecification, VersionedDependency
+    from conda_lock.virtual_package import virtual_package_repo_from_specification
+
+    wanted: list[Any] = []
+    for build in lock.plan.builds:
+        for pin in build.requirements if build.index != "pypi" else ():
+            name, version, text = (*pin.split(), "", "")[:3]
+            wanted.append(VersionedDependency(name=name, version=version, build=text or None))
+    specification = LockSpecification(dependencies={platform: wanted}, channels=list(channels), sources=[])
+    if virtual is None:
+        return str(compute_content_hashes(specification, None)[platform])
+    with writing.scratch("lock") as scratch:
+        file = scratch / "virtual-packages.yml"
+        file.write_text(json.dumps(virtual), encoding="utf-8")  # JSON is YAML
+        repo = virtual_package_repo_from_specification(file)
+        return str(compute_content_hashes(specification, repo)[platform])
+
+
+def _locked(package: Package, platform: str) -> Any:
+    from conda_lock.lockfile.v2prelim.models import HashModel, LockedDependency
+
+    if is_conda(package) and package.md5 is None:
+        raise LockError(
+            f"the channel tells no md5 for {package.name} {package.version}, which conda-lock.yml needs",
+            hint="index the channel anew with md5 sums",
+        )
+    depends = {}
+    for text in package.depends:
+        name, _, version = text.partition(" ")
+        depends[name.rpartition("::")[2]] = version
+    return LockedDependency(
+        name=package.name, version=package.version, platform=platform, dependencies=depends,
+        manager="conda" if is_conda(package) else "pip", url=package.url, categories={"main"},
+        hash=HashModel(md5=package.md5 if is_conda(package) else None, sha256=package.sha256),
+        build=build_of(package) if is_conda(package) else None,
+    )  # fmt: skip
+
+
+def _merged(ours: Any, held: Any) -> Any:
+    """Our platform's packages beside those of the other platforms in the file."""
+    mine = set(ours.metadata.platforms)
+    others = [p for p in held.package if p.platform not in mine]
+    rest = [p for p in held.metadata.platforms if p not in mine]
+    if not rest:
+        return ours
+    meta, before = ours.metadata, held.metadata
+    custom = {k: v for k, v in (before.custom_metadata or {}).items() if k.rsplit(".", 1)[-1] not in mine}
+    merged = meta.model_copy(update={
+        "content_hash": {**{k: v for k, v in before.content_hash.items() if k not in mine}, **meta.content_hash},
+        "channels": list(dict.fromkeys([*meta.channels, *before.channels])),
+        "platforms": sorted([*rest, *mine]),
+        "custom_metadata": {**custom, **(meta.custom_metadata or {})},
+    })  # fmt: skip
+    return ours.model_copy(update={"package": [*ours.package, *others], "metadata": merged})
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+def _parsed(path: Path) -> Any:
+    _models_alone()
+    import yaml
+    from conda_lock.lockfile import parse_conda_lock_file
+
+    try:
+        foreign.read_bytes(path)  # a plain file, and no larger than one has reason to be
+        return parse_conda_lock_file(path)
+    except OSError as error:
+        raise LockError(
+            f"cannot read the lock {path}: {error.strerror or error}", hint="make one with `gpuenv lock`"
+        ) from error
+    except (ValueError, AttributeError, TypeError, LookupError, RecursionError, yaml.YAMLError) as error:
+        told = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise LockError(
+            f"the lock {path} is not valid: {told}", hint="make it again with `gpuenv lock`", log=str(error)
+        ) from error
+
+
+def read(path: Path, platform: str) -> tuple[tuple[Package, ...], Plan | None, Target | None, str | None]:
+    """The packages that a conda-lock.yml holds for a platform ("linux-x86_64"), and plan, target and the
+    digest of what was asked where gpuenv wrote it. Raises LockError."""
+    held = _parsed(path)
+    here = door.subdir(platform)
+    mine = [p for p in held.package if p.platform == here and ("main" in p.categories or not p.categories)]
+    if not mine:
+        raise LockError(
+            f"{path} holds nothing for {here} (only {', '.join(held.metadata.platforms)})",
+            hint=f"lock for it: gpuenv lock --manager conda --platform {platform}",
+        )
+    custom = held.metadata.custom_metadata or {}
+    try:
+        told = {k: json.loads(custom[f"{_CUSTOM}{k}.{here}"]) for k in ("plan", "target", "sizes", "inputs")
+                if f"{_CUSTOM}{k}.{here}" in custom}  # fmt: skip
+        plan = from_plain(Plan, told["plan"], "gpuenv.plan") if "plan" in told else None
+        target = from_plain(Target, told["target"], "gpuenv.target") if "target" in told else None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise LockError(
+            f"the lock {path} is not valid: {error}", hint="make it again with `gpuenv lock`"
+        ) from error
+    sizes = told.get("sizes", {})
+    inputs = told.get("inputs")
+    return tuple(_package(p, sizes) for p in mine), plan, target, inputs if isinstance(inputs, str) else None
+
+
+def _package(held: Any, sizes: dict[str, int]) -> Package:
+    conda = held.manager == "conda"
+    return Package(
+        name=held.name, version=held.version, url=held.url, sha256=held.hash.sha256, md5=held.hash.md5,
+        index=held.url.rsplit("/", 2)[0] if conda else None, size=sizes.get(held.name),
+        depends=tuple(f"{n} {v}".strip() for n, v in held.dependencies.items()) if conda else (),
+    )  # fmt: skip

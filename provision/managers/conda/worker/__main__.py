@@ -1,0 +1,50 @@
+"""Solves and installs conda packages with py-rattler, in a process of its own.
+
+A program, never imported by gpuenv: a panic or crash of the engine ends this process, not gpuenv's. It
+reads one JSON request from stdin, tells its progress as JSON lines on stderr, writes its answer to the file
+that the request names, and ends with `os._exit`, because the engine's threads now and then crash an
+interpreter that is on its way out. Channels, mirrors and credentials come from the request and from the
+user's own rattler configuration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+
+def main() -> None:
+    """Answer one request."""
+    request = json.loads(sys.stdin.read())
+    _die_with(request["parent"])
+    # Started with -I: neither this folder nor the current one may stand before what gpuenv imports from.
+    sys.path[:] = [*request["sys_path"], str(Path(__file__).resolve().parents[4])]
+    from provision.managers.conda.worker import installing, places, reading, solving, waiting
+
+    operations = {"solve": solving.solve, "install": installing.install, "pixi": reading.pixi,
+                  "addresses": places.addresses, "index": reading.index}  # fmt: skip
+    threading.Thread(target=waiting.watch, args=(request,), daemon=True).start()
+    try:
+        answer = asyncio.run(operations[request["op"]](request))
+    except BaseException as error:  # noqa: BLE001  # a panic of the engine is no Exception
+        answer = {"error": {"kind": type(error).__name__, "text": str(error)}}
+    waiting.end_with(request, answer)
+
+
+def _die_with(parent: int) -> None:
+    """End when gpuenv ends, however it ends: nobody else may find us at work in its prefix."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""A venv from a lock: virtualenv makes it, the lock's wheels are put in, and it may be moved."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from ..environment import within
+from ..environment.place import not_writable
+from ..errors import BuildError
+from ..index import uv
+from ..model import Event, Lock, Sources
+from ..system import foreign, process
+from ..system.safe_write import write_file
+from ..wheels.install import install_wheels
+
+
+def build(
+    lock: Lock, path: Path, python: str, sources: Sources, emit: Callable[[Event], None], *, final: Path
+) -> None:
+    """Make an environment at `path` that will live at `final`. Raises BuildError."""
+    create(path, python, prompt=final.name)
+    _name_place(path, final)
+    install(lock, path, sources, emit)
+    _make_relocatable(path)
+
+
+def begin() -> None:
+    """Import what making an environment needs, in the time that passes while other programs are at work."""
+
+    def load() -> None:
+        import virtualenv  # noqa: F401
+
+    uv.program()  # first, and here: sysconfig, which it asks, is not safe to begin in two threads
+    threading.Thread(target=load, daemon=True).start()
+
+
+def create(path: Path, python: str, *, prompt: str) -> None:
+    """An empty environment without pip. Raises BuildError."""
+    from virtualenv import cli_run
+
+    name = prompt if not prompt.startswith(".") else Path.cwd().name
+    argv = [str(path), "--no-seed", "--python", python, f"--prompt={name}", "--no-periodic-update"]
+    # Beside a pyproject.toml virtualenv would write a .venv file that points to the draft (PEP 832). The
+    # virtualenv that conda-lock allows (below 21) writes none and does not know the option.
+    older = _virtualenv_is_older()
+    argv += [] if older else ["--no-venv-redirect"]
+    try:
+        cli_run(argv, setup_logging=False, env=_plain_environ())
+    except (OSError, RuntimeError, ValueError) as error:  # ValueError: a pyvenv.cfg that is none
+        if isinstance(error, OSError) and error.errno:
+            raise not_writable(path, error) from error
+        raise BuildError(
+            f"virtualenv could not make an environment with {python}: {error}",
+            hint="another interpreter: --python VERSION",
+        ) from error
+    except SystemExit as error:
+        if error.code == process.TERMINATED:
+            raise
+        raise BuildError(
+            f"virtualenv refused {python} (exit {error.code})", hint="another interpreter: --python VERSION"
+        ) from error
+    if older:
+        _mend_activate(path)
+
+
+def _plain_environ() -> dict[str, str]:
+    """The variables without virtualenv's own, and without its configuration file: what is built is the same
+    for everybody (VIRTUALENV_SYSTEM_SITE_PACKAGES would let the system in). Where it keeps its data stays."""
+    kept = {
+        k: v
+        for k, v in process.environ().items()
+        if not k.startswith("VIRTUALENV_") or k == "VIRTUALENV_OVERRIDE_APP_DATA"
+    }
+    return {**kept, "VIRTUALENV_CONFIG_FILE": os.devnull}
+
+
+def _virtualenv_is_older() -> bool:
+    from virtualenv import __version__
+
+    return int(__version__.partition(".")[0]) < 21
+
+
+def _mend_activate(path: Path) -> None:
+    """Before 21, virtualenv wrote the path into a message in double quotes, which an apostrophe in the
+    path ends too early."""
+    script = path / "bin" / "activate"
+    if script.exists():
+        said = r'echo "Virtual environment directory .* does not exist!" >&2'
+        text = re.sub(
+            said, 'echo "The folder of this environment is gone." >&2', script.read_text(encoding="utf-8")
+        )
+        write_file(script, text, root=path)
+
+
+def _name_place(path: Path, final: Path) -> None:
+    """Write into pyvenv.cfg and the activate scripts the place that the environment will have, so that the one rename which
+    brings it there is all that is left to do. Whatever a shell escapes in a name, it escapes in both."""
+    if path.name != f".{final.name}.gpuenv-new":
+        return
+    for script in (path / "pyvenv.cfg", *path.glob("bin/activate*"), *path.glob("Scripts/activate*")):
+        text = script.read_bytes()
+        write_file(script, re.sub(rb"(?<=[/\\])\.([^/\\\r\n]*?)\.gpuenv-new", rb"\1", text), root=path)
+
+
+def settle_scripts(path: Path, python: str) -> None:
+    """Write the activate scripts again for the place the environment now has, where they name another."""
+    if not scripts_settled(path):
+        create(path, python, prompt=path.name)
+        _make_relocatable(path)
+
+
+def scripts_settled(path: Path) -> bool:
+    """Whether the activate script knows the place the environment has (not the draft's). Raises BuildError."""
+    script = path / "bin" / "activate"
+    try:
+        return not script.exists() or f".{path.name}.gpuenv-new" not in foreign.read_text(script)
+    except OSError as error:
+        raise BuildError(
+            f"{script} cannot be read: {error.strerror}", hint="build it anew: gpuenv create --recreate"
+        ) from error
+
+
+def _make_relocatable(path: Path) -> None:
+    """uv then starts scripts through the folder they lie in, so that a rename keeps them alive."""
+    config = path / "pyvenv.cfg"
+    text = foreign.read_text(config)
+    if "relocatable" not in text:
+        write_file(config, text.rstrip("\n") + "\nrelocatable = true\n", root=path)
+
+
+def mend_scripts(path: Path) -> None:
+    """The activate scripts of an environment that a run was killed over. What lies there now may be anybody's
+    making. Raises BuildError."""
+    within.check(path)
+    for script in [*(path / "bin").glob("activate*"), path / "pyvenv.cfg"]:
+        within.own(script)
+    settle_scripts(path, str(path / "bin" / "python"))
+
+
+def install(lock: Lock, path: Path, sources: Sources, emit: Callable[[Event], None]) -> None:
+    """Install a lock's wheels into a venv. Raises BuildError."""
+    _make_relocatable(path)
+    install_wheels(lock, path, sources, emit)
+
+
+# --- Pythons -----------------------------------------------------------------------------------
+
+
+def fetch_python(version: str) -> str:
+    """The path of a Python that uv manages, fetched if it is not there. Raises BuildError."""
+    allowed = uv.Settings(variables={"UV_PYTHON_DOWNLOADS": "manual"}, timeout=1800)
+    done = uv.run_uv(["python", "install", version], Sources(), python=None, settings=allowed)
+    words = ["python", "find", "--managed-python", "--no-python-downloads", version]
+    found = uv.run_uv(words, Sources(), python=None)
+    if not found.ok:
+        raise BuildError(
+            f"Python {version} is not on this machine and could not be fetched",
+            log=uv.redacted(done.stderr), hint="install it, or choose another with --python",
+        )  # fmt: skip
+    return found.stdout.strip()

@@ -1,0 +1,1 @@
+"""Options and gpuenv.yaml as a Request, a Target and Sources."""

@@ -1,0 +1,45 @@
+"""What is known, for this run: the shipped profiles with the user's own rows over them."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from .. import profiles
+from ..errors import UsageError
+from ..model import CudnnRelease, Profiles
+from .options import Choices
+from .paths import cache_dir
+
+
+def own_profiles() -> Path:
+    """The folder in which the user lays rows over gpuenv's own."""
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir("gpuenv")) / "profiles"
+
+
+def overlays(c: Choices) -> list[Path]:
+    """The folders laid over the shipped profiles. Raises UsageError for one that is not there."""
+    for folder in c.profiles:
+        if not folder.is_dir():
+            raise UsageError(f"--profiles {folder}: no such folder")
+    mine = own_profiles()
+    return list(c.profiles) or ([mine] if mine.is_dir() else [])
+
+
+def known(c: Choices) -> Profiles:
+    """The shipped profiles with the user's laid over them. Raises DataError, UsageError."""
+    folders = tuple(overlays(c))
+    return _loaded(profiles.digest(folders), folders, cache_dir(c))
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(_digest: str, folders: tuple[Path, ...], cache: Path) -> Profiles:
+    """Several parts of one run ask; what they read is held by its sha256."""
+    return profiles.load(folders, cache_dir=cache)
+
+
+def releases(c: Choices) -> tuple[CudnnRelease, ...]:
+    """What is known of cuDNN's releases. Raises DataError, UsageError."""
+    return profiles.releases(overlays(c), cache_dir=cache_dir(c))

@@ -1,0 +1,232 @@
+"""A project's own wishes: gpuenv.yaml laid under the options, and what its files ask for."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from .. import project
+from ..errors import UsageError
+from ..model import Demands, Profiles, Project, ProjectTarget, Sources, Target
+from ..system import process
+from . import upload_limits
+from .options import Choices
+from .paths import cache_dir
+
+# Options that are no part of what a lock's digest counts: where and how gpuenv runs, and what the plan inside
+# the lock says of the machine.
+_OF_THE_RUN = (
+    "cache_dir", "offline", "no_build", "config", "requirement", "project", "profiles", "target",
+    "exclude_newer", "exclude_newer_except",
+)  # fmt: skip
+_OF_THE_PLAN = (
+    "driver", "driver_os", "gpu", "gpus", "platform", "glibc", "target_name", "device", "python", "python_bounds",
+    "cuda",
+)  # fmt: skip
+_MARKERS = {
+    "linux": {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
+    "windows": {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt"},
+}
+
+
+def laid(c: Choices) -> Choices:
+    """The options with gpuenv.yaml laid under them: all of it where no framework was named, of a named
+    target what it says of the machine. Raises DataError, UsageError."""
+    file = Path.cwd() / project.CONFIG_NAME
+    named = str(c.target) if c.target and not c.target.exists() else None
+    if not file.is_file():
+        if named:
+            raise UsageError(
+                f"--target {named}: no such file, and no {project.CONFIG_NAME} here that names it",
+                hint="write one with `gpuenv detect --json`",
+            )
+        return c
+    if c.framework and not named:
+        return c
+    said = project.cached_config(file, cache_dir(c))
+    if named:
+        c = _at_target(c, said, named, file.parent)
+    return c if c.framework else _with_project(c, said, file)
+
+
+def _with_project(c: Choices, said: Project, file: Path) -> Choices:
+    """What an option gives stands before what the file says; lists are put together."""
+    root = file.parent
+    return dataclasses.replace(
+        c,
+        framework=list(said.frameworks),
+        with_=[*said.packages, *c.with_],
+        requirement=[*(root / r for r in said.requirements), *c.requirement],
+        project=c.project or (root / said.project if said.project else None),
+        extra=[*said.extras, *c.extra],
+        group=[*said.groups, *c.group],
+        python=c.python or (said.python if _is_version(said.python) else None),
+        python_bounds="" if c.python or _is_version(said.python) else said.python or "",
+        cuda=c.cuda or said.cuda,
+        manager=said.manager or c.manager if c.manager == "venv" else c.manager,
+        device=said.device or c.device if c.device == "auto" else c.device,
+        index=said.index or c.index if c.index == "auto" else c.index,
+        find_links=[*(_beside(root, f) for f in said.find_links), *c.find_links],
+        channel=[*c.channel, *said.channels],
+        indexes=said.indexes,
+        config=file,
+    )
+
+
+def _is_version(python: str | None) -> bool:
+    """Whether `python:` of gpuenv.yaml is one version, as 3.11, and not bounds, as >=3.9."""
+    return bool(python) and str(python)[0].isdigit()
+
+
+def _beside(root: Path, place: str) -> str:
+    return place if "://" in place else str(root / place)
+
+
+def _at_target(c: Choices, said: Project, name: str, root: Path) -> Choices:
+    target = said.targets.get(name)
+    if target is None:
+        known = ", ".join(said.targets) or "none"
+        raise UsageError(
+            f"--target {name}: no such file, and {project.CONFIG_NAME} has no target of that name",
+            hint=f"it has {known}; or write a file with `gpuenv detect --json`",
+        )
+    words = {f: getattr(target, f) for f in ("driver", "driver_os", "platform", "glibc", "python", "cuda")}
+    given = {k: v for k, v in words.items() if v and not getattr(c, k)}
+    if target.device and c.device == "auto":
+        given["device"] = target.device
+    if target.manager and c.manager == "venv":
+        given["manager"] = target.manager
+    file = root / target.file if target.file else None
+    return dataclasses.replace(c, target=file, gpu=[*c.gpu, *target.gpus], target_name=name, **given)
+
+
+def describes_machine(target: ProjectTarget) -> bool:
+    """Whether a named target says anything of a machine, not only of a device or a Python."""
+    return bool(target.file or target.driver or target.gpus or target.platform)
+
+
+def demanded(c: Choices, data: Profiles, target: Target) -> Demands:
+    """What the project's files, and packages named with an address, ask for. Raises UsageError."""
+    from packaging.requirements import Requirement
+
+    addressed = [(text, f"--with {text}") for text in c.with_ if Requirement(text).url]
+    if not (c.requirement or c.project or addressed):
+        return Demands()
+    system, _, machine = target.platform.partition("-")
+    markers = {**_MARKERS.get(system, {}), "platform_machine": machine if system != "windows" else "AMD64"}
+    if c.python:
+        markers["python_version"] = ".".join(c.python.split(".")[:2])
+    return project.demands(
+        c.requirement, c.project, c.extra, c.group, addressed,
+        environ=process.environ(), markers=markers, stack=stack(data), companions=_companions(data),
+    )  # fmt: skip
+
+
+def with_python_bounds(demands: Demands, c: Choices) -> Demands:
+    """The demands with the bounds on Python that gpuenv.yaml states, beside those of the project's files."""
+    if not c.python_bounds:
+        return demands
+    places = [demands.python_origin, f"python in {project.CONFIG_NAME}"]
+    return dataclasses.replace(
+        demands,
+        requires_python=",".join(filter(None, (demands.requires_python, c.python_bounds))),
+        python_origin=" and ".join(filter(None, places)),
+    )
+
+
+def stack(data: Profiles) -> frozenset[str]:
+    """The distributions that builds bring along and the plan decides: the parts of NVIDIA's toolkit and
+    what else is pinned by a build of a framework, but its companions."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    parts = {Requirement(t).name for r in data.toolkits for part in r.parts for t in part.split(" ")[1:]}
+    pinned = {Requirement(text).name for b in data.builds for text in b.requires}
+    return frozenset(canonicalize_name(n) for n in parts | pinned | {r.package for r in data.cudnn})
+
+
+def _companions(data: Profiles) -> dict[str, str]:
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    return {canonicalize_name(Requirement(x).name): b.framework for b in data.builds for x in b.companions}
+
+
+def sources_with(s: Sources, c: Choices, demands: Demands) -> Sources:
+    """Where packages come from, with what the project's files say of it: an index that an option names
+    stands before theirs. The PyTorch index is left out: which build comes from it is the plan's to say,
+    and beside the default index it would offer other builds of the same versions."""
+    from ..index import pytorch
+
+    told = [u for u in demands.extra_index_urls if not pytorch.is_one(u, s.pytorch)]
+    replaced = "://" in c.index or process.environ().get("GPUENV_INDEX_PYPI")
+    main = None if replaced else demands.index_url
+    if main and pytorch.is_one(main, s.pytorch):
+        main = None
+    return dataclasses.replace(
+        s,
+        default=main or s.default,
+        extra=tuple(dict.fromkeys([*s.extra, *told])),
+        find_links=tuple(dict.fromkeys([*s.find_links, *demands.find_links])),
+        no_index=s.no_index or demands.no_index,
+        exclude_newer=s.exclude_newer or _limit(c, demands),
+        explicit=tuple(dict.fromkeys(n.index for n in demands.needs if n.index)),
+    )
+
+
+def _limit(c: Choices, demands: Demands) -> str | None:
+    """Return the project's limit on uploads, unless an option or the user's environment says otherwise."""
+    if c.exclude_newer == upload_limits.NONE:
+        return None
+    return process.environ().get("UV_EXCLUDE_NEWER") or demands.exclude_newer
+
+
+def files_of(c: Choices, demands: Demands) -> list[str]:
+    """Every file that what is asked for depends on, for the next run to compare."""
+    mine = [str(c.config)] if c.config else []
+    return [*mine, *dict.fromkeys(demands.files)]
+
+
+def inputs(c: Choices, files: list[str]) -> str | None:
+    """A digest of what a project's files and options ask for, on any machine; None without files. Device,
+    CUDA and Python are left out: the plan of a lock has them."""
+    return _inputs(c, files, (*_OF_THE_RUN, *_OF_THE_PLAN))
+
+
+def same_inputs(held: str | None, c: Choices, files: list[str]) -> bool:
+    """Whether a lock's digest is that of what is asked for: of this version, or of 0.1.0, which counted the
+    options for the machine as well."""
+    return held is not None and held in (inputs(c, files), _inputs(c, files, _OF_THE_RUN))
+
+
+def _inputs(c: Choices, files: list[str], left_out: tuple[str, ...]) -> str | None:
+    if not files:
+        return None
+    counted = {k: v for k, v in plain(c).items() if k not in left_out} | {"find_links": []}
+    for later in ("only_binary", "python_bounds"):  # options that version 0.1.0 did not know
+        if not counted.get(later):
+            counted.pop(later, None)
+    told = json.dumps(counted, sort_keys=True) + project.digest(files)
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+def plain(c: Choices) -> dict[str, Any]:
+    """The options as JSON has them."""
+    data: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(c), default=str))
+    return {k: v for k, v in data.items() if k not in ("given", "planned")}
+
+
+def choices_of(data: dict[str, Any]) -> Choices:
+    """The options that an environment remembers. Raises ValueError for what is none."""
+    known = {f.name: f for f in dataclasses.fields(Choices)}
+    if set(data) - set(known):
+        raise ValueError(f"unknown option {min(set(data) - set(known))}")
+    paths = {"target", "project", "config", "cache_dir"}
+    lists = {"requirement", "profiles"}
+    values: dict[str, Any] = {
+        k: Path(v) if k in paths and v else [Path(x) for x in v] if k in lists else v for k, v in data.items()
+    }
+    return Choices(**values)

@@ -1,0 +1,121 @@
+"""Write the file that the user named for output: a file, a pipe or a device.
+
+A file carries a digest of its own text. A file without one was not written by gpuenv, and one with another
+digest was edited since: neither is replaced unless the user says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from pathlib import Path
+
+from ..errors import UsageError
+from . import foreign
+from .safe_write import write_file
+
+_DESCRIPTORS = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
+_DIGEST = re.compile(r"^(?:#|//|<!--) gpuenv-digest: ([0-9a-f]{64})(?: -->)?\n?", re.MULTILINE)
+_HEADER = "written by `gpuenv "
+_HELD_BESIDE = ".{}.gpuenv-digest"
+_NAMED = {"/dev/stdout": 1, "/dev/stderr": 2}
+
+
+def write_output(path: Path, content: str | bytes, *, durable: bool = False) -> None:
+    """Write the file that the user named for output, which may be a pipe or a device. Raises OSError."""
+    number = _stream(path)
+    if number is None:
+        write_file(path, content, durable=durable)
+        return
+    with os.fdopen(number, "wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether a path is a pipe, a terminal or another device, in which nothing can be replaced."""
+    text = os.path.abspath(path)  # noqa: PTH100  # no link may be followed
+    if text in _NAMED or _DESCRIPTORS.fullmatch(text):
+        return True
+    try:
+        found = path.stat() if text.startswith("/dev/") else path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISFIFO(found.st_mode) or stat.S_ISCHR(found.st_mode)
+
+
+def is_stdout(path: Path) -> bool:
+    """Return whether what is written to a path arrives on standard output."""
+    try:
+        return is_stream(path) and os.path.samestat(path.stat(), os.fstat(1))
+    except OSError:
+        return False
+
+
+def _stream(path: Path) -> int | None:
+    """Open a pipe or a device for writing; None for a file. Descriptors of this process are shared, not
+    opened again: that would write at the beginning of the file that the shell redirected them to."""
+    if not is_stream(path):
+        return None
+    text = os.path.abspath(path)  # noqa: PTH100  # no link may be followed
+    found = _DESCRIPTORS.fullmatch(text)
+    if text in _NAMED or found:
+        return os.dup(int(found[1]) if found else _NAMED[text])
+    # A pipe that a project has in the file's place would be waited for until something reads it.
+    number = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    os.set_blocking(number, True)
+    return number
+
+
+def signed(text: str, sign: str = "#") -> str:
+    """Return a text with its digest on a comment line: behind the line that says what wrote it, else first. An
+    HTML comment ("<!--") goes to the end."""
+    text = unsigned(text)
+    line = f"{sign} gpuenv-digest: {_digest(text)}" + (" -->" if sign == "<!--" else "") + "\n"
+    if sign == "<!--":
+        return text.rstrip("\n") + "\n" + line
+    at = text.find("\n", text.find(_HEADER)) + 1 if _HEADER in text else 0
+    return text[:at] + line + text[at:]
+
+
+def unsigned(text: str) -> str:
+    """Return a text without the digests on its comment lines."""
+    return _DIGEST.sub("", text)
+
+
+def _digest(text: str) -> str:
+    plain = text.replace("\r\n", "\n").rstrip("\n")
+    return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def write_with_digest_beside(path: Path, text: str) -> None:
+    """Write a text that has no comments, and its digest into a hidden file beside it. Raises OSError."""
+    write_output(path, text)
+    if not is_stream(path):
+        write_file(path.with_name(_HELD_BESIDE.format(path.name)), _digest(text) + "\n")
+
+
+def _leads_out(path: Path) -> bool:
+    """Whether a path is a link out of its folder: nothing is written through it, and the writer says so."""
+    folder = path.absolute().parent.resolve()
+    return path.is_symlink() and not path.resolve().is_relative_to(folder)
+
+
+def refuse_to_replace(path: Path, *, force: bool) -> None:
+    """Raise UsageError for a file that gpuenv did not write, or that was edited since; `force` takes it. An
+    empty file holds nothing that could be lost."""
+    if force or is_stream(path) or _leads_out(path):
+        return
+    try:
+        text = foreign.read_text(path)
+        beside = path.with_name(_HELD_BESIDE.format(path.name))
+        kept = foreign.read_text(beside).strip() if beside.is_file() else None
+    except OSError:
+        return  # it is missing, or the write says what it is
+    found = _DIGEST.findall(text.replace("\r\n", "\n"))
+    digest = found[0] if found else kept
+    if not text.strip() or digest == _digest(unsigned(text.replace("\r\n", "\n"))):
+        return
+    why = "was edited after gpuenv wrote it" if digest else "was not written by gpuenv"
+    raise UsageError(f"{path} {why}; it is kept", hint="name another file, or replace this one with --force")

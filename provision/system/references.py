@@ -1,0 +1,262 @@
+"""Variables in addresses (`${TOKEN}`), as pip and uv read them: expanded for requests, references elsewhere.
+
+The project's own files name the variables. `expand` puts their values in and remembers the address; `restore` gives
+the reference back in every text that is written or shown. It compares origins and the segments of paths and never
+searches a text for a value, so a short value replaces nothing else. What an index or another server answers passes
+`without_references` first, so it cannot name a variable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from ..errors import MissingVariableError, UsageError
+
+REFERENCE = re.compile(r"\$\{([A-Z0-9_]+)\}")
+
+_SCHEME = re.compile(r"[A-Za-z0-9+.-]")
+_LONGEST_SCHEME = 20
+_END = re.compile(r"[\s\"'`<>]")
+_END_OF_AUTHORITY = re.compile(r"[/?#]")
+_END_OF_PATH = re.compile(r"[?#]")
+_AFTER_A_NAME = ")].,:;}"
+"""What a sentence puts directly behind an address."""
+_ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
+_MOST = 50
+"""Variables in one line: the time that an address takes grows with their square."""
+_LEAST = 8
+"""Characters of a value that is known again in another place than its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Where the value of a variable is in an expanded text."""
+
+    start: int
+    end: int
+    reference: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Where the parts of an address are in a text: [start, host) is scheme and user, [host, path) the host."""
+
+    start: int
+    host: int
+    path: int
+    query: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """An address that was expanded: its text, where its parts are, and where the values are."""
+
+    text: str
+    parts: _Parts
+    spans: tuple[_Span, ...]
+
+    def template(self, start: int, end: int) -> str:
+        """Return a part of the address with its references."""
+        pieces, done = [], start
+        for span in self.spans:
+            if start <= span.start and span.end <= end:
+                pieces += [self.text[done : span.start], span.reference]
+                done = span.end
+        return "".join([*pieces, self.text[done:end]])
+
+    def has_value(self, start: int, end: int) -> bool:
+        return any(span.end > start and span.start < end for span in self.spans)
+
+    def cuts_value(self, at: int) -> bool:
+        return any(span.start < at < span.end for span in self.spans)
+
+
+_known: dict[str, list[_Known]] = {}
+"""The expanded addresses by scheme and host."""
+_segments: dict[str, str] = {}
+"""The template of a segment of a path by its value."""
+
+
+def expand(text: str, environ: Mapping[str, str], origin: str | None) -> str:
+    """Return a text with the values of its variables, and remember its addresses. Raises MissingVariableError,
+    which names `origin`; without one, a variable that is not set stays as written. Raises UsageError for a line
+    of too many."""
+    pieces, spans, done, length = list[str](), list[_Span](), 0, 0
+    for found in REFERENCE.finditer(text):
+        value = environ.get(found[1])
+        if not value:
+            if origin is None:
+                continue
+            raise MissingVariableError(found[1], origin, is_empty=value is not None)
+        pieces += [text[done : found.start()], value]
+        length += found.start() - done
+        spans.append(_Span(length, length + len(value), found[0]))
+        length, done = length + len(value), found.end()
+        if len(spans) > _MOST and origin is not None:
+            raise UsageError(
+                f"{origin} names more than {_MOST} variables", hint="Write fewer variables in one line."
+            )
+    expanded = "".join([*pieces, text[done:]])
+    if spans and len(spans) <= _MOST:
+        _remember(expanded, spans)
+    return expanded
+
+
+def without_references(url: str) -> str:
+    """Return an address of a server's answer in which no variable can be named."""
+    return url.replace("${", "$%7B")
+
+
+def names_in(text: str) -> list[str]:
+    """The variables that a text names."""
+    return REFERENCE.findall(text)
+
+
+def _remember(text: str, spans: list[_Span]) -> None:
+    for parts in _addresses(text):
+        within = [span for span in spans if span.end > parts.start and span.start < parts.end]
+        if not within or text[parts.start :].startswith("file:"):
+            continue
+        url = text[parts.start : parts.end]
+        moved = [_Span(max(0, s.start - parts.start), s.end - parts.start, s.reference) for s in within]
+        parts_of_url = next(_addresses(url))
+        name = url.rfind("/", parts_of_url.path, parts_of_url.query)
+        if url[: parts_of_url.query].lower().endswith(_ARCHIVES):  # the name of a file is no secret
+            moved = [s for s in moved if not name < s.start < s.end <= parts_of_url.query]
+        known = _Known(url, parts_of_url, tuple(moved))
+        listed = _known.setdefault(_origin(url, known.parts), [])
+        if known not in listed:
+            listed.append(known)
+        for start, end in _segments_of(url, known.parts):
+            whole = any(s.end - s.start >= _LEAST for s in moved if start <= s.start and s.end <= end)
+            if whole and not known.cuts_value(start) and not known.cuts_value(end):
+                _segments[unquote(url[start:end])] = known.template(start, end)
+
+
+def restore(text: str) -> str:
+    """Return a text in which the addresses that were expanded have their references again."""
+    if not _known or "://" not in text:
+        return text
+    pieces, done = [], 0
+    for parts in _addresses(text):
+        if parts.start >= done:
+            pieces += [text[done : parts.start], _restored(text, parts)]
+            done = parts.end
+    return "".join([*pieces, text[done:]])
+
+
+def _restored(text: str, parts: _Parts) -> str:
+    """One address with its references."""
+    query = text[parts.query : parts.end]
+    path = _segments_of(text, parts)
+    best, reached, length = "", parts.path, -1
+    for known in _known.get(_origin(text, parts), ()):
+        their = _segments_of(known.text, known.parts)
+        same = _same_segments(text, path, known, their)
+        at = their[same - 1][1] if same else known.parts.path
+        whole = same == len(their)
+        if known.cuts_value(at) or same <= length or not (whole or known.has_value(known.parts.path, at)):
+            continue
+        best, length, reached = (
+            _head(text, parts, known, at, whole=whole),
+            same,
+            path[same - 1][1] if same else parts.path,
+        )
+        exact = whole and same == len(path)
+        query = text[parts.query : parts.end]
+        asked = known.text[known.parts.query : known.parts.end]
+        if exact and asked and query.partition("#")[0] == asked.partition("#")[0]:
+            kept = known.parts.query + len(asked.partition("#")[0])
+            query = known.template(known.parts.query, kept) + query[len(asked.partition("#")[0]) :]
+    head = best if length >= 0 else text[parts.start : parts.path]
+    return head + _with_segments(text[reached : parts.query]) + query
+
+
+def _same_segments(
+    text: str, path: list[tuple[int, int]], known: _Known, their: list[tuple[int, int]]
+) -> int:
+    """Count the segments that an address and a known one begin with."""
+    count = 0
+    for (start, end), (first, last) in zip(path, their, strict=False):
+        mine, theirs = unquote(text[start:end]), unquote(known.text[first:last])
+        if mine != theirs:
+            break
+        count += 1
+    return count
+
+
+def _head(text: str, parts: _Parts, known: _Known, at: int, *, whole: bool) -> str:
+    """The beginning of an address up to the known part of its path. User and password are taken from the known
+    address where all of it is the same."""
+    mine = text[parts.start : parts.host].partition("://")[2]
+    theirs = known.text[: known.parts.host].partition("://")[2]
+    scheme = text[parts.start :].partition("://")[0]
+    scheme = scheme if scheme.startswith("git+") and not known.text.startswith("git+") else ""
+    if (whole and (mine in ("", theirs) or "*" in mine)) or known.cuts_value(known.parts.path):
+        return ("git+" if scheme else "") + known.template(0, at)
+    return text[parts.start : parts.path] + known.template(known.parts.path, at)
+
+
+def _with_segments(path: str) -> str:
+    """A path with the references of segments that are known from another place."""
+    if not _segments:
+        return path
+    return "/".join(_segments.get(unquote(segment), segment) for segment in path.split("/"))
+
+
+# --- addresses in a text -------------------------------------------------------------------------
+
+
+def _addresses(text: str) -> Iterator[_Parts]:
+    """The addresses of a text, in order."""
+    at = text.find("://")
+    while at >= 0:
+        start = at
+        while start and at - start < _LONGEST_SCHEME and _SCHEME.match(text[start - 1]):
+            start -= 1
+        following = text.find("://", at + 3)
+        limit = following if following >= 0 else len(text)
+        stop = _END.search(text, at + 3, limit)
+        end = stop.start() if stop else limit
+        if end == following:
+            while end > at + 3 and _SCHEME.match(text[end - 1]):
+                end -= 1
+        yield _parts(text, start, at + 3, end)
+        at = following
+
+
+def _parts(text: str, start: int, user: int, end: int) -> _Parts:
+    close = _END_OF_AUTHORITY.search(text, user, end)
+    path = close.start() if close else end
+    host = max(user, text.rfind("@", user, path) + 1)
+    close = _END_OF_PATH.search(text, path, end)
+    query = close.start() if close else end
+    if query == end:
+        while query > path and text[query - 1] in _AFTER_A_NAME:
+            query -= 1
+    commit = text.rfind("@", path, query)
+    if commit > text.rfind("/", path, query) and text[start:user].startswith(("git+", "ssh")):
+        query = commit
+    return _Parts(start, host, path, query, end)
+
+
+def _origin(text: str, parts: _Parts) -> str:
+    """Scheme and host in one word; a commit has the origin of its repository."""
+    scheme = text[parts.start :].partition("://")[0].lower().removeprefix("git+")
+    return f"{scheme}://{text[parts.host : parts.path].lower()}"
+
+
+def _segments_of(text: str, parts: _Parts) -> list[tuple[int, int]]:
+    """Where the segments of a path are; the slash before each belongs to none, the one at the end to no segment."""
+    found, at = [], parts.path
+    while at < parts.query:
+        following = text.find("/", at + 1, parts.query)
+        end = following if following >= 0 else parts.query
+        if end > at + 1:
+            found.append((at + 1, end))
+        at = end
+    return found

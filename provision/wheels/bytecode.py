@@ -1,0 +1,271 @@
+"""Bytecode of wheels, compiled once for each wheel and each Python, and copied from then on.
+
+Only where the user wants environments compiled, and says so as to uv: UV_COMPILE_BYTECODE. uv compiles each
+environment anew, which for torch takes ten times as long as all else that a warm `create` does. What is copied
+fits its source, by Python's own rule: time of change and size. It is what was compiled, by its digest. No file is
+shared, neither between environments nor with the cache: a write into one of them changes no other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import functools
+import hashlib
+import json
+import os
+import shutil
+import struct
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..environment import state
+from ..environment.installed import normal
+from ..environment.place import MARK
+from ..errors import BuildError
+from ..model import Package
+from ..system import process
+
+_INDEX = "index.json"
+_UNUSED = 90 * 24 * 3600.0  # seconds after which what no environment asked for is thrown away
+_LEFT = 24 * 3600.0  # seconds after which nobody can be at work any more on an entry that has no name yet
+_TIMEOUT = 3600.0
+_TAG = (
+    "import importlib.util as u, sys; print(sys.implementation.cache_tag, u.MAGIC_NUMBER.hex(), "
+    "'.'.join(map(str, sys.version_info)) + getattr(sys, 'abiflags', ''))"
+)
+_PROGRAM = Path(__file__).resolve().parents[1] / "probes" / "compile.py"
+
+NOTED = "bytecode.json"
+"""The file in an environment's `.gpuenv/` that has the digests of its compiled modules."""
+
+Mark = tuple[int, int, str]
+"""The time of change and the size of the source that bytecode is for, and the bytecode's sha256."""
+
+Marks = dict[str, "Mark | None"]
+"""Source file (relative) to what its bytecode is; None for a source that no bytecode can be made of (templates in an
+old Python)."""
+
+Job = tuple[str, str, str]
+"""Paths: a source, its bytecode, and a copy of the bytecode, "" for none."""
+
+
+def wanted(environ: Mapping[str, str]) -> bool:
+    """Whether environments are to be compiled, in the way that this module can."""
+    told = environ.get("UV_COMPILE_BYTECODE", "").lower() in ("1", "true", "yes", "on", "t", "y")
+    usual = environ.get("PYC_INVALIDATION_MODE", "TIMESTAMP").upper() == "TIMESTAMP"
+    return told and usual and not environ.get("SOURCE_DATE_EPOCH")
+
+
+def filled(packages: Sequence[Package], env: Path, python: Path, cache: Path) -> list[Part]:
+    """Copy what `cache` has of the wheels of `packages` that an environment holds; return these wheels. What is to
+    be compiled is their `lacking`. Bytecode that lies in the environment already is not believed: it would be
+    handed on to others. Raises BuildError."""
+    tag, *rest = _asked(python)
+    shelf = cache / "compiled" / "-".join((tag, *rest))
+    parts = [p for p in _parts(packages, env, shelf, tag) if p.sources]
+    for part in parts:
+        part.fill()
+    return parts
+
+
+def compile_jobs(jobs: Sequence[Job], python: Path, *, idle: bool = False) -> str | None:
+    """Compile, `idle` in the time that nobody else wants; returns why it could not be kept. Raises BuildError."""
+    argv = [str(python), "-I", "-S", str(_PROGRAM), *(["idle"] if idle else [])]
+    done = process.run(argv, stdin=json.dumps(jobs), timeout=_TIMEOUT)
+    if not done.ok:
+        raise BuildError("the modules could not be compiled", log=done.stderr)
+    return done.stdout.partition("\n")[0] or None
+
+
+def tidy(cache: Path) -> None:
+    """Throw away what no environment has asked for in a long time, and what a killed run left. Raises OSError."""
+    now = time.time()
+    for index in cache.glob(f"compiled/*/*/{_INDEX}"):
+        if index.stat().st_mtime < now - _UNUSED:
+            shutil.rmtree(index.parent, ignore_errors=True)
+    for draft in cache.glob("compiled/*/.*"):
+        if draft.stat().st_mtime < now - _LEFT:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+@functools.cache
+def _asked(python: Path) -> tuple[str, ...]:
+    """What makes a Python's bytecode another Python's not. Raises BuildError."""
+    asked = process.run([str(python), "-I", "-S", "-c", _TAG], timeout=60)
+    if not asked.ok:
+        raise BuildError(f"{python} does not run", log=asked.stderr)
+    return tuple(asked.stdout.split())
+
+
+def _parts(packages: Iterable[Package], env: Path, shelf: Path, tag: str) -> list[Part]:
+    shas = {normal(p.name): p.sha256 for p in packages if p.sha256}
+    found = []
+    for record in sorted(env.glob("lib/python3*/site-packages/*.dist-info/RECORD")):
+        site = record.parent.parent
+        name = normal(record.parent.name.partition("-")[0])
+        if sha := shas.get(name):
+            found.append(Part(name, site, shelf / sha, tag, _sources(record)))
+    return found
+
+
+def _sources(record: Path) -> list[str]:
+    """The modules that a wheel's RECORD lists, none outside site-packages."""
+    with record.open(newline="", encoding="utf-8") as file:
+        lines = [line for line in file if ".py" in line]  # torch lists 10,000 headers as well
+    names = [row[0] for row in csv.reader(lines) if row and row[0].endswith(".py")]
+    return [n for n in dict.fromkeys(names) if not {"", ".."} & set(n.split("/")) and n.isprintable()]
+
+
+@dataclass
+class Part:
+    """One wheel in one environment, and its entry on the shelf."""
+
+    name: str
+    site: Path
+    entry: Path
+    tag: str
+    sources: list[str]
+    lacking: list[str] = field(default_factory=list)
+    digests: dict[str, str] = field(default_factory=dict)
+    _folders: set[str] = field(default_factory=set)
+
+    def fill(self) -> None:
+        """Copy what fits; the rest is `lacking`."""
+        marks = self._marks()
+        self.lacking = [s for s in self.sources if s not in marks or not self._copied(s, marks[s])]
+        if marks:
+            os.utime(self.entry / _INDEX)
+
+    def _marks(self) -> Marks:
+        """What the entry holds; nothing where it is damaged or missing."""
+        try:
+            data = json.loads((self.entry / _INDEX).read_text(encoding="utf-8"))
+            return {str(k): (int(v[0]), int(v[1]), str(v[2])) if v else None for k, v in data.items()}
+        except (OSError, ValueError, AttributeError, TypeError, IndexError):
+            return {}
+
+    def _copied(self, source: str, mark: Mark | None) -> bool:
+        """Copy a source's bytecode from the entry; False where that is not there, or not as it was compiled."""
+        if mark is None:
+            return True
+        found = os.stat(f"{self.site}/{source}")  # noqa: PTH116  # thousands of files: Path takes half the time
+        if (int(found.st_mtime) & 0xFFFFFFFF, found.st_size & 0xFFFFFFFF) != mark[:2]:
+            return False
+        data = _read("/".join((str(self.entry), *self._compiled(source))))
+        if data is None or hashlib.sha256(data).hexdigest() != mark[2]:
+            return False
+        self._put(source, data, found.st_mode & 0o666 | 0o200)
+        self.digests[source] = mark[2]
+        return True
+
+    @property
+    def draft(self) -> Path:
+        """Where the entry is filled, beside its place."""
+        return self.entry.with_name(f".{self.entry.name}.{os.getpid()}")
+
+    def begin(self) -> None:
+        """Make the draft. Raises OSError."""
+        self.discard()
+        self.draft.mkdir(parents=True)
+
+    def jobs(self) -> Iterator[Job]:
+        """What is to be compiled: what has a name in the draft is already. Without a draft nothing is kept."""
+        draft = str(self.draft) if self.draft.is_dir() else ""
+        for source in self.lacking:
+            compiled = "/".join(self._compiled(source))
+            name = draft and f"{draft}/{compiled}"
+            if not name or not os.path.exists(name):  # noqa: PTH110  # thousands of files
+                yield f"{self.site}/{source}", f"{self.site}/{compiled}", name
+
+    def discard(self) -> None:
+        """Remove the draft, if there is one."""
+        shutil.rmtree(self.draft, ignore_errors=True)
+
+    def keep(self) -> None:
+        """Put the entry of what was compiled now, and copied, in the place of the one that did not fit. Raises OSError."""
+        draft = self.draft
+        for source in set(self.sources) - set(self.lacking):
+            with contextlib.suppress(FileNotFoundError):  # a source that no bytecode can be made of
+                self._keep_copied(source)
+        marks: Marks = {s: _mark("/".join((str(draft), *self._compiled(s)))) for s in self.sources}
+        (draft / _INDEX).write_text(json.dumps(marks), encoding="utf-8")
+        shutil.rmtree(self.entry, ignore_errors=True)
+        draft.rename(self.entry)
+        self.digests = {s: mark[2] for s, mark in marks.items() if mark}
+
+    def _keep_copied(self, source: str) -> None:
+        """Link from the old entry into the new one, which takes its place."""
+        folder, name = self._compiled(source)
+        (self.draft / folder).mkdir(parents=True, exist_ok=True)
+        os.link(f"{self.entry}/{folder}/{name}", f"{self.draft}/{folder}/{name}")
+
+    def noted(self, env: Path) -> dict[str, str]:
+        """The digest of each compiled module, by its path in the environment."""
+        for source in self.lacking:
+            data = (
+                None if source in self.digests else _read("/".join((str(self.site), *self._compiled(source))))
+            )
+            if data is not None:  # it could not be kept
+                self.digests[source] = hashlib.sha256(data).hexdigest()
+        site = self.site.relative_to(env).as_posix()
+        return {"/".join((site, *self._compiled(s))): digest for s, digest in self.digests.items()}
+
+    def _compiled(self, source: str) -> tuple[str, str]:
+        """Folder and name of a source's bytecode, from where the source's name begins."""
+        folder, _, name = source.rpartition("/")
+        return f"{folder}/__pycache__" if folder else "__pycache__", f"{name[:-3]}.{self.tag}.pyc"
+
+    def _put(self, source: str, data: bytes, mode: int) -> None:
+        """Write bytecode, which appears whole; a file that is there already is Python's to judge."""
+        folder, name = self._compiled(source)
+        into = f"{self.site}/{folder}"
+        if into not in self._folders:
+            Path(into).mkdir(parents=True, exist_ok=True)
+            self._folders.add(into)
+        path, draft = f"{into}/{name}", f"{into}/{name}.new"
+        if os.path.lexists(path):
+            return
+        # Thousands of files: Path and Python's buffers take half the time.
+        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(file, rest) :]
+        finally:
+            os.close(file)
+        os.rename(draft, path)  # noqa: PTH104  # see above
+
+
+def _read(path: str) -> bytes | None:
+    """The bytes of a file; None where there is none."""
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        return os.read(file, os.fstat(file).st_size)
+    finally:
+        os.close(file)
+
+
+def _mark(compiled: str) -> Mark | None:
+    """What a .pyc is (PEP 552); None where there is none whose head has the time and size of its source."""
+    data = _read(compiled)
+    if data is None or len(data) < 16:
+        return None
+    flags, changed, size = struct.unpack("<III", data[4:16])
+    return None if flags else (changed, size, hashlib.sha256(data).hexdigest())
+
+
+def note(env: Path, parts: Iterable[Part]) -> None:
+    """Write down in an environment what its compiled modules are, for `verify --locked`. Raises BuildError."""
+    if not (env / MARK).is_dir():
+        return  # a folder that gpuenv did not make
+    before = state.read(env, NOTED) or {}
+    modules = {part.name: part.noted(env) for part in parts}
+    state.write(
+        env, NOTED, {"schema": "gpuenv.bytecode/1", "modules": {**before.get("modules", {}), **modules}}
+    )

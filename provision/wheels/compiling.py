@@ -1,0 +1,113 @@
+"""Compiling an environment's modules: the wheels that are there already while others are fetched, then the rest.
+
+What a framework needs besides its libraries is small and holds half of all modules (torch: sympy, networkx, pip),
+and a processor has little to do while GBs come over a network.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from ..model import Event, Package
+from ..system import process
+from . import bytecode
+
+_SMALL = (
+    10_000_000  # bytes: wheels of nothing but Python are smaller (sympy, the largest of them here, has 6 MB)
+)
+_WORTH = 100_000_000  # bytes of other wheels, for which a second start of the installer is nothing
+
+
+def parted(packages: tuple[Package, ...]) -> tuple[tuple[Package, ...], tuple[Package, ...]]:
+    """The packages that are to be fetched first, and the rest: the small ones where the others take a while, else
+    all and none."""
+    small = tuple(p for p in packages if p.size and p.size < _SMALL)
+    others = tuple(p for p in packages if p not in small)
+    if small and sum(p.size or 0 for p in others) >= _WORTH:
+        return small, others
+    return packages, ()
+
+
+@dataclass
+class Compiling:
+    """The modules of one environment: `begin` with some wheels, `finish` with all. No child and no draft is left
+    at the end, whatever happened in between."""
+
+    env: Path
+    python: Path
+    cache: Path
+    emit: Callable[[Event], None]
+    _found: list[Package] = field(default_factory=list)
+    _parts: list[bytecode.Part] = field(default_factory=list)
+    _unkept: str | None = None
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+    _ahead: list[Future[None]] = field(default_factory=list)
+
+    def __enter__(self) -> Compiling:  # noqa: PYI034  # typing has Self from Python 3.11 on
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._stop()
+        for part in self._parts:
+            part.discard()
+
+    def begin(self, packages: Sequence[Package]) -> None:
+        """Compile what was installed now, in the time that nobody else wants, while something else is done."""
+        self._ahead.append(self._pool.submit(self._compile_ahead, packages))
+
+    def finish(self, packages: Sequence[Package]) -> None:
+        """Compile what is not compiled yet, and keep all for the next environment. Raises BuildError."""
+        self._stop()
+        self._find([p for p in packages if p not in self._found])
+        jobs = [job for part in self._parts for job in part.jobs()]
+        if jobs:
+            self.emit(Event(kind="start", stage="build", text=f"compiling {len(jobs)} modules"))
+            self._unkept = bytecode.compile_jobs(jobs, self.python) or self._unkept
+        self._keep()
+        if self._parts:
+            bytecode.note(self.env, self._parts)
+
+    def _stop(self) -> None:
+        """End what is being compiled ahead. What it did lies in the drafts; what it could not do `finish` does,
+        with all the processors' time, and says why if it cannot either."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        while not all(work.done() for work in self._ahead):  # it may be just about to start another child
+            process.end_children()
+            time.sleep(0.01)
+
+    def _compile_ahead(self, packages: Sequence[Package]) -> None:
+        jobs = [job for part in self._find(packages) for job in part.jobs()]
+        bytecode.compile_jobs(jobs, self.python, idle=True)
+
+    def _find(self, packages: Sequence[Package]) -> list[bytecode.Part]:
+        """The parts of some packages, each with its draft where something is to be compiled and there can be one."""
+        found = bytecode.filled(packages, self.env, self.python, self.cache)
+        self._parts += found
+        self._found += packages  # not before: what was ended while it looked is to be looked for again
+        try:
+            for part in found:
+                if part.lacking:
+                    part.begin()
+        except OSError as error:
+            self._unkept = error.strerror or str(error)
+        return found
+
+    def _keep(self) -> None:
+        try:
+            lacking = [part for part in self._parts if part.lacking]
+            for part in [] if self._unkept else lacking:
+                part.keep()
+            if lacking:
+                bytecode.tidy(self.cache)
+        except OSError as error:
+            self._unkept = error.strerror or str(error)
+        if self._unkept:
+            told = f"the compiled modules are not kept for the next environment: {self._unkept}"
+            self.emit(Event(kind="note", stage="build", text=told))

@@ -1,0 +1,61 @@
+"""Bytes and disks: where packages are cached, and whether there is room for them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from ..errors import BuildError
+from ..index import uv, uv_config
+from ..model import Sources
+from ..system import process
+
+# Unpacked over packed bytes of a whole environment: 1.6 to 2.3 for CUDA wheels (measured on torch,
+# TensorFlow and JAX locks of 2026-11). The upper end is asked for, as a disk that is full half-way
+# costs more than a warning.
+UNPACKED = 2.3
+
+
+def size(count: float) -> str:
+    """Bytes for people: "2.4 GB" (powers of ten, as registries count)."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
+def installer_cache(sources: Sources) -> Path:
+    if sources.cache_dir:
+        return Path(sources.cache_dir, "uv")
+    if told := uv_config.variables(process.environ()).get("UV_CACHE_DIR"):
+        return Path(told)
+    asked = uv.run_uv(["cache", "dir"], sources, python=None)
+    return Path(asked.stdout.strip() or "/")
+
+
+def is_cached(sources: Sources, name: str, version: str) -> bool:
+    """Whether uv's cache has a downloaded wheel of a version from any index (uv's cache layout, wheels-v*)."""
+    pattern = f"wheels-v*/*/**/{name}/{version}-*.http"
+    return next(installer_cache(sources).glob(pattern), None) is not None
+
+
+def own_cache(sources: Sources) -> Path:
+    """gpuenv's own cache, beside the installer's."""
+    import platformdirs
+
+    return Path(sources.cache_dir or platformdirs.user_cache_dir("gpuenv"))
+
+
+def check_disk(path: Path, packed: int, *, cached: bool = False) -> None:
+    """Raise BuildError when a disk lacks the room. Wheels are unpacked in the cache and linked
+    into an environment on the same disk; another disk needs the room again."""
+    while not path.exists():
+        path = path.parent
+    need = packed * ((1 + UNPACKED) if cached else 0)
+    free = shutil.disk_usage(path).free
+    if free < need:
+        raise BuildError(
+            f"{path} has {size(free)} free; downloading and unpacking needs about {size(need)}",
+            hint="free space, or choose another disk: --cache-dir DIR and another ENV",
+        )

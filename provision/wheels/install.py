@@ -1,0 +1,322 @@
+"""A lock's packages into an environment, hashes required, by uv.
+
+uv is asked first without the network: what the cache holds is linked at once. Only when something
+is missing are the indexes asked, after the download's size and the free disk were looked at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import sys
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from .. import index
+from ..environment.installed import normal
+from ..environment.place import MARK
+from ..errors import BuildError
+from ..index import pytorch, uv, uv_config
+from ..index.git_credentials import without_credentials
+from ..model import Event, Lock, Package, Sources
+from ..system import process, writing
+from . import bytecode, direct_addresses, offline_files, tensorflow
+from .compiling import Compiling, parted
+from .disk_space import UNPACKED, check_disk, installer_cache, own_cache, size
+from .uv_log import TIMEOUT, cache_is_damaged, not_built, only_missing, progress, undeclared, why_not
+
+
+def install_wheels(
+    lock: Lock,
+    path: Path,
+    sources: Sources,
+    emit: Callable[[Event], None],
+    *,
+    reinstall: bool = False,
+    target: Path | None = None,
+) -> None:
+    """Install a lock's packages, and nothing else, into an environment of any kind: those with a hash
+    first, then what cannot carry one. `reinstall` takes out and puts in again what is there already;
+    with a `target` the packages with a hash are unpacked into that folder, not into the environment.
+    Raises BuildError."""
+    _refuse_builds(lock, sources)
+    held = [p for p in lock.packages if not p.unhashed]
+    total = sum(p.size or 0 for p in held)
+    words = "fetching what is new" if target else "installing from the cache"
+    emit(Event(kind="start", stage="build", text=words, total=len(lock.packages)))
+    check_disk(path, total)
+    with _compiling(path, sources, emit) if not target else nullcontext() as compiling:
+        if held:
+            _install_held(lock, path, sources, emit, reinstall=reinstall, target=target, compiling=compiling)
+        if target:
+            return
+        _install_unhashed(lock, path, sources, emit, reinstall=reinstall)
+        if compiling:
+            compiling.finish([p for p in held if is_wheel(p)])
+    for site_packages in path.glob("lib/python3*/site-packages"):
+        if linked := tensorflow.link_unfound(site_packages):
+            told = f"linked for TensorFlow, whose loader would not find them: {', '.join(linked)}"
+            emit(Event(kind="note", stage="build", text=told))
+    emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
+
+
+def _refuse_builds(lock: Lock, sources: Sources) -> None:
+    """Raise BuildError where the lock has packages that are built from source, and an option forbids that."""
+    never = {normal(name) for name in sources.only_binary}
+    every = sources.no_build or ":all:" in never
+    built = [p for p in lock.packages if not is_wheel(p)]
+    refused = [f"{p.name} {p.version}".rstrip() for p in built if every or normal(p.name) in never]
+    if refused:
+        option = "--no-build" if sources.no_build else "--only-binary"
+        raise BuildError(
+            f"the lock has packages that are built from source, and {option} forbids that: {', '.join(refused)}",
+            hint=f"leave {option} out, or lock releases that have wheels",
+        )
+
+
+def _compiling(
+    path: Path, sources: Sources, emit: Callable[[Event], None]
+) -> AbstractContextManager[Compiling | None]:
+    if not _compiles():
+        return nullcontext()
+    return Compiling(path, python_of(path), own_cache(sources), emit)
+
+
+def _compiles() -> bool:
+    environ = process.environ()
+    return bytecode.wanted({**environ, **uv_config.variables(environ)})
+
+
+def _install_held(
+    lock: Lock,
+    path: Path,
+    sources: Sources,
+    emit: Callable[[Event], None],
+    *,
+    reinstall: bool,
+    target: Path | None,
+    compiling: Compiling | None,
+) -> None:
+    """What a hash holds: from the cache, and only where something is missing from the indexes. What is named
+    for the PyTorch index is asked for there alone, all else never there."""
+    held = tuple(p for p in lock.packages if not p.unhashed and is_wheel(p))
+    archives = tuple(p for p in lock.packages if not p.unhashed and not is_wheel(p))
+    at_hand, missing = _may_be_at_hand(held, sources), []
+    parts = [
+        p for some in filter(None, pytorch.split(held, lock.plan)) for p in offline_files.split(some, sources)
+    ]
+    for packages, only_files in parts:
+        options = ["--require-hashes", *_sources(packages)]
+        part = dataclasses.replace(lock, packages=packages)
+        where = dataclasses.replace(sources, no_index=only_files)
+        text = requirements_text(part, offline_files.file_names(sources))
+        wanted = Wanted(part, path, where, text, tuple(options), reinstall, target)
+        done = wanted.install(offline=True) if at_hand else None
+        if done and not done.ok and only_files and cache_is_damaged(done.stderr):
+            words = "the installer's cache is damaged: installing the files without it"
+            emit(Event(kind="warning", stage="build", text=words))
+            done = wanted.install_uncached()
+        if done and not done.ok and (sources.offline or not only_missing(done.stderr)):
+            raise why_not(done, path, lock)
+        missing += [] if done and done.ok else [wanted]
+    total = sum(p.size or 0 for wanted in missing for p in wanted.lock.packages)
+    if missing:
+        emit(
+            Event(
+                kind="start", stage="build", total=total or None, unit="bytes",
+                text=f"downloading up to {size(total)} for {sum(len(w.lock.packages) for w in missing)} packages, "
+                f"{size(total * (1 + UNPACKED))} of disk at most",
+            )
+        )  # fmt: skip
+        check_disk(installer_cache(sources), total, cached=True)
+    for wanted in missing:
+        first, rest = parted(wanted.lock.packages) if compiling else (wanted.lock.packages, ())
+        _fetch(wanted.only(first), lock, emit)
+        if compiling and rest:
+            compiling.begin(first)
+            _fetch(wanted.only(rest), lock, emit)
+    for package in archives:
+        _build(dataclasses.replace(lock, packages=(package,)), path, sources, emit, reinstall, target)
+
+
+def _fetch(wanted: Wanted, lock: Lock, emit: Callable[[Event], None]) -> None:
+    done = wanted.install(offline=False, emit=emit)
+    if not done.ok:
+        raise why_not(done, wanted.path, lock)
+
+
+def _may_be_at_hand(packages: Sequence[Package], sources: Sources) -> bool:
+    """Whether uv could put them in without the network: not on a machine's first run, where its cache has no
+    wheel unpacked (they lie in `archive-v*`) and no folder of wheels is named."""
+    configured = uv_config.variables(process.environ()).get("UV_FIND_LINKS")
+    local = sources.offline or sources.find_links or configured
+    if local or any(p.url.startswith("file:") for p in packages):
+        return True
+    # where uv keeps it unless it is told otherwise: to ask uv costs a child
+    usual = Path(process.environ().get("XDG_CACHE_HOME") or Path.home() / ".cache", "uv")
+    return _holds_wheels(usual) or _holds_wheels(installer_cache(sources))
+
+
+def _holds_wheels(cache: Path) -> bool:
+    return any(cache.glob("archive-v*/*"))
+
+
+def _build(
+    lock: Lock,
+    path: Path,
+    sources: Sources,
+    emit: Callable[[Event], None],
+    reinstall: bool,
+    target: Path | None,
+) -> None:
+    """One source archive, after all wheels: one that is compiled against a framework without saying so
+    (flash-attn imports torch in its setup.py) is built with what the environment holds."""
+    name = lock.packages[0].name
+    told = f"building {name} {lock.packages[0].version} from its source"
+    emit(Event(kind="start", stage="build", text=f"{told} (its hash is held, its build tools have none)"))
+    options = ("--require-hashes", *_sources(lock.packages))
+    wanted = Wanted(lock, path, sources, requirements_text(lock), options, reinstall, target)
+    done = wanted.install(offline=True)
+    if not done.ok and not sources.offline and not undeclared(done.stderr):
+        done = wanted.install(offline=False, emit=emit)
+    if not done.ok and undeclared(done.stderr):
+        own = dataclasses.replace(wanted, options=(*options, "--no-build-isolation-package", name))
+        done = own.install(offline=sources.offline, emit=emit)
+    if not done.ok:
+        raise not_built(lock.packages[0], done)
+
+
+def _install_unhashed(
+    lock: Lock, path: Path, sources: Sources, emit: Callable[[Event], None], *, reinstall: bool
+) -> None:
+    """Folders and commits, last and without dependencies: all they need is in the lock."""
+    rows = [unhashed_line(p) for p in lock.packages if p.unhashed]
+    if not rows:
+        return
+    emit(Event(kind="note", stage="build", text=f"building from source, held by no hash: {', '.join(rows)}"))
+    wanted = Wanted(lock, path, sources, "\n".join(rows) + "\n", (), reinstall)
+    done = wanted.install(offline=sources.offline, emit=emit)
+    if not done.ok:
+        raise why_not(done, path, lock)
+
+
+def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
+    """Return the lock as pinned requirements with hashes: they fit any index, mirror or folder. What came from
+    an address of its own is asked for there, unless it is one of the `files` in folders."""
+    lines = []
+    for package in lock.packages:
+        if package.unhashed:
+            continue
+        if package.sha256 is None:
+            raise BuildError(f"the lock has no hash for {package.name} {package.version}")
+        direct = package.index is None and not package.url.startswith("file:")
+        direct = direct and offline_files.file_name(package) not in files
+        what = (
+            f"{package.name} @ {index.address_of(package)}"
+            if direct
+            else f"{package.name}==={package.version}"
+        )
+        lines.append(f"{what} --hash=sha256:{package.sha256}")
+    return "\n".join(lines) + "\n"
+
+
+def unhashed_line(package: Package) -> str:
+    """A folder or a commit as pip and uv name it."""
+    if package.url.startswith("file:"):
+        folder = unquote(urlsplit(package.url).path)
+        return f"-e {folder}" if package.editable else folder
+    return f"{package.name} @ {index.address_of(package)}"
+
+
+def _sources(packages: Sequence[Package]) -> list[str]:
+    """What is built from its source archive: all else comes as a wheel or not at all."""
+    names = [p.name for p in packages if not is_wheel(p)]
+    return ["--only-binary", ":all:", *(word for name in names for word in ("--no-binary", name))]
+
+
+def is_wheel(package: Package) -> bool:
+    return urlsplit(package.url).path.endswith(".whl")
+
+
+def python_of(env: Path) -> Path:
+    return env / ("Scripts" if os.name == "nt" else "bin") / "python"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Requirements to be put into an environment by uv, and how. What is fetched into another folder, a `target`
+    beside an environment that stands, leaves nothing in the environment, whenever the run is killed."""
+
+    lock: Lock
+    path: Path
+    sources: Sources
+    requirements: str
+    options: tuple[str, ...]
+    reinstall: bool = False
+    target: Path | None = None
+
+    def only(self, packages: tuple[Package, ...]) -> Wanted:
+        """Some of the packages in place of all."""
+        if packages == self.lock.packages:
+            return self
+        lock = dataclasses.replace(self.lock, packages=packages)
+        return dataclasses.replace(self, lock=lock, requirements=requirements_text(lock))
+
+    def install_uncached(self) -> process.Finished:
+        """Install from files, with a cache that is empty and removed afterwards."""
+        cache = (self.target.parent if self.target else self.path / MARK) / "fetched"
+        sources = dataclasses.replace(self.sources, cache_dir=str(cache))
+        try:
+            return dataclasses.replace(self, sources=sources).install(offline=True)
+        finally:
+            shutil.rmtree(cache, ignore_errors=True)
+
+    def install(self, *, offline: bool, emit: Callable[[Event], None] | None = None) -> process.Finished:
+        theirs, others = pytorch.split(self.lock.packages, self.lock.plan)
+        sources = _for_lock(self.lock, self.sources, offline=offline)
+        wheels = all(is_wheel(p) and not p.unhashed for p in self.lock.packages)
+        # bytecode.fill compiles wheels
+        variables = {"UV_COMPILE_BYTECODE": "0"} if wheels and _compiles() else {}
+        words = [
+            "pip", "install", "--no-deps", *self.options, *(["--target", str(self.target.absolute())] if self.target else []),
+            *(["--reinstall"] if self.reinstall else []), "--requirements",
+        ]  # fmt: skip
+
+        def told(line: str) -> None:
+            if emit and (bar := progress(line)):
+                emit(Event(kind="progress", stage="build", text=bar))
+
+        # uv tells its progress to a terminal only, and draws it again and again: not where nobody would see it
+        watched = emit is not None and os.name == "posix" and sys.stderr.isatty()
+        requirements, logins = without_credentials(self.requirements)
+        # The lock chose the wheels; what builds a source is chosen now, under the rules of a solve.
+        settings = uv.Settings(
+            alone=bool(theirs) and not others, locked=wheels, variables=variables, git_logins=logins,
+            timeout=TIMEOUT, on_line=told, terminal=watched,
+        )  # fmt: skip
+        with writing.scratch("install") as folder:  # private: the text has the values of variables
+            file = folder / "requirements.txt"
+            file.write_text(requirements, encoding="utf-8")
+            done = uv.run_uv([*words, str(file)], sources, python=python_of(self.path), settings=settings)
+        direct_addresses.redact_installed(self.lock, self.path, self.target)
+        return done
+
+
+def _for_lock(lock: Lock, sources: Sources, *, offline: bool) -> Sources:
+    """The sources, with the folders that the lock names put to them; for what is named for the PyTorch index
+    that one in place of the default index, where it lies for us today."""
+    folders = [str(Path(unquote(urlsplit(p.url).path)).parent) for p in lock.packages
+               if p.url.startswith("file:") and p.index is None]  # fmt: skip
+    links = dict.fromkeys([*sources.find_links, *(f for f in folders if Path(f).is_dir())])
+    theirs, others = pytorch.split(lock.packages, lock.plan)
+    if theirs and not others:
+        base = sources.pytorch
+        default = pytorch.address(base, lock.plan) if base else theirs[0].index
+        sources = dataclasses.replace(sources, default=default, extra=())
+    else:  # the hash decides, so an index that is for single packages may be asked for all
+        sources = dataclasses.replace(sources, extra=(*sources.extra, *sources.explicit))
+    return dataclasses.replace(sources, find_links=tuple(links), offline=offline or sources.offline)

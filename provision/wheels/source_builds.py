@@ -1,0 +1,117 @@
+"""Which source code a solve may run, and the line that names it before it runs.
+
+uv reads metadata that is stated in files (pyproject.toml, PKG-INFO) without running anything. Where only build
+code knows what a package requires, uv refuses first, and its refusal names the package. It is then allowed here,
+forbidden here, or left out of a solve that only reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from packaging.utils import canonicalize_name
+
+from ..errors import LockError
+from ..model import Event, Need, Sources
+from ..system.redaction import redact_text
+
+_DISABLED = re.compile(r"Building source distributions(?: for `([^`]+)`)? is disabled")
+_ADDRESS = re.compile(r"Failed to (?:\w+ and )?build `([^`]+)`")
+_HINT = "ask for releases that have wheels, or leave {} out"
+
+
+def build_refused(log: str) -> str | None:
+    """The package that uv refused to build: "name @ address", "name", or "" where it knows no name."""
+    text = " ".join(log.split())
+    if not (found := _DISABLED.search(text)):
+        return None
+    named = _ADDRESS.search(text)
+    same = named and found[1] and named[1].partition(" ")[0] == found[1]
+    return named[1] if named and same else found[1] or ""
+
+
+@dataclass
+class SourceBuilds:
+    """The packages that a solve may build from source.
+
+    `reading` says that nothing may be built and that what cannot be read is left out; `forbidden_by` is the
+    option that forbids all builds, `only_binary` are packages that are never built.
+    """
+
+    emit: Callable[[Event], None]
+    reading: bool = False
+    forbidden_by: str | None = None
+    only_binary: frozenset[str] = frozenset()
+    allowed: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+
+    def options(self) -> list[str]:
+        """The options of uv: wheels only, but for what is allowed."""
+        return ["--only-binary", ":all:", *(word for name in self.allowed for word in ("--no-binary", name))]
+
+    def overrides(self) -> str:
+        """Lines of an overrides file that take the unread packages out of the solve."""
+        return "".join(f"{name} ; python_version < '0'\n" for name in self.unread)
+
+    def kept(self, needs: Iterable[Need]) -> tuple[Need, ...]:
+        """The needs without those whose very name is not readable, where some were left out."""
+        return tuple(n for n in needs if not (self.unread and n.name is None and n.vcs))
+
+    def allow_wheelless(self, name: str, where: str) -> None:
+        """Allow a package of an index that has no wheel. Raises LockError where that is forbidden."""
+        if name in self.allowed:
+            return
+        why = f"{name} has no wheel for {where}"
+        if forbidden := self._forbidden(name):
+            raise LockError(
+                f"{why}, and {forbidden} forbids to build its source archive", hint=_HINT.format(forbidden)
+            )
+        self._allow(name, f"{why}: its source archive is read; its build code runs where only that tells "
+                          "what it requires")  # fmt: skip
+
+    def allow_unread(self, refused: str, error: LockError, needs: Sequence[Need]) -> None:
+        """Allow, or leave out, a package whose requirements only its build code tells. Raises LockError."""
+        name = str(canonicalize_name(refused.partition(" ")[0].partition("[")[0])) if refused else ""
+        if name in self.allowed or (name and name in self.unread):
+            raise error
+        shown = redact_text(refused) if refused else _unnamed(needs)
+        origins = [n.origin for n in needs if n.name and canonicalize_name(n.name) == name]
+        shown += f" ({', '.join(origins)})" if origins else ""
+        why = f"only its build code tells what {shown} requires"
+        if self.reading:
+            self.leave_out(name, why)
+        elif forbidden := self._forbidden(name):
+            raise LockError(f"{why}, and {forbidden} forbids to run it", hint=_HINT.format(forbidden),
+                            log=error.log)  # fmt: skip
+        elif not name:
+            raise LockError(f"{why}, and it has no name", hint="write it as NAME @ ADDRESS", log=error.log)
+        else:
+            self._allow(name, f"running the build code of {shown}: only that tells what it requires")
+
+    def leave_out(self, name: str, why: str) -> None:
+        """Take a package out of a solve that only reads; "" stands for commits without a name."""
+        self.unread.append(name or "gpuenv-unnamed")
+        self.emit(Event(kind="warning", stage="resolve", text=f"{why}: left out, as nothing is run here"))
+
+    def _allow(self, name: str, text: str) -> None:
+        self.allowed.append(name)
+        self.emit(Event(kind="warning", stage="lock", text=text))
+
+    def _forbidden(self, name: str) -> str | None:
+        if self.forbidden_by:
+            return self.forbidden_by
+        return f"--only-binary {name}" if name in self.only_binary else None
+
+
+def source_builds(sources: Sources, emit: Callable[[Event], None], *, reading: bool = False) -> SourceBuilds:
+    """What may be built with these sources: all that lacks a wheel, unless an option says otherwise."""
+    every = ":all:" in sources.only_binary
+    forbidden = "--no-build" if sources.no_build else "--only-binary :all:" if every else None
+    names = frozenset(str(canonicalize_name(n)) for n in sources.only_binary if n != ":all:")
+    return SourceBuilds(emit, reading=reading, forbidden_by=forbidden, only_binary=names)
+
+
+def _unnamed(needs: Sequence[Need]) -> str:
+    return ", ".join(f"{redact_text(n.text)} ({n.origin})" for n in needs if n.name is None) or "a package"

@@ -1,0 +1,107 @@
+"""Upload times in a solve with `--exclude-newer`: indexes that do not state them, and packages without a limit.
+
+uv leaves out files without an upload time and names them in a warning. Without more a solve would then say that
+packages do not exist, or take another index's. So each named package is looked up: an index that lists it without
+times stops the solve, unless the user excepted that index; then its packages have no limit.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
+
+from .. import index
+from ..errors import LockError
+from ..index import pytorch, uv_config
+from ..model import Plan, Sources
+from ..system import process
+from ..system.redaction import redact
+
+_UNDATED = re.compile(r"`([^`\n]+)` is missing an upload date")
+
+
+@dataclass
+class UploadTimes:
+    """The limit of a solve, and the packages that have none because their index was excepted."""
+
+    sources: Sources
+    plan: Plan
+    exempt: list[str] = field(default_factory=list)
+
+    def options(self) -> list[str]:
+        """The options of uv. Without --quiet it names the files that have no upload time."""
+        if self.sources.exclude_newer is None:
+            return ["--quiet"]
+        return [w for name in self.exempt for w in ("--exclude-newer-package", f"{name}=false")]
+
+    def learn(self, log: str) -> bool:
+        """Whether uv must be asked again, without a limit for packages of excepted indexes. Raises LockError
+        where another index does not state upload times."""
+        if self.sources.exclude_newer is None:
+            return False
+        names = list(dict.fromkeys(map(_name, _UNDATED.findall(log))))
+        fresh = [n for n in names if n not in self.exempt]
+        for name in fresh:
+            places = self._undated(name)
+            refused = [p for p in places if not self._is_excepted(p)]
+            if refused or not places:
+                raise self._refusal(name, refused)
+        self.exempt += fresh
+        return bool(fresh)
+
+    def _refusal(self, name: str, refused: list[str]) -> LockError:
+        where = " and ".join(redact(p) for p in refused) or "an index"
+        first = self._word(refused[0]) if refused else "INDEX"
+        return LockError(
+            f"{where} does not state when files of {name} were uploaded: --exclude-newer cannot be kept",
+            hint=f"--exclude-newer-except {first} takes packages of that index whatever their age",
+        )
+
+    def _word(self, place: str) -> str:
+        return "pytorch" if pytorch.is_one(place, self.sources.pytorch) else redact(place)
+
+    def _is_excepted(self, place: str) -> bool:
+        known = {redact(place).rstrip("/")}
+        if pytorch.is_one(place, self.sources.pytorch):
+            known.add("pytorch")
+        elif place == self._default:
+            known.add("pypi")
+        return not known.isdisjoint(self.sources.exclude_newer_except)
+
+    def _undated(self, name: str) -> list[str]:
+        """The indexes that list files of a package without upload times."""
+        http = index.Http(index.pip_configuration(process.environ()))
+        return [
+            p for p in self._places(name) if any(not f.uploaded for f in index.project_files(http, p, name))
+        ]
+
+    def _places(self, name: str) -> list[str]:
+        if name in pytorch.named_for(self.plan):
+            return [pytorch.address(self.sources.pytorch, self.plan)]
+        more = uv_config.extra_indexes(uv_config.variables(process.environ()))
+        named = [*self.sources.extra, *map(uv_config.address, more)]
+        others = (url for url in named if not pytorch.is_one(url, self.sources.pytorch))
+        return list(dict.fromkeys([self._default, *others]))
+
+    @property
+    def _default(self) -> str:
+        cache = Path(self.sources.cache_dir) if self.sources.cache_dir else None
+        return self.sources.default or index.default_index(process.environ(), cache_dir=cache)
+
+
+def _name(file: str) -> str:
+    try:
+        if file.endswith(".whl"):
+            return str(parse_wheel_filename(file)[0])
+        return str(parse_sdist_filename(file)[0])
+    except (InvalidWheelFilename, InvalidSdistFilename):
+        return str(canonicalize_name(file.partition("-")[0]))

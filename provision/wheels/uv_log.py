@@ -1,0 +1,121 @@
+"""What uv says while it installs: its progress, and why it could not."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from ..errors import BuildError
+from ..index import refusal, uv
+from ..model import Lock, Package
+from ..system import process
+
+TIMEOUT = 4 * 3600.0  # seconds for one run of the installer
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_BAR = re.compile(
+    r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})\s{1,200}-{1,200}\s{1,200}([\d.]{1,20} ?[KMGTi]{0,3}B)/([\d.]{1,20} ?[KMGTi]{0,3}B)"
+)
+
+
+def progress(line: str) -> str | None:
+    """What a line of uv's progress says ("torch 120 MiB of 514 MiB"), None for any other line."""
+    bar = _BAR.search(_ESCAPE.sub("", line))
+    return f"{bar[1]} {bar[2]} of {bar[3]}" if bar else None
+
+
+def without_progress(log: str) -> str:
+    """uv's output on a terminal as plain lines, progress left out."""
+    rows = _ESCAPE.sub("", log.replace("\r", "\n")).splitlines()
+    return "\n".join(r for r in rows if r.strip() and not _BAR.search(r))
+
+
+_MISSING = re.compile(
+    r"network was disabled|Network connectivity is disabled|not found in the cache|offline|"
+    r"no version of|not found in the package registry|unsatisfiable",
+    re.IGNORECASE,
+)
+
+
+def only_missing(log: str) -> bool:
+    """Whether an offline run failed because something was not in the cache, nothing worse."""
+    return bool(_MISSING.search(log)) and "os error 28" not in log and "Hash mismatch" not in log
+
+
+def why_not(done: process.Finished, path: Path, lock: Lock) -> BuildError:
+    log = uv.redacted(without_progress(done.stderr))
+    if stored := refusal.storage(log):
+        return BuildError(stored.message, hint=stored.hint, log=log)
+    indexes = {p.name: p.index for p in lock.packages}
+    if mismatch := re.search(r"Hash mismatch for `?([^`\s]+)", log):
+        index = indexes.get(mismatch[1].partition("=")[0])
+        return BuildError(
+            f"{mismatch[1]}{f' of {index}' if index else ''} is not the file that was locked: its hash differs",
+            hint="if the index really changed the file, lock again: gpuenv lock --upgrade", log=log,
+        )  # fmt: skip
+    if done.timed_out:
+        return BuildError(
+            f"installing took longer than {TIMEOUT / 3600:.0f} hours", log=log,
+            hint="the same command again goes on with what the cache has",
+        )  # fmt: skip
+    if refused := refusal.refused(log, indexes):
+        return BuildError(refused.message, hint=refused.hint, log=log)
+    if name := refusal.absent(log):
+        index = indexes.get(name)
+        return BuildError(
+            f"no index has the locked {name} (it was locked from {index or 'a folder of wheels'})",
+            hint="name an index or a folder that has it: pip's index-url, --find-links DIR", log=log,
+        )  # fmt: skip
+    if cache_is_damaged(log):
+        return BuildError(
+            "the installer's cache is damaged", log=log,
+            hint="choose another one with --cache-dir DIR, or remove the one that UV_CACHE_DIR names",
+        )  # fmt: skip
+    if absent := _NOT_CACHED.search(log):
+        return BuildError(
+            f"{absent[1]} cannot be fetched offline: it is in no folder of wheels and not in the cache", log=log,
+            hint="name a folder that has it with --find-links DIR, or run once without --offline",
+        )  # fmt: skip
+    if _is_full(path):  # where the log was cut short before it came to the reason
+        return BuildError(f"the disk of {path} is full", hint=refusal.ROOM, log=log)
+    return BuildError(
+        "the packages could not be installed", log=log, hint="the lines above are the installer's own"
+    )
+
+
+_DAMAGED = re.compile(r"(?i)cache entry|failed to \w+ (file|directory)[^\n]*archive-v\d")
+
+
+def cache_is_damaged(log: str) -> bool:
+    """Whether uv failed at files of its own cache."""
+    return bool(_DAMAGED.search(log)) and refusal.storage(log) is None
+
+
+_NOT_CACHED = re.compile(r"Failed to download `([^`]+)`(?=(?s:.*)Network connectivity is disabled)")
+
+
+def _is_full(path: Path) -> bool:
+    """Whether a disk has less room than any package takes."""
+    try:
+        return shutil.disk_usage(path).free < 1 << 20
+    except OSError:
+        return False
+
+
+_UNDECLARED = re.compile(r"depends on `([A-Za-z0-9._-]+)`,\s+but doesn't declare it as a build dependency")
+
+
+def undeclared(log: str) -> bool:
+    """Whether a source could not be built because it imports a package that it does not ask for."""
+    return bool(_UNDECLARED.search(" ".join(without_progress(log).split())))
+
+
+def not_built(package: Package, done: process.Finished) -> BuildError:
+    log = uv.redacted(without_progress(done.stderr))
+    return BuildError(
+        f"{package.name} {package.version} has no wheel for this environment, and its source could not be built",
+        hint=f"take a release of {package.name} that has a wheel for this Python and framework, or another "
+        "--python; what it needs to be built (a compiler, nvcc of the framework's CUDA) is in the lines above",
+        log=log,
+    )  # fmt: skip
