@@ -20,7 +20,7 @@ MAY = {
     "request": {"project", "profiles", "resolve", "index", "environment"},
     "managers": {"wheels", "environment", "index"},
     **dict.fromkeys(STAGES, BELOW),
-    **dict.fromkeys(("fleet", "bundle", "export", "report"), {"resolve", "wheels", *BELOW}),
+    **{name: {"resolve", "wheels", *BELOW} for name in ("fleet", "bundle", "export", "report")},
     "wheels": {"environment", "index"},
     "profiles": {"index"},
     "project": set(),

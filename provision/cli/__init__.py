@@ -16,7 +16,7 @@ from .. import __version__, show
 from ..errors import GpuenvError, UsageError
 from ..request import options as o
 from ..system import process
-from . import completing, system_errors
+from . import completing, exit_codes, system_errors
 
 app = typer.Typer(
     name="gpuenv",
@@ -174,6 +174,12 @@ def _screen(given: dict[str, Any]) -> show.Screen:
     )
 
 
+def _finish(screen: show.Screen, value: Any, *, explain: bool = False, **how: bool) -> int:
+    """Show a command's value and return its exit code."""
+    show.result(screen, value, explain=explain)
+    return exit_codes.of(value, **how)
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         sys.stdout.write(f"gpuenv {__version__}\n")
@@ -245,9 +251,10 @@ def create(
         raise UsageError("--locked and --frozen exclude each other", hint="--frozen takes the lock unchecked")
     given_lock = bool(locked or frozen or lock or bundle)
     choices = made_with.of_create(env, o.choices(given), o.said(context), lock=given_lock, recreate=recreate)
+    screen = _screen(given)
     plainly = not (given_lock or recreate or verify is not None or dry_run or kernel)
-    if plainly and (code := standing.told(_screen(given), env, choices)) is not None:
-        return code
+    if plainly and (there := standing.told(show.emitter(screen), env, choices, brief=not json)) is not None:
+        return _finish(screen, there)
     from ..commands import creating, kernels
 
     if bundle:
@@ -258,7 +265,7 @@ def create(
         locked=locked, frozen=frozen, lock_file=lock, allow_md5=allow_md5, recreate=recreate, verify=verify,
         dry_run=dry_run,
     )  # fmt: skip
-    return kernels.create_with(_screen(given), env, choices, how, wanted=kernel)
+    return _finish(screen, kernels.create_with(show.emitter(screen), env, choices, how, wanted=kernel))
 
 
 @app.command()
@@ -295,7 +302,9 @@ def verify(
     choices = o.Choices(profiles=list(profiles or []), cache_dir=cache_dir)
     if report:
         refuse_to_replace(report, force=force)
-    return proving.show_verdict(_screen(given), env, choices, options, report)
+    screen = _screen(given)
+    verdict = proving.show_verdict(show.emitter(screen), env, choices, options, report)
+    return _finish(screen, verdict, strict=strict, asked_cpu=device == "cpu")
 
 
 def _device_word(device: str | None) -> str | None:
@@ -363,7 +372,9 @@ def resolve(
     from ..commands import planning
 
     given = locals()
-    return planning.show_plan(_screen(given), o.choices(given), explain=explain, stepping=True)
+    screen = _screen(given)
+    plan = planning.show_plan(show.emitter(screen), o.choices(given), explain=explain, stepping=True)
+    return _finish(screen, plan, explain=explain)
 
 
 @app.command()
@@ -411,9 +422,14 @@ def lock(
 ) -> int:
     """The exact files, with hashes and the hardware they are for, without building."""
     from ..commands import locking
+    from ..system.output_file import is_stdout
 
     given = locals()
     moved = locking.upgrade_of(upgrade, packages or [])
-    return locking.make_lock(
-        _screen(given), o.choices(given), check=check, output=output, upgrade=moved, force=force
+    screen = _screen(given)
+    if output and is_stdout(output):
+        screen.out = screen.err  # standard output is the lock's
+    made = locking.make_lock(
+        show.emitter(screen), o.choices(given), check=check, output=output, upgrade=moved, force=force
     )
+    return _finish(screen, made)

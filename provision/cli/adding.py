@@ -9,7 +9,7 @@ import typer
 from .. import show
 from ..request import options as o
 from ..system import process
-from . import completing
+from . import completing, exit_codes
 
 _DEFAULT_ENV = Path(".venv")
 
@@ -41,7 +41,9 @@ def add(
         only_binary=list(only_binary or []), exclude_newer=exclude_newer,
         exclude_newer_except=list(exclude_newer_except or []), profiles=list(profiles or []), cache_dir=cache_dir,
     )  # fmt: skip
-    return added.add(screen, packages, env, base, verify=verify)
+    made = added.add(show.emitter(screen), packages, env, base, verify=verify)
+    show.result(screen, made)
+    return exit_codes.of(made)
 
 
 def register(app: typer.Typer) -> None:

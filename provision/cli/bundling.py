@@ -9,6 +9,7 @@ import typer
 from .. import show
 from ..request import options as o
 from ..system import process
+from . import exit_codes
 
 
 def bundle_(
@@ -55,9 +56,10 @@ def bundle_(
 
     given = locals()
     screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
-    return bundle_making.make(
-        screen, folder, o.choices(given), bundle_lock.Given(file=lock, allow_md5=allow_md5, force=force)
-    )
+    wanted = bundle_lock.Given(file=lock, allow_md5=allow_md5, force=force)
+    made = bundle_making.make(show.emitter(screen), folder, o.choices(given), wanted)
+    show.result(screen, made)
+    return exit_codes.of(made)
 
 
 def register(app: typer.Typer) -> None:

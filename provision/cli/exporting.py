@@ -105,7 +105,9 @@ def export(
         _write(output, text, beside=form in _WITHOUT_COMMENTS)
     value = Exported(format=form, path=str(output) if output else None, text=text)
     step = stage.NEXT.get(form) if output else None
-    show.result(screen, value, next_step=step.format(output) if step else None)
+    if step:
+        show.event(screen, Event(kind="next", stage="export", text=step.format(output)))
+    show.result(screen, value)
     return 0
 
 

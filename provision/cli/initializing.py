@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 from .. import show
 from ..commands.gpuenv_origin import InitFrom, recorded_source
-from ..model import Profiles
+from ..model import Event, Profiles
 from ..request import facts
 from ..request import options as o
 from ..system import process
@@ -41,7 +41,8 @@ def init(
         folder, framework or (), known=names, environ=process.environ(),
         gpuenv_from=recorded_source(gpuenv_from, folder),
     )  # fmt: skip
-    show.result(screen, made, next_step="gpuenv create")
+    show.event(screen, Event(kind="next", stage="init", text="gpuenv create"))
+    show.result(screen, made)
     return 0
 
 

@@ -31,7 +31,8 @@ def list_(
     """The tables: how many rows, from where, read when."""
     from ..commands import knowing
 
-    return knowing.listed(_screen(json, quiet, verbose), profiles or [])
+    show.result(_screen(json, quiet, verbose), knowing.listed(profiles or []))
+    return 0
 
 
 @app.command("show")
@@ -45,7 +46,8 @@ def show_(
     """The rows of profile files."""
     from ..commands import knowing
 
-    return knowing.shown(_screen(json, quiet, verbose), names or [], profiles or [])
+    show.result(_screen(json, quiet, verbose), knowing.shown(names or [], profiles or []))
+    return 0
 
 
 @app.command()
@@ -59,7 +61,8 @@ def check(
     """Whether profiles are valid: file, row and key of every mistake at once."""
     from ..commands import knowing
 
-    return knowing.checked(_screen(json, quiet, verbose), folders or [], profiles or [])
+    show.result(_screen(json, quiet, verbose), knowing.checked(folders or [], profiles or []))
+    return 0
 
 
 @app.command()
@@ -76,7 +79,9 @@ def update(
     from ..commands import knowing
 
     cache = where.cache_dir(o.Choices(cache_dir=cache_dir))
-    return knowing.updated(_screen(json, quiet, verbose), names or [], index, profiles, cache)
+    screen = _screen(json, quiet, verbose)
+    show.result(screen, knowing.updated(show.emitter(screen), names or [], index, profiles, cache))
+    return 0
 
 
 def register(main: typer.Typer) -> None:

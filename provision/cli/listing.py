@@ -36,7 +36,8 @@ def remove(
     from ..commands import removing
 
     screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
-    return removing.remove(screen, envs)
+    show.result(screen, removing.remove(show.emitter(screen), envs))
+    return 0
 
 
 def register(app: typer.Typer) -> None:

@@ -9,6 +9,7 @@ import typer
 from .. import show
 from ..request import options as o
 from ..system import process
+from . import exit_codes
 
 
 def repair(
@@ -29,7 +30,9 @@ def repair(
 
     given = locals()
     screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
-    return restoring.restore(screen, env, o.choices(given), proving=verify, deep=deep)
+    done = restoring.restore(show.emitter(screen), env, o.choices(given), proving=verify, deep=deep)
+    show.result(screen, done)
+    return exit_codes.of(done)
 
 
 def register(app: typer.Typer) -> None:

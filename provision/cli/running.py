@@ -67,7 +67,7 @@ def run(
     screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ(),
                          out=sys.stdout if json else sys.stderr)  # fmt: skip
     choices = o.Choices(profiles=list(profiles or []), cache_dir=cache_dir)
-    settling.settle(screen, env)
+    settling.settle(show.emitter(screen), env)
     root, bin_folder = _found(env)
     given = process.environ()
     process.settle_home()  # gpuenv's own: the program gets its variables as they were

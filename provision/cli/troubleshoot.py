@@ -185,7 +185,7 @@ def _proved(screen: show.Screen, env: Path, choices: o.Choices) -> Verdict:
     except LockError as error:
         made = None
         show.event(screen, Event(kind="warning", stage="verify", text=error.message))
-    return prove(screen, found, made, choices)
+    return prove(show.emitter(screen), found, made, choices)
 
 
 def register(app: typer.Typer) -> None:

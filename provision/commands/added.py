@@ -9,10 +9,10 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from .. import project, show
+from .. import project
 from ..environment import place
 from ..errors import UsageError
-from ..model import FRAMEWORKS, Event, Lock
+from ..model import FRAMEWORKS, Created, Emit, Event, Lock
 from ..request import facts, made_with
 from ..request import paths as where
 from ..request import project_options as inproject
@@ -28,8 +28,8 @@ _OWN = ("profiles", "exclude_newer", "exclude_newer_except")
 
 
 def add(
-    screen: show.Screen, packages: Sequence[str], env: Path, base: Choices, *, verify: bool | None
-) -> int:
+    emit: Emit, packages: Sequence[str], env: Path, base: Choices, *, verify: bool | None
+) -> Created | Lock:
     """Into the project's file and lock, or into what the environment remembers; then into the environment."""
     wanted = [_package(text) for text in packages]
     path, file = where.absolute(env), Path.cwd() / project.CONFIG_NAME
@@ -42,13 +42,13 @@ def add(
         if not file.is_file():
             choices = _remembered(choices, path, wanted)
         else:
-            choices, made = _in_project(screen, choices, file, wanted, path)
+            choices, made = _in_project(emit, choices, file, wanted, path)
             if not place.made_by_gpuenv(path):
                 told = f"{project.CONFIG_NAME} and the lock have it; there is no environment at {path} yet"
-                show.event(screen, Event(kind="note", stage="build", text=told))
-                show.result(screen, made, next_step="gpuenv create")
-                return 0
-        return syncing.of(choices.manager)(screen, path, choices, How(verify=verify), None)
+                emit(Event(kind="note", stage="build", text=told))
+                emit(Event(kind="next", stage="build", text="gpuenv create"))
+                return made
+        return syncing.of(choices.manager)(emit, path, choices, How(verify=verify), None)
 
 
 def _as_made(env: Path, base: Choices) -> Choices:
@@ -73,12 +73,9 @@ def _package(text: str) -> str:
     return text
 
 
-def _in_project(
-    screen: show.Screen, mine: Choices, file: Path, wanted: list[str], env: Path
-) -> tuple[Choices, Lock]:
+def _in_project(emit: Emit, mine: Choices, file: Path, wanted: list[str], env: Path) -> tuple[Choices, Lock]:
     """Solve the project's lock with the packages first; only what can be solved is written, the lock after
     the file. Returns the options for the environment, and the lock."""
-    emit = show.emitter(screen)
     own = locks.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
     asked = project_lock.with_more(mine, own, wanted, emit)
     project.add_packages(file, wanted)

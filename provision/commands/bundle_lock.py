@@ -8,9 +8,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from .. import detect, show
+from .. import detect
 from ..index import is_right
-from ..model import Bundle, Event, Lock, Profiles, Sources
+from ..model import Bundle, Emit, Event, Lock, Plan, Profiles, Sources
 from ..request import ask, facts
 from ..request import project_options as inproject
 from ..request.options import Choices
@@ -40,10 +40,9 @@ class Given:
     force: bool
 
 
-def of(screen: show.Screen, folder: Path, before: Bundle | None, choices: Choices, named: Given) -> Got | int:
-    """The lock for a bundle, or the exit code of a plan that nothing fits. A bundle that was interrupted
+def of(emit: Emit, folder: Path, before: Bundle | None, choices: Choices, named: Given) -> Got | Plan:
+    """The lock for a bundle, or the plan that no build fits. A bundle that was interrupted
     goes on with the lock that it began with, if the same is asked for. Raises LockError, UsageError."""
-    emit = show.emitter(screen)
     given = named.file
     asked = _digest(choices, given)
     begun = _begun(folder, before, asked)
@@ -63,24 +62,22 @@ def of(screen: show.Screen, folder: Path, before: Bundle | None, choices: Choice
         made = _read(path, name, choices, data, allow_md5=named.allow_md5)
         return Got(lock=made, sources=ask.sources(choices), profiles=data, choices=choices, asked=asked)
     if choices.manager == "conda":
-        return _conda(screen, choices, asked, allow_md5=named.allow_md5)
+        return _conda(emit, choices, asked, allow_md5=named.allow_md5)
     from .creating import lock_of
 
     judged = ask.judged(choices, emit)
     plan, fresh = lock_of(judged, choices, emit)
     if fresh is None:
-        show.result(screen, plan)
-        return 5
+        return plan
     return Got(lock=fresh, sources=judged.sources, profiles=data, choices=choices, asked=asked)
 
 
-def _conda(screen: show.Screen, choices: Choices, asked: str, *, allow_md5: bool) -> Got:
+def _conda(emit: Emit, choices: Choices, asked: str, *, allow_md5: bool) -> Got:
     from ..managers.conda import engine as door
     from ..managers.conda import question as conda_target
     from . import conda_given, conda_locking
 
     door.require("rattler", "conda_lock")
-    emit = show.emitter(screen)
     judged = conda_target.judged(choices, emit)
     made, notes = conda_locking.locked(judged, choices, emit)
     conda_given.assert_hashed(made, "the channel's index", allow_md5=allow_md5)

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .. import __version__, bundle, index, profiles, show
+from .. import __version__, bundle, index, profiles
 from ..environment import place
 from ..errors import BuildError, LockError
 from ..managers.conda import engine as conda
-from ..model import Bundle, BundleFile, BundlePython, Event, Lock, Package, Plan, PlannedBuild
+from ..model import Bundle, BundleFile, BundlePython, Emit, Event, Lock, Package, Plan, PlannedBuild
 from ..request import ask
 from ..request import paths as where
 from ..request.options import Choices
@@ -24,32 +24,31 @@ from ..wheels.install import unhashed_line
 from ..wheels.source_builds import SourceBuilds
 from . import bundle_lock, bundle_own, interrupted
 from .bundle_files import Files, path_of
-from .solving import Emit
 
 # The archive of a Python and what it unpacks to while uv checks it: 45 and 190 MB (CPython 3.13 on Linux).
 _PYTHON_ROOM = 250_000_000
 _TOLD_EVERY = 0.2
 
 
-def make(screen: show.Screen, folder: Path, choices: Choices, given: bundle_lock.Given) -> int:
+def make(emit: Emit, folder: Path, choices: Choices, given: bundle_lock.Given) -> Bundle | Plan:
     """Make a bundle, or bring one to its end, or up to date."""
-    folder, emit = where.absolute(folder), show.emitter(screen)
+    folder = where.absolute(folder)
     bundle.claim(folder)
     with place.held(folder):
         before = bundle.claim(folder)
         bundle.assert_writable(folder)
         if before and not given.force:
             bundle.refuse_edited(folder, before)
-        got = bundle_lock.of(screen, folder, before, choices, given)
-        if isinstance(got, int):
+        got = bundle_lock.of(emit, folder, before, choices, given)
+        if isinstance(got, Plan):
             return got
         making = _Making(folder, before, got, emit)
         with interrupted.told_by(making.left):
             made = making.done()
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     step = f"gpuenv create ENV --bundle {shown}  # there; {shown}/{bundle.README} tells how gpuenv gets there"
-    show.result(screen, made, next_step=step)
-    return 0
+    emit(Event(kind="next", stage="bundle", text=step))
+    return made
 
 
 @dataclasses.dataclass

@@ -11,11 +11,10 @@ from packaging.version import Version
 
 from .. import bundle
 from ..errors import LockError
-from ..model import Event, Lock, Package, Plan
+from ..model import Emit, Event, Lock, Package, Plan
 from ..wheels import pypi, universal
 from ..wheels.source_builds import SourceBuilds
 from .bundle_lock import Got
-from .solving import Emit
 
 
 def packages(got: Got, emit: Emit) -> tuple[tuple[Package, ...], tuple[str, ...]]:

@@ -11,10 +11,9 @@ from packaging.utils import parse_wheel_filename
 
 from .. import detect
 from ..errors import LockError, UsageError
-from ..model import Bundle, Event, Lock, Sources
+from ..model import Bundle, Emit, Event, Lock, Sources
 from ..request.options import Choices
 from ..wheels.disk_space import size
-from .solving import Emit
 
 
 def opened(folder: Path, choices: Choices, lock: Path | None) -> tuple[Choices, Path]:

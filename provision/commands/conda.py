@@ -5,45 +5,40 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from .. import show
 from ..environment import conda_place, installed, place, state
 from ..errors import BuildError
 from ..managers.conda import engine as door
 from ..managers.conda import install as builder
 from ..managers.conda import question as conda_target
 from ..managers.conda import scripts as conda_scripts
-from ..model import Created, Event, Lock, Machine, Sources, Verdict
+from ..model import Created, Emit, Event, Lock, Machine, Plan, Sources, Verdict
 from ..request import ask
 from ..request.options import Choices
 from . import bundled, conda_given, interrupted, same_stack
 from .conda_locking import files_watched, lock_of, show_plan
 from .creating import Built, How, can_prove, in_place
-from .judging import exit_code, machine_for_verdict, made_for
+from .judging import is_expected, machine_for_verdict, made_for
 from .proving import prove
 from .up_to_date import finish, remembered
 
 
-def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
+def create(emit: Emit, env: Path, choices: Choices, how: How) -> Created | Plan:
     """All stages into a conda prefix, or the news that everything is in place."""
     door.require("rattler")
     choices = dataclasses.replace(choices, manager="conda")
     if how.dry_run:
-        given = conda_given.lock_for(env, choices, how, show.emitter(screen))
-        if given is None:
-            return show_plan(screen, choices, explain=False)
-        show.result(screen, given.plan)
-        return 0
+        given = conda_given.lock_for(env, choices, how, emit)
+        return show_plan(emit, choices) if given is None else given.plan
     with place.held(env):
         place.recover(env)
         with interrupted.told_by(interrupted.before(env).look):
-            given = conda_given.lock_for(env, choices, how, show.emitter(screen))
+            given = conda_given.lock_for(env, choices, how, emit)
             if not how.recreate and place.made_by_gpuenv(env):
-                return in_place(screen, env, choices, how, given)
-            return _anew(screen, env, choices, how, given)
+                return in_place(emit, env, choices, how, given)
+            return _anew(emit, env, choices, how, given)
 
 
-def _anew(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock | None) -> int:
-    emit = show.emitter(screen)
+def _anew(emit: Emit, env: Path, choices: Choices, how: How, given: Lock | None) -> Created:
     if given is None:
         asked = conda_target.judged(choices, emit)
         same_stack.refuse_idle_gpu(env, choices, asked)
@@ -65,13 +60,13 @@ def _anew(screen: show.Screen, env: Path, choices: Choices, how: How, given: Loc
             ask.locked_sources(choices, given),
         )
     built = Built(env=env, lock=made, remembered=remembered(choices, given, files))
-    return _built_and_proved(screen, built, sources, machine, choices, how)
+    return _built_and_proved(emit, built, sources, machine, choices, how)
 
 
 def _built_and_proved(
-    screen: show.Screen, built: Built, sources: Sources, machine: Machine | None, choices: Choices, how: How
-) -> int:
-    env, emit = built.env, show.emitter(screen)
+    emit: Emit, built: Built, sources: Sources, machine: Machine | None, choices: Choices, how: How
+) -> Created:
+    env = built.env
     replacing = place.made_by_gpuenv(env)
     proving = how.verify is not False and can_prove(built.lock, machine, emit)
     verdict: Verdict | None = None
@@ -86,14 +81,13 @@ def _built_and_proved(
             write(built)
             made = state.environment(env, changed=True)
             if proving:
-                verdict = prove(screen, made, built.lock, choices)
+                verdict = prove(emit, made, built.lock, choices)
                 if replacing:
                     refuse_worse(verdict, built.lock)
     except WorseError:
-        show.result(screen, Created(machine=machine, plan=built.lock.plan, lock=built.lock, verdict=verdict))
         told = "the new environment failed; the old one is as it was"
         emit(Event(kind="warning", stage="build", text=told))
-        return 8
+        return Created(machine=machine, plan=built.lock.plan, lock=built.lock, verdict=verdict)
     try:
         conda_scripts.register(env)
     except BuildError as error:
@@ -103,7 +97,7 @@ def _built_and_proved(
         under = state.circumstances(env, state.lock_digest(built.lock), machine_for_verdict())
         state.keep_verdict(env, verdict, under)
     value = Created(machine=machine, plan=built.lock.plan, lock=built.lock, environment=made, verdict=verdict)
-    return finish(screen, value, env)
+    return finish(emit, value, env)
 
 
 class WorseError(Exception):
@@ -117,7 +111,7 @@ class WorseError(Exception):
 
 def refuse_worse(verdict: Verdict, made: Lock) -> None:
     """Raise WorseError for a verdict that is not what the lock is for."""
-    if exit_code(verdict, made.plan.device) != 0:
+    if not is_expected(verdict, made.plan.device):
         raise WorseError(verdict)
 
 

@@ -12,13 +12,12 @@ from ..errors import LockError, MachineError
 from ..managers.conda import foreign_locks as conda_foreign
 from ..managers.conda import lock_file as conda_file
 from ..managers.conda import question as conda_target
-from ..model import Lock, Machine, Profiles, as_plain
+from ..model import Emit, Lock, Machine, Profiles, as_plain
 from ..request import ask, facts
 from ..request.options import Choices
 from ..wheels.locks import read_in
 from . import given_lock
 from .creating import How
-from .solving import Emit
 
 
 def lock_for(env: Path, choices: Choices, how: How, emit: Emit) -> Lock | None:

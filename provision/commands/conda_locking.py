@@ -7,14 +7,13 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from .. import show
 from ..errors import GpuenvError, LockError, ResolveError, UsageError
 from ..managers.conda import engine as door
 from ..managers.conda import lock_file as conda_file
 from ..managers.conda import question as conda_target
 from ..managers.conda import search as conda_search
 from ..managers.conda.search import Near
-from ..model import Event, Lock, Plan
+from ..model import Emit, Event, Lock, Plan
 from ..request import ask
 from ..request import project_options as inproject
 from ..request.options import Choices
@@ -22,7 +21,6 @@ from ..system.output_file import is_stream, refuse_to_replace
 from . import conda_given, same_stack
 from .judging import made_for
 from .locking import Upgrade, checked
-from .solving import Emit
 
 
 def lock_name(choices: Choices) -> str:
@@ -59,19 +57,16 @@ def _locked(asked: ask.Asked, choices: Choices, emit: Emit, near: Near) -> tuple
     return made, said
 
 
-def show_plan(screen: show.Screen, choices: Choices, *, explain: bool) -> int:
+def show_plan(emit: Emit, choices: Choices, *, explain: bool = False) -> Plan:
     """`gpuenv resolve --manager conda`: what the solver would take."""
-    emit = show.emitter(screen)
     asked = conda_target.judged(choices, emit, reading=True)
     try:
         made, notes = locked(asked, choices, emit)
     except ResolveError as error:
-        show.result(screen, _no_plan(asked, error), explain=explain)
         if error.log and explain:
-            screen.say(error.log, always=True)
-        return 5
-    show.result(screen, dataclasses.replace(made.plan, notes=(*made.plan.notes, *notes)), explain=explain)
-    return 0
+            emit(Event(kind="log", stage="resolve", text=error.log))
+        return _no_plan(asked, error)
+    return dataclasses.replace(made.plan, notes=(*made.plan.notes, *notes))
 
 
 def _no_plan(asked: ask.Asked, error: GpuenvError) -> Plan:
@@ -85,14 +80,13 @@ def _no_plan(asked: ask.Asked, error: GpuenvError) -> Plan:
 
 
 def make_lock(
-    screen: show.Screen, choices: Choices, *, check: bool, output: Path | None, upgrade: Upgrade, force: bool
-) -> int:
+    emit: Emit, choices: Choices, *, check: bool, output: Path | None, upgrade: Upgrade, force: bool
+) -> Lock:
     """`gpuenv lock --manager conda`: write conda-lock.yml, or say whether it still holds."""
     door.require("rattler", "conda_lock")
     output = output or Path(lock_name(choices))
     if not check:
         refuse_to_replace(output, force=force)
-    emit = show.emitter(screen)
     asked = conda_target.judged(choices, emit)
     held = _held(output, asked, strict=check)
     made, _ = locked(asked, choices, emit, _near(held, upgrade))
@@ -101,10 +95,10 @@ def make_lock(
     if check and held:
         if inproject.same_inputs(held.inputs, choices, files):
             held = dataclasses.replace(held, inputs=made.inputs)
-        return checked(screen, made, held, output, _next(choices, output))
+        return checked(emit, made, held, output, _next(choices, output))
     conda_file.write(output, made, conda_target.question(asked, choices)[0].virtual)
-    show.result(screen, made, next_step=_next(choices, output))
-    return 0
+    emit(Event(kind="next", stage="lock", text=_next(choices, output)))
+    return made
 
 
 def _next(choices: Choices, output: Path) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from .. import show
 from ..environment import place, state
 from ..environment.clone import working_copy
 from ..managers import sync as sync_stage
 from ..managers.conda import change as conda_change
 from ..managers.conda import question as conda_target
-from ..model import Created, Event, Lock, Machine, Verdict
+from ..model import Created, Emit, Event, Lock, Machine, Verdict
 from ..request import ask
 from ..request.options import Choices
 from ..wheels import locks
@@ -23,10 +22,9 @@ from .proving import prove
 from .up_to_date import finish, remembered
 
 
-def sync(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock | None) -> int:
+def sync(emit: Emit, env: Path, choices: Choices, how: How, given: Lock | None) -> Created:
     """Solve anew, as near to the environment's lock as can be, and change only what differs, in a copy
     that takes the environment's place once it is proved. Where it fails, all is as it was, exit 8."""
-    emit = show.emitter(screen)
     old = locks.read_in(env / place.MARK)
     files: list[str] = []
     if given is None:
@@ -54,33 +52,30 @@ def sync(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock
                 conda_change.change(old, at_hand, env, how_to)
                 bundled.name_origins(env, new, choices)
                 write(built)
-                verdict = _proved(screen, built, machine, choices, how)
+                verdict = _proved(emit, built, machine, choices, how)
                 if verdict is not None:
                     refuse_worse(verdict, new)
         else:
             write(built)
-            verdict = _proved(screen, built, machine, choices, how)
+            verdict = _proved(emit, built, machine, choices, how)
     except WorseError as error:
-        show.result(screen, Created(machine=machine, plan=new.plan, lock=new, verdict=error.verdict))
         told = f"with these changes {env} failed; it has the packages that it had before"
         emit(Event(kind="warning", stage="build", text=told))
-        return 8
+        return Created(machine=machine, plan=new.plan, lock=new, verdict=error.verdict)
     made = state.environment(env, changed=bool(changed))
     return finish(
-        screen, Created(machine=machine, plan=new.plan, lock=new, environment=made, verdict=verdict), env
+        emit, Created(machine=machine, plan=new.plan, lock=new, environment=made, verdict=verdict), env
     )
 
 
-def _proved(
-    screen: show.Screen, built: Built, machine: Machine | None, choices: Choices, how: How
-) -> Verdict | None:
+def _proved(emit: Emit, built: Built, machine: Machine | None, choices: Choices, how: How) -> Verdict | None:
     """The verdict, kept inside; one that stands is not asked again."""
     env = built.env
-    if how.verify is False or not can_prove(built.lock, machine, show.emitter(screen)):
+    if how.verify is False or not can_prove(built.lock, machine, emit):
         return None
     under = state.circumstances(env, state.lock_digest(built.lock), machine_for_verdict())
     verdict = None if how.verify else state.standing_verdict(env, under)
     if verdict is None:
-        verdict = prove(screen, state.environment(env, changed=True), built.lock, choices)
+        verdict = prove(emit, state.environment(env, changed=True), built.lock, choices)
         state.keep_verdict(env, verdict, under)
     return verdict

@@ -7,22 +7,20 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .. import show
 from ..environment import installed, place, state
 from ..errors import BuildError, LockError, UsageError
 from ..managers import sync, venv
-from ..model import Created, Event, Lock, Machine, Plan, Sources, Verdict, as_plain, from_plain
+from ..model import Created, Emit, Event, Lock, Machine, Plan, Sources, Verdict, as_plain, from_plain
 from ..request import ask, facts, made_with, upload_limits
 from ..request import paths as where
 from ..request import project_options as inproject
 from ..request.options import Choices
 from ..wheels import locks
 from . import bundled, given_lock, interrupted, same_stack
-from .judging import exit_code, machine_for_verdict, made_for, outgrown
+from .judging import is_expected, machine_for_verdict, made_for, outgrown
 from .locking import LOCK_NAME, Upgrade, accepted, lock_name, locked_like, still_fits
 from .planning import show_plan
 from .proving import prove
-from .solving import Emit
 from .up_to_date import finish, remembered
 
 
@@ -43,7 +41,7 @@ class How:
         return dataclasses.replace(choices, framework=[]) if self.frozen else choices
 
 
-def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
+def create(emit: Emit, env: Path, choices: Choices, how: How) -> Created | Plan:
     """All stages, or the news that everything is in place."""
     env = where.absolute(env)
     place.check_place(env)
@@ -52,23 +50,20 @@ def create(screen: show.Screen, env: Path, choices: Choices, how: How) -> int:
     if choices.manager == "conda" or (how.lock_file and how.lock_file.suffix != ".toml"):
         from . import conda
 
-        return conda.create(screen, env, choices, how)
+        return conda.create(emit, env, choices, how)
     if how.dry_run:
-        given = given_lock.lock_for(env, choices, how, show.emitter(screen))
-        if given is None:
-            return show_plan(screen, choices)
-        show.result(screen, given.plan)
-        return 0
+        given = given_lock.lock_for(env, choices, how, emit)
+        return show_plan(emit, choices) if given is None else given.plan
     with place.held(env):
         place.recover(env)
         with interrupted.told_by(interrupted.before(env).look):
-            given = given_lock.lock_for(env, choices, how, show.emitter(screen))
+            given = given_lock.lock_for(env, choices, how, emit)
             if not how.recreate and place.made_by_gpuenv(env):
-                return in_place(screen, env, choices, how, given)
-            return _anew(screen, env, choices, how, given)
+                return in_place(emit, env, choices, how, given)
+            return _anew(emit, env, choices, how, given)
 
 
-def in_place(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock | None) -> int:
+def in_place(emit: Emit, env: Path, choices: Choices, how: How, given: Lock | None) -> Created:
     """An environment is there: the news that it is what was asked for, or UsageError."""
     before = state.read(env, "request.json") or {}
     wanted = remembered(choices, given, (before.get("files") or {}).get("names", []))
@@ -81,7 +76,7 @@ def in_place(screen: show.Screen, env: Path, choices: Choices, how: How, given: 
         from . import syncing
 
         if state.interpreter(env) is not None and syncing.may(env, choices, before, wanted):
-            return syncing.of(choices.manager)(screen, env, choices, how, given)
+            return syncing.of(choices.manager)(emit, env, choices, how, given)
         raise _made_otherwise(env, before, wanted)
     if given is None and (why := outgrown(state.plan_of(env), choices)):
         raise UsageError(
@@ -98,8 +93,8 @@ def in_place(screen: show.Screen, env: Path, choices: Choices, how: How, given: 
     under = state.circumstances(env, state.lock_digest(built), machine)
     verdict = None if how.verify else state.standing_verdict(env, under)
     here = None if choices.elsewhere else machine
-    if verdict is None and how.verify is not False and can_prove(built, here, show.emitter(screen)):
-        verdict = prove(screen, made, built, choices)
+    if verdict is None and how.verify is not False and can_prove(built, here, emit):
+        verdict = prove(emit, made, built, choices)
         state.keep_verdict(env, verdict, under)
     if verdict is None:
         from ..verify import drift
@@ -107,7 +102,7 @@ def in_place(screen: show.Screen, env: Path, choices: Choices, how: How, given: 
         made = dataclasses.replace(made, drift=drift.find(env, built).changes)
     plan = state.plan_of(env)
     value = Created(machine=machine, plan=plan, lock=built, environment=made, verdict=verdict)
-    return finish(screen, value, env)
+    return finish(emit, value, env)
 
 
 def _made_otherwise(env: Path, before: dict[str, Any], wanted: dict[str, Any]) -> UsageError:
@@ -123,8 +118,7 @@ def _made_otherwise(env: Path, before: dict[str, Any], wanted: dict[str, Any]) -
     return UsageError(f"{told}: {'; '.join(differ)}" if differ and old else told, hint=same_stack.RECREATE)
 
 
-def _anew(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock | None) -> int:
-    emit = show.emitter(screen)
+def _anew(emit: Emit, env: Path, choices: Choices, how: How, given: Lock | None) -> Created:
     files: list[str] = []
     venv.begin()
     if given is None:
@@ -136,8 +130,7 @@ def _anew(screen: show.Screen, env: Path, choices: Choices, how: How, given: Loc
             emit(Event(kind=kind, stage="resolve", text=f"{words}: {asked.reason}"))
         plan, made_lock = lock_of(asked, choices, emit)
         if made_lock is None:
-            show.result(screen, Created(machine=asked.machine, plan=plan))
-            return 5
+            return Created(machine=asked.machine, plan=plan)
         if by_itself:
             plan = dataclasses.replace(plan, notes=(*plan.notes, f"a CPU environment: {asked.reason}"))
             made_lock = dataclasses.replace(made_lock, plan=plan)
@@ -149,7 +142,7 @@ def _anew(screen: show.Screen, env: Path, choices: Choices, how: How, given: Loc
         plan = given.plan
     python = _python_for(plan, machine, choices, emit)
     built = Built(env=env, lock=made_lock, remembered=remembered(choices, given, files))
-    return _built_and_proved(screen, built, python, sources, machine, choices, how)
+    return _built_and_proved(emit, built, python, sources, machine, choices, how)
 
 
 def files_watched(choices: Choices, asked: ask.Asked) -> list[str]:
@@ -221,15 +214,15 @@ class Built:
 
 
 def _built_and_proved(
-    screen: show.Screen,
+    emit: Emit,
     built: Built,
     python: str,
     sources: Sources,
     machine: Machine | None,
     choices: Choices,
     how: How,
-) -> int:
-    env, emit = built.env, show.emitter(screen)
+) -> Created:
+    env = built.env
     replacing = place.made_by_gpuenv(env)
     proving = how.verify is not False and can_prove(built.lock, machine, emit)
     verdict: Verdict | None = None
@@ -239,28 +232,26 @@ def _built_and_proved(
             venv.build(bundled.at_hand(built.lock, choices), draft, python, sources, emit, final=env)
         built.write(draft)
         if replacing and proving:
-            proved = prove(screen, state.environment(draft, changed=True), built.lock, choices)
+            proved = prove(emit, state.environment(draft, changed=True), built.lock, choices)
             verdict = _at(proved, draft, env)
-            if exit_code(verdict, built.lock.plan.device) != 0:
-                return _kept_old(screen, built, machine, verdict)
+            if not is_expected(verdict, built.lock.plan.device):
+                return _kept_old(emit, built, machine, verdict)
         place.settle(draft, env)
     venv.settle_scripts(env, python)
     made = state.environment(env, changed=True)
     if proving:
-        verdict = verdict or prove(screen, made, built.lock, choices)
+        verdict = verdict or prove(emit, made, built.lock, choices)
         under = state.circumstances(env, state.lock_digest(built.lock), machine_for_verdict())
         state.keep_verdict(env, verdict, under)
     value = Created(machine=machine, plan=built.lock.plan, lock=built.lock, environment=made, verdict=verdict)
-    return finish(screen, value, env)
+    return finish(emit, value, env)
 
 
-def _kept_old(screen: show.Screen, built: Built, machine: Machine | None, verdict: Verdict) -> int:
+def _kept_old(emit: Emit, built: Built, machine: Machine | None, verdict: Verdict) -> Created:
     """The end of a `--recreate` whose environment failed: its verdict, and the old one in place."""
-    value = Created(machine=machine, plan=built.lock.plan, lock=built.lock, verdict=verdict)
-    show.result(screen, value)
     told = f"the new environment failed; {built.env} is the old one, as it was"
-    show.event(screen, Event(kind="warning", stage="build", text=told))
-    return 8
+    emit(Event(kind="warning", stage="build", text=told))
+    return Created(machine=machine, plan=built.lock.plan, lock=built.lock, verdict=verdict)
 
 
 def _at(verdict: Verdict, draft: Path, env: Path) -> Verdict:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from ..environment import place
 from ..errors import LockError
-from ..model import Event, Lock
+from ..model import Emit, Event, Lock
 from ..request import ask, facts, upload_limits
 from ..request import project_options as inproject
 from ..request.options import Choices
 from ..wheels import locks
 from . import same_stack
 from .locking import LOCK_NAME, Upgrade, differences, lock_name, locked_like
-from .solving import Emit
 
 if TYPE_CHECKING:
     from .creating import How

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..errors import GpuenvError
 
 if TYPE_CHECKING:
-    from ..model import Device, Machine, Plan, Verdict
+    from ..model import Created, Device, Machine, Plan, Verdict
     from ..request.options import Choices
 
 
@@ -43,8 +43,13 @@ def made_for(device: Device) -> Iterator[None]:
         raise
 
 
-def exit_code(verdict: Verdict, device: str | None, *, asked_cpu: bool = False) -> int:
-    """The exit code of a verdict on an environment made for a device: cpu is fine only where it was meant."""
-    if verdict.verdict == "works":
-        return 0
-    return 0 if verdict.verdict == "cpu" and (asked_cpu or device == "cpu") else 8
+def is_expected(verdict: Verdict, device: str | None, *, asked_cpu: bool = False) -> bool:
+    """Whether a verdict is what an environment was made for; `cpu` is only where that was the device."""
+    return verdict.verdict == "works" or (verdict.verdict == "cpu" and (asked_cpu or device == "cpu"))
+
+
+def is_good(made: Created) -> bool:
+    """Whether an environment is there, and its verdict, if it has one, is what it was made for."""
+    if made.environment is None or made.plan is None:
+        return False
+    return made.verdict is None or is_expected(made.verdict, made.plan.device)

@@ -13,39 +13,39 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from .. import show
 from ..environment import kernel, place, state
 from ..errors import GpuenvError
-from ..model import Event
+from ..model import Created, Emit, Event, Plan
 from ..request import made_with
 from ..request import paths as where
 from ..request.options import Choices
 from .creating import How, create
+from .judging import is_good
 
 # What `python -m provision` would do, without the folder that Jupyter runs in on the module path: a notebook's
 # neighbour named json.py is nothing that gpuenv should import.
 _BARE = "import sys; del sys.path[0]; from provision.__main__ import main; main()"
 
 
-def create_with(screen: show.Screen, env: Path, choices: Choices, how: How, *, wanted: bool) -> int:
+def create_with(emit: Emit, env: Path, choices: Choices, how: How, *, wanted: bool) -> Created | Plan:
     """`create`, with a kernel where one is wanted or the environment has one already."""
     path = where.absolute(env)
     if not wanted and not (path / place.MARK / made_with.KERNEL).exists():
-        return create(screen, env, choices, how)
+        return create(emit, env, choices, how)
     if not kernel.named(choices.with_):
         choices = dataclasses.replace(choices, with_=[*choices.with_, kernel.PACKAGE])
-    code = create(screen, env, choices, how)
-    if code != 0 or how.dry_run:
-        return code
+    made = create(emit, env, choices, how)
+    if not isinstance(made, Created) or not is_good(made):
+        return made
     try:
         name = _registered(path)
     except GpuenvError as error:
         hint = f"; {error.hint}" if error.hint else ""
         told = f"no Jupyter kernel was made: {error.message}{hint}"
-        show.event(screen, Event(kind="warning", stage="kernel", text=told))
-        return error.code
-    show.event(screen, Event(kind="note", stage="kernel", text=f"its Jupyter kernel is {name}"))
-    return 0
+        emit(Event(kind="warning", stage="kernel", text=told))
+        return dataclasses.replace(made, kernel_error=error.message)
+    emit(Event(kind="note", stage="kernel", text=f"its Jupyter kernel is {name}"))
+    return dataclasses.replace(made, kernel=name)
 
 
 def _registered(env: Path) -> str:

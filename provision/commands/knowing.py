@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import index, profiles, show
+from .. import index, profiles
 from ..errors import DataError, UsageError
-from ..model import Event, ProfileTable, ProfileTables
+from ..model import Emit, Event, ProfileTable, ProfileTables
 from ..profiles import measure
 from ..request import facts
 from ..request import options as o
@@ -54,35 +54,31 @@ def _table(path: Path, table: profiles.Table) -> ProfileTable:
     )  # fmt: skip
 
 
-def listed(screen: show.Screen, overlays: Sequence[Path]) -> int:
+def listed(overlays: Sequence[Path]) -> ProfileTables:
     """Show the tables: how many rows, from where, read when."""
     tables = _tables(_folders(overlays), ())
-    show.result(screen, ProfileTables(tables=tuple(t.without_rows() for t in tables.tables)))
-    return 0
+    return ProfileTables(tables=tuple(t.without_rows() for t in tables.tables))
 
 
-def shown(screen: show.Screen, names: Sequence[str], overlays: Sequence[Path]) -> int:
+def shown(names: Sequence[str], overlays: Sequence[Path]) -> ProfileTables:
     """Show the rows of profile files."""
-    show.result(screen, _tables(_folders(overlays), names))
-    return 0
+    return _tables(_folders(overlays), names)
 
 
-def checked(screen: show.Screen, folders: Sequence[Path], overlays: Sequence[Path] = ()) -> int:
+def checked(folders: Sequence[Path], overlays: Sequence[Path] = ()) -> ProfileTables:
     """Read folders strictly: those named, else ours and what is laid over it. Raises DataError with every
     mistake, UsageError."""
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"{folder}: no such folder")
     tables = _tables(list(folders) or _folders(overlays), ())
-    show.result(screen, ProfileTables(tables=tuple(t.without_rows() for t in tables.tables)))
-    return 0
+    return ProfileTables(tables=tuple(t.without_rows() for t in tables.tables))
 
 
 def updated(
-    screen: show.Screen, names: Sequence[str], url: str | None, target: Path | None, cache: Path
-) -> int:
+    emit: Emit, names: Sequence[str], url: str | None, target: Path | None, cache: Path
+) -> ProfileTables:
     """Read the index and write what is new into the overlay. Raises LockError, UsageError."""
-    emit = show.emitter(screen)
     for name in names:
         if name not in measure.MEASURED:
             raise UsageError(f"{name} is not measured: there are {', '.join(measure.MEASURED)}")
@@ -100,8 +96,7 @@ def updated(
         made += _renewed(reader, name, target or facts.own_profiles())
     for problem in reader.problems:
         emit(Event(kind="warning", stage="profiles", text=f"left out: {problem}"))
-    show.result(screen, ProfileTables(tables=tuple(made)))
-    return 0
+    return ProfileTables(tables=tuple(made))
 
 
 def _renewed(reader: measure.Reader, name: str, target: Path) -> list[ProfileTable]:

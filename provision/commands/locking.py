@@ -9,17 +9,17 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from .. import detect, resolve, show
+from .. import detect, resolve
 from ..errors import LockError, MachineError, UsageError
-from ..model import Bound, Event, Lock, Machine, Plan, Request, Target, Wanted
+from ..model import Bound, Emit, Event, Lock, Machine, Plan, Request, Target, Wanted
 from ..request import ask, facts, upload_limits
 from ..request import paths as where
 from ..request import project_options as inproject
 from ..request.options import Choices
-from ..system.output_file import is_stdout, is_stream, refuse_to_replace
+from ..system.output_file import is_stream, refuse_to_replace
 from ..wheels import locks
 from .planning import by_itself, noted
-from .solving import Emit, locked
+from .solving import locked
 
 LOCK_NAME = "pylock.toml"
 
@@ -31,42 +31,38 @@ def lock_name(choices: Choices, name: str = LOCK_NAME) -> str:
 
 
 def make_lock(
-    screen: show.Screen, choices: Choices, *, check: bool, output: Path | None, upgrade: Upgrade, force: bool
-) -> int:
+    emit: Emit, choices: Choices, *, check: bool, output: Path | None, upgrade: Upgrade, force: bool
+) -> Lock | Plan:
     """`gpuenv lock`: write the lock, or say whether the one that is there still holds."""
     choices = inproject.laid(choices)
-    if output and is_stdout(output):
-        screen.out = screen.err  # standard output is the lock's
     if choices.manager == "conda":
         from . import conda_locking
 
         return conda_locking.make_lock(
-            screen, choices, check=check, output=output, upgrade=upgrade, force=force
+            emit, choices, check=check, output=output, upgrade=upgrade, force=force
         )
     output = output or Path(lock_name(choices))
     if not check:
         refuse_to_replace(output, force=force)
-    emit = show.emitter(screen)
     asked = ask.judged(choices, emit)
     if told := by_itself(asked, choices):
         emit(Event(kind="warning", stage="resolve", text=f"this will be for {told}"))
     held = _held(output, strict=check)
     plan, made = locked_like(asked, choices, emit, held, upgrade)
     if made is None:
-        show.result(screen, plan)
-        return 5
+        return plan
     files = inproject.files_of(choices, asked.demands)
     made = dataclasses.replace(made, inputs=inproject.inputs(choices, files))
     if check and held:
         if inproject.same_inputs(held.inputs, choices, files):
             held = dataclasses.replace(held, inputs=made.inputs)
-        return checked(screen, made, held, output, _next(choices, output))
+        return checked(emit, made, held, output, _next(choices, output))
     locks.write(output, made)
     told_of = dataclasses.replace(
         made, plan=noted(made.plan, asked, choices)
     )  # a note on this machine, not in the file
-    show.result(screen, told_of, next_step=_next(choices, output))
-    return 0
+    emit(Event(kind="next", stage="lock", text=_next(choices, output)))
+    return told_of
 
 
 def _next(choices: Choices, output: Path) -> str:
@@ -143,7 +139,7 @@ def _locked_near(
     return (plan, made) if made else locked(asked, choices, emit, prefer=prefer)
 
 
-def checked(screen: show.Screen, fresh: Lock, held: Lock, path: Path, step: str) -> int:
+def checked(emit: Emit, fresh: Lock, held: Lock, path: Path, step: str) -> Lock:
     """Show the lock that is held and what installs it, or raise LockError with what differs from a fresh one."""
     if drift := differences(held, fresh):
         raise LockError(
@@ -160,8 +156,8 @@ def checked(screen: show.Screen, fresh: Lock, held: Lock, path: Path, step: str)
             f"{path} was made for other requirements than the project has now, though the packages are the same",
             hint="gpuenv lock writes it anew",
         )
-    show.result(screen, held, next_step=step)
-    return 0
+    emit(Event(kind="next", stage="lock", text=step))
+    return held
 
 
 def differences(held: Lock, fresh: Lock) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import shlex
 
-from .. import detect, resolve, show
-from ..model import Plan
+from .. import detect, resolve
+from ..model import Emit, Event, Plan
 from ..request import ask
 from ..request import project_options as inproject
 from ..request.options import Choices
@@ -42,21 +42,21 @@ def _plan_for(asked: ask.Asked, choices: Choices) -> Plan:
     return wider if wider.builds else plan
 
 
-def show_plan(screen: show.Screen, choices: Choices, *, explain: bool = False, stepping: bool = False) -> int:
+def show_plan(emit: Emit, choices: Choices, *, explain: bool = False, stepping: bool = False) -> Plan:
     """`gpuenv resolve`, and `create --dry-run`: the plan; `stepping`: and the command that carries it out."""
     given, choices = choices, inproject.laid(choices)
     if choices.manager == "conda":
         from . import conda_locking
 
-        return conda_locking.show_plan(screen, choices, explain=explain)
-    asked = ask.judged(choices, show.emitter(screen), reading=True)
+        return conda_locking.show_plan(emit, choices, explain=explain)
+    asked = ask.judged(choices, emit, reading=True)
     plan = noted(plan_for(asked, choices), asked, choices)
     if choices.exclude_newer:
         told = "upload dates are compared when the packages are solved"
         plan = dataclasses.replace(plan, notes=(*plan.notes, told)) if plan.builds else plan
-    step = next_step(given, plan) if stepping and plan.builds else None
-    show.result(screen, plan, explain=explain, next_step=step)
-    return 0 if plan.builds else 5
+    if stepping and plan.builds:
+        emit(Event(kind="next", stage="resolve", text=next_step(given, plan)))
+    return plan
 
 
 def next_step(given: Choices, plan: Plan) -> str:

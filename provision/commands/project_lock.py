@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .. import detect
 from ..errors import LockError, ResolveError
-from ..model import Lock
+from ..model import Emit, Lock
 from ..request import ask, facts, made_with
 from ..request import project_options as inproject
 from ..request.given_requirements import others
@@ -17,7 +17,6 @@ from ..request.options import Choices
 from ..wheels import locks
 from . import given_lock, same_stack
 from .locking import Upgrade, lock_name, locked_like
-from .solving import Emit
 
 Write = Callable[[Lock], None]
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import __version__, show, verify
+from .. import __version__, verify
 from ..environment import place, state
 from ..errors import BuildError, GpuenvError, UsageError
-from ..model import Event
+from ..model import Emit, Event
 from ..request import paths as where
 from ..request.options import Choices
 from ..system import process
@@ -20,7 +20,7 @@ from ..system.output_file import signed, write_output
 from ..system.redaction import redact_text
 from ..system.safe_write import hint_of
 from . import recovery as settling
-from .judging import exit_code, machine_for_verdict
+from .judging import is_expected, machine_for_verdict
 from .shell import activate_line
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def prove(
-    screen: show.Screen,
+    emit: Emit,
     env: Environment,
     made: Lock | None,
     choices: Choices,
@@ -38,7 +38,6 @@ def prove(
     """The verdict on an environment, held against its lock where it has one."""
     from ..request import facts
 
-    emit = show.emitter(screen)
     wanted = _options(choices, options)
     read = begun.machine.result if begun and begun.machine else functools.cache(_reader(wanted))
     here = read().target if wanted.locked else None
@@ -51,7 +50,7 @@ def prove(
         from . import rebuilding
 
         verdict = rebuilding.addressed(verdict, env, made)
-    return dataclasses.replace(verdict, unhashed=loose)
+    return dataclasses.replace(verdict, unhashed=loose, made_for=made.plan.device if made else None)
 
 
 def _reader(options: verify.Options) -> Callable[[], Machine]:
@@ -64,27 +63,26 @@ def _options(choices: Choices, given: dict[str, Any]) -> verify.Options:
 
 
 def show_verdict(
-    screen: show.Screen, env: Path, choices: Choices, options: dict[str, Any], report: Path | None = None
-) -> int:
+    emit: Emit, env: Path, choices: Choices, options: dict[str, Any], report: Path | None = None
+) -> Verdict:
     """`gpuenv verify`: the verdict on any environment, whoever made it."""
     if report and not report.absolute().parent.is_dir():
         raise UsageError(f"--report {report}: there is no folder {report.absolute().parent}")
-    settling.settle(screen, env)
+    settling.settle(emit, env)
     found = verify.locate(where.absolute(env), stated=True)
     path = Path(found.path)
     # What needs the lock and the profiles is read while the environment's Python and the driver answer.
     wanted = _options(choices, options)
     with verify.begin(found, wanted, driver=not _for_cpu(found), machine=_reader(wanted)) as begun:
         made = _lock_of(found, locked=options["locked"])
-        verdict = prove(screen, found, made, choices, begun, **options)
+        verdict = prove(emit, found, made, choices, begun, **options)
     if found.made_by_gpuenv and not options["quick"]:
-        _keep(path, made, verdict, screen)
+        _keep(path, made, verdict, emit)
     if report:
-        _write_report(report, verdict, screen)
-    device = made.plan.device if made else None
-    code = _strictly(verdict, exit_code(verdict, device, asked_cpu=options["device"] == "cpu"), options)
-    show.result(screen, verdict, next_step=_next(path) if code == 0 else None)
-    return code
+        _write_report(report, verdict, emit)
+    if is_expected(verdict, verdict.made_for, asked_cpu=options["device"] == "cpu") and (step := _next(path)):
+        emit(Event(kind="next", stage="verify", text=step))
+    return verdict
 
 
 def _for_cpu(env: Environment) -> bool:
@@ -113,7 +111,7 @@ def _next(env: Path) -> str | None:
     return activate_line(env, process.environ()) if own else None
 
 
-def _write_report(report: Path, verdict: Verdict, screen: show.Screen) -> None:
+def _write_report(report: Path, verdict: Verdict, emit: Emit) -> None:
     from datetime import datetime, timezone
 
     from ..export.report import page
@@ -125,18 +123,13 @@ def _write_report(report: Path, verdict: Verdict, screen: show.Screen) -> None:
         raise UsageError(
             f"--report {report}: {error.strerror}", hint=hint_of(error, "name a file that can be written")
         ) from error
-    show.event(screen, Event(kind="note", stage="verify", text=f"the report is {report}"))
+    emit(Event(kind="note", stage="verify", text=f"the report is {report}"))
 
 
-def _strictly(verdict: Verdict, code: int, options: dict[str, Any]) -> int:
-    warned = any(s.status == "warn" for s in verdict.stages)
-    return 8 if options.get("strict") and warned else code
-
-
-def _keep(path: Path, made: Lock | None, verdict: Verdict, screen: show.Screen) -> None:
+def _keep(path: Path, made: Lock | None, verdict: Verdict, emit: Emit) -> None:
     try:
         under = state.circumstances(path, state.lock_digest(made), machine_for_verdict())
         state.keep_verdict(path, verdict, under)
     except GpuenvError as error:
         # A read-only environment can be verified; its verdict just cannot be kept inside.
-        show.event(screen, Event(kind="note", stage="verify", text=error.message))
+        emit(Event(kind="note", stage="verify", text=error.message))

@@ -6,34 +6,31 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .. import show
 from ..environment import kernel, place, registry, removal
 from ..errors import GpuenvError
 from ..managers.conda import scripts as conda_scripts
-from ..model import Event, Removal, RemovedEnvironment
+from ..model import Emit, Event, Removal, RemovedEnvironment
 from ..request import paths as where
 from ..system import process
+from . import interrupted
 
 
-def remove(screen: show.Screen, envs: Sequence[Path]) -> int:
+def remove(emit: Emit, envs: Sequence[Path]) -> Removal:
     """Remove each; the first that must not be removed is told before any is."""
     paths = list(dict.fromkeys(where.absolute(env) for env in envs))
     for path in paths:
         _check(path)  # all are looked at before the first one goes
     done: list[RemovedEnvironment] = []
+    left = interrupted.Left(text="what is left of an environment is removed by the same command, given again")
     try:
-        for path in paths:
-            done += [_removed(screen, path)]
+        with interrupted.told_by(lambda: left):
+            for path in paths:
+                done += [_removed(emit, path)]
     except GpuenvError:
         for gone in done:
-            screen.say(f"{gone.path}: removed", always=True)
+            emit(Event(kind="log", stage="remove", text=f"{gone.path}: removed"))
         raise
-    except KeyboardInterrupt:
-        told = "interrupted; what is left of an environment is removed by the same command, given again"
-        screen.say(told, always=True)
-        return 130
-    show.result(screen, Removal(removed=tuple(done)))
-    return 0
+    return Removal(removed=tuple(done))
 
 
 def _check(env: Path) -> None:
@@ -42,8 +39,7 @@ def _check(env: Path) -> None:
         removal.check(env)
 
 
-def _removed(screen: show.Screen, env: Path) -> RemovedEnvironment:
-    emit = show.emitter(screen)
+def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
     if process.environ().get("VIRTUAL_ENV") == str(env):
         emit(Event(kind="note", stage="remove", text=f"{env} is active in this shell: deactivate leaves it"))
     with place.held(env):

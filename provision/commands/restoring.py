@@ -6,12 +6,11 @@ import dataclasses
 from collections.abc import Collection
 from pathlib import Path
 
-from .. import show
 from ..environment import place, state
 from ..errors import BuildError, GpuenvError, UsageError
 from ..managers import repair as stage
 from ..managers import sync
-from ..model import Drift, Environment, Event, Lock, Repaired, Verdict
+from ..model import Drift, Emit, Environment, Event, Lock, Repaired, Verdict
 from ..request import ask
 from ..request import paths as where
 from ..request import project_options as inproject
@@ -20,34 +19,33 @@ from ..system import process
 from ..verify import drift, locate
 from ..wheels import locks
 from .creating import can_prove
-from .judging import exit_code, machine_for_verdict
+from .judging import is_expected, machine_for_verdict
 from .proving import prove
 from .shell import activate_line
 
 
-def restore(screen: show.Screen, env: Path, choices: Choices, *, proving: bool, deep: bool) -> int:
+def restore(emit: Emit, env: Path, choices: Choices, *, proving: bool, deep: bool) -> Repaired:
     """Put an environment back to its lock, and prove it where something was put back."""
     path = where.absolute(env).resolve()
     with place.held(path):
         place.recover(path)
         choices = _as_created(path, choices)
-        _finish_change(screen, path, choices)
+        _finish_change(emit, path, choices)
         made = _lock_of(path)
-        done = _repaired(screen, path, made, choices, deep=deep)
+        done = _repaired(emit, path, made, choices, deep=deep)
         if proving and done.environment and done.environment.changed:
-            done = dataclasses.replace(done, verdict=_proved(screen, done.environment, made, choices))
-    code = exit_code(done.verdict, made.plan.device) if done.verdict else 0
-    step = activate_line(path, process.environ()) if code == 0 else None
-    show.result(screen, done, next_step=step)
-    return code
+            done = dataclasses.replace(done, verdict=_proved(emit, done.environment, made, choices))
+    if done.verdict is None or is_expected(done.verdict, made.plan.device):
+        emit(Event(kind="next", stage="repair", text=activate_line(path, process.environ())))
+    return done
 
 
-def _finish_change(screen: show.Screen, env: Path, choices: Choices) -> None:
+def _finish_change(emit: Emit, env: Path, choices: Choices) -> None:
     """Bring an environment back to the lock that a killed `create` was leaving."""
     if sync.unfinished(env):
         from . import syncing
 
-        syncing.recover(env, choices, show.emitter(screen))
+        syncing.recover(env, choices, emit)
 
 
 def _lock_of(env: Path) -> Lock:
@@ -74,11 +72,10 @@ def _as_created(env: Path, choices: Choices) -> Choices:
     )  # fmt: skip
 
 
-def _repaired(screen: show.Screen, env: Path, made: Lock, choices: Choices, *, deep: bool) -> Repaired:
+def _repaired(emit: Emit, env: Path, made: Lock, choices: Choices, *, deep: bool) -> Repaired:
     def check(path: Path, fresh: Collection[str]) -> Drift:
         return drift.find(path, made, thorough=True, fresh=fresh, deep=deep)
 
-    emit = show.emitter(screen)
     emit(Event(kind="start", stage="repair", text=f"comparing {env} with its lock"))
     planned = stage.work(made, check(env, ()))
     changed = bool(planned.packages or planned.removed)
@@ -107,12 +104,11 @@ def _check_python(env: Path, made: Lock) -> None:
         raise BuildError(f"the environment's Python is {here} now, its lock is for {wanted}", hint=hint)
 
 
-def _proved(screen: show.Screen, env: Environment, made: Lock, choices: Choices) -> Verdict | None:
+def _proved(emit: Emit, env: Environment, made: Lock, choices: Choices) -> Verdict | None:
     """The verdict, kept inside; None where this machine cannot give one."""
-    emit = show.emitter(screen)
     if not can_prove(made, None, emit):
         return None
-    verdict = prove(screen, env, made, choices)
+    verdict = prove(emit, env, made, choices)
     try:
         under = state.circumstances(Path(env.path), state.lock_digest(made), machine_for_verdict())
         state.keep_verdict(Path(env.path), verdict, under)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from .. import index
 from ..errors import LockError
 from ..index import pytorch
-from ..model import FRAMEWORKS, Bound, Event, Lock, Plan, PlannedBuild, Request, Sources, Wanted
+from ..model import FRAMEWORKS, Bound, Emit, Event, Lock, Plan, PlannedBuild, Request, Sources, Wanted
 from ..request import ask
 from ..request import paths as where
 from ..request.options import Choices
@@ -25,7 +25,6 @@ from ..wheels.source_builds import SourceBuilds, source_builds
 from .judging import made_for
 from .planning import plan_for
 
-Emit = Callable[[Event], None]
 # Each try is a whole solve. What is learnt of one refusal mostly settles it; a project that is refused
 # this often contradicts itself.
 _TRIES = 20

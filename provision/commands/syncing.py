@@ -6,19 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .. import show
 from ..environment import place, state
 from ..managers import sync as sync_stage
-from ..model import Created, Event, Lock, Machine, Verdict
+from ..model import Created, Emit, Event, Lock, Machine, Verdict
 from ..request import ask, made_with
 from ..request.options import Choices
 from ..wheels import locks
 from . import same_stack
 from .creating import Built, How, can_prove, files_watched, lock_of
-from .judging import exit_code, machine_for_verdict, made_for
+from .judging import is_expected, machine_for_verdict, made_for
 from .locking import accepted
 from .proving import prove
-from .solving import Emit
 from .up_to_date import finish, remembered
 
 # What a project may ask for anew without a new environment: packages, and bounds of the same frameworks.
@@ -41,7 +39,7 @@ def may(env: Path, choices: Choices, before: dict[str, Any], wanted: dict[str, A
     return differs <= _MOVES
 
 
-def of(manager: str) -> Callable[[show.Screen, Path, Choices, How, Lock | None], int]:
+def of(manager: str) -> Callable[[Emit, Path, Choices, How, Lock | None], Created]:
     """What brings an environment of a manager to what is asked for now."""
     if manager == "conda":
         from . import conda_sync
@@ -56,10 +54,9 @@ def _names(choices: dict[str, Any]) -> set[str]:
     return {Requirement(f).name for f in choices.get("framework", [])}
 
 
-def sync(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock | None) -> int:
+def sync(emit: Emit, env: Path, choices: Choices, how: How, given: Lock | None) -> Created:
     """Solve anew, as near to the environment's lock as can be, and change only what differs. Where the
     result fails its proof the environment is brought back, exit 8."""
-    emit = show.emitter(screen)
     recover(env, choices, emit)
     old = locks.read_in(env / place.MARK)
     files: list[str] = []
@@ -67,8 +64,7 @@ def sync(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock
         asked = same_stack.judged(choices, old.plan, lambda c: ask.judged(c, emit))
         plan, new = lock_of(asked, choices, emit, old)
         if new is None:
-            show.result(screen, Created(machine=asked.machine, plan=plan))
-            return 5
+            return Created(machine=asked.machine, plan=plan)
         machine, sources, files = asked.machine, asked.sources, files_watched(choices, asked)
     else:
         machine, new = accepted(given, how.compared(choices)), given
@@ -81,7 +77,7 @@ def sync(screen: show.Screen, env: Path, choices: Choices, how: How, given: Lock
     built = Built(env=env, lock=new, remembered=remembered(choices, given, files))
     with made_for(new.plan.device):
         sync_stage.change(env, old, new, sources, emit, built.write)
-    return _proved(screen, built, before, machine, choices, how, changed=bool(changed))
+    return _proved(emit, built, before, machine, choices, how, changed=bool(changed))
 
 
 def recover(env: Path, choices: Choices, emit: Emit) -> None:
@@ -93,35 +89,34 @@ def recover(env: Path, choices: Choices, emit: Emit) -> None:
 
 
 def _proved(
-    screen: show.Screen, built: Built, before: Built, machine: Machine | None, choices: Choices, how: How, *,
+    emit: Emit, built: Built, before: Built, machine: Machine | None, choices: Choices, how: How, *,
     changed: bool,
-) -> int:  # fmt: skip
-    env, emit = built.env, show.emitter(screen)
+) -> Created:  # fmt: skip
+    env = built.env
     made = state.environment(env, changed=changed)
     verdict = None
     if how.verify is not False and can_prove(built.lock, machine, emit):
         under = state.circumstances(env, state.lock_digest(built.lock), machine_for_verdict())
         verdict = None if how.verify else state.standing_verdict(env, under)
         if verdict is None:
-            verdict = prove(screen, made, built.lock, choices)
-            if changed and exit_code(verdict, built.lock.plan.device) != 0:
-                return _went_back(screen, built, before, machine, choices, verdict)
+            verdict = prove(emit, made, built.lock, choices)
+            if changed and not is_expected(verdict, built.lock.plan.device):
+                return _went_back(emit, built, before, machine, choices, verdict)
             state.keep_verdict(env, verdict, under)
     value = Created(machine=machine, plan=built.lock.plan, lock=built.lock, environment=made, verdict=verdict)
-    return finish(screen, value, env)
+    return finish(emit, value, env)
 
 
 def _went_back(
-    screen: show.Screen,
+    emit: Emit,
     built: Built,
     before: Built,
     machine: Machine | None,
     choices: Choices,
     verdict: Verdict,
-) -> int:
-    env, emit = built.env, show.emitter(screen)
+) -> Created:
+    env = built.env
     sync_stage.change(env, built.lock, before.lock, ask.sources(choices), emit, before.write)
-    show.result(screen, Created(machine=machine, plan=built.lock.plan, lock=built.lock, verdict=verdict))
     told = f"with these changes {env} failed; it has the packages that it had before"
     emit(Event(kind="warning", stage="build", text=told))
-    return 8
+    return Created(machine=machine, plan=built.lock.plan, lock=built.lock, verdict=verdict)

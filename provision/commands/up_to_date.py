@@ -11,22 +11,22 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .. import project, show
+from .. import project
 from ..environment import place, registry, state
 from ..errors import BuildError
-from ..model import Created, Event, Lock
+from ..model import Created, Emit, Event, Lock
 from ..request import made_with
 from ..request import project_options as inproject
 from ..request.options import Choices
 from ..request.paths import absolute
 from ..system import foreign, process
 from ..system.redaction import redact_value
-from .judging import exit_code, machine_for_verdict, outgrown
+from .judging import is_good, machine_for_verdict, outgrown
 from .shell import activate_line
 
 
-def told(screen: show.Screen, env: Path, choices: Choices) -> int | None:
-    """Tell that all is in place, and return the exit code; None where it is not, or not surely."""
+def told(emit: Emit, env: Path, choices: Choices, *, brief: bool) -> Created | None:
+    """Return that all is in place; None where it is not, or not surely. A `brief` answer has no lock."""
     env = absolute(env)
     if not place.made_by_gpuenv(env) or not place.is_settled(env) or state.interpreter(env) is None:
         return None
@@ -44,14 +44,13 @@ def told(screen: show.Screen, env: Path, choices: Choices) -> int | None:
     if verdict is None or plan is None or not _scripts_settled(env) or outgrown(plan, choices):
         return None
     made = state.environment(env, changed=False)
-    value = Created(machine=machine, plan=plan, lock=_lock(env, screen), environment=made, verdict=verdict)
-    return finish(screen, value, env)
+    value = Created(
+        machine=machine, plan=plan, lock=None if brief else _lock(env), environment=made, verdict=verdict
+    )
+    return finish(emit, value, env)
 
 
-def _lock(env: Path, screen: show.Screen) -> Lock | None:
-    """The lock, where it is going to be told."""
-    if not screen.json:
-        return None
+def _lock(env: Path) -> Lock:
     from ..wheels import locks
 
     return locks.read_in(env / place.MARK)
@@ -80,14 +79,12 @@ def remembered(choices: Choices, lock_file: Lock | None, files: list[str]) -> di
     }
 
 
-def finish(screen: show.Screen, value: Created, env: Path) -> int:
-    """Show what `create` did, with the next step, and return its exit code."""
+def finish(emit: Emit, value: Created, env: Path) -> Created:
+    """List the environment that `create` made or found, and say the next step."""
     try:
         registry.add(env)
     except BuildError as error:
-        show.event(screen, Event(kind="note", stage="build", text=error.message))
-    device = value.plan.device if value.plan else None
-    status = exit_code(value.verdict, device) if value.verdict else 0
-    step = activate_line(env, process.environ()) if status == 0 else None
-    show.result(screen, value, next_step=step)
-    return status
+        emit(Event(kind="note", stage="build", text=error.message))
+    if is_good(value):
+        emit(Event(kind="next", stage="build", text=activate_line(env, process.environ())))
+    return value

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from provision.model.changed import Change
 from provision.model.machine import Evidence, Finding, Library
-from provision.model.words import Outcome, Status
+from provision.model.words import Device, Outcome, Status
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +65,7 @@ class Verdict:
     """The verdict on an environment: the worst of its stages, `unproven` where none that runs something of the
     environment passed. `drift` is what has changed since it was
     built from its lock, `unhashed` are packages that no hash holds (folders, commits), with their
-    addresses."""
+    addresses. `made_for` is the device that its lock is for; None without a lock."""
 
     SCHEMA: ClassVar[str] = "gpuenv.verdict/1"
 
@@ -78,6 +78,7 @@ class Verdict:
     hint: str | None = None
     drift: tuple[Change, ...] = ()
     unhashed: tuple[str, ...] = ()
+    made_for: Device | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -55,7 +55,8 @@ class Repaired:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Created:
-    """What `create` did: what each stage handed on, as far as it was reached."""
+    """What `create` did: what each stage handed on, as far as it was reached. `kernel` is the name of its Jupyter
+    kernel, where one was asked for, and `kernel_error` why there is none."""
 
     SCHEMA: ClassVar[str] = "gpuenv.create/1"
 
@@ -64,6 +65,8 @@ class Created:
     lock: Lock | None = None
     environment: Environment | None = None
     verdict: Verdict | None = None
+    kernel: str | None = None
+    kernel_error: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

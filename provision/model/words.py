@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,8 +25,8 @@ NVIDIA_LIBRARY_FAMILIES = ("libcudnn", "libcublas", "libcudart", "libnvrtc", "li
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """Something a stage tells while it works. `kind`: start, progress, note, warning or done.
-    `done` and `total` are in `unit` (bytes, packages, stages)."""
+    """Something a stage tells while it works. `kind`: start, progress, note, warning or done; next, the command
+    that a success leads to; log, lines to show in any case. `done` and `total` are in `unit` (bytes, packages, stages)."""
 
     kind: str
     stage: str
@@ -33,3 +34,7 @@ class Event:
     done: int | None = None
     total: int | None = None
     unit: str | None = None
+
+
+Emit = Callable[[Event], None]
+"""What a stage tells events to."""

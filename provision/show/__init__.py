@@ -40,6 +40,10 @@ def event(screen: Screen, told: Event) -> None:
     """One event of a stage: what starts and ends stays on the screen, what passes does not."""
     if told.kind == "progress":
         screen.progress(f"  {told.stage}: {told.text}")
+    elif told.kind == "next":
+        screen.next_step = told.text
+    elif told.kind == "log":
+        screen.say(told.text, always=True)
     elif told.kind == "warning":
         screen.say(f"{screen.colour('warning', 'yellow', screen.err)}: {told.text}", always=True)
     elif told.kind == "note":
@@ -53,16 +57,16 @@ def emitter(screen: Screen) -> Callable[[Event], None]:
     return lambda told: event(screen, told)
 
 
-def result(screen: Screen, value: Any, *, next_step: str | None = None, explain: bool = False) -> None:
-    """A command's value: one JSON document, or words and the next step."""
+def result(screen: Screen, value: Any, *, explain: bool = False) -> None:
+    """A command's value: one JSON document, or words and the next step, if an event named one."""
     if screen.json:
         screen.document(as_document(value))
         return
     module, function = _SHOWN_BY[type(value).__name__].split(":")
     in_words = getattr(importlib.import_module(module, __name__), function)
     in_words(screen, value, **({"explain": True} if explain else {}))
-    if next_step:
-        screen.line(clean(next_step))
+    if screen.next_step:
+        screen.line(clean(screen.next_step))
 
 
 def findings(screen: Screen, found: tuple[Finding, ...]) -> None:

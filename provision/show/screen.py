@@ -43,6 +43,7 @@ class Screen:
     environ: Mapping[str, str] = field(default_factory=dict)
     out: TextIO = field(default_factory=lambda: sys.stdout)
     err: TextIO = field(default_factory=lambda: sys.stderr)
+    next_step: str | None = None  # what the result ends with
     live: bool = False  # a progress line is standing that the next line must replace
 
     def colour(self, text: str, name: str, stream: TextIO | None = None) -> str:

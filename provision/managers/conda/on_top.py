@@ -10,9 +10,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ... import resolve
-from ...commands.solving import Emit
 from ...errors import ResolveError
-from ...model import Event, Lock, Package, Plan
+from ...model import Emit, Event, Lock, Package, Plan
 from ...request import ask
 from ...wheels import pypi
 from . import solve as solver

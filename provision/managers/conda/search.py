@@ -12,9 +12,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from ...commands.solving import Emit
 from ...errors import LockError
-from ...model import FRAMEWORKS, Bound, Event, Lock, Need, Request, Wanted
+from ...model import FRAMEWORKS, Bound, Emit, Event, Lock, Need, Request, Wanted
 from ...request import ask
 from . import on_top as conda_wheels
 from . import question as conda_target
