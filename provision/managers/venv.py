@@ -17,6 +17,8 @@ from ..system import foreign, process
 from ..system.safe_write import write_file
 from ..wheels.install import install_wheels
 
+LOCK_NAME = "pylock.toml"
+
 
 def build(
     lock: Lock, path: Path, python: str, sources: Sources, emit: Callable[[Event], None], *, final: Path
