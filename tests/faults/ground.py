@@ -17,9 +17,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "commands"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from conftest import Command, Ran
+from command import Command, Ran
 from loopback import Index, serving
 
 __all__ = ["ASK", "HERE", "Command", "Ground", "Ran", "Report", "differences", "ground", "tree"]

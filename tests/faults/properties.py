@@ -22,7 +22,7 @@ TESTS = Path(__file__).resolve().parent.parent
 def round_of(seed: int, only: str) -> tuple[str | None, str]:
     """What failed with a seed (None where nothing did), and the figures of the run."""
     argv = [sys.executable, "-m", "pytest", "-q", "-m", "hypothesis", "--hypothesis-profile=explore", f"--hypothesis-seed={seed}",
-            *sorted(map(str, TESTS.glob(f"{only}*.py")))]  # fmt: skip
+            *sorted(map(str, TESTS.rglob(f"{only}*.py")))]  # fmt: skip
     done = subprocess.run(argv, cwd=TESTS.parent, capture_output=True, text=True, check=False)
     figures = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr[-300:]
     if done.returncode == 0:

@@ -1,0 +1,61 @@
+"""gpuenv installed as users install it: the wheel carries its profiles and works from anywhere."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from provision.index import uv
+
+ROOT = Path(__file__).resolve().parents[2]
+ASK = ("resolve", "--framework", "jax", "--driver", "580.65.06", "--gpu", "9.0", "--python", "3.12", "--json")
+
+
+def run(*argv, **more):
+    env = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONPATH")} | more.pop(
+        "env", {}
+    )
+    return subprocess.run([*map(str, argv)], capture_output=True, text=True, check=True, env=env, **more)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dist")
+    run(uv.program(), "build", "--wheel", "--out-dir", folder, ROOT)
+    return next(folder.glob("gpuenv-*.whl"))
+
+
+def test_the_wheel_holds_profiles_probes_and_the_command(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    shipped = {Path(n).name for n in names if n.startswith("provision/profiles_data/")}
+    assert shipped == {p.name for p in (ROOT / "profiles").glob("*.yaml")}
+    assert {Path(n).name for n in names if n.startswith("provision/probes/")} == {
+        p.name for p in (ROOT / "provision" / "probes").glob("*.py")
+    }
+    assert not [n for n in names if n.startswith(("tests/", "scripts/"))]
+
+
+def test_the_installed_command_answers_as_the_checkout_does(wheel, tmp_path):
+    run(uv.program(), "venv", "--python", sys.executable, tmp_path / "v")
+    run(uv.program(), "pip", "install", "--python", tmp_path / "v" / "bin" / "python", wheel)
+    (tmp_path / "elsewhere").mkdir()
+    first = {"env": {"XDG_CACHE_HOME": str(tmp_path / "cache")}}
+    installed = run(tmp_path / "v" / "bin" / "gpuenv", *ASK, cwd=tmp_path / "elsewhere", **first)
+    assert not list(tmp_path.glob("cache/**/profiles-*")), "the profiles come parsed"
+    checkout = run(sys.executable, "-m", "provision", *ASK, cwd=tmp_path / "elsewhere")
+    assert json.loads(installed.stdout) == json.loads(checkout.stdout)
+    where = run(tmp_path / "v" / "bin" / "python", "-c", "import provision; print(provision.__file__)",
+                cwd=tmp_path / "elsewhere")  # fmt: skip
+    assert str(tmp_path) in where.stdout, "the test must not have asked the checkout"
+
+
+def test_uv_tool_install(wheel, tmp_path):
+    places = {"UV_TOOL_DIR": str(tmp_path / "tools"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
+    run(uv.program(), "tool", "install", "--python", sys.executable, ROOT, env=places)
+    done = run(tmp_path / "bin" / "gpuenv", "--version", cwd="/")
+    assert done.stdout.startswith("gpuenv ")
+    assert json.loads(run(tmp_path / "bin" / "gpuenv", *ASK, cwd="/").stdout)["builds"]

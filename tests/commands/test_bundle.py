@@ -1,0 +1,600 @@
+"""Bundles: everything for a machine without a network, made from a loopback index, used where there is none."""
+
+import hashlib
+import importlib.metadata
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+
+import project_packages
+import pytest
+from command import Command
+from loopback import Index, serving, version_for, wheel_bytes
+from packaging.requirements import Requirement
+
+from provision.bundle import own
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+GPU = ("--driver", "580.65.06", "--gpu", "9.0")
+ASK = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU)
+UV = importlib.metadata.version("uv")
+
+
+def add_own(index):
+    """What gpuenv itself requires: uv as it comes, one wheel a platform."""
+    for text in own.requirements():
+        need = Requirement(text)
+        if need.name != "uv":
+            index.add(need.name, version_for(need))
+    tags = ("manylinux_2_17_x86_64.manylinux2014_x86_64", "manylinux_2_28_aarch64")
+    index.wheels["uv"] = {
+        f"uv-{UV}-py3-none-{t}.whl": wheel_bytes("uv", UV, content=f"# {t}\n") for t in tags
+    }
+
+
+class Site:
+    """The machine with a network: `make` makes a bundle there."""
+
+    def __init__(self, folder, index):
+        self.gpuenv, self.index = Command(folder), index
+        nowhere = "file:///nowhere"
+        self.gpuenv.env |= {
+            "PIP_INDEX_URL": index.url, "UV_HTTP_RETRIES": "0", "UV_PYTHON_INSTALL_MIRROR": nowhere,
+        }  # fmt: skip
+        add_own(index)
+        self.plan = self.gpuenv("resolve", "--json", *ASK).json
+        index.add_plan(self.plan)
+        self.out = self.gpuenv.work / "out"
+
+    def make(self, *more, ask=ASK):
+        return self.gpuenv("bundle", "out", *ask, "--json", *more)
+
+    def lock(self, *more):
+        """A lock that this machine accepts, made from what was planned for another one."""
+        ran = self.gpuenv("lock", *ASK, *more)
+        assert ran.code == 0, ran.err
+        path = self.gpuenv.work / (more[1] if more[:1] == ("--output",) else "pylock.toml")
+        path.write_text(path.read_text().replace('device = "cuda"', 'device = "cpu"'))
+        return path
+
+
+@pytest.fixture
+def site(tmp_path, index):
+    return Site(tmp_path, index)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A site whose bundle is one that this machine accepts; `touched` is what else was written there."""
+    with serving(Index()) as index:
+        site = Site(tmp_path_factory.mktemp("site"), index)
+        site.lock()
+        before = outside_of_caches(site)
+        ran = site.make(ask=())
+        assert ran.code == 0, ran.err
+        site.touched = {p for p in outside_of_caches(site) - before if not p.is_relative_to(site.out)}
+        yield site
+
+
+def outside_of_caches(site):
+    root = site.gpuenv.folder
+    return {p for p in root.rglob("*") if "cache" not in p.relative_to(root).parts[0]}
+
+
+@pytest.fixture
+def bundle(made):
+    return made.out
+
+
+@pytest.fixture
+def again(made, tmp_path):
+    """The same site with a copy of its bundle, so that what is done to it stays here."""
+    made.index.requests.clear()
+    copy = shutil.copytree(made.out, tmp_path / "copy")
+
+    def make(*more):
+        return made.gpuenv("bundle", copy, *more)
+
+    make.folder, make.index, make.gpuenv = copy, made.index, made.gpuenv
+    return make
+
+
+@pytest.fixture
+def target(tmp_path, bundle):
+    """The machine without a network: `create` from a copy of the bundle."""
+    made = Command(tmp_path / "target")
+    made.bundle = shutil.copytree(bundle, tmp_path / "stick")
+    made.create = lambda *more: made("create", "--bundle", made.bundle, "--no-verify", "--json", *more)
+    return made
+
+
+def manifest(folder):
+    return json.loads((folder / "gpuenv-bundle.json").read_text())
+
+
+def files(folder):
+    return {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
+
+
+def sha256(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def installed(env):
+    return {p.name.partition("-")[0]: p for p in env.glob("lib/python3*/site-packages/*.dist-info")}
+
+
+def test_a_file_of_gpuenv_itself_that_changed_or_came_is_named(target):
+    wheel = next((target.bundle / "gpuenv").glob("gpuenv-*.whl"))
+    kept = wheel.read_bytes()
+    wheel.write_bytes(kept[:-1] + b"x")
+    ran = target.create()
+    assert (
+        ran.code == 7
+        and f"gpuenv/{wheel.name} of the bundle" in ran.err + ran.out
+        and "changed" in ran.out + ran.err
+    )
+    wheel.unlink()
+    ran = target.create()
+    assert ran.code == 7 and f"gpuenv/{wheel.name} is missing" in ran.err + ran.out
+    wheel.write_bytes(kept)
+    newer = wheel.with_name("gpuenv-999-py3-none-any.whl")
+    newer.write_bytes(kept)
+    ran = target.create()
+    assert ran.code == 7 and f"gpuenv/{newer.name} in " in ran.err + ran.out, ran.err + ran.out
+    newer.unlink()
+    assert target.create().code == 0
+
+
+# --- what is in it -------------------------------------------------------------------------------
+
+
+def test_the_manifest_holds_every_file_with_its_hash(bundle):
+    made, there = manifest(bundle), files(bundle)
+    assert made["schema"] == "gpuenv.bundle/1" and made["complete"] and made["lock"] == "pylock.toml"
+    assert {f["path"] for f in made["files"]} == set(there) - {"gpuenv-bundle.json"}
+    for file in made["files"]:
+        assert (there[file["path"]].stat().st_size, sha256(there[file["path"]])) == (
+            file["size"],
+            file["sha256"],
+        )
+
+
+def test_every_wheel_of_the_lock_is_in_it_and_gpuenv_with_what_it_requires(bundle):
+    there = files(bundle)
+    assert {"wheels/" + Path(p).name for p in there if p.startswith("wheels/nvidia_cudnn_cu13")}
+    names = {Path(p).name.partition("-")[0] for p in there if p.startswith("gpuenv/")}
+    assert names >= {Requirement(t).name.replace("-", "_") for t in own.requirements()} | {"gpuenv", "pip"}
+    assert [p for p in there if "uv-" in p] == [
+        f"gpuenv/uv-{UV}-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
+    ]
+
+
+def test_gpuenvs_own_wheel_is_what_is_running(bundle, tmp_path):
+    wheel = next((bundle / "gpuenv").glob("gpuenv-*.whl"))
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        about = archive.read(next(n for n in names if n.endswith("METADATA"))).decode()
+    root = Path(__file__).resolve().parents[2]
+    assert "provision/profiles_data/torch.yaml" in names and "provision/probes/driver.py" in names
+    assert {
+        f"provision/{p.relative_to(root / 'provision').as_posix()}"
+        for p in (root / "provision").rglob("*.py")
+    } <= names
+    assert all(f"Requires-Dist: {Requirement(t).name}" in about for t in own.requirements())
+    argv = [
+        sys.executable,
+        "-m",
+        "uv",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--target",
+        tmp_path / "t",
+        wheel,
+    ]
+    subprocess.run(argv, check=True)
+    env = {"PYTHONPATH": str(tmp_path / "t"), "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        [sys.executable, "-m", "provision", "--version"],
+        env=env,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("gpuenv ")
+
+
+def test_the_readme_has_the_two_commands_and_says_what_is_missing(bundle):
+    text = (bundle / "README.txt").read_text()
+    assert "pip install --no-index --find-links gpuenv gpuenv\n" in text
+    assert "gpuenv create ENV --bundle .\n" in text and f"needs Python {HERE}" in text
+
+
+def test_nothing_but_the_folder_and_the_caches_is_touched(made):
+    assert not made.touched
+
+
+@pytest.mark.parametrize("way", ["address", "netrc"])
+def test_a_private_index_is_asked_with_its_password_which_stays_out_of_the_bundle(site, way):
+    site.index.needs = "Basic bWU6aHVudGVyMg=="
+    if way == "address":
+        site.gpuenv.env["PIP_INDEX_URL"] = site.index.url.replace("//", "//me:hunter2@")
+    else:
+        netrc = site.gpuenv.folder / "home" / ".netrc"
+        netrc.write_text("machine 127.0.0.1 login me password hunter2\n")
+        netrc.chmod(0o600)
+    ran = site.make()
+    assert ran.code == 0, ran.err + ran.out
+    assert "hunter2" not in ran.err + ran.out
+    assert not [n for n, p in files(site.out).items() if b"hunter2" in p.read_bytes()]
+
+
+# --- for another machine -------------------------------------------------------------------------
+
+
+def test_a_bundle_for_another_machine_has_that_machines_files(site):
+    theirs = {"schema": "gpuenv.target/1", "platform": "linux-aarch64", "glibc": "2.39", "driver": "580.95.05",
+              "driver_os": "linux", "driver_cuda": None, "gpus": [{"capability": "9.0", "name": "GH200"}],
+              "forward_compat": None}  # fmt: skip
+    (site.gpuenv.work / "node.json").write_text(json.dumps(theirs))
+    ask = ("--framework", "torch", "--python", "3.12", "--index", "pypi", "--target", "node.json")
+    site.index.add_plan(site.gpuenv("resolve", *ask, "--json").json)
+    ran = site.make(ask=ask)
+    assert ran.code == 0, ran.err
+    assert (
+        ran.json["target"] == {k: v for k, v in theirs.items() if k != "schema"}
+        and ran.json["python"] == "3.12"
+    )
+    assert [p for p in files(site.out) if "uv-" in p] == [
+        f"gpuenv/uv-{UV}-py3-none-manylinux_2_28_aarch64.whl"
+    ]
+    assert "GH200" in (site.out / "README.txt").read_text()
+    ran = site.gpuenv("create", "--bundle", "out", "--json")
+    assert (
+        ran.code == 6 and "is for linux-aarch64; this machine is linux-x86_64" in ran.json["error"]["message"]
+    )
+
+
+# --- again, and interrupted ----------------------------------------------------------------------
+
+
+def test_a_second_run_fetches_nothing_and_people_see_size_room_and_the_next_step(again):
+    before = {n: sha256(p) for n, p in files(again.folder).items() if not n.startswith("gpuenv")}
+    ran = again()
+    assert ran.code == 0, ran.err
+    assert not again.index.downloads()
+    assert {n: sha256(p) for n, p in files(again.folder).items() if not n.startswith("gpuenv")} == before
+    assert "0 B to download (0 of " in ran.err and " free\n" in ran.err
+    assert "there is no Python in the bundle" in ran.err
+    assert ran.out.splitlines()[-1].startswith("gpuenv create ENV --bundle ")
+
+
+def test_only_what_is_missing_or_changed_is_fetched_and_what_is_not_of_it_goes(again):
+    gone, changed, part = sorted((again.folder / "wheels").glob("nvidia_c*.whl"))[:3]
+    gone.unlink()
+    changed.write_bytes(changed.read_bytes()[:-1] + b"?")
+    part.rename(part.with_name(f".{part.name}.part"))
+    (again.folder / "wheels" / "old-1.0-py3-none-any.whl").write_text("of the last bundle")
+    (again.folder / "mine.txt").write_text("notes")
+    data = manifest(again.folder)
+    data["files"].append({"path": "wheels/old-1.0-py3-none-any.whl", "size": 18, "sha256": "0" * 64})
+    (again.folder / "gpuenv-bundle.json").write_text(json.dumps(data))
+    ran = again("--json")
+    assert ran.code == 0, ran.err
+    assert {p.rpartition("/")[2] for p in again.index.downloads()} == {gone.name, changed.name}
+    assert set(files(again.folder)) == {f["path"] for f in ran.json["files"]} | {
+        "mine.txt",
+        "gpuenv-bundle.json",
+    }
+    assert "wheels/old-1.0-py3-none-any.whl" not in files(again.folder)
+
+
+def wait_for_all_others(folder):
+    """Until one file is lacking: the others come while it hangs."""
+    end = time.monotonic() + 300
+    lacking = 2
+    while lacking > 1:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+        lacking = sum(not (folder / f["path"]).exists() for f in manifest(folder)["files"])
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_a_run_that_is_ended_is_gone_on_with(site, sent, code):
+    file = next(iter(site.index.wheels["nvidia-cudnn-cu13"]))
+    site.index.faults[file] = "stalled"
+    argv = [sys.executable, "-m", "provision", "bundle", "out", *ASK]
+    child = subprocess.Popen(
+        argv, env=site.gpuenv.env, cwd=site.gpuenv.work, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert site.index.stalled.wait(300)
+    wait_for_all_others(site.out)
+    child.send_signal(sent)
+    _, err = child.communicate(timeout=300)
+    assert child.returncode == code, err
+    assert not manifest(site.out)["complete"]
+    if sent == signal.SIGINT:
+        found = re.search(
+            r"interrupted; (\d+) of (\d+) kB in out/\nhint: run the same command to continue\n", err.decode()
+        )
+        assert found and 0 < int(found[1]) < int(found[2]), err
+    ran = site.gpuenv("create", "--bundle", "out", "--json")
+    assert ran.code == 6 and "unfinished" in ran.json["error"]["message"]
+    site.index.released.set()
+    site.index.faults.clear()
+    before = site.index.downloads()
+    site.index.add("pip", "99.0")  # a fresh lock would take it; what was begun is gone on with
+    ran = site.make()
+    assert ran.code == 0 and "begun with" in ran.err, ran.err
+    again = {p: n for p, n in site.index.downloads().items() if n > before[p] > 0 and not p.endswith(file)}
+    assert not again, again
+    assert manifest(site.out)["complete"] and not (site.out / "wheels" / "pip-99.0-py3-none-any.whl").exists()
+
+
+def test_a_file_that_is_not_what_was_locked_is_named(site):
+    site.lock()
+    file = next(iter(site.index.wheels["nvidia-cudnn-cu13"]))
+    site.index.faults[file] = "tampered"
+    ran = site.make(ask=())
+    assert (
+        ran.code == 7
+        and file in ran.json["error"]["message"]
+        and "hash differs" in ran.json["error"]["message"]
+    )
+    assert not (site.out / "wheels" / file).exists()
+
+
+def test_a_disk_without_the_room_is_told_before_anything_is_fetched(site):
+    lock = site.lock()
+    first = lock.read_text().index("size = ")
+    lock.write_text(
+        lock.read_text()[:first]
+        + "size = 9"
+        + "0" * 14
+        + lock.read_text()[first + 6 :].lstrip("0123456789 =")
+    )
+    site.index.requests.clear()
+    ran = site.make(ask=())
+    assert ran.code == 7 and "free; the bundle needs 900" in ran.json["error"]["message"]
+    assert not site.index.downloads()
+
+
+# --- whose folder --------------------------------------------------------------------------------
+
+
+def test_a_folder_of_somebody_else_is_left_alone(site):
+    site.out.mkdir()
+    (site.out / "thesis.tex").write_text("years of work")
+    ran = site.make()
+    assert ran.code == 2 and "thesis.tex" in ran.json["error"]["message"]
+    assert [p.name for p in site.out.iterdir()] == ["thesis.tex"]
+    (site.gpuenv.work / "file").write_text("")
+    assert site.gpuenv("bundle", "file", *ASK).code == 2
+    ran = site.gpuenv("bundle", "/proc/bundle", *ASK)
+    assert ran.code == 7 and "cannot write in /proc" in ran.err and "solving" not in ran.err
+
+
+def test_a_manifest_that_names_a_path_outside_is_refused(again):
+    data = manifest(again.folder)
+    data["files"].append({"path": "../keep.txt", "size": 1, "sha256": "0" * 64})
+    (again.folder / "gpuenv-bundle.json").write_text(json.dumps(data))
+    (again.folder.parent / "keep.txt").write_text("x")
+    ran = again("--json")
+    assert (
+        ran.code == 6
+        and "keep.txt" in ran.json["error"]["message"]
+        and (again.folder.parent / "keep.txt").exists()
+    )
+
+
+# --- which lock ----------------------------------------------------------------------------------
+
+
+def test_the_lock_that_is_named_is_the_one_and_without_any_something_must_be_named(site):
+    site.lock("--output", "other.toml")
+    site.index.add("pip", "99.0")
+    ran = site.make("--lock", "other.toml", ask=())
+    assert ran.code == 0, ran.err
+    assert (site.out / "wheels" / "pip-26.0-py3-none-any.whl").exists()
+    ran = site.make(ask=())
+    assert ran.code == 2 and "no framework" in ran.json["error"]["message"]
+
+
+def test_offline_the_wheels_at_hand_will_do(site, tmp_path):
+    links = tmp_path / "links"
+    links.mkdir()
+    for held in site.index.wheels.values():
+        for name, data in held.items():
+            (links / name).write_bytes(data)
+    site.index.requests.clear()
+    ran = site.make("--offline", "--find-links", links)
+    assert ran.code == 0, ran.err
+    assert not site.index.requests and manifest(site.out)["complete"]
+
+
+def test_folders_and_sources_of_a_lock_come_along(site, tmp_path):
+    """A project in place becomes a wheel; a source archive is built on the target with what is in the bundle."""
+    project = project_packages.folder(tmp_path / "mine", "mine", "1.0")
+    name, data = project_packages.archive(tmp_path / "scratch", "fromsource", "2.0")
+    site.index.wheels["fromsource"] = {name: data}
+    (site.gpuenv.work / "requirements.txt").write_text(f"-e {project}\nfromsource\n")
+    ran = site.gpuenv("lock", *ASK, "-r", "requirements.txt")
+    assert ran.code == 0, ran.err
+    lock = site.gpuenv.work / "pylock.toml"
+    lock.write_text(lock.read_text().replace('device = "cuda"', 'device = "cpu"'))
+    ran = site.make("--lock", lock, ask=())
+    assert ran.code == 0, ran.err
+    assert {"wheels/mine-1.0-py3-none-any.whl", f"wheels/{name}"} <= set(files(site.out))
+    assert len(ran.json["notes"]) == 2
+    shutil.rmtree(project)
+    env = site.gpuenv.env | {
+        "UV_CACHE_DIR": str(tmp_path / "fresh"),
+        "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
+    }
+    site.gpuenv.env = env
+    ran = site.gpuenv("create", "there", "--bundle", "out", "--no-verify", "--json")
+    assert ran.code == 0, ran.err
+    assert {"mine", "fromsource", "torch"} <= set(installed(site.gpuenv.work / "there"))
+
+
+# --- create --bundle -----------------------------------------------------------------------------
+
+
+def no_network(*argv, **more):
+    argv = ["unshare", "-rn", *map(str, argv)]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, **more)
+
+
+def test_an_environment_from_a_bundle_without_any_network_interface(target):
+    if shutil.which("unshare") is None or no_network("true").returncode:
+        pytest.skip("no network namespaces here")
+    look = no_network(sys.executable, "-c", "import socket; socket.create_connection(('127.0.0.1', 22), 1)")
+    assert "Network is unreachable" in look.stderr, "the test itself must be without a network"
+    argv = [sys.executable, "-m", "provision", "create", "--bundle", target.bundle, "--no-verify", "--json"]
+    done = no_network(*argv, env=target.env, cwd=target.work)
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    have = installed(target.work / ".venv")
+    assert {p["name"].replace("-", "_") for p in made["lock"]["packages"]} == set(have)
+    again = no_network(*argv, env=target.env, cwd=target.work)
+    assert again.returncode == 0 and json.loads(again.stdout)["environment"]["changed"] is False
+
+
+def test_what_the_target_is_configured_with_does_not_matter(target):
+    """pip.conf of a machine that has no network often names indexes and folders that are not there."""
+    target.env |= {
+        "PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_EXTRA_INDEX_URL": "file:///nowhere/simple",
+        "PIP_FIND_LINKS": "/nowhere", "UV_INDEX": "http://127.0.0.1:9/more", "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9",
+    }  # fmt: skip
+    ran = target.create()
+    assert ran.code == 0, ran.err
+    (target.work / "gpuenv.yaml").write_text("frameworks: [jax]\n")
+    assert target.create("--recreate").code == 0
+
+
+def one_wheel(target):
+    return next((target.bundle / "wheels").glob("nvidia_cudnn_cu13*.whl"))
+
+
+@pytest.mark.parametrize("how", ["changed", "short", "gone"])
+def test_a_damaged_bundle_is_told_with_the_file(target, how):
+    wheel = one_wheel(target)
+    data = wheel.read_bytes()
+    if how == "gone":
+        wheel.unlink()
+    else:
+        wheel.write_bytes(data[:-1] + b"?" if how == "changed" else data[:-1])
+    ran = target.create()
+    words = {"changed": "changed since", "short": "another size", "gone": "missing"}[how]
+    assert (
+        ran.code == 7 and wheel.name in ran.json["error"]["message"] and words in ran.json["error"]["message"]
+    )
+    assert not list(target.work.iterdir()) and "copy the bundle again" in ran.json["error"]["hint"]
+
+
+def test_a_lock_that_was_changed_in_the_bundle_is_told(target):
+    lock = target.bundle / "pylock.toml"
+    lock.write_text(lock.read_text().replace("26.0", "26.1"))
+    ran = target.create()
+    assert ran.code == 7 and "pylock.toml" in ran.json["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"complete": False}, "unfinished"),
+        ({"python": "3.1"}, "for Python 3.1, not"),
+        ({"schema": "gpuenv.bundle/9"}, "damaged"),
+        ({"extra": 1}, "damaged: extra"),
+    ],
+)
+def test_a_bundle_that_does_not_fit_is_exit_6(target, change, told):
+    data = manifest(target.bundle) | change
+    (target.bundle / "gpuenv-bundle.json").write_text(json.dumps(data))
+    ran = target.create("--python", HERE)
+    assert ran.code == 6 and told in ran.json["error"]["message"], ran.json["error"]
+
+
+def test_wheels_for_a_newer_glibc_are_told(target):
+    data = manifest(target.bundle)
+    data["files"].append(
+        {"path": "wheels/far-1.0-cp311-cp311-manylinux_2_99_x86_64.whl", "size": 1, "sha256": "0" * 64}
+    )
+    (target.bundle / "gpuenv-bundle.json").write_text(json.dumps(data))
+    ran = target.create()
+    assert (
+        ran.code == 6
+        and "far-1.0" in ran.json["error"]["message"]
+        and "glibc" in ran.json["error"]["message"]
+    )
+
+
+def test_what_is_no_bundle_and_what_contradicts_it(target):
+    assert target("create", "--bundle", target.work / "none").code == 2
+    ran = target("create", "--bundle", target.work, "--json")
+    assert ran.code == 6 and "is no bundle" in ran.json["error"]["message"]
+    assert target.create("--lock", target.bundle / "pylock.toml").code == 2
+    ran = target.create("--framework", "jax")
+    assert ran.code == 6 and "jax was asked for" in ran.json["error"]["message"]
+
+
+# --- a Python in it ------------------------------------------------------------------------------
+
+
+def standalone(folder):
+    """An archive as uv's Pythons come, of the interpreter that runs the tests, and uv's list with it alone.
+    Its number is one that no machine has."""
+    import conda_channel
+
+    path = folder / f"cpython-{HERE}.99+20991231-x86_64-unknown-linux-gnu-install_only.tar.gz"
+    with tarfile.open(path, "w:gz", compresslevel=1) as tar:
+        for member in conda_channel.python_members():
+            info = tarfile.TarInfo(f"python/{member.path}")
+            info.mode = member.mode
+            if member.link:
+                info.type, info.linkname = tarfile.SYMTYPE, str(member.link)
+                tar.addfile(info)
+            else:
+                info.size = len(member.data)
+                tar.addfile(info, io.BytesIO(member.data))
+    entry = {
+        "name": "cpython", "arch": {"family": "x86_64", "variant": None}, "os": "linux", "libc": "gnu",
+        "major": 3, "minor": sys.version_info[1], "patch": 99, "prerelease": "", "variant": None, "build": "20991231",
+        "url": path.as_uri(), "sha256": sha256(path),
+    }  # fmt: skip
+    (folder / "pythons.json").write_text(json.dumps({f"cpython-{HERE}.99-linux-x86_64-gnu": entry}))
+    return path
+
+
+@pytest.mark.slow
+def test_the_python_in_a_bundle_is_unpacked_where_there_is_none(site, tmp_path):
+    archive = standalone(tmp_path)
+    site.gpuenv.env["UV_PYTHON_DOWNLOADS_JSON_URL"] = str(tmp_path / "pythons.json")
+    del site.gpuenv.env["UV_PYTHON_INSTALL_MIRROR"]
+    site.lock()
+    ran = site.make(ask=())
+    assert ran.code == 0, ran.err
+    held = site.out / ran.json["archive"]["path"]
+    assert held.name == archive.name and sha256(held) == sha256(archive)
+    target = Command(tmp_path / "target")
+    target.env["UV_PYTHON_INSTALL_DIR"] = str(tmp_path / "pythons")
+    ran = target("create", "--bundle", site.out, "--no-verify", "--json", "--python", f"{HERE}.99")
+    assert ran.code == 0, ran.err + ran.out
+    python = Path(ran.json["environment"]["python"]).resolve()
+    assert python.is_relative_to(tmp_path / "pythons") and python.exists()
+    held.write_bytes(held.read_bytes()[:-1] + b"?")
+    shutil.rmtree(tmp_path / "pythons")
+    ran = target("create", "again", "--bundle", site.out, "--no-verify", "--json", "--python", f"{HERE}.99")
+    assert ran.code == 7 and held.name in ran.json["error"]["message"]

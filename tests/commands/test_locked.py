@@ -1,0 +1,105 @@
+"""`create --locked` installs the lock where it is what the project asks for, and stops where it is not; `--frozen`
+takes it unchecked."""
+
+import pytest
+from command import Command
+from loopback import Index, serving
+from test_made_with import GPU, installed, ok, stack
+
+CPU = ("--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    gpuenv = Command(tmp_path_factory.mktemp("plans"))
+    held = Index()
+    for more in (GPU, CPU):
+        held.add_plan(ok(gpuenv("resolve", "--framework", "jax", "--index", "pypi", "--json", *more)).json)
+    held.add("jax", next(iter(held.wheels["jax"])).split("-")[1])
+    held.add("listed", "1.0")
+    held.add("more", "1.0")
+    with serving(held) as running:
+        yield running
+
+
+@pytest.fixture
+def go(gpuenv, index):
+    """A project with a lock for the CPU."""
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    (gpuenv.work / "asked.txt").write_text("listed\n")
+    (gpuenv.work / "gpuenv.yaml").write_text("frameworks: [jax]\nindex: pypi\nrequirements: [asked.txt]\n")
+    ok(gpuenv("lock", *CPU))
+    return gpuenv
+
+
+def test_a_lock_that_is_what_is_asked_for_is_installed_without_a_question_to_an_index(go, index):
+    ok(go("create", "warm", "--locked", *CPU, "--no-verify"))
+    asked = sum(index.requests.values())
+    ok(go("create", "--locked", *CPU, "--no-verify"))
+    assert sum(index.requests.values()) == asked
+    assert installed(go.work / ".venv").keys() == {"jax", "jaxlib", "pip", "listed"}
+
+
+def test_a_missing_lock_stops(go):
+    ok(go("create", *CPU, "--no-verify"))
+    (go.work / "pylock.toml").unlink()
+    for option in ("--locked", "--frozen"):
+        for env in (".venv", "new"):
+            ran = go("create", env, option, *CPU, "--no-verify", "--json")
+            assert ran.code == 6, ran.out + ran.err
+            assert "pylock.toml is missing" in ran.json["error"]["message"]
+            assert "gpuenv lock" in ran.json["error"]["hint"]
+        assert ".venv/.gpuenv/pylock.toml" in go("create", option, *CPU).err
+    assert not (go.work / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda work: (work / "asked.txt").write_text("listed\nmore\n"), "more: not locked -> 1.0"),
+        (lambda work: (work / "asked.txt").write_text(""), "listed: 1.0 -> not needed"),
+        (lambda work: (work / "asked.txt").write_text("listed>1\n"), "cannot be compared"),
+        (
+            lambda work: (work / "gpuenv.yaml").write_text("frameworks: [jax]\npackages: [more]\n"),
+            "more: not locked",
+        ),
+        (lambda work: (work / "gpuenv.yaml").write_text("frameworks: ['jax<0.5']\n"), "cannot be compared"),
+    ],
+)
+def test_a_lock_that_is_not_what_is_asked_for_stops_and_frozen_takes_it(go, change, said):
+    ok(go("create", *CPU, "--locked", "--no-verify"))
+    before = installed(go.work / ".venv")
+    change(go.work)
+    for more in ((), ("--recreate",)):
+        ran = go("create", "--locked", *CPU, "--no-verify", *more)
+        assert ran.code == 6 and said in ran.err, ran.out + ran.err
+        assert "--frozen" in ran.err and "gpuenv lock" in ran.err
+    assert installed(go.work / ".venv") == before
+    ok(go("create", "new", "--frozen", *CPU, "--no-verify"))
+    assert installed(go.work / "new") == before
+
+
+def test_a_change_that_asks_for_nothing_else_is_no_reason(go):
+    (go.work / "asked.txt").write_text("# what we use\nlisted>=1\n")
+    ran = ok(go("create", "--locked", *CPU, "--no-verify"))
+    assert "made for other requirements" in ran.err
+
+
+def test_the_machine_is_no_part_of_what_is_asked_for(go):
+    """A lock made for a named driver serves a newer one; the same lock for the CPU does not fit a GPU asked for."""
+    ok(go("lock", *GPU))
+    ran = ok(go("create", "--locked", "--driver", "580.95.05", "--gpu", "H100", "--no-verify"))
+    assert "made for other requirements" not in ran.err and stack(go.work / ".venv")[0] == "cuda"
+    ran = go("create", "new", "--locked", "--device", "cpu", "--no-verify")
+    assert ran.code == 6 and "nvidia" in ran.err, ran.err
+
+
+def test_offline_says_that_it_cannot_be_compared(go):
+    (go.work / "asked.txt").write_text("listed\nmore\n")
+    ran = go("create", "--locked", "--offline", "--cache-dir", "empty", *CPU, "--no-verify")
+    assert ran.code == 6 and "cannot be compared" in ran.err and "--frozen" in ran.err
+
+
+def test_locked_and_frozen_exclude_each_other(go):
+    ran = go("create", "--locked", "--frozen")
+    assert ran.code == 2 and "exclude" in ran.err

@@ -1,0 +1,291 @@
+"""An environment remembers how it was made: target, device, Python, CUDA, manager, kernel, extras and folders of
+wheels. `add`, `repair` and a later `create` without options keep all of it."""
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from command import Command
+from loopback import Index, serving, wheel_bytes
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+GPU = ("--driver", "580.65.06", "--gpu", "H100")
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    """What jax takes for a GPU with CUDA 13 and 12 and for the CPU, and what else is asked for."""
+    gpuenv = Command(tmp_path_factory.mktemp("plans"))
+    held = Index()
+    for more in (GPU, (*GPU, "--cuda", "12"), ("--device", "cpu"), (*GPU, "--python", other_python())):
+        ran = gpuenv("resolve", "--framework", "jax", "--index", "pypi", "--json", *more)
+        assert ran.code == 0, ran.out + ran.err
+        held.add_plan(ran.json)
+        held.add("jax", ran.json["builds"][0]["version"])  # one wheel for each CUDA, as the real one is
+    held.add("ipykernel", "7.4.0")
+    for name in ("more", "extra-thing", "listed", "along", "beside"):
+        held.add(name, "1.0")
+    with serving(held) as running:
+        yield running
+
+
+def other_python() -> str:
+    """A Python of this machine that is not the one gpuenv takes by itself; that one where there is no other."""
+    code = "import json; from provision import detect; print(json.dumps([p.version for p in detect.detect({'pythons'}).pythons]))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    minors = {".".join(v.split(".")[:2]) for v in json.loads(done.stdout)}
+    return max(minors & {"3.11", "3.12", "3.13"} - {HERE}, default=HERE)
+
+
+@pytest.fixture
+def go(gpuenv, index):
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    return gpuenv
+
+
+def installed(env: Path) -> dict[str, str]:
+    found = env.glob("lib/python3*/site-packages/*.dist-info/METADATA")
+    lines = [path.read_text().splitlines() for path in found]
+    return {t[1].removeprefix("Name: "): t[2].removeprefix("Version: ") for t in lines}
+
+
+def stack(env: Path) -> tuple:
+    """What may not change: device, CUDA, Python, and the machine that it is for."""
+    plan = json.loads((env / ".gpuenv/plan.json").read_text())
+    builds = [(b["framework"], b["version"], b["cuda"]) for b in plan["builds"]]
+    return (
+        plan["device"],
+        plan["python"],
+        plan["manager"],
+        builds,
+        plan["target"]["driver"],
+        plan["target"]["gpus"],
+    )
+
+
+def ok(ran):
+    assert ran.code == 0, ran.out + ran.err
+    return ran
+
+
+# --- ways to make it -------------------------------------------------------------------------------
+
+TARGETS = "targets: {node: {driver: '580.65.06', gpus: [H100]}}\n"
+
+
+def by_file(go):
+    target = go("resolve", "--framework", "jax", *GPU, "--json").json["target"]
+    (go.work / "node.json").write_text(json.dumps(target))
+    return ("--target", "node.json")
+
+
+def by_links(go):
+    links = go.work / "links"
+    links.mkdir()
+    (links / "away-1.0-py3-none-any.whl").write_bytes(wheel_bytes("away", "1.0"))
+    return (*GPU, "--find-links", "links", "--with", "away")
+
+
+def by_extra(go):
+    text = '[project]\nname = "p"\nversion = "1"\ndependencies = ["jax"]\n[project.optional-dependencies]\nmore = ["extra-thing"]\n'
+    (go.work / "pyproject.toml").write_text(text)
+    file = go.work / "gpuenv.yaml"
+    if not file.exists():
+        return ("--project", ".", "--extra", "more", *GPU)
+    file.write_text(file.read_text() + "project: .\n")
+    return ("--extra", "more", *GPU)
+
+
+def by_file_of_requirements(go):
+    (go.work / "asked.txt").write_text("listed\n")
+    return ("-r", "asked.txt", *GPU)
+
+
+MAKES = {
+    "gpu": lambda _: GPU,
+    "target": by_file,
+    "cpu-python": lambda _: ("--device", "cpu", "--python", other_python()),
+    "gpu-python": lambda _: (*GPU, "--python", other_python()),
+    "cuda": lambda _: (*GPU, "--cuda", "12"),
+    "kernel": lambda _: (*GPU, "--kernel"),
+    "extra": by_extra,
+    "requirements": by_file_of_requirements,
+    "with": lambda _: (*GPU, "--with", "along"),
+    "find-links": by_links,
+}
+
+
+@pytest.fixture(params=["project", "options"])
+def made(request, go):
+    """An environment made in one way, in a project or by options alone; what made it, what changes it."""
+    if request.param == "project":
+        (go.work / "gpuenv.yaml").write_text('frameworks: ["jax"]\nindex: pypi\n' + TARGETS)
+
+    def make(how):
+        options = MAKES[how](go)
+        named = () if request.param == "project" else ("--framework", "jax", "--index", "pypi")
+        first = ("create", *named, *options, "--no-verify")
+        ok(go(*first))
+        return first
+
+    make.in_project = request.param == "project"
+    return make
+
+
+@pytest.mark.parametrize("how", MAKES)
+def test_each_change_keeps_how_it_was_made(made, go, how):
+    first = made(how)
+    env = go.work / ".venv"
+    before, held = installed(env), stack(env)
+    changed = {
+        "create": go("create", "--no-verify", "--json"),
+        "the same create": go(*first, "--json"),
+    }
+    for name, ran in changed.items():
+        assert ok(ran).json["environment"]["changed"] is False, name
+    assert installed(env) == before and stack(env) == held
+    ok(go("add", "more", "--no-verify"))
+    assert installed(env) == {**before, "more": "1.0"} and stack(env) == held
+    shutil.rmtree(next(env.glob("lib/python3*/site-packages/jax")))
+    assert [p["name"] for p in ok(go("repair", "--no-verify", "--json")).json["packages"]] == ["jax"]
+    assert ok(go("create", "--no-verify", "--json")).json["environment"]["changed"] is False
+    assert installed(env) == {**before, "more": "1.0"} and stack(env) == held
+    if made.in_project:  # outside of one, this create does not name the package that was added
+        assert ok(go(*first, "--json")).json["environment"]["changed"] is False
+        file = yaml.safe_load((go.work / "gpuenv.yaml").read_text())
+        file["packages"].append("beside")
+        (go.work / "gpuenv.yaml").write_text(yaml.safe_dump(file))
+        ok(go("create", "--no-verify"))
+        before["beside"] = "1.0"
+        assert installed(env) == {**before, "more": "1.0"} and stack(env) == held
+    ok(go("create", "--no-verify", "--recreate"))
+    assert installed(env) == {**before, "more": "1.0"} and stack(env) == held
+
+
+# --- what is asked for by an option ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("made_with", "now", "said"),
+    [
+        (GPU, ("--device", "cpu"), "device: auto, now cpu"),
+        (GPU, ("--cuda", "12"), "cuda: none, now 12"),
+        (GPU, ("--driver", "570.26", "--gpu", "H100"), "driver: 580.65.06, now 570.26"),
+        (("--device", "cpu"), GPU, "device: cpu, now auto"),
+        (("--device", "cpu"), ("--python", "3.9"), "python: none, now 3.9"),
+        (("--device", "cpu"), ("--manager", "conda"), "manager: venv, now conda"),
+    ],
+)
+def test_another_device_cuda_or_python_is_refused_without_recreate(go, made_with, now, said):
+    if "conda" in now:
+        pytest.importorskip("rattler")
+    named = ("--framework", "jax", "--index", "pypi", "--no-verify")
+    ok(go("create", *named, *made_with))
+    held = stack(go.work / ".venv"), installed(go.work / ".venv")
+    ran = go("create", *now, "--json", "--no-verify")
+    assert ran.code == 2 and said in ran.json["error"]["message"], ran.out
+    assert "--recreate" in ran.json["error"]["hint"]
+    assert (stack(go.work / ".venv"), installed(go.work / ".venv")) == held
+
+
+def test_recreate_takes_the_options_named_and_remembers_the_others(go):
+    ok(go("create", "--framework", "jax", "--index", "pypi", "--with", "along", *GPU, "--no-verify"))
+    ok(go("create", "--recreate", "--device", "cpu", "--no-verify"))
+    env = go.work / ".venv"
+    assert stack(env)[0] == "cpu" and installed(env).keys() == {"jax", "jaxlib", "pip", "along"}
+    ok(go("add", "more", "--no-verify"))
+    assert stack(env)[0] == "cpu" and installed(env).keys() == {"jax", "jaxlib", "pip", "along", "more"}
+    ok(go("create", "--recreate", *GPU, "--no-verify"))
+    assert stack(env)[0] == "cuda", "a machine that is named now is judged anew"
+
+
+def test_paths_are_remembered_from_any_folder(go):
+    (go.work / "asked.txt").write_text("listed\n")
+    ok(
+        go(
+            "create",
+            "--framework",
+            "jax",
+            "-r",
+            "asked.txt",
+            "--device",
+            "cpu",
+            "--index",
+            "pypi",
+            "--no-verify",
+        )
+    )
+    above, go.work = go.work, go.work / "below"
+    go.work.mkdir()
+    ok(go("add", "more", "--env", "../.venv", "--no-verify"))
+    assert installed(above / ".venv").keys() >= {"listed", "more", "jax"}
+
+
+# --- made from a lock alone ------------------------------------------------------------------------
+
+
+def test_an_environment_of_a_lock_keeps_what_the_lock_had(go):
+    ok(go("lock", "--framework", "jax", "--index", "pypi", "--with", "along", *GPU))
+    ok(go("create", "--locked", "--index", "pypi", *GPU, "--no-verify"))
+    (go.work / "pylock.toml").unlink()
+    env = go.work / ".venv"
+    before, held = installed(env), stack(env)
+    assert ok(go("create", "--no-verify", "--json")).json["environment"]["changed"] is False
+    ok(go("add", "more", "--no-verify"))
+    assert installed(env) == {**before, "more": "1.0"} and stack(env) == held
+    assert ok(go("create", "--no-verify", "--json")).json["environment"]["changed"] is False
+
+
+# --- made by 0.1.0 ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["gpu", "cpu-python", "kernel", "find-links"])
+def test_an_environment_of_the_first_release_keeps_how_it_was_made(made, go, how):
+    """It has the options and what gpuenv.yaml said in one table."""
+    first = made(how)
+    env, path = go.work / ".venv", go.work / ".venv/.gpuenv/request.json"
+    before, held = installed(env), stack(env)
+    request = json.loads(path.read_text())
+    del request["given"]
+    path.write_text(json.dumps(request))
+    assert ok(go(*first, "--json")).json["environment"]["changed"] is False
+    path.write_text(json.dumps(request))
+    ok(go("add", "more", "--no-verify"))
+    have = installed(env)
+    if how == "find-links" and made.in_project:
+        assert "away" not in have, "a package of an option alone cannot be told from one of the file"
+        before.pop("away")
+    assert have == {**before, "more": "1.0"} and stack(env) == held
+
+
+def inputs_of_the_first_release(choices: dict, files: list[Path]) -> str:
+    """The digest in a lock, as version 0.1.0 made it."""
+    options = (
+        "driver", "driver_os", "gpu", "gpus", "platform", "glibc", "python", "framework", "with_", "extra", "group",
+        "cuda", "index", "manager", "channel", "device", "pre", "target_name", "indexes", "bundle",
+    )  # fmt: skip
+    counted = {name: choices[name] for name in options} | {"find_links": []}
+    total = hashlib.sha256(f"1 {len(files)}".encode())
+    for file in files:
+        total.update(f"\0{file.name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}".encode())
+    return hashlib.sha256((json.dumps(counted, sort_keys=True) + total.hexdigest()).encode()).hexdigest()
+
+
+def test_a_lock_of_the_first_release_is_known_again(go):
+    file = go.work / "gpuenv.yaml"
+    file.write_text("frameworks: [jax]\nindex: pypi\n")
+    ok(go("create", "--device", "cpu", "--no-verify"))
+    choices = json.loads((go.work / ".venv/.gpuenv/request.json").read_text())["choices"]
+    ok(go("lock", "--device", "cpu"))
+    path = go.work / "pylock.toml"
+    (written,) = re.findall(r'^inputs = "(\w+)"$', path.read_text(), re.MULTILINE)
+    path.write_text(path.read_text().replace(written, inputs_of_the_first_release(choices, [file])))
+    ok(go("lock", "--check", "--device", "cpu"))
+    ran = ok(go("create", "again", "--locked", "--device", "cpu", "--no-verify"))
+    assert "made for other requirements" not in ran.err

@@ -1,0 +1,308 @@
+"""uv runs isolated: only what the user configured and the project documents decides what it does."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import project_packages
+import pytest
+from loopback import Index, serving
+from test_bundle import add_own
+
+from provision.index import uv, uv_config
+from provision.model import Sources
+
+ROOT = Path(__file__).resolve().parents[2] / "provision"
+GPU = ("--driver", "580.65.06", "--gpu", "9.0")
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+TORCH = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU)
+
+
+@pytest.fixture
+def stack(gpuenv, index):
+    """`gpuenv VERB` for a GPU target on an index that has all that the plan pins."""
+    index.add_plan(gpuenv("resolve", "--json", *TORCH).json)
+    index.add("plain", "1.0")
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+
+    def go(verb, *more):
+        verify = ("--no-verify",) if verb == "create" else ()
+        return gpuenv(verb, *TORCH, *verify, *more)
+
+    return go
+
+
+@pytest.fixture
+def stranger():
+    """An index of a stranger, with a newer release of everything small."""
+    with serving(Index()) as running:
+        for name in ("plain", "pip"):
+            running.add(name, "99.0", content="# of a stranger\n")
+        yield running
+
+
+def site_packages(env):
+    return next(env.glob("lib/python3*/site-packages"))
+
+
+def planted_python(folder, mark):
+    """A Python of a stranger, which leaves a mark when it is started."""
+    python = folder / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    (folder / ".venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    python.write_text(f'#!/bin/sh\ntouch "{mark}"\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (python.parent / "python3").symlink_to(python)
+
+
+def test_a_uv_toml_among_the_temporary_files_is_ignored(stack, gpuenv, stranger, tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    gpuenv.env["TMPDIR"] = str(shared)
+    (shared / "uv.toml").write_text(f'[[index]]\nurl = "{stranger.url}"\n')
+    ran = stack("create", "--with", "plain")
+    assert ran.code == 0, ran.err
+    assert not stranger.requests, "an index that a stranger named was asked"
+
+
+def test_a_source_of_a_planted_index_is_not_built(stack, gpuenv, stranger, tmp_path):
+    """Its source archive would be run for its metadata already."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "uv.toml").write_text(f'[[index]]\nurl = "{stranger.url}"\n')
+    stranger.wheels["sourced"] = {}
+    name, data = project_packages.archive(tmp_path / "made", "sourced", "1.0")
+    stranger.wheels["sourced"][name] = data
+    gpuenv.env["TMPDIR"] = str(shared)
+    ran = stack("lock", "--with", "sourced")
+    assert ran.code != 0 and "sourced" in ran.err
+    assert not stranger.requests
+
+
+@pytest.mark.parametrize("verb", ["lock", "create", "resolve", "bundle"])
+def test_a_planted_python_is_never_started(stack, gpuenv, index, tmp_path, verb):
+    shared, mark = tmp_path / "shared", tmp_path / "ran"
+    shared.mkdir()
+    planted_python(shared, mark)
+    gpuenv.env["TMPDIR"] = str(shared)
+    if verb == "resolve":  # the packages are solved to find out which framework they bring
+        version = gpuenv("resolve", "--json", *TORCH).json["builds"][0]["version"]
+        index.add("bringing", "1.0", requires=(f"torch=={version}",))
+        (gpuenv.work / "requirements.txt").write_text("bringing\n")
+        ran = gpuenv("resolve", "-r", "requirements.txt", "--python", HERE, "--index", "pypi", *GPU)
+    elif verb == "bundle":
+        add_own(index)
+        gpuenv.env |= {"UV_HTTP_RETRIES": "0", "UV_PYTHON_INSTALL_MIRROR": "file:///nowhere"}
+        ran = gpuenv("bundle", "stick", *TORCH)
+        assert ran.code == 0, ran.err
+    else:
+        ran = stack(verb)
+        assert ran.code == 0, ran.err
+    assert not mark.exists(), ran.err
+
+
+def test_the_current_folders_uv_toml_is_ignored(stack, gpuenv, stranger, tmp_path):
+    target, cache = tmp_path / "target", tmp_path / "doctored"
+    (gpuenv.work / "uv.toml").write_text(
+        f'cache-dir = "{cache}"\n[[index]]\nurl = "{stranger.url}"\n[pip]\ntarget = "{target}"\n'
+    )
+    del gpuenv.env["UV_CACHE_DIR"]
+    assert stack("lock", "--with", "plain").code == 0
+    ran = stack("create", "--locked")
+    assert ran.code == 0, ran.err
+    assert not target.exists() and not cache.exists() and not stranger.requests
+    assert (site_packages(gpuenv.work / ".venv") / "torch").is_dir()
+
+
+def test_the_current_folders_prefix_is_ignored(stack, gpuenv, tmp_path):
+    assert stack("lock").code == 0
+    (gpuenv.work / "uv.toml").write_text(f'[pip]\nprefix = "{tmp_path / "prefix"}"\n')
+    assert stack("create", "--locked").code == 0
+    assert not (tmp_path / "prefix").exists()
+    assert (site_packages(gpuenv.work / ".venv") / "torch").is_dir()
+
+
+def test_build_tools_come_from_no_planted_index(stack, gpuenv, index, stranger, tmp_path):
+    """A source archive that needs a build tool which only the planted index has cannot be built."""
+    where = project_packages.folder(tmp_path / "sourced", "sourced", "1.0")
+    text = (where / "pyproject.toml").read_text()
+    (where / "pyproject.toml").write_text(text.replace("requires = []", 'requires = ["tool-of-builds"]', 1))
+    stranger.add("tool-of-builds", "1.0")
+    (gpuenv.work / "uv.toml").write_text(f'[[index]]\nurl = "{stranger.url}"\n')
+    (gpuenv.work / "requirements.txt").write_text(f"sourced @ {where.as_uri()}\n")
+    assert stack("lock", "-r", "requirements.txt").code == 0, "its metadata is static"
+    ran = stack("create", "--locked")
+    assert ran.code != 0 and "tool-of-builds" in ran.err
+    assert not stranger.requests
+    index.add("tool-of-builds", "1.0")
+    ran = stack("create", "--locked")
+    assert ran.code == 0, ran.err
+    assert not stranger.requests
+
+
+def test_the_users_uv_toml_applies_to_solving_and_installing(stack, gpuenv, index, stranger, tmp_path):
+    config = Path(gpuenv.env["XDG_CONFIG_HOME"], "uv", "uv.toml")
+    config.parent.mkdir(parents=True)
+    url = index.url.replace("://", "://me:s3cret-in-toml@")
+    config.write_text(f'cache-dir = "kept"\n[[index]]\nname = "mine"\nurl = "{url}"\ndefault = true\n')
+    del gpuenv.env["UV_CACHE_DIR"], gpuenv.env["PIP_INDEX_URL"]
+    (gpuenv.work / "uv.toml").write_text(f'[[index]]\nurl = "{stranger.url}"\ndefault = true\n')
+    code = (
+        "import sys, json\nbegun = []\n"
+        "sys.addaudithook(lambda e, a: begun.append(list(map(str, a[1]))) if e == 'subprocess.Popen' else None)\n"
+        "sys.argv = ['gpuenv', *sys.argv[1:]]\nfrom provision.__main__ import main\n"
+        "try:\n    main()\nfinally:\n    print(json.dumps(begun), file=sys.stderr)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "create", *TORCH, "--with", "plain", "--no-verify"],
+        cwd=gpuenv.work, env=gpuenv.env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert index.downloads() and not stranger.requests
+    assert list((config.parent / "kept").glob("archive-v*/*")), "the user's own cache"
+    assert "s3cret-in-toml" not in ran.stdout + ran.stderr, "a password in what is shown, or in an argument"
+    written = [p for p in gpuenv.work.rglob("*.json") if ".venv" in p.parts]
+    assert not [p for p in written if "s3cret-in-toml" in p.read_text(errors="replace")]
+
+
+def test_relative_paths_of_the_user_are_those_of_the_current_folder(stack, gpuenv):
+    gpuenv.env["UV_CACHE_DIR"] = "beside"
+    gpuenv.env["TMPDIR"] = "."
+    ran = stack("create")
+    assert ran.code == 0, ran.err
+    assert list((gpuenv.work / "beside").glob("archive-v*/*"))
+
+
+# --- what reaches uv ----------------------------------------------------------------------------------
+
+
+MAY_NAME_IT = {"index/uv.py": 2, "build/venv.py": 1, "index/pipconf.py": 1}
+"""Where the program's path is asked for: by what starts it, once ahead of threads, and for its size and date."""
+
+
+def test_only_one_module_starts_uv():
+    found = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == "uv" and not node.level:
+                assert path == ROOT / "index" / "uv.py", f"{path}:{node.lineno} imports uv"
+            if isinstance(node, ast.Import):
+                assert "uv" not in [a.name for a in node.names], f"{path}:{node.lineno} imports uv"
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+                "uv.program",
+                "program",
+                "find_uv_bin",
+            ):
+                name = path.relative_to(ROOT).as_posix()
+                found[name] = found.get(name, 0) + 1
+    assert found == MAY_NAME_IT
+
+
+def test_gpuenv_starts_git_and_build_programs_through_uv_alone():
+    """No list of words that begins with one of them, anywhere."""
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+                "process.run",
+                "process.attend",
+                "run",
+            ):
+                words = ast.unparse(node.args[0]) if node.args else ""
+                assert not words.startswith(("['git'", "['pip'", "['uv'", "[uv.")), f"{path}:{node.lineno}"
+
+
+KEPT = {
+    "GIT_SSH_COMMAND": "ssh -i key", "SSH_AUTH_SOCK": "/run/agent", "HTTPS_PROXY": "http://p:1", "GIT_SSL_CAINFO": "/ca",
+    "NO_PROXY": "x", "MAX_JOBS": "2", "CC": "gcc", "HOME": "/home/me", "GIT_CONFIG_GLOBAL": "/g", "PATH": "/bin",
+}  # fmt: skip
+DROPPED = (
+    "UV_PROJECT", "UV_PYTHON", "UV_CONFIG_FILE", "UV_SYSTEM_PYTHON", "UV_WORKING_DIR", "UV_NO_VERIFY_HASHES",
+    "UV_TORCH_BACKEND", "PIP_TARGET", "PIP_INDEX_URL", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV",
+    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_EXEC_PATH", "GIT_TEMPLATE_DIR",
+)  # fmt: skip
+
+
+def test_variables_that_would_take_over_do_not_reach_uv():
+    environ = KEPT | dict.fromkeys(DROPPED, "/x") | {"UV_CONFIG_FILE": "/nowhere/uv.toml"}
+    env = uv.environment(Sources(), environ)
+    assert {k: env.get(k) for k in KEPT} == KEPT
+    assert not set(env) & set(DROPPED)
+
+
+def test_a_lock_is_installed_without_rules_about_versions(tmp_path):
+    environ = {"HOME": str(tmp_path), "UV_OVERRIDE": "over.txt", "UV_EXCLUDE_NEWER": "2020-01-01"}
+    solving = uv.environment(Sources(exclude_newer="2021-01-01"), environ)
+    assert solving["UV_OVERRIDE"] == str(Path("over.txt").absolute())
+    assert solving["UV_EXCLUDE_NEWER"] == "2021-01-01"
+    locked = uv.environment(Sources(exclude_newer="2021-01-01"), environ, uv.Settings(locked=True))
+    assert not {"UV_OVERRIDE", "UV_EXCLUDE_NEWER"} & set(locked)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Writes the user's and the system's uv.toml; gives the environment that finds them."""
+
+    def write(user=None, system=None, **more):
+        for name, text in (("user", user), ("system", system)):
+            if text is not None:
+                (tmp_path / name / "uv").mkdir(parents=True, exist_ok=True)
+                (tmp_path / name / "uv" / "uv.toml").write_text(text)
+        places = {"XDG_CONFIG_HOME": str(tmp_path / "user"), "XDG_CONFIG_DIRS": str(tmp_path / "system")}
+        return {"HOME": str(tmp_path / "home"), **places, **more}
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ('link-mode = "copy"', "UV_LINK_MODE", "copy"),
+        ('[pip]\nlink-mode = "copy"', "UV_LINK_MODE", "copy"),
+        ('link-mode = "clone"\n[pip]\nlink-mode = "copy"', "UV_LINK_MODE", "copy"),
+        ("compile-bytecode = true", "UV_COMPILE_BYTECODE", "1"),
+        ("native-tls = true", "UV_SYSTEM_CERTS", "1"),
+        ("concurrent-downloads = 3", "UV_CONCURRENT_DOWNLOADS", "3"),
+        ('exclude-newer = "2024-01-01"', "UV_EXCLUDE_NEWER", "2024-01-01"),
+        ('index-url = "https://i/s"', "UV_DEFAULT_INDEX", "https://i/s"),
+        ('extra-index-url = ["https://a/s", "https://b/s"]', "UV_INDEX", "https://a/s https://b/s"),
+        ('[[index]]\nname = "a"\nurl = "https://a/s"', "UV_INDEX", "a=https://a/s"),
+        ('[[index]]\nurl = "https://a/s"\ndefault = true', "UV_DEFAULT_INDEX", "https://a/s"),
+        ('[[index]]\nname = "a"\nurl = "https://a/s"\nexplicit = true', "UV_INDEX", None),
+        ('[[index]]\nurl = "https://a/w"\nformat = "flat"', "UV_FIND_LINKS", "https://a/w"),
+        ('allow-insecure-host = ["h"]', "UV_INSECURE_HOST", "h"),
+        ('python-install-mirror = "https://m"', "UV_PYTHON_INSTALL_MIRROR", "https://m"),
+        ('[pip]\ntarget = "/x"\nprefix = "/y"', "UV_TARGET", None),
+    ],
+)
+def test_keys_of_the_users_uv_toml(files, text, name, value):
+    assert uv_config.variables(files(user=text)).get(name) == value
+    assert uv_config.variables(files(system=text)).get(name) == value
+
+
+def test_the_environment_stands_over_the_users_file_and_that_over_the_systems(files):
+    environ = files(user='link-mode = "copy"', system='link-mode = "clone"\ncache-dir = "/big"')
+    assert uv_config.variables(environ) == {"UV_LINK_MODE": "copy", "UV_CACHE_DIR": "/big"}
+    environ["UV_LINK_MODE"] = "symlink"
+    assert uv_config.variables(environ)["UV_LINK_MODE"] == "symlink"
+    assert uv_config.variables(environ | {"UV_NO_CONFIG": "1"}) == {"UV_LINK_MODE": "symlink"}
+
+
+def test_a_file_that_uv_config_file_names_replaces_the_others(files, tmp_path):
+    (tmp_path / "mine.toml").write_text('cache-dir = "/other"\n')
+    environ = files(user='link-mode = "copy"', UV_CONFIG_FILE=str(tmp_path / "mine.toml"))
+    assert uv_config.variables(environ) == {"UV_CACHE_DIR": "/other"}
+
+
+def test_a_uv_toml_that_is_none_is_named(stack, gpuenv):
+    config = Path(gpuenv.env["XDG_CONFIG_HOME"], "uv", "uv.toml")
+    config.parent.mkdir(parents=True)
+    config.write_text("cache-dir = \n")
+    ran = stack("lock")
+    assert ran.code not in (0, 70) and str(config) in ran.err and "hint" in ran.err.lower()
+
+
+def test_an_index_is_named_once():
+    """What several places name is handed on once, the strongest first."""
+    env = uv.environment(Sources(extra=("https://a/s",)), {"UV_INDEX": "https://a/s https://b/s"})
+    assert env["UV_INDEX"] == "https://a/s https://b/s"

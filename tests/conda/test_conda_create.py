@@ -1,0 +1,158 @@
+"""Real conda environments on the CPU, from a small channel made on the spot: built, proved, locked,
+and rendered by the real conda-lock."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("rattler")
+pytest.importorskip("conda_lock")
+
+import conda_channel as cc
+from command import Command
+
+JAX = ("--manager", "conda", "--framework", "jax", "--device", "cpu")
+BIN = Path(sys.executable).parent
+
+
+def command(folder):
+    made = Command(folder)
+    made.env["RATTLER_CACHE_DIR"] = str(cc.home() / "rattler-cache")  # unpacked once for all tests
+    return made
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """(gpuenv, JSON of create) of an environment made through a mirror rule, as from conda-forge."""
+    gpuenv = command(tmp_path_factory.mktemp("conda für alle"))
+    config = gpuenv.folder / "config" / "rattler" / "config.toml"
+    config.parent.mkdir(parents=True)
+    with cc.serving(cc.channel()) as server:
+        config.write_text(f'[mirrors]\n"https://conda.anaconda.org/conda-forge" = ["{server.url}"]\n')
+        ran = gpuenv("create", *JAX, "--json")
+        assert ran.code == 0, ran.err
+        yield gpuenv, ran.json
+
+
+def test_create_ends_with_a_graded_convolution(made):
+    _, result = made
+    verdict = result["verdict"]
+    assert verdict["verdict"] == "cpu"
+    (mine,) = verdict["frameworks"]
+    graded = [c for d in mine["devices"] for c in d["convolutions"]]
+    assert len(graded) >= 9 and {c["pass"] for c in graded} == {"forward", "grad_input", "grad_weight"}
+    assert all(c["ok"] and 0 < c["max_error"] <= c["tolerance"] for c in graded)
+    assert result["environment"]["manager"] == "conda"
+
+
+def test_the_lock_names_the_public_channel_and_every_hash(made):
+    _, result = made
+    packages = {p["name"]: p for p in result["lock"]["packages"]}
+    assert {"python", "pip", "numpy", "jax", "jaxlib"} <= set(packages)
+    assert {p["index"] for p in packages.values()} == {"https://conda.anaconda.org/conda-forge"}
+    assert all(len(p["sha256"]) == 64 and len(p["md5"]) == 32 for p in packages.values())
+    (build,) = result["plan"]["builds"]
+    assert build["framework"] == "jax" and build["cuda"] is None and build["index"] == "conda-forge"
+    assert "cpu" in packages["jaxlib"]["url"]
+
+
+def test_create_again_rebuilds_and_verifies_nothing(made):
+    gpuenv, first = made
+    ran = gpuenv("create", *JAX, "--json")
+    assert ran.code == 0 and ran.json["environment"]["changed"] is False
+    assert ran.json["verdict"] == first["verdict"] and "verifying" not in ran.err
+
+
+def test_verify_and_run_work_on_it(made):
+    gpuenv, _ = made
+    ran = gpuenv("verify", "--json")
+    assert ran.code == 0 and ran.json["verdict"] == "cpu"
+    ran = gpuenv("run", "--", "python", "-c", "import sys, os; print(sys.prefix, os.environ['CONDA_PREFIX'])")
+    assert ran.code == 0 and ran.out.split("\n")[0].count(str(gpuenv.work / ".venv")) == 2
+
+
+def test_conda_tools_find_what_they_look_for(made):
+    gpuenv, _ = made
+    env = gpuenv.work / ".venv"
+    listed = (gpuenv.folder / "home" / ".conda" / "environments.txt").read_text().splitlines()
+    assert listed == [str(env)]
+    records = {
+        r["name"]: r for r in map(json.loads, (p.read_text() for p in (env / "conda-meta").glob("*.json")))
+    }
+    assert any(d.startswith("jaxlib ") for d in records["jax"]["depends"])
+    assert records["jax"]["url"].startswith("https://conda.anaconda.org/conda-forge/linux-64/jax-")
+    history = (env / "conda-meta" / "history").read_text()
+    assert "+conda-forge/linux-64::python-" in history and "# update specs: ['jaxlib ==" in history
+
+
+def test_it_is_exported_for_condas_tools(made):
+    import yaml
+
+    gpuenv, result = made
+    ran = gpuenv("export", "--format", "environment.yml")
+    assert ran.code == 0, ran.err
+    found = yaml.safe_load(ran.out)
+    assert found["channels"][0] == "https://conda.anaconda.org/conda-forge"
+    pins = {tuple(x.split("=")[:2]) for x in found["dependencies"] if isinstance(x, str)}
+    locked = {(p["name"], p["version"]) for p in result["lock"]["packages"] if p["url"].endswith(".conda")}
+    assert pins == locked and "python" in dict(pins)
+
+
+def test_the_printed_line_enters_it_without_conda(made):
+    gpuenv, _ = made
+    line = gpuenv("create", *JAX).out.strip().splitlines()[-1]
+    assert line == "source .venv/bin/activate"
+    script = (
+        f"set -u; before=$PATH; {line.replace('source .', '. ./.')}; command -v python; echo $CONDA_PREFIX; deactivate; "
+        'test "$PATH" = "$before" && test -z "${CONDA_PREFIX:-}" && echo left'
+    )
+    for shell in filter(shutil.which, ("bash", "dash", "zsh", "ksh")):
+        done = subprocess.run(
+            [shell, "-c", script],
+            cwd=gpuenv.work,
+            env=gpuenv.env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        env = str(gpuenv.work / ".venv")
+        assert done.stdout.split("\n")[:3] == [f"{env}/bin/python", env, "left"], (shell, done.stderr)
+
+
+def test_without_the_extra_the_command_that_helps_is_named(tmp_path):
+    code = (
+        "import sys; sys.modules['rattler'] = None; from provision.cli import run; "
+        "sys.exit(run(['create', 'env', '--manager', 'conda', '--framework', 'jax', '--device', 'cpu']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and "pip install 'gpuenv[conda]'" in done.stderr
+
+
+@pytest.mark.slow
+def test_torch_in_a_conda_environment(tmp_path):
+    from framework_envs import find_links
+
+    tag = f"-cp{cc.TAG[2:]}-"
+    wheels = [w for f in find_links() for w in Path(f).glob("torch-*+cpu*.whl") if tag in w.name]
+    if not wheels:
+        pytest.skip("pip's find-links hold no CPU wheel of torch for this Python")
+    folder = tmp_path / "conda-forge"
+    shutil.copytree(cc.channel(), folder, copy_function=os.link)
+    for one in cc.installed([str(max(wheels))], tmp_path / "wheels"):
+        if one.metadata["Name"] == "torch":
+            cc.wheel_package(folder, one, f"cpu_{cc.TAG}h0_0", name="pytorch")
+        else:
+            cc.wheel_package(folder, one)
+    cc.index(folder)
+    gpuenv = command(tmp_path)
+    ran = gpuenv("create", "--manager", "conda", "--framework", "torch", "--device", "cpu", "--channel", folder,
+                 "--json", timeout=600)  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert ran.json["verdict"]["verdict"] == "cpu"

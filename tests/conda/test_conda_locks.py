@@ -1,0 +1,273 @@
+"""Locks of conda environments, gpuenv's own and others', and what is built from them. Python is real, jax
+only looks like it: nothing is proved here."""
+
+import json
+import shutil
+import subprocess
+
+import pytest
+
+pytest.importorskip("rattler")
+pytest.importorskip("conda_lock")
+
+import conda_channel as cc
+from command import Command
+
+from provision.managers.conda import refusal as conda_refusal
+
+JAX = ("--manager", "conda", "--framework", "jax", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """(gpuenv, JSON of create) of an environment made through a mirror rule, as from conda-forge."""
+    gpuenv = Command(tmp_path_factory.mktemp("conda locks"))
+    gpuenv.env["RATTLER_CACHE_DIR"] = str(cc.home() / "rattler-cache")  # unpacked once for all tests
+    config = gpuenv.folder / "config" / "rattler" / "config.toml"
+    config.parent.mkdir(parents=True)
+    with cc.serving(cc.bare()) as server:
+        config.write_text(f'[mirrors]\n"https://conda.anaconda.org/conda-forge" = ["{server.url}"]\n')
+        ran = gpuenv("create", *JAX, "--no-verify", "--json")
+        assert ran.code == 0, ran.err
+        yield gpuenv, ran.json
+
+
+@pytest.fixture(scope="module")
+def locked(made):
+    gpuenv, _ = made
+    ran = gpuenv("lock", *JAX)
+    assert ran.code == 0, ran.err
+    return gpuenv, gpuenv.work / "conda-lock.yml"
+
+
+def render(gpuenv, path):
+    """The lock as an explicit list, by the real conda-lock."""
+    done = subprocess.run(
+        [cc.BIN / "conda-lock", "render", "-k", "explicit", "-p", "linux-64", path],
+        cwd=gpuenv.work, env=gpuenv.env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return (gpuenv.work / "conda-linux-64.lock").read_text()
+
+
+def test_the_real_conda_lock_renders_it(locked):
+    rendered = render(*locked)
+    assert "@EXPLICIT" in rendered and "/conda-forge/linux-64/jaxlib-" in rendered
+
+
+def test_conda_locks_input_hash_is_that_of_the_same_pins_and_virtual_packages(locked, tmp_path):
+    import yaml
+    from conda_lock.content_hash import compute_content_hashes
+    from conda_lock.src_parser import make_lock_spec
+    from conda_lock.virtual_package import virtual_package_repo_from_specification
+
+    meta = yaml.safe_load(locked[1].read_text())["metadata"]
+    plan = json.loads(meta["custom_metadata"]["gpuenv.plan.linux-64"])
+    pins = [p for b in plan["builds"] for p in b["requirements"]]
+    source, spec = tmp_path / "environment.yml", tmp_path / "virtual-packages.yml"
+    channels = [c["url"] for c in meta["channels"]]
+    source.write_text(
+        json.dumps({"channels": channels, "dependencies": [p.replace(" ", " =", 1) for p in pins]})
+    )
+    spec.write_text(meta["custom_metadata"]["gpuenv.virtual-packages.linux-64"])
+    asked = make_lock_spec(src_files=[source], mapping_url="", platform_overrides=["linux-64"])
+    found = compute_content_hashes(asked, virtual_package_repo_from_specification(spec))
+    assert found["linux-64"] == meta["content_hash"]["linux-64"]
+
+
+def test_the_lock_alone_makes_the_same_environment(locked):
+    gpuenv, path = locked
+    ran = gpuenv("create", "from-lock", "--lock", path, "--no-verify", "--json")
+    assert ran.code == 0, ran.err
+    assert {p.name for p in (gpuenv.work / "from-lock" / "conda-meta").glob("*.json")} == {
+        p.name for p in (gpuenv.work / ".venv" / "conda-meta").glob("*.json")
+    }
+    assert gpuenv("lock", *JAX, "--check").code == 0
+
+
+def test_several_platforms_lie_in_one_file(locked, tmp_path):
+    gpuenv, path = locked
+    other = tmp_path / "aarch64" / "conda-forge"
+    for name in ("python-3.11", "jaxlib-", "jax-"):
+        (source,) = [p for p in cc.small().glob("*/*.conda") if p.name.startswith(name)]
+        place = other / ("noarch" if source.parent.name == "noarch" else "linux-aarch64") / source.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, place)
+    cc.index(other)
+    ran = gpuenv("lock", *JAX, "--platform", "linux-aarch64", "--channel", other)
+    assert ran.code == 0, ran.err
+    import yaml
+
+    held = yaml.safe_load(path.read_text())
+    assert held["metadata"]["platforms"] == ["linux-64", "linux-aarch64"]
+    assert {p["platform"] for p in held["package"]} == {"linux-64", "linux-aarch64"}
+    ran = gpuenv("create", "still", "--lock", path, "--no-verify")
+    assert ran.code == 0, ran.err
+
+
+def test_locks_of_others(locked):
+    """An explicit list as conda-lock renders it carries md5 alone; pixi's lock carries both."""
+    gpuenv, _ = locked
+    text = render(*locked)
+    ran = gpuenv("create", "explicit", "--lock", "conda-linux-64.lock", "--no-verify")
+    assert ran.code == 6 and "--allow-md5" in ran.err and text
+    ran = gpuenv(
+        "create", "explicit", "--lock", "conda-linux-64.lock", "--allow-md5", "--no-verify", "--json"
+    )
+    assert ran.code == 0, ran.err
+    assert [b["framework"] for b in ran.json["plan"]["builds"]] == ["jax"]
+    assert any("not made by gpuenv" in n for n in ran.json["plan"]["notes"])
+
+
+def test_a_cuda_plan_for_another_machine_and_why_there_is_none(made):
+    gpuenv, _ = made
+    target = ("--driver", "580.65.06", "--gpu", "9.0", "--glibc", "2.28")
+    ran = gpuenv("resolve", "--manager", "conda", "--framework", "jax", *target, "--json")
+    (build,) = ran.json["builds"]
+    assert (build["cuda"], build["cudnn"], ran.json["device"]) == ("12.9", "9.10.2.21", "cuda")
+    ran = gpuenv("resolve", "--manager", "conda", "--framework", "jax", "--driver", "535.54.03", "--json")
+    assert [b["cuda"] for b in ran.json["builds"]] == ["12.2"], "never above what the driver speaks"
+    ran = gpuenv("resolve", "--manager", "conda", "--framework", "jax", "--driver", "525.60.13", "--json")
+    assert ran.code == 5 and ran.json["builds"] == []
+    assert ran.json["hint"] == "driver 535.54.03 or newer, which speaks CUDA 12.2"
+    assert "__cuda 12.0" in ran.json["notes"][0]
+
+
+def test_an_override_stands_for_a_gpu_that_is_not_here(made):
+    gpuenv, _ = made
+    gpuenv.env["CONDA_OVERRIDE_CUDA"] = "12.2"
+    try:
+        ran = gpuenv("resolve", "--manager", "conda", "--framework", "jax", "--json")
+    finally:
+        del gpuenv.env["CONDA_OVERRIDE_CUDA"]
+    assert [b["cuda"] for b in ran.json["builds"]] == ["12.2"], ran.err
+    assert "__cuda is 12.2, as CONDA_OVERRIDE_CUDA says (it was absent)" in ran.json["notes"]
+    assert ran.json["target"]["driver_cuda"] == "12.2"
+
+
+def test_an_override_that_takes_the_gpu_away_is_named(made):
+    gpuenv, _ = made
+    gpuenv.env["CONDA_OVERRIDE_CUDA"] = ""
+    try:
+        ran = gpuenv("resolve", "--manager", "conda", "--framework", "jax", "--driver", "580.65.06", "--json")
+    finally:
+        del gpuenv.env["CONDA_OVERRIDE_CUDA"]
+    assert ran.code == 5 and ran.json["hint"] == "CONDA_OVERRIDE_CUDA unset: the driver speaks CUDA 13.0"
+
+
+def test_an_environment_that_fails_its_proof_gives_the_old_one_back(made):
+    """What looks like jax passes no proof."""
+    gpuenv, _ = made
+    mark = gpuenv.work / ".venv" / "mine"
+    mark.touch()
+    ran = gpuenv("create", *JAX, "--recreate")
+    assert ran.code == 8 and "the old one is as it was" in ran.err
+    assert mark.exists() and (gpuenv.work / ".venv" / "bin" / "python").exists()
+    assert {p.name for p in gpuenv.work.iterdir() if "gpuenv-" in p.name} == set()
+
+
+def test_what_was_edited_in_place_is_mended_though_the_cache_was_edited_with_it(made):
+    """An environment's files are hard links into the cache: --recreate holds the cache against its hashes."""
+    gpuenv, _ = made
+    ran = gpuenv("create", "edited", *JAX, "--no-verify")
+    assert ran.code == 0, ran.err
+    env = gpuenv.work / "edited"
+    (victim,) = env.glob("lib/python3*/site-packages/numpy/__init__.py")
+    before = victim.read_bytes()
+    with victim.open("ab") as file:
+        file.write(b"raise SystemExit('edited')\n")
+    assert gpuenv("create", "edited", *JAX, "--no-verify", "--recreate").code == 0
+    assert victim.read_bytes() == before
+
+
+def test_a_lock_for_a_gpu_is_not_installed_where_there_is_none(made, tmp_path):
+    gpuenv, _ = made
+    lock = tmp_path / "conda-lock.yml"
+    ran = gpuenv("lock", "--manager", "conda", "--framework", "jax", "--driver", "580.65.06", "-o", lock)
+    assert ran.code == 0, ran.err
+    ran = gpuenv("create", "gpu", "--lock", lock)
+    assert ran.code == 6 and "the lock is for a GPU" in ran.err
+    gpuenv.env["CONDA_OVERRIDE_CUDA"] = "11.8"
+    try:
+        ran = gpuenv("create", "gpu", "--lock", lock)
+    finally:
+        del gpuenv.env["CONDA_OVERRIDE_CUDA"]
+    assert ran.code == 6 and "above 11.8" in ran.err + ran.out
+    assert not (gpuenv.work / "gpu").exists()
+
+
+def test_a_lock_that_pixis_own_library_wrote(made, index, tmp_path):
+    """rattler_lock writes pixi.lock for pixi too; a wheel's hash stands in it, but not in what its API tells."""
+    import asyncio
+    import hashlib
+
+    import rattler
+    from rattler.lock import LockChannel, LockFile, LockPlatform
+
+    gpuenv, _ = made
+    index.add("other", "1.0")
+    ((file, data),) = index.wheels["other"].items()
+    wheel, platform = index.url.replace("/simple", f"/files/other/{file}"), LockPlatform("linux-64")
+    channel = cc.bare().as_uri()
+    records = asyncio.run(
+        rattler.solve([rattler.Channel(channel)], ["python", "jax"], platforms=["linux-64", "noarch"])
+    )
+    written = LockFile([platform])
+    written.set_channels("default", [LockChannel(channel)])
+    for record in records:
+        written.add_conda_package("default", platform, record)
+    written.add_pypi_package("default", platform, "other", "1.0", wheel)
+    path = tmp_path / "pixi.lock"
+    written.to_path(path)
+    ran = gpuenv("create", "of-pixi", "--lock", path, "--no-verify")
+    assert ran.code == 6 and "no sha256 for 1 of 5 packages (other)" in ran.err and "lock again" in ran.err
+    path.write_text(f"{path.read_text().rstrip()}\n  sha256: {hashlib.sha256(data).hexdigest()}\n")
+    ran = gpuenv("create", "of-pixi", "--lock", path, "--no-verify", "--index", index.url)
+    assert ran.code == 0, ran.err
+    assert len(list((gpuenv.work / "of-pixi" / "conda-meta").glob("*.json"))) == 4
+    assert next((gpuenv.work / "of-pixi").glob("lib/python3*/site-packages/other/__init__.py"))
+    path.write_text(path.read_text().replace(hashlib.sha256(data).hexdigest(), "0" * 64))
+    ran = gpuenv("create", "of-pixi-2", "--lock", path, "--no-verify", "--index", index.url)
+    assert ran.code == 6 and "is not written as text" in ran.err, ran.err
+    path.write_text(path.read_text().replace("0" * 64, "f" * 64))
+    ran = gpuenv("create", "of-pixi-2", "--lock", path, "--no-verify", "--index", index.url)
+    assert ran.code == 7 and "hash" in ran.err.lower() and not (gpuenv.work / "of-pixi-2").exists(), ran.err
+
+
+def test_a_lock_of_pixi_with_the_hashes_of_its_wheels(made, tmp_path):
+    """rattler's reader gives the conda packages, the file itself the wheels' hashes."""
+    from provision import profiles
+    from provision.managers.conda import foreign_locks as conda_foreign
+
+    _, result = made
+    conda = result["lock"]["packages"]
+    wheel = "https://files.example/x/einops-0.8.0-py3-none-any.whl"
+    rows = [f"      - conda: {p['url']}" for p in conda] + [f"      - pypi: {wheel}"]
+    text = "version: 6\nenvironments:\n  default:\n    channels:\n    - url: https://conda.anaconda.org/conda-forge/\n"
+    text += "    indexes:\n    - https://index.example/simple\n    packages:\n      linux-64:\n" + "\n".join(
+        rows
+    )
+    text += "\npackages:\n"
+    for p in conda:
+        depends = "".join(f"  - {d}\n" for d in p["depends"])
+        text += f"- conda: {p['url']}\n  sha256: {p['sha256']}\n  md5: {p['md5']}\n  size: {p['size']}\n"
+        text += f"  depends:\n{depends}" if depends else "  depends: []\n"
+    text += f"- pypi: {wheel}\n  name: einops\n  version: 0.8.0\n  sha256: {'e' * 64}\n  requires_python: '>=3.8'\n"
+    path = tmp_path / "pixi.lock"
+    path.write_text(text)
+    lock = conda_foreign.read(path, "linux-x86_64", profiles.load().conda)
+    assert {(p.name, p.sha256) for p in lock.packages} == {(p["name"], p["sha256"]) for p in conda} | {
+        ("einops", "e" * 64)
+    }
+    assert [b.framework for b in lock.plan.builds] == ["jax"]
+    with pytest.raises(Exception, match="no packages for linux-aarch64"):
+        conda_foreign.read(path, "linux-aarch64", profiles.load().conda)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [("open '/c/a'\nCaused by: Permission denied", "another user's"), ("persist /c/a", "the cache")],
+)
+def test_a_cache_that_cannot_be_used_is_named(said, told):
+    error = conda_refusal.of_channel({"kind": "GatewayError", "text": f"failed to {said}"}, ["http://h/c"])
+    assert told in error.message and "--cache-dir" in (error.hint or "")

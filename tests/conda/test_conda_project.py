@@ -1,0 +1,314 @@
+"""What a project asks for decides a conda environment as it decides a venv: bounds bind the solver, the
+rest comes as wheels on top, and a changed file is followed in place. Python is real, jax is not."""
+
+import json
+import subprocess
+from contextlib import contextmanager
+
+import pytest
+
+pytest.importorskip("rattler")
+pytest.importorskip("conda_lock")
+
+import conda_channel as cc
+import yaml
+from command import Command
+from loopback import Index, serving
+
+BARE = ("--manager", "conda", "--device", "cpu")
+
+
+@contextmanager
+def wheels():
+    """An index with what the channel lacks, and with other versions of what it has."""
+    index = Index()
+    for name, version, requires in (
+        ("pip", "26.0", ()), ("numpy", "9.9", ()), ("numpy", "2.1.0", ()), ("numpy", "1.26.4", ()),
+        ("only-a-wheel", "1.0", ("numpy>=1",)), ("only-a-wheel", "1.1", ("numpy>=1",)), ("other", "1.0", ()),
+        ("brings-jax", "1.0", ("jax",)), ("jax", "0.7.0", ()), ("jax", "0.6.0", ()),
+    ):  # fmt: skip
+        index.add(name, version, requires)
+    with serving(index) as running:
+        yield running
+
+
+@pytest.fixture
+def index():
+    with wheels() as running:
+        yield running
+
+
+def files(folder, **texts):
+    for name, text in texts.items():
+        (folder / f"{name}.txt").write_text(text)
+    return [word for name in texts for word in ("-r", f"{name}.txt")]
+
+
+def resolved(gpuenv, *args, channel=None):
+    return gpuenv("resolve", *BARE, "--channel", channel or cc.bare(), "--json", *args)
+
+
+def versions(lock):
+    return {
+        p["name"]: (p["version"], "conda" if p["url"].endswith(".conda") else "wheel")
+        for p in lock["packages"]
+    }
+
+
+# --- bounds ----------------------------------------------------------------------------------------
+
+
+def test_bounds_of_a_file_bind_the_solver(gpuenv):
+    ran = resolved(gpuenv, *files(gpuenv.work, asked="jax<0.7\n"))
+    assert ran.code == 0, ran.out + ran.err
+    assert [b["version"] for b in ran.json["builds"]] == ["0.6.0"]
+    ran = resolved(gpuenv, "--framework", "jax", *files(gpuenv.work, asked="jax==0.6.*\n"))
+    assert [b["version"] for b in ran.json["builds"]] == ["0.6.0"]
+
+
+def test_bounds_that_nothing_keeps_are_told_with_their_line(gpuenv):
+    ran = resolved(gpuenv, *files(gpuenv.work, asked="# ours\njax>=9\n"))
+    assert ran.code == 5 and "jax>=9 (asked.txt line 2)" in ran.json["notes"][0]
+    assert ran.json["hint"] == "another bound than jax>=9 in asked.txt line 2"
+
+
+def test_the_python_of_a_project_binds_the_solver(gpuenv, tmp_path):
+    folder = tmp_path / "pythons"
+    for version in ("3.10.5", "3.12.1"):
+        minor = version.rpartition(".")[0]
+        cc.write_package(folder, "python", version, "h0_0_cpython")
+        tag = minor.replace(".", "")
+        cc.write_package(folder, "jaxlib", "0.7.0", f"cpu_py{tag}h0_0", [f"python {minor}.*"])
+    cc.write_package(folder, "jax", "0.7.0", "pyh0_0", ["jaxlib 0.7.0"], noarch="generic")
+    cc.index(folder)
+    project = gpuenv.work / "pyproject.toml"
+    text = '[project]\nname = "mine"\nversion = "1"\ndependencies = ["jax"]\nrequires-python = "{}"\n'
+    for bound, python in ((">=3.9,<3.12", "3.10"), (">=3.13", None)):
+        project.write_text(text.format(bound))
+        ran = resolved(gpuenv, "--project", ".", channel=folder)
+        assert ran.json["python"] == python, ran.out
+    assert ran.code == 5 and ran.json["hint"].startswith("another bound than Python >=3.13 in pyproject.toml")
+
+
+def test_a_bound_on_what_comes_along_binds_it(gpuenv, index):
+    """jaxlib brings numpy 2.1; the file asks for less, and a wheel of it would replace conda's."""
+    args = files(gpuenv.work, asked='jax\nnumpy<2\nnumpy<1; python_version < "3.0"\n')
+    ran = gpuenv("lock", *BARE, "--channel", cc.bare(), "--json", *args, "--index", index.url)
+    assert ran.code == 0, ran.out + ran.err
+    assert versions(ran.json)["numpy"] == ("1.26.4", "conda")
+    ran = resolved(gpuenv, "--index", index.url, *files(gpuenv.work, asked="jax\nnumpy>=3\n"))
+    assert ran.code == 5 and "numpy>=3 (asked.txt line 2)" in ran.json["notes"][0]
+
+
+def test_what_a_wheel_needs_is_taken_in_condas_version(gpuenv, index):
+    args = files(gpuenv.work, asked="jax\nonly-a-wheel\n")
+    ran = gpuenv("lock", *BARE, "--channel", cc.bare(), "--json", *args, "--index", index.url)
+    assert ran.code == 0, ran.out + ran.err
+    found = versions(ran.json)
+    assert found["numpy"] == ("2.1.0", "conda") and found["only-a-wheel"] == ("1.1", "wheel")
+    held = yaml.safe_load((gpuenv.work / "conda-lock.yml").read_text())["package"]
+    (wheel,) = [p for p in held if p["name"] == "only-a-wheel"]
+    assert wheel["manager"] == "pip" and len(wheel["hash"]["sha256"]) == 64 and wheel["url"].endswith(".whl")
+
+
+def test_a_framework_that_comes_along_is_a_conda_package(gpuenv, index):
+    """The file names no framework; what it asks for brings jax."""
+    args = files(gpuenv.work, asked="brings-jax\n")
+    ran = gpuenv("lock", *BARE, "--channel", cc.bare(), "--json", *args, "--index", index.url)
+    assert ran.code == 0, ran.out + ran.err
+    found = versions(ran.json)
+    assert found["jax"] == ("0.7.0", "conda") and found["brings-jax"] == ("1.0", "wheel")
+
+
+def test_what_is_compiled_against_a_framework_comes_from_the_channel(gpuenv, tmp_path):
+    """A wheel of torchvision is built for the wheel of torch, not for conda's."""
+    folder = tmp_path / "torches"
+    cc.write_package(folder, "python", "3.11.5", "h0_0_cpython")
+    for torch, vision in (("2.7.1", "0.22.1"), ("2.8.0", "0.23.0")):
+        build = f"cpu_mkl_{cc.TAG}_h0_100"
+        cc.write_package(folder, "pytorch", torch, build, ["python 3.11.*"])
+        cc.write_package(folder, "torchvision", vision, f"cpu_{cc.TAG}_h0_0", [f"pytorch {torch}.*"])
+    cc.index(folder)
+    args = files(gpuenv.work, asked="torch\ntorchvision<0.23\n")
+    ran = gpuenv("lock", *BARE, "--channel", folder, "--json", *args)
+    assert ran.code == 0, ran.out + ran.err
+    found = versions(ran.json)
+    assert found["torchvision"] == ("0.22.1", "conda") and found["pytorch"] == ("2.7.1", "conda")
+
+
+# --- a changed file ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A project with gpuenv.yaml, its lock and its environment."""
+    gpuenv = Command(tmp_path_factory.mktemp("ein projekt"))
+    gpuenv.env["RATTLER_CACHE_DIR"] = str(cc.home() / "rattler-cache")
+    with wheels() as index:
+        (gpuenv.work / "asked.txt").write_text("jax<0.7\nonly-a-wheel==1.0\n")
+        (gpuenv.work / "gpuenv.yaml").write_text(
+            f"requirements: [asked.txt]\nmanager: conda\ndevice: cpu\nchannels: [{cc.bare()}]\nindex: {index.url}\n"
+            'targets:\n  cluster: {driver: "535.54.03", gpus: ["9.0"], device: cpu}\n'
+        )
+        ran = gpuenv("lock")
+        assert ran.code == 0, ran.err
+        ran = gpuenv("create", "--no-verify", "--json")
+        assert ran.code == 0, ran.err
+        assert "solving" not in ran.err, "the project's lock is for what is asked"
+        yield gpuenv
+
+
+def there(gpuenv):
+    """Distributions and versions that the environment's own python sees."""
+    code = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
+    done = subprocess.run(
+        [gpuenv.work / ".venv" / "bin" / "python", "-c", code], capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def test_conda_packages_and_wheels_lie_in_one_environment(project):
+    assert there(project) == {
+        "jax": "0.6.0", "jaxlib": "0.6.0", "numpy": "2.1.0", "only-a-wheel": "1.0", "pip": "26.0",
+    }  # fmt: skip
+
+
+def test_a_changed_file_is_followed_in_place(project):
+    """Wheels and conda packages change, what the user put there stays."""
+    env = project.work / ".venv"
+    (env / "mine").write_text("kept")
+    revisions = (env / "conda-meta" / "history").read_text().count("==> ")
+    (project.work / "asked.txt").write_text("jax>=0.7\nonly-a-wheel==1.1\nother\n")
+    ran = project("create", "--no-verify", "--json")
+    assert ran.code == 0, ran.err
+    assert (
+        "in place: jax 0.6.0 -> 0.7.0, jaxlib 0.6.0 -> 0.7.0, only-a-wheel 1.0 -> 1.1, +other 1.0" in ran.err
+    )
+    found = there(project)
+    assert found == {"jax": "0.7.0", "jaxlib": "0.7.0", "numpy": "2.1.0", "only-a-wheel": "1.1", "other": "1.0",
+                     "pip": "26.0"}  # fmt: skip
+    assert (env / "mine").read_text() == "kept"
+    history = (env / "conda-meta" / "history").read_text()
+    assert history.count("==> ") == revisions + 1 and "-bare/noarch::jax-0.6.0-pyh0_0" in history
+    assert sorted(p.name.split("-")[0] for p in (env / "conda-meta").glob("*.json")) == [
+        "jax",
+        "jaxlib",
+        "numpy",
+        "python",
+    ]
+    again = project("create", "--no-verify", "--json")
+    assert again.json["environment"]["changed"] is False and "in place" not in again.err
+
+
+def test_a_change_that_cannot_be_had_leaves_all_as_it_was(project):
+    before, asked = there(project), (project.work / "asked.txt").read_text()
+    (project.work / "asked.txt").write_text("jax>=0.7\nonly-a-wheel==7\n")
+    ran = project("create", "--no-verify")
+    assert ran.code == 6 and "only-a-wheel==7 (asked.txt line 2)" in ran.err
+    assert there(project) == before
+    (project.work / "asked.txt").write_text(asked)
+
+
+def test_a_change_that_fails_its_proof_is_taken_back(project):
+    """The jax of this channel is none, so every proof fails; the environment that is there has no verdict."""
+    before, asked = there(project), (project.work / "asked.txt").read_text()
+    (project.work / "asked.txt").write_text("jax<0.7\n")
+    ran = project("create")
+    assert ran.code == 8 and "it has the packages that it had before" in ran.err, ran.err
+    assert there(project) == before
+    (project.work / "asked.txt").write_text(asked)
+    assert project("create", "--no-verify", "--json").json["environment"]["changed"] is False
+
+
+def test_a_package_is_added(project):
+    ran = project("add", "einops", "--no-verify")
+    assert ran.code == 0, ran.err
+    assert there(project)["einops"] == "0.8.0" and "einops" in (project.work / "gpuenv.yaml").read_text()
+    held = yaml.safe_load((project.work / "conda-lock.yml").read_text())["package"]
+    assert {"einops", "only-a-wheel"} <= {p["name"] for p in held}
+    assert project("lock", "--check").code == 0
+
+
+def test_locked_stops_where_the_lock_is_not_what_is_asked_for(project):
+    assert project("create", "--locked", "--no-verify").code == 0
+    before, file = there(project), project.work / "asked.txt"
+    asked = file.read_text()
+    file.write_text(asked.replace("other", ""))
+    ran = project("create", "--locked", "--no-verify")
+    assert ran.code == 6 and "other: 1.0 -> not needed" in ran.err and "--frozen" in ran.err, ran.err
+    assert project("create", "--frozen", "--no-verify").code == 0
+    assert there(project) == before
+    file.write_text(asked)
+    lock = (project.work / "conda-lock.yml").rename(project.work / "away.yml")
+    ran = project("create", "--locked", "--no-verify")
+    assert ran.code == 6 and "conda-lock.yml is missing" in ran.err
+    lock.rename(project.work / "conda-lock.yml")
+
+
+def test_manager_channel_and_kind_of_machine_are_remembered(gpuenv, index):
+    gpuenv.env["RATTLER_CACHE_DIR"] = str(cc.home() / "rattler-cache")
+    named = ("--framework", "jax", "--channel", cc.bare(), "--index", index.url)
+    ran = gpuenv("create", *BARE, *named, "--no-verify")
+    assert ran.code == 0, ran.err
+    before = there(gpuenv)
+    for more in ((), (*BARE, *named)):
+        ran = gpuenv("create", *more, "--no-verify", "--json")
+        assert ran.code == 0 and ran.json["environment"]["changed"] is False, ran.out + ran.err
+    ran = gpuenv("add", "other", "--no-verify")
+    assert ran.code == 0, ran.err
+    assert there(gpuenv) == {**before, "other": "1.0", "pip": "26.0"}, "a first wheel brings pip"
+    ran = gpuenv("create", "--manager", "venv", "--no-verify")
+    assert ran.code == 2 and "manager: conda, now venv" in ran.err
+
+
+def test_named_targets_have_locks_of_their_own(project):
+    """conda-lock knows its files by how their names end."""
+    ran = project("lock", "--target", "cluster")
+    assert ran.code == 0 and "gpuenv create --locked --target cluster" in ran.out, ran.err
+    path = project.work / "cluster.conda-lock.yml"
+    assert path.exists()
+    done = subprocess.run(
+        [cc.BIN / "conda-lock", "render", "-k", "env", "-p", "linux-64", path], cwd=project.work, env=project.env,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "jaxlib=0.7.0" in (project.work / "conda-linux-64.lock.yml").read_text().replace(" ", "")
+
+
+# --- a lock that is there ------------------------------------------------------------------------
+
+
+def test_a_lock_holds_what_it_can_until_it_is_upgraded(gpuenv, tmp_path):
+    folder = tmp_path / "conda-forge"
+    cc.write_package(folder, "python", "3.11.5", "h0_0_cpython")
+    asked = (*BARE, "--framework", "jax", "--channel", folder)
+
+    def release(name, version, depends=("python 3.11.*",), build="pyh0_0"):
+        cc.write_package(folder, name, version, build, depends)
+        cc.index(folder)
+
+    def locked(*args):
+        ran = gpuenv("lock", *asked, "--json", *args)
+        assert ran.code == 0, ran.out + ran.err
+        return {n: v for n, (v, _) in versions(ran.json).items()}
+
+    release("numpy", "1.0")
+    release("scipy", "1.0")
+    for version in ("0.6.0", "0.7.0"):
+        release("jaxlib", version, ["python 3.11.*", "numpy", "scipy"], build=f"cpu_{cc.TAG}h0_0")
+        if version == "0.6.0":
+            release("jax", version, [f"jaxlib {version}"])
+            first = locked()
+            release("numpy", "2.0")
+            release("scipy", "2.0")
+    release("jax", "0.7.0", ["jaxlib 0.7.0"])
+    assert first == {"python": "3.11.5", "jax": "0.6.0", "jaxlib": "0.6.0", "numpy": "1.0", "scipy": "1.0"}
+    assert locked("--upgrade", "numpy") == {**first, "numpy": "2.0"}
+    everything = {"python": "3.11.5", "jax": "0.7.0", "jaxlib": "0.7.0", "numpy": "2.0", "scipy": "2.0"}
+    assert locked("--upgrade") == everything
+    ran = gpuenv("lock", *asked, "--upgrade", "nothing")
+    assert ran.code == 2 and "the lock has no such package" in ran.err
+    next(folder.glob("*/scipy-2.0-*")).unlink()
+    cc.index(folder)
+    ran = gpuenv("lock", *asked, "--check")
+    assert ran.code == 6 and "scipy: 2.0 -> 1.0" in ran.err and "(1 packages differ)" in ran.err

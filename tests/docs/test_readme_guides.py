@@ -1,0 +1,398 @@
+"""The guides of the README, typed as they stand: every line of their ```bash blocks is run by bash, in a folder, home
+and configuration of its own. What this machine has not is a small program on PATH that does what the real one is
+documented to do, and says so here: Slurm's `srun` and `sbatch`, with a driver made of C on the "node"; Colab's `pip`.
+
+Pages that end with a verdict take jax for the CPU from where pip and uv are configured to look; the page whose
+framework is gigabytes takes tiny wheels from 127.0.0.1, with stubs of NVIDIA's libraries in them.
+"""
+
+import base64
+import functools
+import hashlib
+import importlib.metadata
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import tomllib
+import yaml
+from command import Command, Ran
+from framework_envs import venv
+from loopback import version_for, wheel_bytes
+from packaging.requirements import Requirement
+
+from driver_stub import build, build_runtime, gpu, scenario, spec
+from provision import profiles
+from provision.bundle import own
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+PAGES = dict(
+    re.findall(
+        r"^### (.+?)\n(.*?)(?=^##)",
+        re.search(r"^## Guides\n.*?^## ", README, re.DOTALL | re.MULTILINE).group(),
+        re.DOTALL | re.MULTILINE,
+    )
+)
+MODEL = "import jax.numpy as jnp\nfrom einops import rearrange\nprint(rearrange(jnp.arange(6.0), '(a b) -> b a', a=2).sum())\n"
+
+
+def blocks(page, language="bash"):
+    return re.findall(rf"```{language}\n(.*?)```", PAGES[page], re.DOTALL)
+
+
+class Reader(Command):
+    """Somebody who types what a page says. `gpuenv` is this checkout's, unless a page installs another."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.bin = folder / "bin"
+        self.bin.mkdir()
+        self.env["PATH"] = f"{self.bin}:{self.env['PATH']}"
+        self.program("gpuenv", f'exec {shlex.quote(sys.executable)} -m provision "$@"')
+
+    def program(self, name, body):
+        (self.bin / name).write_text(f"#!/bin/bash\n{body}\n")
+        (self.bin / name).chmod(0o755)
+
+    def types(self, block, **codes):
+        """Each line of a block, in the folder that the one before it left; `codes` are exit codes other than 0, by
+        the gpuenv command that ends with it."""
+        done = [self.line(line) for line in block.splitlines() if line.strip()]
+        for ran in done:
+            command = re.search(r"gpuenv (\w+)", ran.line)
+            wanted = codes.get(command[1], 0) if command else 0
+            assert ran.code == wanted, f"{ran.line}\n{ran.out}\n{ran.err}"
+        return done
+
+    def line(self, line):
+        after = self.folder / "pwd"
+        script = f"{line}\nstatus=$?\npwd > {shlex.quote(str(after))}\nexit $status"
+        done = subprocess.run(
+            ["bash", "-c", script], env=self.env, cwd=self.work, capture_output=True, text=True, check=False,
+            stdin=subprocess.DEVNULL, timeout=300,
+        )  # fmt: skip
+        self.work = Path(after.read_text().strip())
+        ran = Ran(done)
+        ran.line, ran.words = line, " ".join((ran.out + ran.err).split())
+        return ran
+
+
+@pytest.fixture
+def reader(tmp_path):
+    return Reader(tmp_path)
+
+
+@functools.cache
+def configured():
+    """Where packages come from on this machine, and uv's cache, for a reader with a home of their own."""
+    kept = {
+        k: v for k, v in os.environ.items() if k.startswith(("PIP_", "UV_")) or k.lower().endswith("_proxy")
+    }
+    for variable, file in (
+        ("PIP_CONFIG_FILE", "~/.config/pip/pip.conf"),
+        ("UV_CONFIG_FILE", "~/.config/uv/uv.toml"),
+    ):
+        if variable not in kept and Path(file).expanduser().is_file():
+            kept[variable] = str(Path(file).expanduser())
+    cache = subprocess.run(
+        [sys.executable, "-m", "uv", "cache", "dir"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    return {**kept, "UV_CACHE_DIR": cache}
+
+
+@pytest.fixture(scope="module")
+def here_is_no_gpu(tmp_path_factory):
+    plan = Command(tmp_path_factory.mktemp("asked"))("resolve", "--framework", "jax", "--json")
+    if plan.code or plan.json["device"] != "cpu":
+        pytest.skip("this machine has a GPU: the pages would take the gigabytes of CUDA builds")
+
+
+@pytest.fixture
+def online(reader, here_is_no_gpu):
+    """A reader whose packages are real ones, on a machine for which CPU builds are planned."""
+    del reader.env["PIP_CONFIG_FILE"]
+    reader.env |= configured()
+    return reader
+
+
+def locked(path):
+    return {p["name"]: p["version"] for p in tomllib.loads(path.read_text())["packages"]}
+
+
+# --- the pages ------------------------------------------------------------------------------------------
+
+
+def test_every_page_is_run_by_a_test_of_this_file():
+    tested = set(re.findall(r'blocks\("(.+?)"[,)]', Path(__file__).read_text(encoding="utf-8")))
+    assert set(PAGES) == tested and len(PAGES) == 6
+    for page, text in PAGES.items():
+        assert 10 <= len(text.strip().splitlines()) <= 30, page
+
+
+def test_a_new_project(online):
+    (block,) = blocks("A new project")
+    *_, created, lock, added, run = online.types(block)
+    demo = online.work
+    assert demo.name == "demo"
+    assert "verdict: works on the CPU; nothing was proved about a GPU" in created.words
+    assert created.out.splitlines()[-1].endswith("source .venv/bin/activate")
+    assert "gpuenv create --locked" in lock.out.splitlines()[-1]
+    assert "+einops" in added.words and "verdict: works on the CPU" in added.words
+    assert "CpuDevice" in run.out
+    assert {"jax", "einops"} <= set(locked(demo / "pylock.toml"))
+    assert yaml.safe_load((demo / "gpuenv.yaml").read_text())["packages"] == ["einops"]
+    assert ".venv/" in (demo / ".gitignore").read_text().split()
+
+    clone = online.folder / "clone"
+    clone.mkdir()
+    for name in ("gpuenv.yaml", "pylock.toml", "Makefile", ".gitignore"):
+        shutil.copy(demo / name, clone)
+    before = locked(clone / "pylock.toml")
+    online.work = clone
+    assert online.line("make --dry-run env").out.strip() == "gpuenv create .venv"
+    made = online.line("gpuenv create .venv --no-verify && gpuenv export --format pylock -o built.toml")
+    assert made.code == 0 and "solving" not in made.words, made.words
+    assert locked(clone / "built.toml") == before
+
+
+def test_an_existing_project(online):
+    (online.work / "requirements.txt").write_text("jax\neinops\nnvidia-cublas-cu12==12.1.3.1\n")
+    (online.work / "Makefile").write_text("verify:\n\techo mine\n")
+    (online.work / "train.py").write_text(MODEL)
+    (online.work / "train.log").write_text(
+        "epoch 1\nRuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED\n"
+    )
+    (block,) = blocks("An existing project")
+    diagnosed, started, resolved, created, _, run = online.types(block)
+    assert "CUDNN_STATUS_NOT_INITIALIZED" in diagnosed.words and "fix:" in diagnosed.words
+    assert "make gpuenv-verify" in started.words
+    assert (online.work / "Makefile").read_text().startswith("verify:\n\techo mine\n")
+    assert "nvidia-cublas-cu12==12.1.3.1" in resolved.words
+    assert "verdict: works on the CPU" in created.words
+    have = locked(online.work / "pylock.toml")
+    assert {"jax", "einops"} <= set(have) and not [n for n in have if n.startswith("nvidia")]
+    assert run.out.split()[0] == "15.0"
+
+    (online.work / "requirements.txt").write_text(f"jax\neinops<{have['einops']}\n")
+    changed = online.line("gpuenv create --no-verify && gpuenv lock")
+    assert changed.code == 0 and "in place: einops" in changed.words, changed.words
+    assert locked(online.work / "pylock.toml")["einops"] != have["einops"]
+
+
+# --- a cluster --------------------------------------------------------------------------------------------
+
+A100 = gpu("NVIDIA A100-SXM4-80GB", "8.0", 81920, "GPU-4f0e1d2c-5a6b-4c7d-8e9f-0a1b2c3d4e5f")
+NODE = spec(driver="550.54.15", cuda=12040, gpus=[A100], cudart=12080, cudnn=91002)
+
+
+def wheel_of(name, version, folder):
+    """A wheel of files that are there, as they are."""
+    info = f"{name.replace('-', '_')}-{version}.dist-info"
+    files = {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()
+    files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    digests = {
+        p: base64.urlsafe_b64encode(hashlib.sha256(d).digest()).rstrip(b"=").decode()
+        for p, d in files.items()
+    }
+    rows = [f"{p},sha256={digests[p]},{len(d)}" for p, d in files.items()]
+    files[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""]).encode()
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for path, content in files.items():
+            archive.writestr(path, content)
+    return {f"{info.removesuffix('.dist-info')}-py3-none-any.whl": data.getvalue()}
+
+
+def nvidias_libraries(index, plan, scratch):
+    """Stubs of libcudart and cuDNN in the wheels that the plan names."""
+    pins = {Requirement(r).name: version_for(Requirement(r)) for r in plan["builds"][0]["requirements"]}
+    build_runtime(scratch / "cudart/nvidia/cuda_runtime/lib", "libcudart.so.12")
+    cudnn = build_runtime(scratch / "cudnn/nvidia/cudnn/lib", "libcudnn.so.9")
+    for part in [
+        "adv",
+        "cnn",
+        "engines_precompiled",
+        "engines_runtime_compiled",
+        "graph",
+        "heuristic",
+        "ops",
+    ]:
+        shutil.copy(cudnn, cudnn.with_name(f"libcudnn_{part}.so.9"))
+    for name, folder in (("nvidia-cuda-runtime-cu12", "cudart"), ("nvidia-cudnn-cu12", "cudnn")):
+        index.wheels[name] = wheel_of(name, pins[name], scratch / folder)
+
+
+@pytest.fixture
+def cluster(reader, index, tmp_path):
+    """A login node, by Slurm's own variable. `srun` runs a command on the "node", which is this machine with the
+    driver made of C and an A100; `sbatch` runs a script there, which is what Slurm does sooner or later."""
+    plan = reader("resolve", "--json", "--framework", "torch", "--index", "pypi", "--python", HERE,
+                  "--driver", "550.54.15", "--gpu", "8.0").json  # fmt: skip
+    index.add_plan(plan)
+    nvidias_libraries(index, plan, tmp_path / "libraries")
+    reader.env |= {
+        "PIP_INDEX_URL": index.url,
+        "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl",
+        "UV_HTTP_RETRIES": "0",
+    }
+    reader.env |= {"SLURM_CONF": "/etc/slurm/slurm.conf"}
+    node = {"SLURM_JOB_ID": "1", **scenario(build(tmp_path / "driver", "550.54.15"), NODE)}
+    exported = "\n".join(f"export {k}={shlex.quote(v)}" for k, v in node.items())
+    reader.program("srun", f'{exported}\nwhile [[ $1 == -* ]]; do shift; done\nexec "$@"')
+    reader.program("sbatch", f'{exported}\nexec bash "$@"')
+    reader.version = plan["builds"][0]["version"]
+    return reader
+
+
+def test_a_cluster_login_node(cluster):
+    """The wheels are tiny: what `verify` proves on the node is the driver, the runtime and cuDNN, in stubs. It then
+    finds that this torch is none, which is its exit code 8."""
+    (cluster.work / "train.py").write_text("import torch; print('trained with', torch.__version__)\n")
+    without = cluster.line("gpuenv create --framework torch")
+    assert without.code == 4 and "--target node.json" in without.words
+    (block,) = blocks("A cluster login node (Slurm)")
+    _, created, proof, _, job = cluster.types(block, verify=8)
+    node = json.loads((cluster.work / "node.json").read_text())
+    assert node["target"]["driver"] == "550.54.15" and node["context"]["slurm"] == "job"
+    assert [g["capability"] for g in node["target"]["gpus"]] == ["8.0"]
+    assert f"torch {cluster.version} CUDA 12" in created.words and "unproven: `gpuenv verify" in created.words
+    passed = re.findall(r"^  (pass|fail|skip|warn)  (\w+(?: torch)?) ", proof.out, re.MULTILINE)
+    assert [s for status, s in passed if status == "pass"] == ["driver", "runtime", "libraries", "cudnn"]
+    assert ("fail", "framework torch") in passed
+    assert "#SBATCH --gres=gpu:1" in (cluster.work / "train.sbatch").read_text()
+    assert "verdict: works" in job.words and f"trained with {cluster.version}" in job.out
+
+
+def test_a_job_on_a_broken_node_ends_at_once_with_the_cause(cluster, tmp_path):
+    *_, create, _, export, submit = blocks("A cluster login node (Slurm)")[0].splitlines()
+    cluster.line("srun gpuenv detect --json > node.json")
+    for line in (create, export):
+        assert cluster.line(line).code == 0
+    (cluster.work / "train.py").write_text("print('trained')\n")
+    broken = scenario(build(tmp_path / "broken", "550.54.15"), NODE + "cu_init 999\n")
+    exported = "\n".join(f"export {k}={shlex.quote(v)}" for k, v in broken.items())
+    cluster.program("sbatch", f'{exported}\nexec bash "$@"')
+    job = cluster.line(submit)
+    assert job.code == 8 and "verdict: fails" in job.words and "trained" not in job.out
+
+
+# --- no network ---------------------------------------------------------------------------------------------
+
+
+def test_a_bundle_for_a_machine_without_a_network(reader, index):
+    """The first block of the page: its options as they stand, its gigabytes as tiny wheels."""
+    here, _ = blocks("An air-gapped machine")
+    words = shlex.split(here, comments=True)
+    asked = words[words.index("--framework") :]
+    reader.env |= {"PIP_INDEX_URL": index.url, "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl", "UV_HTTP_RETRIES": "0",
+                   "UV_PYTHON_INSTALL_MIRROR": "http://127.0.0.1:9/pythons"}  # fmt: skip
+    plan = reader("resolve", "--json", "--index", "pypi", *asked).json
+    index.add_plan(plan)
+    for text in own.requirements():
+        index.add(Requirement(text).name, version_for(Requirement(text)))
+    uv = importlib.metadata.version("uv")
+    index.wheels["uv"] = {f"uv-{uv}-py3-none-manylinux_2_17_x86_64.whl": wheel_bytes("uv", uv)}
+    reader.types(here)
+    stick = reader.work / "stick"
+    held = json.loads((stick / "gpuenv-bundle.json").read_text())
+    assert held["complete"] and held["python"] == "3.11"
+    assert held["target"]["driver"] == "550.54.15"
+    assert [g["capability"] for g in held["target"]["gpus"]] == ["8.0"]
+    assert list(stick.glob("wheels/torch-*")) and list(stick.glob("gpuenv/gpuenv-*"))
+    _, there = blocks("An air-gapped machine")
+    assert "--no-index --find-links gpuenv gpuenv" in (stick / "README.txt").read_text()
+    assert "--no-index --find-links gpuenv gpuenv" in there
+
+
+@pytest.mark.slow
+def test_a_machine_without_a_network(online):
+    """The second block, of a bundle for this machine's CPU, with every way out turned to a port that nobody has."""
+    online.env["UV_PYTHON_INSTALL_MIRROR"] = "http://127.0.0.1:9/pythons"  # this machine has the Python
+    made = online.line(f"gpuenv bundle stick --framework jax --python {HERE}")
+    assert made.code == 0, made.words
+    (online.folder / "there").mkdir()
+    there = Reader(online.folder / "there")
+    there.work.rmdir()
+    (online.work / "stick").rename(there.work)
+    (there.folder / "home/train.py").write_text("import jax; print(jax.devices())\n")
+    nowhere = "http://127.0.0.1:9"
+    there.env |= {"http_proxy": nowhere, "https_proxy": nowhere, "PIP_INDEX_URL": f"{nowhere}/simple"}
+    there.env["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    _, block = blocks("An air-gapped machine")
+    installed, created, run = there.types(block)
+    assert "Successfully installed" in installed.out
+    assert "verdict: works on the CPU" in created.words
+    assert "CpuDevice" in run.out
+    home = Path(there.env["HOME"])
+    assert (home / "env/bin/python").exists() and (home / "gpuenv/bin/gpuenv").exists()
+
+
+# --- a notebook ------------------------------------------------------------------------------------------------
+
+
+def test_colab(online):
+    """A line of a cell is what follows its `!`. The runtime's Python is a venv with jax; its `pip` is uv's, which
+    takes a wheel to the same place, faster."""
+    runtime, _ = venv(online.folder / "runtime")
+    uv = f"{shlex.quote(sys.executable)} -m uv pip install --quiet --python {shlex.quote(str(runtime))}"
+    assert online.line(f"{uv} jax").code == 0
+    (online.bin / "gpuenv").unlink()
+    online.program("pip", f'[ "$1 $2" = "install -q" ] && shift 2 && exec {uv} "$@"')
+    online.env["PATH"] = f"{online.bin}:{runtime / 'bin'}:/usr/bin:/bin"
+    online.env["COLAB_RELEASE_TAG"] = "release-colab_20261101"
+    own.wheel(online.work, profiles.directory())
+    (online.work / "train.py").write_text("import jax, sys; print(jax.devices(), sys.prefix)\n")
+    (block,) = blocks("Colab (a notebook)")
+    assert all(line.startswith("!") for line in block.splitlines())
+    _, judged, created, run = online.types(re.sub("^!", "", block, flags=re.MULTILINE), verify=8)
+    assert (runtime / "bin" / "gpuenv").exists()
+    assert "verdict: fails" in judged.words and "Runtime, Change runtime type" in judged.words
+    assert "verdict: works on the CPU" in created.words and "Change runtime type" in created.words
+    assert "CpuDevice" in run.out and str(online.work / "env") in run.out
+
+
+# --- CI ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_ci(online):
+    """The workflow's own steps are run as well, but for GitHub's actions and the installation of gpuenv."""
+    (said,) = blocks("CI", "yaml")
+    (online.work / "gpuenv.yaml").write_text(said)
+    (online.work / "test_it.py").write_text("def test_it():\n    import jax\n    assert jax.devices()\n")
+    once, always = blocks("CI")
+    online.types(once)
+    assert {"jax", "pytest"} <= set(locked(online.work / "pylock.ci.toml"))
+    _, created, tested = online.types(always)
+    assert "verdict: works on the CPU" in created.words and "1 passed" in tested.out
+
+    workflow = yaml.safe_load((online.work / ".github/workflows/environment.yml").read_text())
+    steps = [s["run"] for s in workflow["jobs"]["environment"]["steps"] if "run" in s]
+    shutil.rmtree(online.work / ".venv")
+    wheels = [
+        p["wheels"][0]["url"] for p in tomllib.loads((online.work / "pylock.ci.toml").read_text())["packages"]
+    ]
+    (online.work / "wheels").mkdir()
+    for url in (u for u in wheels if u.startswith("file:")):  # as the export's own comment asks
+        shutil.copy(url.removeprefix("file://"), online.work / "wheels")
+    install, check, create, verify, run = steps
+    assert (
+        "pip install" in install and verify == "gpuenv verify .venv --device cpu"
+    )  # which `create` did above
+    assert check.startswith("gpuenv lock --check --target ci")
+    done = [online.line(s) for s in (check, create, run)]
+    assert [r.code for r in done] == [0, 0, 0], "\n".join(r.words for r in done)
+
+    (online.work / "gpuenv.yaml").write_text(said.replace("pytest", "pytest, einops"))
+    assert online.line(always.splitlines()[0]).code == 6

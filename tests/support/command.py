@@ -1,0 +1,55 @@
+"""`gpuenv` as a user runs it, in a home of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+KEPT = (
+    "PATH",
+    "LANG",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "TMPDIR",
+    "PYTHONDONTWRITEBYTECODE",
+    "LD_LIBRARY_PATH",
+)
+
+
+class Ran:
+    """How a `gpuenv` run ended."""
+
+    def __init__(self, done):
+        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+class Command:
+    """`gpuenv` in a folder, home, cache and configuration of its own. `env` may be changed."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.env = {k: v for k, v in os.environ.items() if k in KEPT}
+        self.env |= {
+            "HOME": str(folder / "home"),
+            "XDG_CACHE_HOME": str(folder / "cache"),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "UV_CACHE_DIR": str(folder / "uv-cache"),
+            "PIP_CONFIG_FILE": os.devnull,
+            "PYENV_ROOT": os.environ.get("PYENV_ROOT", str(Path("~/.pyenv").expanduser())),
+        }
+        self.work = folder / "work"
+        for path in (self.work, folder / "home"):
+            path.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, *args, timeout=600):
+        argv = [sys.executable, "-m", "provision", *map(str, args)]
+        done = subprocess.run(
+            argv, env=self.env, cwd=self.work, capture_output=True, text=True, timeout=timeout,
+            stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+        return Ran(done)

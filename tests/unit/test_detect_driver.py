@@ -1,0 +1,479 @@
+"""The driver through a real libcuda and libnvidia-ml made of C, found by the loader of a child."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from driver_stub import B200, H200, T4, V100, build, build_runtime, scenario, spec
+from driver_stub.compare import as_spec
+from provision.detect.answers import Answer, Trouble
+from provision.detect.driver import is_newer
+from provision.detect.driver_files import Node
+from provision.detect.findings import Facts, explain
+from provision.detect.libcuda import read_told
+from provision.model import Context, Hardware
+
+DATA = Path(__file__).parents[1] / "data" / "detect"
+CHILD = """
+import json, sys
+from pathlib import Path
+from provision.detect import detect
+from provision.model import as_document
+root, seconds, *parts = sys.argv[1:]
+machine = detect(parts or ("driver", "gpus"), root=Path(root), seconds=float(seconds))
+print(json.dumps(as_document(machine)))
+"""
+H200_PCI = {
+    "/sys/bus/pci/devices/0000:19:00.0/vendor": "0x10de\n",
+    "/sys/bus/pci/devices/0000:19:00.0/device": "0x2335\n",
+    "/sys/bus/pci/devices/0000:19:00.0/class": "0x030200\n",
+}
+MODULE = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build  (dvs-builder@U22)\n"
+
+
+def module(version):
+    return {"/proc/driver/nvidia/version": MODULE.format(version)}
+
+
+@pytest.fixture
+def detected(tmp_path):
+    """Run the real detect in a child, under a made root, with the stub driver on the loader's path."""
+
+    def run(what, files=None, *, driver="580.159.04", leave_out=(), env=None, seconds=30, parts=()):
+        root = tmp_path / "root"
+        root.mkdir(exist_ok=True)
+        for path, text in (files or {}).items():
+            file = root / path.lstrip("/")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        libraries = build(tmp_path / "driver", driver, leave_out=leave_out)
+        kept = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "PYTHONPATH", "LANG")}
+        done = subprocess.run(
+            [sys.executable, "-c", CHILD, str(root), str(seconds), *parts],
+            env={**kept, "PATH": "/nowhere", **scenario(libraries, what), **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+def causes(machine):
+    return [finding["cause"] for finding in machine["findings"]]
+
+
+# --- drivers that work ---------------------------------------------------------------------
+
+
+def test_580_with_an_h200(detected):
+    machine = detected("580-h200", module("580.159.04"))
+    assert machine["driver"]["source"] == "nvml"
+    assert machine["driver"]["library"] == machine["driver"]["kernel_module"] == "580.159.04"
+    assert machine["driver"]["libcuda"].endswith("/libcuda.so.580.159.04")
+    assert machine["driver"]["problem"] is None
+    assert machine["gpus"] == [
+        {
+            "index": 0,
+            "name": "NVIDIA H200",
+            "capability": "9.0",
+            "uuid": "GPU-8c2c2c9a-7d41-4a1e-b3f5-0a9b8c7d6e5f",
+            "memory_mib": 143771,
+            "mig": [],
+        }
+    ]
+    target = machine["target"]
+    assert (target["driver"], target["driver_cuda"], target["driver_os"]) == ("580.159.04", "13.0", "linux")
+    assert target["gpus"] == [{"capability": "9.0", "name": "NVIDIA H200"}]
+    assert target["forward_compat"] is None
+    assert machine["findings"] == []
+
+
+@pytest.mark.parametrize(
+    ("what", "driver", "cuda", "gpus"),
+    [
+        ("470-k80", "470.256.02", "11.4", [("Tesla K80", "3.7")]),
+        ("535-v100-t4", "535.129.03", "12.2", [("Tesla V100-SXM2-16GB", "7.0"), ("Tesla T4", "7.5")]),
+        ("590-b200", "590.48.01", "13.1", [("NVIDIA B200", "10.0")]),
+    ],
+)
+def test_other_drivers_and_boards(detected, what, driver, cuda, gpus):
+    machine = detected(what, driver=driver)
+    assert (machine["target"]["driver"], machine["target"]["driver_cuda"]) == (driver, cuda)
+    assert [(gpu["name"], gpu["capability"]) for gpu in machine["gpus"]] == gpus
+    assert [gpu["index"] for gpu in machine["gpus"]] == list(range(len(gpus)))
+
+
+def test_mig_devices(detected):
+    (gpu,) = detected("580-h200-mig")["gpus"]
+    assert gpu["mig"] == [
+        "MIG-3b1f7c52-1111-5222-8333-444455556666",
+        "MIG-3b1f7c52-1111-5222-8333-777788889999",
+    ]
+
+
+def test_a_hidden_gpu_does_not_bind_the_plan(detected):
+    for what in ("535-v100-t4", "libcuda-only"):
+        machine = detected(what, driver="535.129.03", env={"CUDA_VISIBLE_DEVICES": "1"})
+        assert [gpu["capability"] for gpu in machine["target"]["gpus"]] == ["7.0", "7.5"]
+
+
+def test_without_nvml_libcuda_tells_the_same(detected):
+    through_nvml = detected("535-v100-t4", driver="535.129.03")
+    machine = detected("libcuda-only", driver="535.129.03", leave_out=("libnvidia-ml.so.1",))
+    assert machine["driver"].pop("source") == "libcuda"
+    assert through_nvml["driver"].pop("source") == "nvml"
+    assert machine == through_nvml
+
+
+def test_wsl_drivers_have_windows_numbers(detected):
+    files = {"/proc/sys/kernel/osrelease": "5.15.167.4-microsoft-standard-WSL2\n"}
+    machine = detected(spec(driver="566.36", cuda=12070, gpus=[T4]), files, driver="566.36")
+    assert (machine["target"]["driver"], machine["target"]["driver_os"]) == ("566.36", "windows")
+
+
+def test_a_cuda_compat_libcuda_is_forward_compatibility(detected):
+    answer = spec(driver="535.129.03", cuda=13000, gpus=[V100])  # NVML asks the libcuda it finds
+    machine = detected(answer, module("535.129.03"), driver="580.65.06")
+    assert machine["target"]["driver"] == "535.129.03"
+    assert machine["target"]["forward_compat"] == "13.0"
+    assert machine["target"]["driver_cuda"] is None
+    assert machine["findings"] == []
+
+
+def test_driver_alone_and_gpus_alone(detected):
+    driver = detected("580-h200", parts=("driver",))
+    assert driver["gpus"] == driver["target"]["gpus"] == []
+    assert driver["target"]["driver"] == "580.159.04"
+    gpus = detected("580-h200", parts=("gpus",))
+    assert len(gpus["gpus"]) == 1
+    assert gpus["target"]["driver"] is gpus["driver"]["library"] is None
+
+
+# --- drivers that do not -------------------------------------------------------------------
+
+
+def test_no_driver_at_all(detected):
+    machine = detected("no-driver")
+    assert causes(machine) == ["driver_missing"]
+    assert machine["driver"]["problem"] == "There is no NVIDIA driver and no NVIDIA GPU to be seen"
+    assert machine["target"]["driver"] is None
+    assert machine["gpus"] == []
+
+
+def test_hardware_without_a_driver(detected):
+    machine = detected("no-driver", H200_PCI, leave_out=("libcuda.so.1",))
+    assert causes(machine) == ["driver_missing"]
+    (finding,) = machine["findings"]
+    assert finding["title"] == "There is an NVIDIA GPU, but no NVIDIA driver"
+    assert {"text": "nvidia device 0x2335", "source": "0000:19:00.0", "line": None} in finding["evidence"]
+    assert "`sudo " in finding["fix"]
+
+
+def test_stub_libcuda(detected):
+    machine = detected("stub-libcuda", driver="")
+    assert causes(machine)[0] == "cuda_stub_library_loaded"
+    assert machine["findings"][0]["confidence"] == "certain"
+    assert "CUDA_ERROR_STUB_LIBRARY" in json.dumps(machine["findings"][0]["evidence"])
+    assert "LD_LIBRARY_PATH" in machine["findings"][0]["fix"]
+    assert machine["target"]["driver"] is machine["driver"]["library"] is None
+
+
+def test_driver_and_library_of_different_versions(detected):
+    machine = detected("mismatch", module("570.86.15"))
+    assert causes(machine) == ["driver_library_mismatch"]
+    (finding,) = machine["findings"]
+    assert "580.159.04" in finding["title"]
+    assert "570.86.15" in finding["title"]
+    assert "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH" in json.dumps(finding["evidence"])
+    assert "`sudo reboot`" in finding["fix"]
+    assert machine["driver"]["problem"] == finding["title"]
+
+
+def test_mismatch_in_a_container_is_the_images_fault(detected):
+    machine = detected("mismatch", {**module("570.86.15"), "/.dockerenv": "", "/dev/nvidia0": ""})
+    assert "apt purge" in machine["findings"][0]["fix"]
+
+
+def test_cuinit_that_hangs_is_ended(detected):
+    machine = detected("cuinit-hangs", module("580.159.04"), seconds=1)
+    assert machine["driver"]["problem"] == "The driver hangs: cuInit did not return"
+    assert "did not return within 1 s" in json.dumps(machine["findings"])
+    assert causes(machine) == ["gpu_hardware_fault"]
+    assert machine["driver"]["cuda"] == "13.0"  # told before the hang
+
+
+def test_cuinit_that_crashes_is_told(detected):
+    machine = detected("cuinit-crashes", {**module("580.159.04"), **H200_PCI})
+    assert "cuInit died of SIGSEGV" in json.dumps(machine["findings"])
+    assert machine["driver"]["problem"]
+
+
+def test_no_permission(detected):
+    machine = detected("no-permission", {**module("580.159.04"), "/dev/nvidiactl": ""})
+    assert causes(machine) == ["gpu_device_access_denied"]
+    assert "`ls -l /dev/nvidia*`" in machine["findings"][0]["fix"]
+
+
+def test_one_gpu_of_two_denied(detected):
+    machine = detected("one-gpu-denied", module("580.159.04"))
+    assert [gpu["capability"] for gpu in machine["gpus"]] == ["9.0"]
+    assert machine["driver"]["problem"] is None
+    assert causes(machine) == ["gpu_device_access_denied"]
+    assert "GPU 1" in machine["findings"][0]["title"]
+
+
+def test_every_gpu_denied(detected):
+    answer = spec(driver="580.159.04", cuda=13000, gpus=[f"{H200}|handle_error=4"])
+    machine = detected(answer, module("580.159.04"))
+    assert machine["gpus"] == []
+    assert set(causes(machine)) == {"gpu_device_access_denied"}
+    assert machine["driver"]["problem"].startswith("This user may not open")
+
+
+def test_module_not_loaded(detected):
+    machine = detected("not-loaded", {**H200_PCI, "/sys/module/nouveau/initstate": "live\n"})
+    assert causes(machine) == ["driver_module_not_loaded"]
+    assert "nouveau is loaded" in json.dumps(machine["findings"])
+    assert "`sudo modprobe nvidia`" in machine["findings"][0]["fix"]
+
+
+def test_a_driver_that_serves_no_gpu(detected):
+    machine = detected("no-gpus", {**module("580.159.04"), **H200_PCI})
+    assert causes(machine) == ["driver_module_not_loaded"]
+    assert machine["driver"]["library"] == "580.159.04"
+
+
+@pytest.mark.parametrize(
+    ("files", "env", "words"),
+    [
+        ({"/.dockerenv": ""}, {}, "--gpus all"),
+        ({"/run/.containerenv": ""}, {}, "--device nvidia.com/gpu=all"),
+        ({}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "nvidia.com/gpu: 1"),
+        ({}, {"APPTAINER_CONTAINER": "/x.sif"}, "--nv"),
+    ],
+)
+def test_a_container_on_a_gpu_machine_without_its_gpu(detected, files, env, words):
+    machine = detected("no-driver", {**module("580.159.04"), **H200_PCI, **files}, env=env)
+    assert causes(machine) == ["container_without_gpu"]
+    assert machine["findings"][0]["confidence"] == "certain"
+    assert words in machine["findings"][0]["fix"]
+    assert machine["driver"]["kernel_module"] == "580.159.04"
+
+
+def test_a_notebooks_runtime_without_a_gpu(detected):
+    machine = detected("no-driver", {"/.dockerenv": ""}, env={"COLAB_RELEASE_TAG": "release-colab_1"})
+    assert causes(machine) == ["driver_missing"]
+    assert "Change runtime type" in machine["findings"][0]["fix"] and "docker" not in str(
+        machine["findings"][0]["fix"]
+    )
+
+
+def test_wsl_that_offers_no_gpu(detected):
+    files = {"/proc/sys/kernel/osrelease": "5.15.167.4-microsoft-standard-WSL2\n"}
+    machine = detected("no-driver", files)
+    assert causes(machine) == ["wsl_driver_missing"]
+    assert "`wsl --update`" in machine["findings"][0]["fix"]
+
+
+def test_only_the_module_is_known(detected):
+    machine = detected(
+        "no-driver", {"/sys/module/nvidia/version": "535.129.03\n"}, leave_out=("libcuda.so.1",)
+    )
+    assert (machine["driver"]["source"], machine["target"]["driver"]) == ("sys", "535.129.03")
+    assert causes(machine) == ["driver_missing"]
+
+
+def test_only_nvidia_smi_works(detected, tmp_path):
+    smi = tmp_path / "root/usr/bin/nvidia-smi"
+    smi.parent.mkdir(parents=True)
+    smi.write_text(f"#!/bin/sh\nwhile read -r row; do echo $row; done < {DATA / 'smi_two_gpus.csv'}\n")
+    smi.chmod(0o755)
+    machine = detected("no-driver", leave_out=("libcuda.so.1",))
+    assert machine["driver"]["source"] == "nvidia-smi"
+    assert [gpu["capability"] for gpu in machine["target"]["gpus"]] == ["7.0", "7.5"]
+    assert machine["target"]["driver"] == "535.129.03"
+    assert causes(machine) == ["nvidia_libs_not_on_loader_path"]
+    assert machine["driver"]["problem"]
+
+
+@pytest.mark.skipif(Path("/proc/driver/nvidia/version").exists(), reason="this machine has a driver")
+def test_this_machine_without_a_driver_and_without_a_stub():
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, "/", "30"], capture_output=True, text=True, check=True
+    )
+    machine = json.loads(done.stdout)
+    assert machine["driver"]["problem"]
+    assert causes(machine)
+    assert "libcuda.so.1: cannot open shared object file" in done.stdout
+    assert machine["gpus"] == []
+
+
+# --- what the child told, and the rules on their own ----------------------------------------
+
+
+def told(*facts):
+    return "".join(json.dumps(fact) + "\n" for fact in facts)
+
+
+def test_a_child_that_ended_in_the_middle():
+    text = told(
+        {"step": "load", "path": "/lib/libcuda.so.1"},
+        {"step": "cuDriverGetVersion", "code": 0, "value": 12020},
+    )
+    answer = read_told(text + '{"step": "cuIn', "did not return within 60 s", hung=True)
+    assert (answer.hung, answer.cuda, answer.ok) == ("cuInit", "12.2", False)
+
+
+def test_a_library_that_does_not_load():
+    answer = read_told(told({"step": "load", "error": "libcuda.so.1: cannot open shared object file"}))
+    assert answer.code is None
+    assert answer.error == "libcuda: libcuda.so.1: cannot open shared object file"
+
+
+def test_library_chatter_is_passed_over():
+    facts = ({"step": "load", "path": None}, {"step": "cuInit", "code": 802, "name": None})
+    answer = read_told("hello\n" + told(*facts))
+    assert answer.error == "libcuda: cuInit returned 802 (CUDA_ERROR_SYSTEM_NOT_READY)"
+
+
+def test_newer():
+    assert is_newer("580.65.06", "535.129.03")
+    assert not is_newer("535.129.03", "535.129.03")
+    assert not is_newer("535.54.03", "535.129.03")
+    assert not is_newer(None, "535.129.03")
+    assert not is_newer("not a version", "535.129.03")
+
+
+NO_NVML = Answer(source="nvml", error="NVML: NVML Shared Library Not Found")
+NO_CUDA = Answer(source="libcuda", error="libcuda: cannot open shared object file")
+BOARD = (Hardware(vendor="nvidia", address="0000:19:00.0", device="0x2335"),)
+WSL_LIBRARY = (Hardware(vendor="nvidia", address="/usr/lib/wsl/lib/libcuda.so.1"),)
+CTL = Node(path="/dev/nvidiactl", allowed=True, mode="0666")
+LOCKED = Node(path="/dev/nvidiactl", allowed=False, mode="0660")
+
+
+def cuda(code):
+    return Answer(source="libcuda", code=code, error=f"libcuda: cuInit returned {code}")
+
+
+def nvml(code, **more):
+    return Answer(source="nvml", code=code, error=f"NVML code {code}", **more)
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause"),
+    [
+        ({"cuda": cuda(802), "nvml": nvml(0)}, "fabricmanager_not_running"),
+        ({"cuda": cuda(804), "nvml": nvml(0)}, "forward_compat_unsupported_hw"),
+        ({"cuda": cuda(803)}, "driver_library_mismatch"),
+        ({"cuda": cuda(999), "nvml": nvml(0), "kernel_module": "580.1"}, "nvidia_uvm_stale"),
+        ({"nvml": nvml(15)}, "gpu_hardware_fault"),
+        ({"nvml": nvml(0, troubles=(Trouble(index=0, code=15, text="lost"),))}, "gpu_hardware_fault"),
+        ({"nodes": (LOCKED,), "cuda": cuda(100), "kernel_module": "580.1"}, "gpu_device_access_denied"),
+        (
+            {"nvml": nvml(999), "nodes": (CTL,), "context": Context(container="docker")},
+            "container_lost_gpu_cgroup",
+        ),
+        ({"nvml": nvml(9), "hardware": BOARD}, "driver_module_not_loaded"),
+        ({"hardware": BOARD}, "driver_missing"),
+        ({"kernel_module": "580.1", "hardware": BOARD}, "driver_missing"),
+        ({"context": Context(wsl=True)}, "wsl_driver_missing"),
+        ({"context": Context(wsl=True), "hardware": WSL_LIBRARY}, "wsl_libcuda_wrong_or_unlinked"),
+        ({"context": Context(wsl=True), "hardware": WSL_LIBRARY, "cuda": cuda(100)}, "wsl_driver_missing"),
+        ({"context": Context(container="docker")}, "container_without_gpu"),
+        (
+            {"context": Context(slurm="job"), "kernel_module": "580.1", "nodes": (CTL,)},
+            "gpu_device_access_denied",
+        ),
+        ({"nvml": nvml(9), "kernel_module": "580.1", "hardware": BOARD}, "gpu_device_access_denied"),
+        ({"nvml": nvml(9), "kernel_module": "580.1", "nodes": (CTL,)}, "driver_module_not_loaded"),
+        ({}, "driver_missing"),
+    ],
+)
+def test_rules(facts, cause):
+    problem, findings = explain(Facts(**{"nvml": NO_NVML, "cuda": NO_CUDA, "context": Context(), **facts}))
+    assert findings[0].cause == cause
+    assert problem == findings[0].title
+    assert all("`" in finding.fix or finding.cause == "forward_compat_unsupported_hw" for finding in findings)
+    assert all(finding.evidence for finding in findings)
+
+
+# --- the stub itself -----------------------------------------------------------------------
+
+
+def calls(libraries, what):
+    program = Path(__file__).parents[1] / "support" / "driver_stub" / "compare.py"
+    env = {**os.environ, **scenario(libraries, what)}
+    done = subprocess.run([sys.executable, str(program)], env=env, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_the_stub_answers_like_the_spec_that_its_answers_make(tmp_path):
+    libraries = build(tmp_path / "driver")
+    first = calls(libraries, spec(driver="590.48.01", cuda=13010, gpus=[B200, T4]))
+    assert calls(libraries, as_spec(first)) == first
+    assert first["libcuda"].endswith("/libcuda.so.580.159.04")
+
+
+@pytest.mark.parametrize("file", sorted(DATA.glob("calls_*.json")), ids=lambda path: path.stem)
+def test_the_stub_answers_as_the_real_libraries_did(tmp_path, file):
+    recorded = json.loads(file.read_text())
+    said = calls(build(tmp_path / "driver"), as_spec(recorded))
+    assert said["calls"] == recorded["calls"]
+
+
+@pytest.mark.parametrize(
+    ("visible", "boards"),
+    [
+        ("1", ["Tesla T4"]),
+        ("1,0", ["Tesla T4", "Tesla V100-SXM2-16GB"]),
+        ("GPU-2b3c", ["Tesla T4"]),
+        ("0,7,1", ["Tesla V100-SXM2-16GB"]),
+    ],
+)
+def test_the_stubs_libcuda_heeds_cuda_visible_devices(tmp_path, visible, boards):
+    env = {
+        **os.environ,
+        **scenario(build(tmp_path / "driver"), "535-v100-t4"),
+        "CUDA_VISIBLE_DEVICES": visible,
+    }
+    from provision.detect.libcuda import PROGRAM
+
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=True
+    )
+    assert [gpu.name for gpu in read_told(done.stdout).gpus] == boards
+
+
+def test_the_stubs_runtime_runs_on_its_driver(tmp_path):
+    text = """
+import ctypes
+rt = ctypes.CDLL("libcudart.so.12")
+n, free, total, p = ctypes.c_int(), ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_void_p()
+codes = [rt.cudaRuntimeGetVersion(ctypes.byref(n))]
+version = n.value
+codes += [rt.cudaGetDeviceCount(ctypes.byref(n)), rt.cudaSetDevice(1),
+          rt.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total)), rt.cudaMalloc(ctypes.byref(p), 64),
+          rt.cudaFree(p), rt.cudaDeviceSynchronize(), rt.cudaSetDevice(2)]
+print(version, n.value, total.value >> 20, codes)
+"""
+    libraries = build(tmp_path / "driver")
+    build_runtime(libraries, "libcudart.so.12")
+
+    def run(what):
+        env = {**os.environ, **scenario(libraries, what)}
+        return subprocess.run(
+            [sys.executable, "-c", text], env=env, capture_output=True, text=True, check=True
+        )
+
+    assert run("535-v100-t4").stdout.strip() == "12080 2 15360 [0, 0, 0, 0, 0, 0, 0, 101]"
+    assert run("470-k80").stdout.split("[")[1].startswith("0, 35, 35")  # an insufficient driver
+    assert run("stub-libcuda").stdout.split("[")[1].startswith("0, 34, 34")

@@ -1,0 +1,132 @@
+"""The import rules of the design: who may know whom, and what is imported where."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2] / "provision"
+STAGES = {"detect", "resolve", "verify", "diagnose"}
+EVERYONE = {"model", "errors", "system"}
+"""What any package may import, but `system` and what is below it."""
+BELOW = {"environment", "index", "profiles"}
+MAY = {
+    "cli": {"show", "commands"},
+    "commands": {
+        "request", "managers", "fleet", "bundle", "export", "report", *STAGES, "project", "wheels", *BELOW,
+    },
+    "request": {"project", "profiles", "resolve", "index", "environment"},
+    "managers": {"wheels", "environment", "index"},
+    **dict.fromkeys(STAGES, BELOW),
+    **{name: {"resolve", "wheels", *BELOW} for name in ("fleet", "bundle", "export", "report")},
+    "wheels": {"environment", "index"},
+    "profiles": {"index"},
+    "project": set(),
+    "environment": set(),
+    "index": set(),
+    "show": set(),
+    "system": set(),
+    "errors": set(),
+    "model": set(),
+}  # fmt: skip
+"""Who may import whom, beside EVERYONE. No name stands above one that imports it."""
+NOT_YET = {
+    ("cli", "detect"), ("cli", "diagnose"), ("cli", "environment"), ("cli", "export"), ("cli", "managers"),
+    ("cli", "profiles"), ("cli", "project"), ("cli", "request"), ("cli", "resolve"), ("cli", "verify"), ("cli", "wheels"),
+    ("commands", "show"), ("managers", "commands"), ("managers", "request"), ("managers", "resolve"),
+    ("request", "cli"), ("request", "commands"), ("request", "detect"), ("request", "wheels"),
+}  # fmt: skip
+ONLY_IN = {
+    "rich": {"show"},
+    "typer": {"cli", "request", "commands"},
+    "subprocess": {"system"},
+    "urllib.request": {"index"},
+    "http.client": {"index"},
+    "yaml": {"profiles", "project", "managers", "export"},
+}
+
+
+def modules():
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[0] not in ("probes", "__init__", "__main__"):
+            yield path, parts
+
+
+def imported(path, parts):
+    """(top-level module of ours or None, full foreign name or None) of every import."""
+    package = ["provision", *parts[:-1]]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                yield name.name
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            stem = ".".join([*base, *([node.module] if node.module else [])])
+            for name in node.names:
+                yield f"{stem}.{name.name}"
+
+
+def ours(name):
+    parts = name.split(".")
+    return parts[1] if parts[0] == "provision" and len(parts) > 1 else None
+
+
+@pytest.mark.parametrize(("path", "parts"), list(modules()), ids=lambda v: str(v).replace(str(ROOT), ""))
+def test_a_module_imports_only_what_it_may_know(path, parts):
+    mine = parts[0]
+    below = {"model", "errors"} if mine in ("system", "model", "errors") else EVERYONE
+    for name in imported(path, parts):
+        other = ours(name)
+        if other and other not in (mine, "__version__") and (mine, other) not in NOT_YET:
+            assert other in MAY[mine] | below, f"{path.name} imports {name}"
+        for foreign, places in ONLY_IN.items():
+            if name == foreign or name.startswith(foreign + "."):
+                assert mine in places, f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize(("path", "parts"), list(modules()), ids=lambda v: str(v).replace(str(ROOT), ""))
+def test_the_environment_and_printing_have_one_door_each(path, parts):
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id == "os" and node.attr in ("environ", "getenv", "putenv"):
+                assert parts[:2] == ("system", "process"), f"{path.name}:{node.lineno} reads os.{node.attr}"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+            raise AssertionError(f"{path.name}:{node.lineno} prints")
+
+
+def test_probes_import_nothing_of_ours_and_are_never_imported():
+    for path in sorted((ROOT / "probes").glob("*.py")):
+        names = imported(path, ("probes", path.stem))
+        assert not [n for n in names if n.startswith("provision")], path.name
+    for path, parts in modules():
+        assert not [n for n in imported(path, parts) if ours(n) == "probes"], path.name
+
+
+def test_every_module_of_the_table_exists():
+    """A rule for a module that is gone would check nothing."""
+    assert {parts[0] for _, parts in modules()} == set(MAY) - {"fleet"}
+
+
+HEAVY = ("virtualenv", "conda_lock", "rattler", "uv", "rich", "yaml", "pynvml", "urllib.request")
+
+
+@pytest.mark.parametrize(
+    ("line", "absent"),
+    [
+        ("import provision.__main__", ("typer", "packaging", "provision.model", *HEAVY)),
+        ("import provision.cli", HEAVY),
+        (
+            "import provision.commands.planning",
+            ("provision.managers", "provision.verify", *HEAVY[:-2]),
+        ),
+        ("import provision.commands.creating", ("virtualenv", "rich", "conda_lock", "rattler")),
+    ],
+)
+def test_heavy_libraries_wait_until_they_are_needed(line, absent):
+    code = f"{line}\nimport sys\nprint(*sorted(set({absent!r}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -1,0 +1,505 @@
+"""gpuenv.yaml: strict reading, the cache, digests, and packages written in place."""
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from provision import project
+from provision.errors import DataError, UsageError
+from provision.model import Project, ProjectTarget, as_plain
+from provision.project import kinds, strict, write
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "gpuenv.yaml"
+
+
+def read(path, text):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return project.read_config(path)
+
+
+def problems(path, text):
+    with pytest.raises(DataError) as caught:
+        read(path, text)
+    assert caught.value.code == 3 and caught.value.hint
+    assert caught.value.problems
+    return list(caught.value.problems)
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+def test_every_key(path):
+    text = """\
+frameworks: ["torch>=2.6,<2.9", torchvision]
+packages: [numpy>=1.26, "tqdm; sys_platform == 'linux'", "x @ git+https://host/x@v1"]
+requirements: [requirements.txt, "deps/b.txt"]
+project: .
+extras: [dev]
+groups:
+- test
+python: "3.10"
+manager: venv
+device: cuda
+cuda: "12.6"
+index: https://user:pw@host/simple
+indexes: {pypi: "https://host/simple", pytorch: "https://host/whl"}
+find_links: [wheels, "https://host/links.html"]
+channels: [conda-forge, ./channel]
+targets:
+  node-a: {driver: "550.54.15", driver_os: linux, gpus: ["9.0", A100], platform: linux-x86_64, glibc: "2.28"}
+  b.file: {file: node.json, python: "3.11", cuda: "12", device: cpu, manager: conda}
+"""
+    found = read(path, text)
+    assert found == Project(
+        frameworks=("torch>=2.6,<2.9", "torchvision"),
+        packages=("numpy>=1.26", "tqdm; sys_platform == 'linux'", "x @ git+https://host/x@v1"),
+        requirements=("requirements.txt", "deps/b.txt"),
+        project=".",
+        extras=("dev",),
+        groups=("test",),
+        python="3.10",
+        manager="venv",
+        device="cuda",
+        cuda="12.6",
+        index="https://user:pw@host/simple",
+        indexes={"pypi": "https://host/simple", "pytorch": "https://host/whl"},
+        find_links=("wheels", "https://host/links.html"),
+        channels=("conda-forge", "./channel"),
+        targets={
+            "node-a": ProjectTarget(
+                driver="550.54.15", driver_os="linux", gpus=("9.0", "A100"), platform="linux-x86_64",
+                glibc="2.28",
+            ),
+            "b.file": ProjectTarget(file="node.json", python="3.11", cuda="12", device="cpu", manager="conda"),
+        },
+    )  # fmt: skip
+
+
+def test_the_readers_keys_are_the_fields_of_the_values():
+    known = {*kinds.WORDS, *kinds.LISTS, "indexes", "targets"}
+    assert known == {f.name for f in dataclasses.fields(Project)}
+    target = {*kinds.TARGET_WORDS, *kinds.TARGET_LISTS}
+    assert target == {f.name for f in dataclasses.fields(ProjectTarget)}
+    assert set(kinds.SAID_BY_FILE) < target
+
+
+@pytest.mark.parametrize("text", ["", "\n# nothing yet\n", "---\n", "null", "\ufeff"])
+def test_a_file_without_a_key_is_a_project_that_asks_for_nothing(path, text):
+    assert read(path, text) == Project()
+
+
+def test_an_empty_list_may_be_left_empty(path):
+    assert read(path, "packages:\n  # none yet\nframeworks: [jax]\n") == Project(frameworks=("jax",))
+
+
+def test_all_mistakes_come_at_once_with_line_and_key(path):
+    text = """\
+framworks: [torch]
+python: 3.10
+cuda: 12
+packages: [numpy>=>1, torch, numpy, numpy]
+targets:
+  Node: {drivers: "550"}
+  b: {file: x.json, gpus: ["9.0"]}
+manager: pip
+manager: venv
+"""
+    assert problems(path, text) == [
+        "gpuenv.yaml:1: framworks: unknown key. Did you mean frameworks?",
+        "gpuenv.yaml:9: manager: stands twice",
+        'gpuenv.yaml:2: python: YAML takes 3.10 for a number (3.1): write "3.10"',
+        'gpuenv.yaml:3: cuda: YAML takes 12 for a number: write "12"',
+        "gpuenv.yaml:4: packages[3]: 'numpy' stands twice",
+        next(p for p in problems(path, text) if "numpy>=>1" in p),
+        'gpuenv.yaml:4: packages[1]: torch is a framework: write it under frameworks: ["torch"]',
+        "gpuenv.yaml:8: manager: 'pip': not one of venv, conda",
+        "gpuenv.yaml:6: targets.Node: a target's name: expected a form like node-a",
+        "gpuenv.yaml:6: targets.Node.drivers: unknown key. Did you mean driver?",
+        "gpuenv.yaml:7: targets.b.gpus: the file says this already: leave one out",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("python: 3.11", 'write "3.11"'),
+        ('python: ">=3.x"', "3.11"),
+        ('python: "3.11 or newer"', "3.11"),
+        ("python: on", "yes or no"),
+        ("python:", "empty"),
+        ("python: [a]", "not a list"),
+        ("python: {a: b}", "not a table"),
+        ("cuda: 12.8", 'write "12.8"'),
+        ("glibc: '2.28'", "unknown key"),
+        ("index: pip", "auto, pypi, pytorch"),
+        ("index: https://", "auto, pypi, pytorch"),
+        ("frameworks: torch", 'write ["torch"]'),
+        ("frameworks: [[torch]]", "frameworks[0]"),
+        ("frameworks: [pytorch]", "Did you mean torch?"),
+        ("frameworks: [tensorflow-gpu]", "Did you mean tensorflow?"),
+        ("frameworks: [torch, Torch]", "line 1 already"),
+        ("frameworks: ['torch==2.5.1+cu124']", 'write "torch==2.5.1"'),
+        ("frameworks: ['torch @ https://h/t.whl']", "a name with bounds"),
+        ("frameworks: [torch@2.6]", 'write "torch==2.6.*"'),
+        ("packages: ['numpy=1.26.4']", 'write "numpy==1.26.4"'),
+        ("packages: [jaxlib]", "jax is a framework"),
+        ("packages: [./folder]", 'write "./folder" into a file that requirements: names'),
+        ("packages: ['-e .']", 'write project: "." for this folder'),
+        ("packages: ['-e ./library']", 'write "-e ./library" into a file that requirements: names'),
+        ("packages: [folder/]", "a requirements file may name paths"),
+        ("packages: [a, a>2]", "line 1 already"),
+        ("extras: [dev]", "belongs to a project"),
+        ("indexes: {pytroch: 'https://x/y'}", "Did you mean pytorch?"),
+        ("indexes: [a]", "expected a table"),
+        ("indexes: {pypi: x}", "https://host/simple"),
+        ("targets: {a: }", "expected a table"),
+        ("targets: {a: {}}", "is empty"),
+        ("targets: {a: {gpus: [9.0]}}", 'write "9.0"'),
+        ("targets: {a: {driver: 550}}", 'write "550"'),
+        ("targets: {1: {driver: '550'}, 1: {driver: '560'}}", "stands twice"),
+        ("targets: {[a]: {driver: '550'}}", "one word"),
+        ("targets: {../x: {driver: '550'}}", "expected a form like node-a"),
+        ("- torch", "expected a table"),
+        ("just words", "expected a table"),
+        ("python: !!str 3.11", "tag"),
+        ("a: !!python/object/apply:os.system ['true']", "tag"),
+        ("a: &x [1]\nb: *x", "anchor"),
+        ("python: '3.11'\n---\npython: '3.12'", "second document"),
+        ("python: '3.11", "not YAML"),
+        ("\tpython: '3.11'", "not YAML"),
+        ("requirements: ['a\\0b']", None),
+        ('requirements: ["a\\0b"]', "expected a form like"),
+    ],
+)
+def test_a_mistake_says_what_to_write(path, line, says):
+    if says is None:
+        assert read(path, line)
+        return
+    found = problems(path, line)
+    assert says in "\n".join(found)
+    assert all(p.startswith("gpuenv.yaml:") for p in found)
+
+
+@pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])
+def test_deep_nesting_is_refused_at_once(path, opening):
+    assert "deep" in problems(path, opening * 50_000)[0]
+
+
+def test_an_alias_bomb_and_a_large_file_are_refused(path):
+    bomb = "a: &a [x,x]\n" + "".join(
+        f"{chr(98 + i)}: &{chr(98 + i)} [*{chr(97 + i)},*{chr(97 + i)}]\n" for i in range(20)
+    )
+    assert "anchor" in problems(path, bomb)[0]
+    assert "bytes" in problems(path, b"#" * (strict.MAX_BYTES + 1))[0]
+    assert "UTF-8" in problems(path, b"python: \xff")[0]
+    assert len(problems(path, "a" * 100_000 + ": b")[0]) < 400
+
+
+def test_a_file_that_is_not_there(path):
+    with pytest.raises(DataError, match="cannot be read") as caught:
+        project.read_config(path)
+    assert "init" in caught.value.hint
+
+
+def test_secrets_are_not_told(path):
+    text = "index: https://user:hunter2@host/simple with space\npackages: ['x @ https://u:hunter2@h/x y']\n"
+    assert "hunter2" not in "".join(problems(path, text))
+
+
+_SCALARS = st.text(max_size=8) | st.integers() | st.floats() | st.booleans() | st.none()
+_TREES = st.recursive(
+    _SCALARS | st.sampled_from(["torch", "numpy>=1", "3.11", "12.6", "https://h/x", "venv", "cuda"]),
+    lambda inner: st.lists(inner, max_size=4)
+    | st.dictionaries(st.sampled_from([*kinds.WORDS, *kinds.LISTS, "indexes", "targets", "node", "file", "gpus"]), inner, max_size=5),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(data=_TREES)
+def test_no_tree_is_a_bug(path, data):
+    text = yaml.safe_dump(data, allow_unicode=True)
+    try:
+        read(path, text)
+    except DataError as error:
+        raised = error
+    else:
+        return
+    assert all(p.startswith("gpuenv.yaml") and "\n" not in p for p in raised.problems)
+
+
+@settings(max_examples=300)
+@given(
+    data=st.binary(max_size=80)
+    | st.text(alphabet="pythonframewks:[]{}&*!|>-'\"\n #,?%@3.1", max_size=80).map(str.encode)
+)
+def test_no_bytes_are_a_bug(path, data):
+    try:
+        read(path, data)
+    except DataError as error:
+        raised = error
+    else:
+        return
+    assert raised.problems
+
+
+_TEXTS = st.sampled_from(
+    ["numpy>=1.26", "tqdm", "a-b[c]", 'x ; sys_platform == "linux"', "z @ https://h/z.whl"]
+)
+
+
+@settings(max_examples=100)
+@given(
+    meant=st.builds(
+        Project,
+        frameworks=st.lists(st.sampled_from(["torch>=2", "jax", "torchvision"]), unique=True).map(tuple),
+        packages=st.lists(_TEXTS, unique=True).map(tuple),
+        requirements=st.lists(st.sampled_from(["r.txt", "a b.txt", "\u00e9.txt", "#x"]), unique=True).map(tuple),
+        python=st.none() | st.sampled_from(["3.10", "3.12.1"]),
+        cuda=st.none() | st.sampled_from(["12", "12.10"]),
+        index=st.none() | st.sampled_from(["auto", "https://h/s"]),
+        indexes=st.dictionaries(st.sampled_from(["pypi", "pytorch"]), st.just("https://h/x")),
+        targets=st.dictionaries(
+            st.sampled_from(["a", "b-1"]),
+            st.builds(ProjectTarget, driver=st.just("550"), gpus=st.just(("9.0", "T4")), glibc=st.none() | st.just("2.28")),
+        ),
+    )
+)  # fmt: skip
+def test_what_is_written_is_what_is_read(path, meant):
+    def slim(value):
+        if isinstance(value, dict):
+            return {k: slim(v) for k, v in value.items() if v not in (None, [], {})}
+        return value
+
+    text = yaml.dump(slim(as_plain(meant)), default_style='"', allow_unicode=True)
+    assert read(path, text) == meant
+
+
+# --- cache and digest --------------------------------------------------------------------------
+
+
+def test_the_second_read_needs_no_yaml(path, tmp_path):
+    path.write_text('frameworks: [torch]\ntargets: {a: {driver: "550", gpus: ["9.0"]}}\n')
+    cache = tmp_path / "cache"
+    first = project.cached_config(path, cache)
+    code = (
+        "import sys; from pathlib import Path; from provision import project\n"
+        f"found = project.cached_config(Path({str(path)!r}), Path({str(cache)!r}))\n"
+        "print(found.targets['a'].gpus, 'yaml' in sys.modules, 'packaging' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "('9.0',) False False\n"
+    assert project.cached_config(path, None) == first
+    for kept in cache.iterdir():
+        kept.write_text('{"frameworks": 3')
+    assert project.cached_config(path, cache) == first
+    path.write_text("frameworks: [jax]\n")
+    assert project.cached_config(path, cache).frameworks == ("jax",)
+    path.write_text("python: 3.10\n")
+    with pytest.raises(DataError, match="1 mistake"):
+        project.cached_config(path, cache)
+
+
+def test_a_cache_that_cannot_be_written_is_no_failure(path, tmp_path):
+    path.write_text("frameworks: [torch]\n")
+    (tmp_path / "file").touch()
+    assert project.cached_config(path, tmp_path / "file").frameworks == ("torch",)
+
+
+def test_the_digest_is_of_names_and_bytes_wherever_the_checkout_lies(tmp_path):
+    for place in ("a", "b/c"):
+        (tmp_path / place / "sub").mkdir(parents=True)
+        (tmp_path / place / "r.txt").write_text("numpy\n")
+        (tmp_path / place / "sub" / "s.txt").write_text("six\n")
+
+    def digest(place, *names):
+        return project.digest([str(tmp_path / place / n) for n in names])
+
+    first = digest("a", "r.txt", "sub/s.txt")
+    assert re.fullmatch("[0-9a-f]{64}", first)
+    assert digest("b/c", "r.txt", "sub/s.txt") == first
+    assert digest("a", "sub/s.txt", "r.txt") != first
+    assert digest("a", "r.txt") != first
+    missing = digest("a", "r.txt", "sub/gone.txt")
+    assert missing not in (first, digest("a", "r.txt", "sub/lost.txt"))
+    (tmp_path / "a" / "sub" / "s.txt").write_text("six\n\n")
+    assert digest("a", "r.txt", "sub/s.txt") != first
+    assert digest("a", "sub") and project.digest([])
+
+
+# --- writing packages -------------------------------------------------------------------------
+
+_STYLES = {
+    "absent": ("frameworks: [torch]  # mine\n", 'frameworks: [torch]  # mine\npackages:\n  - "six"\n'),
+    "no final newline": ("python: '3.11'", "python: '3.11'\npackages:\n  - \"six\"\n"),
+    "empty file": ("", 'packages:\n  - "six"\n'),
+    "comments only": ("# hello\n", '# hello\npackages:\n  - "six"\n'),
+    "nothing": (
+        "packages:  # add writes here\npython: '3.11'\n",
+        "packages:  # add writes here\n  - \"six\"\npython: '3.11'\n",
+    ),
+    "null": ("packages: ~ # x\n", 'packages: ["six"] # x\n'),
+    "empty flow": ("packages: []  # x\n", 'packages: ["six"]  # x\n'),
+    "flow": ("packages: [numpy, 'tqdm']\n", "packages: [numpy, 'tqdm', \"six\"]\n"),
+    "flow, trailing comma": ("packages: [\n  numpy,\n]\n", 'packages: [\n  numpy, "six",\n]\n'),
+    "block": (
+        "packages:\n- numpy # why\n# end of it\n\npython: '3.11'\n",
+        "packages:\n- numpy # why\n- \"six\"\n# end of it\n\npython: '3.11'\n",
+    ),
+    "block, indented": (
+        "packages:\n    - 'numpy'\n    - tqdm",
+        "packages:\n    - 'numpy'\n    - tqdm\n    - \"six\"\n",
+    ),
+    "crlf": ("packages:\r\n  - numpy\r\npython: '3.11'\r\n", "packages:\r\n  - numpy\r\n  - \"six\"\r\npython: '3.11'\r\n"),
+    "wide characters": ("# \u00e9\U0001f600\npackages: [numpy] # \u00e9\n", '# \u00e9\U0001f600\npackages: [numpy, "six"] # \u00e9\n'),
+    "bom": ("\ufeffpackages: [numpy]\n", '\ufeffpackages: [numpy, "six"]\n'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("style", _STYLES)
+def test_a_package_is_added_in_the_files_own_style(path, style):
+    before, after = _STYLES[style]
+    path.write_bytes(before.encode())
+    path.chmod(0o640)
+    found = project.add_packages(path, ["six"])
+    assert path.read_bytes().decode() == after
+    assert found == project.read_config(path) and found.packages[-1] == "six"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert [p.name for p in path.parent.iterdir()] == ["gpuenv.yaml"]
+    stamp = path.stat().st_mtime_ns, path.stat().st_ino
+    assert project.add_packages(path, ["six"]) == found
+    assert (path.stat().st_mtime_ns, path.stat().st_ino) == stamp  # nothing to do: not even written
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("packages:\n  - numpy>=1 # a\n  - six\n", 'packages:\n  - "Numpy==2.0" # a\n  - six\n  - "tqdm"\n'),
+        ("packages: ['numpy[x]', six]\n", 'packages: ["Numpy==2.0", six, "tqdm"]\n'),
+    ],
+)
+def test_an_entry_of_the_same_name_is_replaced(path, before, after):
+    path.write_text(before)
+    project.add_packages(path, ["Numpy==2.0", "tqdm"])
+    assert path.read_text() == after
+
+
+def test_a_linked_file_is_written_where_it_lies(path, tmp_path):
+    (tmp_path / "real").mkdir()
+    real = tmp_path / "real" / "shared.yaml"
+    real.write_text("packages: []\n")
+    path.symlink_to(real)
+    project.add_packages(path, ["six"])
+    assert path.is_symlink() and "six" in real.read_text()
+
+
+@pytest.mark.parametrize(
+    ("requirement", "says"),
+    [
+        ("torch", "frameworks"), ("tensorflow-gpu==2.10", "frameworks"), ("jaxlib", "frameworks"),
+        ("num py", "no requirement"), ("six\n", "no requirement"), ("./x", "no requirement"),
+    ],
+)  # fmt: skip
+def test_what_is_no_package_is_refused(path, requirement, says):
+    path.write_text("packages: []\n")
+    with pytest.raises(UsageError) as caught:
+        project.add_packages(path, ["tqdm", requirement])
+    assert says in caught.value.message + str(caught.value.hint)
+    assert path.read_text() == "packages: []\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{frameworks: [torch]}\n",
+        "packages: ['a; python_version < \"3.11\"', 'six ; os_name == \"x\"', 'six; os_name != \"x\"']\n",
+        "frameworks: [torch]\n...\n",
+        "python: 3.10\n",
+    ],
+)
+def test_a_file_that_cannot_be_edited_stays_as_it_is(path, text):
+    path.write_text(text)
+    with pytest.raises(DataError):
+        project.add_packages(path, ["six"])
+    assert path.read_text() == text
+    assert [p.name for p in path.parent.iterdir()] == ["gpuenv.yaml"]
+
+
+def test_several_files_are_written_or_none(tmp_path):
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.write_bytes(b"old")
+    for contents in (
+        {first: b"new", tmp_path / "no" / "x": b""},
+        {first: b"new", second: b"", tmp_path: b""},
+    ):
+        with pytest.raises(OSError):
+            write.write_all(contents)
+        assert first.read_bytes() == b"old"
+        assert [p.name for p in tmp_path.iterdir()] == ["a"]
+    write.write_all({first: b"new", second: b"also"})
+    assert (first.read_bytes(), second.read_bytes()) == (b"new", b"also")
+    assert second.stat().st_mode & 0o777 == 0o666 & ~umask()
+
+
+def umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@settings(max_examples=150)
+@given(
+    entries=st.lists(st.sampled_from(["numpy", "six>=1", "a.b", "tqdm[x]==4", "q ; os_name == 'x'"]), unique=True),
+    added=st.lists(st.sampled_from(["numpy==2", "zlib-ng", "A_B", "q", "w[y] ; os_name=='z'"]), min_size=1, unique=True),
+    style=st.sampled_from(["block", "flow", "lines"]),
+    quote=st.sampled_from(["", "'", '"']),
+    tail=st.sampled_from(["", "\n", "\n# end", "\npython: '3.11'\n", "\n\n\ncuda: '12'"]),
+)  # fmt: skip
+def test_any_style_is_edited_or_left_alone(path, entries, added, style, quote, tail):
+    def row(text):
+        mark = quote or ('"' if set(text) & set("'[") else "")
+        return f'"{text}"' if mark == "'" and "'" in text else f"{mark}{text}{mark}"
+
+    listed = [row(e) for e in entries]
+    body = {
+        "block": "".join(f"\n  - {e} # {i}" for i, e in enumerate(listed)),
+        "flow": f" [{', '.join(listed)}]",
+        "lines": " [\n" + "".join(f"   {e},\n" for e in listed) + "  ]",
+    }[style]
+    text = f"frameworks: [torch]\npackages:{body}{tail}"
+    before = read(path, text)
+    found = project.add_packages(path, added)
+    after = path.read_text()
+    assert project.read_config(path) == found
+    assert set(added) <= set(found.packages)
+    assert dataclasses.replace(found, packages=()) == dataclasses.replace(before, packages=())
+    assert re.findall(r"#.*", text) == re.findall(r"#.*", after)
+
+
+# --- documentation ----------------------------------------------------------------------------
+
+
+def test_the_readmes_example_has_every_key_and_reads(path):
+    section = README.read_text().partition("### gpuenv.yaml")[2]
+    text = re.search(r"```yaml\n(.*?)```", section, re.DOTALL)[1]
+    found = read(path, text)
+    for field in dataclasses.fields(Project):
+        assert re.search(rf"(?m)^{field.name}:", text), f"{field.name} is not in the README's example"
+        assert getattr(found, field.name)
+    for field in dataclasses.fields(ProjectTarget):
+        assert any(getattr(t, field.name) for t in found.targets.values()), field.name
+    assert json.dumps(as_plain(found))
