@@ -14,18 +14,20 @@ from .measuring import GPUENV, UV, Row, interleaved, ran, timed
 
 _UVS = "uv venv + uv pip install"
 _PIPS = "python -m venv + pip install"
+_BARE = "the same, nothing compiled"
 _REST = 5.0  # seconds, in which a virtual machine gives the memory of files now gone back to its host
 
 
 class Sides:
-    """The same environment, made by each tool in a folder that is removed first (and not timed). What a run
-    wrote is on the disk before the next begins: GBs of it would be that one's time."""
+    """The same environment, made by each tool in a fresh folder (not timed). What a run wrote is on the disk before
+    the next begins: GBs of it would be that one's time."""
 
     def __init__(self, ground: Ground, env: Mapping[str, str]) -> None:
         self.ground, self.env = ground, env
 
     def _fresh(self, name: str) -> Path:
-        shutil.rmtree(self.ground.project / name, ignore_errors=True)
+        """The path of an environment, with the earlier one out of the way."""
+        self.ground.put_away(self.ground.project / name)
         os.sync()
         return self.ground.project / name
 
@@ -61,10 +63,12 @@ def warm(ground: Ground) -> Iterator[Row]:
     locked, unlocked, uv = interleaved((sides.locked, sides.unlocked, sides.uv), runs)
     yield Row("warm", "create --locked", _UVS, locked / uv, 0.85, locked, uv, runs=runs)
     yield Row("warm", "create, no lock", _UVS, unlocked / uv, 1.1, unlocked, uv, runs=runs)
-    sides = Sides(ground, ground.at_index({"UV_COMPILE_BYTECODE": "0"}))
-    locked, uv = interleaved((sides.locked, sides.uv), runs)
+    plain = Sides(ground, ground.at_index({"UV_COMPILE_BYTECODE": "0"}))
+    locked, bare, uv = interleaved((sides.locked, plain.locked, plain.uv), runs)
     # Then little is left but starting up: Python, its imports and virtualenv against a compiled program.
-    yield Row("warm", "create --locked, nothing compiled", _UVS, locked / uv, None, locked, uv, runs=runs)
+    yield Row("warm", "create --locked, nothing compiled", _UVS, bare / uv, None, bare, uv, runs=runs)
+    # What copies of the bytecode, checked by digest, cost.
+    yield Row("warm", "create --locked, bytecode copied", _BARE, locked / bare, None, locked, bare, runs=runs)
 
 
 def pip(ground: Ground) -> Iterator[Row]:

@@ -64,7 +64,7 @@ def _rest(name: str) -> str:
 
 
 def _against(row: Row) -> str:
-    return row.against if row.against.startswith("a ") else f"`{row.against}`"
+    return row.against if row.against.startswith(("a ", "the ")) else f"`{row.against}`"
 
 
 def _times(value: float | None) -> str:
