@@ -103,14 +103,28 @@ class _Search:
     refused: LockError | None = None
     lacking: list[str] = dataclasses.field(default_factory=list)  # packages that some Python has no wheel of
     before_pythons: Request | None = None
+    tried_without: bool = False  # a plan was solved without `prefer`, once
 
     def solve(self, plan: Plan) -> Lock:
+        """Return the plan's lock. The first refusal that `prefer` may have caused is checked by one solve
+        without it: another index can have wheels of these versions with other requirements."""
         self._check_index(plan)
+        try:
+            return self._solved(plan, self.prefer)
+        except LockError as error:
+            refused = error.contradiction or error.brought or error.companion
+            if not refused or not self.prefer or self.tried_without:
+                raise
+        self.tried_without = True
+        self._note("not with the versions of the lock that is there: solving once without them")
+        return self._solved(plan, {})
+
+    def _solved(self, plan: Plan, prefer: Mapping[str, str]) -> Lock:
         cache = where.cache_dir(self.choices)
         python = ask.interpreter(plan.python or "", self.asked.machine, None, cache)
         return pypi.lock(
             plan, self._with_pages(plan), self.emit, python=python, needs=self.asked.demands.needs,
-            prefer=self.prefer, builds=self.builds,
+            prefer=prefer, builds=self.builds,
         )  # fmt: skip
 
     def _with_pages(self, plan: Plan) -> Sources:

@@ -67,14 +67,7 @@ class Ask:
                 return self._both(source, "--constraints", str(held))
         kept = self.scratch / "before.txt"
         kept.write_text("".join(f"{n}=={v}\n" for n, v in prefer.items()), encoding="utf-8")
-        try:
-            return self._both(source, "--output-file", str(kept))
-        except LockError as error:
-            if not (prefer and error.contradiction):
-                raise
-            # What is preferred can contradict the wheels of another index: then nothing is preferred.
-            kept.write_text("", encoding="utf-8")
-            return self._both(source, "--output-file", str(kept))
+        return self._both(source, "--output-file", str(kept))
 
     def _both(self, source: Path, *more: str) -> tuple[str, str]:
         """The annotated form by a solve, the other by the pins that it found, and afterwards: what the first has
