@@ -179,7 +179,7 @@ def _overwritten(one: Distribution, owner: str, rows: Sequence[Row]) -> Change |
     name, _, version = owner.partition(" ")
     by = f"{one.name} {one.version}"
     shown = tuple(sorted(lost)[:SHOWN])
-    if one.name == name:  # a wheel over the conda package of the same name
+    if one.name == drift_conda.WHEEL_NAMES.get(name, name):  # a wheel over its conda package
         text = f"{by} was installed over {version}, which the lock names"
         return Change(kind="replaced", name=name, text=text, locked=version, found=one.version, paths=shown)
     files = f"{len(lost)} file{'s' if len(lost) > 1 else ''}"

@@ -16,6 +16,9 @@ from ..model import Change, Package, Stranger
 from ..system import foreign
 from .records import Row, differs, modified
 
+WHEEL_NAMES = {"pytorch": "torch"}
+"""Conda packages whose wheel has another name."""
+
 
 def files_in(meta: Any) -> list[dict[str, Any]]:
     """The files that a conda-meta document lists; of one that is damaged, those that can be read."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from ..model import Change, Confidence, Evidence, Finding, Lock, Target
-from . import drift
+from . import drift, drift_conda
 from .judged import Judged
 from .libraries import CUDNN_PACKAGE
 from .loaded import three
@@ -197,7 +197,7 @@ def _to_cpu(run: Run, change: Change) -> bool:
     """Whether a CUDA build of a framework gave way to one for the CPU."""
     if re.match(r"jax-cuda\d+-(plugin|pjrt)$", change.name):
         return change.kind == "removed"
-    framework = {"pytorch": "torch"}.get(change.name, change.name)
+    framework = drift_conda.WHEEL_NAMES.get(change.name, change.name)
     planned = {b.framework for b in run.lock.plan.builds if b.cuda} if run.lock else set()
     if framework not in planned or change.kind not in ("replaced", "modified", "overwritten"):
         return False

@@ -1,0 +1,122 @@
+"""What `create` says of an environment in which another version of the framework is installed than the lock's."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import conda_channel as cc
+import pytest
+from test_project_create import HERE, stack  # noqa: F401
+
+CPU = ("create", "--framework", "torch", "--device", "cpu", "--python", HERE, "--index", "pypi")
+
+
+def words(ran) -> str:
+    return " ".join(ran.out.split())
+
+
+def put(gpuenv, index, version):
+    """Install another torch with an installer of the user's, as `pip install torch==VERSION` does."""
+    env = gpuenv.work / ".venv"
+    subprocess.run(
+        [sys.executable, "-m", "uv", "pip", "install", "-q", "--no-deps", "--python", env / "bin" / "python",
+         "--default-index", index.url, f"torch=={version}"],
+        check=True, env=gpuenv.env, cwd=gpuenv.work,
+    )  # fmt: skip
+    return env
+
+
+# --- a venv with a verdict ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def venv(gpuenv, index):
+    """The version of torch in the lock of an environment for the CPU that is there."""
+    plan = gpuenv("resolve", "--json", *CPU[1:]).json
+    index.add_plan(plan)
+    index.add("torch", "2.4.1")
+    index.add("torch", "2.4.2", content="class version:\n    cuda = None\n")
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    ran = gpuenv(*CPU, "--no-verify")
+    assert ran.code == 0, ran.err
+    return plan["builds"][0]["version"]
+
+
+def test_a_failed_verdict_names_the_drift(gpuenv, index, venv):
+    env = put(gpuenv, index, "2.4.1")
+    ran = gpuenv(*CPU)
+    said = f"torch {venv} in the lock, 2.4.1 installed: gpuenv repair {env}"
+    assert ran.code == 8 and "verdict: fails" in ran.out, ran.out + ran.err
+    assert words(ran).startswith(said)
+    assert f"torch {venv} CPU" not in words(ran)
+    made = gpuenv(*CPU, "--json").json
+    (change,) = made["verdict"]["drift"]
+    assert (change["name"], change["locked"], change["found"]) == ("torch", venv, "2.4.1")
+
+
+def test_a_kept_verdict_names_the_drift(gpuenv, index, venv):
+    env = put(gpuenv, index, "2.4.2")
+    ran = gpuenv("verify", "--quick", "--device", "cpu", "--json")
+    assert ran.code == 0 and ran.json["verdict"] == "cpu", ran.out + ran.err
+    passed = ran.json
+    assert [c["name"] for c in passed["drift"]] == ["torch"]
+    gpuenv(*CPU)  # keeps a verdict: it fails, since this torch has no convolutions
+    file = env / ".gpuenv" / "verdict.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "verdict": passed}))
+    ran = gpuenv(*CPU)
+    assert ran.code == 0 and "verifying" not in ran.err, ran.out + ran.err
+    assert words(ran).startswith(f"torch {venv} in the lock, 2.4.2 installed: gpuenv repair {env}")
+    assert "verdict: works on the CPU" in ran.out
+
+
+# --- conda, whose package has another name -----------------------------------------------------------
+
+
+@pytest.fixture
+def conda(gpuenv, index, tmp_path):
+    """`gpuenv create` of a conda environment with the package pytorch 2.8.0, which brings torch's dist-info."""
+    pytest.importorskip("rattler")
+    folder = shutil.copytree(cc.bare(), tmp_path / "chan" / "conda-forge")
+    index.add("torch", "2.8.0")
+    index.add("torch", "2.7.1")
+    site = tmp_path / "wheels"
+    subprocess.run(
+        [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", sys.executable, "--target", site,
+         "--default-index", index.url, "torch==2.8.0"],
+        check=True, env=gpuenv.env,
+    )  # fmt: skip
+    (torch,) = [cc.PathDistribution(p) for p in site.glob("torch-*.dist-info")]
+    cc.wheel_package(folder, torch, f"cpu_generic_{cc.TAG}_h0_0", name="pytorch")
+    cc.index(folder)
+    gpuenv.env["RATTLER_CACHE_DIR"] = str(tmp_path / "rattler-cache")
+
+    def create(*more):
+        return gpuenv("create", "--manager", "conda", "--framework", "torch", "--device", "cpu", "--channel",
+                      folder, "--no-verify", *more)  # fmt: skip
+
+    ran = create()
+    assert ran.code == 0, ran.err
+    assert "torch 2.8.0 CPU build" in words(ran)
+    return create
+
+
+def test_a_wheel_over_conda_s_pytorch_heads_the_answer(gpuenv, index, conda):
+    env = put(gpuenv, index, "2.7.1")
+    ran = conda()
+    assert ran.code == 0, ran.err
+    assert words(ran).startswith(f"torch 2.8.0 in the lock, 2.7.1 installed: gpuenv repair {env}")
+    assert "torch 2.8.0 CPU" not in words(ran)
+    (change,) = conda("--json").json["environment"]["drift"]
+    assert (change["kind"], change["name"], change["found"]) == ("replaced", "pytorch", "2.7.1")
+
+
+def test_another_conda_pytorch_heads_the_answer(gpuenv, conda):
+    env = gpuenv.work / ".venv"
+    (record,) = (env / "conda-meta").glob("pytorch-2.8.0-*.json")
+    record.rename(record.with_name(record.name.replace("2.8.0", "2.7.1")))
+    build = f"cpu_generic_{cc.TAG}_h0_0"
+    said = f"torch 2.8.0-{build} in the lock, 2.7.1-{build} installed: gpuenv repair {env}"
+    assert words(conda()).startswith(said)
+    next((env / "conda-meta").glob("pytorch-*.json")).unlink()
+    assert words(conda()).startswith("torch 2.8.0 in the lock, none installed: gpuenv repair")
