@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..commands.judging import is_expected, is_good
+from ..errors import GpuenvError
 from ..model import Created, Plan, Repaired, Verdict
 
-_NO_BUILD, _BUILD, _VERIFY = 5, 7, 8
+_NO_BUILD, _VERIFY = 5, 8
+_OF_NAME = {error.name: error.code for error in GpuenvError.__subclasses__()}
 
 
 def of(value: Any, *, strict: bool = False, asked_cpu: bool = False) -> int:
@@ -26,8 +28,8 @@ def of(value: Any, *, strict: bool = False, asked_cpu: bool = False) -> int:
 
 
 def _of_created(made: Created) -> int:
-    if made.plan is None or not made.plan.builds:
+    if made.environment is None and (made.plan is None or not made.plan.builds):
         return _NO_BUILD
     if not is_good(made):
         return _VERIFY
-    return _BUILD if made.kernel_error else 0
+    return _OF_NAME[made.kernel_error.name] if made.kernel_error else 0

@@ -50,6 +50,7 @@ def is_expected(verdict: Verdict, device: str | None, *, asked_cpu: bool = False
 
 def is_good(made: Created) -> bool:
     """Whether an environment is there, and its verdict, if it has one, is what it was made for."""
-    if made.environment is None or made.plan is None:
+    if made.environment is None:
         return False
-    return made.verdict is None or is_expected(made.verdict, made.plan.device)
+    device = made.plan.device if made.plan else None
+    return made.verdict is None or is_expected(made.verdict, device)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..environment import kernel, place, state
 from ..errors import GpuenvError
-from ..model import Created, Emit, Event, Plan
+from ..model import Created, Emit, Event, Failure, Plan
 from ..request import made_with
 from ..request import paths as where
 from ..request.options import Choices
@@ -43,7 +43,9 @@ def create_with(emit: Emit, env: Path, choices: Choices, how: How, *, wanted: bo
         hint = f"; {error.hint}" if error.hint else ""
         told = f"no Jupyter kernel was made: {error.message}{hint}"
         emit(Event(kind="warning", stage="kernel", text=told))
-        return dataclasses.replace(made, kernel_error=error.message)
+        return dataclasses.replace(
+            made, kernel_error=Failure(name=error.name, message=error.message, hint=error.hint)
+        )
     emit(Event(kind="note", stage="kernel", text=f"its Jupyter kernel is {name}"))
     return dataclasses.replace(made, kernel=name)
 

@@ -34,7 +34,7 @@ _NOUNS = {
     "built": "Environment InstalledPackage Installed",
     "changed": "ChangeKind Change Stranger Drift",
     "proved": "Stage Convolution DeviceVerdict FrameworkVerdict Verdict Findings",
-    "told": "PutBack Removed Left Repaired Created ListedFramework Listed Listing RemovedEnvironment Removal Report Exported BundleFile BundlePython Bundle Run WrittenFile Initialised",
+    "told": "PutBack Removed Left Repaired Failure Created ListedFramework Listed Listing RemovedEnvironment Removal Report Exported BundleFile BundlePython Bundle Run WrittenFile Initialised",
     "plain": "as_plain as_document check_forms from_plain",
 }
 _HOME = {noun: home for home, nouns in _NOUNS.items() for noun in nouns.split()}

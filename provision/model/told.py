@@ -54,6 +54,15 @@ class Repaired:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """Why a last step failed, with the name of the error's class ("usage", "build")."""
+
+    name: str
+    message: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Created:
     """What `create` did: what each stage handed on, as far as it was reached. `kernel` is the name of its Jupyter
     kernel, where one was asked for, and `kernel_error` why there is none."""
@@ -66,7 +75,7 @@ class Created:
     environment: Environment | None = None
     verdict: Verdict | None = None
     kernel: str | None = None
-    kernel_error: str | None = None
+    kernel_error: Failure | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

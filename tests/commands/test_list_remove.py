@@ -104,7 +104,7 @@ def test_creates_at_once_do_not_lose_each_other(jax, gpuenv):
 def test_many_writers_of_one_registry(gpuenv, data):
     """Processes that add, list and forget at the same time: what was added and not forgotten is there."""
     code = (
-        "import sys; from pathlib import Path; from provision import registry; n = sys.argv[1]\n"
+        "import sys; from pathlib import Path; from provision.environment import registry; n = sys.argv[1]\n"
         "for i in range(20):\n"
         "    env = Path(sys.argv[2], f'{n}-{i}'); (env / '.gpuenv').mkdir(parents=True); registry.add(env)\n"
         "    registry.environments()\n"
@@ -167,7 +167,7 @@ def test_a_user_that_nobody_knows_gets_a_home(gpuenv):
     if os.getuid() != 0:
         pytest.skip("needs root, to become a user that nobody knows")
     code = (
-        "import os, tempfile, platformdirs; from provision import process, registry\n"
+        "import os, tempfile, platformdirs; from provision.system import process; from provision.environment import registry\n"
         "os.environ.pop('HOME'); os.setuid(54321)\n"
         "try: registry.folder()\n"
         "except Exception as error: print(type(error).__name__)\n"

@@ -356,7 +356,7 @@ def test_a_stand_alone_worker_answers_from_any_folder(tmp_path):
     (tmp_path / "rattler.py").write_text("raise SystemExit('the wrong rattler')\n")
     (tmp_path / "provision.py").write_text("raise SystemExit('the wrong provision')\n")
     code = (
-        "from provision.index import conda; from provision.errors import LockError; "
+        "from provision.managers.conda import engine as conda; from provision.errors import LockError; "
         f"print(conda.ask('index', {{'folder': {str(tmp_path / 'channel')!r}}}, print, LockError))"
     )
     done = subprocess.run(

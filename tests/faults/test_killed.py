@@ -65,7 +65,7 @@ def test_a_change_that_is_killed_leaves_the_old_environment_and_the_next_run_not
 
 FETCH = """
 from pathlib import Path
-from provision import lock
+from provision.wheels import locks as lock
 from provision.wheels.install import install_wheels
 from provision.model import Sources
 env = Path(".venv")
@@ -267,7 +267,7 @@ def test_a_file_that_cannot_be_written_leaves_no_draft(tmp_path):
 
 
 def test_many_writers_leave_one_whole_file(tmp_path):
-    code = "import sys; from pathlib import Path; from provision import safe_write\n"
+    code = "import sys; from pathlib import Path; from provision.system import safe_write\n"
     code += "for i in range(40): safe_write.write_file(Path(sys.argv[1]), sys.argv[2] * 5000)"
     children = [subprocess.Popen([sys.executable, "-c", code, tmp_path / "file", x]) for x in "abc"]
     assert [c.wait(60) for c in children] == [0, 0, 0]
@@ -277,9 +277,7 @@ def test_many_writers_leave_one_whole_file(tmp_path):
 
 def test_scratch_folders_of_killed_runs_are_swept_and_those_at_work_are_not(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    code = (
-        "import os, signal; from provision import writing\nwith writing.scratch('x'): os.kill(os.getpid(), 9)"
-    )
+    code = "import os, signal; from provision.system import writing\nwith writing.scratch('x'): os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
     assert len(list(tmp_path.iterdir())) == 1
     begun, old = tmp_path / ".gpuenv-scratch-begun", tmp_path / ".gpuenv-scratch-old"

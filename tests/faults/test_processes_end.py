@@ -173,7 +173,7 @@ def test_what_a_shell_started_before_it_became_gpuenv_stays(gpuenv, mark):
 
 def test_a_program_that_imports_gpuenv_adopts_nothing(tmp_path, mark):
     code = (
-        "import ctypes, sys\nfrom provision import process\n"
+        "import ctypes, sys\nfrom provision.system import process\n"
         f"process.run([sys.executable, '-c', {daemon(mark)!r}])\n"
         "flag = ctypes.c_int(-1)\nctypes.CDLL(None).prctl(37, ctypes.byref(flag), 0, 0, 0)\nprint(flag.value)\n"
     )

@@ -34,7 +34,7 @@ def test_a_signal_has_its_name():
 
 IN_A_FORK = """
 import os, signal
-from provision import process
+from provision.system import process
 signal.signal(signal.SIG, process.unwind)
 os.register_at_fork(after_in_parent=lambda: [os.kill(os.getpid(), signal.SIG), [i for i in range(1000)]])
 process.run(["sleep", "600"])
@@ -43,7 +43,7 @@ process.run(["sleep", "600"])
 
 IN_A_CALLBACK = """
 import os, signal, sys, time, weakref
-from provision import process
+from provision.system import process
 class Thing: pass
 def gone(_):
     os.kill(os.getpid(), signal.SIGNAL)
@@ -75,7 +75,7 @@ def test_a_signal_that_comes_while_python_forks_is_not_lost(name, code):
 
 IN_A_HOOK = """
 import os, signal, sys
-from provision import process
+from provision.system import process
 noted = []
 def before():
     os.kill(os.getpid(), signal.SIGTERM)
@@ -172,7 +172,7 @@ def test_no_descriptor_is_left_behind():
 
 
 def test_replace_becomes_the_other_program():
-    code = "from provision import process; process.replace(['sh', '-c', 'echo $X; exit 7'], {'X': 'y', 'PATH': '/bin:/usr/bin'})"
+    code = "from provision.system import process; process.replace(['sh', '-c', 'echo $X; exit 7'], {'X': 'y', 'PATH': '/bin:/usr/bin'})"
     done = process.run([PY, "-c", code])
     assert (done.returncode, done.stdout) == (7, "y\n")
 

@@ -71,7 +71,7 @@ def test_values_of_a_document():
 def test_the_command_line_of_the_process(tmp_path):
     """Every user can read it in the process list."""
     code = (
-        "import sys; from provision import process; process.hide_credentials();"
+        "import sys; from provision.system import process; process.hide_credentials();"
         "sys.stdout.write(open('/proc/self/cmdline', encoding='latin-1').read()); assert '4ss' in sys.argv[1]"
     )
     args = [f"https://{USER}:{WORD}@host/x?sig={SIGNATURE}", f"--index=https://h/x?sig={SIGNATURE}", "pläin"]
