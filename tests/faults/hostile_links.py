@@ -200,12 +200,7 @@ def written(at: Field, command: str, make: Make, why: str) -> str | None:
 
 for verb in OUTPUTS:
     case(f"links: {verb}: a link to nothing")(lambda at, v=verb: written(at, v, to_new, "is a link out of"))
-for verb in ("lock -o", "export -o"):  # what is there is read first: it is no file of gpuenv's
-    for what in ("a link to a file", "two links"):
-        case(f"links: {verb}: {what}")(
-            lambda at, v=verb, m=LINKS[what]: written(at, v, m, "was not written by gpuenv")
-        )
-for verb in ("lock --force", "export --force -o"):
+for verb in ("lock -o", "lock --force", "export -o", "export --force -o"):
     for what in ("a link to a file", "two links"):
         case(f"links: {verb}: {what}")(
             lambda at, v=verb, m=LINKS[what]: written(at, v, m, "is a link out of")
