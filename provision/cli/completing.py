@@ -149,11 +149,12 @@ def _words(environ: Mapping[str, str]) -> list[str]:
 
 def targets(incomplete: str) -> list[tuple[str, str]]:
     """The targets that gpuenv.yaml names here."""
-    from .. import project
+    from ..project.config.cache import cached_config
+    from ..project.config.kinds import CONFIG_NAME
 
-    file = Path.cwd() / project.CONFIG_NAME
+    file = Path.cwd() / CONFIG_NAME
     try:
-        said = project.cached_config(file, _cache()).targets if file.is_file() else {}
+        said = cached_config(file, _cache()).targets if file.is_file() else {}
     except GpuenvError:
         return []
     return [

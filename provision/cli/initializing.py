@@ -26,7 +26,8 @@ def init(
     verbose: o.Verbose = False,
 ) -> int:
     """Write gpuenv.yaml, `make env` and .gitignore for the project in this folder."""
-    from ..project import Known, initialise
+    from ..project.init.signs import Known
+    from ..project.init.starting import initialise
 
     screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
     known = facts.known(o.Choices(profiles=list(profiles or []), cache_dir=cache_dir))

@@ -9,10 +9,11 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from .. import project
 from ..environment import place
 from ..errors import UsageError
 from ..model import FRAMEWORKS, Created, Emit, Event, Lock
+from ..project.config.edit import add_packages
+from ..project.config.kinds import CONFIG_NAME
 from ..request import facts, made_with
 from ..request import paths as where
 from ..request import project_options as inproject
@@ -32,7 +33,7 @@ def add(
 ) -> Created | Lock:
     """Into the project's file and lock, or into what the environment remembers; then into the environment."""
     wanted = [_package(text) for text in packages]
-    path, file = where.absolute(env), Path.cwd() / project.CONFIG_NAME
+    path, file = where.absolute(env), Path.cwd() / CONFIG_NAME
     place.check_place(path)
     names = (lock_name(base), "conda-lock.yml")
     kept = (file, *(Path.cwd() / name for name in names)) if file.is_file() else ()
@@ -44,7 +45,7 @@ def add(
         else:
             choices, made = _in_project(emit, choices, file, wanted, path)
             if not place.made_by_gpuenv(path):
-                told = f"{project.CONFIG_NAME} and the lock have it; there is no environment at {path} yet"
+                told = f"{CONFIG_NAME} and the lock have it; there is no environment at {path} yet"
                 emit(Event(kind="note", stage="build", text=told))
                 emit(Event(kind="next", stage="build", text="gpuenv create"))
                 return made
@@ -68,7 +69,7 @@ def _package(text: str) -> str:
     if canonicalize_name(need.name) in FRAMEWORKS:
         raise UsageError(
             f"{need.name} is a framework: its build is the plan's to choose",
-            hint=f"name it under `frameworks:` in {project.CONFIG_NAME}, or gpuenv create --framework {need.name}",
+            hint=f"name it under `frameworks:` in {CONFIG_NAME}, or gpuenv create --framework {need.name}",
         )
     return text
 
@@ -78,7 +79,7 @@ def _in_project(emit: Emit, mine: Choices, file: Path, wanted: list[str], env: P
     the file. Returns the options for the environment, and the lock."""
     own = locks.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
     asked = project_lock.with_more(mine, own, wanted, emit)
-    project.add_packages(file, wanted)
+    add_packages(file, wanted)
     return inproject.laid(mine), asked.write()
 
 
@@ -86,7 +87,7 @@ def _remembered(made: Choices, env: Path, wanted: list[str]) -> Choices:
     """What the environment was made of, and the packages. Raises UsageError where there is none."""
     if not place.made_by_gpuenv(env):
         raise UsageError(
-            f"there is no {project.CONFIG_NAME} here and no environment of gpuenv at {env}",
+            f"there is no {CONFIG_NAME} here and no environment of gpuenv at {env}",
             hint="gpuenv init writes one; gpuenv create makes the other",
         )
     if not (made.framework or made.requirement or made.project):

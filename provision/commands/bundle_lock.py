@@ -138,7 +138,7 @@ def _bare(choices: Choices) -> bool:
 
 def _here(choices: Choices) -> Path | None:
     """The lock of this folder, where no gpuenv.yaml says what it is for."""
-    from ..project import CONFIG_NAME
+    from ..project.config.kinds import CONFIG_NAME
 
     path = Path.cwd() / ("conda-lock.yml" if choices.manager == "conda" else "pylock.toml")
     return path if path.exists() and not (Path.cwd() / CONFIG_NAME).exists() else None

@@ -11,10 +11,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .. import project
 from ..environment import place, registry, state
 from ..errors import BuildError
 from ..model import Created, Emit, Event, Lock
+from ..project.config.cache import digest
 from ..request import made_with
 from ..request import project_options as inproject
 from ..request.options import Choices
@@ -70,7 +70,7 @@ def remembered(choices: Choices, lock_file: Lock | None, files: list[str]) -> di
     plain = inproject.plain(
         dataclasses.replace(choices, cache_dir=None, offline=False, bundle=None, no_build=False)
     )
-    held = {"names": files, "digest": project.digest(files)} if files else None
+    held = {"names": files, "digest": digest(files)} if files else None
     return {
         "choices": redact_value(json.loads(json.dumps(plain))),
         "given": redact_value(json.loads(json.dumps(choices.given))),

@@ -11,10 +11,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import project
 from ..environment import place, state
 from ..errors import BuildError
 from ..model import Project
+from ..project.config.cache import cached_config
+from ..project.config.kinds import CONFIG_NAME
 from . import paths as where
 from . import project_options as inproject
 from .options import Choices
@@ -48,7 +49,7 @@ def recalled(env: Path, choices: Choices, said: Collection[str] = (), *, lock: b
     before = state.read(env, "request.json") if place.made_by_gpuenv(env) else None
     if not before:
         return dataclasses.replace(choices, given=record(choices))
-    file = Path.cwd() / project.CONFIG_NAME
+    file = Path.cwd() / CONFIG_NAME
     config = file if file.is_file() and "framework" not in said else None
     kept = _recorded(env, before, config, choices)
     for name in _replaced(kept, set(said), in_project=config is not None, lock=lock):
@@ -137,7 +138,7 @@ def _recorded(env: Path, before: Mapping[str, Any], config: Path | None, choices
     if given is not None and (config or not had.get("config")):
         found = dict(given)
     elif config and had.get("config"):
-        found = _of_command_line(had, project.cached_config(config, where.cache_dir(choices)))
+        found = _of_command_line(had, cached_config(config, where.cache_dir(choices)))
     else:
         found = {k: v for k, v in had.items() if k not in _NOT_RECORDED}
     if config and not had.get("config"):  # it was made before there was a gpuenv.yaml, which decides now

@@ -8,9 +8,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .. import project
 from ..errors import UsageError
 from ..model import Demands, Profiles, Project, ProjectTarget, Sources, Target
+from ..project.config.cache import cached_config, digest
+from ..project.config.kinds import CONFIG_NAME
 from ..system import process
 from . import upload_limits
 from .options import Choices
@@ -35,18 +36,18 @@ _MARKERS = {
 def laid(c: Choices) -> Choices:
     """The options with gpuenv.yaml laid under them: all of it where no framework was named, of a named
     target what it says of the machine. Raises DataError, UsageError."""
-    file = Path.cwd() / project.CONFIG_NAME
+    file = Path.cwd() / CONFIG_NAME
     named = str(c.target) if c.target and not c.target.exists() else None
     if not file.is_file():
         if named:
             raise UsageError(
-                f"--target {named}: no such file, and no {project.CONFIG_NAME} here that names it",
+                f"--target {named}: no such file, and no {CONFIG_NAME} here that names it",
                 hint="write one with `gpuenv detect --json`",
             )
         return c
     if c.framework and not named:
         return c
-    said = project.cached_config(file, cache_dir(c))
+    said = cached_config(file, cache_dir(c))
     if named:
         c = _at_target(c, said, named, file.parent)
     return c if c.framework else _with_project(c, said, file)
@@ -90,7 +91,7 @@ def _at_target(c: Choices, said: Project, name: str, root: Path) -> Choices:
     if target is None:
         known = ", ".join(said.targets) or "none"
         raise UsageError(
-            f"--target {name}: no such file, and {project.CONFIG_NAME} has no target of that name",
+            f"--target {name}: no such file, and {CONFIG_NAME} has no target of that name",
             hint=f"it has {known}; or write a file with `gpuenv detect --json`",
         )
     words = {f: getattr(target, f) for f in ("driver", "driver_os", "platform", "glibc", "python", "cuda")}
@@ -119,7 +120,9 @@ def demanded(c: Choices, data: Profiles, target: Target) -> Demands:
     markers = {**_MARKERS.get(system, {}), "platform_machine": machine if system != "windows" else "AMD64"}
     if c.python:
         markers["python_version"] = ".".join(c.python.split(".")[:2])
-    return project.demands(
+    from ..project.requirements.demanded import demands as read_demands
+
+    return read_demands(
         c.requirement, c.project, c.extra, c.group, addressed,
         environ=process.environ(), markers=markers, stack=stack(data), companions=_companions(data),
     )  # fmt: skip
@@ -129,7 +132,7 @@ def with_python_bounds(demands: Demands, c: Choices) -> Demands:
     """The demands with the bounds on Python that gpuenv.yaml states, beside those of the project's files."""
     if not c.python_bounds:
         return demands
-    places = [demands.python_origin, f"python in {project.CONFIG_NAME}"]
+    places = [demands.python_origin, f"python in {CONFIG_NAME}"]
     return dataclasses.replace(
         demands,
         requires_python=",".join(filter(None, (demands.requires_python, c.python_bounds))),
@@ -209,7 +212,7 @@ def _inputs(c: Choices, files: list[str], left_out: tuple[str, ...]) -> str | No
     for later in ("only_binary", "python_bounds"):  # options that version 0.1.0 did not know
         if not counted.get(later):
             counted.pop(later, None)
-    told = json.dumps(counted, sort_keys=True) + project.digest(files)
+    told = json.dumps(counted, sort_keys=True) + digest(files)
     return hashlib.sha256(told.encode()).hexdigest()
 
 

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from provision import project
-from provision.project import imports, makefile
+from provision.project.config.gpuenv_yaml import read_config
+from provision.project.init import imports, makefile
+from provision.project.init.signs import Known
+from provision.project.init.starting import initialise
 
 YOLO = "# YOLOv5\nnumpy>=1.23\ntorch>=1.8.0  # see pytorch.org\ntorchvision>=0.9.0\n"
 
@@ -63,7 +65,7 @@ def test_a_new_project(gpuenv, work):
     assert ran.code == 0, ran.err
     assert ran.out.splitlines()[-1] == "gpuenv create"
     assert all(len(line) <= 80 for line in ran.out.splitlines())
-    found = project.read_config(work / "gpuenv.yaml")
+    found = read_config(work / "gpuenv.yaml")
     assert (found.frameworks, found.requirements, found.project) == (("torch",), ("requirements.txt",), None)
     text = (work / "gpuenv.yaml").read_text()
     assert '"torch"  # requirements.txt line 3' in text
@@ -112,7 +114,7 @@ def test_without_a_sign_of_a_framework_nothing_is_written(gpuenv, work):
     assert sorted(p.name for p in work.iterdir()) == ["a.py", "requirements.txt"]
     ran = gpuenv("init", "--framework", "jax>=0.5", "--framework", "torchvision")
     assert ran.code == 0, ran.err
-    found = project.read_config(work / "gpuenv.yaml")
+    found = read_config(work / "gpuenv.yaml")
     assert found.frameworks == ("jax>=0.5", "torchvision")
     assert found.requirements == ("requirements.txt",)
 
@@ -152,9 +154,9 @@ def test_all_files_or_none(gpuenv, work):
 
 
 def found(folder):
-    known = project.Known(companions={"torchvision": "torch", "torchaudio": "torch"})
-    project.initialise(folder, known=known, environ={})
-    return project.read_config(folder / "gpuenv.yaml"), (folder / "gpuenv.yaml").read_text()
+    known = Known(companions={"torchvision": "torch", "torchaudio": "torch"})
+    initialise(folder, known=known, environ={})
+    return read_config(folder / "gpuenv.yaml"), (folder / "gpuenv.yaml").read_text()
 
 
 def test_a_pyproject_and_the_files_that_it_does_not_read(tmp_path):
@@ -277,7 +279,7 @@ def test_an_existing_makefile_does_what_it_did(tmp_path, kind):
     assert make(work, "-s", "verify", "lock")[1] == "called: gpuenv verify .venv\ncalled: gpuenv lock\n"
     if b"\r\n" in before:
         assert b"\n" not in after.replace(b"\r\n", b"")
-    made = project.initialise(work, known=project.Known(), environ={})
+    made = initialise(work, known=Known(), environ={})
     assert {f.done for f in made.files} == {"kept"}
 
 
@@ -299,7 +301,7 @@ def test_a_target_that_is_there_keeps_its_name(tmp_path, text):
     work.mkdir()
     write(work, {"Makefile": text, "more.mk": "env: ; @echo mine\n", "a.py": "import jax\n"})
     said = make(work, "-n", "env")
-    made = project.initialise(work, known=project.Known(), environ={})
+    made = initialise(work, known=Known(), environ={})
     assert "Makefile has env already: gpuenv's target is gpuenv-env" in made.notes
     assert make(work, "-n", "env") == said
     assert make(work, "-s", "gpuenv-env") == (0, "called: gpuenv create .venv\n", "")
@@ -319,7 +321,7 @@ def test_a_variable_that_is_used_keeps_its_meaning(tmp_path, text):
     work.mkdir()
     write(work, {"Makefile": text, "a.py": "import jax\n"})
     said = make(work, "all")
-    made = project.initialise(work, known=project.Known(), environ={})
+    made = initialise(work, known=Known(), environ={})
     assert any("GPUENV_ENV" in note for note in made.notes)
     assert make(work, "all") == said
     assert make(work, "-s", "env")[1] == "called: gpuenv create .venv\n"

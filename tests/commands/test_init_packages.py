@@ -5,8 +5,9 @@ import textwrap
 
 import pytest
 
-from provision import project
-from provision.project import conda_environment, imports
+from provision.project.config.gpuenv_yaml import read_config
+from provision.project.init import imports
+from provision.project.requirements import conda_environment
 
 
 def write(folder, files):
@@ -22,7 +23,7 @@ def found(gpuenv, files):
     ran = gpuenv("init", "--json")
     assert ran.code == 0, ran.out + ran.err
     path = gpuenv.work / "gpuenv.yaml"
-    return project.read_config(path), path.read_text(), ran.json["notes"]
+    return read_config(path), path.read_text(), ran.json["notes"]
 
 
 # --- conda's environment.yml ---------------------------------------------------------------------
@@ -164,7 +165,7 @@ def test_bounds_on_python_are_kept_by_resolve(gpuenv):
 @pytest.mark.parametrize("python", [">=3.8", "3.11", "3.11.4", ">=3.9,<3.13", "==3.10.*", "~=3.10", "!=3.11"])
 def test_forms_of_python_that_gpuenv_yaml_takes(tmp_path, python):
     (tmp_path / "gpuenv.yaml").write_text(f'frameworks: [jax]\npython: "{python}"\n')
-    assert project.read_config(tmp_path / "gpuenv.yaml").python == python
+    assert read_config(tmp_path / "gpuenv.yaml").python == python
 
 
 # --- imports -------------------------------------------------------------------------------------

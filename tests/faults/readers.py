@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from provision import bundle, index, profiles, project
+from provision import bundle, index, profiles
 from provision.cli import troubleshoot
 from provision.environment import registry, state
 from provision.errors import GpuenvError
@@ -40,6 +40,8 @@ from provision.model import (
     as_document,
     as_plain,
 )
+from provision.project.config.gpuenv_yaml import read_config
+from provision.project.requirements.demanded import demands
 from provision.request import ask
 from provision.verify import drift, drift_conda, extensions, libraries, records
 from provision.wheels import pylock
@@ -210,7 +212,7 @@ def demanded(name: str, data: bytes) -> None:
         if other != name:
             (folder / other).unlink(missing_ok=True)
     given = ([folder / name], None) if name == "requirements.txt" else ([], folder)
-    project.demands(*given, environ={}, markers={"python_version": "3.11", "sys_platform": "linux"})
+    demands(*given, environ={}, markers={"python_version": "3.11", "sys_platform": "linux"})
 
 
 def built(name: str, data: bytes) -> None:
@@ -272,7 +274,7 @@ READERS = {
         Reader("conda-meta", conda_meta, (META,), "json"),
         Reader("installed.json", lambda d: drift._installed(file("made/.gpuenv/installed.json", d).parent.parent), (INSTALLED,), "json"),
         Reader("log", diagnosed, (LOG,), "text"),
-        Reader("gpuenv.yaml", lambda d: project.read_config(file("gpuenv.yaml", d)), (PROJECT,), "yaml"),
+        Reader("gpuenv.yaml", lambda d: read_config(file("gpuenv.yaml", d)), (PROJECT,), "yaml"),
         Reader("requirements.txt", lambda d: demanded("requirements.txt", d), (REQUIREMENTS,), "text"),
         Reader("pyproject.toml", lambda d: demanded("pyproject.toml", d), (PYPROJECT,), "toml"),
         Reader("setup.py", lambda d: demanded("setup.py", d), (SETUP_PY,), "text"),

@@ -17,7 +17,8 @@ from provision.managers import venv
 from provision.managers.conda import foreign_locks as conda_foreign
 from provision.model import Lock, Package, Plan, Sources, Target, from_plain
 from provision.profiles import load
-from provision.project import cached_config, read_config
+from provision.project.config.cache import cached_config
+from provision.project.config.gpuenv_yaml import read_config
 from provision.request import ask
 from provision.system import foreign, process
 from provision.verify import probe

@@ -8,7 +8,7 @@ from provision.detect import loader
 from provision.diagnose import boards
 from provision.errors import UsageError
 from provision.index import refusal
-from provision.project import conda_environment, demanded, poetry
+from provision.project.requirements import conda_environment, demanded, poetry
 from provision.report import hiding
 from provision.verify import causes
 from provision.wheels import asking, uv_log

@@ -13,10 +13,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from provision import project
 from provision.errors import DataError, UsageError
 from provision.model import Project, ProjectTarget, as_plain
-from provision.project import kinds, strict, write
+from provision.project.config import kinds, strict, write
+from provision.project.config.cache import cached_config
+from provision.project.config.cache import digest as digest_of
+from provision.project.config.edit import add_packages
+from provision.project.config.gpuenv_yaml import read_config
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
@@ -28,7 +31,7 @@ def path(tmp_path):
 
 def read(path, text):
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return project.read_config(path)
+    return read_config(path)
 
 
 def problems(path, text):
@@ -211,7 +214,7 @@ def test_an_alias_bomb_and_a_large_file_are_refused(path):
 
 def test_a_file_that_is_not_there(path):
     with pytest.raises(DataError, match="cannot be read") as caught:
-        project.read_config(path)
+        read_config(path)
     assert "init" in caught.value.hint
 
 
@@ -295,29 +298,29 @@ def test_what_is_written_is_what_is_read(path, meant):
 def test_the_second_read_needs_no_yaml(path, tmp_path):
     path.write_text('frameworks: [torch]\ntargets: {a: {driver: "550", gpus: ["9.0"]}}\n')
     cache = tmp_path / "cache"
-    first = project.cached_config(path, cache)
+    first = cached_config(path, cache)
     code = (
-        "import sys; from pathlib import Path; from provision import project\n"
-        f"found = project.cached_config(Path({str(path)!r}), Path({str(cache)!r}))\n"
+        "import sys; from pathlib import Path; from provision.project.config.cache import cached_config\n"
+        f"found = cached_config(Path({str(path)!r}), Path({str(cache)!r}))\n"
         "print(found.targets['a'].gpus, 'yaml' in sys.modules, 'packaging' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "('9.0',) False False\n"
-    assert project.cached_config(path, None) == first
+    assert cached_config(path, None) == first
     for kept in cache.iterdir():
         kept.write_text('{"frameworks": 3')
-    assert project.cached_config(path, cache) == first
+    assert cached_config(path, cache) == first
     path.write_text("frameworks: [jax]\n")
-    assert project.cached_config(path, cache).frameworks == ("jax",)
+    assert cached_config(path, cache).frameworks == ("jax",)
     path.write_text("python: 3.10\n")
     with pytest.raises(DataError, match="1 mistake"):
-        project.cached_config(path, cache)
+        cached_config(path, cache)
 
 
 def test_a_cache_that_cannot_be_written_is_no_failure(path, tmp_path):
     path.write_text("frameworks: [torch]\n")
     (tmp_path / "file").touch()
-    assert project.cached_config(path, tmp_path / "file").frameworks == ("torch",)
+    assert cached_config(path, tmp_path / "file").frameworks == ("torch",)
 
 
 def test_the_digest_is_of_names_and_bytes_wherever_the_checkout_lies(tmp_path):
@@ -327,7 +330,7 @@ def test_the_digest_is_of_names_and_bytes_wherever_the_checkout_lies(tmp_path):
         (tmp_path / place / "sub" / "s.txt").write_text("six\n")
 
     def digest(place, *names):
-        return project.digest([str(tmp_path / place / n) for n in names])
+        return digest_of([str(tmp_path / place / n) for n in names])
 
     first = digest("a", "r.txt", "sub/s.txt")
     assert re.fullmatch("[0-9a-f]{64}", first)
@@ -338,7 +341,7 @@ def test_the_digest_is_of_names_and_bytes_wherever_the_checkout_lies(tmp_path):
     assert missing not in (first, digest("a", "r.txt", "sub/lost.txt"))
     (tmp_path / "a" / "sub" / "s.txt").write_text("six\n\n")
     assert digest("a", "r.txt", "sub/s.txt") != first
-    assert digest("a", "sub") and project.digest([])
+    assert digest("a", "sub") and digest_of([])
 
 
 # --- writing packages -------------------------------------------------------------------------
@@ -375,13 +378,13 @@ def test_a_package_is_added_in_the_files_own_style(path, style):
     before, after = _STYLES[style]
     path.write_bytes(before.encode())
     path.chmod(0o640)
-    found = project.add_packages(path, ["six"])
+    found = add_packages(path, ["six"])
     assert path.read_bytes().decode() == after
-    assert found == project.read_config(path) and found.packages[-1] == "six"
+    assert found == read_config(path) and found.packages[-1] == "six"
     assert path.stat().st_mode & 0o777 == 0o640
     assert [p.name for p in path.parent.iterdir()] == ["gpuenv.yaml"]
     stamp = path.stat().st_mtime_ns, path.stat().st_ino
-    assert project.add_packages(path, ["six"]) == found
+    assert add_packages(path, ["six"]) == found
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == stamp  # nothing to do: not even written
 
 
@@ -394,7 +397,7 @@ def test_a_package_is_added_in_the_files_own_style(path, style):
 )
 def test_an_entry_of_the_same_name_is_replaced(path, before, after):
     path.write_text(before)
-    project.add_packages(path, ["Numpy==2.0", "tqdm"])
+    add_packages(path, ["Numpy==2.0", "tqdm"])
     assert path.read_text() == after
 
 
@@ -403,7 +406,7 @@ def test_a_linked_file_is_written_where_it_lies(path, tmp_path):
     real = tmp_path / "real" / "shared.yaml"
     real.write_text("packages: []\n")
     path.symlink_to(real)
-    project.add_packages(path, ["six"])
+    add_packages(path, ["six"])
     assert path.is_symlink() and "six" in real.read_text()
 
 
@@ -417,7 +420,7 @@ def test_a_linked_file_is_written_where_it_lies(path, tmp_path):
 def test_what_is_no_package_is_refused(path, requirement, says):
     path.write_text("packages: []\n")
     with pytest.raises(UsageError) as caught:
-        project.add_packages(path, ["tqdm", requirement])
+        add_packages(path, ["tqdm", requirement])
     assert says in caught.value.message + str(caught.value.hint)
     assert path.read_text() == "packages: []\n"
 
@@ -434,7 +437,7 @@ def test_what_is_no_package_is_refused(path, requirement, says):
 def test_a_file_that_cannot_be_edited_stays_as_it_is(path, text):
     path.write_text(text)
     with pytest.raises(DataError):
-        project.add_packages(path, ["six"])
+        add_packages(path, ["six"])
     assert path.read_text() == text
     assert [p.name for p in path.parent.iterdir()] == ["gpuenv.yaml"]
 
@@ -482,9 +485,9 @@ def test_any_style_is_edited_or_left_alone(path, entries, added, style, quote, t
     }[style]
     text = f"frameworks: [torch]\npackages:{body}{tail}"
     before = read(path, text)
-    found = project.add_packages(path, added)
+    found = add_packages(path, added)
     after = path.read_text()
-    assert project.read_config(path) == found
+    assert read_config(path) == found
     assert set(added) <= set(found.packages)
     assert dataclasses.replace(found, packages=()) == dataclasses.replace(before, packages=())
     assert re.findall(r"#.*", text) == re.findall(r"#.*", after)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from provision import project
 from provision.errors import GpuenvError, UsageError
 from provision.model import Bound
-from provision.project import poetry
+from provision.project.requirements import poetry
+from provision.project.requirements.demanded import demands
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def asked(folder, pyproject=None, extras=(), groups=(), requirements=(), **files
         (folder / "pyproject.toml").write_text(textwrap.dedent(pyproject), encoding="utf-8")
     for name, text in files.items():
         (folder / name.replace("_", ".", 1)).write_text(textwrap.dedent(text), encoding="utf-8")
-    return project.demands(list(requirements), folder, extras, groups, environ={}, markers={})
+    return demands(list(requirements), folder, extras, groups, environ={}, markers={})
 
 
 def texts(found):

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
-from provision import project
 from provision.errors import GpuenvError, UsageError
 from provision.model import Bound
+from provision.project.requirements.demanded import demands
 
 LINUX = {
     "sys_platform": "linux",
@@ -52,7 +52,7 @@ def write(folder, **files):
 def asked(folder, text=None, *, name="requirements.txt", environ=None, markers=LINUX, **more):
     if text is not None:
         (folder / name).write_text(textwrap.dedent(text), encoding="utf-8")
-    return project.demands(
+    return demands(
         [folder / name], environ=environ or {}, markers=markers, stack=STACK, companions=COMPANIONS, **more
     )
 
@@ -349,7 +349,7 @@ def test_a_dot_in_a_subfolder_means_the_project_where_pip_is_run(folder, monkeyp
     (folder / "proj" / "requirements").mkdir()
     (folder / "proj" / "requirements" / "dev.txt").write_text("-e .\n")
     monkeypatch.chdir(folder / "proj")
-    found = project.demands([Path("requirements/dev.txt")], environ={}, markers=LINUX)
+    found = demands([Path("requirements/dev.txt")], environ={}, markers=LINUX)
     assert [n.local for n in found.needs] == [str(folder / "proj")]
 
 
@@ -442,7 +442,7 @@ def test_a_frameworks_wheel_at_hand_is_a_bound_and_a_folder(folder):
 
 
 def test_packages_come_with_their_origin(folder):
-    found = project.demands(
+    found = demands(
         [], packages=[("torchvision==0.20+cu124", "--with"), ("six", "gpuenv.yaml")], environ={}, markers={}
     )
     assert [(n.text, n.origin) for n in found.needs] == [

@@ -10,13 +10,13 @@ from packaging.utils import canonicalize_name
 from provision.errors import UsageError
 from provision.model import FRAMEWORKS
 
-from . import conda_environment
-from .demanded import demands
+from ..requirements import conda_environment
+from ..requirements.demanded import demands
+from ..requirements.requirement import Parsed, parse
+from ..requirements.stack import sort
 from .imported_packages import add_imports, framework_users
 from .imports import third_party
-from .requirement import Parsed, parse
 from .signs import Known, Signs, some
-from .stack import sort
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from provision.model import Bound, Demands, Need
 
-    from .requirement import Line
+    from ..requirements.requirement import Line
 
 
 def signs(folder: Path, known: Known, environ: Mapping[str, str]) -> Signs:
@@ -124,7 +124,7 @@ def _candidates(folder: Path) -> list[tuple[str | None, bool]]:
 
 def _is_project(path: Path) -> bool:
     """Whether a pyproject.toml states a project, and is not there for a tool's settings only."""
-    from .folders import table_at, toml
+    from ..requirements.folders import table_at, toml
 
     if not path.is_file():
         return False

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from provision.errors import UsageError
 from provision.model import FRAMEWORKS, Bound
 
-from .kinds import ALIASES
+from ..config.kinds import ALIASES
+from ..words import shown
 from .markers import may_hold
 from .requirement import file_parts
-from .words import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

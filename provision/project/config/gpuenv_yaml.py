@@ -10,9 +10,9 @@ from provision.errors import DataError
 from provision.model import FRAMEWORKS, Project, ProjectTarget
 from provision.system import foreign
 
+from ..words import first_line, shown
 from . import kinds
 from .strict import MAX_BYTES, Node, NotReadError, decode, tree
-from .words import first_line, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -198,7 +198,7 @@ def _check_requirements(key: str, entries: list[tuple[str, Node]], mistakes: _Mi
     """Refuse what is no requirement, stands in the wrong list, or names a package twice."""
     from packaging.utils import canonicalize_name
 
-    from .words import meant_version, requirement
+    from ..words import meant_version, requirement
 
     seen: dict[str, int] = {}
     for i, (text, node) in enumerate(entries):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from provision.errors import UsageError
 
-from .words import shown
+from ..words import shown
 
 if TYPE_CHECKING:
     from .places import Places

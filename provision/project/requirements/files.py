@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from provision.errors import UsageError
 from provision.system import references
 
+from ..words import shown
 from . import options
 from .requirement import Line
 from .text import decoded, logical_lines, read_bytes
-from .words import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from provision.model import Project
 
-from .config import parse_config
-from .kinds import CONFIG_NAME
-from .words import shown
+from ..config.gpuenv_yaml import parse_config
+from ..config.kinds import CONFIG_NAME
+from ..words import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

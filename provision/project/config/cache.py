@@ -40,7 +40,7 @@ def digest(files: Sequence[str]) -> str:
 def cached_config(path: Path, cache_dir: Path | None) -> Project:
     """`read_config`, with what was read kept in `cache_dir` as JSON under the hash of the file's bytes, so
     that an unchanged file is read without YAML. Raises DataError."""
-    from .config import parse_config, read_bytes
+    from .gpuenv_yaml import parse_config, read_bytes
 
     data = read_bytes(path)
     key = hashlib.sha256(f"{_CACHE_FORMAT} {__version__}\0".encode() + data).hexdigest()

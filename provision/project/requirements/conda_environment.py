@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from provision.errors import UsageError
 
+from ..config.strict import Node, NotReadError, decode, tree
+from ..words import requirement, shown
 from .files import Reading, read_line
 from .requirement import Line
-from .strict import Node, NotReadError, decode, tree
 from .text import read_bytes
-from .words import requirement, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

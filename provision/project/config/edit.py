@@ -10,9 +10,9 @@ from provision.errors import DataError, UsageError
 from provision.model import FRAMEWORKS
 from provision.system.safe_write import hint_of
 
+from ..words import first_line, requirement, shown
 from . import kinds
-from .config import parse_config, read_bytes
-from .words import first_line, requirement, shown
+from .gpuenv_yaml import parse_config, read_bytes
 from .write import write_all
 
 if TYPE_CHECKING:

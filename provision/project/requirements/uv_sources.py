@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from provision.model import FRAMEWORKS
 
+from ..words import requirement, shown
 from .poetry import address
-from .words import requirement, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from provision.errors import UsageError
 
+from ..words import shown
 from .folders import table_at
 from .groups import requirement_name
 from .requirement import Line
-from .words import shown
 
 if TYPE_CHECKING:
     from pathlib import Path

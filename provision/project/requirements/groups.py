@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from provision.errors import UsageError
 
+from ..words import requirement, shown
 from . import poetry
 from .folders import table_at
-from .words import requirement, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

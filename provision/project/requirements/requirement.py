@@ -12,7 +12,7 @@ from provision.errors import UsageError
 from provision.model import Need
 from provision.system.path_names import file_name_of_url
 
-from . import words
+from .. import words
 
 if TYPE_CHECKING:
     from packaging.markers import Marker

@@ -9,14 +9,14 @@ from provision.errors import DataError, UsageError
 from provision.model import FRAMEWORKS, Initialised, WrittenFile
 from provision.system.safe_write import hint_of
 
+from ..config.gpuenv_yaml import read_config
+from ..config.kinds import ALIASES, CONFIG_NAME, LISTS
+from ..config.write import write_all
+from ..words import first_line, meant_version, requirement, shown
 from . import makefile
-from .config import read_config
 from .folder_signs import signs
-from .kinds import ALIASES, CONFIG_NAME, LISTS
 from .signs import Known, Signs
 from .template import rendered
-from .words import first_line, meant_version, requirement, shown
-from .write import write_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from provision.model import FRAMEWORKS, CondaName, ImportName
 
-from .words import shown
+from ..words import shown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

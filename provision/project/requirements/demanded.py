@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from provision.errors import UsageError
 from provision.model import Demands, Need
 
+from ..words import shown
 from .files import Reading, base_of, read
 from .requirement import BUILDABLE, Line, parse
 from .stack import sort
-from .words import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

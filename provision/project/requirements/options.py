@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from provision.errors import UsageError
 
-from .words import LONGEST, shown
+from ..words import LONGEST, shown
 
 if TYPE_CHECKING:
     from optparse import Values

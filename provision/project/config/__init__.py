@@ -1,0 +1,1 @@
+"""gpuenv.yaml: which keys it has, how it is read, kept and edited."""

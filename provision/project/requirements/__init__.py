@@ -1,0 +1,1 @@
+"""Requirements files and a project's folder as demands. No code of either is run."""
