@@ -5,7 +5,8 @@ import signal
 
 import hypothesis
 import pytest
-from command import Command
+from command import KEPT, Command
+from fork_server import ForkServers
 from hypothesis import HealthCheck
 from loopback import Index, serving
 
@@ -34,6 +35,20 @@ def pytest_configure(config):
         profiles.prepare()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--no-fork", action="store_true", help="start Python anew for every run of gpuenv")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forking(request):
+    """Runs of gpuenv are forks, but in tests/cli and tests/faults, whose conftest.py says so."""
+    if not request.config.getoption("no_fork"):
+        Command.servers = ForkServers({name: os.environ[name] for name in KEPT if name in os.environ})
+    yield Command.servers
+    if Command.servers:
+        Command.servers.close()
 
 
 @pytest.fixture

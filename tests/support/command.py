@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fork_server import ForkServers
+
 KEPT = (
     "PATH",
     "LANG",
@@ -29,7 +31,11 @@ class Ran:
 
 
 class Command:
-    """`gpuenv` in a folder, home, cache and configuration of its own. `env` may be changed."""
+    """`gpuenv` in a folder, home, cache and configuration of its own. `env` may be changed.
+
+    With `servers` a run is a fork of one, where its environment allows that; else Python starts anew."""
+
+    servers: ForkServers | None = None
 
     def __init__(self, folder):
         self.folder = folder
@@ -47,6 +53,8 @@ class Command:
             path.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, *args, timeout=600):
+        if self.servers and self.servers.serves(self.env):
+            return Ran(self.servers.run([*map(str, args)], self.env, self.work, timeout))
         argv = [sys.executable, "-m", "provision", *map(str, args)]
         done = subprocess.run(
             argv, env=self.env, cwd=self.work, capture_output=True, text=True, timeout=timeout,

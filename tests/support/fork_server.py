@@ -1,0 +1,194 @@
+"""`gpuenv` started by fork: a process that has imported everything forks for each run.
+
+A run is a process of its own, with its own arguments, environment, folder, streams and signals, so that nothing
+leaks from one run to the next. It saves what Python and the imports cost, which is half of most runs.
+`serves` says which environments cannot be given to a fork: what Python and the loader read at their start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARIES = (
+    "ctypes", "filelock", "fractions", "http.client", "packaging.requirements", "packaging.tags", "platformdirs", "rich.console", "rich.live",
+    "rich.table", "shlex", "ssl", "statistics", "tempfile", "tomli", "tomli_w", "typer", "urllib.request", "uuid", "virtualenv", "yaml",
+    "zipfile", "tarfile", "concurrent.futures.thread", "pynvml", "email.parser", "difflib", "glob", "csv", "sqlite3",
+)  # fmt: skip
+"""What the modules of gpuenv import inside functions."""
+_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OPENSSL_")
+"""How variables begin that are read when a program starts."""
+
+
+def at_start(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables of an environment that only a new process reads."""
+    return {name: value for name, value in env.items() if name.startswith(_AT_START)}
+
+
+class ForkServers:
+    """The client's side. Two servers take turns, so that runs one after the other hash strings differently."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._env = at_start(env)
+        self._servers: list[tuple[socket.socket, subprocess.Popen[bytes]]] = []
+
+    def serves(self, env: dict[str, str]) -> bool:
+        """Whether a run in this environment can be a fork."""
+        return sys.platform == "linux" and hasattr(os, "pidfd_open") and at_start(env) == self._env
+
+    def _turn(self, env: dict[str, str]) -> socket.socket:
+        """The server that waited longest; a new one until there are two."""
+        if len(self._servers) < 2:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                argv = [sys.executable, str(Path(__file__)), str(theirs.fileno())]
+                server = subprocess.Popen(
+                    argv, env=env, cwd="/", pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+                )  # fmt: skip
+            self._servers.append((ours, server))
+        else:
+            self._servers.append(self._servers.pop(0))
+        return self._servers[-1][0]
+
+    def close(self) -> None:
+        """End the servers, which need no more than that their socket is closed."""
+        while self._servers:
+            door, server = self._servers.pop()
+            door.close()
+            server.wait()
+
+    def run(self, args: list[str], env: dict[str, str], cwd: Path, timeout: float) -> SimpleNamespace:
+        """Run `gpuenv` and return its exit code and what it wrote, as `subprocess.run` does."""
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        out, err = os.pipe(), os.pipe()
+        request = json.dumps({"args": args, "env": env, "cwd": str(cwd)}).encode("utf-8", "surrogateescape")
+        with mine:
+            with theirs, os.fdopen(os.memfd_create("request"), "w+b") as given:
+                given.write(request)
+                given.flush()
+                socket.send_fds(self._turn(env), [b"run"], [theirs.fileno(), given.fileno(), out[1], err[1]])
+            for end in (out[1], err[1]):
+                os.close(end)
+            pid = int(mine.recv(64))
+            try:
+                texts = _read_all((out[0], err[0]), time.monotonic() + timeout)
+            except TimeoutError:
+                os.kill(pid, signal.SIGKILL)
+                raise subprocess.TimeoutExpired(args, timeout) from None
+            code = int(mine.recv(64))
+        return SimpleNamespace(returncode=code, stdout=texts[0], stderr=texts[1])
+
+
+def _read_all(ends: tuple[int, ...], deadline: float) -> list[str]:
+    """What is written to pipes until all have closed them, as text with its line ends translated."""
+    parts: dict[int, list[bytes]] = {end: [] for end in ends}
+    with selectors.DefaultSelector() as waiting, contextlib.ExitStack() as closing:
+        for end in ends:
+            waiting.register(end, selectors.EVENT_READ)
+            closing.callback(os.close, end)
+        while waiting.get_map():
+            ready = waiting.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise TimeoutError
+            for key, _ in ready:
+                data = os.read(key.fd, 1 << 16)
+                parts[key.fd].append(data)
+                if not data:
+                    waiting.unregister(key.fd)
+    return [b"".join(parts[end]).decode().replace("\r\n", "\n").replace("\r", "\n") for end in ends]
+
+
+# --- the server ----------------------------------------------------------------------------------
+
+
+def _prepare() -> None:
+    """Import all that a run may import. No function of gpuenv is called, so no cache of it has a value."""
+    sys.path.insert(0, str(ROOT))
+    import provision
+
+    for module in pkgutil.walk_packages(provision.__path__, "provision."):
+        if ".probes" not in module.name and ".worker" not in module.name:
+            importlib.import_module(module.name)
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+def _serve(door: socket.socket) -> None:
+    """Fork for each request until the tests have closed their end; then end."""
+    running: dict[int, tuple[int, socket.socket]] = {}
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(door, selectors.EVENT_READ)
+        while True:
+            for key, _ in waiting.select():
+                if key.fileobj is not door:
+                    pid, answer = running.pop(key.fd)
+                    waiting.unregister(key.fd)
+                    os.close(key.fd)
+                    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                    with answer, contextlib.suppress(BrokenPipeError):  # it may have waited long enough
+                        answer.send(str(code).encode())
+                    continue
+                message, fds, _, _ = socket.recv_fds(door, 16, 4)
+                if not message:
+                    return
+                pid = os.fork()
+                if not pid:
+                    for other in (door, *(a for _, a in running.values())):
+                        other.close()
+                    for ended in running:
+                        os.close(ended)
+                    waiting.close()
+                    _become(*fds)
+                answer = socket.socket(fileno=fds[0])
+                for end in fds[1:]:
+                    os.close(end)
+                answer.send(str(pid).encode())
+                watched = os.pidfd_open(pid)
+                running[watched] = (pid, answer)
+                waiting.register(watched, selectors.EVENT_READ)
+
+
+def _become(answer: int, given: int, out: int, err: int) -> None:
+    """Be the run that is asked for, and end as it ends."""
+    os.close(answer)
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    with os.fdopen(given, "rb") as file:
+        file.seek(0)
+        request = json.loads(file.read().decode("utf-8", "surrogateescape"))
+    os.close(out)
+    os.close(err)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    tempfile.tempdir = None  # an import may have looked for it
+    sys.argv[:] = [str(ROOT / "provision" / "__main__.py"), *request["args"]]
+    sys.orig_argv[:] = [sys.executable, "-m", "provision", *request["args"]]
+    sys.path[:] = [p for p in sys.path if p != str(Path(__file__).parent)]
+    from provision.__main__ import main
+
+    main()
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _prepare()
+    _serve(socket.socket(fileno=int(sys.argv[1])))
