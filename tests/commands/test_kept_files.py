@@ -1,10 +1,11 @@
 """Files that gpuenv did not write, or that the user edited since, are replaced with --force alone."""
+# ruff: noqa: F811  # fixtures are imported by their name
 
 import sys
 
 import pytest
+from bundle_site import ASK, Site, again, made  # noqa: F401  # fixtures
 from loopback import Index, serving
-from test_bundle import ASK, Site, again, made  # noqa: F401
 
 from provision.errors import UsageError
 from provision.system import output_file
@@ -79,7 +80,7 @@ def test_the_project_lock_of_another_tool_is_kept_and_an_empty_file_is_not(locke
 
 
 @pytest.mark.parametrize("name", ["README.txt", "pylock.toml"])
-def test_an_edited_file_of_a_bundle_is_kept(again, name):  # noqa: F811  # a fixture
+def test_an_edited_file_of_a_bundle_is_kept(again, name):  # a fixture
     path = again.folder / name
     text = path.read_text() + "# mine\n"
     path.write_text(text)

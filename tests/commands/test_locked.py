@@ -3,8 +3,8 @@ takes it unchecked."""
 
 import pytest
 from command import Command
+from environment_facts import GPU, installed, ok, stack
 from loopback import Index, serving
-from test_made_with import GPU, installed, ok, stack
 
 CPU = ("--device", "cpu")
 

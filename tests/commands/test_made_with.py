@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 from command import Command
+from environment_facts import GPU, installed, ok, stack
 from loopback import Index, serving, wheel_bytes
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
-GPU = ("--driver", "580.65.06", "--gpu", "H100")
 
 
 @pytest.fixture(scope="module")
@@ -47,31 +47,6 @@ def other_python() -> str:
 def go(gpuenv, index):
     gpuenv.env["PIP_INDEX_URL"] = index.url
     return gpuenv
-
-
-def installed(env: Path) -> dict[str, str]:
-    found = env.glob("lib/python3*/site-packages/*.dist-info/METADATA")
-    lines = [path.read_text().splitlines() for path in found]
-    return {t[1].removeprefix("Name: "): t[2].removeprefix("Version: ") for t in lines}
-
-
-def stack(env: Path) -> tuple:
-    """What may not change: device, CUDA, Python, and the machine that it is for."""
-    plan = json.loads((env / ".gpuenv/plan.json").read_text())
-    builds = [(b["framework"], b["version"], b["cuda"]) for b in plan["builds"]]
-    return (
-        plan["device"],
-        plan["python"],
-        plan["manager"],
-        builds,
-        plan["target"]["driver"],
-        plan["target"]["gpus"],
-    )
-
-
-def ok(ran):
-    assert ran.code == 0, ran.out + ran.err
-    return ran
 
 
 # --- ways to make it -------------------------------------------------------------------------------

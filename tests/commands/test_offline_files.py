@@ -1,23 +1,17 @@
 """Without a network, named folders and bundles are all there is: no cached answer of an index stands over them."""
+# ruff: noqa: F811  # fixtures are imported by their name
 
 import shutil
 import sys
 
 import pytest
+from broken_cache import damage
+from bundle_site import Site, bundle, made, target  # noqa: F401  # fixtures
 from loopback import wheel_bytes
-from test_bundle import Site, bundle, made, target  # noqa: F401  # fixtures
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
 TORCH = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU)
-
-
-def damage(cache):
-    """Break every file that uv keeps: answers, pointers to wheels, and the wheels that it unpacked."""
-    for path in cache.rglob("*"):
-        if path.is_file() and path.suffix != ".lock":
-            path.chmod(0o644)
-            path.write_bytes(b"\0 broken")
 
 
 CACHES = ["empty", "used", "damaged"]
@@ -31,7 +25,7 @@ def take_cache(site, gpuenv, state):
 
 
 @pytest.mark.parametrize("state", CACHES)
-def test_a_bundle_with_a_cache(made, target, state):  # noqa: F811
+def test_a_bundle_with_a_cache(made, target, state):
     if state == "damaged":  # also what an environment was installed from
         ran = target.create("before")
         assert ran.code == 0, ran.err

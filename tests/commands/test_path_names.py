@@ -6,9 +6,9 @@ import re
 import urllib.parse
 
 import pytest
+from bundle_site import Site
 from hypothesis import given
 from hypothesis import strategies as st
-from test_bundle import Site
 
 from provision.index.http import Response
 from provision.index.simple import parse_project

@@ -1,11 +1,12 @@
 """[tool.uv] of a project's pyproject.toml: the keys that are honoured, for solving and installing alike."""
+# ruff: noqa: F811  # fixtures are imported by their name
 
 import sys
 
 import pytest
 import tomllib
 from loopback import Index, serving
-from test_project_pyproject import asked, folder  # noqa: F401  # a fixture
+from project_folder import asked, folder  # noqa: F401  # fixtures
 
 from provision.errors import UsageError
 from provision.index import uv
@@ -16,7 +17,7 @@ HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TORCH = ("--framework", "torch", "--python", HERE, "--index", "pypi", *GPU)
 
 
-def test_constraints_and_overrides(folder):  # noqa: F811
+def test_constraints_and_overrides(folder):
     found = asked(folder, """\
         [project]
         name = "x"
@@ -33,7 +34,7 @@ def test_constraints_and_overrides(folder):  # noqa: F811
     assert found.needs[-1].origin == "pyproject.toml line 6" and not found.left_out
 
 
-def test_an_override_of_a_framework_replaces_its_bound(folder):  # noqa: F811
+def test_an_override_of_a_framework_replaces_its_bound(folder):
     found = asked(folder, """\
         [project]
         name = "x"
@@ -44,7 +45,7 @@ def test_an_override_of_a_framework_replaces_its_bound(folder):  # noqa: F811
     assert found.frameworks == ("torch",) and {b.specifier for b in found.bounds} == {">=2.5"}
 
 
-def test_indexes_and_a_date(folder):  # noqa: F811
+def test_indexes_and_a_date(folder):
     found = asked(folder, """\
         [project]
         name = "x"
@@ -71,12 +72,12 @@ def test_indexes_and_a_date(folder):  # noqa: F811
     assert [s.partition(" (")[0] for s in found.left_out] == ["tool.uv.sources of torch"]
 
 
-def test_a_date_of_toml(folder):  # noqa: F811
+def test_a_date_of_toml(folder):
     found = asked(folder, "[project]\nname='x'\ndependencies=[]\n[tool.uv]\nexclude-newer = 2026-01-02\n")
     assert found.exclude_newer == "2026-01-02"
 
 
-def test_keys_that_are_not_followed_are_named_once(folder):  # noqa: F811
+def test_keys_that_are_not_followed_are_named_once(folder):
     found = asked(folder, """\
         [project]
         name = "x"
@@ -103,7 +104,7 @@ def test_keys_that_are_not_followed_are_named_once(folder):  # noqa: F811
         ("index = [{name = 'a'}]", "index: expected a url"),
     ],
 )
-def test_a_key_of_another_form_is_named(folder, text, said):  # noqa: F811
+def test_a_key_of_another_form_is_named(folder, text, said):
     with pytest.raises(UsageError) as caught:
         asked(folder, f"[project]\nname='x'\ndependencies=[]\n[tool.uv]\n{text}\n")
     assert said in caught.value.message and "pyproject.toml" in caught.value.message and caught.value.hint

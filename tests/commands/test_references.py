@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_bundle import add_own
+from bundle_site import add_own
 
 from provision.errors import UsageError
 from provision.model import Plan, Target

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 import tomli
+from bundle_site import ASK as GPU_ASK  # fixtures
+from bundle_site import Site, again, made  # noqa: F401  # fixtures
 from loopback import Index, serving
-from test_bundle import ASK as GPU_ASK
-from test_bundle import Site, again, made  # noqa: F401
 
 from provision.environment import kernel
 from provision.errors import BuildError

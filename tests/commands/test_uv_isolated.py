@@ -7,8 +7,8 @@ from pathlib import Path
 
 import project_packages
 import pytest
+from bundle_site import add_own
 from loopback import Index, serving
-from test_bundle import add_own
 
 from provision.index import uv, uv_config
 from provision.model import Sources

@@ -10,10 +10,10 @@ pytest.importorskip("rattler")
 pytest.importorskip("conda_lock")
 
 import conda_channel as cc
+from broken_cache import damage
+from bundle_site import Site, add_own, files, no_network
 from command import Command
 from loopback import Index, serving
-from test_bundle import Site, add_own, files, no_network
-from test_offline_files import damage
 
 PASSWORD = "Basic bWU6aHVudGVyMg=="  # me:hunter2
 ASK = ("--manager", "conda", "--framework", "jax", "--device", "cpu")

@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "commands"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from command import Command, Ran

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from field import ASK, Field, case
-from test_source_builds import Marks
+from marked_builds import Marks
 
 KINDS = ("a folder", "an editable folder", "a commit", "a commit without a name", "a source archive")
 NAMES = {k: k.rpartition(" ")[2] + ("less" if "without" in k else "") for k in KINDS}

@@ -91,7 +91,7 @@ def locked(at: Field) -> None:
 
 def own(at: Field) -> None:
     """What a bundle has of gpuenv itself."""
-    from test_bundle import add_own
+    from bundle_site import add_own
 
     add_own(at.index)
     at.gpuenv.env["UV_PYTHON_INSTALL_MIRROR"] = "file:///nowhere"

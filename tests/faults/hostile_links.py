@@ -75,7 +75,7 @@ STICK = ("README.txt", "pylock.toml", "wheels", "gpuenv", "python", ".work",
 
 def bundled(at: Field) -> Path:
     """A copy of a sound bundle of a lock in this folder."""
-    from test_bundle import add_own
+    from bundle_site import add_own
 
     kept = at.folder / "bundled"
     at.gpuenv.env["UV_PYTHON_INSTALL_MIRROR"] = "file:///nowhere"

@@ -160,7 +160,7 @@ def fetched(at: Field, respond: Callable[[Answering, bytes], None]) -> str | Non
     """`bundle` of a lock, the server of which answers so to the request for a wheel: gpuenv itself fetches it."""
     import tomli
     import tomli_w
-    from test_bundle import add_own
+    from bundle_site import add_own
 
     add_own(at.index)
     impatient(at)

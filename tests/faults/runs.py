@@ -188,8 +188,8 @@ def actions(manager: str, channel: str = "") -> list[Action]:
 
 def fill(index: Index) -> None:
     """What the commands above ask for of an index."""
+    from bundle_site import add_own
     from packaging.requirements import Requirement
-    from test_bundle import add_own
 
     from provision.bundle import own
 

@@ -1,6 +1,6 @@
 """A project's folder: pyproject.toml, poetry, setup.cfg and setup.py, read and never run."""
+# ruff: noqa: F811  # fixtures are imported by their name
 
-import textwrap
 import time
 
 import pytest
@@ -8,26 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from project_folder import asked, folder  # noqa: F401  # fixtures
 
 from provision.errors import GpuenvError, UsageError
 from provision.model import Bound
 from provision.project.requirements import poetry
-from provision.project.requirements.demanded import demands
-
-
-@pytest.fixture
-def folder(tmp_path):
-    place = tmp_path / "proj"
-    place.mkdir()
-    return place
-
-
-def asked(folder, pyproject=None, extras=(), groups=(), requirements=(), **files):
-    if pyproject is not None:
-        (folder / "pyproject.toml").write_text(textwrap.dedent(pyproject), encoding="utf-8")
-    for name, text in files.items():
-        (folder / name.replace("_", ".", 1)).write_text(textwrap.dedent(text), encoding="utf-8")
-    return demands(list(requirements), folder, extras, groups, environ={}, markers={})
 
 
 def texts(found):

@@ -4,38 +4,14 @@ import dataclasses
 import time
 
 import pytest
-from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from resolve_questions import R580, SHIPPED, V100, ask, question
 
-from provision import profiles
 from provision.model import Request, Supply, Target, Wanted, Wheel
 from provision.resolve import gpu_named, resolve
 
-SHIPPED = profiles.load()
-
-
-def question(*frameworks, driver=None, gpus=(), glibc="2.35", platform="linux-x86_64", **more):
-    """A request for "torch==2.6" and the like, and its target. GPUs are capabilities or board names."""
-    target = Target(
-        platform=platform,
-        glibc=None if platform.startswith("windows") else glibc,
-        driver=driver,
-        driver_os=more.pop("driver_os", "windows" if platform.startswith("windows") else "linux"),
-        gpus=tuple(gpu_named(g, SHIPPED.gpus) for g in gpus),
-        forward_compat=more.pop("forward_compat", None),
-    )
-    wanted = tuple(Wanted(name=r.name, specifier=str(r.specifier)) for r in map(Requirement, frameworks))
-    return Request(frameworks=wanted, **{"device": "cuda", "python": "3.12"} | more), target
-
-
-def ask(*frameworks, supply=None, known=SHIPPED, **machine):
-    """The plan for what `question` asks."""
-    return resolve(*question(*frameworks, **machine), known, supply)
-
-
 # --- one framework on named machines -------------------------------------------------------------
 
-V100, R580 = {"gpus": ["V100"], "driver": "580.95.05"}, {"driver": "580.95.05"}
 ARM = {"platform": "linux-aarch64"}
 K80 = {"gpus": ["Tesla K80"], "driver": "470.256.02", "python": "3.10"}
 OLD = {"driver": "550.54.15", "gpus": ["8.0"], "glibc": "2.17", "python": "3.11"}

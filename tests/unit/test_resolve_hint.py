@@ -7,9 +7,9 @@ import re
 import pytest
 from hypothesis import assume, given, settings
 from packaging.specifiers import SpecifierSet
+from random_machines import SHIPPED, VERSIONS, one_below, questions
+from resolve_questions import ask, question
 from resolve_rules import BRANCHES, BUILDS, CUDNN, FLOORS, GPUS, NATIVE, numbers, version
-from test_resolve import ask, question
-from test_resolve_property import SHIPPED, VERSIONS, one_below, questions
 
 from provision.model import Wanted
 from provision.resolve import resolve

@@ -2,7 +2,7 @@
 
 import pytest
 from packaging.requirements import Requirement
-from test_resolve import R580, SHIPPED, V100, ask
+from resolve_questions import R580, SHIPPED, V100, ask
 
 from provision.model import Supply, Wheel
 

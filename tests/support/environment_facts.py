@@ -1,0 +1,31 @@
+"""What an environment has installed, and what of its plan may not change."""
+
+import json
+from pathlib import Path
+
+GPU = ("--driver", "580.65.06", "--gpu", "H100")
+
+
+def installed(env: Path) -> dict[str, str]:
+    found = env.glob("lib/python3*/site-packages/*.dist-info/METADATA")
+    lines = [path.read_text().splitlines() for path in found]
+    return {t[1].removeprefix("Name: "): t[2].removeprefix("Version: ") for t in lines}
+
+
+def stack(env: Path) -> tuple:
+    """What may not change: device, CUDA, Python, and the machine that it is for."""
+    plan = json.loads((env / ".gpuenv/plan.json").read_text())
+    builds = [(b["framework"], b["version"], b["cuda"]) for b in plan["builds"]]
+    return (
+        plan["device"],
+        plan["python"],
+        plan["manager"],
+        builds,
+        plan["target"]["driver"],
+        plan["target"]["gpus"],
+    )
+
+
+def ok(ran):
+    assert ran.code == 0, ran.out + ran.err
+    return ran

@@ -1,0 +1,39 @@
+"""Packages whose build code leaves a mark when it runs."""
+
+import project_packages
+
+
+class Marks:
+    """Packages whose build code leaves a mark: `dynamic` ones state no requirements in files."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def _code(self, path, name, dynamic, requires):
+        project_packages.folder(path, name, "1.0", requires)
+        if dynamic:
+            stated = str(list(requires)).replace("'", '"')
+            text = (path / "pyproject.toml").read_text()
+            assert f"dependencies = {stated}" in text
+            text = text.replace(f"dependencies = {stated}", 'dynamic = ["dependencies"]')
+            (path / "pyproject.toml").write_text(text)
+        with (path / "backend.py").open("a") as file:
+            file.write(f"\nopen({str(self.folder / f'mark-{name}')!r}, 'w').close()\n")
+        return path
+
+    def project(self, name, *, dynamic=True, requires=()):
+        return self._code(self.folder / name, name, dynamic, requires)
+
+    def commit(self, name):
+        """A git address of a dynamic package."""
+        path = self._code(self.folder / name, name, True, ())
+        return f"git+file://{project_packages.committed(path)}"
+
+    def archive(self, index, name):
+        """A package of the index that has no wheel."""
+        path = self._code(self.folder / f"{name}-1.0", name, True, ())
+        file, data = project_packages.packed(path, name, "1.0")
+        index.wheels[name] = {file: data}
+
+    def left(self):
+        return sorted(p.name.removeprefix("mark-") for p in self.folder.glob("mark-*"))
