@@ -30,11 +30,13 @@ def pytest_xdist_auto_num_workers(config):
 
 def pytest_configure(config):
     """Profiles that were changed since gpuenv was installed are parsed once, not by each run of it. A shell's
-    `make test &` begins with interrupts ignored, and so would all that tests start and interrupt."""
+    `make test &` begins with interrupts ignored, `nohup make test` with hangups, and so would all that tests start."""
     if not hasattr(config, "workerinput"):
         profiles.prepare()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_addoption(parser):
