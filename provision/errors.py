@@ -1,8 +1,7 @@
-"""Every way gpuenv can fail: one class per exit code.
+"""Every way gpuenv can fail: one class for each kind of failure, with a name.
 
 An error is a message (what happened, with the evidence), a hint (what to do), and the log of the
-program that failed where there was one. Codes 1, 130 and 143 have no class: they are a bug,
-an interrupt and a termination.
+program that failed where there was one.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ class GpuenvError(Exception):
     environment was to be made for, where that is known: it decides which messages of the log count.
     """
 
-    code = 1
     name = "error"
 
     def __init__(self, message: str, *, hint: str | None = None, log: str | None = None) -> None:
@@ -33,14 +31,13 @@ class GpuenvError(Exception):
 
 
 class UsageError(GpuenvError):
-    """The command line asks for something that is not there (exit 2)."""
+    """The command line asks for something that is not there."""
 
-    code = 2
     name = "usage"
 
 
 class MissingVariableError(UsageError):
-    """A file names an environment variable that is not set (exit 2)."""
+    """A file names an environment variable that is not set."""
 
     def __init__(self, variable: str, origin: str, *, is_empty: bool = False) -> None:
         state = "is empty" if is_empty else "is not set"
@@ -52,9 +49,8 @@ class MissingVariableError(UsageError):
 
 
 class DataError(GpuenvError):
-    """A profile or project file is invalid (exit 3). `problems` are all of them at once."""
+    """A profile or project file is invalid. `problems` are all of them at once."""
 
-    code = 3
     name = "data"
 
     def __init__(self, message: str, *, problems: tuple[str, ...] = (), **kwargs: str | None) -> None:
@@ -63,28 +59,25 @@ class DataError(GpuenvError):
 
 
 class MachineError(GpuenvError):
-    """The machine cannot be read, or its driver is broken (exit 4)."""
+    """The machine cannot be read, or its driver is broken."""
 
-    code = 4
     name = "machine"
 
 
 class ResolveError(GpuenvError):
-    """No build fits (exit 5)."""
+    """No build fits."""
 
-    code = 5
     name = "resolve"
 
 
 class LockError(GpuenvError):
-    """A lock cannot be made, read or used (exit 6). `unreachable` is the index that did not
+    """A lock cannot be made, read or used. `unreachable` is the index that did not
     answer, where that is why; `contradiction` says that no versions of the packages go together,
     `no_wheel` names the package that has no wheel for this Python and platform, `brought` the frameworks
     that came along though the plan does not hold them, `unbuilt` the package that would have to be built for its
     metadata ("" where it has no name), `companion` a package that is to be had only for another build of the
     planned framework."""
 
-    code = 6
     name = "lock"
 
     def __init__(
@@ -109,14 +102,12 @@ class LockError(GpuenvError):
 
 
 class BuildError(GpuenvError):
-    """The environment could not be built; nothing half-made stays (exit 7)."""
+    """The environment could not be built; nothing half-made stays."""
 
-    code = 7
     name = "build"
 
 
 class VerifyError(GpuenvError):
-    """Verification could not give a verdict, or gave a bad one (exit 8)."""
+    """Verification could not give a verdict, or gave a bad one."""
 
-    code = 8
     name = "verify"

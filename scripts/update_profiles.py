@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 
 from provision import index, profiles
+from provision.cli import exit_codes
 from provision.errors import GpuenvError
 from provision.profiles import measure
 from provision.system import process
@@ -115,7 +116,7 @@ def main() -> int:
         changed = update(reader, options.profiles, names, write=options.write)
     except GpuenvError as e:
         print(f"{e}\n{e.hint or ''}", file=sys.stderr)
-        return e.code
+        return exit_codes.of_error(e)
     for problem in reader.problems:
         print(f"left out: {problem}", file=sys.stderr)
     done = "written" if options.write else "not written (--write)"

@@ -1,4 +1,4 @@
-"""The exit codes of values: the one table of what a result means to a shell."""
+"""The exit codes: the one table of what a value or an error means to a shell."""
 
 from __future__ import annotations
 
@@ -6,22 +6,41 @@ from typing import Any
 
 from ..commands.judging import is_expected, is_good
 from ..errors import GpuenvError
-from ..model import Created, Plan, Repaired, Verdict
+from ..model import Created, Plan, Repaired, Run, Verdict
 
+BUG, USAGE, INTERRUPTED = 1, 2, 130
 _NO_BUILD, _VERIFY = 5, 8
-_OF_NAME = {error.name: error.code for error in GpuenvError.__subclasses__()}
+OF_ERRORS = {
+    "error": BUG,
+    "usage": USAGE,
+    "data": 3,
+    "machine": 4,
+    "resolve": _NO_BUILD,
+    "lock": 6,
+    "build": 7,
+    "verify": _VERIFY,
+}
+"""The exit codes by the names of the error classes."""
 
 
-def of(value: Any, *, strict: bool = False, asked_cpu: bool = False) -> int:
-    """The exit code of a command's value. With `strict` a warning of `verify` fails; `asked_cpu` says that the user
-    asked for a verdict on the CPU."""
+def of_error(error: GpuenvError) -> int:
+    """Return the exit code of an error."""
+    return OF_ERRORS[error.name]
+
+
+def of(value: Any, options: Any) -> int:
+    """Return the exit code of a command's value. With --strict a warning of `verify` fails; with --device cpu a
+    verdict on the CPU is what the user asked for."""
+    if isinstance(value, Run):
+        return value.code
     if isinstance(value, Plan):
         return 0 if value.builds else _NO_BUILD
     if isinstance(value, Created):
         return _of_created(value)
     if isinstance(value, Verdict):
-        warned = strict and any(s.status == "warn" for s in value.stages)
-        return 0 if is_expected(value, value.made_for, asked_cpu=asked_cpu) and not warned else _VERIFY
+        warned = options.strict and any(s.status == "warn" for s in value.stages)
+        expected = is_expected(value, value.made_for, asked_cpu=options.device == "cpu")
+        return 0 if expected and not warned else _VERIFY
     if isinstance(value, Repaired) and value.verdict:
         return 0 if is_expected(value.verdict, value.verdict.made_for) else _VERIFY
     return 0
@@ -32,4 +51,4 @@ def _of_created(made: Created) -> int:
         return _NO_BUILD
     if not is_good(made):
         return _VERIFY
-    return _OF_NAME[made.kernel_error.name] if made.kernel_error else 0
+    return OF_ERRORS[made.kernel_error.name] if made.kernel_error else 0

@@ -6,9 +6,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..system import foreign, writing
@@ -17,16 +15,6 @@ from ..system.safe_write import hint_of, write_file
 
 if TYPE_CHECKING:
     from ..export import GpuenvSource
-
-ExportFrom = Annotated[
-    str | None,
-    typer.Option(
-        "--gpuenv-from",
-        metavar="ADDRESS",
-        help="The address that images and workflows install gpuenv from, such as git+https://... "
-        "The default is a wheel written beside the export.",
-    ),
-]
 
 # None of these characters has a meaning to sh, make, YAML, JSON or a workflow's expressions.
 _ADDRESS = re.compile(r"(?:git\+)?(?:https?|ssh|file)://[A-Za-z0-9._~:/@#=+,%&-]+")

@@ -6,24 +6,12 @@ import importlib.metadata
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
-
-import typer
 
 from ..errors import UsageError
 from ..system.redaction import redact
 from .gpuenv_from import checked_address, is_address
-
-InitFrom = Annotated[
-    str | None,
-    typer.Option(
-        "--gpuenv-from",
-        metavar="SOURCE",
-        help="The address, wheel or checkout that `make env` installs gpuenv from where it is missing. "
-        "The default is what this gpuenv was installed from.",
-    ),
-]
 
 # These have a meaning to make, or end the quotes of its command.
 _UNFIT = re.compile(r"[\x00-\x1f\x7f'\"`$\\]|://")

@@ -12,7 +12,7 @@ from ..request import project_options as inproject
 from ..request.options import Choices
 
 _WORDS = {"with_": "--with", "requirement": "-r"}
-_OF_THE_FILE = ("config", "target_name", "indexes", "bundle", "given", "planned")
+_OF_THE_FILE = ("config", "target_name", "indexes", "bundle", "given", "planned", "named")
 
 
 def by_itself(asked: ask.Asked, choices: Choices) -> str | None:

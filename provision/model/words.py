@@ -38,3 +38,7 @@ class Event:
 
 Emit = Callable[[Event], None]
 """What a stage tells events to."""
+
+
+def drop_event(_event: Event) -> None:
+    """Drop an event: the `emit` of a caller who only wants the value."""

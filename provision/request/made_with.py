@@ -35,6 +35,7 @@ _NOT_RECORDED = frozenset(
         "indexes",
         "given",
         "planned",
+        "named",
     }
 )
 _PATHS = ("target", "project", "requirement", "profiles", "find_links", "channel")

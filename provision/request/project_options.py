@@ -219,7 +219,7 @@ def _inputs(c: Choices, files: list[str], left_out: tuple[str, ...]) -> str | No
 def plain(c: Choices) -> dict[str, Any]:
     """The options as JSON has them."""
     data: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(c), default=str))
-    return {k: v for k, v in data.items() if k not in ("given", "planned")}
+    return {k: v for k, v in data.items() if k not in ("given", "planned", "named")}
 
 
 def choices_of(data: dict[str, Any]) -> Choices:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import importlib
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import DataError, GpuenvError
 from ..model import Event, as_document, as_plain
 from .screen import Screen, clean
 
-if TYPE_CHECKING:
-    from ..model import Finding
-
-__all__ = ["Screen", "bug", "emitter", "error", "event", "findings", "result"]
+__all__ = ["Screen", "bug", "emitter", "error", "event", "result"]
 
 
 # What has a value's words, by the value's name: only the one that is asked for is loaded.
@@ -32,8 +29,11 @@ _SHOWN_BY = {
     "Removal": ".listing:show_removal",
     "Repaired": ".repaired:show_repaired",
     "Report": ".report:show_report",
+    "Run": ".run:show_run",
     "Verdict": ".verdict:show_verdict",
 }
+_REMARKS = {"Report": ".report:remark_on_report"}
+"""What is said on standard error after a value, also after its document."""
 
 
 def event(screen: Screen, told: Event) -> None:
@@ -59,31 +59,29 @@ def emitter(screen: Screen) -> Callable[[Event], None]:
 
 def result(screen: Screen, value: Any, *, explain: bool = False) -> None:
     """A command's value: one JSON document, or words and the next step, if an event named one."""
+    kind = type(value).__name__
     if screen.json:
         screen.document(as_document(value))
-        return
-    module, function = _SHOWN_BY[type(value).__name__].split(":")
-    in_words = getattr(importlib.import_module(module, __name__), function)
-    in_words(screen, value, **({"explain": True} if explain else {}))
-    if screen.next_step:
-        screen.line(clean(screen.next_step))
+    else:
+        _function(_SHOWN_BY[kind])(screen, value, **({"explain": True} if explain else {}))
+        if screen.next_step:
+            screen.line(clean(screen.next_step))
+    if kind in _REMARKS:
+        _function(_REMARKS[kind])(screen, value)
 
 
-def findings(screen: Screen, found: tuple[Finding, ...]) -> None:
-    """Findings beside another program's output, on stderr."""
-    from ..model import Findings
-    from .findings import show_findings
-
-    errors = Screen(environ=screen.environ, out=screen.err, err=screen.err)
-    show_findings(errors, Findings(findings=found))
+def _function(name: str) -> Callable[..., None]:
+    module, function = name.split(":")
+    found: Callable[..., None] = getattr(importlib.import_module(module, __name__), function)
+    return found
 
 
-def error(screen: Screen, failed: GpuenvError) -> None:
-    """An error: what happened, the evidence, what to do. One document with --json."""
+def error(screen: Screen, failed: GpuenvError, code: int) -> None:
+    """An error: what happened, the evidence, what to do. One document with --json, which has the exit code."""
     message = clean(failed.message)
     if screen.json:
         body = {
-            "code": failed.code,
+            "code": code,
             "message": message,
             "hint": failed.hint,
             "log": failed.log,

@@ -1,4 +1,4 @@
-"""`gpuenv export`: a lock in the forms that other tools read."""
+"""The export of a lock in the forms that other tools read."""
 
 from __future__ import annotations
 
@@ -7,108 +7,27 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from .. import detect, show
-from ..commands.gpuenv_from import ExportFrom, Wheel, own_wheel, source_of
+from .. import detect
 from ..errors import LockError, UsageError
-from ..model import Event, Exported, Lock
+from ..model import Lock
 from ..request import ask, facts
-from ..request import options as o
 from ..request import paths as where
-from ..system import process, writing
+from ..request.options import Choices
+from ..system import writing
 from ..system.output_file import (
-    is_stdout,
-    is_stream,
-    refuse_to_replace,
-    signed,
     unsigned,
     write_output,
     write_with_digest_beside,
 )
 from ..system.redaction import redact, redact_text
 from ..system.safe_write import hint_of
+from .gpuenv_from import Wheel, own_wheel
 
 if TYPE_CHECKING:
     from ..export import InstalledPart
 
 _DEFAULT_ENV = Path(".venv")
-_WITHOUT_COMMENTS = ("cyclonedx",)
-
-
-def _formats() -> list[str]:
-    from .. import export as stage
-
-    return list(stage.FORMATS)
-
-
-def export(
-    env: Path | None = typer.Argument(None, help="Path of the environment.", show_default=str(_DEFAULT_ENV)),
-    form: str = typer.Option(
-        ...,
-        "--format",
-        metavar="FORMAT",
-        autocompletion=_formats,
-        help="requirements, pylock, environment.yml, conda-lock, dockerfile, apptainer, pixi, devcontainer, "
-        "github, sbatch or cyclonedx.",
-    ),
-    lock: Path | None = typer.Option(None, "--lock", help="A lock file in place of the environment's own."),
-    output: Path | None = typer.Option(None, "--output", "-o", help="The file; standard output without it."),
-    gpuenv_from: ExportFrom = None,
-    force: o.Force = False,
-    allow_md5: o.AllowMd5 = False,
-    platform: o.Platform = None,
-    profiles: o.ProfileDirs = None,
-    cache_dir: o.CacheDir = None,
-    json: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-) -> int:
-    """A lock in another tool's form: of ENV, of a lock file, or of ./pylock.toml where ENV is not there."""
-    from .. import export as stage
-
-    screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
-    choices = o.Choices(profiles=list(profiles or []), cache_dir=cache_dir, platform=platform)
-    stage.known(form)
-    if output and is_stdout(output):
-        output = None
-    if output:
-        refuse_to_replace(output, force=force)
-    source = _source(env, lock, choices)
-    _assert_hashed(source, allow_md5=allow_md5)
-    beside = output.absolute().parent if output else Path.cwd()
-    if not beside.is_dir():
-        raise UsageError(f"--output {output}: there is no folder {beside}")
-    # What runs in the project's folder, wherever its own file lies.
-    folder = Path.cwd() if form in ("devcontainer", "github") else beside
-    installed, drift = _installed(source) if form == "cyclonedx" else (None, [])
-    wheel = _wheel(form, gpuenv_from, folder)
-    to_file = output is not None and not is_stream(output)
-    if wheel and to_file:
-        wheel.refuse_to_replace(force=force)
-    subject = stage.Subject(
-        lock=source.lock, lock_file=_beside(source.file, folder), images=facts.known(choices).images,
-        lock_text=_text(source) if form in ("pylock", "conda-lock") else "",
-        env=str(source.env), folder=str(folder), project=(folder / "gpuenv.yaml").exists(), installed=installed,
-        gpuenv=source_of(gpuenv_from, wheel),
-    )  # fmt: skip
-    text = stage.render(form, subject)
-    missing = _missing(form, source, subject, folder) if lock is None else None
-    remark = wheel.remark() if wheel and not to_file else None
-    for told in [*filter(None, (remark, missing)), *drift, *stage.warnings(form, subject)]:
-        show.event(screen, Event(kind="warning", stage="export", text=told))
-    if form not in _WITHOUT_COMMENTS:
-        text = signed(text, "//" if form == "devcontainer" else "#")
-    if wheel and to_file and wheel.write():
-        show.event(screen, Event(kind="note", stage="export", text=f"{wheel.path.name}: written beside it"))
-    if output:
-        _write(output, text, beside=form in _WITHOUT_COMMENTS)
-    value = Exported(format=form, path=str(output) if output else None, text=text)
-    step = stage.NEXT.get(form) if output else None
-    if step:
-        show.event(screen, Event(kind="next", stage="export", text=step.format(output)))
-    show.result(screen, value)
-    return 0
+WITHOUT_COMMENTS = ("cyclonedx",)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,7 +43,7 @@ class Source:
     built: bool = False
 
 
-def _source(env: Path | None, file: Path | None, choices: o.Choices) -> Source:
+def source(env: Path | None, file: Path | None, choices: Choices) -> Source:
     """The lock to export. Raises LockError, UsageError."""
     from ..environment import place
 
@@ -148,20 +67,20 @@ def _source(env: Path | None, file: Path | None, choices: o.Choices) -> Source:
     raise UsageError(f"{env} {told}", hint="name a lock with --lock FILE; `gpuenv lock` makes one")
 
 
-def _installed(source: Source) -> tuple[tuple[InstalledPart, ...] | None, list[str]]:
+def installed_parts(source: Source) -> tuple[tuple[InstalledPart, ...] | None, list[str]]:
     """What the environment has installed, and how that differs from its lock; nothing of a lock file."""
     if not source.built:
         return None, []
-    from ..commands import export_installed
+    from . import export_installed
 
     found = export_installed.parts(source.env, source.lock)
     return found, export_installed.differences(source.lock, found)
 
 
-def _assert_hashed(source: Source, *, allow_md5: bool) -> None:
+def assert_hashed(source: Source, *, allow_md5: bool) -> None:
     """Refuse a conda lock with packages that have no sha256. Raises LockError."""
     if source.lock.manager == "conda":
-        from ..commands import conda_given
+        from . import conda_given
 
         conda_given.assert_hashed(source.lock, str(source.written or source.file), allow_md5=allow_md5)
 
@@ -182,7 +101,7 @@ def _file_of(held: Lock) -> Path:
     return Path("pylock.toml")
 
 
-def _wheel(form: str, address: str | None, folder: Path) -> Wheel | None:
+def wheel_for(form: str, address: str | None, folder: Path) -> Wheel | None:
     """Return gpuenv's own wheel where the export installs gpuenv from it. Raises UsageError, BuildError."""
     from .. import export as stage
 
@@ -196,7 +115,7 @@ def _wheel(form: str, address: str | None, folder: Path) -> Wheel | None:
     return own_wheel(folder) if address is None else None
 
 
-def _missing(form: str, source: Source, subject: Any, folder: Path) -> str | None:
+def missing_lock(form: str, source: Source, subject: Any, folder: Path) -> str | None:
     """That the lock file which an export names is not there yet, and what writes it."""
     needed = folder / subject.lock_file
     if form not in ("apptainer", "devcontainer", "dockerfile", "github") or needed.exists():
@@ -206,12 +125,12 @@ def _missing(form: str, source: Source, subject: Any, folder: Path) -> str | Non
     return f"{subject.lock_file} goes with it and is not there: {command}"
 
 
-def _of_file(file: Path, env: Path, choices: o.Choices) -> Source:
+def _of_file(file: Path, env: Path, choices: Choices) -> Source:
     if file.suffix == ".toml":
         from ..wheels import locks as stage
 
         return Source(lock=_public(stage.read(file)), file=file, env=env)
-    from ..commands import conda_given
+    from . import conda_given
 
     platform = choices.platform or detect.detect(()).target.platform
     ask.check_words(choices)
@@ -230,7 +149,7 @@ def _public(lock: Lock) -> Lock:
     return dataclasses.replace(lock, packages=packages)
 
 
-def _text(source: Source) -> str:
+def lock_text(source: Source) -> str:
     """The lock as its own stage writes it."""
     if source.written:
         # As it stands: other platforms of the file, and what it was solved with, are kept.
@@ -248,13 +167,13 @@ def _text(source: Source) -> str:
         return unsigned(path.read_text(encoding="utf-8"))
 
 
-def _beside(file: Path, folder: Path) -> str:
+def shown_lock(file: Path, folder: Path) -> str:
     """How the lock is called in the export's folder: its path from there, its name where it lies elsewhere."""
     path = file.absolute()
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
 
 
-def _write(path: Path, text: str, *, beside: bool) -> None:
+def write(path: Path, text: str, *, beside: bool) -> None:
     """Write in one step, the digest `beside` where the text has no comments. Raises UsageError."""
     try:
         (write_with_digest_beside if beside else write_output)(path, text)
@@ -262,7 +181,3 @@ def _write(path: Path, text: str, *, beside: bool) -> None:
         raise UsageError(
             f"--output {path}: {error.strerror}", hint=hint_of(error, "name a file that can be written")
         ) from error
-
-
-def register(app: Any) -> None:
-    app.command()(export)

@@ -1,4 +1,4 @@
-"""`gpuenv diagnose`: logs, this machine and an environment to causes and fixes."""
+"""Logs, a machine and an environment to causes and fixes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import typer
-
-from .. import detect, show
+from .. import detect
 from ..errors import BuildError, GpuenvError, LockError, UsageError
 from ..model import (
     Device,
+    Emit,
     Event,
     Finding,
-    Findings,
     Machine,
     Plan,
     Profiles,
@@ -25,50 +23,11 @@ from ..model import (
     from_plain,
 )
 from ..request import facts
-from ..request import options as o
 from ..request import paths as where
-from ..system import foreign, process
+from ..request.options import Choices
+from ..system import foreign
 
 _PIECE = 1 << 20
-
-
-def diagnose(
-    logs: list[Path] | None = typer.Argument(
-        None, metavar="[LOG...|-]", help="Logs; - reads standard input."
-    ),
-    env: Path | None = typer.Option(None, "--env", help="An environment, proved by verify's stages."),
-    no_machine: bool = typer.Option(False, "--no-machine", help="Read the logs alone."),
-    machine: Path | None = typer.Option(
-        None, "--machine", help="JSON of `gpuenv detect` from another machine."
-    ),
-    profiles: o.ProfileDirs = None,
-    cache_dir: o.CacheDir = None,
-    json: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-) -> int:
-    """The cause of a failure and its fix, from logs, this machine and an environment."""
-    screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
-    choices = o.Choices(profiles=list(profiles or []), cache_dir=cache_dir)
-    if no_machine and machine:
-        raise UsageError("--no-machine and --machine contradict each other")
-    if no_machine and not logs and not env:
-        raise UsageError("--no-machine needs a log", hint="gpuenv diagnose LOG --no-machine")
-    texts = [(str(path), _pieces(path)) for path in logs or []]
-    here = _machine(machine) if machine else None if no_machine else detect.detect()
-    verdict = _proved(screen, env, choices) if env else None
-    found = judged(
-        texts,
-        facts.known(choices),
-        here,
-        verdict,
-        device=made_for(where.absolute(env)) if env else None,
-        holders=not (machine or no_machine),
-    )
-    if here and here.context.colab and not machine:
-        found = _since(screen, found)
-    show.result(screen, Findings(findings=found))
-    return 0
 
 
 def judged(
@@ -122,13 +81,13 @@ def made_for(env: Path) -> Device | None:
 def of_log(log: str, device: Device | None = None) -> tuple[Finding, ...]:
     """What a failing stage's own log shows; the text alone, without looking at the machine again."""
     try:
-        known = facts.known(o.Choices())
+        known = facts.known(Choices())
     except GpuenvError:
         return ()  # the profiles are broken too: the failure at hand is the one to tell
     return judged([("log", [log.encode("utf-8", "replace")])], known, None, device=device)
 
 
-def _pieces(path: Path) -> Iterator[bytes]:
+def pieces(path: Path) -> Iterator[bytes]:
     """A log's bytes. Raises UsageError for one that cannot be read."""
     if str(path) == "-":
         while piece := sys.stdin.buffer.read(_PIECE):
@@ -143,7 +102,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
         raise UsageError(f"{path}: {error.strerror}", hint="name a log, or - for standard input") from error
 
 
-def _machine(path: Path) -> Machine:
+def machine_of(path: Path) -> Machine:
     """The machine that a file describes. Raises UsageError."""
     try:
         return from_plain(Machine, json_.loads(foreign.read_strictly(path)))
@@ -157,7 +116,7 @@ def _machine(path: Path) -> Machine:
         ) from error
 
 
-def _since(screen: show.Screen, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+def with_later_installs(emit: Emit, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """On Colab: what the user installed into the runtime, as a note and beside the findings that it can be
     the reason of."""
     from ..verify import perframework, since
@@ -166,28 +125,21 @@ def _since(screen: show.Screen, found: tuple[Finding, ...]) -> tuple[Finding, ..
     own = next((str(p) for p in sorted(Path.home().glob(".local/lib/python3*/site-packages"))), None)
     later = since.evidence(since.changes(sites, own))
     told = "; ".join(e.text for e in later) or "nothing of the frameworks and their libraries"
-    show.event(
-        screen, Event(kind="note", stage="diagnose", text=f"installed since this runtime was made: {told}")
-    )
+    emit(Event(kind="note", stage="diagnose", text=f"installed since this runtime was made: {told}"))
     return tuple(perframework.blamed(found, later))
 
 
-def _proved(screen: show.Screen, env: Path, choices: o.Choices) -> Verdict:
+def proved(emit: Emit, env: Path, choices: Choices) -> Verdict:
     """The verdict on an environment, for its findings; one of ours is held against its lock."""
     from .. import verify
-    from ..commands.proving import prove
     from ..environment.place import MARK
     from ..wheels import locks
+    from .proving import prove
 
     found = verify.locate(where.absolute(env))
     try:
         made = locks.read_in(Path(found.path) / MARK) if found.made_by_gpuenv else None
     except LockError as error:
         made = None
-        show.event(screen, Event(kind="warning", stage="verify", text=error.message))
-    return prove(show.emitter(screen), found, made, choices)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command `diagnose`."""
-    app.command()(diagnose)
+        emit(Event(kind="warning", stage="verify", text=error.message))
+    return prove(emit, found, made, choices)

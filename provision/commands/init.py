@@ -1,36 +1,39 @@
-"""`gpuenv init`: gpuenv.yaml, `make env`, a line of .gitignore."""
+"""`gpuenv init`: gpuenv.yaml, `make env` and a line of .gitignore."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-import typer
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from .. import show
-from ..commands.gpuenv_origin import InitFrom, recorded_source
-from ..model import Event, Profiles
-from ..request import facts
-from ..request import options as o
-from ..system import process
+from ..model import Emit, Event, Initialised, Profiles, drop_event
+from ..model.option import group, option
+from ..request.options import Choices
 
 
-def init(
-    framework: o.Frameworks = None,
-    gpuenv_from: InitFrom = None,
-    profiles: o.ProfileDirs = None,
-    cache_dir: o.CacheDir = None,
-    json: o.Json = False,
-    quiet: o.Quiet = False,
-    verbose: o.Verbose = False,
-) -> int:
+@dataclass(frozen=True, kw_only=True)
+class InitOptions:
+    """The options of `init`."""
+
+    gpuenv_from: str | None = option(
+        None, metavar="SOURCE",
+        help="The address, wheel or checkout that `make env` installs gpuenv from where it is missing. "
+        "The default is what this gpuenv was installed from.",
+    )  # fmt: skip
+    choices: Choices = group(Choices, "framework", "profiles", "cache_dir")
+
+
+def init(options: InitOptions, emit: Emit = drop_event) -> Initialised:
     """Write gpuenv.yaml, `make env` and .gitignore for the project in this folder."""
     from ..project.init.signs import Known
     from ..project.init.starting import initialise
+    from ..request import facts
+    from ..system import process
+    from .gpuenv_origin import recorded_source
 
-    screen = show.Screen(json=json, quiet=quiet, verbose=verbose, environ=process.environ())
-    known = facts.known(o.Choices(profiles=list(profiles or []), cache_dir=cache_dir))
+    known = facts.known(options.choices)
     names = Known(
         companions=companions(known),
         stack=stack(known),
@@ -39,12 +42,11 @@ def init(
     )
     folder = Path.cwd()
     made = initialise(
-        folder, framework or (), known=names, environ=process.environ(),
-        gpuenv_from=recorded_source(gpuenv_from, folder),
+        folder, options.choices.framework, known=names, environ=process.environ(),
+        gpuenv_from=recorded_source(options.gpuenv_from, folder),
     )  # fmt: skip
-    show.event(screen, Event(kind="next", stage="init", text="gpuenv create"))
-    show.result(screen, made)
-    return 0
+    emit(Event(kind="next", stage="init", text="gpuenv create"))
+    return made
 
 
 def companions(known: Profiles) -> dict[str, str]:
@@ -61,8 +63,3 @@ def stack(known: Profiles) -> frozenset[str]:
     texts = [text for build in known.builds for text in build.requires]
     texts += [text for release in known.toolkits for part in release.parts for text in part.split()[1:]]
     return frozenset(canonicalize_name(Requirement(text).name) for text in texts)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command `init`."""
-    app.command()(init)

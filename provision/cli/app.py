@@ -1,0 +1,126 @@
+"""The commands as typer has them: only the one that is asked for is prepared, since that takes as long as to run it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from .. import __version__, show
+from ..model import Run, option
+from ..model.option import OUTPUT
+from ..system import process
+from . import exit_codes, signatures
+from .verbs import GROUPS, VERBS, loaded
+
+_HELP = "GPU Python environments that match the driver, the GPUs and cuDNN, and are proved."
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+class Command(TyperCommand):
+    """A command whose help has its options under headings, in plain text: a pipe and a log can have it as well."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments, options of the command's own, then each panel."""
+        panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for parameter in self.get_params(ctx):
+            if (row := parameter.get_help_record(ctx)) is None:
+                continue
+            panel = "Arguments" if parameter.param_type_name == "argument" else _panel(parameter)
+            panels.setdefault(panel, []).append(row)
+        for panel, rows in panels.items():
+            if rows:
+                with formatter.section(panel):
+                    formatter.write_dl(rows)
+
+
+def _panel(parameter: Any) -> str:
+    if parameter.name == "help":
+        return OUTPUT
+    return str(getattr(parameter, "rich_help_panel", None) or "Options")
+
+
+class Commands(TyperGroup):
+    """Commands that have a name and a help until one is asked for."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.first = self.name if self.name in GROUPS else ""
+        for words, verb in VERBS.items():
+            first, _, last = words.rpartition(" ")
+            if first == self.first:
+                self.commands[last] = Command(last, help=verb.help, rich_markup_mode=None)
+        if not self.first:
+            self.commands.update((name, _group(name)) for name in GROUPS)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the command that is asked for with its options, and the words after it."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None and not isinstance(command, Commands):
+            command = _prepared(f"{self.first} {name}".strip())
+        return name, command, rest
+
+
+def _group(name: str) -> Commands:
+    return Commands(
+        name=name, help=GROUPS[name], no_args_is_help=True, rich_markup_mode=None, context_settings=_SETTINGS
+    )
+
+
+def _prepared(name: str) -> Any:
+    """Return the command with its options."""
+    verb = VERBS[name]
+    kind, function = loaded(name)
+
+    def call(context: typer.Context, given: dict[str, Any]) -> int:
+        output = option.filled(verb.output, given, frozenset())
+        options = option.filled(kind, given, signatures.named(context, given))
+        return _run(function, verb.adapt(options, output, context.obj), output)
+
+    one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    one.command(name.rsplit(maxsplit=1)[-1], help=verb.help, cls=Command, context_settings=_SETTINGS)(
+        signatures.callback(call, kind, verb.output)
+    )
+    return typer.main.get_command(one)
+
+
+def _run(function: Any, options: Any, output: Any) -> int:
+    """Run a command, show its value and return its exit code; a program's death by a signal becomes this one's."""
+    screen = show.Screen(
+        json=output.json, quiet=output.quiet, verbose=output.verbose, environ=process.environ()
+    )
+    if getattr(options, "takes_stdout", False):
+        screen.out = screen.err
+    value = function(options, show.emitter(screen))
+    show.result(screen, value, explain=getattr(options, "explain", False))
+    if isinstance(value, Run) and value.signal:
+        return process.die_of(value.signal)
+    return exit_codes.of(value, options)
+
+
+app = typer.Typer(
+    name="gpuenv",
+    help=_HELP,
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings=_SETTINGS,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"gpuenv {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: bool = typer.Option(
+        False, "--version", "-V", callback=_version, is_eager=True, help="The version."
+    ),
+) -> None:
+    """GPU Python environments that match the driver, the GPUs and cuDNN, and are proved."""

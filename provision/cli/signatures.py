@@ -1,0 +1,68 @@
+"""The function that typer reads a command's options from, made from the dataclass that declares them."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from ..model import option
+from . import completing
+
+CONTEXT = "context"
+
+
+def callback(call: Callable[..., int], *kinds: type) -> Callable[..., int]:
+    """Return `call` with a signature of the context and all options that the dataclasses declare."""
+    parameters = [inspect.Parameter(CONTEXT, inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    for kind in kinds:
+        hints: dict[type, dict[str, Any]] = {}
+        for owner, field, how in option.declared(kind):
+            if owner not in hints:
+                hints[owner] = _types(owner)
+            parameters.append(_parameter(field, hints[owner][field.name], how))
+
+    def called(context: typer.Context, **given: Any) -> int:
+        return call(context, {name: value for name, value in given.items() if value is not None})
+
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by inspect
+    return called
+
+
+def named(context: typer.Context, values: Mapping[str, Any]) -> frozenset[str]:
+    """Return the options that the command line names, also those with the value that they have without it."""
+    source = context.get_parameter_source
+    return frozenset(name for name in values if getattr(source(name), "name", "") == "COMMANDLINE")
+
+
+def _types(owner: type) -> dict[str, Any]:
+    """Return the types of a dataclass's own options. Types of other fields may not be loaded."""
+    fields = [field for kind, field, _ in option.declared(owner) if kind is owner]
+    wanted = type(owner.__name__, (), {"__annotations__": {field.name: field.type for field in fields}})
+    return get_type_hints(wanted, vars(sys.modules[owner.__module__]))
+
+
+def _parameter(field: Field[Any], kind: Any, how: option.Option) -> inspect.Parameter:
+    """Return the parameter of an option. A list is None where the command line does not name it."""
+    default = inspect.Parameter.empty if field.default is MISSING else field.default
+    if field.default_factory is not MISSING:
+        kind, default = kind | None, None
+    complete = getattr(completing, how.complete) if how.complete else None
+    info: Any
+    if how.is_argument:
+        info = typer.Argument(
+            help=how.help or None, metavar=how.metavar, hidden=how.hidden, show_default=how.show_default,
+            autocompletion=complete,
+        )  # fmt: skip
+    else:
+        flags = how.flags or (f"--{field.name.rstrip('_').replace('_', '-')}",)
+        info = typer.Option(
+            *flags, help=how.help, metavar=how.metavar, rich_help_panel=how.panel, autocompletion=complete
+        )
+    return inspect.Parameter(
+        field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
+    )

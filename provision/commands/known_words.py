@@ -1,0 +1,77 @@
+"""The words that a shell can complete: environments, versions of frameworks, targets, formats of an export.
+
+A shell asks at every press of a key, so no stage is imported. Where something is broken there is nothing to
+complete, and the command itself says why.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import model
+from ..errors import GpuenvError
+
+if TYPE_CHECKING:
+    from ..model import Profiles
+
+
+def environments() -> list[Path]:
+    """Return the environments of the registry."""
+    from ..environment import registry
+
+    return registry.environments(prune=False)
+
+
+def versions(framework: str) -> list[tuple[str, str]]:
+    """Return the versions that the profiles know, newest first, each with the CUDA that it is built with."""
+    from packaging.version import Version
+
+    known: dict[str, set[str]] = {}
+    for build in _profiles().builds:
+        if build.framework == framework and not build.yanked:
+            known.setdefault(build.version, set()).update({build.cuda} if build.cuda else ())
+    ordered = sorted(known, key=Version, reverse=True)
+    return [(v, f"CUDA {', '.join(sorted(known[v], key=Version))}" if known[v] else "CPU") for v in ordered]
+
+
+def targets() -> list[tuple[str, str]]:
+    """Return the targets that gpuenv.yaml names here, each with a description."""
+    from ..project.config.cache import cached_config
+    from ..project.config.kinds import CONFIG_NAME
+
+    file = Path.cwd() / CONFIG_NAME
+    try:
+        said = cached_config(file, _cache()).targets if file.is_file() else {}
+    except GpuenvError:
+        return []
+    return [
+        (name, " ".join(x for x in (t.driver or t.file, *t.gpus, t.platform) if x))
+        for name, t in said.items()
+    ]
+
+
+def formats() -> list[str]:
+    """Return the formats of an export."""
+    from .. import export
+
+    return list(export.FORMATS)
+
+
+def _profiles() -> Profiles:
+    """Return what is known, from the cache that every command shares. (`facts` would import more.)"""
+    import platformdirs
+
+    from .. import profiles
+
+    own = Path(platformdirs.user_config_dir("gpuenv")) / "profiles"
+    try:
+        return profiles.load([own] if own.is_dir() else [], cache_dir=_cache())
+    except GpuenvError:
+        return model.Profiles()
+
+
+def _cache() -> Path:
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("gpuenv"))

@@ -1,0 +1,99 @@
+"""Options of commands, declared once: the fields of a dataclass carry their flags and their help."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+TARGET, CHOICE, SOURCES, BUILD, OUTPUT = "Target", "Choice", "Sources", "Build", "Output"
+"""The headings under which the help groups options; "Options" is for those of one command."""
+REQUIRED = object()
+"""The default of an argument that a command line has to give."""
+_KEY = "gpuenv"
+_GROUP = "gpuenv group"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """How a command line gives the value of a field. Without `flags` the flag is the name of the field. `panel` is
+    its heading in the help, `complete` names the completion of its words, and `show_default` can be the text that
+    the help has for a default."""
+
+    help: str
+    is_argument: bool = False
+    flags: tuple[str, ...] = ()
+    panel: str | None = None
+    metavar: str | None = None
+    complete: str | None = None
+    hidden: bool = False
+    show_default: bool | str = True
+
+
+@dataclass(frozen=True)
+class Group:
+    """Options that commands share: `kind` is their dataclass, `taken` tells which of its fields a command has."""
+
+    kind: type
+    taken: Callable[[str], bool]
+
+
+def option(default: Any, *flags: str, help: str, panel: str | None = None, metavar: str | None = None,
+           complete: str | None = None) -> Any:  # fmt: skip  # the word of typer and argparse
+    """Declare an option. Without `flags` its flag is the name of the field. A list is given by repeating it."""
+    return _field(default, Option(flags=flags, help=help, panel=panel, metavar=metavar, complete=complete))
+
+
+def argument(
+    default: Any = REQUIRED, *, help: str = "", metavar: str | None = None, complete: str | None = None,
+    hidden: bool = False, show_default: bool | str = True,
+) -> Any:  # fmt: skip  # the word of typer and argparse
+    """Declare an argument, a word of the command line without a flag."""
+    how = Option(
+        help=help,
+        is_argument=True,
+        metavar=metavar,
+        complete=complete,
+        hidden=hidden,
+        show_default=show_default,
+    )
+    return _field(default, how)
+
+
+def group(kind: type, *only: str, without: tuple[str, ...] = ()) -> Any:
+    """Declare a field that holds a group of options: all of them, `only` some, or all `without` some."""
+    taken = Group(kind, lambda name: name in only if only else name not in without)
+    return dataclasses.field(default_factory=kind, metadata={_GROUP: taken})
+
+
+def declared(kind: type) -> Iterator[tuple[type, dataclasses.Field[Any], Option]]:
+    """Yield the options of a dataclass and its groups: the dataclass that has the field, the field, the declaration."""
+    for field in dataclasses.fields(kind):
+        if shared := field.metadata.get(_GROUP):
+            yield from (one for one in declared(shared.kind) if shared.taken(one[1].name))
+        elif found := field.metadata.get(_KEY):
+            yield kind, field, found
+
+
+def filled(kind: type, values: dict[str, Any], named: frozenset[str]) -> Any:
+    """Make a dataclass of options from the `values` of a command line, which names the options `named`."""
+    own: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        if shared := field.metadata.get(_GROUP):
+            taken = {name: value for name, value in values.items() if shared.taken(name)}
+            own[field.name] = filled(shared.kind, taken, named)
+        elif _KEY in field.metadata and field.name in values:
+            own[field.name] = values[field.name]
+        elif field.name == "named":
+            own["named"] = named & {f.name for f in dataclasses.fields(kind)}
+    return kind(**own)
+
+
+def _field(default: Any, how: Option) -> Any:
+    metadata = {_KEY: how}
+    if default is REQUIRED:
+        return dataclasses.field(metadata=metadata)
+    if default is list:
+        return dataclasses.field(default_factory=list, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
