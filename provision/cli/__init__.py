@@ -12,7 +12,7 @@ from .. import __version__, show
 from ..errors import GpuenvError, UsageError
 from ..system import process
 from . import completing, exit_codes, system_errors
-from .app import app
+from .application import app
 
 # What typer and the click inside it raise for a wrong command line, wherever that click lives.
 _WRONG_USAGE: type[Exception] = typer.BadParameter.__mro__[1]

@@ -12,7 +12,7 @@ class DetectOptions:
     """The options of `detect`: none of its own."""
 
 
-def detect(_options: DetectOptions, _emit: Emit = drop_event) -> Machine:
+def detect(options: DetectOptions, emit: Emit = drop_event) -> Machine:
     """Return this machine: driver, GPUs, Pythons, CUDA and cuDNN files."""
     from .. import detect as stage
 

@@ -12,7 +12,7 @@ class ListOptions:
     """The options of `list`: none of its own."""
 
 
-def list(_options: ListOptions, _emit: Emit = drop_event) -> Listing:  # noqa: A001  # the verb's name
+def list(options: ListOptions, emit: Emit = drop_event) -> Listing:  # noqa: A001  # the verb's name
     """Return the environments that gpuenv made on this machine."""
     from ..environment import registry
     from .listed import listed

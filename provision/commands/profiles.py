@@ -11,14 +11,14 @@ from .profile_options import (
 )
 
 
-def show(options: ProfilesShowOptions, _emit: Emit = drop_event) -> ProfileTables:
+def show(options: ProfilesShowOptions, emit: Emit = drop_event) -> ProfileTables:
     """Return the rows of profile files."""
     from . import knowing
 
     return knowing.shown(options.names, options.choices.profiles)
 
 
-def check(options: ProfilesCheckOptions, _emit: Emit = drop_event) -> ProfileTables:
+def check(options: ProfilesCheckOptions, emit: Emit = drop_event) -> ProfileTables:
     """Return the tables of valid profiles. Raises DataError with file, row and key of every mistake."""
     from . import knowing
 
@@ -34,7 +34,7 @@ def update(options: ProfilesUpdateOptions, emit: Emit = drop_event) -> ProfileTa
     return knowing.updated(emit, options.names, options.index, options.profiles, cache)
 
 
-def list(options: ProfilesListOptions, _emit: Emit = drop_event) -> ProfileTables:  # noqa: A001  # the verb's name
+def list(options: ProfilesListOptions, emit: Emit = drop_event) -> ProfileTables:  # noqa: A001  # the verb's name
     """Return the tables without their rows: how many, from where, read when."""
     from . import knowing
 

@@ -18,7 +18,7 @@ class ReportOptions:
     )
 
 
-def report(options: ReportOptions, _emit: Emit = drop_event) -> Report:
+def report(options: ReportOptions, emit: Emit = drop_event) -> Report:
     """Return the report on this machine and an environment, without names, addresses and credentials."""
     from .reported import reported
 

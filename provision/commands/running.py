@@ -20,7 +20,7 @@ from . import unsearched
 if TYPE_CHECKING:
     from ..verify.culprit import Suspect
 
-GROWTH = {"TF_FORCE_GPU_ALLOWGROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+GROWTH = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 NOT_FAILURES = ("SIGINT", "SIGPIPE", "SIGTERM", "SIGHUP", "SIGQUIT")
 """A program that was told to stop, or whose reader went away, has nothing to be diagnosed."""
 _LIBRARY_FOLDERS = (

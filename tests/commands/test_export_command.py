@@ -14,7 +14,7 @@ import pytest
 import tomllib
 import yaml
 
-from provision.cli import exporting
+from provision.commands import exporting
 from provision.model import as_plain
 from provision.request.options import Choices
 from provision.wheels import locks as lock
@@ -211,7 +211,7 @@ def every_text(path, forms):
     """What `gpuenv export --lock PATH` would print in each format; one of them is printed by the command."""
     source = exporting._of_file(path, Path(".venv"), Choices(platform="linux-x86_64"))
     for form in forms:
-        held = exporting._text(source) if form in ("pylock", "conda-lock") else ""
+        held = exporting.lock_text(source) if form in ("pylock", "conda-lock") else ""
         yield form, el.text(form, source.lock, lock_text=held)
 
 

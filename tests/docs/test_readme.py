@@ -42,10 +42,13 @@ def test_every_option_in_the_readme_exists(command):
 
 def test_the_exit_codes_of_the_readme_are_those_of_the_errors():
     from provision import errors
+    from provision.cli import exit_codes
 
-    codes = {
-        c.code for c in vars(errors).values() if isinstance(c, type) and issubclass(c, errors.GpuenvError)
+    names = {
+        c.name for c in vars(errors).values() if isinstance(c, type) and issubclass(c, errors.GpuenvError)
     }
+    assert names == set(exit_codes.OF_ERRORS)
+    codes = set(exit_codes.OF_ERRORS.values())
     table = {int(n) for n in re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE)}
     assert codes | {0} == table
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.cli import troubleshoot
+from provision.commands import diagnosing
 from provision.commands.shell import activate_line
 from provision.detect import files, pythons, smi
 from provision.environment import place, registry, state, within
@@ -161,7 +161,7 @@ def test_the_home_folder_is_no_environment(env, monkeypatch):
 
 READERS = {
     "target": (ask.read_target, UsageError),
-    "machine": (troubleshoot._machine, UsageError),
+    "machine": (diagnosing.machine_of, UsageError),
     "pylock": (pylock.read, LockError),
     "conda lock": (lambda path: conda_foreign.read(path, "linux-x86_64", ()), LockError),
     "profiles": (lambda path: load([path.parent]), DataError),

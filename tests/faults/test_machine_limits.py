@@ -6,7 +6,7 @@ import tempfile
 
 import pytest
 
-from provision.cli import system_errors
+from provision.cli import exit_codes, system_errors
 
 GPUENV = (sys.executable, "-m", "provision")
 DEEP = "/".join(["d" * 200] * 15)
@@ -96,14 +96,14 @@ def test_the_limit_on_memory_is_named():
     """In a process of its own: the error of an allocation that the limit refuses, and of a thread."""
     code = (
         "import resource, threading\n"
-        "from provision.cli import system_errors\n"
+        "from provision.cli import exit_codes, system_errors\n"
         "resource.setrlimit(resource.RLIMIT_AS, (500 << 20, resource.RLIM_INFINITY))\n"
         "for fails in (lambda: bytearray(1 << 30), lambda: [threading.Thread(target=threading.Event().wait, daemon=True).start() for _ in range(999)]):\n"
         "    try:\n"
         "        fails()\n"
         "    except (MemoryError, RuntimeError) as error:\n"
         "        told = system_errors.explain(error)\n"
-        "        print(told.code, told.message, told.hint, flush=True)\n"
+        "        print(exit_codes.of_error(told), told.message, told.hint, flush=True)\n"
         "import os; os._exit(0)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -135,7 +135,7 @@ def test_the_limit_on_memory_is_named():
 )
 def test_what_the_machine_caused_is_explained(error, code, word):
     told = system_errors.explain(error)
-    assert told is not None and told.code == code and word in told.message and told.hint
+    assert told is not None and exit_codes.of_error(told) == code and word in told.message and told.hint
     wrapped = ValueError("x")
     wrapped.__cause__ = error
     again = system_errors.explain(wrapped)
@@ -156,4 +156,4 @@ def test_a_temporary_folder_that_is_taken_away_is_no_bug_of_ours(tmp_path, monke
     told = system_errors.explain(
         FileNotFoundError(2, "No such file or directory", str(tmp_path / "gone" / "x"))
     )
-    assert told is not None and told.code == 7 and "TMPDIR" in (told.hint or "")
+    assert told is not None and exit_codes.of_error(told) == 7 and "TMPDIR" in (told.hint or "")

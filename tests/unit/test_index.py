@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from provision import index, profiles
+from provision.cli import exit_codes
 from provision.errors import LockError
 from provision.index import kernels, pipconf
 from provision.profiles import measure
@@ -130,7 +131,7 @@ def test_a_host_that_refuses_is_unreachable(web):
     with pytest.raises(LockError, match="refused") as caught:
         web.get("http://u:secret@127.0.0.1:9/simple/")
     assert caught.value.unreachable == "http://127.0.0.1:9/simple/"
-    assert caught.value.code == 6
+    assert exit_codes.of_error(caught.value) == 6
 
 
 def test_a_redirect_is_followed_but_not_to_a_file_and_not_with_credentials(server, web):

@@ -9,6 +9,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from provision import profiles
+from provision.cli import exit_codes
 from provision.errors import DataError
 from provision.profiles import FILES, KINDS, Table
 
@@ -51,7 +52,7 @@ ROW = {"version": "99.0", "cuda": "13.0", "platform": "linux-x86_64", "index": "
 def problems_of(tmp_path, name, text):
     with pytest.raises(DataError) as caught:
         profiles.load([overlay(tmp_path, name, text)])
-    assert caught.value.code == 3
+    assert exit_codes.of_error(caught.value) == 3
     return caught.value.problems
 
 

@@ -13,6 +13,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from provision.cli import exit_codes
 from provision.errors import DataError, UsageError
 from provision.model import Project, ProjectTarget, as_plain
 from provision.project.config import kinds, strict, write
@@ -37,7 +38,7 @@ def read(path, text):
 def problems(path, text):
     with pytest.raises(DataError) as caught:
         read(path, text)
-    assert caught.value.code == 3 and caught.value.hint
+    assert exit_codes.of_error(caught.value) == 3 and caught.value.hint
     assert caught.value.problems
     return list(caught.value.problems)
 

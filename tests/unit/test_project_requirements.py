@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
+from provision.cli import exit_codes
 from provision.errors import GpuenvError, UsageError
 from provision.model import Bound
 from provision.project.requirements.demanded import demands
@@ -64,7 +65,7 @@ def texts(found):
 def refusal(folder, text, **more):
     with pytest.raises(UsageError) as caught:
         asked(folder, text, **more)
-    assert caught.value.code == 2
+    assert exit_codes.of_error(caught.value) == 2
     return caught.value
 
 
@@ -531,7 +532,7 @@ def test_no_text_is_a_bug(folder, text):
 def test_no_bytes_are_a_bug(folder, data):
     (folder / "requirements.txt").write_bytes(data)
     error, _ = outcome(folder)
-    assert error is None or error.code == 2
+    assert error is None or exit_codes.of_error(error) == 2
 
 
 _NAMES = st.from_regex(r"[a-z][a-z0-9]{0,8}(-[a-z0-9]{1,5})?", fullmatch=True).filter(

@@ -1,0 +1,172 @@
+"""The options of every command: declared once, and the same as in tests/data/command_line.json."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import typer
+
+from provision import cli, commands
+from provision.cli import signatures
+from provision.cli.verbs import VERBS, Output, loaded
+from provision.model import option
+
+EXPECTED = json.loads((Path(__file__).resolve().parents[1] / "data" / "command_line.json").read_text())
+TOP = typer.main.get_command(cli.app)
+
+
+def prepared(words):
+    """The command that some words ask for, and its context."""
+    context = TOP.make_context("gpuenv", [], resilient_parsing=True)
+    command = TOP
+    for word in words:
+        _, command, _ = command.resolve_command(context, [word])
+        context = type(context)(command, parent=context, info_name=word)
+    return command, context
+
+
+def described(parameter, context):
+    row = parameter.get_help_record(context)
+    return {
+        "name": parameter.name,
+        "kind": parameter.param_type_name,
+        "flags": [*parameter.opts, *parameter.secondary_opts],
+        "shown": list(row) if row else None,
+        "type": parameter.type.name,
+        "required": parameter.required,
+        "many": parameter.nargs == -1 or bool(getattr(parameter, "multiple", False)),
+        "default": None if parameter.default is None else str(parameter.default),
+        "completed": parameter._custom_shell_complete is not None,
+    }
+
+
+def by_name(rows):
+    return sorted(rows, key=lambda row: row["name"])
+
+
+@pytest.mark.parametrize("words", EXPECTED, ids=lambda words: words.replace(" ", "-") or "gpuenv")
+def test_a_command_has_the_options_that_it_had(words):
+    command, context = prepared(words.split())
+    expected = EXPECTED[words]
+    assert (command.help, command.get_usage(context)) == (expected["help"], expected["usage"])
+    found = [described(parameter, context) for parameter in command.params]
+    assert by_name(found) == by_name(expected["params"])
+
+
+def test_no_command_came_or_went():
+    command, context = prepared(())
+    groups = {"profiles"}
+    words = {"", *command.list_commands(context)}
+    for name in groups:
+        inner, below = prepared([name])
+        words |= {f"{name} {one}" for one in inner.list_commands(below)}
+    assert words == set(EXPECTED) == {"", *VERBS, *groups}
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_the_options_of_a_command_have_one_name_each(name):
+    kind, function = loaded(name)
+    names = [f.name for _, f, _ in (*option.declared(kind), *option.declared(VERBS[name].output))]
+    assert len(names) == len(set(names))
+    assert callable(function) and function.__doc__
+
+
+def test_help_is_grouped_and_fits_a_narrow_pipe(gpuenv):
+    gpuenv.env |= {"COLUMNS": "80", "NO_COLOR": "1"}
+    ran = gpuenv("create", "--help")
+    heads = [row[:-1] for row in ran.out.splitlines() if row.endswith(":") and not row.startswith(" ")]
+    assert heads == ["Arguments", "Target", "Choice", "Sources", "Build", "Output"]
+    panels = {head: text.split("\n\n")[0] for head in heads for text in [ran.out.split(f"\n{head}:\n")[1]]}
+    for panel, words in {
+        "Target": ("--driver", "--gpu", "--python"),
+        "Choice": ("--framework", "--requirement", "--cuda", "--manager", "--device"),
+        "Sources": ("--index", "--offline", "--find-links", "--bundle", "--exclude-newer"),
+        "Build": ("--locked", "--recreate", "--verify / --no-verify", "--kernel"),
+        "Output": ("--json", "--quiet", "--verbose", "--help"),
+    }.items():
+        assert all(f"{word} " in panels[panel] for word in words), panels[panel]
+    assert max(map(len, ran.out.splitlines())) <= 80 and "\x1b" not in ran.out and ran.err == ""
+
+
+def test_help_imports_neither_rich_nor_a_stage():
+    code = (
+        "import sys\nfrom provision.cli import run\ncode = run(['create', '--help'])\n"
+        "print(code, *sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ended, *names = done.stderr.split()
+    assert ended == "0" and "--framework" in done.stdout
+    stages = {
+        f"provision.{name}" for name in ("resolve", "verify", "managers", "wheels", "detect", "project")
+    }
+    assert not {"rich", "yaml", *stages} & set(names)
+
+
+def test_only_the_command_that_is_asked_for_is_prepared():
+    code = (
+        "import sys\nfrom provision.cli import run\nrun(['list', '--json'])\n"
+        "print(*(m for m in sys.modules if m.startswith('provision.commands.')), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    own = {f"provision.commands.{verb}" for verb in commands.VERBS}
+    assert own & set(done.stderr.split()) == {"provision.commands.list"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    names: list[str] = option.option(list, help="Names.")
+    depth: int = option.option(3, "--depth", "-d", help="Depth.")
+    kept: str = "own"
+    named: frozenset[str] = field(default=frozenset(), compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    place: Path = option.argument(help="A place.")
+    inner: Inner = option.group(Inner, without=("names",))
+    all_of_it: bool = option.option(False, help="All.")
+
+
+def test_a_signature_is_made_of_nested_groups():
+    seen = []
+
+    def call(context, given):
+        seen.append(option.filled(Outer, given, signatures.named(context, given)))
+        return 0
+
+    one = typer.Typer(add_completion=False, rich_markup_mode=None)
+    one.command()(signatures.callback(call, Outer))
+    command = typer.main.get_command(one)
+    command.main(["here", "-d", "3", "--all-of-it"], standalone_mode=False)
+    command.main(["here"], standalone_mode=False)
+    assert seen[0] == Outer(place=Path("here"), all_of_it=True)
+    assert seen[0].inner.named == {"depth"} and seen[1].inner.named == frozenset()
+    assert "--names" not in {flag for parameter in command.params for flag in parameter.opts}
+
+
+def test_what_a_command_line_names_is_known_with_its_default_too():
+    command, _ = prepared(["create"])
+    seen = []
+
+    def called(options, _emit):
+        seen.append(options)
+        raise typer.Exit
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("provision.cli.application.loaded", lambda _: (commands.CreateOptions, called))
+        command, _ = prepared(["create"])
+        command.main(["env", "--device", "auto", "-f", "jax", "-f", "torch"], standalone_mode=False)
+    (options,) = seen
+    assert options.choices.named == {"device", "framework"} and options.choices.framework == ["jax", "torch"]
+    assert options == commands.CreateOptions(
+        env=Path("env"), choices=commands.Choices(framework=["jax", "torch"]), brief=True
+    )
+    assert commands.Choices(framework=["jax"]).asked() == {"framework"}
+
+
+def test_output_is_of_every_command():
+    for name, verb in VERBS.items():
+        assert issubclass(verb.output, Output), name

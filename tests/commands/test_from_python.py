@@ -1,0 +1,156 @@
+"""The commands as functions: what they are called by, and that they return what `--json` prints."""
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from provision import commands, errors, model
+
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+THERE = {"driver": "550.54.15", "gpu": ["7.5"], "python": "3.12"}
+
+
+@pytest.fixture
+def here(gpuenv, monkeypatch):
+    """This process in the folder, the home and the variables of the commands that the test starts."""
+    for name in ("PIP_INDEX_URL", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    gpuenv.env["XDG_DATA_HOME"] = str(gpuenv.folder / "data")
+    for name, value in gpuenv.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(gpuenv.work)
+    return gpuenv
+
+
+@pytest.fixture
+def jax(here, index, monkeypatch):
+    """An index with tiny wheels of what a CPU environment of jax consists of."""
+    ask = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--index", "pypi")
+    index.add_plan(here("resolve", "--json", *ask).json)
+    here.env["PIP_INDEX_URL"] = index.url
+    monkeypatch.setenv("PIP_INDEX_URL", index.url)
+    return commands.Choices(framework=["jax"], device="cpu", python=HERE, index="pypi")
+
+
+def document(value):
+    return json.loads(json.dumps(model.as_document(value)))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "import provision.commands.create",
+        "import provision.commands.create as ours",
+        "from provision.commands.create import CreateOptions",
+        "from provision.commands import create; import provision.commands.create, provision.commands.creating",
+        "import provision.cli; provision.cli.run(['create', '--help'])",
+        "import importlib; importlib.import_module('provision.commands.create')",
+    ],
+)
+def test_a_command_is_its_function_whatever_was_imported_first(lines):
+    code = (
+        f"{lines}\nimport sys, types, provision.commands\n"
+        "from provision.commands import create, list as listed\n"
+        "assert provision.commands.create is create and isinstance(create, types.FunctionType)\n"
+        "module = sys.modules['provision.commands.create']\n"
+        "assert module.create is create and module.CreateOptions is provision.commands.CreateOptions\n"
+        "assert listed.__module__ == 'provision.commands.list'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("verb", sorted(commands.VERBS))
+def test_every_command_is_a_function_with_options(verb):
+    function = getattr(commands, verb)
+    assert importlib.import_module(f"provision.commands.{verb}") is not function
+    assert function.__name__ == verb and getattr(commands, f"{verb.capitalize()}Options")
+    assert {verb, f"{verb.capitalize()}Options", "Choices", "profiles"} <= set(dir(commands))
+
+
+def test_no_other_name_is_a_command():
+    with pytest.raises(AttributeError, match="no attribute 'creat'"):
+        commands.creat  # noqa: B018  # asking is the test
+    assert callable(commands.profiles.check) and "provision.commands.profiles" in sys.modules
+
+
+def test_the_example_of_the_readme(jax, here):
+    """As it is written, and its value is the document of the same command."""
+    example = re.search(r"```python\n(.*?)```", README, re.DOTALL).group(1)
+    example = example.replace('device="cpu"', f'device="cpu", python="{HERE}", index="pypi"')
+    found = {}
+    exec(example, found)  # the example is the project's own
+    made = found["made"]
+    assert made.environment.changed and Path(made.environment.path) == here.work / "env"
+    again = commands.create(found["options"])
+    asked = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--index", "pypi")
+    printed = here("create", "env", *asked, "--json").json
+    assert document(again) | {"verdict": None} == printed | {"verdict": None}
+    assert document(again)["verdict"]["verdict"] == printed["verdict"]["verdict"] == made.verdict.verdict
+    assert found["document"]["schema"] == "gpuenv.create/1" == printed["schema"]
+
+
+def test_create_returns_what_json_prints(jax, here):
+    options = commands.CreateOptions(env=Path("env"), choices=jax, verify=False)
+    events = []
+    assert commands.create(options, events.append).environment.changed
+    assert any(e.kind == "next" and "env/bin/activate" in e.text for e in events)
+    again = commands.create(options)
+    asked = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--index", "pypi", "--no-verify")
+    assert document(again) == here("create", "env", *asked, "--json").json
+    assert again.lock and not again.environment.changed
+
+
+def test_options_given_in_python_replace_those_of_the_environment(jax, here):
+    """As those that a command line names do."""
+    commands.create(commands.CreateOptions(env=Path("env"), choices=jax, verify=False))
+    other = commands.Choices(framework=["torch"], device="cpu", python=HERE, index="pypi")
+    with pytest.raises(errors.UsageError, match=r"framework: .*jax.*, now .*torch"):
+        commands.create(commands.CreateOptions(env=Path("env"), choices=other, verify=False))
+
+
+def test_lock_resolve_and_detect_return_what_json_prints(jax, here):
+    asked = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--index", "pypi")
+    options = commands.LockOptions(choices=jax)
+    first = commands.lock(options)
+    assert (here.work / "pylock.toml").is_file()
+    again = commands.lock(options)  # near to the lock that is there by now
+    assert document(again) == here("lock", *asked, "--json").json
+    assert again.packages == first.packages
+    choices = commands.Choices(framework=["torch"], **THERE)
+    words = ("--driver", "550.54.15", "--gpu", "7.5", "--python", "3.12")
+    plan = commands.resolve(commands.ResolveOptions(choices=choices))
+    assert document(plan) == here("resolve", "--framework", "torch", *words, "--json").json
+    machine = document(commands.detect(commands.DetectOptions()))
+    assert machine.keys() == (printed := here("detect", "--json").json).keys()
+    assert machine["pythons"] == printed["pythons"]
+
+
+def test_run_returns_how_the_program_ended(here):
+    root = here.work / "env"
+    (root / "bin").mkdir(parents=True)
+    (root / "bin" / "python").symlink_to(sys.executable)
+    options = commands.RunOptions(env=root, command=["sh", "-c", "kill -9 $$"])
+    ran = commands.run(options)
+    assert (ran.code, ran.signal, ran.command) == (137, "SIGKILL", ("sh", "-c", "kill -9 $$"))
+    events = []
+    missing = commands.run(commands.RunOptions(env=root, command=["no-such-program"]), events.append)
+    assert missing.code == 127 and "no-such-program" in events[-1].text
+    with pytest.raises(errors.UsageError, match="no command"):
+        commands.run(commands.RunOptions(env=root))
+
+
+def test_list_remove_and_profiles(jax, here):
+    commands.create(commands.CreateOptions(env=Path("env"), choices=jax, verify=False))
+    listed = commands.list(commands.ListOptions())
+    assert [e.path for e in listed.environments] == [str(here.work / "env")]
+    assert document(listed)["schema"] == "gpuenv.list/1"
+    gone = commands.remove(commands.RemoveOptions(envs=[Path("env")]))
+    assert [e.path for e in gone.removed] == [str(here.work / "env")] and not (here.work / "env").exists()
+    tables = commands.profiles.show(commands.ProfilesShowOptions(names=["torch"]))
+    assert document(tables) == here("profiles", "show", "torch", "--json").json
