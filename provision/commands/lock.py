@@ -8,6 +8,7 @@ from pathlib import Path
 from ..model import Emit, Lock, Plan, drop_event
 from ..model.option import argument, group, option
 from ..request.options import Choices
+from .shared_options import force
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +19,7 @@ class LockOptions:
         None, "--output", "-o", help="The lock file; pylock.toml, or conda-lock.yml with --manager conda."
     )
     check: bool = option(False, help="Say whether the lock still holds; write nothing.")
-    force: bool = option(False, help="Replace files that gpuenv did not write, or that were edited since.")
+    force: bool = force()
     upgrade: bool = option(
         False, "--upgrade", "-U", help="Newer versions of all packages, or of those named after it."
     )
