@@ -8,7 +8,6 @@ from pathlib import Path
 from ..model import Bundle, Emit, Plan, drop_event
 from ..model.option import argument, group, option
 from ..request.options import Choices
-from .shared_options import allow_md5, force
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,8 +16,8 @@ class BundleOptions:
 
     folder: Path = argument(metavar="DIR", help="Where the bundle goes: a new folder, or a bundle.")
     lock: Path | None = option(None, help="The lock to bundle, in place of a fresh one.")
-    force: bool = force()
-    allow_md5: bool = allow_md5()
+    force: bool = option(False, help="Replace files that gpuenv did not write, or that were edited since.")
+    allow_md5: bool = option(False, help="conda: take locks that carry md5 alone.")
     choices: Choices = group(Choices)
 
 

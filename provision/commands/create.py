@@ -7,16 +7,15 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..model import Created, Emit, Plan, drop_event
-from ..model.option import BUILD, SOURCES, group, option
+from ..model.option import BUILD, SOURCES, argument, group, option
 from ..request.options import Choices
-from .shared_options import allow_md5, environment
 
 
 @dataclass(frozen=True, kw_only=True)
 class CreateOptions:
     """The options of `create`. A `brief` value has no lock where everything is in place."""
 
-    env: Path = environment()
+    env: Path = argument(Path(".venv"), help="Path of the environment.", complete="environments")
     choices: Choices = group(Choices)
     bundle: Path | None = option(
         None, help="Install from a folder that `gpuenv bundle` made; no network.", panel=SOURCES
@@ -28,7 +27,7 @@ class CreateOptions:
     )
     frozen: bool = option(False, help="Install exactly the lock, unchecked.", panel=BUILD)
     lock: Path | None = option(None, help="The lock to install.", panel=BUILD)
-    allow_md5: bool = allow_md5()
+    allow_md5: bool = option(False, help="conda: take locks that carry md5 alone.", panel=BUILD)
     recreate: bool = option(False, help="Build anew; the old one stays until then.", panel=BUILD)
     verify: bool | None = option(None, "--verify/--no-verify", help="Verify again / not at all.", panel=BUILD)
     dry_run: bool = option(False, help="Show the plan, build nothing.", panel=BUILD)

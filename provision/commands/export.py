@@ -9,7 +9,6 @@ from ..errors import UsageError
 from ..model import Emit, Event, Exported, drop_event
 from ..model.option import REQUIRED, argument, group, option
 from ..request.options import Choices
-from .shared_options import allow_md5, force
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +28,8 @@ class ExportOptions:
         help="The address that images and workflows install gpuenv from, such as git+https://... "
         "The default is a wheel written beside the export.",
     )  # fmt: skip
-    force: bool = force()
-    allow_md5: bool = allow_md5()
+    force: bool = option(False, help="Replace files that gpuenv did not write, or that were edited since.")
+    allow_md5: bool = option(False, help="conda: take locks that carry md5 alone.")
     choices: Choices = group(Choices, "platform", "profiles", "cache_dir")
 
 
@@ -50,7 +49,11 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> Exported:
         refuse_to_replace(output, force=options.force)
     source = exporting.source(options.env, options.lock, choices)
     exporting.assert_hashed(source, allow_md5=options.allow_md5)
-    folder = _folder(form, output)
+    beside = output.absolute().parent if output else Path.cwd()
+    if not beside.is_dir():
+        raise UsageError(f"--output {output}: there is no folder {beside}")
+    # What runs in the project's folder, wherever its own file lies.
+    folder = Path.cwd() if form in ("devcontainer", "github") else beside
     installed, drift = exporting.installed_parts(source) if form == "cyclonedx" else (None, [])
     wheel = exporting.wheel_for(form, options.gpuenv_from, folder)
     to_file = output is not None and not is_stream(output)
@@ -63,12 +66,10 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> Exported:
         gpuenv=source_of(options.gpuenv_from, wheel),
     )  # fmt: skip
     text = stage.render(form, subject)
-    _warn(emit, [
-        wheel.remark() if wheel and not to_file else None,
-        exporting.missing_lock(form, source, subject, folder) if options.lock is None else None,
-        *drift,
-        *stage.warnings(form, subject),
-    ])  # fmt: skip
+    missing = exporting.missing_lock(form, source, subject, folder) if options.lock is None else None
+    remark = wheel.remark() if wheel and not to_file else None
+    for told in [*filter(None, (remark, missing)), *drift, *stage.warnings(form, subject)]:
+        emit(Event(kind="warning", stage="export", text=told))
     if form not in exporting.WITHOUT_COMMENTS:
         text = signed(text, "//" if form == "devcontainer" else "#")
     if wheel and to_file and wheel.write():
@@ -78,17 +79,3 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> Exported:
     if output and (step := stage.NEXT.get(form)):
         emit(Event(kind="next", stage="export", text=step.format(output)))
     return Exported(format=form, path=str(output) if output else None, text=text)
-
-
-def _folder(form: str, output: Path | None) -> Path:
-    """Return the folder that the paths of an export start from. Raises UsageError where the output's is missing."""
-    beside = output.absolute().parent if output else Path.cwd()
-    if not beside.is_dir():
-        raise UsageError(f"--output {output}: there is no folder {beside}")
-    # A devcontainer and a workflow run in the project's folder, wherever their own file is.
-    return Path.cwd() if form in ("devcontainer", "github") else beside
-
-
-def _warn(emit: Emit, texts: list[str | None]) -> None:
-    for text in filter(None, texts):
-        emit(Event(kind="warning", stage="export", text=text))

@@ -8,7 +8,6 @@ from pathlib import Path
 from ..model import Emit, Lock, Plan, drop_event
 from ..model.option import argument, group, option
 from ..request.options import Choices
-from .shared_options import force
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +18,7 @@ class LockOptions:
         None, "--output", "-o", help="The lock file; pylock.toml, or conda-lock.yml with --manager conda."
     )
     check: bool = option(False, help="Say whether the lock still holds; write nothing.")
-    force: bool = force()
+    force: bool = option(False, help="Replace files that gpuenv did not write, or that were edited since.")
     upgrade: bool = option(
         False, "--upgrade", "-U", help="Newer versions of all packages, or of those named after it."
     )

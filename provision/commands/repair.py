@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..model import Emit, Repaired, drop_event
-from ..model.option import group, option
+from ..model.option import argument, group, option
 from ..request.options import Choices
-from .shared_options import environment
 
 
 @dataclass(frozen=True, kw_only=True)
 class RepairOptions:
     """The options of `repair`."""
 
-    env: Path = environment()
+    env: Path = argument(Path(".venv"), help="Path of the environment.", complete="environments")
     verify: bool = option(True, "--verify/--no-verify", help="Verify afterwards / not at all.")
     deep: bool = option(False, help="Hash every file, not only those written since.")
     choices: Choices = group(Choices, "find_links", "channel", "offline", "profiles", "cache_dir")

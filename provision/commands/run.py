@@ -8,9 +8,8 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..model import Emit, Event, Finding, Run, drop_event
-from ..model.option import group, option
+from ..model.option import argument, group, option
 from ..request.options import Choices
-from .shared_options import environment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +17,7 @@ class RunOptions:
     """The options of `run`. With `stdout_to_stderr` the command writes everything to standard error. `diagnose`: find
     the cause where it fails."""
 
-    env: Path = environment()
+    env: Path = argument(Path(".venv"), help="Path of the environment.", complete="environments")
     keep_env: bool = option(False, help="Leave LD_LIBRARY_PATH and LD_PRELOAD as they are.")
     exec_: bool = option(
         False, "--exec", help="Become CMD: no process in between, and no diagnosis of a failure."
@@ -51,7 +50,18 @@ def run(options: RunOptions, emit: Emit = drop_event) -> Run:
         )
     recovery.settle(emit, options.env)
     root, programs = running.found_in(options.env)
-    environ = _environ(options, emit, root, programs)
+    given = process.environ()
+    process.settle_home()  # gpuenv's own: the program gets its variables as they were
+    environ, removed = running.inside(root, programs, given, keep=options.keep_env)
+    for suspect in removed:
+        text = f"without {suspect.named}: it would shadow the environment's own (--keep-env leaves it)"
+        emit(Event(kind="note", stage="run", text=text))
+    if (root / "conda-meta").is_dir():
+        environ = running.activated(emit, root, environ)
+    if not options.keep_env:
+        running.add_unsearched(emit, root, environ, options.choices)
+    if options.memory_growth:
+        environ |= running.GROWTH
     stdout = sys.stderr.fileno() if options.stdout_to_stderr else None
     try:
         if options.exec_:
@@ -66,21 +76,3 @@ def run(options: RunOptions, emit: Emit = drop_event) -> Run:
         found = running.explained(command[0], ended, options.choices, root)
     code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
     return Run(env=str(root), command=tuple(command), code=code, signal=ended.signal, findings=found)
-
-
-def _environ(options: RunOptions, emit: Emit, root: Path, programs: Path) -> dict[str, str]:
-    """Return the variables of the command: those of the caller, changed for the environment."""
-    from ..system import process
-    from . import running
-
-    given = process.environ()
-    process.settle_home()  # gpuenv's own: the command gets its variables unchanged
-    environ, removed = running.inside(root, programs, given, keep=options.keep_env)
-    for suspect in removed:
-        text = f"without {suspect.named}: it would shadow the environment's own (--keep-env leaves it)"
-        emit(Event(kind="note", stage="run", text=text))
-    if (root / "conda-meta").is_dir():
-        environ = running.activated(emit, root, environ)
-    if not options.keep_env:
-        running.add_unsearched(emit, root, environ, options.choices)
-    return environ | running.GROWTH if options.memory_growth else environ

@@ -7,16 +7,15 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..model import FRAMEWORKS, Emit, Verdict, drop_event
-from ..model.option import group, option
+from ..model.option import argument, group, option
 from ..request.options import Choices
-from .shared_options import environment, force
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions:
     """The options of `verify`."""
 
-    env: Path = environment()
+    env: Path = argument(Path(".venv"), help="Path of the environment.", complete="environments")
     quick: bool = option(
         False, help="Driver, runtime, libraries and cuDNN only; on the CPU the frameworks are imported."
     )
@@ -27,7 +26,7 @@ class VerifyOptions:
     framework: list[str] = option(list, "--framework", "-f", help="Only this one; repeatable.")
     timeout: float = option(300.0, help="Seconds for each child process.")
     report: Path | None = option(None, help="Also write the verdict as one HTML page.")
-    force: bool = force()
+    force: bool = option(False, help="Replace files that gpuenv did not write, or that were edited since.")
     choices: Choices = group(Choices, "profiles", "cache_dir")
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # who reads the types sees them all
     from provision.model.words import *
 
 _NOUNS = {
-    "words": "Device Manager Status Confidence Outcome FRAMEWORKS PLATFORMS NVIDIA_LIBRARY_FAMILIES Event Emit drop_event",
+    "words": "Device Manager Status Confidence Outcome FRAMEWORKS MANAGERS PLATFORMS NVIDIA_LIBRARY_FAMILIES Event Emit drop_event",
     "machine": "TargetGpu Target Gpu Driver Context Hardware Python Library Evidence Finding Machine Holder",
     "known": "Build CondaBuild CudnnRelease ToolkitRelease GpuModel CudaRelease CudaMajor DriverBranch KnownBad FailureCause FailureMessage FailureRule Image IndexAddress WheelPage ImportName CondaName Profiles ProfileTable ProfileTables",
     "wanted": "Wanted Bound Need Demands ProjectTarget Project Request Wheel Supply Sources",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Device = Literal["auto", "cuda", "cpu"]
 
 Manager = Literal["venv", "conda"]
+
+MANAGERS = get_args(Manager)
 
 Status = Literal["pass", "warn", "fail", "skip"]
 

@@ -17,6 +17,7 @@ from .. import detect
 from ..errors import MissingVariableError, ResolveError, UsageError
 from ..model import (
     FRAMEWORKS,
+    MANAGERS,
     PLATFORMS,
     Demands,
     Event,
@@ -220,7 +221,7 @@ def check_words(c: Choices) -> None:
     """Refuse a word that is none of an option's own, naming the nearest that is."""
     upload_limits.check(c)
     for option, value, allowed in (
-        ("--manager", c.manager, ("venv", "conda")),
+        ("--manager", c.manager, MANAGERS),
         ("--device", c.device, ("auto", "cuda", "cpu")),
         ("--platform", c.platform, PLATFORMS),
         ("--driver-os", c.driver_os, ("linux", "windows")),

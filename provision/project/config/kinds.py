@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from provision.model import PLATFORMS
+from provision.model import MANAGERS, PLATFORMS
 
 CONFIG_NAME = "gpuenv.yaml"
 
@@ -38,7 +38,7 @@ PYTHON_OR_BOUNDS = Form(
     '3.11 or ">=3.9,<3.13"', pattern=rf"{_MINOR_OR_PATCH}|{_PYTHON_BOUND}(\s*,\s*{_PYTHON_BOUND})*"
 )
 CUDA = Form("12.6", pattern=r"\d{1,3}(\.\d{1,3})?")
-MANAGER = Form("venv", words=("venv", "conda"))
+MANAGER = Form("venv", words=MANAGERS)
 DEVICE = Form("cuda", words=("auto", "cuda", "cpu"))
 PATH = Form("a/path", pattern=_LINE)
 NAME = Form("dev", pattern=r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
