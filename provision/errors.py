@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # every start would pay for it
-    from .model import Device, Finding
+    from .model import Device, Finding, Plan
 
 
 class GpuenvError(Exception):
@@ -76,7 +76,7 @@ class LockError(GpuenvError):
     `no_wheel` names the package that has no wheel for this Python and platform, `brought` the frameworks
     that came along though the plan does not hold them, `unbuilt` the package that would have to be built for its
     metadata ("" where it has no name), `companion` a package that is to be had only for another build of the
-    planned framework."""
+    planned framework. `plan` is the plan whose packages were refused, where another plan may do."""
 
     name = "lock"
 
@@ -99,6 +99,11 @@ class LockError(GpuenvError):
         self.brought = brought
         self.unbuilt = unbuilt
         self.companion = companion
+        self.plan: Plan | None = None
+
+
+class OtherPlatformError(LockError):
+    """A lock has no packages for the platform (exit 6)."""
 
 
 class BuildError(GpuenvError):

@@ -11,6 +11,7 @@ from packaging.utils import canonicalize_name
 
 from ..environment import place
 from ..errors import UsageError
+from ..managers.protocol import NAMES, locking
 from ..model import FRAMEWORKS, Created, Emit, Event, Lock
 from ..project.config.edit import add_packages
 from ..project.config.kinds import CONFIG_NAME
@@ -21,8 +22,7 @@ from ..request.given_requirements import others
 from ..request.options import Choices
 from ..wheels import locks
 from . import interrupted, project_lock, syncing
-from .creating import How
-from .locking import lock_name
+from .create_options import How
 
 # Options of `add` that stand before those that the environment was made with.
 _OWN = ("profiles", "exclude_newer", "exclude_newer_except")
@@ -35,7 +35,7 @@ def add(
     wanted = [_package(text) for text in packages]
     path, file = where.absolute(env), Path.cwd() / CONFIG_NAME
     place.check_place(path)
-    names = (lock_name(base), "conda-lock.yml")
+    names = [locking(name).lock_name(base.target_name) for name in NAMES]
     kept = (file, *(Path.cwd() / name for name in names)) if file.is_file() else ()
     with interrupted.told_by(interrupted.before(path, kept).look), place.held(path):
         place.recover(path)

@@ -8,13 +8,16 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from .. import detect
 from ..index import is_right
+from ..managers.protocol import locking, name_of
 from ..model import Bundle, Emit, Event, Lock, Plan, Profiles, Sources
 from ..request import ask, facts
 from ..request import project_options as inproject
 from ..request.options import Choices
-from ..wheels import locks
+from ..request.target import read_target
+from .accepting import read, virtual_packages
+from .asking import judged, locking_of
+from .project_lock import lock_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,63 +48,34 @@ def of(emit: Emit, folder: Path, before: Bundle | None, choices: Choices, named:
     goes on with the lock that it began with, if the same is asked for. Raises LockError, UsageError."""
     given = named.file
     asked = _digest(choices, given)
-    begun = _begun(folder, before, asked)
-    bare = _bare(choices)
-    if given is None and begun is None and bare:
+    begun = before if _begun(folder, before, asked) else None
+    if given is None and begun is None and _bare(choices):
         given = _here(choices)
     choices = choices if given else inproject.laid(choices)
-    name = (
-        before.lock if begun and before else "conda-lock.yml" if _is_conda(choices, given) else "pylock.toml"
-    )
+    path = folder / begun.lock if begun else given
+    if path is None:
+        return _fresh(emit, choices, asked, allow_md5=named.allow_md5)
+    words = "going on with the lock that this bundle was begun with" if begun else f"the lock {path}"
+    emit(Event(kind="note", stage="bundle", text=words))
+    of_lock = dataclasses.replace(choices, manager=name_of(path, choices.manager))
+    platform = read_target(choices.target).platform if choices.target else None
+    made = read(path, of_lock, platform)
+    locking_of(of_lock).check_hashes(made, str(path), allow_md5=named.allow_md5)
     data = facts.known(choices)
-    if begun or given:
-        path = folder / name if begun else given
-        assert path
-        words = "going on with the lock that this bundle was begun with" if begun else f"the lock {path}"
-        emit(Event(kind="note", stage="bundle", text=words))
-        made = _read(path, name, choices, data, allow_md5=named.allow_md5)
-        return Got(lock=made, sources=ask.sources(choices), profiles=data, choices=choices, asked=asked)
-    if choices.manager == "conda":
-        return _conda(emit, choices, asked, allow_md5=named.allow_md5)
-    from .creating import lock_of
+    return Got(lock=made, sources=ask.sources(choices), profiles=data, choices=choices, asked=asked)
 
-    judged = ask.judged(choices, emit)
-    plan, fresh = lock_of(judged, choices, emit)
-    if fresh is None:
+
+def _fresh(emit: Emit, choices: Choices, asked: str, *, allow_md5: bool) -> Got | Plan:
+    """The project's own lock, or one that is solved now."""
+    locking_of(choices).require()
+    found = judged(choices, emit)
+    plan, made = lock_of(found, choices, emit, allow_md5=allow_md5)
+    if made is None:
         return plan
-    return Got(lock=fresh, sources=judged.sources, profiles=data, choices=choices, asked=asked)
-
-
-def _conda(emit: Emit, choices: Choices, asked: str, *, allow_md5: bool) -> Got:
-    from ..managers.conda import engine as door
-    from ..managers.conda import question as conda_target
-    from . import conda_given, conda_locking
-
-    door.require("rattler", "conda_lock")
-    judged = conda_target.judged(choices, emit)
-    made, notes = conda_locking.locked(judged, choices, emit)
-    conda_given.assert_hashed(made, "the channel's index", allow_md5=allow_md5)
-    made = dataclasses.replace(made, plan=dataclasses.replace(made.plan, notes=(*made.plan.notes, *notes)))
-    virtual = tuple(conda_target.question(judged, choices)[0].virtual)
     return Got(
-        lock=made, sources=judged.sources, profiles=judged.profiles, choices=choices, asked=asked,
-        virtual=virtual,
+        lock=dataclasses.replace(made, plan=plan), sources=found.sources, profiles=found.profiles,
+        choices=choices, asked=asked, virtual=virtual_packages(found, choices),
     )  # fmt: skip
-
-
-def _read(path: Path, name: str, choices: Choices, data: Profiles, *, allow_md5: bool) -> Lock:
-    if name == "pylock.toml":
-        return locks.read(path)
-    from . import conda_given
-
-    return conda_given.read(path, _platform(choices), data, allow_md5=allow_md5)
-
-
-def _platform(choices: Choices) -> str:
-    """The platform whose packages of a conda lock are meant."""
-    if choices.target:
-        return ask.read_target(choices.target).platform
-    return choices.platform or detect.detect(()).target.platform
 
 
 def _digest(choices: Choices, given: Path | None) -> str:
@@ -110,13 +84,13 @@ def _digest(choices: Choices, given: Path | None) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _begun(folder: Path, before: Bundle | None, asked: str) -> bool | None:
+def _begun(folder: Path, before: Bundle | None, asked: str) -> bool:
     """Whether a bundle that was interrupted was asked for in the same words, and its lock is whole."""
     if before is None or before.complete or before.asked != asked:
-        return None
+        return False
     held = next((f for f in before.files if f.path == before.lock), None)
     path = folder / before.lock
-    return True if held and path.is_file() and is_right(path, {"sha256": held.sha256 or ""}) else None
+    return bool(held and path.is_file() and is_right(path, {"sha256": held.sha256 or ""}))
 
 
 def _bare(choices: Choices) -> bool:
@@ -140,9 +114,5 @@ def _here(choices: Choices) -> Path | None:
     """The lock of this folder, where no gpuenv.yaml says what it is for."""
     from ..project.config.kinds import CONFIG_NAME
 
-    path = Path.cwd() / ("conda-lock.yml" if choices.manager == "conda" else "pylock.toml")
+    path = Path.cwd() / locking(choices.manager).LOCK_NAME
     return path if path.exists() and not (Path.cwd() / CONFIG_NAME).exists() else None
-
-
-def _is_conda(choices: Choices, given: Path | None) -> bool:
-    return given.suffix != ".toml" if given else choices.manager == "conda"

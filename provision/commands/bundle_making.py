@@ -13,16 +13,17 @@ from .. import __version__, bundle, index, profiles
 from ..environment import place
 from ..errors import BuildError, LockError
 from ..managers.conda import engine as conda
+from ..managers.protocol import locking
 from ..model import Bundle, BundleFile, BundlePython, Emit, Event, Lock, Package, Plan, PlannedBuild
-from ..request import ask
 from ..request import paths as where
 from ..request.options import Choices
 from ..system.safe_write import write_file
-from ..wheels import locks, pypi
+from ..wheels import pypi
 from ..wheels.disk_space import size
 from ..wheels.install import unhashed_line
 from ..wheels.source_builds import SourceBuilds
 from . import bundle_lock, bundle_own, interrupted
+from .asking import interpreter
 from .bundle_files import Files, path_of
 
 # The archive of a Python and what it unpacks to while uv checks it: 45 and 190 MB (CPython 3.13 on Linux).
@@ -103,7 +104,7 @@ class _Making:
                 continue
             line = unhashed_line(package)
             self.emit(Event(kind="start", stage="bundle", text=f"making a wheel of {line}"))
-            python = ask.interpreter(self.got.lock.plan.python or "", None, None, None) or sys.executable
+            python = interpreter(self.got.lock.plan.python or "", None, None, None) or sys.executable
             wheels = self.folder / "wheels"
             name = bundle.wheel_of_unhashed(package, line, wheels, python, self.got.sources)
             self.notes.append(
@@ -178,7 +179,7 @@ class _Making:
     def _begun(self, made_lock: Lock, items: Sequence[bundle.Item]) -> Bundle:
         """Write the lock, and a manifest of what is to come, in place of what was there before."""
         plan = made_lock.plan
-        name = _lock_name(plan)
+        name = locking(plan.manager).LOCK_NAME
         path = self.folder / name
         planned = [
             BundleFile(path=i.path, size=i.wanted.size, sha256=i.wanted.hashes.get("sha256")) for i in items
@@ -187,13 +188,7 @@ class _Making:
         if self.before:
             bundle.settle(self.folder, dataclasses.replace(self.before, complete=False))
             planned += [f for f in self.before.files if f.path not in (*mine, name)]  # removed at the end
-        if plan.manager == "conda":
-            from ..managers.conda import lock_file as conda_file
-
-            path.unlink(missing_ok=True)  # conda-lock.yml would keep the other platforms of the one there
-            conda_file.write(path, made_lock, self.got.virtual)
-        else:
-            locks.write(path, made_lock)
+        locking(plan.manager).write_lock(path, made_lock, self.got.virtual, alone=True)
         made = self._manifest(made_lock, (*bundle.items_of(self.folder, [name]), *planned))
         bundle.settle(self.folder, made)
         return made
@@ -201,7 +196,7 @@ class _Making:
     def _manifest(self, made_lock: Lock, files: Sequence[BundleFile]) -> Bundle:
         plan = made_lock.plan
         return Bundle(
-            gpuenv=__version__, manager=plan.manager, lock=_lock_name(plan), target=made_lock.target,
+            gpuenv=__version__, manager=plan.manager, lock=locking(plan.manager).LOCK_NAME, target=made_lock.target,
             device=plan.device, frameworks=tuple(_words(b) for b in plan.builds), python=plan.python,
             asked=self.got.asked, archive=self.before.archive if self.before else None, files=tuple(files),
         )  # fmt: skip
@@ -257,10 +252,6 @@ def of(part: int, total: int) -> str:
     less, whole = size(part), size(total)
     number, unit = less.split(" ", 1)
     return f"{number if whole.endswith(f' {unit}') else less} of {whole}"
-
-
-def _lock_name(plan: Plan) -> str:
-    return "conda-lock.yml" if plan.manager == "conda" else "pylock.toml"
 
 
 def _words(build: PlannedBuild) -> str:

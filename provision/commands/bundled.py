@@ -11,7 +11,7 @@ from packaging.utils import parse_wheel_filename
 
 from .. import detect
 from ..errors import LockError, UsageError
-from ..model import Bundle, Emit, Event, Lock, Sources
+from ..model import Bundle, Emit, Event, Lock
 from ..request.options import Choices
 from ..wheels.disk_space import size
 
@@ -62,18 +62,6 @@ def _glibc_fits(folder: Path, found: Bundle, glibc: str | None) -> None:
                 f"{path} of the bundle {folder} needs a newer glibc than this machine's {glibc}",
                 hint=f"make one for it: gpuenv bundle DIR --glibc {glibc}",
             )
-
-
-def sources(c: Choices) -> Sources:
-    """The bundle's wheels, and no index: nothing of pip's or uv's configuration holds."""
-    assert c.bundle
-    wheels = c.bundle / "wheels"
-    return Sources(
-        find_links=(str(wheels),) if wheels.is_dir() else (),
-        offline=True,
-        no_index=True,
-        cache_dir=str(c.cache_dir.absolute()) if c.cache_dir else None,
-    )
 
 
 def check(c: Choices, emit: Emit) -> None:

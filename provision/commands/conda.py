@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 from ..environment import conda_place, installed, place, state
 from ..errors import BuildError
 from ..managers.conda import engine as door
 from ..managers.conda import install as builder
-from ..managers.conda import question as conda_target
 from ..managers.conda import scripts as conda_scripts
-from ..model import Created, Emit, Event, Lock, Machine, Plan, Sources, Verdict
+from ..model import Created, Emit, Event, Lock, Machine, Plan, Sources, Verdict, as_plain
 from ..request import ask
 from ..request.options import Choices
-from . import bundled, conda_given, interrupted, same_stack
-from .conda_locking import files_watched, lock_of, show_plan
-from .creating import Built, How, can_prove, in_place
+from . import asking, bundled, given_lock, interrupted, same_stack
+from .accepting import accepted
+from .create_options import How
+from .creating import Built, can_prove, in_place
 from .judging import is_expected, machine_for_verdict, made_for
+from .planning import show_plan
+from .project_lock import files_watched, lock_of
 from .proving import prove
 from .up_to_date import finish, remembered
 
@@ -27,12 +30,12 @@ def create(emit: Emit, env: Path, choices: Choices, how: How) -> Created | Plan:
     door.require("rattler")
     choices = dataclasses.replace(choices, manager="conda")
     if how.dry_run:
-        given = conda_given.lock_for(env, choices, how, emit)
+        given = given_lock.lock_for(env, choices, how, emit)
         return show_plan(emit, choices) if given is None else given.plan
     with place.held(env):
         place.recover(env)
         with interrupted.told_by(interrupted.before(env).look):
-            given = conda_given.lock_for(env, choices, how, emit)
+            given = given_lock.lock_for(env, choices, how, emit)
             if not how.recreate and place.made_by_gpuenv(env):
                 return in_place(emit, env, choices, how, given)
             return _anew(emit, env, choices, how, given)
@@ -40,22 +43,22 @@ def create(emit: Emit, env: Path, choices: Choices, how: How) -> Created | Plan:
 
 def _anew(emit: Emit, env: Path, choices: Choices, how: How, given: Lock | None) -> Created:
     if given is None:
-        asked = conda_target.judged(choices, emit)
+        asked = asking.judged(choices, emit)
         same_stack.refuse_idle_gpu(env, choices, asked)
         by_itself = choices.device == "auto" and asked.request.device == "cpu"
         words = "this will be a CPU environment" if by_itself else f"for {asked.request.device}"
         emit(Event(kind="warning" if by_itself else "note", stage="resolve", text=f"{words}: {asked.reason}"))
-        made, notes = lock_of(asked, choices, emit)
-        conda_given.assert_hashed(made, "the channel's index", allow_md5=how.allow_md5)
-        plan = dataclasses.replace(made.plan, notes=(*made.plan.notes, *notes))
+        plan, made_lock = lock_of(asked, choices, emit, allow_md5=how.allow_md5)
+        if made_lock is None:
+            return Created(machine=asked.machine, plan=plan)
         if by_itself:
             plan = dataclasses.replace(plan, notes=(*plan.notes, f"a CPU environment: {asked.reason}"))
-        made = dataclasses.replace(made, plan=plan)
+        made = dataclasses.replace(made_lock, plan=plan)
         machine, sources, files = asked.machine, asked.sources, files_watched(choices, asked)
     else:
         files = []
         machine, made, sources = (
-            conda_given.accepted(given, choices),
+            accepted(given, how.compared(choices)),
             given,
             ask.locked_sources(choices, given),
         )
@@ -120,5 +123,10 @@ def write(built: Built) -> None:
     env, lock = built.env, built.lock
     state.remember(env, None, lock.plan)
     state.write(env, "request.json", built.remembered)
-    state.write(env, "lock.json", {"digest": state.lock_digest(lock), "lock": conda_given.plain(lock)})
+    state.write(env, "lock.json", {"digest": state.lock_digest(lock), "lock": _plain(lock)})
     installed.write(env, lock)
+
+
+def _plain(lock: Lock) -> dict[str, Any]:
+    """A lock as its environment keeps it."""
+    return dict(as_plain(dataclasses.replace(lock, plan=dataclasses.replace(lock.plan, rejected=()))))

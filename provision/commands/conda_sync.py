@@ -9,15 +9,17 @@ from ..environment import place, state
 from ..environment.clone import working_copy
 from ..managers import sync as sync_stage
 from ..managers.conda import change as conda_change
-from ..managers.conda import question as conda_target
 from ..model import Created, Emit, Event, Lock, Machine, Verdict
 from ..request import ask
 from ..request.options import Choices
 from ..wheels import locks
-from . import bundled, conda_given, conda_locking, same_stack
+from . import asking, bundled, same_stack
+from .accepting import accepted
 from .conda import WorseError, refuse_worse, write
-from .creating import Built, How, can_prove
+from .create_options import How
+from .creating import Built, can_prove
 from .judging import machine_for_verdict
+from .project_lock import files_watched, lock_of
 from .proving import prove
 from .up_to_date import finish, remembered
 
@@ -28,13 +30,14 @@ def sync(emit: Emit, env: Path, choices: Choices, how: How, given: Lock | None) 
     old = locks.read_in(env / place.MARK)
     files: list[str] = []
     if given is None:
-        asked = same_stack.judged(choices, old.plan, lambda c: conda_target.judged(c, emit))
-        new, notes = conda_locking.lock_of(asked, choices, emit, old)
-        conda_given.assert_hashed(new, "the channel's index", allow_md5=how.allow_md5)
-        new = dataclasses.replace(new, plan=dataclasses.replace(new.plan, notes=(*new.plan.notes, *notes)))
-        machine, sources, files = asked.machine, asked.sources, conda_locking.files_watched(choices, asked)
+        asked = same_stack.judged(choices, old.plan, lambda c: asking.judged(c, emit))
+        plan, fresh = lock_of(asked, choices, emit, old, allow_md5=how.allow_md5)
+        if fresh is None:
+            return Created(machine=asked.machine, plan=plan)
+        new = dataclasses.replace(fresh, plan=plan)
+        machine, sources, files = asked.machine, asked.sources, files_watched(choices, asked)
     else:
-        machine, new = conda_given.accepted(given, choices), given
+        machine, new = accepted(given, how.compared(choices)), given
         sources = ask.locked_sources(choices, given)
     same_stack.refuse_other(env, old.plan, new.plan)
     changed = sync_stage.changed_packages(old, new)

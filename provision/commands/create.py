@@ -62,14 +62,14 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> Created | Plan:
     )
     if options.is_plain and (there := up_to_date.told(emit, options.env, choices, brief=options.brief)):
         return there
-    from . import creating, kernels
+    from . import create_options, kernels
 
     lock = options.lock
     if options.bundle:
         from . import bundled
 
         choices, lock = bundled.opened(options.bundle, choices, lock)
-    how = creating.How(
+    how = create_options.How(
         locked=options.locked, frozen=options.frozen, lock_file=lock, allow_md5=options.allow_md5,
         recreate=options.recreate, verify=options.verify, dry_run=options.dry_run,
     )  # fmt: skip

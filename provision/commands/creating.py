@@ -8,37 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from ..environment import installed, place, state
-from ..errors import BuildError, LockError, UsageError
+from ..errors import BuildError, UsageError
 from ..managers import sync, venv
+from ..managers.venv_locks import LOCK_NAME
 from ..model import Created, Emit, Event, Lock, Machine, Plan, Sources, Verdict, as_plain, from_plain
-from ..request import ask, facts, made_with, upload_limits
+from ..request import ask, facts, made_with
 from ..request import paths as where
 from ..request import project_options as inproject
 from ..request.options import Choices
 from ..wheels import locks
-from . import bundled, given_lock, interrupted, same_stack
+from . import asking, bundled, given_lock, interrupted, same_stack
+from .accepting import accepted
+from .create_options import How
 from .judging import is_expected, machine_for_verdict, made_for, outgrown
-from .locking import LOCK_NAME, Upgrade, accepted, lock_name, locked_like, still_fits
 from .planning import show_plan
+from .project_lock import files_watched, lock_of
 from .proving import prove
 from .up_to_date import finish, remembered
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class How:
-    """The options of `create` beside target and choice."""
-
-    locked: bool = False
-    frozen: bool = False
-    lock_file: Path | None = None
-    allow_md5: bool = False
-    recreate: bool = False
-    verify: bool | None = None
-    dry_run: bool = False
-
-    def compared(self, choices: Choices) -> Choices:
-        """The options that a given lock has to fit: with --frozen those for the machine alone."""
-        return dataclasses.replace(choices, framework=[]) if self.frozen else choices
 
 
 def create(emit: Emit, env: Path, choices: Choices, how: How) -> Created | Plan:
@@ -122,7 +108,7 @@ def _anew(emit: Emit, env: Path, choices: Choices, how: How, given: Lock | None)
     files: list[str] = []
     venv.begin()
     if given is None:
-        asked = ask.judged(choices, emit)
+        asked = asking.judged(choices, emit)
         same_stack.refuse_idle_gpu(env, choices, asked)
         by_itself = choices.device == "auto" and asked.request.device == "cpu"
         kind, words = ("warning", "this will be a CPU environment") if by_itself else ("note", "for a GPU")
@@ -143,57 +129,6 @@ def _anew(emit: Emit, env: Path, choices: Choices, how: How, given: Lock | None)
     python = _python_for(plan, machine, choices, emit)
     built = Built(env=env, lock=made_lock, remembered=remembered(choices, given, files))
     return _built_and_proved(emit, built, python, sources, machine, choices, how)
-
-
-def files_watched(choices: Choices, asked: ask.Asked) -> list[str]:
-    """The files whose change means another environment: the project's own, and its lock."""
-    files = inproject.files_of(choices, asked.demands)
-    return [*files, str(Path.cwd() / lock_name(choices))] if choices.config else files
-
-
-def lock_of(
-    asked: ask.Asked, choices: Choices, emit: Emit, like: Lock | None = None
-) -> tuple[Plan, Lock | None]:
-    """The project's own lock where it is for what is asked and fits this machine, else a fresh one, as
-    near to it (or to `like`) as can be."""
-    held = _project_lock(choices)
-    files = inproject.files_of(choices, asked.demands)
-    same = held is not None and inproject.same_inputs(held.inputs, choices, files)
-    if held and same and upload_limits.still_holds(choices, held):
-        why = _unfit(held, choices, asked)
-        if why is None:
-            return held.plan, held
-        emit(Event(kind="warning", stage="lock", text=f"{lock_name(choices)} is not used: {why}"))
-        held = None
-    elif held:
-        told = f"{lock_name(choices)} was made for other requirements: solving again (gpuenv lock renews it)"
-        emit(Event(kind="note", stage="lock", text=told))
-    plan, made = locked_like(asked, choices, emit, like or held, Upgrade())
-    return plan, dataclasses.replace(made, inputs=inproject.inputs(choices, files)) if made else None
-
-
-def _project_lock(choices: Choices) -> Lock | None:
-    path = Path.cwd() / lock_name(choices)
-    return locks.read(path) if choices.config and path.exists() else None
-
-
-def _unfit(held: Lock, choices: Choices, asked: ask.Asked) -> str | None:
-    """Why a lock is not for the target asked for; None where it is."""
-    if held.plan.device != asked.request.device:
-        return f"it is for {held.plan.device}, and this machine is judged {asked.request.device}"
-    if why := same_stack.unfit(held.plan, choices):
-        return why
-    elsewhere = choices.elsewhere
-    if elsewhere and held.plan.platform != asked.target.platform:
-        return f"it is for {held.plan.platform}, not {asked.target.platform}"
-    try:
-        if not elsewhere:
-            accepted(held, choices)
-        elif held.plan.device == "cuda":
-            still_fits(held.plan, asked.target, choices)
-    except LockError as error:
-        return error.message
-    return None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -277,7 +212,7 @@ def can_prove(made: Lock, machine: Machine | None, emit: Emit) -> bool:
 
 def _python_for(plan: Plan, machine: Machine | None, choices: Choices, emit: Emit) -> str:
     """The interpreter to build with: one at hand, else one that uv fetches. Raises BuildError."""
-    found = ask.interpreter(plan.python or "", machine, choices.python, where.cache_dir(choices))
+    found = asking.interpreter(plan.python or "", machine, choices.python, where.cache_dir(choices))
     if found:
         return found
     wanted = choices.python or plan.python or ""

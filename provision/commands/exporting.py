@@ -7,10 +7,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import detect
 from ..errors import LockError, UsageError
 from ..model import Lock
-from ..request import ask, facts
 from ..request import paths as where
 from ..request.options import Choices
 from ..system import writing
@@ -79,10 +77,10 @@ def installed_parts(source: Source) -> tuple[tuple[InstalledPart, ...] | None, l
 
 def assert_hashed(source: Source, *, allow_md5: bool) -> None:
     """Refuse a conda lock with packages that have no sha256. Raises LockError."""
-    if source.lock.manager == "conda":
-        from . import conda_given
+    from ..managers.protocol import locking
 
-        conda_given.assert_hashed(source.lock, str(source.written or source.file), allow_md5=allow_md5)
+    way = locking(source.lock.manager)
+    way.check_hashes(source.lock, str(source.written or source.file), allow_md5=allow_md5)
 
 
 def _file_of(held: Lock) -> Path:
@@ -130,11 +128,9 @@ def _of_file(file: Path, env: Path, choices: Choices) -> Source:
         from ..wheels import locks as stage
 
         return Source(lock=_public(stage.read(file)), file=file, env=env)
-    from . import conda_given
+    from . import accepting
 
-    platform = choices.platform or detect.detect(()).target.platform
-    ask.check_words(choices)
-    held = conda_given.read(file, platform, facts.known(choices), allow_md5=True)
+    held = accepting.read(file, dataclasses.replace(choices, manager="conda"))
     own = file if file.suffix in (".yml", ".yaml") else None
     name = file if own else file.with_name("conda-lock.yml")
     return Source(lock=_public(held), file=name, env=env, written=own)

@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..environment import place
 from ..errors import LockError
+from ..managers.protocol import locking
 from ..model import Emit, Event, Lock
-from ..request import ask, facts, upload_limits
+from ..request import facts, upload_limits
 from ..request import project_options as inproject
 from ..request.options import Choices
 from ..wheels import locks
 from . import same_stack
-from .locking import LOCK_NAME, Upgrade, differences, lock_name, locked_like
-
-if TYPE_CHECKING:
-    from .creating import How
-
-Solve = Callable[[Choices], Lock]
+from .accepting import read
+from .asking import judged
+from .create_options import How
+from .locking import Upgrade, differences, lock_name, locked_like
 
 
 def lock_for(env: Path, choices: Choices, how: How, emit: Emit) -> Lock | None:
     """The lock to install; None where packages are to be solved. Raises LockError."""
-    if how.lock_file:
-        return locks.read(how.lock_file)
-    if how.locked or how.frozen:
-        path = Path.cwd() / lock_name(choices)
-        require(path, env / place.MARK / LOCK_NAME, how)
-        given = locks.read(path)
-        if how.locked:
-            refuse_stale(path, given, choices, emit, lambda c: _solved(c, given, emit))
-        return given
-    return locks.read_in(env / place.MARK) if names_nothing(env, choices) else None
+    if not (how.lock_file or how.locked or how.frozen):
+        return locks.read_in(env / place.MARK) if names_nothing(env, choices) else None
+    path = how.lock_file or Path.cwd() / lock_name(choices)
+    if not how.lock_file:
+        require(path, env / place.MARK / locking(choices.manager).LOCK_NAME, how)
+    given = read(path, dataclasses.replace(choices, platform=None))  # it is installed here
+    locking(choices.manager).check_hashes(given, str(path), allow_md5=how.allow_md5)
+    if how.locked and not how.lock_file:
+        refuse_stale(path, given, choices, emit)
+    return given
 
 
 def names_nothing(env: Path, choices: Choices) -> bool:
@@ -56,7 +53,7 @@ def require(path: Path, own: Path, how: How) -> None:
     raise LockError(f"{path.name} is missing in {path.parent}: {option} installs that lock", hint=hint)
 
 
-def refuse_stale(path: Path, given: Lock, choices: Choices, emit: Emit, solve: Solve) -> None:
+def refuse_stale(path: Path, given: Lock, choices: Choices, emit: Emit) -> None:
     """Raise LockError where a lock is no longer what the project asks for. Digests say so without a solve;
     where they differ, a lock for the same target is solved and compared."""
     if not (choices.config or choices.requirement or choices.project):
@@ -70,7 +67,7 @@ def refuse_stale(path: Path, given: Lock, choices: Choices, emit: Emit, solve: S
     emit(Event(kind="note", stage="lock", text=told))
     hint = "gpuenv lock writes it anew; --frozen takes it unchecked"
     try:
-        fresh = solve(choices)
+        fresh = _solved(choices, given, emit)
     except LockError as error:
         raise LockError(
             f"{path} cannot be compared with what is asked for now: {error.message}", log=error.log, hint=hint
@@ -90,7 +87,7 @@ def _fits_options(given: Lock, choices: Choices) -> bool:
 
 def _solved(choices: Choices, given: Lock, emit: Emit) -> Lock:
     """What would be locked now, for the lock's own target and as near to it as can be. Raises LockError."""
-    asked = ask.judged(at_lock(choices, given), emit)
+    asked = judged(at_lock(choices, given), emit)
     plan, fresh = locked_like(asked, choices, emit, given, Upgrade())
     if fresh is None:
         raise LockError(f"no build fits what is asked for: {plan.hint or 'see gpuenv resolve --explain'}")

@@ -19,7 +19,8 @@ from ..model import Created, Emit, Event, Failure, Plan
 from ..request import made_with
 from ..request import paths as where
 from ..request.options import Choices
-from .creating import How, create
+from .create_options import How
+from .creating import create
 from .judging import is_good
 
 # What `python -m provision` would do, without the folder that Jupyter runs in on the module path: a notebook's

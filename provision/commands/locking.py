@@ -1,4 +1,4 @@
-"""lock as a command, the lock that create installs, and a given lock held against this machine."""
+"""lock as a command, and a lock that is near to the one that is there."""
 
 from __future__ import annotations
 
@@ -6,28 +6,25 @@ import dataclasses
 import shlex
 from pathlib import Path
 
-from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from .. import detect, resolve
-from ..errors import LockError, MachineError, UsageError
-from ..model import Bound, Emit, Event, Lock, Machine, Plan, Request, Target, Wanted
-from ..request import ask, facts, upload_limits
-from ..request import paths as where
+from ..errors import LockError, UsageError
+from ..managers.protocol import Near, locking
+from ..model import Asked, Bound, Emit, Event, Lock, Plan
 from ..request import project_options as inproject
+from ..request import upload_limits
 from ..request.options import Choices
 from ..system.output_file import is_stream, refuse_to_replace
-from ..wheels import locks
+from ..wheels.locks import is_source
+from .accepting import read, virtual_packages
+from .asking import judged, locking_of
 from .planning import by_itself, noted
 from .solving import locked
 
-LOCK_NAME = "pylock.toml"
 
-
-def lock_name(choices: Choices, name: str = LOCK_NAME) -> str:
-    """The name of the project's lock file: pylock.toml, of a named target pylock.NAME.toml."""
-    stem, _, suffix = name.partition(".")
-    return f"{stem}.{choices.target_name}.{suffix}" if choices.target_name else name
+def lock_name(choices: Choices) -> str:
+    """The name of the project's lock file, or of that of the named target."""
+    return locking_of(choices).lock_name(choices.target_name)
 
 
 def make_lock(
@@ -35,19 +32,15 @@ def make_lock(
 ) -> Lock | Plan:
     """`gpuenv lock`: write the lock, or say whether the one that is there still holds."""
     choices = inproject.laid(choices)
-    if choices.manager == "conda":
-        from . import conda_locking
-
-        return conda_locking.make_lock(
-            emit, choices, check=check, output=output, upgrade=upgrade, force=force
-        )
+    way = locking_of(choices)
+    way.require()
     output = output or Path(lock_name(choices))
     if not check:
         refuse_to_replace(output, force=force)
-    asked = ask.judged(choices, emit)
+    asked = judged(choices, emit)
     if told := by_itself(asked, choices):
         emit(Event(kind="warning", stage="resolve", text=f"this will be for {told}"))
-    held = _held(output, strict=check)
+    held = _held(output, choices, asked.target.platform, strict=check)
     plan, made = locked_like(asked, choices, emit, held, upgrade)
     if made is None:
         return plan
@@ -57,19 +50,19 @@ def make_lock(
         if inproject.same_inputs(held.inputs, choices, files):
             held = dataclasses.replace(held, inputs=made.inputs)
         return checked(emit, made, held, output, _next(choices, output))
-    locks.write(output, made)
-    told_of = dataclasses.replace(
-        made, plan=noted(made.plan, asked, choices)
-    )  # a note on this machine, not in the file
+    way.write_lock(output, made, virtual_packages(asked, choices))
     emit(Event(kind="next", stage="lock", text=_next(choices, output)))
-    return told_of
+    # The note is on this machine, and not in the file.
+    return dataclasses.replace(made, plan=noted(made.plan, asked, choices))
 
 
 def _next(choices: Choices, output: Path) -> str:
     """What installs the lock: on the machine that it is for, or here for that machine."""
     told = choices.target_name or choices.target
     named = f" --target {shlex.quote(str(told))}" if told else ""
-    which = "--locked" if output.name == lock_name(choices) else f"--lock {shlex.quote(str(output))}"
+    manager = "" if choices.config else locking_of(choices).OPTION
+    own = output.name == lock_name(choices)
+    which = f"--locked{manager}" if own else f"--lock {shlex.quote(str(output))}"
     return f"gpuenv create {which}{named}  # installs exactly {output.name}"
 
 
@@ -88,12 +81,12 @@ def upgrade_of(wanted: bool, names: list[str]) -> Upgrade:
     return Upgrade(all=wanted and not names, names=tuple(str(canonicalize_name(n)) for n in names))
 
 
-def _held(path: Path, *, strict: bool) -> Lock | None:
+def _held(path: Path, choices: Choices, platform: str, *, strict: bool) -> Lock | None:
     """The lock that is there. One that cannot be read is written anew, except where it is checked."""
     if not strict and (not path.exists() or is_stream(path)):
         return None
     try:
-        return locks.read(path)
+        return read(path, choices, platform)
     except LockError:
         if strict:
             raise
@@ -101,7 +94,7 @@ def _held(path: Path, *, strict: bool) -> Lock | None:
 
 
 def locked_like(
-    asked: ask.Asked, choices: Choices, emit: Emit, held: Lock | None, upgrade: Upgrade
+    asked: Asked, choices: Choices, emit: Emit, held: Lock | None, upgrade: Upgrade
 ) -> tuple[Plan, Lock | None]:
     """A lock as near to the one that is held as what is asked for allows, under the limit that applies."""
     limit = upload_limits.applying(choices, held, renewed=upgrade.all)
@@ -111,32 +104,37 @@ def locked_like(
 
 
 def _locked_near(
-    asked: ask.Asked, choices: Choices, emit: Emit, held: Lock | None, upgrade: Upgrade
+    asked: Asked, choices: Choices, emit: Emit, held: Lock | None, upgrade: Upgrade
 ) -> tuple[Plan, Lock | None]:
     if held is None or upgrade.all or held.plan.platform != asked.target.platform:
         return locked(asked, choices, emit)
     unknown = [n for n in upgrade.names if n not in {p.name for p in held.packages}]
     if unknown:
         raise UsageError(f"--upgrade {unknown[0]}: the lock has no such package")
-    prefer = {p.name: p.version for p in held.packages if p.name not in upgrade.names and not p.unhashed}
+    near = Near(lock=held, moving=frozenset(upgrade.names))
+    if locking(asked.request.manager).PLANS_FIRST:
+        built = [p.name for p in held.packages if is_source(p)]
+        try:
+            plan, made = locked(_with_builds_of(near, asked), choices, emit, near, built)
+            if made:
+                return plan, made
+        except LockError as error:
+            if error.unreachable:
+                raise
+            emit(Event(kind="note", stage="lock", text=f"not with the frameworks as locked: {error.message}"))
+    return locked(asked, choices, emit, near)
+
+
+def _with_builds_of(near: Near, asked: Asked) -> Asked:
+    """What is asked for, with the frameworks and the Python of a lock: its builds are planned again."""
+    assert near.lock
+    plan, request = near.lock.plan, asked.request
     same = tuple(
         Bound(name=b.framework, specifier=f"=={b.version}", origin="the lock that is there")
-        for b in held.plan.builds if b.framework not in upgrade.names
+        for b in plan.builds if b.framework not in near.moving
     )  # fmt: skip
-    request = asked.request
-    nearest = dataclasses.replace(
-        request, bounds=(*request.bounds, *same), python=request.python or held.plan.python
-    )
-    built = [p.name for p in held.packages if locks.is_source(p)]
-    try:
-        near = dataclasses.replace(asked, request=nearest)
-        plan, made = locked(near, choices, emit, prefer=prefer, from_source=built)
-    except LockError as error:
-        if error.unreachable:
-            raise
-        emit(Event(kind="note", stage="lock", text=f"not with the frameworks as locked: {error.message}"))
-        made = None
-    return (plan, made) if made else locked(asked, choices, emit, prefer=prefer)
+    bounds, python = (*request.bounds, *same), request.python or plan.python
+    return dataclasses.replace(asked, request=dataclasses.replace(request, bounds=bounds, python=python))
 
 
 def checked(emit: Emit, fresh: Lock, held: Lock, path: Path, step: str) -> Lock:
@@ -166,60 +164,3 @@ def differences(held: Lock, fresh: Lock) -> list[str]:
     after = {p.name: p.version for p in fresh.packages}
     return [f"{n}: {before.get(n, 'not locked')} -> {after.get(n, 'not needed')}"
             for n in sorted(before.keys() | after.keys()) if before.get(n) != after.get(n)]  # fmt: skip
-
-
-# --- a lock on this machine ------------------------------------------------------------------
-
-
-def accepted(given: Lock, choices: Choices) -> Machine | None:
-    """This machine, after holding the lock against it; None where the options tell of another machine,
-    against which it is held then: an image is built where no GPU is. Raises LockError when it does not fit."""
-    parts = {"driver", "gpus", "context", "hardware", "environment", "pythons"}
-    machine = detect.detect(parts, cache=where.cache_dir(choices))
-    plan, here = given.plan, machine.target
-    if plan.platform != here.platform:
-        raise LockError(
-            f"the lock is for {plan.platform}; this machine is {here.platform}",
-            hint=f"lock for it: gpuenv lock --platform {here.platform}",
-        )
-    elsewhere = ask.told(choices) if plan.device == "cuda" else None
-    if plan.device == "cuda" and elsewhere is None:
-        try:
-            detect.judge_device("cuda", machine)
-        except MachineError as error:
-            raise LockError(f"the lock is for a GPU: {error.message}", hint=error.hint) from error
-    if plan.device == "cuda":
-        still_fits(plan, elsewhere or here, choices)
-    _covers(plan, choices)
-    return None if elsewhere else machine
-
-
-def still_fits(plan: Plan, target: Target, choices: Choices) -> None:
-    """Hold the locked builds against a machine's driver and GPUs. Raises LockError."""
-    for build in plan.builds:
-        request = Request(
-            frameworks=(Wanted(name=build.framework, specifier=f"=={build.version}"),),
-            cuda=build.cuda, device="cuda", python=plan.python, pre=True,
-        )  # fmt: skip
-        again = resolve.resolve(request, target, facts.known(choices))
-        same = [r for r in again.rejected if r.version == build.version and r.cuda == build.cuda]
-        if not again.builds and same:
-            reasons = "; ".join(x.text for r in same for x in r.reasons)
-            raise LockError(
-                f"the lock's {build.framework} {build.version} does not fit this machine: {reasons}",
-                hint="lock for this machine: gpuenv lock",
-            )
-
-
-def _covers(plan: Plan, choices: Choices) -> None:
-    if not choices.framework:
-        return
-    wanted, _ = ask.named(choices, facts.known(choices))
-    held = {b.framework: b.version for b in plan.builds}
-    for one in wanted:
-        if one.name not in held or not SpecifierSet(one.specifier).contains(held[one.name], prereleases=True):
-            have = ", ".join(f"{n} {v}" for n, v in held.items())
-            raise LockError(
-                f"{one.name}{one.specifier} was asked for; the lock holds {have}",
-                hint="lock again: gpuenv lock",
-            )

@@ -1,5 +1,4 @@
-"""The lock of a project with packages more: for the machine that it is for already, or for that of the environment
-that they are added to."""
+"""The project's own lock: the one that `create` takes where it fits, and the one with the packages of `add`."""
 
 from __future__ import annotations
 
@@ -7,18 +6,79 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from .. import detect
-from ..errors import LockError, ResolveError
-from ..model import Emit, Lock
-from ..request import ask, facts, made_with
+from ..errors import LockError, OtherPlatformError, ResolveError
+from ..model import Asked, Emit, Event, Lock, Plan
+from ..request import facts, made_with, upload_limits
 from ..request import project_options as inproject
 from ..request.given_requirements import others
 from ..request.options import Choices
-from ..wheels import locks
 from . import given_lock, same_stack
+from .accepting import accepted, check, read, virtual_packages
+from .asking import judged, locking_of
 from .locking import Upgrade, lock_name, locked_like
 
 Write = Callable[[Lock], None]
+
+
+def lock_of(
+    asked: Asked, choices: Choices, emit: Emit, like: Lock | None = None, *, allow_md5: bool = False
+) -> tuple[Plan, Lock | None]:
+    """The project's own lock where it is for what is asked and fits this machine, else a fresh one, as near to it (or
+    to `like`) as can be. The plan has the notes for this machine too. Raises LockError, ResolveError."""
+    held = _held(choices, asked.target.platform) if choices.config else None
+    files = inproject.files_of(choices, asked.demands)
+    same = held is not None and inproject.same_inputs(held.inputs, choices, files)
+    if held and same and upload_limits.still_holds(choices, held):
+        why = _unfit(held, choices, asked)
+        if why is None:
+            locking_of(choices).check_hashes(held, lock_name(choices), allow_md5=allow_md5)
+            return held.plan, held
+        emit(Event(kind="warning", stage="lock", text=f"{lock_name(choices)} is not used: {why}"))
+        held = None
+    elif held:
+        told = f"{lock_name(choices)} was made for other requirements: solving again (gpuenv lock renews it)"
+        emit(Event(kind="note", stage="lock", text=told))
+    plan, made = locked_like(asked, choices, emit, like or held, Upgrade())
+    if made is None:
+        return plan, None
+    locking_of(choices).check_hashes(made, "the channel's index", allow_md5=allow_md5)
+    return plan, dataclasses.replace(made, inputs=inproject.inputs(choices, files))
+
+
+def _held(choices: Choices, platform: str | None = None) -> Lock | None:
+    """The project's lock that is there, None where it holds nothing for the platform. Raises LockError."""
+    path = Path.cwd() / lock_name(choices)
+    try:
+        return read(path, choices, platform) if path.exists() else None
+    except OtherPlatformError:
+        return None
+
+
+def _unfit(held: Lock, choices: Choices, asked: Asked) -> str | None:
+    """Why a lock is not for the target asked for; None where it is."""
+    if held.plan.device != asked.request.device:
+        return f"it is for {held.plan.device}, and this machine is judged {asked.request.device}"
+    if why := same_stack.unfit(held.plan, choices):
+        return why
+    if choices.elsewhere and held.plan.platform != asked.target.platform:
+        return f"it is for {held.plan.platform}, not {asked.target.platform}"
+    try:
+        if choices.elsewhere:
+            check(held, choices, asked.target, asked.machine)
+        else:
+            accepted(held, choices)
+    except LockError as error:
+        return error.message
+    return None
+
+
+def files_watched(choices: Choices, asked: Asked) -> list[str]:
+    """The files whose change means another environment: the project's own, and its lock."""
+    files = inproject.files_of(choices, asked.demands)
+    return [*files, str(Path.cwd() / lock_name(choices))] if choices.config else files
+
+
+# --- with packages more --------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +87,7 @@ class Solved:
 
     made: Lock
     choices: Choices
-    asked: ask.Asked
+    asked: Asked
     put: Write
 
     def write(self) -> Lock:
@@ -43,38 +103,21 @@ def with_more(mine: Choices, own: Lock | None, wanted: list[str], emit: Emit) ->
     """The project's lock with packages more, near to the one that is there, else to the environment's `own`.
     `mine` are the options of the environment. Raises LockError, ResolveError."""
     of_env = inproject.laid(mine)
-    conda = of_env.manager == "conda"
-    held = _conda_held(of_env) if conda else _held(of_env)
+    way = locking_of(of_env)
+    way.require()
+    held = _held(of_env)
     own = own if own and own.manager == of_env.manager else None
     before = _for_all(mine, held)
     now = inproject.laid(before)
     now = dataclasses.replace(now, with_=[*others(now.with_, wanted), *wanted])
-    if conda:
-        return _conda(before, now, held, own, emit)
-    asked = _judged(now, held, own, lambda c: ask.judged(c, emit))
+    asked = _judged(now, held, own, lambda c: judged(c, emit))
     plan, made = locked_like(asked, now, emit, held or own, Upgrade())
     if made is None:
         raise ResolveError(f"with {', '.join(wanted)} no build fits", hint=plan.hint)
-    path = Path.cwd() / lock_name(now)
-    return Solved(made=made, choices=before, asked=asked, put=lambda made: locks.write(path, made))
-
-
-def _held(choices: Choices) -> Lock | None:
-    path = Path.cwd() / lock_name(choices)
-    return locks.read(path) if path.exists() else None
-
-
-def _conda_held(choices: Choices) -> Lock | None:
-    from . import conda_given, conda_locking
-
-    path = Path.cwd() / conda_locking.lock_name(choices)
-    platform = choices.platform or detect.detect(()).target.platform
-    try:
-        return (
-            conda_given.read(path, platform, facts.known(choices), allow_md5=True) if path.exists() else None
-        )
-    except LockError:
-        return None  # it holds nothing for this platform, and is written anew
+    path, virtual = Path.cwd() / lock_name(now), virtual_packages(asked, now)
+    return Solved(
+        made=made, choices=before, asked=asked, put=lambda made: way.write_lock(path, made, virtual)
+    )
 
 
 def _for_all(mine: Choices, held: Lock | None) -> Choices:
@@ -89,18 +132,9 @@ def _for_all(mine: Choices, held: Lock | None) -> Choices:
     return plain if same else made_with.without_own_packages(plain)
 
 
-def _judged(now: Choices, held: Lock | None, own: Lock | None, judge: same_stack.Judge) -> ask.Asked:
+def _judged(now: Choices, held: Lock | None, own: Lock | None, judge: same_stack.Judge) -> Asked:
     """What the lock is solved for: its own target, else that of the environment, else as options say."""
     if held and not now.target_name:
         return judge(given_lock.at_lock(now, held))
     near = held or own
     return same_stack.judged(now, near.plan, judge) if near else judge(now)
-
-
-def _conda(before: Choices, now: Choices, held: Lock | None, own: Lock | None, emit: Emit) -> Solved:
-    from ..managers.conda import question as conda_target
-    from . import conda_locking
-
-    asked = _judged(now, held, own, lambda c: conda_target.judged(c, emit))
-    made, put = conda_locking.with_more(asked, now, held or own, emit)
-    return Solved(made=made, choices=before, asked=asked, put=put)

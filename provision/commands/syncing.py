@@ -12,10 +12,12 @@ from ..model import Created, Emit, Event, Lock, Machine, Verdict
 from ..request import ask, made_with
 from ..request.options import Choices
 from ..wheels import locks
-from . import same_stack
-from .creating import Built, How, can_prove, files_watched, lock_of
+from . import asking, same_stack
+from .accepting import accepted
+from .create_options import How
+from .creating import Built, can_prove
 from .judging import is_expected, machine_for_verdict, made_for
-from .locking import accepted
+from .project_lock import files_watched, lock_of
 from .proving import prove
 from .up_to_date import finish, remembered
 
@@ -61,7 +63,7 @@ def sync(emit: Emit, env: Path, choices: Choices, how: How, given: Lock | None) 
     old = locks.read_in(env / place.MARK)
     files: list[str] = []
     if given is None:
-        asked = same_stack.judged(choices, old.plan, lambda c: ask.judged(c, emit))
+        asked = same_stack.judged(choices, old.plan, lambda c: asking.judged(c, emit))
         plan, new = lock_of(asked, choices, emit, old)
         if new is None:
             return Created(machine=asked.machine, plan=plan)

@@ -1,21 +1,125 @@
-"""What a manager is: a way to build environments. venv and conda are its two instances, chosen by name."""
+"""What a manager is: a way to build environments. venv and conda are its two instances, chosen by name.
+
+Its two halves are modules of their own, because a lock is solved where nothing is built: `locking` solves, reads and
+writes locks, `manager` builds environments from them. What both managers do alike is written in `commands/`, once.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
-from typing import Protocol, cast
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+if TYPE_CHECKING:
+    from ..model import Asked, Emit, Lock, Machine, Plan, Profiles, Target
+    from ..wheels.source_builds import SourceBuilds
 
 
 class Manager(Protocol):
-    """A module with these names. What both managers do alike is written in `commands/`, once."""
+    """The half that builds: a module with these names."""
+
+
+# --- the half that locks -------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stages:
+    """What a manager needs of the stages `resolve` and `detect`; the command passes it in.
+
+    `plan` is the plan of what is asked for, `spoken_cuda` the CUDA that a target's driver supports, `how_they_run`
+    whether kernels run on a GPU, and `interpreter` the path of a Python of a minor version.
+    """
+
+    plan: Callable[[Asked], Plan]
+    spoken_cuda: Callable[[Target, Profiles], str | None]
+    how_they_run: Callable[[tuple[str, ...], str, frozenset[str]], str | None]
+    interpreter: Callable[[str, Machine | None], str | None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Near:
+    """A lock whose versions are kept where they can be; `moving` are the packages that may change."""
+
+    lock: Lock | None = None
+    moving: frozenset[str] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a search for a lock is given beside the question."""
+
+    emit: Emit
+    stages: Stages
+    builds: SourceBuilds
+    near: Near = Near()
+
+
+class Search(Protocol):
+    """One search for a lock. What an attempt finds out and the next one needs is kept in it."""
+
+    def solve(self, asked: Asked) -> tuple[Plan, Lock | None]:
+        """Make one attempt. Return the plan as it is shown and its lock, without a lock where no build fits. Raises
+        LockError (`plan` is what was refused where another question may help), ResolveError."""
+
+
+class Locking(Protocol):
+    """The half that locks: a module with these names."""
 
     LOCK_NAME: str
-    """The name of a project's lock file: pylock.toml, conda-lock.yml."""
+    """The name of a project's lock file."""
+    OPTION: str
+    """The option that chooses this manager, with a space before it; empty for the default one."""
+    PLANS_FIRST: bool
+    """Whether the builds are planned before packages are solved; else the solver chooses them."""
+
+    def lock_name(self, target: str | None) -> str:
+        """Return the name of the project's lock file, or of that of a named target."""
+
+    def require(self) -> None:
+        """Raise UsageError where a library that locking needs is missing."""
+
+    def read_lock(self, path: Path, platform: str, known: Callable[[], Profiles]) -> Lock:
+        """Read a lock file. Raises LockError, OtherPlatformError."""
+
+    def write_lock(
+        self, path: Path, lock: Lock, virtual: tuple[Mapping[str, str], ...], *, alone: bool = False
+    ) -> None:
+        """Write a lock file. What it holds for other platforms is kept, unless `alone`. Raises LockError."""
+
+    def check_hashes(self, lock: Lock, origin: str, *, allow_md5: bool) -> None:
+        """Raise LockError for packages without a sha256."""
+
+    def assumed_gpu(self) -> str | None:
+        """Return the manager's setting by which a GPU is assumed where none is seen, None without one."""
+
+    def virtual_packages(self, asked: Asked, stages: Stages) -> tuple[Mapping[str, str], ...]:
+        """Return the packages that stand for properties of the target in the solve."""
+
+    def check(self, lock: Lock, asked: Asked, stages: Stages) -> None:
+        """Raise LockError where a lock does not fit the target."""
+
+    def search(self, task: Task) -> Search:
+        """Begin a search for a lock."""
 
 
-_MODULES = {"venv": ".venv", "conda": ".conda.manager"}
+_BUILDING = {"venv": ".venv", "conda": ".conda.manager"}
+_LOCKING = {"venv": ".venv_locks", "conda": ".conda.locks"}
+NAMES = tuple(_LOCKING)
+"""The names of all managers."""
 
 
 def manager(name: str) -> Manager:
-    """The manager of a name; it is imported when it is asked for."""
-    return cast("Manager", importlib.import_module(_MODULES[name], __package__))
+    """Return the half of a manager that builds; it is imported when it is asked for."""
+    return cast("Manager", importlib.import_module(_BUILDING[name], __package__))
+
+
+def locking(name: str) -> Locking:
+    """Return the half of a manager that locks; it is imported when it is asked for."""
+    return cast("Locking", importlib.import_module(_LOCKING[name], __package__))
+
+
+def name_of(lock_file: Path | None, chosen: str) -> str:
+    """Return the name of the manager that a lock file is for, and `chosen` where none is given."""
+    return "conda" if lock_file and lock_file.suffix != ".toml" else chosen

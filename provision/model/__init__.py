@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # who reads the types sees them all
+    from provision.model.asked import *
     from provision.model.built import *
     from provision.model.changed import *
     from provision.model.decided import *
@@ -30,6 +31,7 @@ _NOUNS = {
     "machine": "TargetGpu Target Gpu Driver Context Hardware Python Library Evidence Finding Machine Holder",
     "known": "Build CondaBuild CudnnRelease ToolkitRelease GpuModel CudaRelease CudaMajor DriverBranch KnownBad FailureCause FailureMessage FailureRule Image IndexAddress WheelPage ImportName CondaName Profiles ProfileTable ProfileTables",
     "wanted": "Wanted Bound Need Demands ProjectTarget Project Request Wheel Supply Sources",
+    "asked": "Brought Asked",
     "decided": "Reason Rejected PlannedBuild Plan Package ExcludeNewer Lock",
     "built": "Environment InstalledPackage Installed",
     "changed": "ChangeKind Change Stranger Drift",

@@ -25,7 +25,7 @@ def asked_for(c: Choices) -> ExcludeNewer | None:
     """The limit that the options ask for, None without one. Raises UsageError."""
     if c.exclude_newer is None or c.exclude_newer == NONE:
         return None
-    from ..wheels.cutoff import exclude_newer
+    from .upload_cutoff import exclude_newer
 
     return exclude_newer(c.exclude_newer, c.exclude_newer_except)
 
@@ -42,7 +42,7 @@ def applying(c: Choices, held: Lock | None, *, renewed: bool = False) -> Exclude
                 "--exclude-newer-except goes with --exclude-newer", hint="add --exclude-newer DATE"
             )
         return None
-    from ..wheels.cutoff import exclude_newer
+    from .upload_cutoff import exclude_newer
 
     places = (*kept.excepted, *c.exclude_newer_except)
     if renewed and kept.span:

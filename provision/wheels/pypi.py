@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 from .. import index
 from ..errors import LockError
 from ..index import pytorch
-from ..model import FRAMEWORKS, Event, Lock, Need, Package, Plan, Sources
+from ..model import FRAMEWORKS, Brought, Event, Lock, Need, Package, Plan, Sources
 from ..system import process, references, writing
 from ..system.redaction import redact
 from .asking import Ask
@@ -61,9 +61,7 @@ def lock(
     return Lock(manager="venv", target=plan.target, plan=plan, packages=packages)
 
 
-def frameworks_in(
-    plan: Plan, sources: Sources, needs: Sequence[Need], builds: SourceBuilds
-) -> tuple[str, ...]:
+def frameworks_in(plan: Plan, sources: Sources, needs: Sequence[Need], builds: SourceBuilds) -> Brought:
     """The frameworks that a project's needs bring along by themselves; `plan` tells the Python and the
     platform. Raises LockError where the needs cannot be solved."""
     where = f"Python {plan.python} on {plan.platform}"
@@ -82,7 +80,8 @@ def frameworks_in(
                 else:
                     builds.allow_wheelless(name, where)
     names = {str(canonicalize_name(row.partition("==")[0])) for row in text.splitlines() if "==" in row}
-    return tuple(f for f in FRAMEWORKS if f in names)
+    frameworks = tuple(f for f in FRAMEWORKS if f in names)
+    return Brought(frameworks=frameworks, allowed=tuple(builds.allowed), unread=tuple(builds.unread))
 
 
 def allowed(plan: Plan, sources: Sources, needs: Sequence[Need], builds: SourceBuilds) -> dict[str, str]:

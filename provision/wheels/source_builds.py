@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from packaging.utils import canonicalize_name
 
 from ..errors import LockError
-from ..model import Event, Need, Sources
+from ..model import Brought, Event, Need, Sources
 from ..system.redaction import redact_text
 
 _DISABLED = re.compile(r"Building source distributions(?: for `([^`]+)`)? is disabled")
@@ -105,12 +105,19 @@ class SourceBuilds:
         return f"--only-binary {name}" if name in self.only_binary else None
 
 
-def source_builds(sources: Sources, emit: Callable[[Event], None], *, reading: bool = False) -> SourceBuilds:
-    """What may be built with these sources: all that lacks a wheel, unless an option says otherwise."""
+def source_builds(
+    sources: Sources, emit: Callable[[Event], None], *, reading: bool = False, before: Brought | None = None
+) -> SourceBuilds:
+    """What may be built with these sources: all that lacks a wheel, unless an option says otherwise. `before` is what
+    an earlier solve of the same packages allowed or left out, which is not said again."""
     every = ":all:" in sources.only_binary
     forbidden = "--no-build" if sources.no_build else "--only-binary :all:" if every else None
     names = frozenset(str(canonicalize_name(n)) for n in sources.only_binary if n != ":all:")
-    return SourceBuilds(emit, reading=reading, forbidden_by=forbidden, only_binary=names)
+    before = before or Brought()
+    return SourceBuilds(
+        emit, reading=reading, forbidden_by=forbidden, only_binary=names, allowed=list(before.allowed),
+        unread=list(before.unread),
+    )  # fmt: skip
 
 
 def _unnamed(needs: Sequence[Need]) -> str:

@@ -14,6 +14,7 @@ from provision.managers.conda import refusal as conda_refusal
 from provision.managers.conda import solve as solver
 from provision.managers.conda import specs
 from provision.model import CondaBuild, Lock, Package, Plan, PlannedBuild, Request, Target, TargetGpu, Wanted
+from provision.resolve.kernels import how_they_run
 
 KNOWN = profiles.load()
 H200 = Target(platform="linux-x86_64", glibc="2.35", driver="580.65.06", gpus=(TargetGpu(capability="9.0"),))
@@ -120,7 +121,7 @@ def test_what_the_gpus_want_of_cuda():
 
 def test_a_cudnn_that_dropped_the_gpu_is_led_away_from():
     volta = Target(platform="linux-x86_64", gpus=(TargetGpu(capability="7.0"),))
-    asked = solver.Question(
+    asked = specs.Question(
         request=Request(frameworks=(Wanted(name="torch"),)), target=volta, rows=(), channels=(), virtual=(),
         bounds=specs.Bounds(),
     )  # fmt: skip
@@ -128,9 +129,9 @@ def test_a_cudnn_that_dropped_the_gpu_is_led_away_from():
     dropping = [r.version for r in rows if not any(k.startswith(("7.0", "6.", "5.")) for k in r.kernels)]
     keeping = [r.version for r in rows if "7.0" in r.kernels]
     assert dropping and keeping, "the table must hold both for this test to say anything"
-    (bound,) = conda_target.cudnn_bounds(asked, KNOWN, "12.9", dropping[0])
+    (bound,) = conda_target.cudnn_bounds(asked, KNOWN, "12.9", dropping[0], how_they_run)
     assert bound.removeprefix("<=") in keeping
-    assert conda_target.cudnn_bounds(asked, KNOWN, "12.9", keeping[0]) == ()
+    assert conda_target.cudnn_bounds(asked, KNOWN, "12.9", keeping[0], how_they_run) == ()
 
 
 def record(name, version, build="0", **fields):
@@ -157,7 +158,7 @@ def test_every_row_of_an_old_build_says_what_its_build_string_says():
 
 
 def test_a_cpu_build_in_a_cuda_plan_is_an_error():
-    asked = solver.Question(
+    asked = specs.Question(
         request=Request(frameworks=(Wanted(name="torch"),), device="cuda"), target=H200, rows=KNOWN.conda,
         channels=("conda-forge",), virtual=(), bounds=specs.Bounds(cuda="13.0"),
     )  # fmt: skip
@@ -168,7 +169,7 @@ def test_a_cpu_build_in_a_cuda_plan_is_an_error():
 
 def test_of_several_frameworks_one_apart_may_help():
     request = Request(frameworks=(Wanted(name="torch"), Wanted(name="jax")), device="cpu", manager="conda")
-    asked = solver.Question(
+    asked = specs.Question(
         request=request, target=H200, rows=KNOWN.conda, channels=(), virtual=(), bounds=specs.Bounds()
     )
     told = dict(conda_target.alternatives(asked, KNOWN))

@@ -42,7 +42,7 @@ from provision.model import (
 )
 from provision.project.config.gpuenv_yaml import read_config
 from provision.project.requirements.demanded import demands
-from provision.request import ask
+from provision.request import target
 from provision.verify import drift, drift_conda, extensions, libraries, records
 from provision.wheels import pylock
 from provision.wheels.locks import read_in
@@ -265,7 +265,7 @@ READERS = {
         Reader("pylock.toml", lambda d: pylock.read(file("pylock.toml", d)), (pylock_text(),), "toml"),
         Reader("@EXPLICIT", lambda d: conda_foreign.read(file("e.txt", b"@EXPLICIT\n" + d), "linux-x86_64", known().conda), (EXPLICIT,), "text"),
         Reader("conda-lock.yml", lambda d: conda_foreign.read(file("conda-lock.yml", d), "linux-x86_64", known().conda), (conda_lock(),), "yaml"),
-        Reader("target", lambda d: ask.read_target(file("t.json", d)), (plain(TARGET), plain(Machine(target=TARGET))), "json"),
+        Reader("target", lambda d: target.read_target(file("t.json", d)), (plain(TARGET), plain(Machine(target=TARGET))), "json"),
         Reader("machine", lambda d: diagnosing.machine_of(file("m.json", d)), (plain(Machine(target=TARGET)),), "json"),
         Reader("profiles", lambda d: profiles.load([file("profiles/jax.yaml", d).parent]), (PROFILE,), "yaml"),
         Reader("RECORD", record, (RECORD,), "text"),

@@ -19,7 +19,7 @@ from provision.model import Lock, Package, Plan, Sources, Target, from_plain
 from provision.profiles import load
 from provision.project.config.cache import cached_config
 from provision.project.config.gpuenv_yaml import read_config
-from provision.request import ask
+from provision.request import target
 from provision.system import foreign, process
 from provision.verify import probe
 from provision.wheels import pylock
@@ -160,7 +160,7 @@ def test_the_home_folder_is_no_environment(env, monkeypatch):
 # --- files that are none ---------------------------------------------------------------------------
 
 READERS = {
-    "target": (ask.read_target, UsageError),
+    "target": (target.read_target, UsageError),
     "machine": (diagnosing.machine_of, UsageError),
     "pylock": (pylock.read, LockError),
     "conda lock": (lambda path: conda_foreign.read(path, "linux-x86_64", ()), LockError),
@@ -258,7 +258,7 @@ def test_a_target_has_its_form(tmp_path, key, text):
     path = tmp_path / "t.json"
     path.write_text(json.dumps({"platform": "linux-x86_64", key: text}))
     with pytest.raises(UsageError, match=key):
-        ask.read_target(path)
+        target.read_target(path)
 
 
 # --- what starts before a probe ----------------------------------------------------------------------

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import LockError
+from ...errors import LockError, OtherPlatformError
 from ...model import Lock, Package, Plan, Target, as_plain, from_plain
 from ...system import foreign, writing
 from ...system.output_file import is_stream, signed, write_output
@@ -26,14 +26,14 @@ NAME = "conda-lock.yml"
 _CUSTOM = "gpuenv."
 
 
-def write(path: Path, lock: Lock, virtual: Sequence[Mapping[str, str]] = ()) -> None:
+def write(path: Path, lock: Lock, virtual: Sequence[Mapping[str, str]] = (), *, alone: bool = False) -> None:
     """Write a lock in one step; `virtual` are the virtual packages it was solved with. Other platforms'
-    packages that a lock at `path` holds are kept. Raises LockError."""
+    packages that a lock at `path` holds are kept, unless `alone`. Raises LockError."""
     _models_alone()
     from conda_lock.lockfile import write_conda_lock_file
 
     content = _content(lock, virtual)
-    held = _parsed(path) if path.exists() and not is_stream(path) else None
+    held = _parsed(path) if not alone and path.exists() and not is_stream(path) else None
     if held is not None:
         content = _merged(content, held)
     try:
@@ -177,7 +177,7 @@ def read(path: Path, platform: str) -> tuple[tuple[Package, ...], Plan | None, T
     here = door.subdir(platform)
     mine = [p for p in held.package if p.platform == here and ("main" in p.categories or not p.categories)]
     if not mine:
-        raise LockError(
+        raise OtherPlatformError(
             f"{path} holds nothing for {here} (only {', '.join(held.metadata.platforms)})",
             hint=f"lock for it: gpuenv lock --manager conda --platform {platform}",
         )

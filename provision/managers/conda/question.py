@@ -1,5 +1,5 @@
-"""From options and the machine to the question for the conda solver: virtual packages, bounds, and
-the changes that are tried when nothing fits."""
+"""From what is asked for to the question for the conda solver: virtual packages, bounds, and the changes that
+are tried when nothing fits."""
 
 from __future__ import annotations
 
@@ -9,43 +9,31 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from ...errors import LockError, MachineError
-from ...model import Event, Profiles, Request, Supply, Target
-from ...request import ask
-from ...request.options import Choices
-from ...resolve import question as judged_question
-from ...resolve.kernels import how_they_run
-from ...resolve.versions import major, version
-from ...system import process
-from . import specs
-from .solve import Question
-from .specs import Bounds
+from packaging.version import Version
 
+from ...errors import LockError
+from ...model import Asked, Profiles, Target
+from ...system import process
+from ..protocol import Stages
+from . import specs
+from .specs import Bounds, Question
+
+HowTheyRun = Callable[[tuple[str, ...], str, frozenset[str]], str | None]
 # The feature levels of the x86-64 psABI, by one flag of /proc/cpuinfo that came with each.
 _LEVELS = (("avx512bw", "x86_64_v4"), ("avx2", "x86_64_v3"), ("sse4_2", "x86_64_v2"))
 
 
-def judged(choices: Choices, emit: Callable[[Event], None], *, reading: bool = False) -> ask.Asked:
-    """As for a venv; but CONDA_OVERRIDE_CUDA says that a GPU is meant where none is seen."""
+def assumed_gpu() -> str | None:
+    """The setting by which a GPU is meant where none is seen: CONDA_OVERRIDE_CUDA; None without it."""
     forced = process.environ().get("CONDA_OVERRIDE_CUDA")
-    by_itself = forced and choices.device == "auto" and not choices.elsewhere
-    try:
-        asked = ask.judged(choices, emit, reading=reading)
-    except MachineError:
-        if not (forced and choices.device != "cpu"):
-            raise
-        asked = ask.judged(dataclasses.replace(choices, device="cpu"), emit, reading=reading)
-    if asked.request.device == "cpu" and forced and (by_itself or choices.device == "cuda"):
-        request = dataclasses.replace(asked.request, device="cuda")
-        return dataclasses.replace(asked, request=request, reason=f"CONDA_OVERRIDE_CUDA is {forced}")
-    return asked
+    return f"CONDA_OVERRIDE_CUDA is {forced}" if forced else None
 
 
-def question(asked: ask.Asked, choices: Choices) -> tuple[Question, tuple[str, ...]]:
+def question(asked: Asked, stages: Stages) -> tuple[Question, tuple[str, ...]]:
     """The question, for the target as the environment overrides it, and what that was, in words."""
     environ, known = process.environ(), _driver_binds(asked.target) or asked.target.gpus
-    assumed = environ.get("CONDA_OVERRIDE_CUDA") and not known  # a GPU is meant that nobody has told of
-    cuda = None if assumed else spoken(asked.request, asked.target, asked.profiles)
+    assumed = assumed_gpu() and not known  # a GPU is meant that nobody has told of
+    cuda = None if assumed else _spoken(asked, stages)
     here = asked.machine is not None  # else the target was given, and this machine's CPU says nothing
     virtual, said = specs.overridden(
         specs.virtual_packages(
@@ -60,9 +48,9 @@ def question(asked: ask.Asked, choices: Choices) -> tuple[Question, tuple[str, .
     told = next((v["version"] for v in virtual if v["name"] == "__cuda"), cuda)
     found = Question(
         request=asked.request, target=target, rows=asked.profiles.conda,
-        channels=tuple(map(_address, choices.channel)), virtual=virtual,
+        channels=tuple(map(_address, asked.channels)), virtual=virtual,
         bounds=dataclasses.replace(gpu_bounds(target, asked.profiles), cuda=told if _driver_binds(target) else None),
-        offline=choices.offline, cache_dir=str(choices.cache_dir.absolute()) if choices.cache_dir else None,
+        offline=asked.sources.offline, cache_dir=asked.sources.cache_dir,
     )  # fmt: skip
     return found, said
 
@@ -71,28 +59,33 @@ def _driver_binds(target: Target) -> bool:
     return bool(target.driver or target.driver_cuda or target.forward_compat)
 
 
-def spoken(request: Request, target: Target, known: Profiles) -> str | None:
+def _spoken(asked: Asked, stages: Stages) -> str | None:
     """What `__cuda` is: the CUDA that the target's driver speaks; the newest known one where GPUs but no
     driver were given; none for a CPU environment."""
-    if request.device != "cuda":
+    if asked.request.device != "cuda":
         return None
-    asked = judged_question.Question(request, target, known, Supply())
-    newest = max((r.cuda for r in known.cuda), key=version, default=None)
-    return asked.speaks or newest
+    newest = max((r.cuda for r in asked.profiles.cuda), key=Version, default=None)
+    return stages.spoken_cuda(asked.target, asked.profiles) or newest
 
 
 def gpu_bounds(target: Target, known: Profiles) -> Bounds:
     """The CUDA releases that know every GPU of the target."""
     mine = [g for g in known.gpus if g.capability in {t.capability for t in target.gpus}]
-    oldest = max((g.first_cuda for g in mine if g.first_cuda), key=version, default=None)
-    newest = min((g.last_cuda for g in mine if g.last_cuda), key=version, default=None)
+    oldest = max((g.first_cuda for g in mine if g.first_cuda), key=Version, default=None)
+    newest = min((g.last_cuda for g in mine if g.last_cuda), key=Version, default=None)
     return Bounds(oldest=oldest, newest=newest)
 
 
-def cudnn_bounds(asked: Question, known: Profiles, cuda: str, cudnn: str) -> tuple[str, ...]:
+def cudnn_bounds(
+    asked: Question, known: Profiles, cuda: str, cudnn: str, how_they_run: HowTheyRun
+) -> tuple[str, ...]:
     """Bounds that lead away from a cuDNN without kernels for a GPU of the target; nothing where it
     serves them all, or is not known."""
-    here = [r for r in known.cudnn if major(r.cuda) == major(cuda) and r.platform == asked.target.platform]
+    here = [
+        r
+        for r in known.cudnn
+        if r.cuda.partition(".")[0] == cuda.partition(".")[0] and r.platform == asked.target.platform
+    ]
     tegra = frozenset(g.capability for g in known.gpus if g.tegra)
     serving = {
         r.version: all(how_they_run(r.kernels, g.capability, tegra) for g in asked.target.gpus)
@@ -101,11 +94,11 @@ def cudnn_bounds(asked: Question, known: Profiles, cuda: str, cudnn: str) -> tup
     mine = next((v for v in serving if v.split(".")[:3] == cudnn.split(".")[:3]), None)
     if mine is None or serving[mine]:
         return ()
-    older = [v for v, good in serving.items() if good and version(v) < version(mine)]
-    newer = [v for v, good in serving.items() if good and version(v) > version(mine)]
+    older = [v for v, good in serving.items() if good and Version(v) < Version(mine)]
+    newer = [v for v, good in serving.items() if good and Version(v) > Version(mine)]
     if older:
-        return (f"<={max(older, key=version)}",)
-    return (f">={min(newer, key=version)}",) if newer else (f"!={cudnn}",)
+        return (f"<={max(older, key=Version)}",)
+    return (f">={min(newer, key=Version)}",) if newer else (f"!={cudnn}",)
 
 
 def alternatives(asked: Question, known: Profiles) -> list[tuple[str, Question]]:
@@ -159,9 +152,9 @@ def _with_newer_drivers(asked: Question, known: Profiles) -> list[tuple[str, Que
         return [(told, dataclasses.replace(asked, virtual=virtual))]
     windows = asked.target.driver_os == "windows"
     found = []
-    for release in sorted(known.cuda, key=lambda r: version(r.cuda)):
+    for release in sorted(known.cuda, key=lambda r: Version(r.cuda)):
         floor = (release.windows if windows else release.linux) or release.linux
-        if not now or version(release.cuda) <= version(now) or not floor:
+        if not now or Version(release.cuda) <= Version(now) or not floor:
             continue
         others = [v for v in asked.virtual if v["name"] != "__cuda"]
         virtual = (*others, {"name": "__cuda", "version": release.cuda, "build": "0"})

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import LockError, ResolveError
 from ...system.redaction import redact, redact_text
 from . import specs
-
-if TYPE_CHECKING:
-    from .solve import Question
+from .specs import Question
 
 
 def of_channel(error: Mapping[str, str], channels: Sequence[str]) -> LockError:

@@ -1,5 +1,5 @@
-"""The conda solve and the wheels on top together: where one refuses what the other took, both are asked
-again with what was learnt, until they agree."""
+"""The conda solve and the wheels on top together: where the wheels or the project's bounds refuse what the solver
+took, it is asked again with what was learnt, until they agree."""
 
 from __future__ import annotations
 
@@ -13,72 +13,110 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from ...errors import LockError
-from ...model import FRAMEWORKS, Bound, Emit, Event, Lock, Need, Request, Wanted
-from ...request import ask
+from ...model import Asked, Bound, Event, Lock, Need, Plan, Request
+from ..preferred import Preferred
+from ..protocol import Near, Task
 from . import on_top as conda_wheels
-from . import question as conda_target
+from . import question as conda_question
 from . import solve as solver
+from .specs import Question
 
-# Each turn is a whole solve. What is learnt of one refusal mostly settles it.
+# Each turn is a whole solve.
 _TURNS = 8
 
 
-@dataclasses.dataclass(frozen=True)
-class Near:
-    """A lock that is there, whose packages stay where they can; `moving` are those that may not."""
-
-    lock: Lock | None = None
-    moving: frozenset[str] = frozenset()
-
-    @property
-    def conda(self) -> tuple[str, ...]:
-        """The addresses of conda packages."""
-        held = self.lock.packages if self.lock else ()
-        return tuple(p.url for p in held if solver.is_conda(p) and p.name not in self.moving)
-
-    @property
-    def wheels(self) -> dict[str, str]:
-        """The versions of wheels."""
-        held = self.lock.packages if self.lock else ()
-        mine = [p for p in held if not (solver.is_conda(p) or p.unhashed)]
-        return {p.name: p.version for p in mine if p.name not in self.moving}
+def begin(task: Task) -> Search:
+    """Begin a search for a lock."""
+    return Search(task, _conda_of(task.near), Preferred(_wheels_of(task.near), task.emit))
 
 
-def settled(asked: ask.Asked, question: solver.Question, emit: Emit, near: Near) -> Lock:
-    """The lock on which both agree. Raises LockError, ResolveError."""
-    asked, question = _companions(asked, question)
-    question = dataclasses.replace(question, prefer=near.conda)
-    first: LockError | None = None
-    for _ in range(_TURNS):
-        solution = solver.solve(question, emit, conda_target.alternatives(question, asked.profiles))
-        made = solver.lock(question, solution)
-        limits = _exceeded(asked.demands.needs, made, asked.target.platform)
-        if set(limits) - set(question.limits):
-            question = dataclasses.replace(question, limits=(*question.limits, *limits))
-            continue
-        if not (solution.lacking or solution.wheels or asked.demands.needs):
-            return made
-        plan = conda_wheels.plan_for(asked, solution, made)
-        if plan.python != made.plan.python:  # the wheels want another Python than the solver would take
-            question = _with(question, dataclasses.replace(question.request, python=plan.python))
-            continue
-        try:
-            return conda_wheels.on_top(asked, plan, made, emit, near.wheels)
-        except LockError as error:
-            first = first or error
-            request = _learnt(question.request, plan.python or "", error, emit)
-            if request is None:
-                raise (first if error.contradiction else error) from None
-            asked, question = dataclasses.replace(asked, request=request), _with(question, request)
-    raise first or LockError("the conda packages and the wheels on top agree on nothing",
-                             hint="name --python, or loosen what the project's files ask for")  # fmt: skip
+def _conda_of(near: Near) -> tuple[str, ...]:
+    """The addresses of conda packages that stay."""
+    held = near.lock.packages if near.lock else ()
+    return tuple(p.url for p in held if solver.is_conda(p) and p.name not in near.moving)
 
 
-def _with(question: solver.Question, request: Request) -> solver.Question:
+def _wheels_of(near: Near) -> dict[str, str]:
+    """The versions of wheels that stay."""
+    held = near.lock.packages if near.lock else ()
+    mine = [p for p in held if not (solver.is_conda(p) or p.unhashed)]
+    return {p.name: p.version for p in mine if p.name not in near.moving}
+
+
+@dataclasses.dataclass
+class Search:
+    """A search in which the solver chooses the builds. The bounds that its packages exceeded are kept."""
+
+    task: Task
+    prefer: tuple[str, ...]
+    preferred: Preferred
+    limits: tuple[Bound, ...] = ()
+    said: tuple[str, ...] | None = None
+
+    def solve(self, asked: Asked) -> tuple[Plan, Lock | None]:
+        """Solve the channels, then the wheels on top. The plan also notes the variables that override the target.
+        Raises LockError, ResolveError."""
+        asked, question = self._question(asked)
+        for _ in range(_TURNS):
+            options = conda_question.alternatives(question, asked.profiles)
+            solution = solver.solve(question, self.task.emit, options)
+            made = solver.lock(question, solution)
+            if narrower := self._narrower(asked, question, made):
+                question = narrower
+                continue
+            if not (solution.lacking or solution.wheels or asked.demands.needs):
+                return self._noted(made)
+            plan = conda_wheels.plan_for(asked, solution, made, self.task.stages.plan)
+            if plan.python != made.plan.python:  # the wheels want another Python than the solver would take
+                question = _with(question, dataclasses.replace(question.request, python=plan.python))
+                continue
+            return self._noted(self._with_wheels(asked, plan, made))
+        raise LockError("the conda packages and the wheels on top agree on nothing",
+                        hint="name --python, or loosen what the project's files ask for")  # fmt: skip
+
+    def _question(self, asked: Asked) -> tuple[Asked, Question]:
+        question, said = conda_question.question(asked, self.task.stages)
+        for words in said if self.said is None else ():
+            self.task.emit(Event(kind="note", stage="resolve", text=words))
+        self.said = said
+        asked, question = _companions(dataclasses.replace(asked, target=question.target), question)
+        return asked, dataclasses.replace(question, prefer=self.prefer, limits=self.limits)
+
+    def _narrower(self, asked: Asked, question: Question, made: Lock) -> Question | None:
+        """The question with the bounds that its answer does not keep; None where it keeps all."""
+        exceeded = [
+            b for b in _exceeded(asked.demands.needs, made, asked.target.platform) if b not in self.limits
+        ]
+        if exceeded:
+            self.limits = (*self.limits, *exceeded)
+            return dataclasses.replace(question, limits=self.limits)
+        for build in made.plan.builds if asked.target.gpus and not question.bounds.cudnn else ():
+            if not (build.cuda and build.cudnn):
+                continue
+            rule = self.task.stages.how_they_run
+            bounds = conda_question.cudnn_bounds(question, asked.profiles, build.cuda, build.cudnn, rule)
+            if bounds:
+                text = f"cuDNN {build.cudnn} has no kernels for a GPU of the target; solving with cudnn {bounds[0]}"
+                self.task.emit(Event(kind="note", stage="resolve", text=text))
+                return dataclasses.replace(
+                    question, bounds=dataclasses.replace(question.bounds, cudnn=bounds)
+                )
+        return None
+
+    def _with_wheels(self, asked: Asked, plan: Plan, made: Lock) -> Lock:
+        return self.preferred.solved(
+            plan, lambda versions: conda_wheels.on_top(asked, plan, made, self.task, versions)
+        )
+
+    def _noted(self, made: Lock) -> tuple[Plan, Lock]:
+        return dataclasses.replace(made.plan, notes=(*made.plan.notes, *(self.said or ()))), made
+
+
+def _with(question: Question, request: Request) -> Question:
     return dataclasses.replace(question, request=request)
 
 
-def _companions(asked: ask.Asked, question: solver.Question) -> tuple[ask.Asked, solver.Question]:
+def _companions(asked: Asked, question: Question) -> tuple[Asked, Question]:
     """What is compiled against a framework (torchvision) is asked of the channels, as the framework is: a
     wheel of it is built for the wheel of the framework."""
     names = {canonicalize_name(Requirement(x).name) for b in asked.profiles.builds for x in b.companions}
@@ -149,29 +187,3 @@ def _markers(platform: str) -> dict[str, str]:
     here = {k: str(v) for k, v in default_environment().items()}
     cpython = {"implementation_name": "cpython", "platform_python_implementation": "CPython", "extra": ""}
     return {**here, **cpython, **(windows if system == "windows" else linux)}
-
-
-def _learnt(request: Request, python: str, error: LockError, emit: Emit) -> Request | None:
-    """The request with what a refusal of the wheels tells: a framework that comes along is planned as one,
-    a Python without a wheel is left out. None where it tells nothing."""
-    more = [n for n in error.brought if n not in {w.name for w in request.frameworks}]
-    if more:
-        emit(
-            Event(
-                kind="note",
-                stage="lock",
-                text=f"the packages asked for bring {' and '.join(more)}: solving with it",
-            )
-        )
-        return dataclasses.replace(
-            request, frameworks=(*request.frameworks, *(Wanted(name=n) for n in more if n in FRAMEWORKS))
-        )
-    log = " ".join((error.log or "").split())
-    refuses = error.contradiction and (error.no_wheel or "Python>" in log or "Python<" in log)
-    if not refuses or request.python:
-        return None
-    emit(Event(kind="note", stage="lock", text=f"not with Python {python}: {error.message}; trying another"))
-    bound = ",".join(filter(None, (request.requires_python, f"!={python}.*")))
-    return dataclasses.replace(
-        request, requires_python=bound, python_origin=request.python_origin or "the project's packages"
-    )

@@ -9,34 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import LockError
-from ...model import Bound, CondaBuild, Event, Lock, Package, Plan, PlannedBuild, Request, Target, Wanted
+from ...model import CondaBuild, Event, Lock, Package, Plan, PlannedBuild, Wanted
 from ...wheels import file_names
 from . import engine as channels_door
 from . import refusal as conda_refusal
 from . import specs
-from .specs import Bounds, Wish
+from .specs import Bounds, Question, Wish
 
 Emit = Callable[[Event], None]
 _ASKED = "asked"
 Record = Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
-    """Everything that the solve depends on. `channels` are names or addresses, best first; `bounds`
-    and `virtual` come from the target, `limits` from the project's files (they hold where a package of that
-    name comes along). `prefer` are addresses of packages that stay where they can."""
-
-    request: Request
-    target: Target
-    rows: tuple[CondaBuild, ...]
-    channels: tuple[str, ...]
-    bounds: Bounds
-    virtual: tuple[dict[str, str], ...]
-    limits: tuple[Bound, ...] = ()
-    prefer: tuple[str, ...] = ()
-    offline: bool = False
-    cache_dir: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

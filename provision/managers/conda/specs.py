@@ -41,6 +41,24 @@ class Bounds:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """Everything that the solve depends on. `channels` are names or addresses, best first; `bounds`
+    and `virtual` come from the target, `limits` from the project's files (they hold where a package of that
+    name comes along). `prefer` are addresses of packages that stay where they can."""
+
+    request: Request
+    target: Target
+    rows: tuple[CondaBuild, ...]
+    channels: tuple[str, ...]
+    bounds: Bounds
+    virtual: tuple[dict[str, str], ...]
+    limits: tuple[Bound, ...] = ()
+    prefer: tuple[str, ...] = ()
+    offline: bool = False
+    cache_dir: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Way:
     """One way to ask for a framework: a package of a channel, and the specs that name its build."""
 

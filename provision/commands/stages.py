@@ -1,0 +1,47 @@
+"""What the managers need of the stages `resolve` and `detect`, passed to them in one value."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import resolve
+from ..model import Asked, Plan, Profiles, Request, Supply, Target
+from ..resolve.kernels import how_they_run
+from ..resolve.question import Question
+from .asking import interpreter
+
+if TYPE_CHECKING:
+    from ..managers.protocol import Stages
+
+
+def plan_for(asked: Asked) -> Plan:
+    """Return the plan. Where no Python of this machine fits, one that uv could fetch is tried as well."""
+    plan = _plan_for(asked)
+    return dataclasses.replace(plan, notes=(*plan.notes, *asked.demands.left_out))
+
+
+def _plan_for(asked: Asked) -> Plan:
+    plan = resolve.resolve(asked.request, asked.target, asked.profiles, asked.supply)
+    if plan.builds or not asked.pythons_known or asked.sources.offline:
+        return plan
+    anywhere = dataclasses.replace(asked.request, pythons=())
+    wider = resolve.resolve(anywhere, asked.target, asked.profiles, asked.supply)
+    return wider if wider.builds else plan
+
+
+def _spoken_cuda(target: Target, known: Profiles) -> str | None:
+    return Question(Request(frameworks=()), target, known, Supply()).speaks
+
+
+def stages(cache: Path) -> Stages:
+    """Return the stages as the managers need them; what Pythons answer is kept in `cache`."""
+    from ..managers.protocol import Stages
+
+    return Stages(
+        plan=plan_for,
+        spoken_cuda=_spoken_cuda,
+        how_they_run=how_they_run,
+        interpreter=lambda python, machine: interpreter(python, machine, None, cache),
+    )

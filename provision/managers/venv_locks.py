@@ -1,0 +1,205 @@
+"""Locks of the manager `venv`: pylock.toml, whose wheels uv solves for a plan."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from .. import index
+from ..errors import LockError
+from ..index import pytorch
+from ..model import Asked, Event, Lock, Plan, PlannedBuild, Profiles, Request, Sources, Supply, Wanted
+from ..system.redaction import redact
+from .preferred import Preferred
+from .protocol import Stages, Task
+
+LOCK_NAME = "pylock.toml"
+OPTION = ""
+PLANS_FIRST = True
+
+
+def lock_name(target: str | None) -> str:
+    """The name of the project's lock file: pylock.toml, of a named target pylock.NAME.toml."""
+    return f"pylock.{target}.toml" if target else LOCK_NAME
+
+
+def require() -> None:
+    """Nothing: uv comes with gpuenv."""
+
+
+def read_lock(path: Path, _platform: str, _known: Callable[[], Profiles]) -> Lock:
+    """Read a pylock.toml. Raises LockError."""
+    from ..wheels import locks
+
+    return locks.read(path)
+
+
+def write_lock(
+    path: Path,
+    lock: Lock,
+    _virtual: tuple[Mapping[str, str], ...],
+    *,
+    alone: bool = False,  # noqa: ARG001  # of the protocol
+) -> None:
+    """Write a pylock.toml, which is always for one platform. Raises LockError."""
+    from ..wheels import locks
+
+    locks.write(path, lock)
+
+
+def check_hashes(lock: Lock, origin: str, *, allow_md5: bool) -> None:
+    """Nothing: a pylock.toml without a sha256 is not read."""
+
+
+def assumed_gpu() -> str | None:
+    """None: no setting of uv or pip is about GPUs."""
+    return None
+
+
+def virtual_packages(_asked: Asked, _stages: Stages) -> tuple[Mapping[str, str], ...]:
+    """None: wheels know no virtual packages."""
+    return ()
+
+
+def check(lock: Lock, asked: Asked, stages: Stages) -> None:
+    """Raise LockError where a locked build does not fit the target's driver and GPUs."""
+    plan = lock.plan
+    for build in plan.builds if plan.device == "cuda" else ():
+        request = Request(
+            frameworks=(Wanted(name=build.framework, specifier=f"=={build.version}"),),
+            cuda=build.cuda, device="cuda", python=plan.python, pre=True,
+        )  # fmt: skip
+        again = stages.plan(dataclasses.replace(asked, request=request, supply=Supply(), pythons_known=False))
+        same = [r for r in again.rejected if r.version == build.version and r.cuda == build.cuda]
+        if not again.builds and same:
+            reasons = "; ".join(x.text for r in same for x in r.reasons)
+            raise LockError(
+                f"the lock's {build.framework} {build.version} does not fit this machine: {reasons}",
+                hint="lock for this machine: gpuenv lock",
+            )
+
+
+def search(task: Task) -> Search:
+    """Begin a search for a lock."""
+    held = task.near.lock.packages if task.near.lock else ()
+    versions = {p.name: p.version for p in held if p.name not in task.near.moving and not p.unhashed}
+    return Search(task, Preferred(versions, task.emit))
+
+
+@dataclasses.dataclass
+class Search:
+    """A search in which every attempt is planned first."""
+
+    task: Task
+    preferred: Preferred
+
+    def solve(self, asked: Asked) -> tuple[Plan, Lock | None]:
+        """Plan, then solve the plan's wheels. Raises LockError."""
+        plan = self.task.stages.plan(asked)
+        if not plan.builds:
+            return plan, None
+        try:
+            lock = self.preferred.solved(plan, lambda versions: self._locked(asked, plan, versions))
+        except LockError as error:
+            if (kept := self._locked_from_cache(asked, plan, error)) is None:
+                raise
+            return plan, kept
+        self._warn_of_cuda_wheels(asked, plan, lock)
+        return plan, lock
+
+    def _locked(self, asked: Asked, plan: Plan, versions: Mapping[str, str]) -> Lock:
+        _check_index(asked.sources, plan)
+        return self._lock(asked, plan, self._with_pages(asked, plan), versions)
+
+    def _lock(self, asked: Asked, plan: Plan, sources: Sources, versions: Mapping[str, str]) -> Lock:
+        from ..wheels import pypi
+
+        return pypi.lock(
+            plan, sources, self.task.emit, python=self.task.stages.interpreter(plan.python or "", asked.machine),
+            needs=asked.demands.needs, prefer=versions, builds=self.task.builds,
+        )  # fmt: skip
+
+    def _with_pages(self, asked: Asked, plan: Plan) -> Sources:
+        """The sources, and the pages of wheels that are compiled against the plan's very builds, where a
+        package of theirs is asked for."""
+        sources = asked.sources
+        wanted = {n.name for n in asked.demands.needs}
+        wanted |= {str(canonicalize_name(Requirement(p).name)) for p in asked.request.packages}
+        pages = [
+            page.url.format(version=build.version, label=_label(build))
+            for build in plan.builds
+            for page in asked.profiles.pages
+            if page.framework == build.framework and wanted & set(page.packages)
+        ]
+        if not pages or sources.offline or sources.no_index:
+            return sources
+        self._tell(f"wheels that are compiled against the plan's build are looked for at {', '.join(pages)}")
+        return dataclasses.replace(sources, find_links=(*sources.find_links, *pages))
+
+    def _locked_from_cache(self, asked: Asked, plan: Plan, error: LockError) -> Lock | None:
+        """The lock of a CPU build whose index does not answer, where the installer's cache has its wheel and all
+        that goes with it; None where it has not."""
+        from ..wheels.disk_space import is_cached
+
+        if error.unreachable != "pytorch" or asked.request.device != "cpu":
+            return None
+        if not all(is_cached(asked.sources, b.framework, _pinned(b)) for b in plan.builds):
+            return None
+        cached = dataclasses.replace(asked.sources, offline=True, find_links=())
+        try:
+            lock = self._lock(asked, plan, cached, self.preferred.versions)
+        except LockError:
+            return None
+        self._tell(f"{error.message}; its wheels are taken from the cache")
+        return lock
+
+    def _warn_of_cuda_wheels(self, asked: Asked, plan: Plan, lock: Lock) -> None:
+        """Say before the download what a CUDA build costs on a CPU, why it is taken, and how to avoid it."""
+        from ..wheels.disk_space import size
+
+        builds = [b for b in plan.builds if b.cuda]
+        if asked.request.device != "cpu" or not builds or not asked.supply.unreachable:
+            return
+        names = {b.framework for b in builds} | {
+            canonicalize_name(Requirement(r).name) for b in builds for r in b.requirements
+        }
+        total = sum(p.size or 0 for p in lock.packages if p.name in names or p.name.startswith("nvidia-"))
+        what = " and ".join(f"{b.framework} {b.version}" for b in builds)
+        self._tell(
+            f"{what} is to be had only with CUDA ({size(total)}), since the PyTorch index does not answer; to "
+            "avoid it: --find-links FOLDER with a CPU wheel, or GPUENV_INDEX_PYTORCH=ADDRESS of a mirror",
+            "warning",
+        )
+
+    def _tell(self, text: str, kind: str = "note") -> None:
+        self.task.emit(Event(kind=kind, stage="lock", text=text))
+
+
+def _check_index(sources: Sources, plan: Plan) -> None:
+    """Raise LockError where the plan needs the PyTorch index and no connection to it can be made. The solver
+    would try it several times, some seconds each."""
+    if sources.offline or sources.no_index or not pytorch.named_for(plan):
+        return
+    address = pytorch.address(sources.pytorch, plan)
+    if why := index.connection_error(address, sources.proxy):
+        raise LockError(
+            f"the package index {redact(address)} {why}", hint=index.NETWORK_HINT, unreachable="pytorch"
+        )
+
+
+def _label(build: PlannedBuild) -> str:
+    """A build as wheels' local labels name it: "cu128", "cpu"."""
+    return f"cu{build.cuda.replace('.', '')}" if build.cuda else "cpu"
+
+
+def _pinned(build: PlannedBuild) -> str:
+    """The version of a build as its wheel has it, label included: "2.13.0+cpu"."""
+    pins = (Requirement(text) for text in build.requirements)
+    exact = (
+        s.version for pin in pins if pin.name == build.framework for s in pin.specifier if s.operator == "==="
+    )
+    return next(exact, build.version)

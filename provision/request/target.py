@@ -1,0 +1,170 @@
+"""The target of a request: this machine, the one that options describe, or the one of a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ..errors import ResolveError, UsageError
+from ..model import PLATFORMS, Device, Machine, Profiles, Target, TargetGpu, from_plain
+from ..resolve import gpu_named
+from ..system import foreign
+from . import paths as where
+from .options import Choices
+
+_DEFAULT_GLIBC = "2.35"
+
+
+class Detect(Protocol):
+    """Reads parts of this machine; the answers of Pythons are kept in `cache`."""
+
+    def __call__(self, parts: Collection[str], *, cache: Path | None = None) -> Machine: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looking:
+    """What reads and judges this machine: the stage `detect`, which the command passes in."""
+
+    detect: Detect
+    judge_device: Callable[[Device, Machine], tuple[Device, str]]
+
+    @property
+    def platform(self) -> str:
+        """The platform of this machine."""
+        return self.detect(()).target.platform
+
+
+def target_of(c: Choices, data: Profiles, look: Looking) -> tuple[Machine | None, Target]:
+    """Return this machine where the options mean it, and the target. Raises UsageError, ResolveError."""
+    if c.planned:
+        return None, c.planned
+    if c.gpus and c.elsewhere:
+        raise UsageError("--gpus picks cards of this machine; another one was given", hint="leave --gpus out")
+    if c.target:
+        target = read_target(c.target)
+        _check_target(c, target)
+        return None, target
+    here = look.detect(()).target
+    elsewhere = c.platform is not None and c.platform != here.platform
+    if c.driver or c.gpu or elsewhere:
+        return None, _given_target(c, data, here)
+    parts = {"driver", "gpus", "context", "hardware", "environment"} if c.device != "cpu" else {"environment"}
+    machine = look.detect(parts | (set() if c.python else {"pythons"}), cache=where.cache_dir(c))
+    _refuse_other_systems(machine)
+    target = machine.target
+    if c.glibc:
+        target = dataclasses.replace(target, glibc=c.glibc)
+    if c.gpus:
+        target = dataclasses.replace(target, gpus=_picked(c.gpus, target.gpus))
+    return machine, target
+
+
+def _check_target(c: Choices, target: Target) -> None:
+    """Raise UsageError where an option says something else of the machine than --target does."""
+    for name in ("driver", "driver_os", "platform", "glibc"):
+        given, said = getattr(c, name), getattr(target, name)
+        if given is not None and given != said:
+            raise UsageError(
+                f"--{name.replace('_', '-')} {given}: --target {c.target} says {said or 'nothing of it'}",
+                hint="give --target, or --driver, --gpu and the others; or change the file",
+            )
+    if c.gpu:
+        raise UsageError(
+            f"--gpu {c.gpu[0]}: --target {c.target} has the GPUs",
+            hint="give --target or --gpu, or change the file",
+        )
+
+
+def _given_target(c: Choices, data: Profiles, here: Target) -> Target:
+    """A target from options alone: nothing about drivers or GPUs is taken from this machine."""
+    platform = c.platform or here.platform
+    if platform not in PLATFORMS:
+        raise UsageError(
+            f"this machine is {platform}; the target's platform must be named",
+            hint=f"--platform {'|'.join(PLATFORMS)}",
+        )
+    glibc = c.glibc
+    if glibc is None and platform.startswith("linux"):
+        glibc = here.glibc if platform == here.platform else _DEFAULT_GLIBC
+    try:
+        gpus = tuple(gpu_named(name, data.gpus) for name in c.gpu)
+    except ValueError as error:
+        raise UsageError(f"--gpu: {error}") from error
+    system = c.driver_os or ("windows" if platform.startswith("windows") else "linux")
+    return Target(platform=platform, glibc=glibc, driver=c.driver, driver_os=system, gpus=gpus)
+
+
+def _picked(text: str, gpus: tuple[TargetGpu, ...]) -> tuple[TargetGpu, ...]:
+    indexes = [int(i) for i in text.split(",")]
+    beyond = [i for i in indexes if i >= len(gpus)]
+    if beyond:
+        raise UsageError(f"--gpus {text}: this machine has no GPU {beyond[0]} (it has {len(gpus)})")
+    return tuple(gpus[i] for i in dict.fromkeys(indexes))
+
+
+def _refuse_other_systems(machine: Machine) -> None:
+    if machine.target.platform not in PLATFORMS:
+        said = next((f.title for f in machine.findings if f.cause == "no_gpu_build_for_platform"), None)
+        raise ResolveError(
+            said or f"no framework build is known for {machine.target.platform}",
+            hint="resolve and lock work here for another machine: --platform, --driver, --gpu or --target",
+        )
+
+
+def read_target(path: Path) -> Target:
+    """A target from the JSON of `gpuenv detect` or of a target. Raises UsageError."""
+    try:
+        data = json.loads(foreign.read_strictly(path))
+        schema = data.get("schema") if isinstance(data, dict) else None
+        if schema == Machine.SCHEMA:
+            return from_plain(Machine, data).target
+        return from_plain(Target, data)
+    except OSError as error:
+        raise UsageError(
+            f"--target {path}: {error.strerror}", hint="write one with `gpuenv detect --json`"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"--target {path} is no target: {error}", hint="write one with `gpuenv detect --json`"
+        ) from error
+
+
+def device_of(c: Choices, machine: Machine | None, target: Target, look: Looking) -> tuple[str, str]:
+    """Return the device ("cuda" or "cpu") and one sentence why. Raises MachineError."""
+    if c.device != "auto":
+        if c.device == "cuda" and machine is not None:
+            return look.judge_device("cuda", machine)
+        return c.device, f"--device {c.device} was given"
+    if machine is not None:
+        return look.judge_device("auto", machine)
+    if target.driver or target.gpus:
+        return "cuda", "the target has a driver or GPUs"
+    return "cpu", "the target names no driver and no GPU"
+
+
+# --- Pythons ---------------------------------------------------------------------------------
+
+
+def minor(python: str | None) -> str | None:
+    """Return the minor version of a Python ("3.11"), None for None."""
+    return ".".join(python.split(".")[:2]) if python else None
+
+
+def pythons_of(c: Choices, machine: Machine | None, target: Target, look: Looking) -> tuple[str, ...]:
+    """The minors at hand: gpuenv's own first, then the newest. For another machine of this platform, too:
+    a login node builds what its compute nodes run, and there it lies on a shared disk."""
+    import sys
+
+    if c.python:
+        return ()
+    if machine is None:
+        if target.platform != look.platform:
+            return ()
+        machine = look.detect({"pythons"}, cache=where.cache_dir(c))
+    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    minors = {minor(p.version) or "" for p in machine.pythons}
+    return tuple(sorted(minors, key=lambda m: (m != own, -int(m.split(".")[1]))))
