@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..environment import place, state
 from ..errors import BuildError, MachineError, UsageError
+from ..managers.protocol import locking
 from ..model import Asked, Plan
 from ..request.options import Choices
 
@@ -39,8 +40,9 @@ def at_target(choices: Choices, plan: Plan) -> Choices:
 
 
 def _with_stack(choices: Choices, plan: Plan) -> Choices:
-    """The options with Python and CUDA of `plan` where none is named. Conda's own solver keeps CUDA near."""
-    cuda = None if plan.manager == "conda" or choices.device == "cpu" else _cuda(plan)
+    """The options with Python and CUDA of `plan` where none is named. A solver that chooses builds keeps CUDA near."""
+    planned = locking(plan.manager).PLANS_FIRST
+    cuda = _cuda(plan) if planned and choices.device != "cpu" else None
     return dataclasses.replace(choices, python=choices.python or plan.python, cuda=choices.cuda or cuda)
 
 

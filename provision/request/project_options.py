@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..model import Demands, Profiles, Project, ProjectTarget, Sources, Target
+from ..model import Demands, Profiles, Project, Sources, Target
 from ..project.config.cache import cached_config, digest
 from ..project.config.kinds import CONFIG_NAME
 from ..system import process
@@ -102,11 +102,6 @@ def _at_target(c: Choices, said: Project, name: str, root: Path) -> Choices:
         given["manager"] = target.manager
     file = root / target.file if target.file else None
     return dataclasses.replace(c, target=file, gpu=[*c.gpu, *target.gpus], target_name=name, **given)
-
-
-def describes_machine(target: ProjectTarget) -> bool:
-    """Whether a named target says anything of a machine, not only of a device or a Python."""
-    return bool(target.file or target.driver or target.gpus or target.platform)
 
 
 def demanded(c: Choices, data: Profiles, target: Target) -> Demands:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from ...errors import LockError
 from ...model import Asked, Lock, Profiles
-from ..protocol import Stages, Task
+from ..protocol import Stages
 from . import engine, foreign_locks, lock_file
 from .lock_file import NAME as LOCK_NAME
 from .question import assumed_gpu, question
-from .search import Search, begin
+from .search import begin as search
 
-__all__ = ["LOCK_NAME", "assumed_gpu"]
+__all__ = ["LOCK_NAME", "assumed_gpu", "search"]
 OPTION = " --manager conda"
 PLANS_FIRST = False
 
@@ -66,8 +66,3 @@ def check(lock: Lock, asked: Asked, stages: Stages) -> None:
     asked = dataclasses.replace(asked, request=foreign_locks.request_of(lock))
     found, _ = question(asked, stages)
     foreign_locks.held_against(lock, found.virtual, found.bounds)
-
-
-def search(task: Task) -> Search:
-    """Begin a search for a lock."""
-    return begin(task)
