@@ -11,6 +11,8 @@ import pytest
 
 from provision.index import uv
 
+pytestmark = pytest.mark.network
+
 ROOT = Path(__file__).resolve().parents[2]
 ASK = ("resolve", "--framework", "jax", "--driver", "580.65.06", "--gpu", "9.0", "--python", "3.12", "--json")
 

@@ -476,6 +476,7 @@ def standalone(folder):
     return path
 
 
+@pytest.mark.network
 @pytest.mark.slow
 def test_the_python_in_a_bundle_is_unpacked_where_there_is_none(site, tmp_path):
     archive = standalone(tmp_path)

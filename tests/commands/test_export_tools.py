@@ -14,6 +14,8 @@ import tomllib
 import yaml
 from loopback import Index, serving
 
+pytestmark = pytest.mark.network
+
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TURING = ("--driver", "550.54.15", "--gpu", "7.5", "--python", HERE, "--index", "pytorch")
 BIN = Path(sys.executable).parent

@@ -112,6 +112,7 @@ def jupyter(gpuenv, jax):
     return start
 
 
+@pytest.mark.network
 def test_jupyter_starts_interrupts_and_ends_it(gpuenv, jupyter):
     other = gpuenv.folder / "other"
     other.mkdir()
@@ -137,6 +138,7 @@ def test_jupyter_starts_interrupts_and_ends_it(gpuenv, jupyter):
     assert str(other) in err, "that an entry is left out is not in Jupyter's log"
 
 
+@pytest.mark.network
 def test_a_kernel_whose_server_was_killed_ends(gpuenv, jupyter):
     """ipykernel sees that its parent is gone: a process in between would keep it, and the GPU's memory."""
     client = jupyter("leave")

@@ -69,6 +69,7 @@ def newest(path, count, framework):
     return sorted(versions, key=Version, reverse=True)[:count]
 
 
+@pytest.mark.network
 @pytest.mark.parametrize("framework", ["torch", "jax", "tensorflow"])
 def test_update_brings_back_releases_that_are_missing(gpuenv, older, framework, tmp_path_factory):
     """The real index is read; the rows come back as they were measured for the shipped profiles."""
@@ -96,6 +97,7 @@ def test_an_unknown_newer_version_is_told_that_update_would_help(gpuenv):
     assert ran.code == 5 and "gpuenv profiles update" in ran.json["hint"]
 
 
+@pytest.mark.network
 @pytest.mark.slow
 def test_three_random_measured_rows_read_again_are_the_same():
     """With no cache, out of the wheels on the index: a profile that drifts from them fails here."""

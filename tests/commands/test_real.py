@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.network
+
 STAGES = ["driver", "runtime", "libraries", "cudnn", "framework", "convolution", "loaded"]
 
 

@@ -381,6 +381,7 @@ def test_conda_packages_are_put_back_by_the_engine(gpuenv):
 # --- for real --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.network
 @pytest.mark.slow
 def test_the_accident_with_a_real_framework(gpuenv):
     """`pip install jax==OLD` into an environment of jax: the numbers are right, and it is not what was

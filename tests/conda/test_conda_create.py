@@ -16,6 +16,8 @@ pytest.importorskip("conda_lock")
 import conda_channel as cc
 from command import Command
 
+pytestmark = pytest.mark.network
+
 JAX = ("--manager", "conda", "--framework", "jax", "--device", "cpu")
 BIN = Path(sys.executable).parent
 

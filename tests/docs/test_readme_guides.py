@@ -315,6 +315,7 @@ def test_a_bundle_for_a_machine_without_a_network(reader, index):
     assert "--no-index --find-links gpuenv gpuenv" in there
 
 
+@pytest.mark.network
 @pytest.mark.slow
 def test_a_machine_without_a_network(online):
     """The second block, of a bundle for this machine's CPU, with every way out turned to a port that nobody has."""
@@ -365,6 +366,7 @@ def test_colab(online):
 # --- CI ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.network
 @pytest.mark.slow
 def test_ci(online):
     """The workflow's own steps are run as well, but for GitHub's actions and the installation of gpuenv."""

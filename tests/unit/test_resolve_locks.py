@@ -9,6 +9,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+pytestmark = pytest.mark.network
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:

@@ -45,6 +45,7 @@ def snapshot(folder):
     return {p: (p.lstat().st_mtime_ns, p.lstat().st_size) for p in folder.rglob("*")}
 
 
+@pytest.mark.network
 @pytest.mark.parametrize("name", ["jax", "torch", pytest.param("tensorflow", marks=pytest.mark.slow)])
 def test_a_framework_on_the_cpu(name, tmp_path, monkeypatch):
     """The path of the environment has a space and an umlaut; the working directory would shadow the
@@ -106,6 +107,7 @@ ONE_NAN = PLANTED.format(
 )
 
 
+@pytest.mark.network
 def test_one_wrong_element_is_caught_and_laid_on_pythonpath(tmp_path, monkeypatch):
     env = framework_env("torch")
     (tmp_path / "sitecustomize.py").write_text(ONE_ELEMENT)
@@ -122,6 +124,7 @@ def test_one_wrong_element_is_caught_and_laid_on_pythonpath(tmp_path, monkeypatc
     assert verdict.hint == f"Take {tmp_path} out of PYTHONPATH."
 
 
+@pytest.mark.network
 def test_a_nan_never_passes(tmp_path):
     """Planted in the environment itself, so that no setting is guilty."""
     source = framework_env("jax")

@@ -120,6 +120,7 @@ def judge(env):
     return verify(locate(env), Options(device="cpu", timeout=120), emit=lambda _: None)
 
 
+@pytest.mark.network
 def test_the_environments_own_cudnn_passes(jax_with_cudnn):
     verdict = judge(jax_with_cudnn("ctypes.CDLL(own)"))
     assert verdict.verdict == "cpu"
@@ -129,6 +130,7 @@ def test_the_environments_own_cudnn_passes(jax_with_cudnn):
     assert verdict.stages[-1].status == "pass"
 
 
+@pytest.mark.network
 def test_one_guilty_entry_among_five_innocent(jax_with_cudnn, tmp_path, monkeypatch):
     env = jax_with_cudnn(BY_NAME)
     guilty = build_runtime(tmp_path / "guilty", "libcudnn.so.9")
@@ -147,6 +149,7 @@ def test_one_guilty_entry_among_five_innocent(jax_with_cudnn, tmp_path, monkeypa
     assert verdict.hint == f"Take {guilty.parent} out of LD_LIBRARY_PATH."
 
 
+@pytest.mark.network
 @pytest.mark.slow
 def test_two_guilty_variables_are_both_named(jax_with_cudnn, tmp_path, monkeypatch):
     env = jax_with_cudnn(BY_NAME)
@@ -160,6 +163,7 @@ def test_two_guilty_variables_are_both_named(jax_with_cudnn, tmp_path, monkeypat
     assert verdict.hint == f"Take {one.parent} out of LD_LIBRARY_PATH; take {two} out of LD_PRELOAD."
 
 
+@pytest.mark.network
 def test_an_innocent_variable_with_the_guilty_file_elsewhere(jax_with_cudnn, tmp_path, monkeypatch):
     """The environment itself opens a copy outside: no setting is guilty, and none is accused."""
     other = build_runtime(tmp_path / "other", "libcudnn.so.9")

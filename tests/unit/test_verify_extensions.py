@@ -3,6 +3,7 @@
 import subprocess
 from pathlib import Path
 
+import pytest
 from framework_envs import framework_env, venv
 
 from provision.model import Environment
@@ -36,6 +37,7 @@ def test_extensions_are_found_by_what_their_packages_require_and_are_linked_with
     assert extensions.beside("jax", [str(site)]) == []
 
 
+@pytest.mark.network
 def test_what_does_not_load_is_named_with_the_loaders_words(tmp_path):
     python = framework_env("torch") / "bin/python"
     env = Environment(path=str(python.parents[1]), manager=None, python=str(python))
@@ -55,6 +57,7 @@ def test_what_does_not_load_is_named_with_the_loaders_words(tmp_path):
     assert "built_for_another_torch" in finding.evidence[0].text and finding.evidence[0].source == bad
 
 
+@pytest.mark.network
 def test_a_crash_while_loading_is_that_extensions_and_not_the_frameworks(tmp_path):
     python = framework_env("torch") / "bin/python"
     env = Environment(path=str(python.parents[1]), manager=None, python=str(python))

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from framework_envs import framework_env
 
+pytestmark = pytest.mark.network
+
 NOBODY = 65534
 
 
