@@ -99,7 +99,7 @@ def _remembered(made: Choices, env: Path, wanted: list[str]) -> Choices:
 def _of_its_lock(made: Choices, held: Lock) -> Choices:
     """The options for an environment that was made from a lock alone: its frameworks, and all other packages
     that the plan does not bring. Raises UsageError for a package that only a file can ask for."""
-    if held.manager == "conda":
+    if not locking(held.manager).PLANS_FIRST:
         raise UsageError(
             "the environment was made from a conda lock, which does not say what was asked for",
             hint="gpuenv lock --manager conda --with PKG, then gpuenv create --lock conda-lock.yml",

@@ -141,7 +141,7 @@ class _Making:
     def _python(self, minors: Sequence[str]) -> BundlePython | None:
         """The environment's Python, of a conda environment one for gpuenv alone; None, told, without one."""
         plan = self.got.lock.plan
-        minor = (plan.python or "") if plan.manager == "venv" else minors[0]
+        minor = minors[0] if locking(plan.manager).BRINGS_PYTHON else plan.python or ""
         held = self.before.archive if self.before else None
         if held and held.version.startswith(minor + ".") and plan.platform in _platforms(held):
             file = next((f for f in self.before.files if f.path == held.path), None) if self.before else None

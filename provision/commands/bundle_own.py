@@ -11,6 +11,7 @@ from packaging.version import Version
 
 from .. import bundle
 from ..errors import LockError
+from ..managers.protocol import locking
 from ..model import Emit, Event, Lock, Package, Plan
 from ..wheels import pypi, universal
 from ..wheels.source_builds import SourceBuilds
@@ -21,8 +22,11 @@ def packages(got: Got, emit: Emit) -> tuple[tuple[Package, ...], tuple[str, ...]
     """What gpuenv requires, and pip, for every Python that it runs on and has wheels for; and which Pythons
     those are, the newest first. Of uv the version that is here. Raises LockError where there are none."""
     emit(Event(kind="start", stage="bundle", text="solving what gpuenv itself needs"))
-    extras = ["conda"] if got.lock.manager == "conda" else []
-    wanted = [*bundle.own.requirements(*extras), f"uv=={importlib.metadata.version('uv')}", "pip"]
+    wanted = [
+        *bundle.own.requirements(*locking(got.lock.manager).EXTRAS),
+        f"uv=={importlib.metadata.version('uv')}",
+        "pip",
+    ]
     minors = _minors(got)
     found = universal.wheels_for(wanted, minors, got.lock.plan, got.sources)
     rest = [m for m in minors if m not in found]

@@ -11,6 +11,7 @@ from packaging.utils import parse_wheel_filename
 
 from .. import detect
 from ..errors import LockError, UsageError
+from ..managers.protocol import locking
 from ..model import Bundle, Emit, Event, Lock
 from ..request.options import Choices
 from ..wheels.disk_space import size
@@ -40,7 +41,7 @@ def opened(folder: Path, choices: Choices, lock: Path | None) -> tuple[Choices, 
         )
     _glibc_fits(folder, found, here.glibc)
     minor = ".".join((choices.python or "").split(".")[:2])
-    if minor and found.manager == "venv" and minor != found.python:
+    if minor and not locking(found.manager).BRINGS_PYTHON and minor != found.python:
         raise LockError(
             f"the bundle {folder} is for Python {found.python}, not {minor}",
             hint=f"make one for it: gpuenv bundle DIR --python {minor}",

@@ -25,7 +25,7 @@ _LONGEST = 4096
 def parts(env: Path, lock: Lock) -> tuple[InstalledPart, ...]:
     """The distributions of an environment's site-packages, without those that conda packages bring."""
     locked = {str(canonicalize_name(p.name)): p.version for p in lock.packages if not is_conda(p)}
-    by_conda = listed(env).infos() if lock.manager == "conda" else frozenset()
+    by_conda = listed(env).infos()
     found = {}
     for name, (one, *_) in distributions(env).items():
         if one.installer == "conda" or one.folder.name in by_conda:

@@ -85,18 +85,20 @@ def assert_hashed(source: Source, *, allow_md5: bool) -> None:
 
 def _file_of(held: Lock) -> Path:
     """The project's lock file that an environment was built from; where it is not here, its name."""
-    if held.manager == "conda":
-        return Path("conda-lock.yml")
     from ..environment import state
+    from ..managers.protocol import locking
     from ..wheels import locks as stage
 
+    name = Path(locking(held.manager).LOCK_NAME)
+    if name.suffix != ".toml":
+        return name
     for file in sorted(Path.cwd().glob("pylock*.toml")):
         try:
             if state.lock_digest(stage.read(file)) == state.lock_digest(held):
                 return file
         except LockError:
             continue  # somebody else's pylock
-    return Path("pylock.toml")
+    return name
 
 
 def wheel_for(form: str, address: str | None, folder: Path) -> Wheel | None:
@@ -118,7 +120,9 @@ def missing_lock(form: str, source: Source, subject: Any, folder: Path) -> str |
     needed = folder / subject.lock_file
     if form not in ("apptainer", "devcontainer", "dockerfile", "github") or needed.exists():
         return None
-    kind = "conda-lock" if source.lock.manager == "conda" else "pylock"
+    from ..managers.protocol import locking
+
+    kind = Path(locking(source.lock.manager).LOCK_NAME).stem
     command = shlex.join(["gpuenv", "export", str(source.env), "--format", kind, "--output", str(needed)])
     return f"{subject.lock_file} goes with it and is not there: {command}"
 
@@ -150,16 +154,11 @@ def lock_text(source: Source) -> str:
     if source.written:
         # As it stands: other platforms of the file, and what it was solved with, are kept.
         return redact_text(unsigned(source.written.read_text(encoding="utf-8")))
+    from ..managers.protocol import locking
+
     with writing.scratch("export") as scratch:
         path = scratch / "lock"
-        if source.lock.manager == "conda":
-            from ..managers.conda import lock_file as conda_file
-
-            conda_file.write(path, source.lock)
-        else:
-            from ..wheels import locks as stage
-
-            stage.write(path, source.lock)
+        locking(source.lock.manager).write_lock(path, source.lock, ())
         return unsigned(path.read_text(encoding="utf-8"))
 
 

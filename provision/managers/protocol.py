@@ -72,7 +72,12 @@ class Locking(Protocol):
     OPTION: str
     """The option that chooses this manager, with a space before it; empty for the default one."""
     PLANS_FIRST: bool
-    """Whether the builds are planned before packages are solved; else the solver chooses them."""
+    """Whether the builds are planned before packages are solved; else the solver chooses them, and a lock does not
+    say what was asked for."""
+    BRINGS_PYTHON: bool
+    """Whether Python is a package of the lock."""
+    EXTRAS: tuple[str, ...]
+    """The extras of gpuenv that the manager requires."""
 
     def lock_name(self, target: str | None) -> str:
         """Return the name of the project's lock file, or of that of a named target."""

@@ -20,6 +20,8 @@ from .protocol import Stages, Task
 LOCK_NAME = "pylock.toml"
 OPTION = ""
 PLANS_FIRST = True
+BRINGS_PYTHON = False
+EXTRAS: tuple[str, ...] = ()
 
 
 def lock_name(target: str | None) -> str:

@@ -17,6 +17,7 @@ from . import upload_limits
 from .options import Choices
 from .paths import cache_dir
 
+_DEFAULT_MANAGER = Choices().manager
 # Options that are no part of what a lock's digest counts: where and how gpuenv runs, and what the plan inside
 # the lock says of the machine.
 _OF_THE_RUN = (
@@ -67,7 +68,7 @@ def _with_project(c: Choices, said: Project, file: Path) -> Choices:
         python=c.python or (said.python if _is_version(said.python) else None),
         python_bounds="" if c.python or _is_version(said.python) else said.python or "",
         cuda=c.cuda or said.cuda,
-        manager=said.manager or c.manager if c.manager == "venv" else c.manager,
+        manager=said.manager or c.manager if c.manager == _DEFAULT_MANAGER else c.manager,
         device=said.device or c.device if c.device == "auto" else c.device,
         index=said.index or c.index if c.index == "auto" else c.index,
         find_links=[*(_beside(root, f) for f in said.find_links), *c.find_links],
@@ -98,7 +99,7 @@ def _at_target(c: Choices, said: Project, name: str, root: Path) -> Choices:
     given = {k: v for k, v in words.items() if v and not getattr(c, k)}
     if target.device and c.device == "auto":
         given["device"] = target.device
-    if target.manager and c.manager == "venv":
+    if target.manager and c.manager == _DEFAULT_MANAGER:
         given["manager"] = target.manager
     file = root / target.file if target.file else None
     return dataclasses.replace(c, target=file, gpu=[*c.gpu, *target.gpus], target_name=name, **given)

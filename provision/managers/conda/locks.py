@@ -17,6 +17,8 @@ from .search import begin as search
 __all__ = ["LOCK_NAME", "assumed_gpu", "search"]
 OPTION = " --manager conda"
 PLANS_FIRST = False
+BRINGS_PYTHON = True
+EXTRAS = ("conda",)
 
 
 def lock_name(target: str | None) -> str:
