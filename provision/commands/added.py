@@ -21,7 +21,7 @@ from ..request import project_options as inproject
 from ..request.given_requirements import others
 from ..request.options import Choices
 from ..wheels import locks
-from . import interrupted, project_lock, syncing
+from . import changing, interrupted, project_lock
 from .create_options import How
 
 # Options of `add` that stand before those that the environment was made with.
@@ -49,7 +49,7 @@ def add(
                 emit(Event(kind="note", stage="build", text=told))
                 emit(Event(kind="next", stage="build", text="gpuenv create"))
                 return made
-        return syncing.of(choices.manager)(emit, path, choices, How(verify=verify), None)
+        return changing.change(emit, path, choices, How(verify=verify), None)
 
 
 def _as_made(env: Path, base: Choices) -> Choices:

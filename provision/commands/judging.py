@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..errors import GpuenvError
 
 if TYPE_CHECKING:
-    from ..model import Created, Device, Machine, Plan, Verdict
+    from ..model import Created, Device, Emit, Lock, Machine, Plan, Verdict
     from ..request.options import Choices
 
 
@@ -31,6 +31,21 @@ def outgrown(plan: Plan | None, choices: Choices) -> str | None:
     machine = detect.detect({"driver", "gpus", "context", "hardware", "environment"})
     device, why = detect.judge_device("auto", machine)
     return why if device == "cuda" else None
+
+
+def can_prove(made: Lock, machine: Machine | None, emit: Emit) -> bool:
+    """Whether this machine can prove the environment: not one that was made for another machine's GPU, where
+    this one has none."""
+    from ..model import Event
+
+    if made.plan.device == "cpu" or machine is not None:
+        return True
+    here = machine_for_verdict()
+    if here.gpus and not here.driver.problem:
+        return True
+    told = "unproven here: the environment is for another machine's GPU, and this machine has none"
+    emit(Event(kind="warning", stage="verify", text=told))
+    return False
 
 
 @contextlib.contextmanager

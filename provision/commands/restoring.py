@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
-from ..environment import place, state
-from ..errors import BuildError, GpuenvError, UsageError
-from ..managers import repair as stage
-from ..managers import sync
-from ..model import Drift, Emit, Environment, Event, Lock, Repaired, Verdict
+from ..environment import place, repair, state
+from ..errors import BuildError, UsageError
+from ..managers.protocol import manager
+from ..model import Drift, Emit, Event, Lock, Repaired
 from ..request import ask
 from ..request import paths as where
 from ..request import project_options as inproject
@@ -18,10 +17,13 @@ from ..request.options import Choices
 from ..system import process
 from ..verify import drift, locate
 from ..wheels import locks
-from .creating import can_prove
-from .judging import is_expected, machine_for_verdict
-from .proving import prove
+from .building import Job, Work, build
+from .judging import is_expected
 from .shell import activate_line
+
+_ROUNDS = 3
+Check = Callable[[Path, Collection[str]], Drift]
+"""Compares an environment with its lock; the names are of packages that were put back a moment ago."""
 
 
 def restore(emit: Emit, env: Path, choices: Choices, *, proving: bool, deep: bool) -> Repaired:
@@ -30,22 +32,18 @@ def restore(emit: Emit, env: Path, choices: Choices, *, proving: bool, deep: boo
     with place.held(path):
         place.recover(path)
         choices = _as_created(path, choices)
-        _finish_change(emit, path, choices)
+        place.refuse_half_changed(path)
         made = _lock_of(path)
-        done = _repaired(emit, path, made, choices, deep=deep)
-        if proving and done.environment and done.environment.changed:
-            done = dataclasses.replace(done, verdict=_proved(emit, done.environment, made, choices))
+        job = Job(
+            env=path, lock=made, choices=choices, sources=ask.sources(choices), emit=emit,
+            verify=None if proving else False,
+        )  # fmt: skip
+        done = _repaired(
+            job, lambda prefix, fresh: drift.find(prefix, made, thorough=True, fresh=fresh, deep=deep)
+        )
     if done.verdict is None or is_expected(done.verdict, made.plan.device):
         emit(Event(kind="next", stage="repair", text=activate_line(path, process.environ())))
     return done
-
-
-def _finish_change(emit: Emit, env: Path, choices: Choices) -> None:
-    """Bring an environment back to the lock that a killed `create` was leaving."""
-    if sync.unfinished(env):
-        from . import syncing
-
-        syncing.recover(env, choices, emit)
 
 
 def _lock_of(env: Path) -> Lock:
@@ -72,23 +70,51 @@ def _as_created(env: Path, choices: Choices) -> Choices:
     )  # fmt: skip
 
 
-def _repaired(emit: Emit, env: Path, made: Lock, choices: Choices, *, deep: bool) -> Repaired:
-    def check(path: Path, fresh: Collection[str]) -> Drift:
-        return drift.find(path, made, thorough=True, fresh=fresh, deep=deep)
-
-    emit(Event(kind="start", stage="repair", text=f"comparing {env} with its lock"))
-    planned = stage.work(made, check(env, ()))
-    changed = bool(planned.packages or planned.removed)
+def _repaired(job: Job, check: Check) -> Repaired:
+    job.emit(Event(kind="start", stage="repair", text=f"comparing {job.env} with its lock"))
+    done, verdict = repair.work(job.lock, check(job.env, ())), None
+    changed = bool(done.packages or done.removed)
     if changed:
-        _check_python(env, made)
-        how = stage.How(sources=ask.sources(choices), check=check, emit=emit, channels=tuple(choices.channel))
-        planned = stage.repair(env, made, planned, how)
+        _check_python(job.env, job.lock)
+        rounds = _Rounds(job, check, done)
+        # An environment that is its lock again is nearer to what was proved once than what was there.
+        verdict = build(job, Work(do=rounds.run, copied=True, packages=done.packages, stays=True))
+        done = rounds.done
     return Repaired(
-        packages=planned.told,
-        removed=planned.removed,
-        left=planned.left,
-        environment=state.environment(env, changed=changed),
+        packages=done.told,
+        removed=done.removed,
+        left=done.left,
+        environment=state.environment(job.env, changed=changed),
+        verdict=verdict,
     )
+
+
+@dataclasses.dataclass
+class _Rounds:
+    """Putting back, and looking again. Taking a package out can take files of another one with it, and where the
+    cache's own copy of a package is changed (its files are those of environments), it is fetched anew."""
+
+    job: Job
+    check: Check
+    done: repair.Work
+
+    def run(self, prefix: Path) -> None:
+        """Put packages back until nothing differs. Raises BuildError."""
+        lock, todo, fresh = self.job.lock, self.done, False
+        for _ in range(_ROUNDS):
+            manager(lock.manager).put_back(lock, todo, prefix, self.job.how, fresh=fresh)
+            left = repair.work(lock, self.check(prefix, self.done.names))
+            if not left.packages and not left.removed:
+                return
+            spoiled = sorted(left.names & todo.names)
+            if spoiled:
+                text = f"the cache's own files of {', '.join(spoiled)} are changed too: fetching them anew"
+                self.job.emit(Event(kind="warning", stage="build", text=text))
+                fresh = True
+            todo, self.done = left, repair.both(self.done, left)
+        told = "; ".join(t.why for t in left.told) or ", ".join(r.name for r in left.removed)
+        raise BuildError(f"the environment could not be brought back to its lock: {told}",
+                         hint="build it again: gpuenv create with --recreate")  # fmt: skip
 
 
 def _check_python(env: Path, made: Lock) -> None:
@@ -100,18 +126,6 @@ def _check_python(env: Path, made: Lock) -> None:
         here = locate(env).python_version
     except UsageError as error:
         raise BuildError(f"the environment's Python does not run: {error.message}", hint=hint) from error
-    if made.manager != "conda" and wanted and here and here.split(".")[:2] != wanted.split(".")[:2]:
+    locked = any(p.name == "python" for p in made.packages)  # then it is put back like all others
+    if not locked and wanted and here and here.split(".")[:2] != wanted.split(".")[:2]:
         raise BuildError(f"the environment's Python is {here} now, its lock is for {wanted}", hint=hint)
-
-
-def _proved(emit: Emit, env: Environment, made: Lock, choices: Choices) -> Verdict | None:
-    """The verdict, kept inside; None where this machine cannot give one."""
-    if not can_prove(made, None, emit):
-        return None
-    verdict = prove(emit, env, made, choices)
-    try:
-        under = state.circumstances(Path(env.path), state.lock_digest(made), machine_for_verdict())
-        state.keep_verdict(Path(env.path), verdict, under)
-    except GpuenvError as error:
-        emit(Event(kind="note", stage="verify", text=error.message))
-    return verdict

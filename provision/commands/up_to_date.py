@@ -28,7 +28,9 @@ from .shell import activate_line
 def told(emit: Emit, env: Path, choices: Choices, *, brief: bool) -> Created | None:
     """Return that all is in place; None where it is not, or not surely. A `brief` answer has no lock."""
     env = absolute(env)
-    if not place.made_by_gpuenv(env) or not place.is_settled(env) or state.interpreter(env) is None:
+    if not place.made_by_gpuenv(env) or not place.is_settled(env) or place.is_half_changed(env):
+        return None
+    if state.interpreter(env) is None:
         return None
     before = state.read(env, "request.json") or {}
     if not before or (env / place.MARK / made_with.KERNEL).exists():

@@ -8,37 +8,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import BuildError
-from . import conda_place, place, within
+from . import place
 
 _WRITTEN = (place.MARK, "conda-meta", "pyvenv.cfg")
 
 
-@contextmanager
-def working_copy(env: Path, *, at_its_path: bool) -> Iterator[Path]:
-    """A copy that takes the environment's place when the block ends well, and is gone when it does not.
-
-    With `at_its_path` the copy is where the environment was (conda writes that into files) and the
-    environment waits aside meanwhile. Raises BuildError.
-    """
-    _check_writable(env)
-    within.check(env)
-    if at_its_path:
-        with conda_place.building(env):
-            _copy(place.aside(env), env)
-            yield env
-    else:
-        with place.draft(env) as draft:
-            _copy(env, draft)
-            yield draft
-            place.settle(draft, env)
-
-
-def _check_writable(env: Path) -> None:
+def check_writable(env: Path) -> None:
     """Raise BuildError where a folder inside could not be removed afterwards."""
     for folder, _, _ in os.walk(env):
         if not os.access(folder, os.W_OK | os.X_OK):
@@ -48,7 +26,8 @@ def _check_writable(env: Path) -> None:
             )
 
 
-def _copy(source: Path, target: Path) -> None:
+def copy(source: Path, target: Path) -> None:
+    """Copy an environment into a folder. Raises BuildError."""
     try:
         _folder(source, target, written=False)
     except OSError as error:

@@ -65,14 +65,27 @@ def _mounts() -> list[Path]:
     return [Path(os.fsdecode(p.decode("unicode_escape").encode("latin-1"))) for p in points]
 
 
-CHANGING = "changing.json"
-"""A file in MARK of an environment that is being changed in place."""
+_CHANGING = "changing.json"
+"""A file in MARK that an early development version left in an environment while it changed the packages there."""
 
 
 def is_settled(path: Path) -> bool:
-    """Whether no run was interrupted here: nothing half-made beside the place, no change begun in it."""
-    left = [half_made(path), aside(path), path / MARK / UNFINISHED, path / MARK / CHANGING]
-    return not any(p.exists() for p in left)
+    """Whether no run was interrupted here: nothing half-made beside the place or in it."""
+    return not any(p.exists() for p in (half_made(path), aside(path), path / MARK / UNFINISHED))
+
+
+def is_half_changed(path: Path) -> bool:
+    """Whether an early development version was interrupted while it changed packages in the place itself."""
+    return (path / MARK / _CHANGING).exists()
+
+
+def refuse_half_changed(path: Path) -> None:
+    """Raise BuildError for an environment whose packages are those of no lock."""
+    if is_half_changed(path):
+        raise BuildError(
+            f"{path} is half changed: {MARK}/{_CHANGING} says that a change of its packages was interrupted",
+            hint=f"build it anew: gpuenv create {shlex.quote(str(path))} --recreate",
+        )
 
 
 def check_place(path: Path) -> None:

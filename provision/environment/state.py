@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BuildError
-from ..model import as_document, as_plain, from_plain
+from ..model import as_document, from_plain
 from ..system import foreign, safe_write
 from ..system.redaction import redact_value
 from .place import MARK, not_writable
 
 if TYPE_CHECKING:
-    from ..model import Environment, Lock, Machine, Plan, Request, Verdict
+    from ..model import Environment, Lock, Machine, Plan, Verdict
 
 
 def write(env: Path, name: str, document: dict[str, Any]) -> None:
@@ -42,12 +42,6 @@ def read(env: Path, name: str) -> dict[str, Any] | None:
     return data
 
 
-def remember(env: Path, request: Request | None, plan: Plan) -> None:
-    write(env, "plan.json", as_document(plan))
-    if request is not None:
-        write(env, "request.json", as_plain(request))
-
-
 def plan_of(env: Path) -> Plan | None:
     from ..model import Plan
 
@@ -69,12 +63,6 @@ def _parsed(env: Path, cls: Any, data: Any) -> Any:
         raise BuildError(
             f"{env / MARK} is damaged: {error}", hint="build it again: gpuenv create --recreate"
         ) from error
-
-
-def answers(env: Path, request: Request) -> bool:
-    """Whether the environment was built for this very request and is whole."""
-    asked = redact_value(json.loads(json.dumps(as_plain(request))))
-    return read(env, "request.json") == asked and bool(interpreter(env))
 
 
 def interpreter(env: Path) -> Path | None:

@@ -8,17 +8,71 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
-    from ..model import Asked, Emit, Lock, Machine, Plan, Profiles, Target
+    from ..environment.repair import Work
+    from ..model import Asked, Emit, Lock, Machine, Package, Plan, Profiles, Sources, Target
     from ..wheels.source_builds import SourceBuilds
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Building:
+    """What an environment is built with.
+
+    `env` is its place in the end. `channels` are addresses as the user gave them: those with credentials never get
+    into a lock. `python` returns an interpreter to build with, and fetches one where none is there. With `distrust`
+    the cache's files are compared with their hashes: files of environments are links to them.
+    """
+
+    env: Path
+    sources: Sources
+    emit: Emit
+    channels: tuple[str, ...] = ()
+    python: Callable[[], str] = str
+    distrust: bool = False
 
 
 class Manager(Protocol):
     """The half that builds: a module with these names."""
+
+    @staticmethod
+    def begin() -> None:
+        """Get ready to build. Raises UsageError where a library is missing."""
+
+    @staticmethod
+    def transaction(env: Path, *, copied: bool) -> AbstractContextManager[Path]:
+        """Give a prefix to build in, empty or a copy of the environment, which takes the environment's place when
+        the block ends well. Raises BuildError."""
+
+    @staticmethod
+    def fetch(lock: Lock, packages: Sequence[Package], how: Building) -> None:
+        """Bring what is to be installed into the caches, as far as it must be there before the transaction. Raises
+        BuildError."""
+
+    @staticmethod
+    def install(lock: Lock, prefix: Path, how: Building) -> None:
+        """Fill an empty prefix. Raises BuildError."""
+
+    @staticmethod
+    def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
+        """Bring a prefix that holds `old` to `new`. Raises BuildError."""
+
+    @staticmethod
+    def put_back(lock: Lock, work: Work, prefix: Path, how: Building, *, fresh: bool) -> None:
+        """Take out and put back what the work names; `fresh` fetches wheels anew. Raises BuildError."""
+
+    @staticmethod
+    def record(lock: Lock, prefix: Path) -> None:
+        """Write the lock into the environment. Raises BuildError."""
+
+    @staticmethod
+    def settle(env: Path) -> str | None:
+        """Finish what belongs to an environment in its place, which a killed run may not have reached. Return what
+        could not be done and does not matter to the environment. Raises BuildError."""
 
 
 # --- the half that locks -------------------------------------------------------------------------

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
-from ..environment import within
-from ..environment.place import not_writable
+from ..environment import state, within
+from ..environment import transaction as transactions
+from ..environment.difference import difference
+from ..environment.place import MARK, not_writable
+from ..environment.repair import Work
 from ..errors import BuildError
 from ..index import uv
-from ..model import Event, Lock, Sources
+from ..model import Lock, Package, Sources
 from ..system import foreign, process
 from ..system.safe_write import write_file
+from ..wheels import locks
 from ..wheels.install import install_wheels
+from ..wheels.put_back import put_back as put_back_wheels
+from ..wheels.put_back import take_out
+from .protocol import Building
+from .venv_locks import LOCK_NAME
 
-LOCK_NAME = "pylock.toml"
-
-
-def build(
-    lock: Lock, path: Path, python: str, sources: Sources, emit: Callable[[Event], None], *, final: Path
-) -> None:
-    """Make an environment at `path` that will live at `final`. Raises BuildError."""
-    create(path, python, prompt=final.name)
-    _name_place(path, final)
-    install(lock, path, sources, emit)
-    _make_relocatable(path)
+transaction = transactions.beside
 
 
 def begin() -> None:
@@ -38,6 +37,49 @@ def begin() -> None:
 
     uv.program()  # first, and here: sysconfig, which it asks, is not safe to begin in two threads
     threading.Thread(target=load, daemon=True).start()
+
+
+def fetch(lock: Lock, packages: Sequence[Package], how: Building) -> None:
+    """Do nothing: the environment stays in its place while packages are fetched into the draft."""
+
+
+def install(lock: Lock, prefix: Path, how: Building) -> None:
+    """Make an environment in a draft, with a lock's wheels. Raises BuildError."""
+    create(prefix, how.python(), prompt=how.env.name)
+    _name_place(prefix, how.env)
+    _make_relocatable(prefix)
+    install_wheels(lock, prefix, how.sources, how.emit)
+
+
+def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
+    """Bring an environment that holds `old` to `new`. Raises BuildError."""
+    step = difference(old, new)
+    take_out(prefix, step.out)
+    if step.into:
+        install_wheels(dataclasses.replace(new, packages=step.into), prefix, how.sources, how.emit)
+
+
+def put_back(lock: Lock, work: Work, prefix: Path, how: Building, *, fresh: bool) -> None:
+    """Take out and put back what the work names. Raises BuildError."""
+    take_out(prefix, [r.name for r in work.removed])
+    put_back_wheels(lock, work.packages, prefix, how.sources, how.emit, fresh=fresh)
+
+
+def record(lock: Lock, prefix: Path) -> None:
+    """Write the lock into the environment. Raises BuildError."""
+    state.write(prefix, "lock.json", {"digest": state.lock_digest(lock)})
+    locks.write(prefix / MARK / LOCK_NAME, lock, root=prefix)
+
+
+def settle(env: Path) -> None:
+    """Write the activate scripts again where they name another place: an early version did that last, and may have
+    been killed before. What lies there now may be anybody's. Raises BuildError."""
+    if not _scripts_settled(env):
+        within.check(env)
+        for script in [*(env / "bin").glob("activate*"), env / "pyvenv.cfg"]:
+            within.own(script)
+        create(env, str(env / "bin" / "python"), prompt=env.name)
+        _make_relocatable(env)
 
 
 def create(path: Path, python: str, *, prompt: str) -> None:
@@ -108,14 +150,7 @@ def _name_place(path: Path, final: Path) -> None:
         write_file(script, re.sub(rb"(?<=[/\\])\.([^/\\\r\n]*?)\.gpuenv-new", rb"\1", text), root=path)
 
 
-def settle_scripts(path: Path, python: str) -> None:
-    """Write the activate scripts again for the place the environment now has, where they name another."""
-    if not scripts_settled(path):
-        create(path, python, prompt=path.name)
-        _make_relocatable(path)
-
-
-def scripts_settled(path: Path) -> bool:
+def _scripts_settled(path: Path) -> bool:
     """Whether the activate script knows the place the environment has (not the draft's). Raises BuildError."""
     script = path / "bin" / "activate"
     try:
@@ -132,21 +167,6 @@ def _make_relocatable(path: Path) -> None:
     text = foreign.read_text(config)
     if "relocatable" not in text:
         write_file(config, text.rstrip("\n") + "\nrelocatable = true\n", root=path)
-
-
-def mend_scripts(path: Path) -> None:
-    """The activate scripts of an environment that a run was killed over. What lies there now may be anybody's
-    making. Raises BuildError."""
-    within.check(path)
-    for script in [*(path / "bin").glob("activate*"), path / "pyvenv.cfg"]:
-        within.own(script)
-    settle_scripts(path, str(path / "bin" / "python"))
-
-
-def install(lock: Lock, path: Path, sources: Sources, emit: Callable[[Event], None]) -> None:
-    """Install a lock's wheels into a venv. Raises BuildError."""
-    _make_relocatable(path)
-    install_wheels(lock, path, sources, emit)
 
 
 # --- Pythons -----------------------------------------------------------------------------------

@@ -90,6 +90,11 @@ class Package:
     editable: bool = False
     depends: tuple[str, ...] = ()
 
+    @property
+    def is_conda(self) -> bool:
+        """Whether a conda channel has it, by the name of its file."""
+        return self.url.endswith((".conda", ".tar.bz2"))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExcludeNewer:

@@ -35,8 +35,8 @@ def find(
     byte is read; `fresh` are packages that were installed a moment ago: their bytes are read, and their
     RECORD is believed."""
     seen = distributions(env)
-    conda = [p for p in lock.packages if drift_conda.is_conda(p)]
-    wheels = {normal(p.name): p for p in lock.packages if not drift_conda.is_conda(p)}
+    conda = [p for p in lock.packages if p.is_conda]
+    wheels = {normal(p.name): p for p in lock.packages if not p.is_conda}
     known, since = _installed(env)
     changes = [] if conda else _python(lock, python)  # there Python is a package like the others
     changes += [c for n, p in wheels.items() if (c := _package(p, seen.get(n, ()), known.get(n), n in fresh))]

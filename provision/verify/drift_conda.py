@@ -28,10 +28,6 @@ def files_in(meta: Any) -> list[dict[str, Any]]:
     return [r for r in told if isinstance(r.get("_path"), str) and "\0" not in r["_path"]]
 
 
-def is_conda(package: Package) -> bool:
-    return package.url.endswith((".conda", ".tar.bz2"))
-
-
 @dataclass(frozen=True)
 class Meta:
     """A record of conda-meta: `stem` is "numpy-2.3.1-py311h1_0"."""

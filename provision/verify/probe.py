@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pkgutil
 import re
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,3 +159,25 @@ def bytecode(python_packages: Sequence[str], cache: Path | None) -> dict[str, st
     if compiled or cache is None:
         return {"PYTHONDONTWRITEBYTECODE": "1"}
     return {"PYTHONPYCACHEPREFIX": str(cache / "bytecode")}
+
+
+@contextlib.contextmanager
+def moved_bytecode(cache: Path | None, old: Path, new: Path) -> Iterator[None]:
+    """Use the bytecode of an environment for its copy in another place, and in the end that of the copy for the
+    environment: Python keeps it by path."""
+    if cache is None or old == new:
+        yield
+        return
+    mine, other = (cache / "bytecode" / str(p.absolute()).lstrip("/") for p in (old, new))
+    _move(mine, other)
+    try:
+        yield
+    finally:
+        _move(other, mine)
+
+
+def _move(source: Path, target: Path) -> None:
+    with contextlib.suppress(OSError):  # Python compiles again what is not there
+        if source.is_dir():
+            shutil.rmtree(target, ignore_errors=True)
+            source.rename(target)

@@ -262,8 +262,8 @@ def test_a_sync_that_cannot_be_done_leaves_the_environment_as_it_was(project, gp
     assert installed(env)["more"] == "1.0"
 
 
-def test_a_sync_that_was_killed_is_taken_back_by_the_next_run(project, gpuenv, index):
-    """What a kill between taking out and putting in leaves: the marker, and a package gone."""
+def test_a_change_that_an_early_version_was_killed_in_is_built_anew(project, gpuenv, index):
+    """What a kill between taking out and putting in left then: the marker, and a package gone."""
     env = gpuenv.work / ".venv"
     own = json.loads((env / ".gpuenv/request.json").read_text())
     ran = project("create", "--json", "--verify")
@@ -279,6 +279,9 @@ def test_a_sync_that_was_killed_is_taken_back_by_the_next_run(project, gpuenv, i
     )  # fmt: skip
     assert done.returncode == 0 and "plain" not in installed(env)
     ran = project("create")
+    assert ran.code == 7 and f"{env} is half changed" in ran.err and "--recreate" in ran.err
+    assert "plain" not in installed(env)
+    ran = project("create", "--recreate")
     assert ran.code == 0, ran.err
     assert installed(env)["plain"] == "1.0" and not (env / ".gpuenv/changing.json").exists()
 

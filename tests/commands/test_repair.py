@@ -289,7 +289,7 @@ def test_a_folder_of_another_user_is_told_before_anything_is_changed(room):
     code = """
 import os, sys
 from pathlib import Path
-from provision.environment import clone
+from provision.environment import transaction
 from provision.errors import BuildError
 env = Path(sys.argv[1])
 if os.geteuid() == 0:  # root may write everywhere: become somebody else
@@ -297,7 +297,7 @@ if os.geteuid() == 0:  # root may write everywhere: become somebody else
         os.chown(path, 65534, 65534)
     os.setuid(65534)
 try:
-    with clone.working_copy(env, at_its_path=sys.argv[2] == "conda"):
+    with (transaction.at_its_path if sys.argv[2] == "conda" else transaction.beside)(env, copied=True):
         print("worked")
 except BuildError as error:
     print(error.message)

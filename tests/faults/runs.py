@@ -53,6 +53,7 @@ class Site:
         self.gpuenv, self.index, self.folder = Command(folder), index, folder
         self.work, self.env, self.out = self.gpuenv.work, self.gpuenv.work / ".venv", self.gpuenv.work / "out"
         self.channel = channel
+        self.before = Before(content=None, installed=None)
         self.state: tuple[str, ...] = ()  # the command that the environment is known to answer
         (folder / "tmp").mkdir()
         self.gpuenv.env |= {
@@ -148,12 +149,17 @@ print(json.dumps(found))
 @dataclass(frozen=True)
 class Action:
     """A command. `other` is the command line that leads to the other of two states, where it changes one in
-    place; `warm` says that caches stay."""
+    place; `warm` says that caches stay; `code` is its exit code, 8 where what it builds fails its proof."""
 
     name: str
     argv: tuple[str, ...]
     other: tuple[str, ...] = ()
     warm: bool = True
+    code: int = 0
+
+    @property
+    def fails(self) -> bool:
+        return self.code != 0
 
     @property
     def verb(self) -> str:
@@ -178,6 +184,8 @@ def actions(manager: str, channel: str = "") -> list[Action]:
         Action(f"{manager} create", ("create", *ask, *old), warm=False),
         Action(f"{manager} recreate", ("create", *ask, *old, "--recreate"), ("create", *ask, *old)),
         Action(f"{manager} change", ("create", *ask, *new), ("create", *ask, *old)),
+        # The jax of these indexes has no arrays: every proof fails, and the old environment has none.
+        Action(f"{manager} failing change", ("create", *plain, *new), ("create", *ask, *old), code=8),
         Action(f"{manager} remove", ("remove", ".venv"), ("create", *ask, *old)),
         Action(f"{manager} bundle", ("bundle", "out", *plain, *old), warm=False),
     ]
@@ -296,6 +304,8 @@ def after_the_blow(site: Site, action: Action, before: Before) -> tuple[str, str
     found = site.installed()
     if "python" in found:
         return "broken", f"it does not run: {found['python']}"
+    if action.fails:
+        return "new", "an environment whose proof failed is in the place"
     if found == before.installed and action.verb != "recreate":
         where = differences(before.content or {}, now)
         return "old packages", None if before.content is None else f"files differ: {where[:3]}"
@@ -335,6 +345,8 @@ def _overlay_state(site: Site) -> tuple[str, str | None]:
 
 def next_run(site: Site, action: Action, *, back: bool = False) -> tuple[str | None, Ran]:
     """Run again (`back`: to what was there before) and tell what does not hold then."""
+    if action.fails:
+        return _unchanged(site, action)
     argv = action.other if back and action.other and action.verb != "remove" else action.argv
     gone = action.verb == "remove" and not site.env.exists() and not site.siblings()
     ran = site.gpuenv(*(site.index.url if a == "INDEX" else a for a in argv))
@@ -359,6 +371,34 @@ def next_run(site: Site, action: Action, *, back: bool = False) -> tuple[str | N
     else:
         wrong = _wrong_packages(site, action, argv)
     return wrong, ran
+
+
+def _unchanged(site: Site, action: Action) -> tuple[str | None, Ran]:
+    """Verify the old environment and ask for it again, with no index, no channel and no installer's cache."""
+    nowhere = "http://127.0.0.1:9"
+    proxies = dict.fromkeys(("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), nowhere)
+    cut_off = proxies | {"PIP_INDEX_URL": nowhere, "UV_CACHE_DIR": str(site.folder / "cache" / "none")}
+    usual = dict(site.gpuenv.env)
+    site.gpuenv.env |= cut_off | {"RATTLER_CACHE_DIR": cut_off["UV_CACHE_DIR"]}
+    try:
+        proved = site.gpuenv("verify", "--quick", "--device", "cpu", "--json")
+        ran = site.gpuenv(*action.other, "--json")
+    finally:
+        site.gpuenv.env = usual
+    if ran.code != 0 or ran.json["environment"]["changed"]:
+        return (
+            f"the old environment is not there without an index ({ran.code}): {ran.err.strip()[-300:]}",
+            ran,
+        )
+    if proved.code not in (0, 8) or proved.json.get("drift") != []:
+        return f"verify finds another environment ({proved.code}): {(proved.out + proved.err)[-300:]}", ran
+    site.state = action.other
+    left, touched = _left(site, ran), differences(site.around, site.others())
+    if left or touched:
+        return f"left behind: {left}, touched: {touched[:4]}", ran
+    now = site.content()
+    where = differences(site.before.content or {}, now)
+    return f"files differ: {where[:3]}" if where else None, ran
 
 
 def _left(site: Site, ran: Ran) -> list[str]:

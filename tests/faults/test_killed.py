@@ -11,7 +11,7 @@ import time
 import pytest
 
 from provision import __main__
-from provision.environment import conda_place, place, removal
+from provision.environment import place, removal, transaction
 from provision.errors import BuildError
 from provision.system import safe_write, writing
 
@@ -155,7 +155,7 @@ def test_what_an_engine_makes_again_where_its_environment_vanished_goes_with_it(
         (env / "file").write_text("old")
 
     def build():
-        with conda_place.building(env):
+        with transaction.at_its_path(env, copied=False):
             shutil.rmtree(env)
             (env / "lib").mkdir(parents=True)
             (env / "lib" / "linked").touch()
@@ -176,7 +176,7 @@ def test_a_folder_that_somebody_puts_where_conda_is_built_is_left_alone(tmp_path
     time.sleep(0.1)  # a file system's clock ticks every few milliseconds
 
     def build():
-        with conda_place.building(env):
+        with transaction.at_its_path(env, copied=False):
             env.rename(tmp_path / "away")
             theirs.rename(env)
 

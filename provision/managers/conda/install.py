@@ -1,8 +1,4 @@
-"""A conda environment from a lock: the worker fetches and links the packages, uv puts wheels on top.
-
-Conda writes the prefix into files, so the environment is built where it will live; see
-`conda_place.py` for how that stays all or nothing.
-"""
+"""What a conda environment is made of: the worker fetches and links the packages, uv puts wheels on top."""
 
 from __future__ import annotations
 
@@ -12,106 +8,36 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...environment.installed import normal
 from ...errors import BuildError
-from ...model import Event, Lock, Package, Sources
+from ...model import Emit, Event, Lock, Package
 from ...system.redaction import redact, redact_text
 from ...wheels.disk_space import size
 from ...wheels.install import install_wheels
+from ..protocol import Building
 from . import engine as door
-from . import scripts as conda_scripts
 
 # Unpacked over packed bytes: 2.9 to 4.1 over conda-forge's CUDA packages (zstd packs tighter than wheels).
 _UNPACKED = 4.1
 
 
-def build(
-    lock: Lock,
-    prefix: Path,
-    sources: Sources,
-    emit: Callable[[Event], None],
-    *,
-    channels: Sequence[str] = (),
-    distrust: bool = False,
-) -> None:
-    """Fill an empty prefix. `channels` are addresses as the user gave them: those with credentials,
-    which never get into a lock, are asked with them. With `distrust` the cache's files are held against
-    their hashes: an environment's files are links to them, and what was edited there is edited here.
+def link(lock: Lock, prefix: Path, how: Building, **more: Any) -> None:
+    """Have the engine bring a prefix to the lock's conda packages; `more` is what the engine is asked beside that.
     Raises BuildError."""
-    packages = [p for p in lock.packages if is_conda(p)]
-    wheels = [p for p in lock.packages if not is_conda(p)]
-    emit(
-        Event(
-            kind="start",
-            stage="build",
-            text=f"installing {len(packages)} conda packages",
-            total=len(packages),
-        )
-    )
-    request = _request(lock, packages, prefix, sources, channels) | {"distrust": distrust}
-    answer = door.ask("install", request, _teller(emit), BuildError)
-    if "error" in answer:
-        raise _refusal(answer["error"], prefix, packages)
-    conda_scripts.write(prefix, packages, specs_of(lock))
-    if wheels:
-        install_wheels_on_top(lock, wheels, prefix, sources, emit)
-    emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
-
-
-def put_back(
-    lock: Lock,
-    prefix: Path,
-    names: Sequence[str],
-    sources: Sources,
-    emit: Callable[[Event], None],
-    *,
-    channels: Sequence[str] = (),
-) -> None:
-    """Link some of the lock's conda packages into a prefix again; what else is there stays. The cache is
-    held against its hashes, as its files are the prefix's. Raises BuildError."""
-    packages = [p for p in lock.packages if is_conda(p)]
-    request = _request(lock, packages, prefix, sources, channels)
-    answer = door.ask(
-        "install", request | {"distrust": True, "reinstall": list(names)}, _teller(emit), BuildError
-    )
-    if "error" in answer:
-        raise _refusal(answer["error"], prefix, packages)
-
-
-def swap(
-    lock: Lock,
-    prefix: Path,
-    gone: Sequence[str],
-    sources: Sources,
-    emit: Callable[[Event], None],
-    *,
-    channels: Sequence[str] = (),
-) -> None:
-    """Bring a prefix to the lock's conda packages; `gone` are names of those that it holds otherwise.
-    Raises BuildError."""
-    packages = [p for p in lock.packages if is_conda(p)]
-    request = _request(lock, packages, prefix, sources, channels) | {"replaced": list(gone)}
-    answer = door.ask("install", request, _teller(emit), BuildError)
-    if "error" in answer:
-        raise _refusal(answer["error"], prefix, packages)
-
-
-def is_conda(package: Package) -> bool:
-    return package.url.endswith((".conda", ".tar.bz2"))
-
-
-def _request(
-    lock: Lock, packages: list[Package], prefix: Path, sources: Sources, channels: Sequence[str]
-) -> dict[str, Any]:
-    return {
+    packages = [p for p in lock.packages if p.is_conda]
+    request = {
         "packages": [dataclasses.asdict(p) for p in packages],
         "prefix": str(prefix),
         "specs": specs_of(lock),
-        "cache": str(door.cache_dir(sources.cache_dir)),
-        "offline": sources.offline,
-        "channels": list(channels),
+        "cache": str(door.cache_dir(how.sources.cache_dir)),
+        "offline": how.sources.offline,
+        "channels": list(how.channels),
         "distrust": False,
         "unpacked": _UNPACKED,
     }
+    answer = door.ask("install", request | more, _teller(how.emit), BuildError)
+    if "error" in answer:
+        raise _refusal(answer["error"], prefix, packages)
 
 
 def specs_of(lock: Lock) -> list[str]:
@@ -120,7 +46,7 @@ def specs_of(lock: Lock) -> list[str]:
     return [f"{words[0]} =={words[1]}" for words in pins if len(words) == 3]  # a wheel's pin is one word
 
 
-def _teller(emit: Callable[[Event], None]) -> Callable[[dict[str, Any]], None]:
+def _teller(emit: Emit) -> Callable[[dict[str, Any]], None]:
     """What the engine tells, as events: of all downloads together how far they are."""
     fetched: dict[str, int] = {}
     total = 0
@@ -144,41 +70,36 @@ def _teller(emit: Callable[[Event], None]) -> Callable[[dict[str, Any]], None]:
     return told
 
 
-def install_wheels_on_top(
-    lock: Lock, wheels: list[Package], prefix: Path, sources: Sources, emit: Callable[[Event], None]
-) -> None:
-    """The wheels on top, without dependencies, so that none replaces a conda package. Raises BuildError."""
-    conda = {_normal(p.name) for p in lock.packages if is_conda(p)}
-    both = sorted(p.name for p in wheels if _normal(p.name) in conda)
+def install_wheels_on_top(lock: Lock, wheels: Sequence[Package], prefix: Path, how: Building) -> None:
+    """Install the wheels without dependencies, so that none replaces a conda package. Raises BuildError."""
+    conda = {normal(p.name) for p in lock.packages if p.is_conda}
+    both = sorted(p.name for p in wheels if normal(p.name) in conda)
     if both:
         raise BuildError(
             f"the lock has {', '.join(both)} as a conda package and as a wheel; one would overwrite the other",
             hint="lock again: gpuenv lock --manager conda",
         )
-    wheels = _not_there(wheels, prefix)
-    install_wheels(dataclasses.replace(lock, packages=tuple(wheels)), prefix, sources, emit)
+    if wheels:
+        some = dataclasses.replace(lock, packages=tuple(_not_there(wheels, prefix)))
+        install_wheels(some, prefix, how.sources, how.emit)
 
 
-def _not_there(wheels: list[Package], prefix: Path) -> list[Package]:
+def _not_there(wheels: Sequence[Package], prefix: Path) -> list[Package]:
     """The wheels without those whose distribution a conda package of another name has brought. Raises
     BuildError where that is of another version: the wheel would overwrite it."""
     there: dict[str, str] = {}
     for info in prefix.glob("lib/python3*/site-packages/*.dist-info"):
         name, _, version = info.name.removesuffix(".dist-info").partition("-")
-        there[_normal(name)] = version
+        there[normal(name)] = version
     for wheel in wheels:
-        version = there.get(_normal(wheel.name), "")
+        version = there.get(normal(wheel.name), "")
         if version and version != wheel.version.partition("+")[0]:
             raise BuildError(
                 f"a conda package brings {wheel.name} {version}, the lock's wheel is {wheel.version}: "
                 "one would overwrite the other",
                 hint=f"ask for conda's version of it: --with '{wheel.name}=={version}'",
             )
-    return [w for w in wheels if _normal(w.name) not in there]
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return [w for w in wheels if normal(w.name) not in there]
 
 
 def _refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[Package]) -> BuildError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from .lock_file import NAME as LOCK_NAME
+from .build import begin, change, fetch, install, put_back, record, settle, transaction
 
-__all__ = ["LOCK_NAME"]
+__all__ = [
+    "begin", "change", "fetch", "install", "put_back", "record", "settle", "transaction",
+]  # fmt: skip

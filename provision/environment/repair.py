@@ -1,0 +1,104 @@
+"""What brings an environment back to its lock: the packages to put back, and those to take out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..model import Change, Drift, Left, Lock, Package, PutBack, Removed, Stranger
+from .installed import normal
+
+_OF_PACKAGES = ("replaced", "removed", "modified", "overwritten")
+_NVIDIA = (
+    r"nvidia-(cublas|cuda-[a-z-]+|cudnn|cufft|cufile|curand|cusolver|cusparse|cusparselt|nccl|npp|"
+    r"nvjitlink|nvshmem|nvtx)(-cu\d+)?|nvidia-[a-z-]+-cu\d+|cuda-toolkit|(pytorch-)?triton(-[a-z-]+)?"
+)
+_OTHER_BUILDS = {
+    "torch": r"torch",
+    "tensorflow": r"(intel-)?tensorflow(-(cpu|gpu|intel|rocm|macos|cpu-aws))?|tf-nightly(-(cpu|gpu))?",
+    "jax": r"jaxlib|jax-(cuda|rocm)\d*-(plugin|pjrt)|jax-metal",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What is to be done: the lock's packages to put back and what had become of each, what to take out,
+    what to leave."""
+
+    packages: tuple[Package, ...] = ()
+    told: tuple[PutBack, ...] = ()
+    removed: tuple[Removed, ...] = ()
+    left: tuple[Left, ...] = ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(normal(p.name) for p in self.packages)
+
+
+def work(lock: Lock, drift: Drift) -> Work:
+    """What would bring an environment that differs like this back to its lock."""
+    out = _to_remove(lock, drift.strangers)
+    changes = {c.name: c for c in drift.changes if c.kind in _OF_PACKAGES}
+    shared = {name: one for one in out for name in one.over if name not in changes}
+    packages = tuple(p for p in lock.packages if normal(p.name) in {*changes, *shared})
+    return Work(
+        packages=packages,
+        told=tuple(_told(p, changes.get(normal(p.name)), shared.get(normal(p.name))) for p in packages),
+        removed=tuple(Removed(name=s.name, version=s.version, why=_why(s)) for s in out),
+        left=tuple(Left(name=s.name, version=s.version) for s in drift.strangers if s not in out),
+    )
+
+
+def _told(package: Package, change: Change | None, by: Stranger | None) -> PutBack:
+    if change is not None:
+        had, why = change.found, change.text
+    else:
+        assert by is not None
+        had, why = package.version, f"its files go with {by.name} {by.version}, which lists them too"
+    now = _build(package) if change and "-" in (change.found or "") else package.version
+    now = now or (change.locked if change else None) or "as its folder has it"
+    return PutBack(name=normal(package.name), had=had, now=now, why=why)
+
+
+def _build(package: Package) -> str:
+    """A wheel's version; of a conda package version and build, as two builds differ in nothing else."""
+    if not package.is_conda:
+        return package.version
+    stem = package.url.rpartition("/")[2].removesuffix(".conda").removesuffix(".tar.bz2")
+    return stem[len(package.name) + 1 :]
+
+
+def _why(stranger: Stranger) -> str:
+    if stranger.over:
+        return f"it lists files of {', '.join(stranger.over)} as its own"
+    return "it belongs to another build than the lock's"
+
+
+def _to_remove(lock: Lock, strangers: Sequence[Stranger]) -> tuple[Stranger, ...]:
+    """Those that share files with the lock's packages, and what came with another build of a framework
+    or of CUDA's libraries, unless something else that the user added requires it."""
+    planned = [b.framework for b in lock.plan.builds]
+    names = re.compile("|".join([_NVIDIA, *(_OTHER_BUILDS[f] for f in planned if f in _OTHER_BUILDS)]))
+    mine = [s for s in strangers if not s.conda]
+    stack = {s.name for s in mine if names.fullmatch(s.name)}
+    by_name = {s.name: s for s in mine}
+    kept: set[str] = set()
+    todo = [s for s in mine if s.name not in stack and not s.over]
+    while todo:
+        one = todo.pop()
+        if one.name not in kept:
+            kept.add(one.name)
+            todo += [by_name[n] for n in one.requires if n in by_name]
+    return tuple(s for s in mine if s.over or (s.name in stack and s.name not in kept))
+
+
+def both(one: Work, more: Work) -> Work:
+    """Join what two rounds did."""
+    names, gone = one.names, {r.name for r in one.removed}
+    return Work(
+        packages=(*one.packages, *(p for p in more.packages if normal(p.name) not in names)),
+        told=(*one.told, *(t for t in more.told if t.name not in names)),
+        removed=(*one.removed, *(r for r in more.removed if r.name not in gone)),
+        left=more.left,
+    )

@@ -1,0 +1,57 @@
+"""Wheels taken out of an environment, and put into it again where their files were changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+
+from ..environment.installed import normal
+from ..environment.place import MARK
+from ..errors import BuildError
+from ..index import uv
+from ..model import Event, Lock, Package, Sources
+from .install import install_wheels, python_of
+
+_SETTINGS = uv.Settings(timeout=600)
+
+
+def take_out(env: Path, names: Iterable[str]) -> None:
+    """Remove distributions and their files. Raises BuildError."""
+    names = list(names)
+    if not names:
+        return
+    done = uv.run_uv(["pip", "uninstall", *names], Sources(), python=python_of(env), settings=_SETTINGS)
+    if not done.ok:
+        raise BuildError(
+            f"{', '.join(names)} could not be removed", log=uv.redacted(done.stderr),
+            hint="the environment is as it was; gpuenv create with --recreate builds it anew",
+        )  # fmt: skip
+
+
+def put_back(
+    lock: Lock, wheels: tuple[Package, ...], env: Path, sources: Sources, emit: Callable[[Event], None], *,
+    fresh: bool,
+) -> None:  # fmt: skip
+    """Install some of a lock's wheels again. `fresh` fetches them anew, because the installer's cache has
+    changed files of theirs, and removes them from it. Raises BuildError."""
+    if not wheels:
+        return
+    _remove_unrecorded(env, {normal(p.name) for p in wheels})
+    some = dataclasses.replace(lock, packages=wheels)
+    if not fresh:
+        install_wheels(some, env, sources, emit, reinstall=True)
+        return
+    own = env / MARK / "fetched"
+    install_wheels(some, env, dataclasses.replace(sources, cache_dir=str(own)), emit, reinstall=True)
+    shutil.rmtree(own, ignore_errors=True)
+    uv.run_uv(["cache", "clean", *(p.name for p in wheels)], sources, python=None, settings=_SETTINGS)
+
+
+def _remove_unrecorded(env: Path, names: Collection[str]) -> None:
+    """Remove dist-info folders without a RECORD: an installer cannot replace what they list, and would leave
+    them beside the new ones."""
+    for folder in env.glob("lib/python3*/site-packages/*.dist-info"):
+        if normal(folder.name.partition("-")[0]) in names and not (folder / "RECORD").is_file():
+            shutil.rmtree(folder)
