@@ -34,7 +34,8 @@ def of(value: Any, options: Any) -> int:
     if isinstance(value, Run):
         return value.code
     if isinstance(value, Plan):
-        return 0 if value.builds else _NO_BUILD
+        given = getattr(options, "takes_lock", False)  # a lock may be for no framework
+        return 0 if value.builds or given else _NO_BUILD
     if isinstance(value, Created):
         return _of_created(value)
     if isinstance(value, Verdict):

@@ -185,6 +185,14 @@ def test_a_package_of_no_known_hash_in_the_cache_stands_for_no_other(gpuenv, fol
     assert sorted(p.name for p in gpuenv.work.iterdir()) == ["explicit.txt", "first", "hashed"]
 
 
+def test_a_lock_without_a_framework_is_a_plan_too(gpuenv, folder):
+    python = package(folder, "python")
+    digest = hashlib.sha256(python.read_bytes()).hexdigest()
+    (gpuenv.work / "explicit.txt").write_text(f"@EXPLICIT\n{python.as_uri()}#{digest}\n")
+    ran = gpuenv("create", "--lock", "explicit.txt", "--dry-run", "--json")
+    assert (ran.code, ran.json["builds"]) == (0, []), ran.err
+
+
 def test_a_channel_that_tells_no_sha256(gpuenv, folder):
     for path in folder.glob("*/repodata.json"):
         data = json.loads(path.read_text())

@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from project_folder import asked, folder  # noqa: F401  # fixtures
 
+from provision.cli import exit_codes
 from provision.errors import GpuenvError, UsageError
 from provision.model import Bound
 from provision.project.requirements import poetry
@@ -343,7 +344,7 @@ def test_no_table_is_a_bug(folder, project_table, poetry_table, groups, which):
         raised = error
     else:
         return
-    assert raised.code == 2
+    assert exit_codes.of_error(raised) == exit_codes.USAGE
 
 
 @settings(max_examples=150)
@@ -357,7 +358,7 @@ def test_no_setup_file_is_a_bug(folder, text):
         raised = error
     else:
         return
-    assert raised.code == 2
+    assert exit_codes.of_error(raised) == exit_codes.USAGE
 
 
 def test_groups_that_double_and_chains_are_bounded(folder):
