@@ -91,7 +91,7 @@ def test_a_head_that_trickles_ends_at_the_deadline():
         trickle(handler)
 
     with answering(respond) as (url, _), pytest.raises(LockError, match="had no end"):
-        index.Http(timeout=0.2, tries=1).get(f"{url}/simple/")
+        index.Http(timeout=2, tries=1).get(f"{url}/simple/")
 
 
 def test_a_download_that_trickles_is_given_up(tmp_path):
