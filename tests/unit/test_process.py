@@ -95,6 +95,33 @@ def test_what_a_signal_cut_short_beside_a_fork_is_not_told_and_all_else_is():
     assert "ZeroDivisionError" in done.stderr and "IndexError" in done.stderr
 
 
+A_SECOND_SIGNAL = """
+import os, signal, sys, time
+from provision.system import process
+class Last:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        [i for i in range(1000)]
+def on_call(frame, event, _argument):
+    if frame.f_code is process.unraised.__code__ and event == sys.argv[1]:
+        sys.setprofile(None)
+        os.kill(os.getpid(), signal.SIGTERM)
+signal.signal(signal.SIGTERM, process.unwind)
+sys.unraisablehook = process.unraised
+sys.setprofile(on_call)
+Last()
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("moment", ["call", "c_call", "return"])
+def test_a_second_signal_while_the_first_is_told_of_is_neither_lost_nor_told(moment):
+    began = time.monotonic()
+    done = process.run([PY, "-c", A_SECOND_SIGNAL, moment], timeout=300)
+    assert (done.returncode, done.stderr) == (process.TERMINATED, "")
+    assert time.monotonic() - began < 300
+
+
 def test_a_deadline_ends_the_whole_family(tmp_path):
     mark = tmp_path / "number"
     code = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
+from types import FrameType
 
 TERMINATED = 143
 """The exit code of a run that SIGTERM ended."""
@@ -15,11 +15,27 @@ ENDING: list[int] = []
 """The signals that asked this run to end."""
 
 
-def unwind(number: int, _frame: object = None) -> None:
+_AGAIN = 0.01
+"""Seconds until a signal that could not end the run where it came asks once more."""
+
+
+def unwind(number: int, frame: FrameType | None = None) -> None:
     """Handle SIGTERM, SIGHUP and SIGINT: they unwind, so that drafts are removed and locks freed. Python drops
-    what is raised while it forks, so `run` looks whether one came meanwhile."""
+    what is raised while it forks, so `run` looks whether one came meanwhile; where `unraised` is at work the
+    signal comes again a moment later."""
     ENDING.append(number)
+    signal.signal(signal.SIGALRM, _unwind_again)
+    while frame:
+        if frame.f_code is unraised.__code__:
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN)
+            return
+        frame = frame.f_back
+    signal.setitimer(signal.ITIMER_REAL, 0)
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+
+def _unwind_again(_alarm: int, frame: FrameType | None = None) -> None:
+    unwind(ENDING[-1], frame)
 
 
 def unraised(dropped: sys.UnraisableHookArgs) -> None:
@@ -30,9 +46,7 @@ def unraised(dropped: sys.UnraisableHookArgs) -> None:
     if not ENDING:
         sys.__unraisablehook__(dropped)
     elif isinstance(dropped.exc_value, KeyboardInterrupt | SystemExit):
-        again = threading.Timer(0.01, os.kill, (os.getpid(), ENDING[-1]))
-        again.daemon = True
-        again.start()
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN)
 
 
 def signal_name(returncode: int) -> str | None:
