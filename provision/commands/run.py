@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..errors import UsageError
+from .. import detect
+from ..errors import BuildError, UsageError
 from ..model import Emit, Event, Finding, Run, drop_event
 from ..model.option import argument, group, option
+from ..request import facts
+from ..request import paths as where
 from ..request.options import Choices
+from ..system import process
+from . import recovery, unsearched
+
+if TYPE_CHECKING:
+    from ..verify.culprit import Suspect
+
+_GROWTH = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+_NOT_FAILURES = ("SIGINT", "SIGPIPE", "SIGTERM", "SIGHUP", "SIGQUIT")
+"""A program that was told to stop, or whose reader went away, has nothing to be diagnosed."""
+_LIBRARY_FOLDERS = (
+    "lib/python3*/site-packages/nvidia/*/lib",
+    "lib/python3*/site-packages/torch/lib",
+    "lib",
+)
+_FAMILIES = ("libcudnn", "libcublas", "libcudart", "libnvrtc", "libnvJitLink", "libcusparse", "libcusolver",
+             "libcufft", "libcurand", "libnccl", "libcupti")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +60,6 @@ class RunOptions:
 
 def run(options: RunOptions, emit: Emit = drop_event) -> Run:
     """Run a command in an environment to its end. With `exec_` this process becomes the command."""
-    from ..system import process
-    from . import recovery, running
-
     command = options.command
     if not command:
         raise UsageError("no command was named", hint="gpuenv run [ENV] -- python train.py")
@@ -49,19 +68,19 @@ def run(options: RunOptions, emit: Emit = drop_event) -> Run:
             "--json and --exec contradict each other", hint="with --exec nothing of gpuenv is left to tell"
         )
     recovery.settle(emit, options.env)
-    root, programs = running.found_in(options.env)
+    root, programs = found_in(options.env)
     given = process.environ()
     process.settle_home()  # gpuenv's own: the program gets its variables as they were
-    environ, removed = running.inside(root, programs, given, keep=options.keep_env)
+    environ, removed = inside(root, programs, given, keep=options.keep_env)
     for suspect in removed:
         text = f"without {suspect.named}: it would shadow the environment's own (--keep-env leaves it)"
         emit(Event(kind="note", stage="run", text=text))
     if (root / "conda-meta").is_dir():
-        environ = running.activated(emit, root, environ)
+        environ = activated(emit, root, environ)
     if not options.keep_env:
-        running.add_unsearched(emit, root, environ, options.choices)
+        add_unsearched(emit, root, environ, options.choices)
     if options.memory_growth:
-        environ |= running.GROWTH
+        environ |= _GROWTH
     stdout = sys.stderr.fileno() if options.stdout_to_stderr else None
     try:
         if options.exec_:
@@ -72,7 +91,95 @@ def run(options: RunOptions, emit: Emit = drop_event) -> Run:
         code = 127 if isinstance(error, FileNotFoundError) else 126
         return Run(env=str(root), command=tuple(command), code=code)
     found: tuple[Finding, ...] = ()
-    if ended.returncode != 0 and ended.signal not in running.NOT_FAILURES and options.diagnose:
-        found = running.explained(command[0], ended, options.choices, root)
+    if ended.returncode != 0 and ended.signal not in _NOT_FAILURES and options.diagnose:
+        found = explained(command[0], ended, options.choices, root)
     code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
     return Run(env=str(root), command=tuple(command), code=code, signal=ended.signal, findings=found)
+
+
+def found_in(env: Path) -> tuple[Path, Path]:
+    """The environment's root and its folder of programs. Raises UsageError where it is none."""
+    path = where.absolute(env)
+    if path.is_file():
+        return path.parent.parent, path.parent
+    for folder in ("bin", "Scripts"):
+        if (path / folder / "python").exists() or (path / folder / "python.exe").exists():
+            return path, path / folder
+    raise UsageError(f"{path} holds no Python", hint=f"make it: gpuenv create {env} --framework torch")
+
+
+def inside(
+    root: Path, bin_folder: Path, environ: Mapping[str, str], *, keep: bool
+) -> tuple[dict[str, str], list[Suspect]]:
+    """The variables as after activation, without the loader's entries that would bring in another copy of
+    a library that the environment has; and those entries."""
+    from ..verify import culprit  # the cli starts fast: verify is not needed before this
+
+    removed = [] if keep else _shadowing(root, environ)
+    inner = culprit.without(environ, removed)
+    inner["PATH"] = os.pathsep.join(p for p in (str(bin_folder), environ.get("PATH", "")) if p)
+    inner.pop("PYTHONHOME", None)
+    if (root / "conda-meta").is_dir():
+        inner["CONDA_PREFIX"] = inner["CONDA_DEFAULT_ENV"] = str(root)
+    else:
+        inner["VIRTUAL_ENV"] = str(root)
+    return inner, removed
+
+
+def activated(emit: Emit, root: Path, environ: dict[str, str]) -> dict[str, str]:
+    """The variables as conda packages want them; those that the environment has where a script fails."""
+    from ..managers.conda import scripts as conda_scripts
+
+    try:
+        return conda_scripts.activated(root, environ)
+    except BuildError as error:
+        emit(Event(kind="log", stage="run", text=f"note: {error.message}; its variables are missing"))
+        return environ
+
+
+def add_unsearched(emit: Emit, root: Path, environ: dict[str, str], choices: Choices) -> None:
+    """Put what TensorFlow needs and does not search on LD_LIBRARY_PATH, and say so."""
+    if not sys.platform.startswith("linux"):
+        return
+    version, missing = unsearched.folders(root, environ, lambda: facts.known(choices))
+    if missing:
+        entries = [*map(str, missing), environ.get("LD_LIBRARY_PATH", "")]
+        environ["LD_LIBRARY_PATH"] = ":".join(e for e in entries if e)
+        names = ", ".join(f.parent.name for f in missing)
+        text = (
+            f"LD_LIBRARY_PATH gets nvidia/*/lib of {names}: TensorFlow {version} does not look there "
+            "by itself (--keep-env leaves it)"
+        )
+        emit(Event(kind="note", stage="run", text=text))
+
+
+def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
+    from ..verify import culprit
+
+    brought = [
+        str(file)
+        for pattern in _LIBRARY_FOLDERS
+        for folder in root.glob(pattern)
+        for file in folder.iterdir()
+        if file.name.startswith(_FAMILIES) and ".so" in file.name
+    ]
+    families = {Path(p).name.split(".so")[0] for p in brought}
+    found = culprit.suspects(environ, brought, None, None)
+    return [
+        s for s in found
+        if (s.variable == "LD_LIBRARY_PATH" and not Path(s.part or ".").resolve().is_relative_to(root.resolve()))
+        or (s.variable == "LD_PRELOAD" and Path(s.part).name.split(".so")[0] in families)
+    ]  # fmt: skip
+
+
+def explained(name: str, ended: process.Attended, choices: Choices, root: Path) -> tuple[Finding, ...]:
+    """Diagnose the last output of a program, with this machine's facts."""
+    from .diagnosing import judged, made_for
+
+    known = facts.known(choices)
+    text = [(name, [ended.stderr])]
+    device = made_for(root)
+    found = judged(text, known, None, device=device)
+    if found:
+        found = judged(text, known, detect.detect(), here=True, device=device, holders=device != "cpu")
+    return found
