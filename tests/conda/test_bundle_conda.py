@@ -19,25 +19,31 @@ PASSWORD = "Basic bWU6aHVudGVyMg=="  # me:hunter2
 ASK = ("--manager", "conda", "--framework", "jax", "--device", "cpu")
 
 
+def _site(folder, index):
+    """A site whose index has what gpuenv[conda] itself needs."""
+    site = Site.__new__(Site)
+    site.gpuenv, site.index = Command(folder), index
+    site.out = site.gpuenv.work / "out"
+    add_own(index)
+    from packaging.requirements import Requirement
+
+    from provision.bundle import own
+
+    for text in own.requirements("conda"):
+        need = Requirement(text)
+        if need.name in ("conda-lock", "py-rattler"):
+            index.add(need.name, next(s.version for s in need.specifier if s.operator == ">="))
+    index.add("pip", "26.0")
+    site.gpuenv.env |= {"PIP_INDEX_URL": index.url, "UV_PYTHON_INSTALL_MIRROR": "file:///nowhere",
+                        "RATTLER_CACHE_DIR": str(site.gpuenv.folder / "rattler")}  # fmt: skip
+    return site
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """(site, channel server, JSON of bundle): a channel that lets in who has the password, and is gone later."""
     with serving(Index()) as index, cc.serving(cc.small()) as server:
-        site = Site.__new__(Site)
-        site.gpuenv, site.index = Command(tmp_path_factory.mktemp("site")), index
-        site.out = site.gpuenv.work / "out"
-        add_own(index)
-        from packaging.requirements import Requirement
-
-        from provision.bundle import own
-
-        for text in own.requirements("conda"):
-            need = Requirement(text)
-            if need.name in ("conda-lock", "py-rattler"):
-                index.add(need.name, next(s.version for s in need.specifier if s.operator == ">="))
-        index.add("pip", "26.0")
-        site.gpuenv.env |= {"PIP_INDEX_URL": index.url, "UV_PYTHON_INSTALL_MIRROR": "file:///nowhere",
-                            "RATTLER_CACHE_DIR": str(site.gpuenv.folder / "rattler")}  # fmt: skip
+        site = _site(tmp_path_factory.mktemp("site"), index)
         server.needs = PASSWORD
         secret = server.url.replace("//", "//me:hunter2@")
         ran = site.gpuenv("bundle", "out", *ASK, "--channel", secret, "--json")
@@ -58,6 +64,33 @@ def test_its_packages_are_a_channel_with_an_index(made):
         p.read_text(errors="replace") for n, p in there.items() if not n.endswith((".conda", ".whl"))
     )
     assert "'gpuenv[conda]'" in (site.out / "README.txt").read_text()
+
+
+def test_a_bundle_in_a_project_takes_the_projects_lock(tmp_path):
+    folder = tmp_path / "conda-forge"
+    cc.write_package(folder, "python", "3.11.5", "h0_0_cpython")
+
+    def release(version):
+        cc.write_package(folder, "jaxlib", version, f"cpu_{cc.TAG}h0_0", ["python 3.11.*"])
+        cc.write_package(folder, "jax", version, "pyh0_0", [f"jaxlib {version}"])
+        cc.index(folder)
+
+    release("0.6.0")
+    with serving(Index()) as index:
+        gpuenv = _site(tmp_path, index).gpuenv
+        (gpuenv.work / "gpuenv.yaml").write_text(
+            f"manager: conda\nframeworks: [jax]\ndevice: cpu\nchannels: ['{folder}']\n"
+        )
+        ran = gpuenv("lock")
+        assert ran.code == 0, ran.err
+        release("0.7.0")
+        for argv, version in (("in-lock", "0.6.0"), ("anew", "0.7.0")):
+            if argv == "anew":
+                (gpuenv.work / "conda-lock.yml").unlink()
+            ran = gpuenv("bundle", argv, "--json")
+            assert ran.code == 0, ran.err + ran.out
+            names = {p.name for p in (gpuenv.work / argv).rglob("jax-*.conda")}
+            assert names == {f"jax-{version}-pyh0_0.conda"}, argv
 
 
 def test_a_second_run_fetches_nothing(made):

@@ -1,0 +1,75 @@
+"""What `lock`, `resolve` and `create` say and refuse of a conda environment, as they do of a venv."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("rattler")
+pytest.importorskip("conda_lock")
+
+import conda_channel as cc
+
+MANAGER = ("--manager", "conda")
+UNASKED_CPU = "no NVIDIA GPU and no NVIDIA driver is to be seen on this machine"
+
+
+@pytest.fixture
+def jax(gpuenv):
+    """(gpuenv, the words that name jax of a channel on disk)."""
+    gpuenv.env["RATTLER_CACHE_DIR"] = str(cc.home() / "rattler-cache")
+    return gpuenv, (*MANAGER, "--framework", "jax", "--channel", cc.bare())
+
+
+def test_resolve_notes_a_cpu_plan_that_was_not_asked_for_and_names_the_next_command(jax):
+    gpuenv, words = jax
+    ran = gpuenv("resolve", *words)
+    assert ran.code == 0, ran.err
+    assert UNASKED_CPU in " ".join(ran.out.split())
+    assert f"gpuenv create --framework jax --manager conda --channel {cc.bare()}" in ran.out
+    ran = gpuenv("resolve", *words, "--device", "cpu")
+    assert ran.code == 0 and UNASKED_CPU not in " ".join(ran.out.split())
+
+
+def test_lock_warns_of_a_cpu_lock_that_was_not_asked_for(jax):
+    gpuenv, words = jax
+    ran = gpuenv("lock", *words)
+    assert ran.code == 0 and f"warning: this will be for a CPU environment: {UNASKED_CPU}" in ran.err
+    assert "gpuenv create --locked --manager conda" in ran.out
+    ran = gpuenv("lock", *words, "--device", "cpu")
+    assert ran.code == 0 and "warning" not in ran.err
+
+
+def test_a_lock_without_the_named_framework_is_refused(jax):
+    gpuenv, words = jax
+    assert gpuenv("lock", *words, "--device", "cpu").code == 0
+    ran = gpuenv("create", *MANAGER, "--framework", "torch", "--lock", "conda-lock.yml", "--no-verify")
+    assert ran.code == 6 and "torch was asked for; the lock holds jax 0.7.0" in ran.err
+    assert not (gpuenv.work / ".venv").exists()
+
+
+@pytest.mark.parametrize(
+    "argv", [("lock", "--check"), ("create", "--locked"), ("create", "--lock", "conda-lock.yml")]
+)
+def test_a_damaged_conda_lock_is_refused_and_kept(jax, argv):
+    gpuenv, words = jax
+    assert gpuenv("lock", *words, "--device", "cpu").code == 0
+    path = gpuenv.work / "conda-lock.yml"
+    damaged = path.read_text()[:-200]
+    path.write_text(damaged)
+    ran = gpuenv(*argv, *words, "--device", "cpu")
+    assert ran.code == 6 and "conda-lock.yml is not valid" in ran.err and "gpuenv lock" in ran.err, ran.err
+    assert path.read_text() == damaged and not (gpuenv.work / ".venv").exists()
+
+
+@pytest.mark.parametrize("command", ["create", "lock"])
+def test_conda_lock_is_required_from_the_start(tmp_path, command):
+    code = (
+        "import sys; sys.modules['conda_lock'] = None; from provision.cli import run; "
+        f"sys.exit(run([{command!r}, '--manager', 'conda', '--framework', 'jax', '--device', 'cpu']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and "pip install 'gpuenv[conda]'" in done.stderr
+    assert not list(tmp_path.iterdir())
