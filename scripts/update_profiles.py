@@ -18,9 +18,11 @@ import random
 import sys
 from pathlib import Path
 
-from provision import index, profiles
+from provision import profiles
 from provision.cli import exit_codes
 from provision.errors import GpuenvError
+from provision.index.http import Http
+from provision.index.pipconf import default_index, pip_configuration
 from provision.profiles import measure
 from provision.system import process
 
@@ -105,11 +107,11 @@ def main() -> int:
     if unknown := set(options.names) - set(measure.MEASURED):
         parser.error(f"no such table: {', '.join(sorted(unknown))}")
     environ = process.environ()
-    http = index.Http(index.pip_configuration(environ))
+    http = Http(pip_configuration(environ))
     say = (lambda text: print(text, file=sys.stderr, flush=True)) if options.verbose else None
     cache = None if options.sample else options.cache
     try:
-        reader = measure.Reader(http, options.index or index.default_index(environ), cache, say=say)
+        reader = measure.Reader(http, options.index or default_index(environ), cache, say=say)
         if options.sample:
             return 1 if sample(reader, options.profiles, options.sample) else 0
         names = options.names or list(measure.MEASURED)

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import index
+from ..index.fetching import Wanted, download, is_right, part
+from ..index.http import AT_ONCE, Http
 
 _READERS = 4
 
@@ -20,7 +21,7 @@ class Item:
     """A file of a bundle that can be had: its path inside, and from where."""
 
     path: str
-    wanted: index.Wanted
+    wanted: Wanted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +57,11 @@ def _there(item: Item) -> int:
 
 def _is_there(item: Item) -> bool:
     path = item.wanted.path
-    return path.is_file() and index.is_right(path, item.wanted.hashes)
+    return path.is_file() and is_right(path, item.wanted.hashes)
 
 
 def _begun(item: Item) -> int:
-    half = index.part(item.wanted.path)
+    half = part(item.wanted.path)
     return half.stat().st_size if half.exists() else 0
 
 
@@ -68,7 +69,7 @@ class _StoppedError(Exception):
     """Another download failed, or the user wants to stop."""
 
 
-def collect(http: index.Http, items: Sequence[Item], told: Callable[[int], None]) -> None:
+def collect(http: Http, items: Sequence[Item], told: Callable[[int], None]) -> None:
     """Download items, a few at once; the first failure ends all of them and is raised. `told` gets the bytes
     that are there so far, from several threads.
 
@@ -90,7 +91,7 @@ def collect(http: index.Http, items: Sequence[Item], told: Callable[[int], None]
     def work() -> None:
         while (item := todo.get()) is not None:
             try:
-                index.download(http, item.wanted, count)
+                download(http, item.wanted, count)
             except BaseException as error:  # noqa: BLE001  # handed to the thread that waits for it
                 ended.put(error)
             else:
@@ -98,7 +99,7 @@ def collect(http: index.Http, items: Sequence[Item], told: Callable[[int], None]
 
     for item in items:
         todo.put(item)
-    for _ in range(min(index.AT_ONCE, len(items))):
+    for _ in range(min(AT_ONCE, len(items))):
         todo.put(None)
         threading.Thread(target=work, daemon=True).start()
     try:

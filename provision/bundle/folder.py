@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .. import index
 from ..errors import BuildError, LockError, UsageError
+from ..index.fetching import digests, is_right, part
 from ..model import Bundle, BundleFile, as_document, from_plain
 from ..system import foreign, safe_write
 from ..system.path_names import UnsafeNameError, check_relative
@@ -109,7 +109,7 @@ def remove_old(folder: Path, before: Bundle | None, files: Iterable[BundleFile])
     try:
         for path in (folder / f.path for f in (before.files if before else ()) if f.path not in kept):
             safe_write.remove_file(path, root=folder)
-            safe_write.remove_file(index.part(path), root=folder)
+            safe_write.remove_file(part(path), root=folder)
     except OSError as error:
         raise not_writable(folder, error) from error
 
@@ -117,9 +117,7 @@ def remove_old(folder: Path, before: Bundle | None, files: Iterable[BundleFile])
 def items_of(folder: Path, paths: Sequence[str]) -> tuple[BundleFile, ...]:
     """Files that are there, measured."""
     return tuple(
-        BundleFile(
-            path=p, size=(folder / p).stat().st_size, sha256=index.digests(folder / p, ["sha256"])["sha256"]
-        )
+        BundleFile(path=p, size=(folder / p).stat().st_size, sha256=digests(folder / p, ["sha256"])["sha256"])
         for p in paths
     )
 
@@ -127,7 +125,7 @@ def items_of(folder: Path, paths: Sequence[str]) -> tuple[BundleFile, ...]:
 def is_whole(folder: Path, file: BundleFile) -> bool:
     """Whether a file is there with the hash that the manifest has for it."""
     path = folder / file.path
-    return bool(file.sha256) and path.is_file() and index.is_right(path, {"sha256": file.sha256 or ""})
+    return bool(file.sha256) and path.is_file() and is_right(path, {"sha256": file.sha256 or ""})
 
 
 def verify(folder: Path, files: Sequence[BundleFile], told: Callable[[int], None]) -> None:
@@ -142,7 +140,7 @@ def verify(folder: Path, files: Sequence[BundleFile], told: Callable[[int], None
         raise BuildError(f"the bundle {folder} is incomplete: {'; '.join(said)}", hint=_AGAIN)
 
     def right(file: BundleFile) -> bool:
-        good = index.is_right(folder / file.path, {"sha256": file.sha256 or ""})
+        good = is_right(folder / file.path, {"sha256": file.sha256 or ""})
         told(file.size or 0)
         return good
 

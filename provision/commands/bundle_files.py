@@ -7,9 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import bundle, index
+from .. import bundle
 from ..errors import LockError
 from ..index import pytorch, uv_config
+from ..index.addresses import Addresses, with_credentials
+from ..index.fetching import Wanted
+from ..index.http import Http
+from ..index.links import address_of
+from ..index.pipconf import default_index, pip_configuration
 from ..managers.conda import engine as conda
 from ..model import Package
 from ..request import paths as where
@@ -39,7 +44,7 @@ class Files:
         found = {}
         for package in packages:
             place = path_of(package, folder)
-            wanted = index.Wanted(
+            wanted = Wanted(
                 path=self.folder / place, root=self.folder, urls=self._urls(package), shown=redact(package.url),
                 hashes=_hashes(package), size=package.size or sizes.get(package.url),
             )  # fmt: skip
@@ -47,14 +52,14 @@ class Files:
         return list(found.values())
 
     @functools.cached_property
-    def http(self) -> index.Http:
-        return index.Http(index.pip_configuration(process.environ()))
+    def http(self) -> Http:
+        return Http(pip_configuration(process.environ()))
 
     def _sizes(self, packages: Sequence[Package]) -> dict[str, int | None]:
         """A server that refuses the question leaves them unknown."""
         if self.got.sources.offline or not packages:
             return {}
-        urls = {p.url: index.with_credentials(index.address_of(p), self._default) for p in packages}
+        urls = {p.url: with_credentials(address_of(p), self._default) for p in packages}
         try:
             told = self.http.sizes(urls.values())
         except LockError:
@@ -70,9 +75,9 @@ class Files:
         return self._addresses.of(package, self._pytorch if theirs else self._default)
 
     @functools.cached_property
-    def _addresses(self) -> index.Addresses:
+    def _addresses(self) -> Addresses:
         folders = [Path(p) for p in self.got.sources.find_links if "://" not in p and Path(p).is_dir()]
-        return index.Addresses(self.http, folders, offline=self.got.sources.offline)
+        return Addresses(self.http, folders, offline=self.got.sources.offline)
 
     @functools.cached_property
     def _default(self) -> tuple[str, ...]:
@@ -81,7 +86,7 @@ class Files:
         if sources.offline or sources.no_index:
             return ()
         cache = where.cache_dir(self.got.choices)
-        first = sources.default or index.default_index(environ, cache_dir=cache)
+        first = sources.default or default_index(environ, cache_dir=cache)
         more = uv_config.extra_indexes(uv_config.variables(environ))
         extra = [*sources.extra, *sources.explicit, *map(uv_config.address, more)]
         return (first, *(url for url in extra if not pytorch.is_one(url, sources.pytorch)))

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..index import is_right
+from ..index.fetching import is_right
 from ..managers.protocol import locking, name_of
 from ..model import Bundle, Emit, Event, Lock, Plan, Profiles, Sources
 from ..request import ask, facts

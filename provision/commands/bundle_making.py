@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .. import __version__, bundle, index, profiles
+from .. import __version__, bundle, profiles
 from ..environment import place
 from ..errors import BuildError, LockError
+from ..index.fetching import digests
 from ..managers.conda import engine as conda
 from ..managers.protocol import locking
 from ..model import Bundle, BundleFile, BundlePython, Emit, Event, Lock, Package, Plan, PlannedBuild
@@ -110,7 +111,7 @@ class _Making:
             self.notes.append(
                 f"{package.name} is in it as a wheel of what {line.removeprefix('-e ')} was then"
             )
-            sha256 = index.digests(wheels / name, ["sha256"])["sha256"]
+            sha256 = digests(wheels / name, ["sha256"])["sha256"]
             found.append(
                 Package(
                     name=package.name, version=name.split("-")[1], url=(wheels / name).as_uri(), sha256=sha256,

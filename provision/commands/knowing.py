@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import index, profiles
+from .. import profiles
 from ..errors import DataError, UsageError
+from ..index.http import Http
+from ..index.pipconf import default_index, pip_configuration
 from ..model import Emit, Event, ProfileTable, ProfileTables
 from ..profiles import measure
 from ..request import facts
@@ -83,12 +85,12 @@ def updated(
         if name not in measure.MEASURED:
             raise UsageError(f"{name} is not measured: there are {', '.join(measure.MEASURED)}")
     environ = process.environ()
-    http = index.Http(index.pip_configuration(environ))
+    http = Http(pip_configuration(environ))
 
     def say(text: str) -> None:
         emit(Event(kind="progress", stage="profiles", text=text))
 
-    where = url or index.default_index(environ, cache_dir=cache)
+    where = url or default_index(environ, cache_dir=cache)
     reader = measure.Reader(http, where, cache / "measured", say=say)
     made = []
     for name in names or measure.MEASURED:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from ..errors import LockError
 from ..model import Package
-from ..system import process, references
+from ..system import process
 from ..system.path_names import file_name_of_url
 from ..system.redaction import redact
 from .http import Http
+from .links import address_of
 from .opening import origin
 from .simple import project_files
 
@@ -60,11 +61,6 @@ class Addresses:
                 self._silent.add(index)
                 continue
             yield from (with_credentials(f.url, [index]) for f in files if f.sha256 == package.sha256)
-
-
-def address_of(package: Package) -> str:
-    """Return a package's address with the values of its variables. Raises MissingVariableError."""
-    return references.expand(package.url, process.environ(), f"the lock's address of {package.name}")
 
 
 def with_credentials(url: str, indexes: Sequence[str]) -> str:

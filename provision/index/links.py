@@ -1,4 +1,4 @@
-"""Wheels at hand: folders of them on disk. No HTTP here, as every plan looks at them."""
+"""Folders of wheels on disk, and the address of a locked file. No HTTP here, as every plan reads them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from .. import model
 from ..errors import LockError
+from ..system import process, references
 
 
 def find_links(places: Sequence[str | Path]) -> tuple[model.Wheel, ...]:
@@ -37,3 +38,8 @@ def wheel_named(filename: str, url: str) -> model.Wheel | None:
     return model.Wheel(
         name=canonicalize_name(name), version=str(version), url=url, tags=tuple(sorted(map(str, tags)))
     )
+
+
+def address_of(package: model.Package) -> str:
+    """Return a package's address with the values of its variables. Raises MissingVariableError."""
+    return references.expand(package.url, process.environ(), f"the lock's address of {package.name}")

@@ -9,9 +9,9 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from .. import index
 from ..errors import LockError
 from ..index import pytorch
+from ..index.reachable import NETWORK_HINT, connection_error
 from ..model import Asked, Event, Lock, Plan, PlannedBuild, Profiles, Request, Sources, Supply, Wanted
 from ..system.redaction import redact
 from .preferred import Preferred
@@ -187,9 +187,9 @@ def _check_index(sources: Sources, plan: Plan) -> None:
     if sources.offline or sources.no_index or not pytorch.named_for(plan):
         return
     address = pytorch.address(sources.pytorch, plan)
-    if why := index.connection_error(address, sources.proxy):
+    if why := connection_error(address, sources.proxy):
         raise LockError(
-            f"the package index {redact(address)} {why}", hint=index.NETWORK_HINT, unreachable="pytorch"
+            f"the package index {redact(address)} {why}", hint=NETWORK_HINT, unreachable="pytorch"
         )
 
 

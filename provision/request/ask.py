@@ -46,15 +46,15 @@ Bring = Callable[[Plan, Sources, Sequence[Need]], Brought]
 
 def sources(c: Choices, data: Profiles | None = None) -> Sources:
     """pip's and uv's configuration with the options laid over it. Raises LockError, UsageError."""
-    from .. import index
     from ..index import pytorch, uv_config
+    from ..index.pipconf import pip_configuration
 
     of_uv = uv_config.variables(process.environ())
     no_build = c.no_build or uv_config.is_on(of_uv.get("UV_NO_BUILD"))
     only_binary = (*c.only_binary, *of_uv.get("UV_NO_BUILD_PACKAGE", "").split())
     if c.bundle:
         return dataclasses.replace(_of_bundle(c), no_build=no_build, only_binary=only_binary)
-    config = index.pip_configuration(process.environ())
+    config = pip_configuration(process.environ())
     for place in c.find_links:
         if not Path(place).exists():
             raise UsageError(f"--find-links {place}: no such folder", hint="check the path")
@@ -121,10 +121,10 @@ def addresses(c: Choices, data: Profiles) -> dict[str, str]:
 
 def supply(s: Sources) -> Supply:
     """The wheels at hand, and whether they are all there is."""
-    from .. import index
+    from ..index.links import find_links
 
     folders = [p for p in s.find_links if "://" not in p]
-    return Supply(wheels=index.find_links(folders), only_wheels=s.offline or s.no_index)
+    return Supply(wheels=find_links(folders), only_wheels=s.offline or s.no_index)
 
 
 def judged(c: Choices, look: Looking, bring: Bring, *, reading: bool = False) -> Asked:

@@ -15,10 +15,12 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from .. import index
 from ..errors import LockError
 from ..index import pytorch, refusal, uv, uv_config
 from ..index.git_credentials import without_credentials
+from ..index.http import Http
+from ..index.pipconf import pip_configuration
+from ..index.stock import holdings
 from ..model import FRAMEWORKS, Need, Plan, Sources
 from ..system import process
 from ..system.redaction import redact
@@ -303,8 +305,8 @@ def _held(name: str | None, sources: Sources) -> list[str]:
         return []
     environ = process.environ()
     default = sources.default or uv_config.default_index(uv_config.variables(environ))
-    http = index.Http(index.pip_configuration(environ), tries=1, timeout=10.0)
-    return index.holdings(http, [*([default] if default else []), *sources.extra], name)
+    http = Http(pip_configuration(environ), tries=1, timeout=10.0)
+    return holdings(http, [*([default] if default else []), *sources.extra], name)
 
 
 def _lacking(log: str) -> str | None:

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from .. import index
 from ..environment.installed import normal
 from ..environment.place import MARK
 from ..errors import BuildError
 from ..index import pytorch, uv, uv_config
 from ..index.git_credentials import without_credentials
+from ..index.links import address_of
 from ..model import Event, Lock, Package, Sources
 from ..system import process, writing
 from . import bytecode, direct_addresses, offline_files, tensorflow
@@ -215,11 +215,7 @@ def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
             raise BuildError(f"the lock has no hash for {package.name} {package.version}")
         direct = package.index is None and not package.url.startswith("file:")
         direct = direct and offline_files.file_name(package) not in files
-        what = (
-            f"{package.name} @ {index.address_of(package)}"
-            if direct
-            else f"{package.name}==={package.version}"
-        )
+        what = f"{package.name} @ {address_of(package)}" if direct else f"{package.name}==={package.version}"
         lines.append(f"{what} --hash=sha256:{package.sha256}")
     return "\n".join(lines) + "\n"
 
@@ -229,7 +225,7 @@ def unhashed_line(package: Package) -> str:
     if package.url.startswith("file:"):
         folder = unquote(urlsplit(package.url).path)
         return f"-e {folder}" if package.editable else folder
-    return f"{package.name} @ {index.address_of(package)}"
+    return f"{package.name} @ {address_of(package)}"
 
 
 def _sources(packages: Sequence[Package]) -> list[str]:

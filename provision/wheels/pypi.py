@@ -13,9 +13,10 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from .. import index
 from ..errors import LockError
 from ..index import pytorch
+from ..index.http import Http
+from ..index.links import find_links
 from ..model import FRAMEWORKS, Brought, Event, Lock, Need, Package, Plan, Sources
 from ..system import process, references, writing
 from ..system.redaction import redact
@@ -115,7 +116,7 @@ def _pins(plan: Plan, sources: Sources) -> list[str]:
 
 def _has_wheel(sources: Sources, name: str) -> bool:
     folders = [p for p in sources.find_links if "://" not in p and Path(p).exists()]
-    return any(w.name == name for w in index.find_links(folders))
+    return any(w.name == name for w in find_links(folders))
 
 
 # --- what came back --------------------------------------------------------------------------
@@ -168,7 +169,7 @@ def _with_sizes(packages: tuple[Package, ...], sources: Sources) -> tuple[Packag
     if not asked:
         return packages
     try:
-        sizes = index.Http(tries=1, timeout=5.0).sizes(asked)
+        sizes = Http(tries=1, timeout=5.0).sizes(asked)
     except LockError:
         sizes = {}
     return tuple(dataclasses.replace(p, size=p.size or sizes.get(urls.get(p.url, p.url))) for p in packages)

@@ -19,9 +19,11 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 
-from .. import index
 from ..errors import LockError
 from ..index import pytorch, uv_config
+from ..index.http import Http
+from ..index.pipconf import default_index, pip_configuration
+from ..index.simple import project_files
 from ..model import Plan, Sources
 from ..system import process
 from ..system.redaction import redact
@@ -79,10 +81,8 @@ class UploadTimes:
 
     def _undated(self, name: str) -> list[str]:
         """The indexes that list files of a package without upload times."""
-        http = index.Http(index.pip_configuration(process.environ()))
-        return [
-            p for p in self._places(name) if any(not f.uploaded for f in index.project_files(http, p, name))
-        ]
+        http = Http(pip_configuration(process.environ()))
+        return [p for p in self._places(name) if any(not f.uploaded for f in project_files(http, p, name))]
 
     def _places(self, name: str) -> list[str]:
         if name in pytorch.named_for(self.plan):
@@ -95,7 +95,7 @@ class UploadTimes:
     @property
     def _default(self) -> str:
         cache = Path(self.sources.cache_dir) if self.sources.cache_dir else None
-        return self.sources.default or index.default_index(process.environ(), cache_dir=cache)
+        return self.sources.default or default_index(process.environ(), cache_dir=cache)
 
 
 def _name(file: str) -> str:

@@ -10,7 +10,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from .. import index
+from ..index.http import Http
+from ..index.pipconf import default_index
+from ..index.simple import project_files
 from ..model import Plan, Sources
 from ..system import process
 from .solved import platforms_of
@@ -22,10 +24,10 @@ def pythons_with_wheel(
     """Those of `minors` ("3.11") for which some release within the bounds has a wheel on the plan's
     platform, in their order. Raises LockError when the index does not answer."""
     cache = Path(sources.cache_dir) if sources.cache_dir else None
-    where = sources.default or index.default_index(process.environ(), cache_dir=cache)
+    where = sources.default or default_index(process.environ(), cache_dir=cache)
     bounds = SpecifierSet(specifier)
     tags: set[Tag] = set()
-    for file in index.project_files(index.Http(), where, name):
+    for file in project_files(Http(), where, name):
         try:
             _, version, _, fitting = parse_wheel_filename(file.name)
         except InvalidWheelFilename:

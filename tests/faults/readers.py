@@ -21,10 +21,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from provision import bundle, index, profiles
+from provision import bundle, profiles
 from provision.commands import diagnosing
 from provision.environment import registry, state
 from provision.errors import GpuenvError
+from provision.index.http import Response
+from provision.index.pipconf import pip_configuration
 from provision.index.simple import parse_project
 from provision.managers.conda import foreign_locks as conda_foreign
 from provision.managers.conda import lock_file as conda_file
@@ -240,14 +242,12 @@ def entries(data: bytes) -> None:
 def page(data: bytes) -> None:
     for kind in ("text/html", "application/json"):
         with contextlib.suppress(GpuenvError):
-            parse_project(index.Response(200, {"content-type": kind}, data, "https://host/simple/a/"))
+            parse_project(Response(200, {"content-type": kind}, data, "https://host/simple/a/"))
 
 
 def pip_conf(data: bytes) -> None:
     path = file("pip.conf", data)
-    index.pip_configuration(
-        {"PIP_CONFIG_FILE": str(path), "HOME": str(FOLDER), "XDG_CONFIG_DIRS": str(FOLDER)}
-    )
+    pip_configuration({"PIP_CONFIG_FILE": str(path), "HOME": str(FOLDER), "XDG_CONFIG_DIRS": str(FOLDER)})
 
 
 def plain(value: object) -> bytes:

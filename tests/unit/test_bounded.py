@@ -17,10 +17,13 @@ import zipfile
 import pytest
 from loopback import running
 
-from provision import index
 from provision.bundle.sdists import build_requires
 from provision.errors import BuildError, LockError
 from provision.index import answers, archives, fetching
+from provision.index.addresses import with_credentials
+from provision.index.fetching import Wanted, download, part
+from provision.index.http import Http
+from provision.index.wheels import RangeFile, local_metadata
 
 
 @contextlib.contextmanager
@@ -62,12 +65,12 @@ def trickle(handler, piece=b"x", seconds=20.0):
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
     real = time.sleep
-    monkeypatch.setattr(index.http.time, "sleep", lambda s: real(min(s, 0.02)))
+    monkeypatch.setattr("provision.index.http.time.sleep", lambda s: real(min(s, 0.02)))
 
 
 def wanted(tmp_path, url, size=None, body=None):
     hashes = {"sha256": hashlib.sha256(body).hexdigest()} if body is not None else {"sha256": "0" * 64}
-    return index.Wanted(path=tmp_path / "f", urls=(url,), shown="the file", hashes=hashes, size=size)
+    return Wanted(path=tmp_path / "f", urls=(url,), shown="the file", hashes=hashes, size=size)
 
 
 # --- time ------------------------------------------------------------------------------------------
@@ -81,7 +84,7 @@ def test_a_body_that_trickles_ends_at_the_deadline(monkeypatch):
         trickle(handler)
 
     with answering(respond) as (url, seen), pytest.raises(LockError, match="had no end"):
-        index.Http(timeout=5).get(f"{url}/simple/")
+        Http(timeout=5).get(f"{url}/simple/")
     assert len(seen) == 1, "a server that trickles is not asked again"
 
 
@@ -91,7 +94,7 @@ def test_a_head_that_trickles_ends_at_the_deadline():
         trickle(handler)
 
     with answering(respond) as (url, _), pytest.raises(LockError, match="had no end"):
-        index.Http(timeout=2, tries=1).get(f"{url}/simple/")
+        Http(timeout=2, tries=1).get(f"{url}/simple/")
 
 
 def test_a_download_that_trickles_is_given_up(tmp_path):
@@ -100,9 +103,9 @@ def test_a_download_that_trickles_is_given_up(tmp_path):
         trickle(handler)
 
     with answering(respond) as (url, seen), pytest.raises(LockError, match="bytes came in"):
-        index.download(index.Http(timeout=0.15), wanted(tmp_path, url, 1000000), lambda _: None)
+        download(Http(timeout=0.15), wanted(tmp_path, url, 1000000), lambda _: None)
     assert len(seen) == fetching.TRIES
-    assert index.part(tmp_path / "f").stat().st_size > 0, "the part stays"
+    assert part(tmp_path / "f").stat().st_size > 0, "the part stays"
 
 
 # --- bytes -----------------------------------------------------------------------------------------
@@ -119,8 +122,8 @@ def test_a_download_stops_at_the_expected_size(tmp_path, told):
             sent.append(65536)
 
     with answering(respond) as (url, _), pytest.raises(BuildError, match="its size and hash differs"):
-        index.download(index.Http(timeout=5), wanted(tmp_path, url, 1000), lambda _: None)
-    assert not index.part(tmp_path / "f").exists()
+        download(Http(timeout=5), wanted(tmp_path, url, 1000), lambda _: None)
+    assert not part(tmp_path / "f").exists()
     assert sum(sent) < 20_000_000, "the connection is closed, not drained"
 
 
@@ -132,7 +135,7 @@ def test_a_file_of_another_size_needs_no_folder(tmp_path):
         handler.wfile.write(b"\0" * 2000)
 
     with answering(respond) as (url, _), pytest.raises(BuildError, match="its size and hash differs"):
-        index.download(index.Http(timeout=5), wanted(tmp_path / "new", url, 1000), lambda _: None)
+        download(Http(timeout=5), wanted(tmp_path / "new", url, 1000), lambda _: None)
     assert not (tmp_path / "new").exists()
 
 
@@ -148,7 +151,7 @@ def test_a_server_that_keeps_the_line_open_behind_the_file_is_not_waited_for(tmp
 
     with answering(respond) as (url, _):
         began = time.monotonic()
-        index.download(index.Http(timeout=20), wanted(tmp_path, url, len(body), body), lambda _: None)
+        download(Http(timeout=20), wanted(tmp_path, url, len(body), body), lambda _: None)
         assert time.monotonic() - began < 10
         done.set()
 
@@ -160,7 +163,7 @@ def test_a_part_larger_than_asked_for_is_refused():
             handler.wfile.write(b"\0" * 65536)
 
     with answering(respond) as (url, _), pytest.raises(LockError, match="more than 100 bytes came back"):
-        index.Http(timeout=5).get(url, span=(0, 100))
+        Http(timeout=5).get(url, span=(0, 100))
 
 
 # --- numbers in headers ----------------------------------------------------------------------------
@@ -176,12 +179,12 @@ def test_nonsense_as_content_length_is_the_servers_error(tmp_path, number):
 
     with answering(respond) as (url, seen):
         with pytest.raises(LockError, match="its Content-Length is no size") as caught:
-            index.Http(timeout=5).get(f"{url}/simple/")
+            Http(timeout=5).get(f"{url}/simple/")
         assert caught.value.unreachable and len(caught.value.message) < 200 and len(seen) == 1
         with pytest.raises(LockError, match="its Content-Length is no size"):
-            index.download(index.Http(timeout=5), wanted(tmp_path, url), lambda _: None)
+            download(Http(timeout=5), wanted(tmp_path, url), lambda _: None)
         with pytest.raises(LockError, match="is no size"):
-            index.Http(timeout=5).sizes([url])
+            Http(timeout=5).sizes([url])
 
 
 @pytest.mark.parametrize("said", [*NONSENSE[:4], *NONSENSE[5:7], "Mon, 01 Jan 99999999999999999999 00:00:00 GMT",
@@ -192,7 +195,7 @@ def test_nonsense_as_retry_after_is_the_servers_error(said):
 
     refused = pytest.raises(LockError, match="answered 503 Busy; its Retry-After is neither")
     with answering(respond) as (url, seen), refused as caught:
-        index.Http(timeout=5).get(url)
+        Http(timeout=5).get(url)
     assert len(seen) == 4 and len(caught.value.message) < 250
 
 
@@ -201,7 +204,7 @@ def test_a_retry_after_of_centuries_is_no_time_to_wait():
         head(handler, f"Retry-After: {'9' * 4000}", "Content-Length: 0", status="429 Busy")
 
     with answering(respond) as (url, seen), pytest.raises(LockError, match="answered 429"):
-        index.Http(timeout=5).get(url)
+        Http(timeout=5).get(url)
     assert len(seen) == 1
 
 
@@ -213,12 +216,12 @@ def test_nonsense_as_content_range_is_the_servers_error(tmp_path, told):
         head(handler, f"Content-Range: {told}", "Content-Length: 2", status="206 Partial Content")
         handler.wfile.write(b"ab")
 
-    index.part(tmp_path / "f").write_bytes(b"a")
+    part(tmp_path / "f").write_bytes(b"a")
     with answering(respond) as (url, _):
         with pytest.raises(LockError):
-            index.RangeFile(index.Http(timeout=5), url).read()
+            RangeFile(Http(timeout=5), url).read()
         with contextlib.suppress(LockError, BuildError):
-            index.download(index.Http(timeout=5, tries=1), wanted(tmp_path, url, 100), lambda _: None)
+            download(Http(timeout=5, tries=1), wanted(tmp_path, url, 100), lambda _: None)
 
 
 @pytest.mark.parametrize(
@@ -230,9 +233,9 @@ def test_a_redirect_to_no_address_is_the_servers_error(tmp_path, place):
 
     with answering(respond) as (url, _):
         with pytest.raises(LockError):
-            index.Http(timeout=5, tries=1).get(url)
+            Http(timeout=5, tries=1).get(url)
         with pytest.raises(LockError):
-            index.download(index.Http(timeout=5), wanted(tmp_path, url), lambda _: None)
+            download(Http(timeout=5), wanted(tmp_path, url), lambda _: None)
 
 
 # --- credentials -----------------------------------------------------------------------------------
@@ -256,7 +259,7 @@ def test_credentials_follow_a_redirect_to_the_same_origin_only(change):
             return head(handler, f"Location: {to}/b", "Content-Length: 0", status="302 Found")
 
         with answering(respond) as (url, seen):
-            assert index.Http(timeout=5).get(url.replace("//", "//me:word@") + "/a").body == b"ok"
+            assert Http(timeout=5).get(url.replace("//", "//me:word@") + "/a").body == b"ok"
     requests = [*seen, *seen_there]
     assert requests[0][1]["Authorization"] == BASIC and len(requests) == 2
     assert requests[1][1].get("Authorization") == (BASIC if change == "nothing" else None)
@@ -277,7 +280,7 @@ def test_credentials_follow_a_redirect_to_the_same_origin_only(change):
     ],
 )
 def test_credentials_of_an_index_belong_to_its_scheme_host_and_port(url, sent):
-    assert ("me:word@" in index.with_credentials(url, ["https://me:word@host/simple"])) is sent
+    assert ("me:word@" in with_credentials(url, ["https://me:word@host/simple"])) is sent
 
 
 # --- archives --------------------------------------------------------------------------------------
@@ -307,7 +310,7 @@ def test_metadata_of_a_wheel_is_limited_before_it_is_decompressed(tmp_path, data
     path = tmp_path / "demo-1.0-py3-none-any.whl"
     path.write_bytes(data)
     with pytest.raises(LockError, match=match):
-        index.local_metadata(path)
+        local_metadata(path)
 
 
 def sdist(tmp_path, suffix, members):

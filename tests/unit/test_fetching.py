@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from provision import index
 from provision.errors import BuildError, LockError
 from provision.index import fetching
+from provision.index.addresses import Addresses
+from provision.index.fetching import Wanted, download, part
+from provision.index.http import Http
 from provision.model import Package
 
 SIZE = 3 << 20
@@ -72,14 +74,14 @@ def fetch(server, tmp_path, monkeypatch):
 
     def run(*urls, hashes=SHA, size=SIZE):
         told = []
-        wanted = index.Wanted(
+        wanted = Wanted(
             path=tmp_path / "f", urls=urls or (f"{server.url}/f",), shown="the file", hashes=hashes, size=size
         )
-        index.download(index.Http(), wanted, told.append)
-        assert (tmp_path / "f").read_bytes() == BODY and not index.part(tmp_path / "f").exists()
+        download(Http(), wanted, told.append)
+        assert (tmp_path / "f").read_bytes() == BODY and not part(tmp_path / "f").exists()
         return sum(told)
 
-    run.part = index.part(tmp_path / "f")
+    run.part = part(tmp_path / "f")
     return run
 
 
@@ -150,26 +152,26 @@ def test_md5_alone_will_do_where_that_is_all_there_is(fetch):
 def test_a_full_disk_is_no_network_error(server, tmp_path):
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full")
-    half = index.part(tmp_path / "f")
+    half = part(tmp_path / "f")
     half.symlink_to("/dev/full")
-    wanted = index.Wanted(
+    wanted = Wanted(
         path=tmp_path / "f", root=Path("/"), urls=(f"{server.url}/f",), shown="the file", hashes=SHA
     )
     with pytest.raises(BuildError, match="is full"):
-        index.download(index.Http(), wanted, lambda _: None)
+        download(Http(), wanted, lambda _: None)
     assert len(server.seen) == 1
 
 
 def test_what_the_listener_raises_ends_it_and_leaves_the_part(server, tmp_path):
-    wanted = index.Wanted(path=tmp_path / "f", urls=(f"{server.url}/f",), shown="the file", hashes=SHA)
+    wanted = Wanted(path=tmp_path / "f", urls=(f"{server.url}/f",), shown="the file", hashes=SHA)
 
     def told(count):
         if count:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        index.download(index.Http(), wanted, told)
-    assert index.part(tmp_path / "f").stat().st_size > 0 and len(server.seen) == 1
+        download(Http(), wanted, told)
+    assert part(tmp_path / "f").stat().st_size > 0 and len(server.seen) == 1
 
 
 # --- where a file may lie ------------------------------------------------------------------------
@@ -185,9 +187,7 @@ def page(server, path, sha=SHA["sha256"], href="/mirror/demo-1.0-py3-none-any.wh
 
 def test_a_file_of_a_configured_index_is_asked_for_at_its_own_address(server):
     mine = f"{server.url}/simple"
-    found = index.Addresses(index.Http(), []).of(
-        locked(f"{server.url}/files/demo-1.0-py3-none-any.whl", mine), [mine]
-    )
+    found = Addresses(Http(), []).of(locked(f"{server.url}/files/demo-1.0-py3-none-any.whl", mine), [mine])
     assert next(found) == f"{server.url}/files/demo-1.0-py3-none-any.whl"
     assert not server.seen, "no page is read before it is needed"
 
@@ -196,12 +196,12 @@ def test_a_lock_of_another_network_is_looked_up_by_hash_on_the_indexes_of_this_o
     page(server, "/a/demo/", sha="0" * 64)
     page(server, "/b/demo/")
     package = locked("http://127.0.0.1:9/demo-1.0-py3-none-any.whl", "http://127.0.0.1:9/simple")
-    found = list(index.Addresses(index.Http(), []).of(package, [f"{server.url}/a", f"{server.url}/b"]))
+    found = list(Addresses(Http(), []).of(package, [f"{server.url}/a", f"{server.url}/b"]))
     assert found == [f"{server.url}/mirror/demo-1.0-py3-none-any.whl", package.url]
 
 
 def test_an_index_that_is_silent_is_asked_once(server):
-    places = index.Addresses(index.Http(tries=1), [])
+    places = Addresses(Http(tries=1), [])
     nowhere = "http://127.0.0.1:9/simple"
     package = locked("http://127.0.0.1:9/demo-1.0-py3-none-any.whl", "http://127.0.0.1:9/other")
     assert list(places.of(package, [nowhere])) == [package.url]
@@ -212,15 +212,15 @@ def test_folders_come_first_and_offline_nothing_else_does(server, tmp_path):
     (tmp_path / "demo-1.0-py3-none-any.whl").write_bytes(BODY)
     package = locked(f"{server.url}/files/demo-1.0-py3-none-any.whl", f"{server.url}/simple")
     here = (tmp_path / "demo-1.0-py3-none-any.whl").as_uri()
-    assert list(index.Addresses(index.Http(), [tmp_path], offline=True).of(package, [])) == [here]
-    assert list(index.Addresses(index.Http(), [], offline=True).of(package, [])) == []
-    assert next(index.Addresses(index.Http(), [tmp_path]).of(package, [])) == here
+    assert list(Addresses(Http(), [tmp_path], offline=True).of(package, [])) == [here]
+    assert list(Addresses(Http(), [], offline=True).of(package, [])) == []
+    assert next(Addresses(Http(), [tmp_path]).of(package, [])) == here
 
 
 def test_the_password_of_an_index_goes_to_its_host_alone(server, fetch):
     secret = server.url.replace("//", "//me:hunter2@") + "/simple"
     package = locked(f"{server.url}/f", f"{server.url}/simple")
-    fetch(*index.Addresses(index.Http(), []).of(package, [secret]))
+    fetch(*Addresses(Http(), []).of(package, [secret]))
     assert server.seen[0][2] == "Basic bWU6aHVudGVyMg=="
     elsewhere = locked("http://127.0.0.2/f", f"{server.url}/simple")
-    assert "hunter2" not in next(index.Addresses(index.Http(), []).of(elsewhere, [secret]))
+    assert "hunter2" not in next(Addresses(Http(), []).of(elsewhere, [secret]))

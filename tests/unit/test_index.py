@@ -13,10 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from provision import index, profiles
+from provision import profiles
 from provision.cli import exit_codes
 from provision.errors import LockError
 from provision.index import kernels, pipconf
+from provision.index.http import Http
+from provision.index.links import find_links
+from provision.index.pipconf import PipConfig, default_index, pip_configuration, pip_files
+from provision.index.simple import File, project_files
+from provision.index.wheels import local_metadata, member, metadata, open_wheel
 from provision.profiles import measure
 from provision.profiles.measure import jax_builds, reader, requirements, torch_builds
 from provision.system.redaction import redact
@@ -75,8 +80,8 @@ def server():
 
 @pytest.fixture
 def web(monkeypatch):
-    monkeypatch.setattr(index.http.time, "sleep", lambda _: None)
-    return index.Http()
+    monkeypatch.setattr("provision.index.http.time.sleep", lambda _: None)
+    return Http()
 
 
 def zipped(files, *, force_zip64=False):
@@ -182,7 +187,7 @@ HTML = """<!DOCTYPE html><html><body><h1>Links</h1>
 
 def test_an_html_index(server, web):
     server.pages["/simple/a-demo/"] = (200, {"Content-Type": "text/html"}, HTML.encode())
-    one, two, three = index.project_files(web, f"{server.url}/simple/", "A.demo")
+    one, two, three = project_files(web, f"{server.url}/simple/", "A.demo")
     assert (one.name, one.url) == (
         "demo-1.0-py3-none-any.whl",
         f"{server.url}/files/demo-1.0-py3-none-any.whl",
@@ -199,8 +204,8 @@ def test_a_json_index(server, web):
         b' {"filename": "demo-2.0.tar.gz", "url": "https://e/demo-2.0.tar.gz", "hashes": {}, "yanked": false}]}'
     )
     server.pages["/simple/demo/"] = (200, {"Content-Type": "application/vnd.pypi.simple.v1+json"}, body)
-    one, two = index.project_files(web, f"{server.url}/simple", "demo")
-    assert one == index.File(
+    one, two = project_files(web, f"{server.url}/simple", "demo")
+    assert one == File(
         name="demo-1.0-py3-none-any.whl",
         url=f"{server.url}/simple/f/demo-1.0-py3-none-any.whl",
         sha256="aa",
@@ -215,20 +220,20 @@ def test_a_json_index(server, web):
 def test_a_json_answer_that_is_no_index(server, web):
     server.pages["/simple/demo/"] = (200, {"Content-Type": "application/json"}, b'{"message": "hello"}')
     with pytest.raises(LockError, match="no simple index"):
-        index.project_files(web, f"{server.url}/simple", "demo")
+        project_files(web, f"{server.url}/simple", "demo")
 
 
 def test_an_unknown_project_has_no_files(server, web):
-    assert index.project_files(web, f"{server.url}/simple", "demo") == []
+    assert project_files(web, f"{server.url}/simple", "demo") == []
 
 
 def test_a_file_index_and_a_range_of_a_local_wheel(tmp_path, web):
     (tmp_path / "simple/demo").mkdir(parents=True)
     (tmp_path / "simple/demo/index.html").write_text('<a href="../../demo-1.0-py3-none-any.whl">demo</a>')
     (tmp_path / "demo-1.0-py3-none-any.whl").write_bytes(wheel(requires=["a>1"]))
-    (file,) = index.project_files(web, (tmp_path / "simple").as_uri(), "demo")
-    assert "Requires-Dist: a>1" in index.metadata(web, file)
-    assert index.project_files(web, (tmp_path / "simple").as_uri(), "other") == []
+    (file,) = project_files(web, (tmp_path / "simple").as_uri(), "demo")
+    assert "Requires-Dist: a>1" in metadata(web, file)
+    assert project_files(web, (tmp_path / "simple").as_uri(), "other") == []
 
 
 # --- wheels in parts ------------------------------------------------------------------------
@@ -247,20 +252,20 @@ def test_a_member_is_read_without_the_wheel(server, web, force_zip64):
         {"a/big.bin": noise(3_000_000), "a/b.py": "x = 1\n", "a/c.py": "y"}, force_zip64=force_zip64
     )
     server.pages["/w.whl"] = (200, {}, body)
-    opened, counter = index.open_wheel(web, f"{server.url}/w.whl")
+    opened, counter = open_wheel(web, f"{server.url}/w.whl")
     assert opened.read("a/b.py") == b"x = 1\n"
-    assert index.member(opened, r".*/c\.py") == "a/c.py"
-    assert index.member(opened, r"c\.py") is None
+    assert member(opened, r".*/c\.py") == "a/c.py"
+    assert member(opened, r"c\.py") is None
     assert counter.fetched < 200_000 < counter.size
-    with opened.open("a/big.bin") as member:
-        assert member.read(100_000) == noise(100_000)
+    with opened.open("a/big.bin") as big:
+        assert big.read(100_000) == noise(100_000)
     assert counter.fetched < 500_000
     assert opened.read("a/big.bin") == noise(3_000_000)
 
 
 def test_steps_double_while_reading_on(server, web):
     server.pages["/w.whl"] = (200, {}, zipped({"big": noise(4_000_000)}))
-    opened, _ = index.open_wheel(web, f"{server.url}/w.whl")
+    opened, _ = open_wheel(web, f"{server.url}/w.whl")
     opened.read("big")
     assert len(server.seen) < 12
 
@@ -269,27 +274,27 @@ def test_a_server_without_ranges_is_told(server, web):
     server.ranges = False
     server.pages["/w.whl"] = (200, {}, wheel())
     with pytest.raises(LockError, match="ignores range requests"):
-        index.open_wheel(web, f"{server.url}/w.whl")
+        open_wheel(web, f"{server.url}/w.whl")
 
 
 def test_something_that_is_no_zip_is_told(server, web):
     server.pages["/w.whl"] = (200, {}, b"x" * 100_000)
     with pytest.raises(LockError, match="is no wheel"):
-        index.open_wheel(web, f"{server.url}/w.whl")
+        open_wheel(web, f"{server.url}/w.whl")
 
 
 def test_metadata_beside_the_wheel_comes_first(server, web):
     server.pages["/demo-1.0-py3-none-any.whl.metadata"] = (200, {}, b"Metadata-Version: 2.1\nName: beside\n")
-    file = index.File(name="demo-1.0-py3-none-any.whl", url=f"{server.url}/demo-1.0-py3-none-any.whl")
-    assert "beside" in index.metadata(web, file)
+    file = File(name="demo-1.0-py3-none-any.whl", url=f"{server.url}/demo-1.0-py3-none-any.whl")
+    assert "beside" in metadata(web, file)
     assert len(server.seen) == 1
 
 
 def test_metadata_from_the_zip_when_nothing_useful_is_beside_it(server, web):
     server.pages["/demo-1.0-py3-none-any.whl.metadata"] = (200, {}, b"<html>welcome</html>")
     server.pages["/demo-1.0-py3-none-any.whl"] = (200, {}, wheel())
-    file = index.File(name="demo-1.0-py3-none-any.whl", url=f"{server.url}/demo-1.0-py3-none-any.whl")
-    assert "Name: demo" in index.metadata(web, file)
+    file = File(name="demo-1.0-py3-none-any.whl", url=f"{server.url}/demo-1.0-py3-none-any.whl")
+    assert "Name: demo" in metadata(web, file)
 
 
 def test_find_links_lists_wheels_and_passes_by_the_rest(tmp_path):
@@ -300,22 +305,22 @@ def test_find_links_lists_wheels_and_passes_by_the_rest(tmp_path):
     ):
         (tmp_path / name).write_bytes(b"")
     (tmp_path / "c-1.0.tar.gz").write_bytes(b"")
-    b, torch = index.find_links([tmp_path])
+    b, torch = find_links([tmp_path])
     assert (b.name, b.version, b.tags) == ("b", "1.0", ("py2-none-any", "py3-none-any"))
     assert (torch.version, torch.tags) == ("2.13.0+cpu", ("cp311-cp311-manylinux_2_28_x86_64",))
     assert torch.url.startswith("file://")
-    assert index.find_links([tmp_path.as_uri()]) == (b, torch)
+    assert find_links([tmp_path.as_uri()]) == (b, torch)
     with pytest.raises(LockError, match="no such folder"):
-        index.find_links([tmp_path / "none"])
+        find_links([tmp_path / "none"])
 
 
 def test_metadata_of_a_local_wheel(tmp_path):
     path = tmp_path / "demo-1.0-py3-none-any.whl"
     path.write_bytes(wheel(requires=["numpy"]))
-    assert "Requires-Dist: numpy" in index.local_metadata(path)
+    assert "Requires-Dist: numpy" in local_metadata(path)
     path.write_bytes(b"half")
     with pytest.raises(LockError, match="cannot be read as a wheel"):
-        index.local_metadata(path)
+        local_metadata(path)
 
 
 # --- pip's configuration -----------------------------------------------------------------------
@@ -346,13 +351,13 @@ def test_pip_files_are_read_in_pips_order(tmp_path, home):
     ]
     for n, place in enumerate(places):
         conf(tmp_path / place, f"[global]\nindex-url = https://{n}/simple\ntimeout = 3\n")
-        assert index.pip_configuration(home).index_url == f"https://{min(n, 3)}/simple"
+        assert pip_configuration(home).index_url == f"https://{min(n, 3)}/simple"
     named = home | {"PIP_CONFIG_FILE": str(tmp_path / "named.conf")}
-    assert index.pip_configuration(named).index_url == "https://4/simple"
-    assert index.pip_configuration(named | {"PIP_INDEX_URL": "https://env/"}).index_url == "https://env/"
-    files = index.pip_files(named)
+    assert pip_configuration(named).index_url == "https://4/simple"
+    assert pip_configuration(named | {"PIP_INDEX_URL": "https://env/"}).index_url == "https://env/"
+    files = pip_files(named)
     assert tmp_path / "home/.config/pip/pip.conf" not in files  # PIP_CONFIG_FILE stands for the user's
-    assert index.pip_files(home | {"PIP_CONFIG_FILE": "/dev/null"}) == []
+    assert pip_files(home | {"PIP_CONFIG_FILE": "/dev/null"}) == []
 
 
 def test_what_a_pip_conf_says(tmp_path, home):
@@ -361,8 +366,8 @@ def test_what_a_pip_conf_says(tmp_path, home):
         "[global]\nextra_index_url =\n    https://a/simple\n    https://u:p%w@b/simple\nfind-links = /w1 /w2\n"
         "trusted-host = a b:80\ncert = /ca.pem\nproxy = http://p:3128\nno-index = false\n[install]\nno-index = YES\n",
     )
-    assert index.pip_configuration(home | {"PIP_TRUSTED_HOST": "c"}) == index.PipConfig(
-        index_url=index.pip_configuration({**home, "VIRTUAL_ENV": ""}).index_url,
+    assert pip_configuration(home | {"PIP_TRUSTED_HOST": "c"}) == PipConfig(
+        index_url=pip_configuration({**home, "VIRTUAL_ENV": ""}).index_url,
         extra_index_urls=("https://a/simple", "https://u:p%w@b/simple"),
         find_links=("/w1", "/w2"),
         trusted_hosts=("c",),
@@ -375,13 +380,13 @@ def test_what_a_pip_conf_says(tmp_path, home):
 def test_a_broken_pip_conf_is_told_with_its_name(tmp_path, home):
     conf(tmp_path / "venv/pip.conf", "index-url = no section\n")
     with pytest.raises(LockError, match=r"venv/pip.conf cannot be read as pip's configuration"):
-        index.pip_configuration(home)
+        pip_configuration(home)
 
 
 def test_the_default_index_is_what_is_configured(home):
-    assert index.default_index(home | {"PIP_INDEX_URL": "https://mirror/simple/"}) == "https://mirror/simple"
+    assert default_index(home | {"PIP_INDEX_URL": "https://mirror/simple/"}) == "https://mirror/simple"
     assert (
-        index.default_index(home | {"UV_DEFAULT_INDEX": "https://u/s", "PIP_INDEX_URL": "https://p"})
+        default_index(home | {"UV_DEFAULT_INDEX": "https://u/s", "PIP_INDEX_URL": "https://p"})
         == "https://u/s"
     )
 
@@ -396,20 +401,20 @@ def test_where_nothing_is_configured_uv_is_asked_once(server, tmp_path, home, mo
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     for name in ("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
-    index.pipconf._ask_uv.cache_clear()
+    pipconf._ask_uv.cache_clear()
     try:
-        assert index.default_index(home, cache_dir=tmp_path / "cache") == f"{server.url}/simple"
+        assert default_index(home, cache_dir=tmp_path / "cache") == f"{server.url}/simple"
         asked = len(server.seen)
-        index.pipconf._ask_uv.cache_clear()
-        assert index.default_index(home, cache_dir=tmp_path / "cache") == f"{server.url}/simple"
+        pipconf._ask_uv.cache_clear()
+        assert default_index(home, cache_dir=tmp_path / "cache") == f"{server.url}/simple"
         assert len(server.seen) == asked
         (kept,) = (tmp_path / "cache").glob("default-index-*")
         kept.write_bytes(b"\xff no address\n")  # damaged: asked again, and written anew
-        index.pipconf._ask_uv.cache_clear()
-        assert index.default_index(home, cache_dir=tmp_path / "cache") == f"{server.url}/simple"
+        pipconf._ask_uv.cache_clear()
+        assert default_index(home, cache_dir=tmp_path / "cache") == f"{server.url}/simple"
         assert kept.read_text() == f"{server.url}/simple\n"
     finally:
-        index.pipconf._ask_uv.cache_clear()
+        pipconf._ask_uv.cache_clear()
 
 
 def test_the_kept_default_index_belongs_to_all_that_decided_it(tmp_path, monkeypatch):

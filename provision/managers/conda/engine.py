@@ -51,7 +51,7 @@ def cache_dir(chosen: str | None) -> Path:
 
 def _patience() -> float:
     """Seconds that a server may keep silent: twice what uv or pip are told to wait, else two minutes."""
-    from ...index import pip_configuration
+    from ...index.pipconf import pip_configuration
 
     environ = process.environ()
     told = environ.get("UV_HTTP_TIMEOUT", "")
