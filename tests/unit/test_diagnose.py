@@ -24,7 +24,7 @@ from provision.errors import DataError
 from provision.model import Driver, Evidence, Finding, Gpu, Holder, Machine, Target, TargetGpu, Verdict
 
 KNOWN = profiles.load()
-LABELS = 45
+LABELS = 50
 
 
 def found(*lines, machine=None, verdict=None):
@@ -147,6 +147,30 @@ def test_a_judge_reasons(lines, cause, confidence):
     assert (first.cause, first.confidence) == (cause, confidence), first
 
 
+@pytest.mark.parametrize(
+    ("line", "cause", "fix"),
+    [
+        ("ImportError: libGL.so.1: cannot open shared object file: No such file or directory", "system_library_missing", "apt-get install libgl1"),
+        ("ModuleNotFoundError: No module named 'pkg_resources'", "python_package_missing", "gpuenv add 'setuptools<81'"),
+        ("OSError: /e/lib/libtorch_cuda.so: file too short", "package_files_damaged", "gpuenv repair"),
+        ("OSError: /e/lib/libcudnn_ops.so.9: invalid ELF header", "package_files_damaged", "gpuenv repair"),
+        ("OSError: [Errno 24] Too many open files: 'a.jpg'", "process_limit_reached", "ulimit -n 65536"),
+        ("RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed.", "process_limit_reached", "memory"),
+        ("RuntimeError: can't start new thread", "process_limit_reached", "ulimit -u"),
+        ("F0000 parse_flags_from_env.cc:234] Unknown flags in XLA_FLAGS: --xla_gpu_x", "variable_breaks_framework", "unset XLA_FLAGS"),
+        ("ValueError: Unrecognized CachingAllocator option: foo", "variable_breaks_framework", "unset PYTORCH_CUDA_ALLOC_CONF"),
+    ],
+)  # fmt: skip
+def test_a_failure_beside_the_gpu_has_its_cause_and_fix(line, cause, fix):
+    findings = found('File "train.py", line 3, in <module>', line)
+    assert [f.cause for f in findings] == [cause]
+    assert fix in (findings[0].fix or "")
+
+
+def test_a_damaged_file_of_the_driver_is_no_damaged_package():
+    assert causes("ImportError: /usr/lib/libcuda.so.1: file too short") == []
+
+
 def test_a_driver_that_is_new_enough_is_ruled_out():
     status = "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"
     assert "driver_too_old_for_runtime" in causes(status)
@@ -200,7 +224,6 @@ def test_evidence_has_its_line():
         ("KeyError: 'names'", "torch-2.1.0+cu118 CUDA:0 (Tesla T4, 15102MiB)"),
         ("torch: 2.3.0+cpu", "AssertionError: expected 3 channels"),
         ("Using cuda device Tesla V100", "Training finished, accuracy 0.98"),
-        ("ImportError: libGL.so.1: cannot open shared object file: No such file or directory",),
         ("Unable to register cuDNN factory: Attempting to register factory for plugin cuDNN when one has already been registered",),
         ("UserWarning: torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.",),
         ("2.11.0+cu130 13.0 91900", "gpu: NVIDIA H200", "driver: 580.159.04"),
