@@ -64,9 +64,9 @@ def _run(screen: show.Screen, ours: list[str], command: list[str] | None) -> int
     except GpuenvError as error:
         system_errors.add_limits(error)
         if error.log and not error.findings:
-            from ..commands import diagnosing
+            from ..commands.diagnose import of_log
 
-            error.findings = diagnosing.of_log(error.log, error.device)
+            error.findings = of_log(error.log, error.device)
         if isinstance(error, UsageError) and error.hint is None:
             error.hint = f"gpuenv {word} --help lists what there is" if (word := _word(ours)) else None
         return _failed(screen, error)

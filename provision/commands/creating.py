@@ -21,8 +21,8 @@ from .accepting import accepted
 from .building import Job, Work, replaced, settle, standing_verdict
 from .create_options import How
 from .judging import machine_for_verdict, outgrown
-from .planning import by_itself, show_plan
 from .project_lock import files_watched, lock_of
+from .resolve import by_itself, show_plan
 from .up_to_date import finish, remembered
 
 

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import UsageError
-from ..model import Emit, Findings, drop_event
+from .. import detect
+from ..errors import BuildError, GpuenvError, LockError, UsageError
+from ..model import (
+    Device,
+    Emit,
+    Event,
+    Finding,
+    Findings,
+    Machine,
+    Plan,
+    Profiles,
+    Request,
+    Target,
+    Verdict,
+    drop_event,
+    from_plain,
+)
 from ..model.option import argument, group, option
+from ..request import facts
+from ..request import paths as where
 from ..request.options import Choices
+from ..system import foreign
+
+_PIECE = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,27 +47,137 @@ class DiagnoseOptions:
 
 def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     """Return the causes of a failure and their fixes, from logs, a machine and an environment."""
-    from .. import detect
-    from ..request import facts
-    from ..request.paths import absolute
-    from . import diagnosing
-
     logs, env, machine = options.logs, options.env, options.machine
     if options.no_machine and machine:
         raise UsageError("--no-machine and --machine contradict each other")
     if options.no_machine and not logs and not env:
         raise UsageError("--no-machine needs a log", hint="gpuenv diagnose LOG --no-machine")
-    texts = [(str(path), diagnosing.pieces(path)) for path in logs]
-    here = diagnosing.machine_of(machine) if machine else None if options.no_machine else detect.detect()
-    verdict = diagnosing.proved(emit, env, options.choices) if env else None
-    found = diagnosing.judged(
+    texts = [(str(path), pieces(path)) for path in logs]
+    here = machine_of(machine) if machine else None if options.no_machine else detect.detect()
+    verdict = proved(emit, env, options.choices) if env else None
+    found = judged(
         texts,
         facts.known(options.choices),
         here,
         verdict,
-        device=diagnosing.made_for(absolute(env)) if env else None,
+        device=made_for(where.absolute(env)) if env else None,
         holders=not (machine or options.no_machine),
     )
     if here and here.context.colab and not machine:
-        found = diagnosing.with_later_installs(emit, found)
+        found = with_later_installs(emit, found)
     return Findings(findings=found)
+
+
+def judged(
+    texts: Sequence[tuple[str, Iterable[bytes]]],
+    known: Profiles,
+    machine: Machine | None,
+    verdict: Verdict | None = None,
+    *,
+    here: bool = False,
+    device: Device | None = None,
+    holders: bool = False,
+) -> tuple[Finding, ...]:
+    """What the diagnose stage finds, given resolve's plans and its rule of kernels. `holders` lets it ask
+    who holds the memory of this machine's GPUs; `device` is what the environment was made for."""
+    from .. import resolve as resolving
+    from ..diagnose import diagnose as stage
+    from ..resolve.kernels import how_they_run
+
+    tegra = frozenset(g.capability for g in known.gpus if g.tegra)
+
+    def advise(request: Request, target: Target) -> Plan:
+        return resolving.resolve(request, target, known)
+
+    def serves(kernels: Sequence[str], capability: str) -> bool:
+        return how_they_run(tuple(kernels), capability, tegra) is not None
+
+    return stage(
+        texts,
+        profiles=known,
+        serves=serves,
+        advise=advise,
+        machine=machine,
+        verdict=verdict,
+        here=here,
+        device=device,
+        holders=detect.read_holders if holders else None,
+    )
+
+
+def made_for(env: Path) -> Device | None:
+    """The device that an environment of gpuenv's was made for; None for any other, and where its state is damaged."""
+    from ..environment import state
+
+    try:
+        plan = state.plan_of(env)
+    except BuildError:
+        return None
+    return plan.device if plan else None
+
+
+def of_log(log: str, device: Device | None = None) -> tuple[Finding, ...]:
+    """What a failing stage's own log shows; the text alone, without looking at the machine again."""
+    try:
+        known = facts.known(Choices())
+    except GpuenvError:
+        return ()  # the profiles are broken too: the failure at hand is the one to tell
+    return judged([("log", [log.encode("utf-8", "replace")])], known, None, device=device)
+
+
+def pieces(path: Path) -> Iterator[bytes]:
+    """A log's bytes. Raises UsageError for one that cannot be read."""
+    if str(path) == "-":
+        while piece := sys.stdin.buffer.read(_PIECE):
+            yield piece
+        return
+    try:
+        foreign.refuse_endless(path)
+        with path.open("rb") as stream:
+            while piece := stream.read(_PIECE):
+                yield piece
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", hint="name a log, or - for standard input") from error
+
+
+def machine_of(path: Path) -> Machine:
+    """The machine that a file describes. Raises UsageError."""
+    try:
+        return from_plain(Machine, json.loads(foreign.read_strictly(path)))
+    except OSError as error:
+        raise UsageError(
+            f"--machine {path}: {error.strerror}", hint="write one with `gpuenv detect --json`"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"--machine {path} is no machine: {error}", hint="write one with `gpuenv detect --json`"
+        ) from error
+
+
+def with_later_installs(emit: Emit, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """On Colab: what the user installed into the runtime, as a note and beside the findings that it can be
+    the reason of."""
+    from ..verify import perframework, since
+
+    sites = [str(p) for p in sorted(Path("/usr/local/lib").glob("python3*/dist-packages"))]
+    own = next((str(p) for p in sorted(Path.home().glob(".local/lib/python3*/site-packages"))), None)
+    later = since.evidence(since.changes(sites, own))
+    told = "; ".join(e.text for e in later) or "nothing of the frameworks and their libraries"
+    emit(Event(kind="note", stage="diagnose", text=f"installed since this runtime was made: {told}"))
+    return tuple(perframework.blamed(found, later))
+
+
+def proved(emit: Emit, env: Path, choices: Choices) -> Verdict:
+    """The verdict on an environment, for its findings; one of ours is held against its lock."""
+    from .. import verify
+    from ..environment.place import MARK
+    from ..wheels import locks
+    from .proving import prove
+
+    found = verify.locate(where.absolute(env))
+    try:
+        made = locks.read_in(Path(found.path) / MARK) if found.made_by_gpuenv else None
+    except LockError as error:
+        made = None
+        emit(Event(kind="warning", stage="verify", text=error.message))
+    return prove(emit, found, made, choices)

@@ -17,7 +17,7 @@ from . import same_stack
 from .accepting import read
 from .asking import judged
 from .create_options import How
-from .locking import Upgrade, differences, lock_name, locked_like
+from .lock import Upgrade, differences, lock_name, locked_like
 
 
 def lock_for(env: Path, choices: Choices, how: How, emit: Emit) -> Lock | None:

@@ -31,7 +31,7 @@ def init(options: InitOptions, emit: Emit = drop_event) -> Initialised:
     from ..project.init.starting import initialise
     from ..request import facts
     from ..system import process
-    from .gpuenv_origin import recorded_source
+    from .gpuenv_from import recorded_source
 
     known = facts.known(options.choices)
     names = Known(

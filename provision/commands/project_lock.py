@@ -15,7 +15,7 @@ from ..request.options import Choices
 from . import given_lock, same_stack
 from .accepting import accepted, check, read, virtual_packages
 from .asking import judged, locking_of
-from .locking import Upgrade, lock_name, locked_like
+from .lock import Upgrade, lock_name, locked_like
 
 Write = Callable[[Lock], None]
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..model import Emit, Removal, drop_event
+from ..environment import kernel, place, registry, removal
+from ..errors import GpuenvError
+from ..managers.conda import scripts as conda_scripts
+from ..model import Emit, Event, Removal, RemovedEnvironment, drop_event
 from ..model.option import argument, group
+from ..request import paths as where
 from ..request.options import Choices
+from ..system import process
+from . import interrupted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +29,51 @@ class RemoveOptions:
 
 
 def remove(options: RemoveOptions, emit: Emit = drop_event) -> Removal:
-    """Remove environments that gpuenv made; anything else is left alone."""
-    from . import removing
+    """Remove environments that gpuenv made. All are checked before the first is removed."""
+    paths = list(dict.fromkeys(where.absolute(env) for env in options.envs))
+    for path in paths:
+        _check(path)
+    done: list[RemovedEnvironment] = []
+    left = interrupted.Left(text="what is left of an environment is removed by the same command, given again")
+    try:
+        with interrupted.told_by(lambda: left):
+            for path in paths:
+                done += [_removed(emit, path)]
+    except GpuenvError:
+        for gone in done:
+            emit(Event(kind="log", stage="remove", text=f"{gone.path}: removed"))
+        raise
+    return Removal(removed=tuple(done))
 
-    return removing.remove(emit, options.envs)
+
+def _check(env: Path) -> None:
+    """Refuse what must not be removed. One that was deleted by hand may still have its kernels here."""
+    if os.path.lexists(env) or not kernel.registered(env):
+        removal.check(env)
+
+
+def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
+    if process.environ().get("VIRTUAL_ENV") == str(env):
+        emit(Event(kind="note", stage="remove", text=f"{env} is active in this shell: deactivate leaves it"))
+    with place.held(env):
+        _check(env)
+        folders = [env, *removal.leftovers(env)]
+        sizes = [size for f in folders if os.path.lexists(f) and (size := registry.measure(f))]
+        kernels: list[str] = []
+
+        def forget() -> None:
+            _tried(emit, lambda: registry.forget(env))
+            _tried(emit, lambda: conda_scripts.unregister(env))
+            kernels.extend(kernel.forget(env))
+
+        removal.remove(env, forget)
+    taken, shared = sum(s.bytes for s in sizes), sum(s.shared for s in sizes)
+    return RemovedEnvironment(path=str(env), bytes=taken, freed_bytes=taken - shared, kernels=tuple(kernels))
+
+
+def _tried(emit: Callable[[Event], None], forget: Callable[[], None]) -> None:
+    """What stands in a list elsewhere goes too; where it cannot, the environment is gone all the same."""
+    try:
+        forget()
+    except GpuenvError as error:
+        emit(Event(kind="note", stage="remove", text=error.message))

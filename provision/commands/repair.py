@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..model import Emit, Repaired, drop_event
+from ..environment import place, state
+from ..environment import repair as repairs
+from ..errors import BuildError, UsageError
+from ..managers.protocol import manager
+from ..model import Drift, Emit, Event, Lock, Repaired, drop_event
 from ..model.option import argument, group, option
+from ..request import ask
+from ..request import paths as where
+from ..request import project_options as inproject
 from ..request.options import Choices
+from ..system import process
+from ..verify import drift, locate
+from ..wheels import locks
+from .building import Job, Work, build
+from .judging import is_expected
+from .shell import activate_line
+
+_ROUNDS = 3
+Check = Callable[[Path, Collection[str]], Drift]
+"""Compares an environment with its lock; the names are of packages that were put back a moment ago."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +40,106 @@ class RepairOptions:
 
 
 def repair(options: RepairOptions, emit: Emit = drop_event) -> Repaired:
-    """Put back what was replaced, removed or changed in an environment, from its lock."""
-    from . import restoring
+    """Put back what was replaced, removed or changed in an environment, from its lock, and prove it then."""
+    path = where.absolute(options.env).resolve()
+    with place.held(path):
+        place.recover(path)
+        choices = _as_created(path, options.choices)
+        place.refuse_half_changed(path)
+        made = _lock_of(path)
+        job = Job(
+            env=path, lock=made, choices=choices, sources=ask.sources(choices), emit=emit,
+            verify=None if options.verify else False,
+        )  # fmt: skip
+        done = _repaired(
+            job,
+            lambda prefix, fresh: drift.find(prefix, made, thorough=True, fresh=fresh, deep=options.deep),
+        )
+    if done.verdict is None or is_expected(done.verdict, made.plan.device):
+        emit(Event(kind="next", stage="repair", text=activate_line(path, process.environ())))
+    return done
 
-    return restoring.restore(emit, options.env, options.choices, proving=options.verify, deep=options.deep)
+
+def _lock_of(env: Path) -> Lock:
+    """The lock inside an environment. Raises UsageError where gpuenv did not make it."""
+    if not place.made_by_gpuenv(env):
+        told = "is not there" if not env.exists() else "was not made by gpuenv: it has no lock"
+        raise UsageError(
+            f"{env} {told}", hint="`gpuenv create` makes an environment that can be repaired from its lock"
+        )
+    return locks.read_in(env / place.MARK)
+
+
+def _as_created(env: Path, choices: Choices) -> Choices:
+    """The places that `create` was told to take packages from, where none are named now."""
+    try:
+        held = inproject.choices_of((state.read(env, "request.json") or {}).get("choices") or {})
+    except ValueError:  # another version of gpuenv had other options
+        return choices
+    links = [f for f in held.find_links if "://" in f or Path(f).exists()]
+    channels = [c for c in held.channel if not c.startswith(("/", ".", "~")) or Path(c).expanduser().exists()]
+    return dataclasses.replace(
+        choices, find_links=choices.find_links or links, channel=choices.channel or channels,
+        index=held.index, indexes=held.indexes,
+    )  # fmt: skip
+
+
+def _repaired(job: Job, check: Check) -> Repaired:
+    job.emit(Event(kind="start", stage="repair", text=f"comparing {job.env} with its lock"))
+    done, verdict = repairs.work(job.lock, check(job.env, ())), None
+    changed = bool(done.packages or done.removed)
+    if changed:
+        _check_python(job.env, job.lock)
+        rounds = _Rounds(job, check, done)
+        # An environment that is its lock again is nearer to what was proved once than what was there.
+        verdict = build(job, Work(do=rounds.run, copied=True, packages=done.packages, stays=True))
+        done = rounds.done
+    return Repaired(
+        packages=done.told,
+        removed=done.removed,
+        left=done.left,
+        environment=state.environment(job.env, changed=changed),
+        verdict=verdict,
+    )
+
+
+@dataclasses.dataclass
+class _Rounds:
+    """Putting back, and looking again. Taking a package out can take files of another one with it, and where the
+    cache's own copy of a package is changed (its files are those of environments), it is fetched anew."""
+
+    job: Job
+    check: Check
+    done: repairs.Work
+
+    def run(self, prefix: Path) -> None:
+        """Put packages back until nothing differs. Raises BuildError."""
+        lock, todo, fresh = self.job.lock, self.done, False
+        for _ in range(_ROUNDS):
+            manager(lock.manager).put_back(lock, todo, prefix, self.job.how, fresh=fresh)
+            left = repairs.work(lock, self.check(prefix, self.done.names))
+            if not left.packages and not left.removed:
+                return
+            spoiled = sorted(left.names & todo.names)
+            if spoiled:
+                text = f"the cache's own files of {', '.join(spoiled)} are changed too: fetching them anew"
+                self.job.emit(Event(kind="warning", stage="build", text=text))
+                fresh = True
+            todo, self.done = left, repairs.both(self.done, left)
+        told = "; ".join(t.why for t in left.told) or ", ".join(r.name for r in left.removed)
+        raise BuildError(f"the environment could not be brought back to its lock: {told}",
+                         hint="build it again: gpuenv create with --recreate")  # fmt: skip
+
+
+def _check_python(env: Path, made: Lock) -> None:
+    """Raise BuildError where the environment's Python is gone or another one: packages cannot be put
+    back into that."""
+    wanted = made.plan.python
+    hint = "build it again: gpuenv create with --recreate"
+    try:
+        here = locate(env).python_version
+    except UsageError as error:
+        raise BuildError(f"the environment's Python does not run: {error.message}", hint=hint) from error
+    locked = any(p.name == "python" for p in made.packages)  # then it is put back like all others
+    if not locked and wanted and here and here.split(".")[:2] != wanted.split(".")[:2]:
+        raise BuildError(f"the environment's Python is {here} now, its lock is for {wanted}", hint=hint)

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import socket
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import TypeVar
 
-from ..model import Emit, Report, drop_event
+from .. import __version__, detect
+from .. import report as stage
+from ..environment import place, state
+from ..errors import GpuenvError
+from ..model import Emit, Report, Sources, drop_event
 from ..model.option import argument
+from ..request import ask
+from ..request import options as o
+from ..request import paths as where
+from ..system import process
+from ..wheels import locks
+from .list import verified
+
+_DEFAULT_ENV = Path(".venv")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +39,79 @@ class ReportOptions:
 
 def report(options: ReportOptions, emit: Emit = drop_event) -> Report:
     """Return the report on this machine and an environment, without names, addresses and credentials."""
-    from .reported import reported
+    return stage.report(_known(options.env), _whose())
 
-    return reported(options.env)
+
+def _known(env: Path | None) -> stage.Known:
+    """What the report is made of. Raises UsageError where ENV is none."""
+    problems: list[str] = []
+    path = where.absolute(env or _DEFAULT_ENV)
+    ours = place.made_by_gpuenv(path)
+    there = ours or env is not None
+    if there and not ours:
+        from .. import verify
+
+        path = Path(verify.locate(path).path)
+
+    def tried(read: Callable[[], T]) -> T | None:
+        try:
+            return read()
+        except GpuenvError as error:
+            problems.append(error.message)
+            return None
+
+    sources = tried(lambda: ask.sources(o.Choices()))
+    return stage.Known(
+        gpuenv=__version__,
+        python=platform.python_version(),
+        when=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
+        machine=detect.detect(),
+        env=str(path) if there else None,
+        ours=ours,
+        plan=tried(lambda: state.plan_of(path)) if ours else None,
+        lock=tried(lambda: locks.read_in(path / place.MARK)) if ours else None,
+        verdict=tried(lambda: state.verdict_of(path)) if ours else None,
+        verified=verified(path) if ours else None,
+        sources=_words(sources) if sources else (),
+        problems=tuple(problems),
+    )
+
+
+def _words(sources: Sources) -> tuple[str, ...]:
+    """Where packages come from, without a single address."""
+    told = [
+        f"default   {'an index of the configuration' if sources.default else 'the own one of the installer'}"
+    ]
+    if sources.extra:
+        told.append(f"extra     {len(sources.extra)} more of the configuration")
+    if sources.find_links:
+        told.append(f"folders   {len(sources.find_links)} with wheels")
+    if sources.cert:
+        told.append("cert      a certificate of one's own")
+    if sources.no_index:
+        told.append("no-index  the configuration forbids indexes")
+    return tuple(told)
+
+
+def _whose() -> stage.Whose:
+    """The names that would say whose machine this is."""
+    environ = process.environ()
+    homes = {environ.get("HOME", ""), environ.get("USERPROFILE", "")}
+    users = {environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER", "SLURM_JOB_USER")}
+    try:
+        import pwd
+
+        mine = pwd.getpwuid(os.getuid())
+    except (ImportError, KeyError):
+        pass  # Windows; or a user id that the user database does not know
+    else:
+        homes.add(mine.pw_dir)
+        users |= {mine.pw_name, mine.pw_gecos.partition(",")[0]}
+    homes |= {os.path.realpath(h) for h in homes if h}
+    users |= {Path(h).name for h in homes}
+    hosts = {socket.gethostname(), environ.get("HOSTNAME", ""), environ.get("SLURMD_NODENAME", "")}
+    return stage.Whose(
+        homes=tuple(h for h in homes if h),
+        users=tuple(u for u in users if u),
+        hosts=tuple(h for h in hosts if h),
+    )

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shlex
 from dataclasses import dataclass
 
-from ..model import Emit, Plan, drop_event
+from .. import detect
+from ..errors import ResolveError
+from ..model import Asked, Emit, Event, Plan, drop_event
 from ..model.option import group, option
+from ..request import project_options as inproject
 from ..request.options import Choices
+from .asking import judged, locking_of
+from .stages import plan_for
+
+_WORDS = {"with_": "--with", "requirement": "-r"}
+_OF_THE_FILE = ("config", "target_name", "indexes", "bundle", "given", "planned", "named")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +29,60 @@ class ResolveOptions:
 
 def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan:
     """Return the plan: the builds that fit, and why nothing newer does. Builds nothing."""
-    from . import planning
+    return show_plan(emit, options.choices, explain=options.explain, stepping=True)
 
-    return planning.show_plan(emit, options.choices, explain=options.explain, stepping=True)
+
+def by_itself(asked: Asked, choices: Choices) -> str | None:
+    """What a plan for the CPU that nobody asked for is told with; None for any other."""
+    cpu = choices.device == "auto" and asked.request.device == "cpu"
+    return f"a CPU environment: {asked.reason}" if cpu else None
+
+
+def noted(plan: Plan, asked: Asked, choices: Choices) -> Plan:
+    """The plan with the note that it is for the CPU, where nobody asked for that."""
+    told = by_itself(asked, choices)
+    return dataclasses.replace(plan, notes=(*plan.notes, told)) if told and plan.builds else plan
+
+
+def show_plan(emit: Emit, choices: Choices, *, explain: bool = False, stepping: bool = False) -> Plan:
+    """`gpuenv resolve`, and `create --dry-run`: the plan; `stepping`: and the command that carries it out."""
+    given, choices = choices, inproject.laid(choices)
+    first = locking_of(choices).PLANS_FIRST
+    asked = judged(choices, emit, reading=True)
+    plan = plan_for(asked) if first else _solved_plan(emit, asked, choices, explain=explain)
+    plan = noted(plan, asked, choices)
+    if choices.exclude_newer:
+        told = "upload dates are compared when the packages are solved"
+        plan = dataclasses.replace(plan, notes=(*plan.notes, told)) if plan.builds else plan
+    if stepping and plan.builds:
+        emit(Event(kind="next", stage="resolve", text=next_step(given, plan)))
+    return plan
+
+
+def _solved_plan(emit: Emit, asked: Asked, choices: Choices, *, explain: bool) -> Plan:
+    """The plan that the solver chooses, or one without builds that says why there is none."""
+    from . import solving
+
+    try:
+        return solving.locked(asked, choices, emit)[0]
+    except ResolveError as error:
+        if error.log and explain:
+            emit(Event(kind="log", stage="resolve", text=error.log))
+        return Plan(
+            builds=(), python=asked.request.python, platform=asked.target.platform, manager=asked.request.manager,
+            device=asked.request.device, target=asked.target, notes=(error.message,), hint=error.hint,
+        )  # fmt: skip
+
+
+def next_step(given: Choices, plan: Plan) -> str:
+    """`gpuenv create` with the options that the plan was asked for with; `lock` where nothing can be built
+    here, on another platform."""
+    words = ["gpuenv", "create" if plan.platform == detect.detect(()).target.platform else "lock"]
+    for field in sorted(dataclasses.fields(Choices), key=lambda f: f.name != "framework"):
+        value = getattr(given, field.name)
+        if field.name in _OF_THE_FILE or not value or value == field.default:
+            continue
+        name = _WORDS.get(field.name, f"--{field.name.replace('_', '-')}")
+        for one in value if isinstance(value, list) else [value]:
+            words += [name] if one is True else [name, shlex.quote(str(one))]
+    return " ".join(words)

@@ -174,7 +174,7 @@ def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
 
 def explained(name: str, ended: process.Attended, choices: Choices, root: Path) -> tuple[Finding, ...]:
     """Diagnose the last output of a program, with this machine's facts."""
-    from .diagnosing import judged, made_for
+    from .diagnose import judged, made_for
 
     known = facts.known(choices)
     text = [(name, [ended.stderr])]

@@ -10,7 +10,7 @@ import export_locks as el
 import pytest
 
 from provision.bundle import wheel_file
-from provision.commands.gpuenv_origin import recorded_source
+from provision.commands.gpuenv_from import recorded_source
 
 WHEEL = "gpuenv-0.1.0-py3-none-any.whl"
 INLINE = ".RECIPEPREFIX = >\nall:\n> @echo all\n"

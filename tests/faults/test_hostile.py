@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.commands import diagnosing
+from provision.commands.diagnose import machine_of
 from provision.commands.shell import activate_line
 from provision.detect import files, pythons, smi
 from provision.environment import place, registry, state, within
@@ -161,7 +161,7 @@ def test_the_home_folder_is_no_environment(env, monkeypatch):
 
 READERS = {
     "target": (target.read_target, UsageError),
-    "machine": (diagnosing.machine_of, UsageError),
+    "machine": (machine_of, UsageError),
     "pylock": (pylock.read, LockError),
     "conda lock": (lambda path: conda_foreign.read(path, "linux-x86_64", ()), LockError),
     "profiles": (lambda path: load([path.parent]), DataError),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from driver_stub import H200, build, scenario, spec
 from provision import profiles
-from provision.commands.diagnosing import judged
+from provision.commands.diagnose import judged
 from provision.diagnose import diagnose, patterns, text
 from provision.diagnose.candidates import Case
 from provision.diagnose.order import filled

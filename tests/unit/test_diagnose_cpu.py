@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from provision import profiles
-from provision.commands.diagnosing import judged, of_log
+from provision.commands.diagnose import judged, of_log
 from provision.commands.judging import made_for
 from provision.errors import LockError
 from provision.model import Driver, Evidence, Finding, Gpu, Machine, Target, TargetGpu

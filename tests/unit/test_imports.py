@@ -166,7 +166,7 @@ HEAVY = ("virtualenv", "conda_lock", "rattler", "uv", "rich", "yaml", "pynvml", 
         ("import provision.__main__", ("typer", "packaging", "provision.model", *HEAVY)),
         ("import provision.cli", HEAVY),
         (
-            "import provision.commands.planning",
+            "import provision.commands.resolve",
             ("provision.managers", "provision.verify", *HEAVY[:-2]),
         ),
         ("import provision.commands.creating", ("virtualenv", "rich", "conda_lock", "rattler")),
