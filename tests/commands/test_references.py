@@ -183,9 +183,9 @@ def test_texts_are_restored_in_linear_time(monkeypatch):
     references.expand("https://h/${TOKEN}/simple", VALUES, "here")
 
     def seconds(text):
-        began = time.perf_counter()
+        began = time.thread_time()
         references.restore(text)
-        return time.perf_counter() - began
+        return time.thread_time() - began
 
     for piece in ("://", "https://h/", f"https://h/{TOKEN}/ ", "a", "https://h/a@", "/", "a://b/"):
         text = "https://h/" + piece * (40_000 // len(piece))
