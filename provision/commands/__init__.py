@@ -21,8 +21,8 @@ if TYPE_CHECKING:  # who reads the types sees them all
     from .add import add as add
     from .bundle import BundleOptions as BundleOptions
     from .bundle import bundle as bundle
-    from .create import CreateOptions as CreateOptions
     from .create import create as create
+    from .create_options import CreateOptions as CreateOptions
     from .detect import DetectOptions as DetectOptions
     from .detect import detect as detect
     from .diagnose import DiagnoseOptions as DiagnoseOptions

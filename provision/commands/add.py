@@ -22,8 +22,9 @@ from ..request import project_options as inproject
 from ..request.given_requirements import others
 from ..request.options import Choices
 from ..wheels import locks
-from . import changing, interrupted, project_lock
-from .create_options import How
+from . import interrupted, project_lock
+from .create_options import CreateOptions
+from .creating import change
 
 # Options of `add` that stand before those that the environment was made with.
 _OWN = ("profiles", "exclude_newer", "exclude_newer_except")
@@ -61,7 +62,7 @@ def add(options: AddOptions, emit: Emit = drop_event) -> Created | Lock:
                 emit(Event(kind="note", stage="build", text=told))
                 emit(Event(kind="next", stage="build", text="gpuenv create"))
                 return made
-        return changing.change(emit, path, choices, How(verify=options.verify), None)
+        return change(emit, path, choices, CreateOptions(verify=options.verify), None)
 
 
 def _as_made(env: Path, base: Choices) -> Choices:

@@ -1,25 +1,49 @@
-"""The options of `create` beside target and choice."""
+"""The options of `create`, for all that is done with them."""
 
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
 
+from ..model.option import BUILD, SOURCES, argument, group, option
 from ..request.options import Choices
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class How:
-    """The options of `create` beside target and choice."""
+@dataclass(frozen=True, kw_only=True)
+class CreateOptions:
+    """The options of `create`. A `brief` value has no lock where everything is in place."""
 
-    locked: bool = False
-    frozen: bool = False
-    lock_file: Path | None = None
-    allow_md5: bool = False
-    recreate: bool = False
-    verify: bool | None = None
-    dry_run: bool = False
+    env: Path = argument(Path(".venv"), help="Path of the environment.", complete="environments")
+    choices: Choices = group(Choices)
+    bundle: Path | None = option(
+        None, help="Install from a folder that `gpuenv bundle` made; no network.", panel=SOURCES
+    )
+    locked: bool = option(
+        False,
+        help="Install exactly the lock; stop where it is missing or not what is asked for.",
+        panel=BUILD,
+    )
+    frozen: bool = option(False, help="Install exactly the lock, unchecked.", panel=BUILD)
+    lock: Path | None = option(None, help="The lock to install.", panel=BUILD)
+    allow_md5: bool = option(False, help="conda: take locks that carry md5 alone.", panel=BUILD)
+    recreate: bool = option(False, help="Build anew; the old one stays until then.", panel=BUILD)
+    verify: bool | None = option(None, "--verify/--no-verify", help="Verify again / not at all.", panel=BUILD)
+    dry_run: bool = option(False, help="Show the plan, build nothing.", panel=BUILD)
+    kernel: bool = option(False, help="Also a Jupyter kernel that runs its Python.", panel=BUILD)
+    brief: bool = False
+
+    @property
+    def takes_lock(self) -> bool:
+        """Whether a lock decides what is installed."""
+        return bool(self.locked or self.frozen or self.lock or self.bundle)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether an environment that is in place can be all that is asked for."""
+        changes = self.recreate or self.verify is not None or self.dry_run or self.kernel
+        return not (self.takes_lock or changes)
 
     def compared(self, choices: Choices) -> Choices:
-        """The options that a given lock has to fit: with --frozen those for the machine alone."""
+        """Return the options that a given lock has to fit: with --frozen those for the machine alone."""
         return dataclasses.replace(choices, framework=[]) if self.frozen else choices

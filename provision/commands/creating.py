@@ -6,7 +6,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+
 from ..environment import place, state
+from ..environment.difference import changed_packages, difference
 from ..errors import BuildError, UsageError
 from ..managers import venv
 from ..managers.protocol import manager, name_of
@@ -19,20 +22,26 @@ from ..wheels import locks
 from . import asking, bundled, given_lock, interrupted, same_stack
 from .accepting import accepted
 from .building import Job, Work, replaced, settle, standing_verdict
-from .create_options import How
+from .create_options import CreateOptions
 from .judging import machine_for_verdict, outgrown
 from .project_lock import files_watched, lock_of
 from .resolve import by_itself, show_plan
 from .up_to_date import finish, remembered
 
+# What a project may ask for anew without a new environment: packages, and bounds of the same frameworks.
+_MOVES = {
+    "with_", "requirement", "project", "extra", "group", "config", "find_links", "indexes", "index", "only_binary",
+    "python_bounds",
+}  # fmt: skip
 
-def create(emit: Emit, env: Path, choices: Choices, how: How) -> Created | Plan:
+
+def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Created | Plan:
     """All stages, or the news that everything is in place."""
     env = where.absolute(env)
     place.check_place(env)
-    if how.lock_file is None or choices.target:
+    if how.lock is None or choices.target:
         choices = inproject.laid(choices)
-    choices = dataclasses.replace(choices, manager=name_of(how.lock_file, choices.manager))
+    choices = dataclasses.replace(choices, manager=name_of(how.lock, choices.manager))
     asking.locking_of(choices).require()
     if how.dry_run:
         given = given_lock.lock_for(env, choices, how, emit)
@@ -47,7 +56,7 @@ def create(emit: Emit, env: Path, choices: Choices, how: How) -> Created | Plan:
             return in_place(emit, env, choices, how, given)
 
 
-def in_place(emit: Emit, env: Path, choices: Choices, how: How, given: Lock | None) -> Created:
+def in_place(emit: Emit, env: Path, choices: Choices, how: CreateOptions, given: Lock | None) -> Created:
     """An environment is there: the news that it is what was asked for, a change of its packages, or UsageError."""
     before = state.read(env, "request.json") or {}
     wanted = remembered(choices, given, (before.get("files") or {}).get("names", []))
@@ -57,10 +66,8 @@ def in_place(emit: Emit, env: Path, choices: Choices, how: How, given: Lock | No
         ask.named(choices, facts.known(choices))  # a wrong word is told before a wrong environment
         matches = made_with.same(before, wanted)
     if state.interpreter(env) is None or not matches:
-        from . import changing
-
-        if state.interpreter(env) is not None and changing.may(env, choices, before, wanted):
-            return changing.change(emit, env, choices, how, given)
+        if state.interpreter(env) is not None and _may(env, choices, before, wanted):
+            return change(emit, env, choices, how, given)
         raise _made_otherwise(env, before, wanted)
     if given is None and (why := outgrown(state.plan_of(env), choices)):
         raise UsageError(
@@ -72,7 +79,7 @@ def in_place(emit: Emit, env: Path, choices: Choices, how: How, given: Lock | No
     return _in_order(emit, env, choices, how)
 
 
-def _in_order(emit: Emit, env: Path, choices: Choices, how: How) -> Created:
+def _in_order(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Created:
     """The environment that is there already, with its verdict."""
     machine, built = machine_for_verdict(), locks.read_in(env / place.MARK)
     settle(built.manager, env, emit)  # a run may have been killed just before this
@@ -104,17 +111,33 @@ def _made_otherwise(env: Path, before: dict[str, Any], wanted: dict[str, Any]) -
     return UsageError(f"{told}: {'; '.join(differ)}" if differ and old else told, hint=same_stack.RECREATE)
 
 
-def _anew(emit: Emit, env: Path, choices: Choices, how: How) -> Created:
+def _anew(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Created:
     """Build from a given lock or a solved one, in place of the environment that may be there."""
     given = given_lock.lock_for(env, choices, how, emit)
     way = manager(choices.manager)
     way.begin()
+    job = _job(emit, env, choices, how, given)
+    if isinstance(job, Created):
+        return job
+    work = Work(do=lambda prefix: way.install(job.local_lock, prefix, job.how))
+    return replaced(job, work, rolled_back=f"the new environment failed; {env} is the old one, as it was")
+
+
+def _job(
+    emit: Emit, env: Path, choices: Choices, how: CreateOptions, given: Lock | None, old: Lock | None = None
+) -> Job | Created:
+    """Return the build of a given lock, or of one that is solved as near to `old` as can be; what is found out where
+    no build fits."""
     files: list[str] = []
     if given is None:
-        asked = asking.judged(choices, emit)
-        same_stack.refuse_idle_gpu(env, choices, asked)
-        note = _announce(asked, choices, emit)
-        plan, lock = lock_of(asked, choices, emit, allow_md5=how.allow_md5)
+        note: tuple[str, ...] = ()
+        if old:
+            asked = same_stack.judged(choices, old.plan, lambda c: asking.judged(c, emit))
+        else:
+            asked = asking.judged(choices, emit)
+            same_stack.refuse_idle_gpu(env, choices, asked)
+            note = _announce(asked, choices, emit)
+        plan, lock = lock_of(asked, choices, emit, old, allow_md5=how.allow_md5)
         if lock is None:
             return Created(machine=asked.machine, plan=plan)
         lock = dataclasses.replace(lock, plan=dataclasses.replace(plan, notes=(*plan.notes, *note)))
@@ -122,14 +145,11 @@ def _anew(emit: Emit, env: Path, choices: Choices, how: How) -> Created:
     else:
         machine, lock = accepted(given, how.compared(choices)), given
         sources = ask.locked_sources(choices, given)
-    job = Job(
+    return Job(
         env=env, lock=lock, choices=choices, sources=sources, emit=emit, machine=machine, verify=how.verify,
         remembered=remembered(choices, given, files), distrust=how.recreate,
         python=lambda: _python_for(lock.plan, machine, choices, emit),
     )  # fmt: skip
-    told = f"the new environment failed; {env} is the old one, as it was"
-    work = Work(do=lambda prefix: way.install(job.local_lock, prefix, job.how))
-    return replaced(job, work, rolled_back=told)
 
 
 def _announce(asked: Asked, choices: Choices, emit: Emit) -> tuple[str, ...]:
@@ -157,3 +177,56 @@ def _python_for(plan: Plan, machine: Machine | None, choices: Choices, emit: Emi
         )
     emit(Event(kind="start", stage="build", text=f"fetching Python {wanted}"))
     return venv.fetch_python(wanted)
+
+
+# --- changed in place ---------------------------------------------------------------------------
+
+
+def _may(env: Path, choices: Choices, before: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """Whether the difference to what the environment was made for can be made up in place: the same
+    frameworks on the same Python, device and manager."""
+    if not before.get("choices"):
+        return False
+    old, new, plan = before["choices"], wanted["choices"], state.plan_of(env)
+    differs = made_with.differing(before, wanted)
+    differs -= {k for k in ("device", "cuda", "python") if same_stack.keeps(plan, k, new.get(k))}
+    if choices.config and _names(old) == _names(new):
+        differs.discard("framework")
+    return differs <= _MOVES
+
+
+def _names(choices: dict[str, Any]) -> set[str]:
+    return {Requirement(f).name for f in choices.get("framework", [])}
+
+
+def change(emit: Emit, env: Path, choices: Choices, how: CreateOptions, given: Lock | None) -> Created:
+    """Solve anew, as near to the environment's lock as can be, and change only what differs."""
+    place.refuse_half_changed(env)
+    old = locks.read_in(env / place.MARK)
+    job = _job(emit, env, choices, how, given, old)
+    if isinstance(job, Created):
+        return job
+    same_stack.refuse_other(env, old.plan, job.lock.plan)
+    changed = changed_packages(old, job.lock)
+    told = f"in place: {', '.join(changed)}" if changed else "what is asked for has changed; no package does"
+    emit(Event(kind="note", stage="build", text=told))
+    return _changed(job, old) if difference(old, job.lock) else _recorded(job)
+
+
+def _changed(job: Job, old: Lock) -> Created:
+    """Bring the environment to its new lock; the old packages stay where the proof fails."""
+    way, new = manager(job.lock.manager), job.local_lock
+    work = Work(
+        do=lambda prefix: way.change(old, new, prefix, job.how),
+        copied=True,
+        packages=difference(old, new).into,
+    )
+    told = f"with these changes {job.env} failed; it has the packages that it had before"
+    return replaced(job, work, rolled_back=told)
+
+
+def _recorded(job: Job) -> Created:
+    """Write down what is asked for now: the packages are the same."""
+    job.record(job.env)
+    verdict = standing_verdict(job, machine_for_verdict())
+    return finish(job.emit, job.created(verdict, changed=False), job.env)

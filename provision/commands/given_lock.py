@@ -16,20 +16,20 @@ from ..wheels import locks
 from . import same_stack
 from .accepting import read
 from .asking import judged
-from .create_options import How
+from .create_options import CreateOptions
 from .lock import Upgrade, differences, lock_name, locked_like
 
 
-def lock_for(env: Path, choices: Choices, how: How, emit: Emit) -> Lock | None:
+def lock_for(env: Path, choices: Choices, how: CreateOptions, emit: Emit) -> Lock | None:
     """The lock to install; None where packages are to be solved. Raises LockError."""
-    if not (how.lock_file or how.locked or how.frozen):
+    if not (how.lock or how.locked or how.frozen):
         return locks.read_in(env / place.MARK) if names_nothing(env, choices) else None
-    path = how.lock_file or Path.cwd() / lock_name(choices)
-    if not how.lock_file:
+    path = how.lock or Path.cwd() / lock_name(choices)
+    if not how.lock:
         require(path, env / place.MARK / locking(choices.manager).LOCK_NAME, how)
     given = read(path, dataclasses.replace(choices, platform=None))  # it is installed here
     locking(choices.manager).check_hashes(given, str(path), allow_md5=how.allow_md5)
-    if how.locked and not how.lock_file:
+    if how.locked and not how.lock:
         refuse_stale(path, given, choices, emit)
     return given
 
@@ -42,7 +42,7 @@ def names_nothing(env: Path, choices: Choices) -> bool:
     return not any(named) and place.is_settled(env) and place.made_by_gpuenv(env)
 
 
-def require(path: Path, own: Path, how: How) -> None:
+def require(path: Path, own: Path, how: CreateOptions) -> None:
     """Raise LockError where the lock that --locked or --frozen installs is missing."""
     if path.exists():
         return

@@ -19,7 +19,7 @@ from ..model import Created, Emit, Event, Failure, Plan
 from ..request import made_with
 from ..request import paths as where
 from ..request.options import Choices
-from .create_options import How
+from .create_options import CreateOptions
 from .creating import create
 from .judging import is_good
 
@@ -28,14 +28,14 @@ from .judging import is_good
 _BARE = "import sys; del sys.path[0]; from provision.__main__ import main; main()"
 
 
-def create_with(emit: Emit, env: Path, choices: Choices, how: How, *, wanted: bool) -> Created | Plan:
+def create_with(emit: Emit, choices: Choices, how: CreateOptions) -> Created | Plan:
     """`create`, with a kernel where one is wanted or the environment has one already."""
-    path = where.absolute(env)
-    if not wanted and not (path / place.MARK / made_with.KERNEL).exists():
-        return create(emit, env, choices, how)
+    path = where.absolute(how.env)
+    if not how.kernel and not (path / place.MARK / made_with.KERNEL).exists():
+        return create(emit, path, choices, how)
     if not kernel.named(choices.with_):
         choices = dataclasses.replace(choices, with_=[*choices.with_, kernel.PACKAGE])
-    made = create(emit, env, choices, how)
+    made = create(emit, path, choices, how)
     if not isinstance(made, Created) or not is_good(made):
         return made
     try:

@@ -59,10 +59,10 @@ def recalled(env: Path, choices: Choices, said: Collection[str] = (), *, lock: b
     return with_kernel(env, dataclasses.replace(merged, given=record(merged)))
 
 
-def of_create(env: Path, choices: Choices, said: Collection[str], *, lock: bool, recreate: bool) -> Choices:
+def of_create(env: Path, choices: Choices, *, lock: bool, recreate: bool) -> Choices:
     """`recalled` for `create`. A record that cannot be read is no obstacle to --recreate, which replaces it."""
     try:
-        return recalled(where.absolute(env), choices, said, lock=lock)
+        return recalled(where.absolute(env), choices, choices.asked(), lock=lock)
     except BuildError:
         if not recreate:
             raise
