@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import UsageError
-from ..model import Emit, Event, Exported, drop_event
+from .. import export as stage
+from ..environment import place, state
+from ..errors import LockError, UsageError
+from ..managers.protocol import locking
+from ..model import Emit, Event, Exported, Lock, drop_event
 from ..model.option import REQUIRED, argument, group, option
+from ..request import facts
+from ..request import paths as where
 from ..request.options import Choices
+from ..system import writing
+from ..system.output_file import (
+    is_stdout,
+    is_stream,
+    refuse_to_replace,
+    signed,
+    unsigned,
+    write_output,
+    write_with_digest_beside,
+)
+from ..system.redaction import redact, redact_text
+from ..system.safe_write import hint_of
+from ..wheels import locks
+from .gpuenv_from import Wheel, own_wheel, source_of
+
+_DEFAULT_ENV = Path(".venv")
+WITHOUT_COMMENTS = ("cyclonedx",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,47 +59,168 @@ class ExportOptions:
 
 def export(options: ExportOptions, emit: Emit = drop_event) -> Exported:
     """Return the lock of ENV, of a lock file, or of ./pylock.toml where ENV is missing, in another tool's form."""
-    from .. import export as stage
-    from ..request import facts
-    from ..system.output_file import is_stdout, is_stream, refuse_to_replace, signed
-    from . import exporting
-    from .gpuenv_from import source_of
-
     form, output, choices = options.form, options.output, options.choices
     stage.known(form)
     if output and is_stdout(output):
         output = None
     if output:
         refuse_to_replace(output, force=options.force)
-    source = exporting.source(options.env, options.lock, choices)
-    exporting.assert_hashed(source, allow_md5=options.allow_md5)
+    source = _source(options.env, options.lock, choices)
+    file = str(source.written or source.file)
+    locking(source.lock.manager).check_hashes(source.lock, file, allow_md5=options.allow_md5)
     beside = output.absolute().parent if output else Path.cwd()
     if not beside.is_dir():
         raise UsageError(f"--output {output}: there is no folder {beside}")
     # What runs in the project's folder, wherever its own file lies.
     folder = Path.cwd() if form in ("devcontainer", "github") else beside
-    installed, drift = exporting.installed_parts(source) if form == "cyclonedx" else (None, [])
-    wheel = exporting.wheel_for(form, options.gpuenv_from, folder)
+    installed, drift = installed_parts(source) if form == "cyclonedx" else (None, [])
+    wheel = wheel_for(form, options.gpuenv_from, folder)
     to_file = output is not None and not is_stream(output)
     if wheel and to_file:
         wheel.refuse_to_replace(force=options.force)
     subject = stage.Subject(
-        lock=source.lock, lock_file=exporting.shown_lock(source.file, folder), images=facts.known(choices).images,
-        lock_text=exporting.lock_text(source) if form in ("pylock", "conda-lock") else "",
+        lock=source.lock, lock_file=shown_lock(source.file, folder), images=facts.known(choices).images,
+        lock_text=lock_text(source) if form in ("pylock", "conda-lock") else "",
         env=str(source.env), folder=str(folder), project=(folder / "gpuenv.yaml").exists(), installed=installed,
         gpuenv=source_of(options.gpuenv_from, wheel),
     )  # fmt: skip
     text = stage.render(form, subject)
-    missing = exporting.missing_lock(form, source, subject, folder) if options.lock is None else None
+    missing = missing_lock(form, source, subject, folder) if options.lock is None else None
     remark = wheel.remark() if wheel and not to_file else None
     for told in [*filter(None, (remark, missing)), *drift, *stage.warnings(form, subject)]:
         emit(Event(kind="warning", stage="export", text=told))
-    if form not in exporting.WITHOUT_COMMENTS:
+    if form not in WITHOUT_COMMENTS:
         text = signed(text, "//" if form == "devcontainer" else "#")
     if wheel and to_file and wheel.write():
         emit(Event(kind="note", stage="export", text=f"{wheel.path.name}: written beside it"))
     if output:
-        exporting.write(output, text, beside=form in exporting.WITHOUT_COMMENTS)
+        write(output, text, beside=form in WITHOUT_COMMENTS)
     if output and (step := stage.NEXT.get(form)):
         emit(Event(kind="next", stage="export", text=step.format(output)))
     return Exported(format=form, path=str(output) if output else None, text=text)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """A lock without credentials, the file it is to be found in by others, and its environment's path.
+    `written` is the file that it was read from, where that is a lock of its own kind; `built` says that the
+    lock is the one that the environment carries."""
+
+    lock: Lock
+    file: Path
+    env: Path
+    written: Path | None = None
+    built: bool = False
+
+
+def _source(env: Path | None, file: Path | None, choices: Choices) -> Source:
+    """The lock to export. Raises LockError, UsageError."""
+    path = where.absolute(env or _DEFAULT_ENV)
+    if file is not None:
+        return _of_file(file, path, choices)
+    if (path / place.MARK).is_dir():
+        held = _public(locks.read_in(path / place.MARK))
+        return Source(lock=held, file=_file_of(held), env=path, built=True)
+    for name in ("pylock.toml", "conda-lock.yml") if env is None else ():
+        if Path(name).is_file():
+            return _of_file(Path(name), path, choices)
+    if env is None:
+        raise UsageError(
+            f"there is no environment {_DEFAULT_ENV} made by gpuenv, and no pylock.toml here",
+            hint="name an environment, or a lock with --lock FILE; `gpuenv lock` makes one",
+        )
+    told = "was not made by gpuenv, so it has no lock" if path.exists() else "is not there"
+    raise UsageError(f"{env} {told}", hint="name a lock with --lock FILE; `gpuenv lock` makes one")
+
+
+def installed_parts(source: Source) -> tuple[tuple[stage.InstalledPart, ...] | None, list[str]]:
+    """What the environment has installed, and how that differs from its lock; nothing of a lock file."""
+    if not source.built:
+        return None, []
+    from . import export_installed
+
+    found = export_installed.parts(source.env, source.lock)
+    return found, export_installed.differences(source.lock, found)
+
+
+def _file_of(held: Lock) -> Path:
+    """The project's lock file that an environment was built from; where it is not here, its name."""
+    name = Path(locking(held.manager).LOCK_NAME)
+    if name.suffix != ".toml":
+        return name
+    for file in sorted(Path.cwd().glob("pylock*.toml")):
+        try:
+            if state.lock_digest(locks.read(file)) == state.lock_digest(held):
+                return file
+        except LockError:
+            continue  # somebody else's pylock
+    return name
+
+
+def wheel_for(form: str, address: str | None, folder: Path) -> Wheel | None:
+    """Return gpuenv's own wheel where the export installs gpuenv from it. Raises UsageError, BuildError."""
+    if form not in stage.INSTALL_GPUENV:
+        if address is None:
+            return None
+        raise UsageError(
+            f"--gpuenv-from: {form} does not install gpuenv",
+            hint=f"use it with {', '.join(stage.INSTALL_GPUENV)}",
+        )
+    return own_wheel(folder) if address is None else None
+
+
+def missing_lock(form: str, source: Source, subject: stage.Subject, folder: Path) -> str | None:
+    """That the lock file which an export names is not there yet, and what writes it."""
+    needed = folder / subject.lock_file
+    if form not in ("apptainer", "devcontainer", "dockerfile", "github") or needed.exists():
+        return None
+    kind = Path(locking(source.lock.manager).LOCK_NAME).stem
+    command = shlex.join(["gpuenv", "export", str(source.env), "--format", kind, "--output", str(needed)])
+    return f"{subject.lock_file} goes with it and is not there: {command}"
+
+
+def _of_file(file: Path, env: Path, choices: Choices) -> Source:
+    if file.suffix == ".toml":
+        return Source(lock=_public(locks.read(file)), file=file, env=env)
+    from . import accepting
+
+    held = accepting.read(file, dataclasses.replace(choices, manager="conda"))
+    own = file if file.suffix in (".yml", ".yaml") else None
+    name = file if own else file.with_name("conda-lock.yml")
+    return Source(lock=_public(held), file=name, env=env, written=own)
+
+
+def _public(lock: Lock) -> Lock:
+    """A lock without credentials: gpuenv writes none into its own, but this may be another's."""
+    packages = tuple(
+        dataclasses.replace(p, url=redact(p.url), index=redact(p.index) if p.index else None)
+        for p in lock.packages
+    )
+    return dataclasses.replace(lock, packages=packages)
+
+
+def lock_text(source: Source) -> str:
+    """The lock as its own stage writes it."""
+    if source.written:
+        # As it stands: other platforms of the file, and what it was solved with, are kept.
+        return redact_text(unsigned(source.written.read_text(encoding="utf-8")))
+    with writing.scratch("export") as scratch:
+        path = scratch / "lock"
+        locking(source.lock.manager).write_lock(path, source.lock, ())
+        return unsigned(path.read_text(encoding="utf-8"))
+
+
+def shown_lock(file: Path, folder: Path) -> str:
+    """How the lock is called in the export's folder: its path from there, its name where it lies elsewhere."""
+    path = file.absolute()
+    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
+
+
+def write(path: Path, text: str, *, beside: bool) -> None:
+    """Write in one step, the digest `beside` where the text has no comments. Raises UsageError."""
+    try:
+        (write_with_digest_beside if beside else write_output)(path, text)
+    except OSError as error:
+        raise UsageError(
+            f"--output {path}: {error.strerror}", hint=hint_of(error, "name a file that can be written")
+        ) from error
