@@ -16,23 +16,23 @@ __all__ = ["Screen", "bug", "emitter", "error", "event", "result"]
 
 # What has a value's words, by the value's name: only the one that is asked for is loaded.
 _SHOWN_BY = {
-    "Bundle": ".bundle:show_bundle",
+    "Bundle": ".files:show_bundle",
     "Created": ".created:show_created",
-    "Exported": ".export:show_export",
-    "Findings": ".findings:show_findings",
-    "Initialised": ".initialised:show_initialised",
+    "Exported": ".files:show_export",
+    "Findings": ".verdict:show_findings",
+    "Initialised": ".files:show_initialised",
     "Listing": ".listing:show_listing",
-    "Lock": ".lock:show_lock",
+    "Lock": ".plan:show_lock",
     "Machine": ".machine:show_machine",
     "Plan": ".plan:show_plan",
-    "ProfileTables": ".tables:show_tables",
+    "ProfileTables": ".files:show_tables",
     "Removal": ".listing:show_removal",
-    "Repaired": ".repaired:show_repaired",
-    "Report": ".report:show_report",
-    "Run": ".run:show_run",
+    "Repaired": ".created:show_repaired",
+    "Report": ".files:show_report",
+    "Run": ".verdict:show_run",
     "Verdict": ".verdict:show_verdict",
 }
-_REMARKS = {"Report": ".report:remark_on_report"}
+_REMARKS = {"Report": ".files:remark_on_report"}
 """What is said on standard error after a value, also after its document."""
 
 

@@ -1,4 +1,4 @@
-"""A plan for people: what was chosen, and why nothing newer, folded."""
+"""A plan for people: what was chosen, and why nothing newer, folded. A lock with its packages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from itertools import groupby
 
 from packaging.version import Version
 
-from ..model import Plan, Rejected
+from ..model import Lock, Plan, Rejected
+from .listing import amount
 from .screen import Screen
 
 _INDEX = {"pypi": "the default index", "pytorch": "the PyTorch index", "find-links": "wheels at hand"}
@@ -82,3 +83,13 @@ def _table(screen: Screen, plan: Plan) -> None:
     for row in rows:
         head = "  ".join(cell.ljust(w) for cell, w in zip(row[:4], widths, strict=True))
         screen.wrapped(row[4], indent=" " * (len(head) + 4), first=f"  {head}  ")
+
+
+def show_lock(screen: Screen, lock: Lock) -> None:
+    show_plan(screen, lock.plan)
+    total = sum(p.size or 0 for p in lock.packages)
+    known = f", {amount(total)} to download" if total else ""
+    screen.line(f"{len(lock.packages)} packages locked{known}")
+    if screen.verbose:
+        for package in lock.packages:
+            screen.line(f"  {package.name} {package.version}")

@@ -1,8 +1,9 @@
-"""A verdict for people: one line a stage, the evidence where it matters, the one sentence last."""
+"""A verdict for people: one line a stage, the evidence where it matters, the one sentence last. Findings on one screen:
+the likeliest whole, the others short."""
 
 from __future__ import annotations
 
-from ..model import Finding, Stage, Verdict
+from ..model import Finding, Findings, Run, Stage, Verdict
 from .screen import Screen
 
 _COLOUR = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
@@ -13,8 +14,8 @@ _OUTCOME = {
     "wrong": ("red", "wrong: convolutions ran and their results cannot be trusted"),
     "fails": ("red", "fails"),
 }
-
 _COLUMN = 33  # where what a stage says begins
+_SHOWN = 3
 
 
 def show_verdict(screen: Screen, verdict: Verdict) -> None:
@@ -64,3 +65,36 @@ def _show_libraries(screen: Screen, verdict: Verdict) -> None:
             place = "inside" if library.inside else "OUTSIDE"
             owner = library.owner or "no package"
             screen.line(f"  {library.soname} {library.version or '?'} {place}, {owner}: {library.path}")
+
+
+def show_findings(screen: Screen, found: Findings) -> None:
+    """The first finding with its evidence; of the others what would decide, or their fix."""
+    if not found.findings:
+        screen.line("nothing here that gpuenv knows")
+        return
+    first, *others = found.findings
+    show_finding(screen, first)
+    if others:
+        screen.line("  or, less likely:")
+    for finding in others:
+        _short(screen, finding)
+
+
+def _short(screen: Screen, finding: Finding) -> None:
+    screen.wrapped(
+        f"{finding.cause} ({finding.confidence}): {finding.title}", indent="      ", first="    - "
+    )
+    decides = next((e.text for e in finding.evidence if e.source == "to check"), None)
+    last = decides or (f"fix: {finding.fix}" if finding.fix else None)
+    if last:
+        screen.wrapped(last, indent="        ", first="      ")
+
+
+def show_run(screen: Screen, ran: Run) -> None:
+    """Show the likeliest causes of a failure; nothing where none was found."""
+    if not ran.findings:
+        return
+    how = ran.signal or f"exit code {ran.code}"
+    screen.say(f"gpuenv: {ran.command[0]} failed ({how}); gpuenv diagnose says:", always=True)
+    errors = Screen(environ=screen.environ, out=screen.err, err=screen.err)
+    show_findings(errors, Findings(findings=ran.findings[:_SHOWN]))
