@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .. import detect
 from ..errors import BuildError, GpuenvError, LockError, UsageError
@@ -30,6 +31,9 @@ from ..request import facts
 from ..request import paths as where
 from ..request.options import Choices
 from ..system import foreign
+
+if TYPE_CHECKING:
+    from ..diagnose import Ran
 
 _PIECE = 1 << 20
 
@@ -77,9 +81,11 @@ def judged(
     here: bool = False,
     device: Device | None = None,
     holders: bool = False,
+    ran: Ran | None = None,
 ) -> tuple[Finding, ...]:
     """What the diagnose stage finds, given resolve's plans and its rule of kernels. `holders` lets it ask
-    who holds the memory of this machine's GPUs; `device` is what the environment was made for."""
+    who holds the memory of this machine's GPUs; `device` is what the environment was made for; `ran` is how the
+    program ended, where gpuenv ran it."""
     from .. import resolve as resolving
     from ..diagnose import diagnose as stage
     from ..resolve.kernels import how_they_run
@@ -102,6 +108,7 @@ def judged(
         here=here,
         device=device,
         holders=detect.read_holders if holders else None,
+        ran=ran,
     )
 
 

@@ -21,11 +21,12 @@ from .made_for_cpu import possible, without_notices
 from .memory import with_holders
 from .order import findings
 from .patterns import Said
+from .ran import Ran
 from .readers import read_facts
 from .rules import by_rules, check
 from .text import Line, read
 
-__all__ = ["diagnose"]
+__all__ = ["Ran", "diagnose"]
 
 Advise = Callable[[Request, Target], Plan]
 Serves = Callable[[Sequence[str], str], bool]
@@ -42,6 +43,7 @@ def diagnose(
     here: bool = False,
     device: Device | None = None,
     holders: Callable[[], Sequence[Holder]] | None = None,
+    ran: Ran | None = None,
 ) -> tuple[Finding, ...]:
     """The causes of what the texts show, the likeliest first; empty where nothing is known. `device` is what the
     environment was made for, where that is known: with "cpu" no cause needs a GPU.
@@ -49,7 +51,8 @@ def diagnose(
     `texts` are (name, bytes in pieces); `serves(kernels, capability)` says whether a GPU runs any of the
     kernels; `advise` makes a plan for the target of the text or machine, for fixes with real versions.
     `here` says that the texts were written on `machine`, a moment ago; `holders` asks who holds the
-    memory of its GPUs now, and is called only where that is the question.
+    memory of its GPUs now, and is called only where that is the question. `ran` is how the program ended, where
+    gpuenv ran it.
     Raises DataError for rules that cannot be meant.
     """
     check(profiles)
@@ -59,8 +62,14 @@ def diagnose(
         machine = replace(machine, gpus=(), target=replace(machine.target, gpus=())) if machine else None
     facts = read_facts(lines, profiles.gpus) if lines else Facts()
     seen_here = _machine_facts(facts, machine) if lines else ()
+    if ran and ran.oom_kills is not None:
+        facts.add(
+            "oom_kills",
+            str(ran.oom_kills),
+            Evidence(text=f"oom_kill rose by {ran.oom_kills}", source="/proc/vmstat"),
+        )
     said = Said(lines, profiles.messages, profiles.failures)
-    case = Case(facts=facts, said=said, profiles=profiles, serves=serves, for_cpu=device == "cpu")
+    case = Case(facts=facts, said=said, profiles=profiles, serves=serves, for_cpu=device == "cpu", ran=ran)
     found = possible([*(c for judge in JUDGES for c in judge(case)), *by_rules(case)], case)
     if not here:  # it may have been written on another machine
         found = [_less_sure(c) if set(seen_here) & set(c.evidence) else c for c in found]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ..model import Confidence, Evidence, Profiles
 from .facts import Facts
 from .patterns import Said
+from .ran import Ran
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +35,8 @@ class Case:
     serves: Callable[[Sequence[str], str], bool]
     for_cpu: bool = False
     """Whether the environment that the text is of was made for the CPU."""
+    ran: Ran | None = None
+    """How the program ended, where gpuenv ran it."""
     ruled_out: set[str] = field(default_factory=set)
     """Causes that a fact contradicts: only a certain finding may still name them."""
 

@@ -16,7 +16,8 @@ from ..model import Evidence
 
 CONDITIONS = frozenset(
     ("torch", "tensorflow", "jax", "jaxlib", "ctranslate2", "numpy", "onnxruntime", "cuda", "cuda_build", "cudnn",
-     "driver", "driver_cuda", "capability", "board_capability", "python", "os", "visible", "library_path")
+     "driver", "driver_cuda", "capability", "board_capability", "python", "os", "visible", "library_path",
+     "oom_kills")
 )  # fmt: skip
 """Facts that a rule may want or exclude."""
 
@@ -33,7 +34,8 @@ class Fact:
 class Facts:
     """Facts by name, in the order of the text. Names: driver, driver_cuda, gpu, capability, kernels,
     cuda_build, cuda (installed), cudnn_built, cudnn_loaded, cudnn, python, os, missing, loaded, present,
-    free_bytes, total_bytes, library_path, visible, glibc, device_in, and packages by their names."""
+    free_bytes, total_bytes, library_path, visible, glibc, device_in, oom_kills (of the kernel, while the program
+    ran), and packages by their names."""
 
     seen: dict[str, list[Fact]] = field(default_factory=dict)
 

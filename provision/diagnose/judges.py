@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import judge_build, judge_libraries, judge_machine
+from . import judge_build, judge_libraries, judge_machine, judge_packages, judge_process
 from .candidates import Judge
 
 JUDGES: tuple[Judge, ...] = (
@@ -13,4 +13,10 @@ JUDGES: tuple[Judge, ...] = (
     judge_libraries.cudnn_pair,
     judge_libraries.cudnn_missing,
     judge_libraries.cuda_missing,
+    judge_packages.module,
+    judge_packages.damaged,
+    judge_process.killed,
+    judge_process.memory,
+    judge_process.open_files,
+    judge_process.crash,
 )

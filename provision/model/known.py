@@ -235,12 +235,13 @@ class WheelPage:
 class ImportName:
     """The distribution that brings a module: `package` "opencv-python" for `module` "cv2"; `also` are
     other distributions that bring it. `implies` is the framework of a program that imports the module and names
-    no framework."""
+    no framework. `common` marks a name that programs also give to folders of their own."""
 
     module: str
     package: str
     also: tuple[str, ...] = ()
     implies: str | None = None
+    common: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -90,7 +90,9 @@ KINDS = {
         ("packages", "url"),
         words=("packages",),
     ),
-    "imports": Kind(model.ImportName, "imports", ("module",), ("module", "package"), words=("also",)),
+    "imports": Kind(
+        model.ImportName, "imports", ("module",), ("module", "package"), words=("also",), flags=("common",)
+    ),
     "conda_names": Kind(model.CondaName, "conda_names", ("conda",), ("conda",)),
     "majors": Kind(model.CudaMajor, "majors", ("major",), ("major", "linux", "windows")),
     "branches": Kind(model.DriverBranch, "branches", ("branch",), ("branch", "cuda")),

@@ -75,7 +75,7 @@ def found(*lines, device="cpu", machine=CONTAINER, here=True):
 @pytest.mark.parametrize(
     "failure",
     [
-        "ModuleNotFoundError: No module named 'tensorboard'",
+        "ModuleNotFoundError: No module named 'my_datasets'",
         "KeyError: 'learning_rate'",
         "FileNotFoundError: [Errno 2] No such file or directory: 'train.csv'",
     ],
@@ -84,6 +84,13 @@ def test_what_a_framework_prints_without_a_gpu_is_no_cause(notices, failure):
     for machine in (CONTAINER, H200, None):
         assert found(*notices, failure, machine=machine) == ()
     assert found(*notices, failure, device="cuda")[0].cause == "container_without_gpu"
+
+
+@pytest.mark.parametrize("notices", [TENSORFLOW, JAX, TORCH], ids=["tensorflow", "jax", "torch"])
+def test_a_missing_package_after_the_notices_is_the_cause(notices):
+    for machine in (CONTAINER, H200, None):
+        [finding] = found(*notices, "ModuleNotFoundError: No module named 'tensorboard'", machine=machine)
+        assert finding.cause == "python_package_missing" and "gpuenv add tensorboard" in finding.fix
 
 
 @pytest.mark.parametrize("rule", KNOWN.failures, ids=lambda r: r.name)

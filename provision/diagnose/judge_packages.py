@@ -1,0 +1,99 @@
+"""Python packages that are missing, and files of packages that are damaged."""
+
+from __future__ import annotations
+
+import re
+
+from ..model import FRAMEWORKS, Evidence, ImportName
+from .candidates import Candidate, Case
+from .patterns import evidence
+from .tracebacks import Raised, package_of, raised
+
+_MISSING, _DAMAGED = "python_package_missing", "package_files_damaged"
+_MODULE = re.compile(r"No module named ['\"]?([A-Za-z_][\w.]{0,200})['\"]?(;.*)?$")
+_REFUSED = re.compile(r"import|install|requires|not found|unavailable", re.IGNORECASE)
+# Frameworks and CUDA packages: another build or environment is the cause there, never a package to add.
+_STACK = re.compile(
+    rf"(?:{'|'.join(FRAMEWORKS)}|jaxlib|torchvision|torchaudio|triton|nvidia|cuda|cudnn|cupy|tensorrt|pycuda|numba)(?:$|[._])"
+)
+
+
+def module(case: Case) -> list[Candidate]:
+    """A module that an import did not find, where it is a package's: a row of package_names.yaml, or wanted by an
+    installed package. Any other name may be the program's own module."""
+    shown = _refused_import(raised(case.said.lines))
+    if shown is None:
+        return []
+    name, error = shown
+    if _STACK.match(name) or (case.ran and case.ran.own_module(name)):
+        return []
+    row = next((r for r in case.profiles.imports if r.module == name), None)
+    where = (evidence(error.line),)
+    if case.ran and (owner := case.ran.files_of(name)):
+        title = f"The installed package {owner} lacks files of its module {name}"
+        return [Candidate(cause=_DAMAGED, weight=90, confidence="certain", evidence=where, title=title)]
+    if name == "pkg_resources":  # a rule of its own: setuptools brings it only up to a release
+        return []
+    if row:
+        return [_known(case, row, where)]
+    if error.package and "." not in name:
+        return [_wanted_by(name, error.package, where)]
+    return []
+
+
+def _refused_import(errors: list[Raised]) -> tuple[str, Raised] | None:
+    """The module that the text's last exception names as missing. An import error that was raised because of it
+    counts as the same; after any other exception the program went on without the module."""
+    for error in reversed(errors):
+        found = _MODULE.search(error.message)
+        if error.kind in ("ModuleNotFoundError", "ImportError") and found:
+            # "No module named 'a.b'; 'a' is not a package": a file of the program shadows a package
+            return None if found.group(2) else (found.group(1), error)
+        if not (error.kind in ("ImportError", "RuntimeError") and _REFUSED.search(error.message)):
+            return None
+    return None
+
+
+def _known(case: Case, row: ImportName, where: tuple[Evidence, ...]) -> Candidate:
+    named = row.package if row.package.lower() == row.module.lower() else f"{row.package} ({row.module})"
+    others = f" {' or '.join(row.also[:2])} brings the module too." if row.also else ""
+    pip = "" if case.ran and case.ran.made_by_gpuenv else f" In an environment that gpuenv did not make: `python -m pip install {row.package}`."  # fmt: skip
+    if row.common:
+        return Candidate(
+            cause=_MISSING, weight=50, confidence="possible", evidence=where,
+            title=f"The module {row.module} is missing: the package {row.package}, or a folder of the program's own",
+            fix=f"If the program's own folder of that name is meant, run from its parent folder. If the package: "
+            f"`gpuenv add {row.package}`.{pip}",
+        )  # fmt: skip
+    return Candidate(
+        cause=_MISSING, weight=86, confidence="certain" if case.ran else "likely", evidence=where,
+        title=f"The Python package {named} is not installed in this environment",
+        fix=f"Add the package: `gpuenv add {row.package}`.{others}{pip}",
+    )  # fmt: skip
+
+
+def _wanted_by(name: str, package: str, where: tuple[Evidence, ...]) -> Candidate:
+    return Candidate(
+        cause=_MISSING, weight=55, confidence="possible", evidence=where,
+        title=f"The module {name}, which the installed package {package} imports, is not installed",
+        fix=f"Find in the documentation of {package} which package brings {name}, then `gpuenv add` that package.",
+    )  # fmt: skip
+
+
+def damaged(case: Case) -> list[Candidate]:
+    """A damaged file, with the installed package that it belongs to."""
+    shows = case.said.group("damaged_file")
+    if not shows or case.said.group("driver_file_damaged"):
+        return []
+    found = next(((p, e) for e in shows if (p := package_of(e.text))), None)
+    if found is None:
+        return []
+    package, shown = found
+    path = re.search(r"/[^\s:'\"]{1,300}", shown.text)
+    file = path.group(0).rpartition("/")[2] if path else "a file"
+    return [
+        Candidate(
+            cause=_DAMAGED, weight=92, confidence="likely", evidence=shows,
+            title=f"The file {file} of the installed package {package} is damaged",
+        )
+    ]  # fmt: skip

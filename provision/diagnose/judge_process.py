@@ -1,0 +1,184 @@
+"""Limits of the process, and crashes."""
+
+from __future__ import annotations
+
+import re
+
+from ..model import Confidence, Evidence
+from .candidates import Candidate, Case
+from .crashes import Crash, read
+from .patterns import evidence
+from .ran import Ran
+
+_LIMIT = "process_limit_reached"
+_DAMAGED = "package_files_damaged"
+_TOGETHER = "conflicting_frameworks_in_one_env"
+_KILLED = re.compile(r"^(?:\S{1,80}: line \d{1,6}: +\d{1,8} )?Killed(?: {2,}.*)?$")
+_ASKED = (
+    re.compile(r"you tried to allocate (\d{1,20}) bytes"),
+    re.compile(r"Unable to allocate (\d{1,6}(?:\.\d{1,3})?) (KiB|MiB|GiB|TiB) for an array"),
+)
+_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_ABSURD = 1 << 40  # bytes in one piece that no program means to have: a fault in its arithmetic
+_NO_MEMORY = re.compile(
+    r"^(?:\S{1,80} )?(?:numpy\.\S{1,60}\.)?_?(?:Array)?MemoryError\b|std::bad_alloc|DefaultCPUAllocator: (?:can't|not enough)|"
+    r"Unable to allocate \d.{1,20}for an array|[Cc]annot allocate memory(?! in static TLS)|failed to map segment"
+)
+_FRAMEWORKS = ("torch", "tensorflow", "jaxlib", "onnxruntime", "tensorrt", "paddle", "mxnet")
+
+
+def killed(case: Case) -> list[Candidate]:
+    """A program that SIGKILL ended. The kernel counts whom it ended for want of memory; where it counted none, a
+    person or a scheduler sent the signal, and that is no failure."""
+    ran, said = case.ran, (*case.said.group("killed"), *case.said.group("worker_killed"))
+    lines = tuple(evidence(x) for x in case.said.lines if _KILLED.match(x.text.strip()))[:2]
+    by_signal = bool(ran and ran.signal == "SIGKILL")
+    if not (said or lines or by_signal):
+        return []
+    if ran is None or ran.oom_kills is None:
+        return [_killed((*lines, *_signal(ran)), 50, "possible")] if lines or by_signal else []
+    if ran.oom_kills == 0:
+        return []
+    counted = Evidence(text=f"oom_kill rose by {ran.oom_kills} while the program ran", source="/proc/vmstat")
+    return [_killed((counted, *lines, *said, *_signal(ran)), 92, "certain" if by_signal else "likely")]
+
+
+def _signal(ran: Ran | None) -> tuple[Evidence, ...]:
+    return (Evidence(text=f"ended by {ran.signal}", source="the program"),) if ran and ran.signal else ()
+
+
+def _killed(shown: tuple[Evidence, ...], weight: int, confidence: Confidence) -> Candidate:
+    sure = confidence != "possible"
+    return Candidate(
+        cause=_LIMIT, weight=weight, confidence=confidence, evidence=shown,
+        title="The kernel ended the program because memory ran out" if sure
+        else "The program was ended by SIGKILL, as the kernel does when memory runs out",
+        fix="Use less memory (fewer data-loader workers, less data in memory), or raise the limit of the container or "
+        "job (`docker run --memory`, `sbatch --mem`)." if sure
+        else "See whether memory ran out: `sudo dmesg | grep -i oom`. If so, use less memory or raise the limit. "
+        "A scheduler or a person can send SIGKILL too.",
+    )  # fmt: skip
+
+
+def memory(case: Case) -> list[Candidate]:
+    """Host memory that was refused: with the limit where it is known, else where the amount is one that a program
+    can mean."""
+    shows = tuple(evidence(x) for x in case.said.lines if _NO_MEMORY.search(x.text.strip()))[:2]
+    if not shows:
+        return []
+    asked = next((a for e in shows if (a := _asked(e.text))), None)
+    ran = case.ran
+    if ran and ran.address_space is not None:
+        limit = Evidence(text=f"RLIMIT_AS is {ran.address_space} bytes", source="getrlimit")
+        return [
+            Candidate(
+                cause=_LIMIT, weight=88, confidence="likely", evidence=(*shows, limit),
+                title=f"This shell allows a process {ran.address_space >> 20} MiB of address space (ulimit -v)",
+                fix="Remove the limit: `ulimit -v unlimited`, or ask the scheduler for a job without one.",
+            )
+        ]  # fmt: skip
+    if asked is None or asked >= _ABSURD:
+        return []
+    if ran and ran.memory is not None and asked > ran.memory:
+        title = f"The program asked for {_gib(asked)} GiB of memory at once; this machine or container has {_gib(ran.memory)}"
+        return [
+            Candidate(cause=_LIMIT, weight=80, confidence="likely", evidence=shows, title=title, fix=_LESS)
+        ]
+    title = f"The system refused the program {_gib(asked)} GiB of memory"
+    return [Candidate(cause=_LIMIT, weight=50, confidence="possible", evidence=shows, title=title, fix=_LESS)]
+
+
+_LESS = "Use less memory (a smaller batch or array, fewer workers), or a machine, container or job with more."
+
+
+def _asked(text: str) -> int | None:
+    """The bytes that a refused request names."""
+    for pattern in _ASKED:
+        if found := pattern.search(text):
+            unit = _UNITS[found.group(2)] if pattern.groups > 1 else 1
+            return int(float(found.group(1)) * unit)
+    return None
+
+
+def _gib(size: int) -> str:
+    return f"{size / (1 << 30):.1f}"
+
+
+def open_files(case: Case) -> list[Candidate]:
+    """The limit on open files, with its number."""
+    shows = case.said.group("open_files")
+    if not shows or case.ran is None or case.ran.open_files is None:
+        return []
+    return [
+        Candidate(
+            cause=_LIMIT, weight=90, confidence="likely", evidence=shows,
+            title=f"The program opened more than the {case.ran.open_files} files that this shell allows (ulimit -n)",
+        )
+    ]  # fmt: skip
+
+
+def crash(case: Case) -> list[Candidate]:
+    """A crash with a stack: by what it was doing and what was loaded. A crash in the program's own code has no cause
+    here."""
+    found = read(case.said.lines)
+    if found is None:
+        return []
+    package, loaded = found.package, found.loaded()
+    frameworks = [n for n in _FRAMEWORKS if n in loaded]
+    shows = _shown(found)
+    where = _where(found)
+    if found.loading and found.how == "Bus error":
+        of = f" of {package}" if package else ""
+        title = f"A library{of} is shorter than it says: loading it ended the program by SIGBUS"
+        return [Candidate(cause=_DAMAGED, weight=88, confidence="likely", evidence=shows, title=title)]
+    if copies := _copies(found):
+        title = f"The program crashed{where} with two copies of {copies} in its stack"
+        cause = "cudnn_shadowed_by_other_copy" if "cudnn" in copies else "nvidia_lib_symbol_mismatch"
+        return [Candidate(cause=cause, weight=84, confidence="likely", evidence=shows, title=title)]
+    if len(frameworks) > 1:
+        title = f"The program crashed{where}; {' and '.join(frameworks)} are loaded in one process"
+        return [Candidate(cause=_TOGETHER, weight=84, confidence="likely", evidence=shows, title=title)]
+    if package is None or not frameworks:
+        return []
+    if package not in _FRAMEWORKS:
+        cause, weight = "extension_built_for_other_torch_or_cuda", 70 if found.loading else 46
+        title = f"The program crashed{where} beside {frameworks[0]}"
+    elif found.loading:
+        cause, weight, title = _DAMAGED, 46, f"The program crashed{where} while a library was loaded"
+    else:
+        cause, weight, title = "framework_bug_upgrade", 40, f"The program crashed{where}"
+    confidence: Confidence = "likely" if weight >= 66 else "possible"
+    return [Candidate(cause=cause, weight=weight, confidence=confidence, evidence=shows, title=title)]
+
+
+def _where(found: Crash) -> str:
+    """As " in torch (torch/nn/modules/conv.py, line 549, _conv_forward)"."""
+    if found.libraries:
+        return f" in {found.libraries[0].rpartition('/')[2]}"
+    if found.place is None or found.package is None:
+        return ""
+    file, line, function = found.frames[found.place]
+    short = re.split(r"/(?:site|dist)-packages/", file)[-1]
+    return f" in {found.package} ({short}, line {line}, {function})"
+
+
+def _shown(found: Crash) -> tuple[Evidence, ...]:
+    """The crash, its place, its libraries, and what was loaded."""
+    place = (found.frame_lines[found.place],) if found.place is not None else ()
+    modules = (found.modules_line,) if found.modules_line else ()
+    shown = [evidence(x) for x in (found.line, *place, *found.library_lines[:2])]
+    if modules:
+        names = ", ".join(found.loaded()[:12])
+        shown.append(Evidence(text=f"loaded: {names}", source=modules[0].source, line=modules[0].number))
+    return tuple(dict.fromkeys(shown))
+
+
+def _copies(found: Crash) -> str | None:
+    """A family of NVIDIA's libraries of which the stack names two folders."""
+    folders: dict[str, set[str]] = {}
+    for path in found.libraries:
+        folder, _, name = path.rpartition("/")
+        family = re.match(r"lib(cudnn|cublas|nccl|nvrtc|cusparse|cusolver)", name)
+        if folder and family:
+            folders.setdefault(family.group(0), set()).add(folder)
+    return next((family for family, seen in folders.items() if len(seen) > 1), None)

@@ -1,0 +1,31 @@
+"""How a program ended that gpuenv ran: what its output does not say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+def _nothing(_name: str) -> None:
+    return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ran:
+    """The end of a program and the environment it ran in. None stands for unknown.
+
+    `signal` is the signal that ended it; 128 + n of a shell counts too. `oom_kills` are the processes that the
+    kernel ended for want of memory meanwhile. `address_space` and `open_files` are its limits, None where there is
+    none. `memory` is what the machine or its container has. All sizes are in bytes. `files_of` returns the installed
+    package ("numpy 2.1.0") whose files of a module are listed, by module. `own_module` returns where a module lies
+    in the project itself.
+    """
+
+    signal: str | None = None
+    oom_kills: int | None = None
+    address_space: int | None = None
+    open_files: int | None = None
+    memory: int | None = None
+    made_by_gpuenv: bool = False
+    files_of: Callable[[str], str | None] = _nothing
+    own_module: Callable[[str], str | None] = _nothing

@@ -1,0 +1,58 @@
+"""The last exception of a text, and the file that raised it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .text import Line
+
+# In front of a line: a rank (torchrun), pytest's "E", a container's or a scheduler's name.
+_BEFORE = r"^(?:\[?(?:rank|default)?\d{1,4}\]?[:>] ?|E {1,8}|[\w.-]{1,60} {1,4}\| ){0,2}"
+_ENDS = ("Error", "Exception", "Interrupt", "Exit", "Found")
+_RAISED = re.compile(
+    _BEFORE + r"((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}(?:" + "|".join(_ENDS) + r"))(?:: (.*))?$"
+)
+_FRAME = re.compile(r"^.{0,80}?File [\"']([^\"']{1,400})[\"'], line (\d{1,7})(?:,? in (.{1,200}))?$")
+_SITE = re.compile(r"/(?:site|dist)-packages/([^/]{1,120})")
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """An exception that a text ends with: its type without modules, its message, its line, and the file of the frame
+    before it."""
+
+    kind: str
+    message: str
+    line: Line
+    file: str | None
+
+    @property
+    def package(self) -> str | None:
+        """The folder in site-packages of the file that raised it."""
+        return package_of(self.file or "")
+
+
+def package_of(path: str) -> str | None:
+    """The top-level name in site-packages that a file belongs to."""
+    found = _SITE.search(path.replace("\\", "/"))
+    return found.group(1).removesuffix(".py") if found else None
+
+
+def raised(lines: Sequence[Line]) -> list[Raised]:
+    """The exceptions that a text shows, in order."""
+    found, file = [], None
+    for line in lines:
+        if match := frame(line.text):
+            file = match[0]
+        elif any(end in line.text for end in _ENDS) and (match_ := _RAISED.match(line.text.strip())):
+            found.append(Raised(match_.group(1).rpartition(".")[2], match_.group(2) or "", line, file))
+            file = None
+    return found
+
+
+def frame(text: str) -> tuple[str, int, str] | None:
+    """The file, line and function of a line of a traceback."""
+    match = _FRAME.match(text)
+    return (match.group(1), int(match.group(2)), (match.group(3) or "").strip()) if match else None

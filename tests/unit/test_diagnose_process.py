@@ -1,0 +1,179 @@
+"""diagnose: limits of the process, values of variables, and crashes with their stacks."""
+
+import dataclasses
+
+import pytest
+
+from provision import profiles
+from provision.commands.diagnose import judged
+from provision.diagnose import Ran
+
+KNOWN = profiles.load()
+USERS = 'File "/home/u/proj/train.py", line 3, in <module>'
+
+
+def found(*lines, ran=None):
+    return judged([("log", ["\n".join(lines).encode()])], KNOWN, None, ran=ran)
+
+
+# --- limits --------------------------------------------------------------------------------------
+
+KILLED = Ran(signal="SIGKILL", oom_kills=1)
+
+
+def test_the_kernel_s_count_proves_that_memory_ran_out():
+    [finding] = found(ran=KILLED)
+    assert (finding.cause, finding.confidence) == ("process_limit_reached", "certain")
+    assert finding.evidence[0].source == "/proc/vmstat"
+
+
+@pytest.mark.parametrize(
+    "lines", [(), ("Killed",), ("exitcode  : -9 (pid: 71)",), ("RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed.",)]
+)  # fmt: skip
+def test_what_a_person_killed_is_no_failure(lines):
+    assert found(*lines, ran=dataclasses.replace(KILLED, oom_kills=0)) == ()
+
+
+@pytest.mark.parametrize(
+    "line", ["Killed", "train.sh: line 4:  4711 Killed                  python train.py", "exitcode  : -9 (pid: 71)"]
+)  # fmt: skip
+def test_a_text_alone_does_not_say_who_killed(line):
+    [finding] = found("epoch 3", line)
+    assert (finding.cause, finding.confidence) == ("process_limit_reached", "possible")
+    assert "person" in finding.fix
+
+
+def test_a_killed_program_of_which_nothing_is_known_is_possible():
+    [finding] = found(ran=Ran(signal="SIGKILL"))
+    assert finding.confidence == "possible"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["Killed 3 stale workers", "MemoryError", "RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 281474976710656 bytes. Error code 12 (Cannot allocate memory)"],
+)  # fmt: skip
+def test_what_no_limit_shows_in_is_left_alone(line):
+    assert found(USERS, line) == ()
+
+
+REFUSED = "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7.45 GiB for an array with shape (1000000000,) and data type float64"
+
+
+@pytest.mark.parametrize(
+    "line", ["MemoryError", REFUSED, "terminate called after throwing an instance of 'std::bad_alloc'",
+             "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 4000 bytes."]
+)  # fmt: skip
+def test_a_limit_on_address_space_is_named_with_its_size(line):
+    finding = found(USERS, line, ran=Ran(address_space=3 << 30))[0]
+    assert finding.cause == "process_limit_reached"
+    assert "3072 MiB" in finding.title and "ulimit -v unlimited" in finding.fix
+
+
+def test_more_memory_than_there_is_is_named_with_both_sizes():
+    [finding] = found(USERS, REFUSED, ran=Ran(memory=4 << 30))
+    assert (finding.cause, finding.confidence) == ("process_limit_reached", "likely")
+    assert "7.4 GiB" in finding.title and "has 4.0" in finding.title
+    assert found(USERS, REFUSED)[0].confidence == "possible"
+
+
+def test_the_limit_on_open_files_is_named_with_its_number():
+    [finding] = found("OSError: [Errno 24] Too many open files: 'a'", ran=Ran(open_files=64))
+    assert "64 files" in finding.title and "ulimit -n" in finding.title
+
+
+# --- variables -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "variable"),
+    [
+        ("ValueError: CachingAllocator option max_split_size_mb too small, must be >= 20", "PYTORCH_CUDA_ALLOC_CONF"),
+        ("ValueError: Expected 'True' or 'False' at index 2 in ConfigTokenizer but got 'maybe'", "PYTORCH_CUDA_ALLOC_CONF"),
+        ("ValueError: garbage_collect_threshold is invalid, set it in (0.0, 1.0)", "PYTORCH_CUDA_ALLOC_CONF"),
+        ("Unknown flag in XLA_FLAGS: --xla_no_such", "XLA_FLAGS"),
+        ("ValueError: Invalid log settings: foo, must be a comma separated list of", "TORCH_LOGS"),
+    ],
+)  # fmt: skip
+def test_the_variable_whose_value_is_refused_is_named(line, variable):
+    [finding] = found(USERS, line)
+    assert finding.cause == "variable_breaks_framework"
+    assert variable in finding.title and "unset" in finding.fix
+
+
+# --- crashes -------------------------------------------------------------------------------------
+
+SITE = "/e/lib/python3.11/site-packages"
+HEAD = (
+    "Fatal Python error: Segmentation fault",
+    "",
+    "Current thread 0x00007fe5543d0b80 (most recent call first):",
+)
+CONV = f'  File "{SITE}/torch/nn/modules/conv.py", line 549 in _conv_forward'
+OWN = '  File "/home/u/proj/train.py", line 5 in <module>'
+
+
+def modules(*names):
+    return f"Extension modules: {', '.join(names)} (total: {len(names)})"
+
+
+def test_two_frameworks_in_a_process_that_crashed():
+    loaded = modules(
+        "numpy._core._multiarray_umath", "torch._C", "tensorflow.python.framework.fast_tensor_util"
+    )
+    [finding] = found(*HEAD, CONV, OWN, "", loaded)
+    assert (finding.cause, finding.confidence) == ("conflicting_frameworks_in_one_env", "likely")
+    assert "torch/nn/modules/conv.py, line 549, _conv_forward" in finding.title
+    assert any(e.text == "loaded: numpy, torch, tensorflow" for e in finding.evidence)
+
+
+def test_a_crash_while_an_extension_is_loaded_beside_torch():
+    loading = (
+        '  File "<frozen importlib._bootstrap>", line 241 in _call_with_frames_removed',
+        '  File "<frozen importlib._bootstrap_external>", line 1233 in create_module',
+        f'  File "{SITE}/flash_attn/__init__.py", line 3 in <module>',
+    )
+    [finding] = found(*HEAD, *loading, OWN, modules("torch._C"))
+    assert (finding.cause, finding.confidence) == ("extension_built_for_other_torch_or_cuda", "likely")
+    assert "flash_attn" in finding.title
+
+
+def test_sigbus_while_a_library_is_loaded_is_a_damaged_file():
+    lines = (
+        "Fatal Python error: Bus error",
+        "Current thread 0x00007fc08f7d1b80 (most recent call first):",
+        '  File "<frozen importlib._bootstrap>", line 241 in _call_with_frames_removed',
+        '  File "<frozen importlib._bootstrap_external>", line 1233 in create_module',
+        f'  File "{SITE}/torch/__init__.py", line 445 in <module>',
+        '  File "<string>", line 1 in <module>',
+    )
+    [finding] = found(*lines)
+    assert (finding.cause, finding.confidence) == ("package_files_damaged", "likely")
+    assert "torch" in finding.title
+
+
+def test_a_crash_inside_torch_alone_is_only_possible():
+    [finding] = found(*HEAD, CONV, OWN, modules("torch._C"))
+    assert (finding.cause, finding.confidence) == ("framework_bug_upgrade", "possible")
+
+
+def test_a_native_stack_names_two_copies_of_one_library():
+    lines = (
+        "*** SIGSEGV received ***",
+        "/usr/lib/libcudnn_ops.so.9(+0x1a2b) [0x7f1122334455]",
+        f"{SITE}/nvidia/cudnn/lib/libcudnn.so.9(cudnnCreate+0x12) [0x7f1122334466]",
+    )
+    finding = found(*lines)[0]
+    assert finding.cause == "cudnn_shadowed_by_other_copy"
+    assert "libcudnn_ops.so.9" in finding.title
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("exit 139", "Segmentation fault"),
+        (*HEAD, '  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at', OWN, modules("torch._C")),
+        (*HEAD, f'  File "{SITE}/cv2/__init__.py", line 9 in f', OWN, modules("cv2")),
+    ],
+)  # fmt: skip
+def test_a_crash_without_a_framework_in_it_is_left_alone(lines):
+    assert found(*lines) == ()
