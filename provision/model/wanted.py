@@ -95,14 +95,15 @@ class ProjectTarget:
 class Project:
     """gpuenv.yaml: what a project asks for. Paths are as written, relative to the file's folder.
 
-    `project` is the folder of a pyproject.toml to take along with its `extras` and `groups`; `packages`
-    are PEP 508 requirements (`gpuenv add` writes them); `indexes` replaces addresses: "pypi", "pytorch".
+    `project` is the folder of a pyproject.toml to take along with its `extras` and `groups`, and `install` says
+    whether it is installed or only its dependencies are; `packages` are PEP 508 requirements (`gpuenv add` writes them); `indexes` replaces addresses: "pypi", "pytorch".
     """
 
     frameworks: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ()
     project: str | None = None
+    install: bool = True
     extras: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     python: str | None = None

@@ -29,6 +29,7 @@ _NOT_RECORDED = frozenset(
         "offline",
         "no_build",
         "python_bounds",
+        "dependencies_only",
         "bundle",
         "config",
         "target_name",

@@ -70,6 +70,7 @@ class Choices:
     target_name: str | None = None
     indexes: dict[str, str] = field(default_factory=dict)
     bundle: Path | None = None
+    dependencies_only: bool = False  # of gpuenv.yaml: project: {path: ., install: false}
     # The options of command lines alone, as an environment records them.
     given: dict[str, Any] = field(default_factory=dict)
     # The machine that an environment or a lock was made for: judged in place of this one.

@@ -57,12 +57,14 @@ def laid(c: Choices) -> Choices:
 def _with_project(c: Choices, said: Project, file: Path) -> Choices:
     """What an option gives stands before what the file says; lists are put together."""
     root = file.parent
+    of_file = root / said.project if said.project and not c.project else None
     return dataclasses.replace(
         c,
         framework=list(said.frameworks),
         with_=[*said.packages, *c.with_],
         requirement=[*(root / r for r in said.requirements), *c.requirement],
-        project=c.project or (root / said.project if said.project else None),
+        project=c.project or of_file,
+        dependencies_only=of_file is not None and not said.install,
         extra=[*said.extras, *c.extra],
         group=[*said.groups, *c.group],
         python=c.python or (said.python if _is_version(said.python) else None),
@@ -121,6 +123,7 @@ def demanded(c: Choices, data: Profiles, target: Target) -> Demands:
     return read_demands(
         c.requirement, c.project, c.extra, c.group, addressed,
         environ=process.environ(), markers=markers, stack=stack(data), companions=_companions(data),
+        install=not c.dependencies_only,
     )  # fmt: skip
 
 
@@ -205,7 +208,11 @@ def _inputs(c: Choices, files: list[str], left_out: tuple[str, ...]) -> str | No
     if not files:
         return None
     counted = {k: v for k, v in plain(c).items() if k not in left_out} | {"find_links": []}
-    for later in ("only_binary", "python_bounds"):  # options that version 0.1.0 did not know
+    for later in (
+        "only_binary",
+        "python_bounds",
+        "dependencies_only",
+    ):  # options that version 0.1.0 did not know
         if not counted.get(later):
             counted.pop(later, None)
     told = json.dumps(counted, sort_keys=True) + digest(files)

@@ -94,7 +94,7 @@ targets:
 
 
 def test_the_readers_keys_are_the_fields_of_the_values():
-    known = {*kinds.WORDS, *kinds.LISTS, "indexes", "targets"}
+    known = {*kinds.WORDS, *kinds.LISTS, "indexes", "targets", *kinds.PROJECT}
     assert known == {f.name for f in dataclasses.fields(Project)}
     target = {*kinds.TARGET_WORDS, *kinds.TARGET_LISTS}
     assert target == {f.name for f in dataclasses.fields(ProjectTarget)}
@@ -138,6 +138,22 @@ manager: venv
 
 
 @pytest.mark.parametrize(
+    ("text", "path_and_install"),
+    [
+        ("project: .", (".", True)),
+        ("project: {path: .}", (".", True)),
+        ("project: {path: app, install: false}", ("app", False)),
+        ("project:\n  install: true\n  path: app\n", ("app", True)),
+        ('project: {path: ".", install: "false"}', (".", False)),
+        ("python: '3.11'", (None, True)),
+    ],
+)
+def test_the_project_is_a_path_or_a_table(path, text, path_and_install):
+    found = read(path, text)
+    assert (found.project, found.install) == path_and_install
+
+
+@pytest.mark.parametrize(
     ("line", "says"),
     [
         ("python: 3.11", 'write "3.11"'),
@@ -167,6 +183,12 @@ manager: venv
         ("packages: [folder/]", "a requirements file may name paths"),
         ("packages: [a, a>2]", "line 1 already"),
         ("extras: [dev]", "belongs to a project"),
+        ("project: {install: false}", 'write {path: ".", install: false}'),
+        ("project: {path: ., install: no}", "project.install: expected true or false"),
+        ("project: {path: ., install: [false]}", "project.install: expected true or false"),
+        ("project: {path: ., instal: false}", "Did you mean install?"),
+        ("project: {path: 3.10}", 'project.path: YAML takes 3.10 for a number (3.1): write "3.10"'),
+        ("project: [.]", "project: expected one value, as a/path, not a list"),
         ("indexes: {pytroch: 'https://x/y'}", "Did you mean pytorch?"),
         ("indexes: [a]", "expected a table"),
         ("indexes: {pypi: x}", "https://host/simple"),
@@ -277,6 +299,8 @@ _TEXTS = st.sampled_from(
         cuda=st.none() | st.sampled_from(["12", "12.10"]),
         index=st.none() | st.sampled_from(["auto", "https://h/s"]),
         indexes=st.dictionaries(st.sampled_from(["pypi", "pytorch"]), st.just("https://h/x")),
+        project=st.sampled_from([".", "app"]),
+        install=st.booleans(),
         targets=st.dictionaries(
             st.sampled_from(["a", "b-1"]),
             st.builds(ProjectTarget, driver=st.just("550"), gpus=st.just(("9.0", "T4")), glibc=st.none() | st.just("2.28")),
@@ -289,7 +313,9 @@ def test_what_is_written_is_what_is_read(path, meant):
             return {k: slim(v) for k, v in value.items() if v not in (None, [], {})}
         return value
 
-    text = yaml.dump(slim(as_plain(meant)), default_style='"', allow_unicode=True)
+    plain = slim(as_plain(meant))
+    plain["project"] = {"path": meant.project, "install": str(plain.pop("install")).lower()}
+    text = yaml.dump(plain, default_style='"', allow_unicode=True)
     assert read(path, text) == meant
 
 
@@ -502,7 +528,9 @@ def test_the_readmes_example_has_every_key_and_reads(path):
     text = re.search(r"```yaml\n(.*?)```", section, re.DOTALL)[1]
     found = read(path, text)
     for field in dataclasses.fields(Project):
-        assert re.search(rf"(?m)^{field.name}:", text), f"{field.name} is not in the README's example"
+        assert re.search(rf"(?m)^{field.name}:|[{{ ]{field.name}:", text), (
+            f"{field.name} is not in the README's example"
+        )
         assert getattr(found, field.name)
     for field in dataclasses.fields(ProjectTarget):
         assert any(getattr(t, field.name) for t in found.targets.values()), field.name

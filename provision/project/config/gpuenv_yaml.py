@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+_KEYS = [f.name for f in fields(Project) if f.name not in kinds.PROJECT[1:]]
+
+
 def read_config(path: Path) -> Project:
     """The project that a gpuenv.yaml describes. Raises DataError with every mistake, each as
     "file:line: key: what is wrong and what to write"."""
@@ -164,8 +167,10 @@ def _values(
 
 
 def _project(root: Node, mistakes: _Mistakes) -> dict[str, Any]:
-    given = _table(root, "", [f.name for f in fields(Project)], mistakes)
+    given = _table(root, "", _KEYS, mistakes)
     found = _values(given, kinds.WORDS, kinds.LISTS, "", mistakes)
+    if "project" in given:
+        found |= _folder(given["project"], mistakes)
     if "indexes" in given:
         addresses = _table(given["indexes"], "indexes", kinds.INDEXES, mistakes)
         found["indexes"] = _values(addresses, kinds.INDEXES, {}, "indexes.", mistakes)
@@ -175,6 +180,25 @@ def _project(root: Node, mistakes: _Mistakes) -> dict[str, Any]:
     for key in ("extras", "groups"):
         if found.get(key) and "project" not in given:
             mistakes.add(given[key].line, key, 'belongs to a project: write project: "." beside it')
+    return found
+
+
+def _folder(node: Node, mistakes: _Mistakes) -> dict[str, Any]:
+    """The project's folder: a path, or a table of path and install."""
+    if node.kind != "table":
+        return {"project": _text(node, "project", kinds.PATH, mistakes)}
+    given = _table(node, "project", ("path", "install"), mistakes)
+    found: dict[str, Any] = {}
+    if "path" in given:
+        found["project"] = _text(given["path"], "project.path", kinds.PATH, mistakes)
+    else:
+        mistakes.add(node.line, "project", 'has no path: write {path: ".", install: false}')
+    if "install" in given:
+        value = given["install"]
+        if value.kind == "scalar" and value.text in ("true", "false"):
+            found["install"] = value.text == "true"
+        else:
+            mistakes.add(value.line, "project.install", "expected true or false")
     return found
 
 

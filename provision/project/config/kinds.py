@@ -45,7 +45,6 @@ NAME = Form("dev", pattern=r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 # key of gpuenv.yaml -> form of its one value
 WORDS = {
-    "project": PATH,
     "python": PYTHON_OR_BOUNDS,
     "manager": MANAGER,
     "device": DEVICE,
@@ -62,6 +61,8 @@ LISTS = {
     "find_links": Form("wheels/", pattern=_LINE),
     "channels": Form("conda-forge", pattern=_LINE),
 }
+# `project` is a path, or a table whose keys are these fields: path is `project`
+PROJECT = ("project", "install")
 INDEXES = {
     "pypi": Form("https://host/simple", pattern=_ADDRESS),
     "pytorch": Form("https://host/whl", pattern=_ADDRESS),

@@ -17,6 +17,7 @@ from ..requirements.stack import sort
 from .imported_packages import add_imports, framework_users
 from .imports import third_party
 from .signs import Known, Signs, some
+from .unbuildable import find_reason, is_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
 
 def signs(folder: Path, known: Known, environ: Mapping[str, str]) -> Signs:
     """Look at a folder; nothing of it is run."""
-    found = Signs()
+    found = Signs(not_installed=find_reason(folder))
     covered: set[str] = set()
     for name, listed in _candidates(folder):
         if name and str((folder / name).absolute()) in covered:
             continue
         try:
-            asked = _read(folder, name, known, environ)
+            asked = _read(found, folder, name, known, environ)
         except UsageError as error:
             found.remarks.append(f"{name or 'the project'} is not listed: {error.message}")
             continue
@@ -107,9 +108,7 @@ def _candidates(folder: Path) -> list[tuple[str | None, bool]]:
     """The project's own files (None) and requirements files, and whether each is to be listed: of
     several requirements files the one named requirements.txt, else the only one."""
     found: list[tuple[str | None, bool]] = []
-    if any((folder / n).is_file() for n in ("setup.py", "setup.cfg")) or _is_project(
-        folder / "pyproject.toml"
-    ):
+    if is_read(folder):
         found.append((None, True))
     names = [p.name for p in sorted(folder.glob("*.txt")) if p.is_file() and _LISTS_PACKAGES.search(p.name)]
     if not names:
@@ -122,24 +121,11 @@ def _candidates(folder: Path) -> list[tuple[str | None, bool]]:
     return found + [(name, name in (main, only)) for name in names]
 
 
-def _is_project(path: Path) -> bool:
-    """Whether a pyproject.toml states a project, and is not there for a tool's settings only."""
-    from ..requirements.folders import table_at, toml
-
-    if not path.is_file():
-        return False
-    try:
-        data, _ = toml(path, path.name)
-    except UsageError:
-        return True  # reading it as one says what is wrong
-    return "project" in data or "dependencies" in table_at(data, "tool", "poetry")
-
-
-def _read(folder: Path, name: str | None, known: Known, environ: Mapping[str, str]) -> Demands:
+def _read(found: Signs, folder: Path, name: str | None, known: Known, environ: Mapping[str, str]) -> Demands:
     files = [folder / name] if name else []
     return demands(
         files, None if name else folder, environ=environ, markers={}, stack=known.stack,
-        companions=known.companions, skip_missing=True,
+        companions=known.companions, skip_missing=True, install=name is not None or not found.not_installed,
     )  # fmt: skip
 
 
@@ -202,7 +188,7 @@ def _include(
     if name in found.requirements:
         return
     try:
-        _list(found, name, _read(folder, name, known, environ), known.companions)
+        _list(found, name, _read(found, folder, name, known, environ), known.companions)
     except UsageError as error:
         found.remarks.append(f"{name or 'the project'} ({by}) is not listed: {error.message}")
         found.project = found.project if name else None

@@ -35,12 +35,14 @@ class Signs:
     """What was found: frameworks with where they are named, the files to list in gpuenv.yaml, packages to list
     there (text -> origin), packages to suggest (text -> why), and remarks. `bounds` are those of frameworks
     whose file is not listed; `named` has the packages that a file asks for: canonical name -> the text.
+    `not_installed` is why the project's dependencies are taken without the project.
     `bounded` are the frameworks that a listed file puts bounds on."""
 
     frameworks: dict[str, str] = field(default_factory=dict)
     bounds: dict[str, str] = field(default_factory=dict)
     requirements: list[str] = field(default_factory=list)
     project: str | None = None
+    not_installed: str | None = None
     python: str | None = None
     cuda: str | None = None
     device: str | None = None

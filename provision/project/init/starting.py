@@ -88,14 +88,22 @@ def _config(
     except DataError as error:  # only what --framework said can be wrong in it
         said = "; ".join(problem.partition(": ")[2] for problem in error.problems)
         raise UsageError(f"--framework: {said}", hint="name each framework once, as torch>=2.6") from error
-    listed = [*found.requirements, *(["the project"] if found.project else [])]
+    listed = [*found.requirements, *(_shown_project(found))]
     detail = f"lists {', '.join([*(text for text, _ in chosen), *found.packages])}" + (
         f"; reads {', '.join(listed)}" if listed else ""
     )
     files.append(WrittenFile(path=CONFIG_NAME, done="written", detail=detail))
     remarks += [f"{text}: {origin}" for text, origin in chosen if origin]
+    if found.project and found.not_installed:
+        remarks.append(f"the project is not installed: {found.not_installed}")
     remarks += found.remarks
     return tuple(text for text, _ in chosen)
+
+
+def _shown_project(found: Signs) -> list[str]:
+    if not found.project:
+        return []
+    return ["dependencies of the project" if found.not_installed else "the project"]
 
 
 def _chosen(frameworks: Sequence[str], companions: Mapping[str, str], found: Signs) -> list[tuple[str, str]]:

@@ -30,10 +30,7 @@ def rendered(signs: Signs, frameworks: Sequence[tuple[str, str]]) -> str:
         parts += ["\n# read as pip reads them\nrequirements:\n", *(_row(f, "") for f in signs.requirements)]
     else:
         parts.append('\n# requirements: ["requirements.txt"]\n')
-    if signs.project:
-        parts.append(
-            f"\n# the folder of pyproject.toml or setup.py; extras: and groups: of it may follow\nproject: {json.dumps(signs.project)}\n"
-        )
+    parts += _project(signs)
     parts += _packages(signs)
     parts.append(f"\n{'' if signs.python else '# '}python: {json.dumps(signs.python or '3.12')}\n")
     parts.append(
@@ -50,12 +47,28 @@ def rendered(signs: Signs, frameworks: Sequence[tuple[str, str]]) -> str:
     text = "".join(parts)
     meant = Project(
         frameworks=tuple(t for t, _ in frameworks), requirements=tuple(signs.requirements),
-        project=signs.project, python=signs.python, packages=tuple(signs.packages), cuda=signs.cuda,
+        project=signs.project, install=not (signs.project and signs.not_installed), python=signs.python, packages=tuple(signs.packages), cuda=signs.cuda,
         device=signs.device, find_links=tuple(signs.find_links),
     )  # fmt: skip
     if parse_config(CONFIG_NAME, text.encode()) != meant:
         raise AssertionError(f"{CONFIG_NAME} does not read back as it was meant")
     return text
+
+
+def _project(signs: Signs) -> list[str]:
+    """The project's folder, and whether it is installed."""
+    if not signs.project:
+        return []
+    place = json.dumps(signs.project)
+    if signs.not_installed:
+        return [
+            f"\n# read for its dependencies, not installed: {shown(signs.not_installed)}\n",
+            f"project: {{path: {place}, install: false}}\n",
+        ]
+    return [
+        "\n# the folder of pyproject.toml or setup.py; extras: and groups: of it may follow\n",
+        f"project: {place}\n",
+    ]
 
 
 def _packages(signs: Signs) -> list[str]:

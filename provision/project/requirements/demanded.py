@@ -11,7 +11,7 @@ from provision.model import Demands, Need
 from ..words import shown
 from .files import Reading, base_of, read
 from .requirement import BUILDABLE, Line, parse
-from .stack import sort
+from .stack import Sorted, sort
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,13 +31,15 @@ def demands(
     stack: frozenset[str] = frozenset(),
     companions: Mapping[str, str] | None = None,
     skip_missing: bool = False,
+    install: bool = True,
 ) -> Demands:
     """What requirements files, a project's folder and single packages (each with its origin) ask for.
 
     `markers` is what is known of the target's marker variables. `stack` are the canonical names of
     distributions that a framework's build brings along; `companions` maps names that imply a framework
     (torchvision) to it, for files that name only them. With `skip_missing`, included files that do not exist
-    are named in the answer's `missing`. Nothing is run and nothing fetched.
+    are named in the answer's `missing`. Without `install` the project's folder is read for its dependencies and is
+    not installed. Nothing is run and nothing fetched.
     Raises UsageError naming file and line.
     """
     reading = Reading(environ=environ, base=base_of(requirements, project_dir), skip_missing=skip_missing)
@@ -47,7 +49,7 @@ def demands(
     if project_dir is not None:
         from .pyproject import read_project
 
-        stated = read_project(reading, project_dir.absolute(), extras, groups)
+        stated = read_project(reading, project_dir.absolute(), extras, groups, install=install)
     lines = [
         *reading.lines,
         *(Line(text=reading.expanded(t, o), origin=o, folders=(Path.cwd(),)) for t, o in packages),
@@ -55,6 +57,8 @@ def demands(
     result = sort([parse(line) for line in lines], stack, markers)
     if project_dir is not None and stated and stated.installable:
         result.needs[_itself(project_dir.absolute(), stated.name)] = None
+    elif project_dir is not None and not install:
+        _leave_out(result, str(project_dir.resolve()))
     for need in result.needs:  # what a folder states decides the lock as much as a requirements file
         beside = [Path(need.local) / name for name in BUILDABLE] if need.local else []
         reading.files |= {str(path): None for path in beside if path.is_file()}
@@ -82,6 +86,13 @@ def _itself(folder: Path, name: str | None) -> Need:
     folder = folder.resolve()
     text = f"{name} @ {folder.as_uri()}" if name else folder.as_uri()
     return Need(text=text, origin="the project's folder", name=name, local=str(folder), editable=True)
+
+
+def _leave_out(result: Sorted, folder: str) -> None:
+    """Leave out the lines of requirements files that install the project's own folder (-e .)."""
+    for need in [need for need in result.needs if need.local == folder]:
+        del result.needs[need]
+        result.left_out[f"{need.text} ({need.origin}) is left out: project: has install: false"] = None
 
 
 def _implied(needs: Mapping[Need, None], companions: Mapping[str, str]) -> dict[str, None]:

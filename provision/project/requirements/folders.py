@@ -52,7 +52,7 @@ def folder_name(folder: Path) -> str | None:
             if _name(stated.strip()):
                 return stated.strip()
         if (folder / "setup.py").is_file():
-            called = setup_words(folder / "setup.py", "setup.py").get("name")
+            called = (setup_words(folder / "setup.py", "setup.py") or {}).get("name")
             return _name(called) if isinstance(called, str) else None
     except UsageError:
         return None  # whoever reads that project for its own sake is told; here only its name is wanted
@@ -85,9 +85,9 @@ class Computed:
         self.line = line
 
 
-def setup_words(path: Path, name: str) -> dict[str, Any]:
+def setup_words(path: Path, name: str) -> dict[str, Any] | None:
     """The keywords of setup.py's call of setup(): literals, also through a name that is bound once to one,
-    else Computed. The code is parsed, never run. Raises UsageError."""
+    else Computed. None where nothing calls it. The code is parsed, never run. Raises UsageError."""
     text = decoded(read_bytes(path, name), name)
     if len(text) > _MOST_PYTHON:
         raise UsageError(f"{name} has {len(text)} characters", hint="name a requirements file")
@@ -100,7 +100,7 @@ def setup_words(path: Path, name: str) -> dict[str, Any]:
     calls = [n for n in ast.walk(module) if isinstance(n, ast.Call) and _called(n) == "setup"]
     simple = _bound_once(module)
     if not calls:
-        return {}
+        return None
     found: dict[str, Any] = {}
     for keyword in calls[-1].keywords:
         if keyword.arg is None:

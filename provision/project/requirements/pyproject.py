@@ -35,8 +35,11 @@ class Stated:
     installable: bool = False
 
 
-def read_project(reading: Reading, folder: Path, extras: Sequence[str], groups: Sequence[str]) -> Stated:
-    """Read a project's folder into `reading`. Raises UsageError naming file and line."""
+def read_project(
+    reading: Reading, folder: Path, extras: Sequence[str], groups: Sequence[str], *, install: bool = True
+) -> Stated:
+    """Read a project's folder into `reading`. Without `install` its files may state no project: settings of tools
+    are enough. Raises UsageError naming file and line."""
     path = folder / "pyproject.toml"
     data: dict[str, Any] = {}
     places = Places("pyproject.toml", "")
@@ -45,7 +48,7 @@ def read_project(reading: Reading, folder: Path, extras: Sequence[str], groups: 
         data, text = toml(path, name)
         places = Places(name, text)
         reading.files[str(path)] = None
-    stated = _stated(reading, folder, data, places, groups)
+    stated = _stated(reading, folder, data, places, may_be_empty=bool(groups) or not install)
     stated.name = stated.name or folder_name(folder)
     listed = [
         *stated.requires,
@@ -61,7 +64,7 @@ def read_project(reading: Reading, folder: Path, extras: Sequence[str], groups: 
     poetry_off = table_at(data, "tool", "poetry").get("package-mode") is False
     uv_off = table_at(data, "tool", "uv").get("package") is False
     builds = "build-system" in data or (folder / "setup.py").is_file()
-    stated.installable = builds and not poetry_off and not uv_off
+    stated.installable = install and builds and not poetry_off and not uv_off
     return stated
 
 
@@ -74,7 +77,7 @@ def _placed(
 
 
 def _stated(
-    reading: Reading, folder: Path, data: dict[str, Any], places: Places, groups: Sequence[str]
+    reading: Reading, folder: Path, data: dict[str, Any], places: Places, *, may_be_empty: bool
 ) -> Stated:
     if "project" in data:
         return _standard(reading, folder, data, places)
@@ -87,7 +90,7 @@ def _stated(
             f"{folder} has no pyproject.toml, setup.cfg or setup.py",
             hint="name a folder that has one with --project, or a requirements file with -r",
         )
-    if groups:
+    if may_be_empty:
         return Stated()
     raise UsageError(
         f"{places.name} has no [project] table", hint="name a requirements file with -r, or groups"

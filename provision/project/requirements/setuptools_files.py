@@ -42,7 +42,7 @@ def read(reading: Reading, folder: Path) -> Found:
     if (path := folder / "setup.py").is_file():
         name = reading.name(path)
         reading.files[str(path)] = None
-        _from_setup(found, setup_words(path, name), name, stated="install_requires" in options)
+        _from_setup(found, setup_words(path, name) or {}, name, stated="install_requires" in options)
     return found
 
 

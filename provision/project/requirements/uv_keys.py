@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .files import Reading
     from .places import Places
 
-_HONOURED = {
+HONOURED = {
     "sources",
     "index",
     "exclude-newer",
@@ -64,7 +64,7 @@ def read_keys(reading: Reading, folder: Path, data: dict[str, Any], places: Plac
             )
     reading.exclude_newer = _date(table.get("exclude-newer"), places)
     _read_indexes(reading, folder, table, keys, places)
-    if others := sorted(shown(key) for key in table if key not in _HONOURED | _DECIDE_NOTHING):
+    if others := sorted(shown(key) for key in table if key not in HONOURED | _DECIDE_NOTHING):
         reading.notes.append(f"[tool.uv] of {places.name}: {', '.join(others)} not followed")
     return keys
 

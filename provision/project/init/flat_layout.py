@@ -1,0 +1,85 @@
+"""Whether setuptools refuses to choose among several top-level packages or modules of a folder.
+
+The rule and the names are those of `setuptools.discovery`; "Package Discovery" in its user guide explains them.
+A test compares the answers with those of setuptools.
+"""
+
+from __future__ import annotations
+
+import os
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from ..requirements.folders import cfg, setup_words, table_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+_NOT_PACKAGES = (
+    "ez_setup", "*__pycache__", "ci", "bin", "debian", "doc", "docs", "documentation", "manpages", "news",
+    "newsfragments", "changelog", "test", "tests", "unit_test", "unit_tests", "example", "examples", "scripts",
+    "tools", "util", "utils", "python", "build", "dist", "venv", "env", "requirements", "tasks", "fabfile",
+    "site_scons", "benchmark", "benchmarks", "exercise", "exercises", "htmlcov", "[._]*",
+)  # fmt: skip
+_NOT_MODULES = (
+    "setup", "conftest", "test", "tests", "example", "examples", "build", "toxfile", "noxfile", "pavement", "dodo",
+    "tasks", "fabfile", "[Ss][Cc]onstruct", "conanfile", "manage", "benchmark", "benchmarks", "exercise",
+    "exercises", "[._]*",
+)  # fmt: skip
+_NAMES_CONTENTS = ("packages", "py_modules", "configuration", "**")
+
+
+def find_several(folder: Path, pyproject: Mapping[str, Any]) -> tuple[str, list[str]] | None:
+    """Return "packages" or "modules" and their names, where setuptools finds several and takes none; else None.
+    `pyproject` is the content of the folder's pyproject.toml. Raises UsageError for a file that cannot be read."""
+    stated = _read_settings(folder, pyproject)
+    if stated is None or any(name in stated for name in _NAMES_CONTENTS):
+        return None
+    declarative = "project" in pyproject or table_at(dict(pyproject), "tool", "setuptools")
+    if "ext_modules" in stated and not declarative:
+        return None
+    places = stated.get("package_dir") or {}
+    if not isinstance(places, dict) or any(places) or (folder / str(places.get("", "src"))).is_dir():
+        return None
+    packages = sorted(_list_packages(folder))
+    if packages:
+        return ("packages", packages) if len(packages) > 1 else None
+    modules = sorted(_list_modules(folder))
+    return ("modules", modules) if len(modules) > 1 else None
+
+
+def _read_settings(folder: Path, pyproject: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what the three files say of packages, by setup()'s names; None where setup.py calls no setup()."""
+    found: dict[str, Any] = {}
+    if (path := folder / "setup.cfg").is_file():
+        found |= {key: value for key, value in cfg(path, "setup.cfg").get("options", {}).items() if value}
+        if "package_dir" in found:
+            rows = (row.partition("=") for row in found["package_dir"].replace(",", "\n").splitlines())
+            found["package_dir"] = {key.strip(): value.strip() for key, _, value in rows if value}
+    table = table_at(dict(pyproject), "tool", "setuptools")
+    found |= {key.replace("-", "_"): value for key, value in table.items()}
+    if (path := folder / "setup.py").is_file():
+        words = setup_words(path, "setup.py")
+        if words is None:
+            return None
+        found |= words
+    return found
+
+
+def _list_packages(folder: Path) -> Iterator[str]:
+    """The folders that setuptools takes for top-level packages, with and without programs in them."""
+    for entry in os.scandir(folder):
+        if entry.is_dir() and entry.name.isidentifier() and not _matches(entry.name, _NOT_PACKAGES):
+            yield entry.name
+
+
+def _list_modules(folder: Path) -> Iterator[str]:
+    for entry in os.scandir(folder):
+        name = entry.name.removesuffix(".py")
+        if name != entry.name and name.isidentifier() and not _matches(name, _NOT_MODULES):
+            yield name
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

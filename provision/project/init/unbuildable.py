@@ -1,0 +1,70 @@
+"""Why a folder's project is not meant to be built and installed, as its files state it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from provision.errors import UsageError
+
+from ..requirements.folders import cfg, table_at, toml
+from ..requirements.uv_keys import HONOURED
+from .flat_layout import find_several
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def find_reason(folder: Path) -> str | None:
+    """Return why the project of a folder is not to be installed; None where it is, or where its files cannot be
+    read. Nothing of it is run."""
+    try:
+        path = folder / "pyproject.toml"
+        data = toml(path, path.name)[0] if path.is_file() else {}
+        if table_at(data, "tool", "poetry").get("package-mode") is False:
+            return "pyproject.toml sets package-mode = false in [tool.poetry]"
+        if table_at(data, "tool", "uv").get("package") is False:
+            return "pyproject.toml sets package = false in [tool.uv]"
+        if has_tool_settings_only(folder, data):
+            return "its files have settings of tools only"
+        if _uses_setuptools(folder, data) and (several := find_several(folder, data)):
+            kind, names = several
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            return f"setuptools refuses several top-level {kind}: {', '.join(names[:3])}{more}"
+    except (UsageError, OSError):
+        return None
+    return None
+
+
+def is_read(folder: Path) -> bool:
+    """Whether the project's files are read for what it asks for: they state a project, or pyproject.toml has
+    dependency groups or settings of uv that decide where packages come from."""
+    try:
+        path = folder / "pyproject.toml"
+        data = toml(path, path.name)[0] if path.is_file() else {}
+        if not has_tool_settings_only(folder, data):
+            return _states_project(folder, data)
+    except UsageError:
+        return True  # reading it as a project says what is wrong
+    settings = table_at(data, "tool", "uv").keys() & HONOURED
+    return bool(settings) or "dependency-groups" in data or "group" in table_at(data, "tool", "poetry")
+
+
+def has_tool_settings_only(folder: Path, pyproject: dict[str, Any]) -> bool:
+    """Whether pyproject.toml and setup.cfg configure tools, and no file states a project. Raises UsageError."""
+    return "build-system" not in pyproject and not _states_project(folder, pyproject)
+
+
+def _states_project(folder: Path, pyproject: dict[str, Any]) -> bool:
+    if "project" in pyproject or "dependencies" in table_at(pyproject, "tool", "poetry"):
+        return True
+    if (folder / "setup.py").is_file():
+        return True
+    path = folder / "setup.cfg"
+    return path.is_file() and bool({"metadata", "options"} & cfg(path, path.name).keys())
+
+
+def _uses_setuptools(folder: Path, pyproject: dict[str, Any]) -> bool:
+    system = table_at(pyproject, "build-system")
+    backend = system.get("build-backend", "setuptools.build_meta:__legacy__")
+    built = "build-system" in pyproject or (folder / "setup.py").is_file()
+    return built and "backend-path" not in system and str(backend).startswith("setuptools.")

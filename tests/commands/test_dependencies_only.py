@@ -1,0 +1,168 @@
+"""Projects that are not meant to be built: their dependencies are taken, and they are not installed."""
+
+import json
+import subprocess
+
+import pytest
+
+from provision.project.config.gpuenv_yaml import read_config
+
+SETUPTOOLS = '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
+DETECTOR = f'{SETUPTOOLS}[project]\nname = "detector"\nversion = "7"\ndependencies = ["torch", "plain<2"]\n'
+
+
+@pytest.fixture
+def gpuenv(gpuenv, index):
+    """gpuenv on an index that has torch for the CPU, plain and more."""
+    gpuenv.env |= {"PIP_INDEX_URL": index.url, "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl"}
+    plan = gpuenv("resolve", "--json", "--framework", "torch", "--index", "pypi", "--device", "cpu")
+    index.add_plan(plan.json)
+    for name, version in (("plain", "1.0"), ("plain", "2.0"), ("more", "1.0")):
+        index.add(name, version)
+    return gpuenv
+
+
+def write(folder, files):
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def created(gpuenv, verb="create", *more):
+    own = ("--no-verify",) if verb == "create" else ()
+    return gpuenv(verb, "--index", "pypi", "--device", "cpu", *own, *more)
+
+
+def installed(gpuenv):
+    code = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
+    python = gpuenv.work / ".venv/bin/python"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, cwd="/")
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def detector(gpuenv):
+    """A checkout with programs at its top, several folders, and a pyproject.toml that setuptools refuses."""
+    write(
+        gpuenv.work,
+        {
+            "pyproject.toml": DETECTOR, "requirements.txt": "torch\nplain>=1\n", "train.py": "import torch, plain\n",
+            "detect.py": "import torch\n", "models/net.py": "import torch\n", "data/images.yaml": "a: 1\n",
+            "segment/train.py": "from models import net\n",
+        },
+    )  # fmt: skip
+    return gpuenv
+
+
+def test_init_and_create_take_the_dependencies_alone(detector):
+    ran = detector("init", "--json")
+    assert ran.code == 0, ran.err
+    said = (
+        "the project is not installed: setuptools refuses several top-level packages: data, models, segment"
+    )
+    assert said in ran.json["notes"]
+    config = read_config(detector.work / "gpuenv.yaml")
+    assert (config.project, config.install, config.requirements) == (".", False, ("requirements.txt",))
+    ran = created(detector)
+    assert ran.code == 0, ran.err
+    have = installed(detector)
+    assert have["plain"] == "1.0" and "torch" in have and "detector" not in have
+    ran = created(detector, "create", "--json")
+    assert ran.code == 0 and ran.json["environment"]["changed"] is False
+
+
+def test_its_dependencies_still_count_for_what_is_up_to_date(detector):
+    assert detector("init").code == 0
+    assert created(detector, "lock").code == 0
+    assert created(detector).code == 0
+    assert created(detector, "lock", "--check").code == 0
+    pyproject = detector.work / "pyproject.toml"
+    pyproject.write_text(DETECTOR.replace("plain<2", "plain<2', 'more").replace("'", '"'))
+    assert created(detector, "lock", "--check").code == 6
+    assert created(detector).code == 0
+    assert installed(detector)["more"] == "1.0"
+
+
+def test_add_and_export_keep_it(detector):
+    assert detector("init").code == 0
+    assert created(detector).code == 0
+    file = detector.work / "gpuenv.yaml"
+    ran = detector("add", "more", "--no-verify")
+    assert ran.code == 0, ran.err
+    assert 'project: {path: ".", install: false}' in file.read_text()
+    assert installed(detector)["more"] == "1.0"
+    for form in ("requirements", "dockerfile", "pixi"):
+        ran = detector("export", "--format", form, "--output", f"out.{form}")
+        assert ran.code == 0, ran.err
+        text = (detector.work / f"out.{form}").read_text()
+        assert "-e " not in text and str(detector.work) not in text
+        assert ("plain" in text) == (form != "dockerfile")
+
+
+def test_the_key_is_what_decides(detector):
+    """The installing of the folder is left out by the key alone: without it, it is asked for."""
+    write(
+        detector.work, {"gpuenv.yaml": 'project: {path: ".", install: false}\n', "requirements.txt": "-e .\n"}
+    )
+    lock = detector.work / "pylock.toml"
+    assert created(detector, "lock").code == 0
+    assert "directory" not in lock.read_text()
+    write(
+        detector.work,
+        {"gpuenv.yaml": 'project: {path: ".", install: false}\nrequirements: [requirements.txt]\n'},
+    )
+    ran = created(detector, "lock", "--json")
+    assert ran.code == 0 and "directory" not in lock.read_text()
+    assert any("(requirements.txt line 1) is left out" in note for note in ran.json["plan"]["notes"])
+    write(detector.work, {"gpuenv.yaml": 'project: {path: ".", install: true}\n'})
+    assert created(detector, "lock").code == 0
+    assert "directory" in lock.read_text()
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        (
+            {"pyproject.toml": "[tool.ruff]\n[dependency-groups]\ntest = ['more']\n", "requirements.txt": "torch\nplain<2\n"},
+            "its files have settings of tools only",
+        ),
+        (
+            {"pyproject.toml": f"{DETECTOR}[tool.uv]\npackage = false\n"},
+            "pyproject.toml sets package = false in [tool.uv]",
+        ),
+        (
+            {
+                "pyproject.toml": '[tool.poetry]\npackage-mode = false\n[tool.poetry.dependencies]\n'
+                'torch = "*"\nplain = "<2"\n'
+            },
+            "pyproject.toml sets package-mode = false in [tool.poetry]",
+        ),
+        (
+            {"setup.py": "from setuptools import setup\nsetup(install_requires=['torch', 'plain<2'])\n",
+             "nets/a.py": "", "data/b.py": ""},
+            "setuptools refuses several top-level packages: data, nets",
+        ),
+    ],
+)  # fmt: skip
+def test_each_shape_gets_the_key_and_its_dependencies(gpuenv, files, reason):
+    write(gpuenv.work, {"train.py": "import torch\n", **files})
+    ran = gpuenv("init")
+    assert ran.code == 0, ran.err
+    file = gpuenv.work / "gpuenv.yaml"
+    assert f"# read for its dependencies, not installed: {reason}\n" in file.read_text()
+    assert read_config(file).install is False
+    ran = created(gpuenv, "lock")
+    assert ran.code == 0, ran.err
+    lock = (gpuenv.work / "pylock.toml").read_text()
+    assert 'name = "plain"\nversion = "1.0"' in lock and "directory" not in lock
+
+
+def test_settings_of_tools_alone_are_not_read(gpuenv):
+    write(
+        gpuenv.work,
+        {"pyproject.toml": "[tool.ruff]\n", "setup.cfg": "[flake8]\n", "requirements.txt": "torch\n"},
+    )
+    assert gpuenv("init").code == 0
+    config = read_config(gpuenv.work / "gpuenv.yaml")
+    assert (config.project, config.requirements) == (None, ("requirements.txt",))

@@ -1,0 +1,157 @@
+"""Which projects `init` takes for not meant to be built. The answers for setuptools are compared with setuptools."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from provision.project.init.unbuildable import find_reason
+
+SETUPTOOLS = '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
+PROJECT = f'{SETUPTOOLS}[project]\nname = "thing"\nversion = "1"\n'
+SETUP = "from setuptools import setup\nsetup(name='thing'{more})\n"
+SEVERAL = {"data/a.yaml": "", "models/yolo.py": ""}
+
+
+def write(folder, files):
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    return folder
+
+
+# Each layout, and whether setuptools refuses it for its several packages or modules
+LAYOUTS = [
+    ({"pyproject.toml": PROJECT, **SEVERAL}, True),
+    ({"pyproject.toml": PROJECT.replace('build-backend = "setuptools.build_meta"\n', ""), **SEVERAL}, True),
+    ({"pyproject.toml": PROJECT, "models/a.py": ""}, False),
+    ({"pyproject.toml": PROJECT, "models/a.py": "", "tests/b.py": "", "utils/c.py": "", "docs/d.md": ""}, False),
+    ({"pyproject.toml": PROJECT, "a-b/x.py": "", ".github/y.yml": "", "_own/z.py": "", "one/w.py": ""}, False),
+    ({"pyproject.toml": PROJECT, "one/w.py": "", "one-stubs/w.pyi": ""}, False),
+    ({"pyproject.toml": PROJECT, "a.py": "", "b.py": ""}, True),
+    ({"pyproject.toml": PROJECT, "a.py": "", "setup.py": SETUP.format(more=""), "conftest.py": ""}, False),
+    ({"pyproject.toml": PROJECT, "one/x.py": "", "a.py": "", "b.py": ""}, False),
+    ({"pyproject.toml": PROJECT, "src/x/y.py": "", **SEVERAL}, False),
+    ({"pyproject.toml": PROJECT + "[tool.setuptools]\npackages = []\n", **SEVERAL}, False),
+    ({"pyproject.toml": PROJECT + "[tool.setuptools]\npy-modules = []\n", **SEVERAL}, False),
+    ({"pyproject.toml": PROJECT + "[tool.setuptools.packages.find]\n", **SEVERAL}, False),
+    ({"pyproject.toml": PROJECT + '[tool.setuptools.package-dir]\nthing = "data"\n', **SEVERAL}, False),
+    ({"pyproject.toml": PROJECT + '[tool.setuptools.package-dir]\n"" = "models"\n', **SEVERAL}, False),
+    ({"setup.py": SETUP.format(more=""), **SEVERAL}, True),
+    ({"setup.py": SETUP.format(more=", packages=[]"), **SEVERAL}, False),
+    ({"setup.py": SETUP.format(more=", py_modules=['a']"), **SEVERAL, "a.py": ""}, False),
+    ({"setup.py": "import setuptools\n" + SETUP.format(more=", packages=setuptools.find_packages()"), **SEVERAL}, False),
+    ({"setup.py": SETUP.format(more=", **{'packages': []}"), **SEVERAL}, False),
+    ({"setup.py": SETUP.format(more=", package_dir={'': 'models'}"), **SEVERAL}, False),
+    ({"setup.py": SETUP.format(more=", ext_modules=[]"), **SEVERAL}, False),
+    ({"pyproject.toml": PROJECT, "setup.py": SETUP.format(more=", ext_modules=[]"), **SEVERAL}, True),
+    ({"setup.py": SETUP.format(more=""), "setup.cfg": "[options]\npackages = find:\n", **SEVERAL}, False),
+    ({"setup.py": SETUP.format(more=""), "setup.cfg": "[options]\npackage_dir =\n  = models\n", **SEVERAL}, False),
+    ({"setup.py": SETUP.format(more=""), "setup.cfg": "[flake8]\nmax-line-length = 99\n", **SEVERAL}, True),
+]  # fmt: skip
+
+# Asks setuptools for its build requirements in each folder, for which it collects the packages
+ASK = """
+import contextlib, io, json, os, sys
+from setuptools import build_meta
+refused = []
+for folder in sys.argv[1:]:
+    os.chdir(folder)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            build_meta.get_requires_for_build_wheel()
+        refused.append(False)
+    except BaseException as error:
+        if "Multiple top-level" not in f"{error}{said.getvalue()}":
+            raise
+        refused.append(True)
+print(json.dumps(refused))
+"""
+
+
+def asked(folders):
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, *map(str, folders)], capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_every_layout_is_judged_as_setuptools_judges_it(tmp_path):
+    folders = [write(tmp_path / str(i), files) for i, (files, _) in enumerate(LAYOUTS)]
+    ours = ["setuptools refuses several top-level" in (find_reason(folder) or "") for folder in folders]
+    assert ours == [refused for _, refused in LAYOUTS]
+    assert asked(folders) == ours
+
+
+_NAMES = st.sampled_from(
+    [
+        *("a", "b", "c-d", "data", "models", "tests", "test", "doc", "docs", "examples", "scripts", "tools", "util"),
+        *("utils", "python", "build", "dist", "requirements", "tasks", "benchmarks", "exercises", "_x", "x.y"),
+        *("conftest", "noxfile", "manage", "conanfile", "SConstruct", "1a", "bin", "ci", "env", "a-stubs", "ez_setup"),
+    ]
+)  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(folders=st.sets(_NAMES, max_size=4), modules=st.sets(_NAMES, max_size=3))
+def test_any_top_level_is_judged_as_setuptools_judges_it(tmp_path_factory, folders, modules):
+    from setuptools import Distribution
+    from setuptools.errors import PackageDiscoveryError
+
+    files = {f"{name}/x.txt": "" for name in folders} | {f"{name}.py": "" for name in modules}
+    folder = write(tmp_path_factory.mktemp("p"), {"pyproject.toml": PROJECT, **files})
+    found = Distribution({"src_root": str(folder)})
+    try:
+        found.set_defaults(name=False)
+        refused = False
+    except PackageDiscoveryError:
+        refused = True
+    assert (find_reason(folder) is not None) == refused
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({"pyproject.toml": "[tool.black]\nline-length = 99\n"}, "its files have settings of tools only"),
+        ({"setup.cfg": "[flake8]\n"}, "its files have settings of tools only"),
+        (
+            {"pyproject.toml": f"{PROJECT}[tool.uv]\npackage = false\n", "thing/a.py": ""},
+            "pyproject.toml sets package = false in [tool.uv]",
+        ),
+        (
+            {"pyproject.toml": '[tool.poetry]\npackage-mode = false\n[tool.poetry.dependencies]\npython = "*"\n'},
+            "pyproject.toml sets package-mode = false in [tool.poetry]",
+        ),
+        (
+            {"pyproject.toml": PROJECT, **SEVERAL, "segment/a.py": "", "classify/b.py": ""},
+            "setuptools refuses several top-level packages: classify, data, models and 1 more",
+        ),
+        ({"pyproject.toml": PROJECT, "a.py": "", "b.py": ""}, "setuptools refuses several top-level modules: a, b"),
+    ],
+)  # fmt: skip
+def test_the_reason_is_said(tmp_path, files, reason):
+    assert find_reason(write(tmp_path, files)) == reason
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"pyproject.toml": PROJECT, "thing/a.py": ""},
+        {"pyproject.toml": PROJECT.replace("setuptools.build_meta", "hatchling.build"), **SEVERAL},
+        {"pyproject.toml": SETUPTOOLS.replace('meta"', 'meta"\nbackend-path = ["."]'), **SEVERAL},
+        {"pyproject.toml": "[tool.black]\n", "setup.py": SETUP.format(more=", packages=['a']")},
+        {"pyproject.toml": "[tool.black]\n", "setup.cfg": "[metadata]\nname = thing\n"},
+        {"pyproject.toml": "[project]\nname = 'thing'\n", **SEVERAL},
+        {"setup.py": "from own import build\nbuild()\n", **SEVERAL},
+        {"setup.py": "def (", **SEVERAL},
+        {"pyproject.toml": "[project", **SEVERAL},
+    ],
+)
+def test_all_else_is_left_as_it_was(tmp_path, files):
+    assert find_reason(write(tmp_path, files)) is None
