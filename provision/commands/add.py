@@ -19,7 +19,7 @@ from ..project.config.kinds import CONFIG_NAME
 from ..request import facts, made_with
 from ..request import paths as where
 from ..request import project_options as inproject
-from ..request.given_requirements import others
+from ..request.made_with import others
 from ..request.options import Choices
 from ..wheels import locks
 from . import interrupted, project_lock

@@ -7,13 +7,8 @@ complete, and the command itself says why.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from .. import model
 from ..errors import GpuenvError
-
-if TYPE_CHECKING:
-    from ..model import Profiles
 
 
 def environments() -> list[Path]:
@@ -27,8 +22,15 @@ def versions(framework: str) -> list[tuple[str, str]]:
     """Return the versions that the profiles know, newest first, each with the CUDA that it is built with."""
     from packaging.version import Version
 
+    from ..request import facts
+    from ..request.options import Choices
+
     known: dict[str, set[str]] = {}
-    for build in _profiles().builds:
+    try:
+        builds = facts.known(Choices()).builds
+    except GpuenvError:
+        return []
+    for build in builds:
         if build.framework == framework and not build.yanked:
             known.setdefault(build.version, set()).update({build.cuda} if build.cuda else ())
     ordered = sorted(known, key=Version, reverse=True)
@@ -39,10 +41,12 @@ def targets() -> list[tuple[str, str]]:
     """Return the targets that gpuenv.yaml names here, each with a description."""
     from ..project.config.cache import cached_config
     from ..project.config.kinds import CONFIG_NAME
+    from ..request.options import Choices
+    from ..request.paths import cache_dir
 
     file = Path.cwd() / CONFIG_NAME
     try:
-        said = cached_config(file, _cache()).targets if file.is_file() else {}
+        said = cached_config(file, cache_dir(Choices())).targets if file.is_file() else {}
     except GpuenvError:
         return []
     return [
@@ -56,22 +60,3 @@ def formats() -> list[str]:
     from .. import export
 
     return list(export.FORMATS)
-
-
-def _profiles() -> Profiles:
-    """Return what is known, from the cache that every command shares. (`facts` would import more.)"""
-    import platformdirs
-
-    from .. import profiles
-
-    own = Path(platformdirs.user_config_dir("gpuenv")) / "profiles"
-    try:
-        return profiles.load([own] if own.is_dir() else [], cache_dir=_cache())
-    except GpuenvError:
-        return model.Profiles()
-
-
-def _cache() -> Path:
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("gpuenv"))

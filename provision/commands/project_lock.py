@@ -10,7 +10,7 @@ from ..errors import LockError, OtherPlatformError, ResolveError
 from ..model import Asked, Emit, Event, Lock, Plan
 from ..request import facts, made_with, upload_limits
 from ..request import project_options as inproject
-from ..request.given_requirements import others
+from ..request.made_with import others
 from ..request.options import Choices
 from . import given_lock, same_stack
 from .accepting import accepted, check, read, virtual_packages

@@ -177,6 +177,15 @@ def _of_command_line(had: Mapping[str, Any], said: Project) -> dict[str, Any]:
     return found
 
 
+def others(have: list[str], wanted: list[str]) -> list[str]:
+    """The requirements of `have` for packages that `wanted` does not name, both as `--with` takes them."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    names = {canonicalize_name(Requirement(w).name) for w in wanted}
+    return [h for h in have if canonicalize_name(Requirement(h).name) not in names]
+
+
 # --- paths -----------------------------------------------------------------------------------
 
 

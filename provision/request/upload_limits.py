@@ -1,14 +1,31 @@
-"""The limit on uploads that applies: that of `--exclude-newer`, else that of the lock that is there."""
+"""The limit on uploads that applies: that of `--exclude-newer`, else that of the lock that is there.
+
+`--exclude-newer` is a date or a duration, read as the moment after which no upload is taken.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
 
 from ..errors import UsageError
 from ..model import ExcludeNewer, Lock, Sources
+from ..system.redaction import redact
 from .options import Choices
 
 NONE = "false"
+_UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+# Not compiled here: every command imports this, and hardly any has a limit.
+_ISO = r"P(?:(?P<w>\d{1,6})W)?(?:(?P<d>\d{1,6})D)?(?:T(?:(?P<h>\d{1,6})H)?(?:(?P<m>\d{1,6})M)?(?:(?P<s>\d{1,6})S)?)?"
+_WORDS = (
+    r"(?:(?P<w>\d{1,6})\s*w(?:eeks?)?[\s,]*)?(?:(?P<d>\d{1,6})\s*d(?:ays?)?[\s,]*)?"
+    r"(?:(?P<h>\d{1,6})\s*h(?:ours?|rs?)?[\s,]*)?(?:(?P<m>\d{1,6})\s*m(?:in(?:ute)?s?)?[\s,]*)?"
+    r"(?:(?P<s>\d{1,6})\s*s(?:ec(?:ond)?s?)?)?(?:\s*ago)?"
+)
+_FORMS = "a date (2026-01-31), a time (2026-01-31T12:00:00Z) or a duration (7 days, P7D)"
+_LONGEST = 60
 
 
 def check(c: Choices) -> None:
@@ -25,8 +42,6 @@ def asked_for(c: Choices) -> ExcludeNewer | None:
     """The limit that the options ask for, None without one. Raises UsageError."""
     if c.exclude_newer is None or c.exclude_newer == NONE:
         return None
-    from .upload_cutoff import exclude_newer
-
     return exclude_newer(c.exclude_newer, c.exclude_newer_except)
 
 
@@ -42,8 +57,6 @@ def applying(c: Choices, held: Lock | None, *, renewed: bool = False) -> Exclude
                 "--exclude-newer-except goes with --exclude-newer", hint="add --exclude-newer DATE"
             )
         return None
-    from .upload_cutoff import exclude_newer
-
     places = (*kept.excepted, *c.exclude_newer_except)
     if renewed and kept.span:
         return exclude_newer(kept.span, places)
@@ -65,3 +78,48 @@ def still_holds(c: Choices, held: Lock) -> bool:
     if asked is None or kept is None:
         return asked is kept
     return asked.span == kept.span if asked.span or kept.span else asked.cutoff == kept.cutoff
+
+
+# --- a date or a duration ------------------------------------------------------------------------
+
+
+def exclude_newer(text: str, excepted: Sequence[str] = (), *, now: datetime | None = None) -> ExcludeNewer:
+    """The value of `--exclude-newer`. As with uv, a date means the end of that day here, and a duration counts
+    back from now. Raises UsageError."""
+    now = now or datetime.now(timezone.utc)
+    places = tuple(dict.fromkeys(redact(place).rstrip("/") for place in excepted))
+    if span := _span(text):
+        return ExcludeNewer(cutoff=_stamp(text, now - span), span=text.strip(), excepted=places)
+    return ExcludeNewer(cutoff=_stamp(text, _moment(text)), excepted=places)
+
+
+def _span(text: str) -> timedelta | None:
+    plain = text.strip()
+    if len(plain) > _LONGEST:
+        return None
+    found = re.fullmatch(_ISO, plain.upper()) or re.fullmatch(_WORDS, plain.lower())
+    parts = {_UNITS[k]: int(v) for k, v in found.groupdict().items() if v} if found else {}
+    return timedelta(**parts) if parts else None
+
+
+def _moment(text: str) -> datetime:
+    plain = text.strip()
+    try:
+        if re.fullmatch(r"\d{4}-\d{2}-\d{2}", plain):
+            return (datetime.strptime(plain, "%Y-%m-%d") + timedelta(days=1)).astimezone()  # noqa: DTZ007  # local
+        if re.fullmatch(r"\d{4}-\d{2}-\d{2}[Tt ].{5,30}", plain):
+            at = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", plain))
+            if at.tzinfo is not None:
+                return at
+    except (ValueError, OverflowError):
+        pass  # the refusal below has the text and the forms
+    calendar = re.search(r"month|year|^P\d+[MY]", plain, re.IGNORECASE)
+    hint = "months and years differ in length: write days, as 30 days" if calendar else f"write {_FORMS}"
+    raise UsageError(f"--exclude-newer {plain[:_LONGEST]!r} is no date and no duration", hint=hint)
+
+
+def _stamp(text: str, at: datetime) -> str:
+    try:
+        return at.astimezone(timezone.utc).replace(microsecond=0).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except OverflowError as error:
+        raise UsageError(f"--exclude-newer {text!r} is out of range", hint=f"write {_FORMS}") from error

@@ -11,7 +11,7 @@ from loopback import Index, serving
 
 from provision.errors import UsageError
 from provision.index import uv
-from provision.request.upload_cutoff import exclude_newer
+from provision.request.upload_limits import exclude_newer
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CPU = ("--device", "cpu", "--python", HERE)
