@@ -35,10 +35,10 @@ if TYPE_CHECKING:  # who reads the types sees them all
     from .list import list as list  # noqa: A004  # the verb's name
     from .lock import LockOptions as LockOptions
     from .lock import lock as lock
-    from .profile_options import ProfilesCheckOptions as ProfilesCheckOptions
-    from .profile_options import ProfilesListOptions as ProfilesListOptions
-    from .profile_options import ProfilesShowOptions as ProfilesShowOptions
-    from .profile_options import ProfilesUpdateOptions as ProfilesUpdateOptions
+    from .profiles import ProfilesCheckOptions as ProfilesCheckOptions
+    from .profiles import ProfilesListOptions as ProfilesListOptions
+    from .profiles import ProfilesShowOptions as ProfilesShowOptions
+    from .profiles import ProfilesUpdateOptions as ProfilesUpdateOptions
     from .remove import RemoveOptions as RemoveOptions
     from .remove import remove as remove
     from .repair import RepairOptions as RepairOptions
@@ -59,7 +59,7 @@ VERBS = frozenset({
 """The commands; each is a function in the module of its name."""
 _HOME = (
     {f"{verb.capitalize()}Options": f".{verb}" for verb in VERBS}
-    | {f"Profiles{verb}Options": ".profile_options" for verb in ("Check", "List", "Show", "Update")}
+    | {f"Profiles{verb}Options": ".profiles" for verb in ("Check", "List", "Show", "Update")}
     | {verb: f".{verb}" for verb in VERBS}
     | {"Choices": "..request.options", "profiles": ""}
 )

@@ -2,40 +2,187 @@
 
 from __future__ import annotations
 
-from ..model import Emit, ProfileTables, drop_event
-from .profile_options import (
-    ProfilesCheckOptions,
-    ProfilesListOptions,
-    ProfilesShowOptions,
-    ProfilesUpdateOptions,
-)
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import profiles
+from ..errors import DataError, UsageError
+from ..index.http import Http
+from ..index.pipconf import default_index, pip_configuration
+from ..model import Emit, Event, ProfileTable, ProfileTables, drop_event
+from ..model.option import argument, group, option
+from ..profiles import measure
+from ..request import facts
+from ..request.options import Choices
+from ..request.paths import cache_dir
+from ..system import process, safe_write
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfilesListOptions:
+    """The options of `profiles list`."""
+
+    choices: Choices = group(Choices, "profiles")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfilesShowOptions:
+    """The options of `profiles show`."""
+
+    names: list[str] = argument(list, help="Profile files, as torch; all if none is named.")
+    choices: Choices = group(Choices, "profiles")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfilesCheckOptions:
+    """The options of `profiles check`."""
+
+    folders: list[Path] = argument(list, help="Folders; the shipped one and yours if none.")
+    choices: Choices = group(Choices, "profiles")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfilesUpdateOptions:
+    """The options of `profiles update`."""
+
+    names: list[str] = argument(list, help="torch, tensorflow, jax, cudnn; all if none.")
+    index: str | None = option(None, help="A simple index, if not pip's own.")
+    profiles: Path | None = option(None, help="The overlay to write, if not yours.")
+    choices: Choices = group(Choices, "cache_dir")
+
+
+def __getattr__(name: str) -> Any:
+    """Return the function `list`. Defined under this name it would hide the type in this module."""
+    if name != "list":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return listed
+
+
+def listed(options: ProfilesListOptions, emit: Emit = drop_event) -> ProfileTables:
+    """Return the tables without their rows: how many, from where, read when."""
+    return check(ProfilesCheckOptions(choices=options.choices), emit)
 
 
 def show(options: ProfilesShowOptions, emit: Emit = drop_event) -> ProfileTables:
     """Return the rows of profile files."""
-    from . import knowing
-
-    return knowing.shown(options.names, options.choices.profiles)
+    return _tables(_folders(options.choices), options.names)
 
 
 def check(options: ProfilesCheckOptions, emit: Emit = drop_event) -> ProfileTables:
-    """Return the tables of valid profiles. Raises DataError with file, row and key of every mistake."""
-    from . import knowing
-
-    return knowing.checked(options.folders, options.choices.profiles)
+    """Return the tables of valid profiles: of the folders named, else of ours and what is laid over it. Raises
+    DataError with file, row and key of every mistake, UsageError."""
+    for folder in options.folders:
+        if not folder.is_dir():
+            raise UsageError(f"{folder}: no such folder")
+    tables = _tables(options.folders or _folders(options.choices), ())
+    return ProfileTables(tables=tuple(t.without_rows() for t in tables.tables))
 
 
 def update(options: ProfilesUpdateOptions, emit: Emit = drop_event) -> ProfileTables:
-    """Read the index for releases that are not known yet, into the user's own overlay."""
-    from ..request.paths import cache_dir
-    from . import knowing
+    """Read the index for releases that are not known yet, into the user's own overlay. Raises LockError, UsageError."""
+    for name in options.names:
+        if name not in measure.MEASURED:
+            raise UsageError(f"{name} is not measured: there are {', '.join(measure.MEASURED)}")
+    environ, cache = process.environ(), cache_dir(options.choices)
+    http = Http(pip_configuration(environ))
 
-    cache = cache_dir(options.choices)
-    return knowing.updated(emit, options.names, options.index, options.profiles, cache)
+    def say(text: str) -> None:
+        emit(Event(kind="progress", stage="profiles", text=text))
+
+    where = options.index or default_index(environ, cache_dir=cache)
+    reader = measure.Reader(http, where, cache / "measured", say=say)
+    made = []
+    for name in options.names or measure.MEASURED:
+        emit(Event(kind="start", stage="profiles", text=f"reading what the index has of {name}"))
+        made += _renewed(reader, name, options.profiles or facts.own_profiles())
+    for problem in reader.problems:
+        emit(Event(kind="warning", stage="profiles", text=f"left out: {problem}"))
+    return ProfileTables(tables=tuple(made))
 
 
-def list(options: ProfilesListOptions, emit: Emit = drop_event) -> ProfileTables:  # noqa: A001  # the verb's name
-    """Return the tables without their rows: how many, from where, read when."""
-    from . import knowing
+def _folders(choices: Choices) -> list[Path]:
+    """Ours first, then what is laid over it."""
+    return [profiles.directory(), *facts.overlays(choices)]
 
-    return knowing.listed(options.choices.profiles)
+
+def _tables(folders: Sequence[Path], names: Sequence[str]) -> ProfileTables:
+    problems: list[str] = []
+    found = []
+    known = {Path(f).stem for f in profiles.FILES}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"no profile is called {name}: there are {', '.join(sorted(known))}")
+    for folder in folders:
+        for path in sorted(folder.glob("*.yaml")):
+            if path.name in profiles.FILES and (not names or path.stem in names):
+                read, wrong = profiles.read_file(path)
+                problems += wrong
+                mistakes = [(t, profiles.check_table(path.name, t)) for t in read]
+                problems += [p for _, told in mistakes for p in told]
+                found += [_table(path, t) for t, told in mistakes if not told]
+    if problems := list(dict.fromkeys(problems)):
+        raise DataError(
+            f"the profiles are invalid: {len(problems)} mistake{'s' * (len(problems) > 1)}",
+            problems=tuple(problems),
+            hint="mend the rows named",
+        )
+    return ProfileTables(tables=tuple(found))
+
+
+def _table(path: Path, table: profiles.Table) -> ProfileTable:
+    head = table.head
+    return ProfileTable(
+        file=str(path), table=head["table"], framework=head.get("framework"), kept=head.get("kept"),
+        source=head["source"], read=head["read"], rows=tuple(dict(r) for r in table.rows),
+    )  # fmt: skip
+
+
+def _renewed(reader: measure.Reader, name: str, target: Path) -> list[ProfileTable]:
+    """Bring one file of the overlay up to date; the table of new rows, if there are any."""
+    shipped, _ = profiles.read_file(profiles.directory() / f"{name}.yaml")
+    table = measure.MEASURED[name][0]
+    measured = [
+        r for t in shipped if t.head["table"] == table and t.head.get("kept") == "measured" for r in t.rows
+    ]
+    # What we shipped is not read again: an update takes as long as there is news.
+    reader.known = frozenset((r["version"], r.get("platform", "any")) for r in measured)
+    reader.require(measure.MEASURED[name][2])
+    rows = measure.MEASURED[name][1](reader, profiles.documents(shipped))
+    today = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
+    head: dict[str, Any] = {"table": table, **({"framework": name} if table == "builds" else {})}
+    fresh = profiles.difference(shipped, rows, {**head, "source": measure.SOURCE, "read": today})
+    path = target / f"{name}.yaml"
+    others = _by_hand(path)
+    if fresh is None and not others:
+        path.unlink(missing_ok=True)  # what the overlay had is shipped by now
+    else:
+        _write(path, profiles.dump([*([fresh] if fresh else []), *others]))
+    return [_table(path, fresh)] if fresh else []
+
+
+def _by_hand(path: Path) -> list[profiles.Table]:
+    """The tables of an overlay that are not ours to replace. Raises DataError for a file with mistakes."""
+    if not path.exists():
+        return []
+    tables, problems = profiles.read_file(path)
+    if problems:
+        raise DataError(
+            f"{path} is invalid, so it is not brought up to date", problems=tuple(problems),
+            hint="mend the rows named, or move the file away",
+        )  # fmt: skip
+    return [t for t in tables if t.head.get("kept") != "measured"]
+
+
+def _write(path: Path, text: str) -> None:
+    """Write an overlay in one step. Raises UsageError where that cannot be done."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        safe_write.write_file(path, text)
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror}",
+            hint=safe_write.hint_of(error, "name a folder that can: --profiles DIR"),
+        ) from error
