@@ -23,7 +23,7 @@ def local_packages(packages: Iterable[Package], folder: Path) -> tuple[Package, 
     own in place of an index."""
 
     def moved(package: Package) -> Package:
-        if package.url.endswith((".conda", ".tar.bz2")):
+        if package.is_conda:
             return dataclasses.replace(package, url=(folder / channel_file(package)).resolve().as_uri())
         if package.index is None:
             wheel = folder / "wheels" / file_name_of_url(package.url)

@@ -18,7 +18,7 @@ from ..index import uv
 from ..model import BundlePython, Sources
 from ..system import process, safe_write, writing
 from ..system.path_names import file_name_of_url
-from .folder import WORK, not_writable
+from . import WORK, not_writable
 
 _OF = {
     "linux-x86_64": ("linux", "x86_64", "gnu"),

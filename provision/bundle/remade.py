@@ -1,4 +1,5 @@
-"""Wheels of the folders and commits that a lock names: what uv installed of them, packed again."""
+"""Wheels of the folders and commits that a lock names: what uv installed of them, packed again. Source archives: what
+builds them must be in a bundle as well."""
 
 from __future__ import annotations
 
@@ -7,18 +8,22 @@ import re
 import shutil
 from pathlib import Path, PurePosixPath
 
+import tomli
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ..errors import BuildError, LockError
-from ..index import uv
+from ..index import archives, uv
 from ..model import Package, Sources
 from ..system import safe_write
 from ..system.path_names import check_relative
-from .folder import WORK, not_writable
+from . import WORK, not_writable
 from .wheel_file import write
 
 _BY_INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json", "RECORD")
 _TIMEOUT = 3600.0
+# What PEP 518 says for an archive that names nothing.
+_PEP_518 = ("setuptools", "wheel")
 
 
 def wheel_of_unhashed(package: Package, line: str, folder: Path, python: str, sources: Sources) -> str:
@@ -77,3 +82,14 @@ def _remade(dist: importlib.metadata.Distribution, folder: Path) -> str:
         contents[str(place)] = Path(str(file.locate())).read_bytes()
     tag = "-".join(".".join(dict.fromkeys(t.split("-")[i] for t in tags)) for i in range(3))
     return write(folder, f"{stem}-{tag}.whl", contents, info)
+
+
+def build_requires(path: Path) -> tuple[str, ...]:
+    """Return the build requirements that a source archive's pyproject.toml names; what its build tool asks for
+    besides is known only once that runs. Raises LockError for an archive that unpacks to more than is sane."""
+    try:
+        data = tomli.loads(archives.read_of_sdist(path, "pyproject.toml").decode())
+        named = data["build-system"]["requires"]
+        return tuple(str(Requirement(text)) for text in named)
+    except (KeyError, TypeError, InvalidRequirement, *archives.DAMAGED):
+        return _PEP_518

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..system.path_names import check_file_name
 from ..system.safe_write import write_file
-from .folder import not_writable
+from . import not_writable
 
 _EPOCH = (2020, 1, 1, 0, 0, 0)
 

@@ -2,12 +2,51 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import sys
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..model import Bundle, Emit, Plan, drop_event
+from .. import __version__, profiles
+from .. import bundle as stage
+from ..bundle import own, pythons, readme
+from ..bundle.collecting import Item, bytes_there, collect, needed
+from ..bundle.remade import build_requires, wheel_of_unhashed
+from ..environment import place
+from ..errors import BuildError, LockError
+from ..index.fetching import digests
+from ..managers.conda import engine as conda
+from ..managers.protocol import locking
+from ..model import (
+    Bundle,
+    BundleFile,
+    BundlePython,
+    Emit,
+    Event,
+    Lock,
+    Package,
+    Plan,
+    PlannedBuild,
+    drop_event,
+)
 from ..model.option import argument, group, option
+from ..request import paths as where
 from ..request.options import Choices
+from ..system.safe_write import write_file
+from ..wheels import pypi
+from ..wheels.disk_space import size
+from ..wheels.install import unhashed_line
+from ..wheels.source_builds import SourceBuilds
+from . import bundle_lock, interrupted
+from .asking import interpreter
+from .bundle_files import Files, own_packages, path_of
+
+# The archive of a Python and what it unpacks to while uv checks it: 45 and 190 MB (CPython 3.13 on Linux).
+_PYTHON_ROOM = 250_000_000
+_TOLD_EVERY = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +61,231 @@ class BundleOptions:
 
 
 def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan:
-    """Make a bundle, or continue one. Return the plan where no build fits."""
-    from . import bundle_lock, bundle_making
+    """Make a bundle, or bring one to its end, or up to date. Return the plan where no build fits."""
+    folder = where.absolute(options.folder)
+    stage.claim(folder)
+    with place.held(folder):
+        before = stage.claim(folder)
+        stage.assert_writable(folder)
+        if before and not options.force:
+            stage.refuse_edited(folder, before)
+        got = bundle_lock.of(emit, folder, before, options.choices, options.lock, allow_md5=options.allow_md5)
+        if isinstance(got, Plan):
+            return got
+        making = _Making(folder, before, got, emit)
+        with interrupted.told_by(making.left):
+            made = making.done()
+    shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    step = f"gpuenv create ENV --bundle {shown}  # there; {shown}/{stage.README} tells how gpuenv gets there"
+    emit(Event(kind="next", stage="bundle", text=step))
+    return made
 
-    given = bundle_lock.Given(file=options.lock, allow_md5=options.allow_md5, force=options.force)
-    return bundle_making.make(emit, options.folder, options.choices, given)
+
+@dataclasses.dataclass
+class _Making:
+    """A bundle in the making. From its first moment the manifest says what will be in it."""
+
+    folder: Path
+    before: Bundle | None
+    got: bundle_lock.Got
+    emit: Emit
+    notes: list[str] = dataclasses.field(default_factory=list)
+    planned: list[Item] = dataclasses.field(default_factory=list)
+
+    @functools.cached_property
+    def files(self) -> Files:
+        return Files(self.folder, self.got)
+
+    def done(self) -> Bundle:
+        mine, minors = own_packages(self.got, self.emit)
+        if self.before is None:
+            stage.settle(self.folder, self._manifest(self.got.lock, ()))  # from here on the folder is ours
+        packages = self._with_wheels_of_unhashed()
+        items = [*self.files.items(packages), *self.files.items(mine, "gpuenv")]
+        made = self._begun(dataclasses.replace(self.got.lock, packages=packages), items)
+        self._fetch(items)
+        tools = self._tools(packages)
+        self._fetch(tools)
+        paths = [i.path for i in [*items, *tools]]
+        paths += [f"gpuenv/{own.wheel(self.folder / 'gpuenv', profiles.directory())}"]
+        paths += self._channels(packages)
+        return self._finished(made, paths, self._python(minors))
+
+    def left(self) -> interrupted.Left:
+        """What is in the folder where this is interrupted."""
+        name = f"{self.folder.name}/"
+        if not self.planned:
+            return interrupted.Left(text=f"no file was fetched into {name} by this run")
+        if all(item.wanted.size for item in self.planned):
+            there = of(bytes_there(self.planned), sum(item.wanted.size or 0 for item in self.planned))
+        else:  # an index that gives no sizes
+            there = f"{sum(i.wanted.path.is_file() for i in self.planned)} of {len(self.planned)} files"
+        return interrupted.Left(text=f"{there} in {name}", hint="run the same command to continue")
+
+    # --- what goes into it -----------------------------------------------------------------------
+
+    def _with_wheels_of_unhashed(self) -> tuple[Package, ...]:
+        """The lock's packages, folders and commits as wheels of what they are today."""
+        found = []
+        for package in self.got.lock.packages:
+            if not package.unhashed:
+                found.append(package)
+                continue
+            line = unhashed_line(package)
+            self.emit(Event(kind="start", stage="bundle", text=f"making a wheel of {line}"))
+            python = interpreter(self.got.lock.plan.python or "", None, None, None) or sys.executable
+            wheels = self.folder / "wheels"
+            name = wheel_of_unhashed(package, line, wheels, python, self.got.sources)
+            self.notes.append(
+                f"{package.name} is in it as a wheel of what {line.removeprefix('-e ')} was then"
+            )
+            sha256 = digests(wheels / name, ["sha256"])["sha256"]
+            found.append(
+                Package(
+                    name=package.name, version=name.split("-")[1], url=(wheels / name).as_uri(), sha256=sha256,
+                    size=(wheels / name).stat().st_size,
+                )
+            )  # fmt: skip
+        return tuple(found)
+
+    def _tools(self, packages: Sequence[Package]) -> list[Item]:
+        """What builds the source archives among the packages, on the target."""
+        sources = [
+            p for p in packages if path_of(p).startswith("wheels/") and not path_of(p).endswith(".whl")
+        ]
+        found: list[Package] = []
+        for package in sources:
+            wanted = build_requires(self.folder / path_of(package))
+            plan = dataclasses.replace(self.got.lock.plan, builds=(), packages=wanted)
+            self.notes.append(f"{package.name} {package.version} is a source: it is built on the target")
+            try:
+                builds = SourceBuilds(self.emit, forbidden_by="a bundle")
+                found += pypi.lock(plan, self.got.sources, lambda _event: None, builds=builds).packages
+            except LockError as error:
+                told = f"what builds {package.name} ({', '.join(wanted)}) is not in it: {error.message}"
+                self.emit(Event(kind="warning", stage="bundle", text=told))
+                self.notes.append(told)
+        return self.files.items(found)
+
+    def _python(self, minors: Sequence[str]) -> BundlePython | None:
+        """The environment's Python, of a conda environment one for gpuenv alone; None, told, without one."""
+        plan = self.got.lock.plan
+        minor = minors[0] if locking(plan.manager).BRINGS_PYTHON else plan.python or ""
+        held = self.before.archive if self.before else None
+        if held and held.version.startswith(minor + ".") and plan.platform in _platforms(held):
+            file = next((f for f in self.before.files if f.path == held.path), None) if self.before else None
+            if file and stage.is_whole(self.folder, file):
+                return held
+        if self.got.sources.offline:
+            archive, why = None, "--offline was given"
+        else:
+            self.emit(
+                Event(kind="start", stage="bundle", text=f"fetching Python {minor} for {plan.platform}")
+            )
+            archive, why = pythons.fetch_archive(self.folder, minor, plan.platform)
+        if archive is None:
+            told = f"there is no Python in the bundle: {why}. The target needs Python {minor}"
+            self.emit(Event(kind="warning", stage="bundle", text=told))
+        return archive
+
+    def _channels(self, packages: Sequence[Package]) -> list[str]:
+        """The indexes of the conda packages: each folder of them is a channel."""
+        folders = sorted({"/".join(path_of(p).split("/")[:2]) for p in packages
+                          if path_of(p).startswith("channel/")})  # fmt: skip
+        for name in folders:
+            answer = conda.ask("index", {"folder": str(self.folder / name)}, lambda _event: None, BuildError)
+            if "error" in answer:
+                raise BuildError(
+                    f"the packages in {self.folder / name} cannot be indexed: {answer['error']['text']}"
+                )
+        own = {path_of(p) for p in packages}
+        found = [p.relative_to(self.folder).as_posix() for n in folders for p in (self.folder / n).rglob("*")
+                 if p.is_file() and not p.name.startswith(".")]  # fmt: skip
+        return [p for p in sorted(found) if p not in own]
+
+    # --- making it -------------------------------------------------------------------------------
+
+    def _begun(self, made_lock: Lock, items: Sequence[Item]) -> Bundle:
+        """Write the lock, and a manifest of what is to come, in place of what was there before."""
+        plan = made_lock.plan
+        name = locking(plan.manager).LOCK_NAME
+        path = self.folder / name
+        planned = [
+            BundleFile(path=i.path, size=i.wanted.size, sha256=i.wanted.hashes.get("sha256")) for i in items
+        ]
+        mine = {f.path for f in planned}
+        if self.before:
+            stage.settle(self.folder, dataclasses.replace(self.before, complete=False))
+            planned += [f for f in self.before.files if f.path not in (*mine, name)]  # removed at the end
+        locking(plan.manager).write_lock(path, made_lock, self.got.virtual, alone=True)
+        made = self._manifest(made_lock, (*stage.items_of(self.folder, [name]), *planned))
+        stage.settle(self.folder, made)
+        return made
+
+    def _manifest(self, made_lock: Lock, files: Sequence[BundleFile]) -> Bundle:
+        plan = made_lock.plan
+        return Bundle(
+            gpuenv=__version__, manager=plan.manager, lock=locking(plan.manager).LOCK_NAME, target=made_lock.target,
+            device=plan.device, frameworks=tuple(_words(b) for b in plan.builds), python=plan.python,
+            asked=self.got.asked, archive=self.before.archive if self.before else None, files=tuple(files),
+        )  # fmt: skip
+
+    def _fetch(self, items: Sequence[Item]) -> None:
+        """Fetch what is missing, after its size and the free disk were told."""
+        if not items:
+            return
+        self.planned += items
+        self.emit(Event(kind="start", stage="bundle", text=f"looking at what is there of {len(items)} files"))
+        need = needed(self.folder, items)
+        total = sum(i.wanted.size or 0 for i in items)
+        words = (
+            f"{size(need.bytes)} to download ({len(need.items)} of {len(items)} files, {size(total)} in all)"
+        )
+        self.emit(Event(kind="start", stage="bundle", text=f"{words}; {size(need.free)} free",
+                        total=need.bytes, unit="bytes"))  # fmt: skip
+        if need.free < need.bytes + _PYTHON_ROOM:
+            raise BuildError(
+                f"{self.folder} has {size(need.free)} free; the bundle needs {size(need.bytes + _PYTHON_ROOM)} more",
+                hint="free space, or name a DIR on another disk; what is there stays",
+            )
+        collect(self.files.http, need.items, self._teller(need.bytes))
+
+    def _teller(self, total: int) -> Callable[[int], None]:
+        last = 0.0
+
+        def told(done: int) -> None:
+            nonlocal last
+            if time.monotonic() - last > _TOLD_EVERY:
+                last = time.monotonic()
+                self.emit(Event(kind="progress", stage="bundle", text=f"{size(done)} of {size(total)}",
+                                done=done, total=total, unit="bytes"))  # fmt: skip
+
+        return told
+
+    def _finished(self, made: Bundle, paths: Sequence[str], archive: BundlePython | None) -> Bundle:
+        made = dataclasses.replace(made, archive=archive, notes=tuple(self.notes))
+        try:
+            write_file(self.folder / stage.README, readme.text(made))
+        except OSError as error:
+            raise stage.not_writable(self.folder, error) from error
+        names = dict.fromkeys([made.lock, *paths, *([archive.path] if archive else []), stage.README])
+        finished = dataclasses.replace(made, files=stage.items_of(self.folder, list(names)), complete=True)
+        stage.remove_old(self.folder, made, finished.files)
+        stage.settle(self.folder, finished)
+        return finished
+
+
+def of(part: int, total: int) -> str:
+    """A part of a size: "3.1 of 4.2 GB"."""
+    less, whole = size(part), size(total)
+    number, unit = less.split(" ", 1)
+    return f"{number if whole.endswith(f' {unit}') else less} of {whole}"
+
+
+def _words(build: PlannedBuild) -> str:
+    return f"{build.framework} {build.version}" + (f" (CUDA {build.cuda})" if build.cuda else "")
+
+
+def _platforms(archive: BundlePython) -> list[str]:
+    _, _, system, machine, _ = archive.key.split("-")
+    return [f"{system}-{machine}"]

@@ -1,13 +1,21 @@
-"""The files of a bundle: where each goes, and where it may be had from."""
+"""The files of a bundle: where each goes, and where it may be had from. gpuenv's own packages among them, for
+whichever Python the target has."""
 
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import bundle
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from ..bundle import own
+from ..bundle.channel import channel_file
+from ..bundle.collecting import Item
 from ..errors import LockError
 from ..index import pytorch, uv_config
 from ..index.addresses import Addresses, with_credentials
@@ -16,18 +24,21 @@ from ..index.http import Http
 from ..index.links import address_of
 from ..index.pipconf import default_index, pip_configuration
 from ..managers.conda import engine as conda
-from ..model import Package
+from ..managers.protocol import locking
+from ..model import Emit, Event, Lock, Package, Plan
 from ..request import paths as where
 from ..system import process
 from ..system.path_names import file_name_of_url
 from ..system.redaction import redact, redact_text
+from ..wheels import pypi, universal
+from ..wheels.source_builds import SourceBuilds
 from .bundle_lock import Got
 
 
 def path_of(package: Package, folder: str = "wheels") -> str:
     """The path in a bundle of a package of its lock, or of one that goes into another folder."""
-    if package.url.endswith((".conda", ".tar.bz2")):
-        return bundle.channel_file(package)
+    if package.is_conda:
+        return channel_file(package)
     return f"{folder}/{file_name_of_url(package.url)}"
 
 
@@ -38,7 +49,7 @@ class Files:
     folder: Path
     got: Got
 
-    def items(self, packages: Sequence[Package], folder: str = "wheels") -> list[bundle.Item]:
+    def items(self, packages: Sequence[Package], folder: str = "wheels") -> list[Item]:
         """Each package as a file to be had; sizes that the lock does not tell are asked for."""
         sizes = self._sizes([p for p in packages if p.size is None])
         found = {}
@@ -48,7 +59,7 @@ class Files:
                 path=self.folder / place, root=self.folder, urls=self._urls(package), shown=redact(package.url),
                 hashes=_hashes(package), size=package.size or sizes.get(package.url),
             )  # fmt: skip
-            found[place] = bundle.Item(path=place, wanted=wanted)
+            found[place] = Item(path=place, wanted=wanted)
         return list(found.values())
 
     @functools.cached_property
@@ -69,7 +80,7 @@ class Files:
     def _urls(self, package: Package) -> Iterable[str]:
         if package.url.startswith((self.folder / "wheels").as_uri() + "/"):
             return ()  # it was made here, and is had from nowhere else
-        if package.url.endswith((".conda", ".tar.bz2")):
+        if package.is_conda:
             return self._channel_addresses.get(package.url, [package.url])
         theirs, _ = pytorch.split((package,), self.got.lock.plan)
         return self._addresses.of(package, self._pytorch if theirs else self._default)
@@ -98,7 +109,7 @@ class Files:
     @functools.cached_property
     def _channel_addresses(self) -> dict[str, list[str]]:
         """Where conda packages lie for this user: mirrors, and addresses with what lets one in."""
-        urls = [p.url for p in self.got.lock.packages if p.url.endswith((".conda", ".tar.bz2"))]
+        urls = [p.url for p in self.got.lock.packages if p.is_conda]
         auth_file = process.environ().get("RATTLER_AUTH_FILE")
         request = {"urls": urls, "channels": list(self.got.choices.channel), "auth_file": auth_file}
         answer = conda.ask("addresses", request, lambda _event: None, LockError)
@@ -117,3 +128,53 @@ def _hashes(package: Package) -> dict[str, str]:
             f"the lock has no hash for {package.name} {package.version}", hint="lock again: gpuenv lock"
         )
     return {"sha256": found["sha256"]} if "sha256" in found else found
+
+
+def own_packages(got: Got, emit: Emit) -> tuple[tuple[Package, ...], tuple[str, ...]]:
+    """What gpuenv requires, and pip, for every Python that it runs on and has wheels for; and which Pythons
+    those are, the newest first. Of uv the version that is here. Raises LockError where there are none."""
+    emit(Event(kind="start", stage="bundle", text="solving what gpuenv itself needs"))
+    wanted = [
+        *own.requirements(*locking(got.lock.manager).EXTRAS),
+        f"uv=={importlib.metadata.version('uv')}",
+        "pip",
+    ]
+    minors = _minors(got)
+    found = universal.wheels_for(wanted, minors, got.lock.plan, got.sources)
+    rest = [m for m in minors if m not in found]
+    refusals = []
+    with ThreadPoolExecutor(max(1, len(rest))) as pool:
+        for minor, one in zip(rest, pool.map(lambda m: _solved(got, wanted, m), rest), strict=True):
+            if isinstance(one, Lock):
+                found[minor] = one.packages
+            else:
+                refusals.append(one)
+    if not found:
+        raise refusals[0]
+    served = tuple(m for m in minors if m in found)
+    return tuple({p.url: p for m in served for p in found[m]}.values()), served
+
+
+def _solved(got: Got, wanted: Sequence[str], minor: str) -> Lock | LockError:
+    """The packages for one Python, or why there are none. Raises LockError where the index is silent."""
+    plan = Plan(
+        builds=(), python=minor, platform=got.lock.plan.platform, manager="venv", device="cpu",
+        target=got.lock.target, packages=tuple(wanted),
+    )  # fmt: skip
+    try:
+        return pypi.lock(plan, got.sources, _ignore, builds=SourceBuilds(_ignore, forbidden_by="a bundle"))
+    except LockError as error:
+        if error.unreachable:
+            raise
+        return error
+
+
+def _ignore(_event: Event) -> None:
+    """Several solves run at a time: what each does is not shown."""
+
+
+def _minors(got: Got) -> list[str]:
+    """The Pythons that gpuenv runs on, of those that any build is known for, the newest first."""
+    bounds = SpecifierSet(own.requires_python())
+    known = {p for b in got.profiles.builds for p in b.python if f"{p}.99" in bounds}
+    return sorted(known, key=Version, reverse=True)

@@ -33,20 +33,11 @@ class Got:
     virtual: tuple[Mapping[str, str], ...] = ()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Given:
-    """The lock file that the user named, if any, whether md5 alone will do for conda packages, and whether files
-    that the user edited are replaced."""
-
-    file: Path | None
-    allow_md5: bool
-    force: bool
-
-
-def of(emit: Emit, folder: Path, before: Bundle | None, choices: Choices, named: Given) -> Got | Plan:
-    """The lock for a bundle, or the plan that no build fits. A bundle that was interrupted
-    goes on with the lock that it began with, if the same is asked for. Raises LockError, UsageError."""
-    given = named.file
+def of(
+    emit: Emit, folder: Path, before: Bundle | None, choices: Choices, given: Path | None, *, allow_md5: bool
+) -> Got | Plan:
+    """The lock for a bundle (that of the file `given`, if any), or the plan that no build fits. A bundle that was
+    interrupted goes on with the lock that it began with, if the same is asked for. Raises LockError, UsageError."""
     asked = _digest(choices, given)
     begun = before if _begun(folder, before, asked) else None
     if given is None and begun is None and _bare(choices):
@@ -54,13 +45,13 @@ def of(emit: Emit, folder: Path, before: Bundle | None, choices: Choices, named:
     choices = choices if given else inproject.laid(choices)
     path = folder / begun.lock if begun else given
     if path is None:
-        return _fresh(emit, choices, asked, allow_md5=named.allow_md5)
+        return _fresh(emit, choices, asked, allow_md5=allow_md5)
     words = "going on with the lock that this bundle was begun with" if begun else f"the lock {path}"
     emit(Event(kind="note", stage="bundle", text=words))
     of_lock = dataclasses.replace(choices, manager=name_of(path, choices.manager))
     platform = read_target(choices.target).platform if choices.target else None
     made = read(path, of_lock, platform)
-    locking_of(of_lock).check_hashes(made, str(path), allow_md5=named.allow_md5)
+    locking_of(of_lock).check_hashes(made, str(path), allow_md5=allow_md5)
     data = facts.known(choices)
     return Got(lock=made, sources=ask.sources(choices), profiles=data, choices=choices, asked=asked)
 

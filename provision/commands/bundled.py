@@ -94,6 +94,7 @@ def python(c: Choices, emit: Emit) -> str | None:
     if c.bundle is None:
         return None
     from .. import bundle
+    from ..bundle import pythons
 
     found = bundle.read(c.bundle)
     if found.archive is None:
@@ -101,21 +102,21 @@ def python(c: Choices, emit: Emit) -> str | None:
     archive = found.archive
     emit(Event(kind="start", stage="build", text=f"unpacking the bundle's Python {archive.version}"))
     sha256 = next(f.sha256 for f in found.files if f.path == archive.path)
-    return bundle.pythons.install(c.bundle, archive, sha256 or "")
+    return pythons.install(c.bundle, archive, sha256 or "")
 
 
 def name_origins(env: Path, lock: Lock, c: Choices) -> None:
     """Have a conda environment's records name the channels, as if it had come from there."""
     if c.bundle:
-        from .. import bundle
+        from ..bundle import channel
 
-        bundle.name_origins(env, lock.packages, c.bundle)
+        channel.name_origins(env, lock.packages, c.bundle)
 
 
 def at_hand(lock: Lock, c: Choices) -> Lock:
     """A lock with its conda packages where the bundle has them."""
     if c.bundle is None:
         return lock
-    from .. import bundle
+    from ..bundle import channel
 
-    return dataclasses.replace(lock, packages=bundle.local_packages(lock.packages, c.bundle))
+    return dataclasses.replace(lock, packages=channel.local_packages(lock.packages, c.bundle))

@@ -12,7 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from ..export.subject import InstalledPart, is_conda
+from ..export.subject import InstalledPart
 from ..model import Lock
 from ..system import foreign
 from ..verify.drift_conda import listed
@@ -24,7 +24,7 @@ _LONGEST = 4096
 
 def parts(env: Path, lock: Lock) -> tuple[InstalledPart, ...]:
     """The distributions of an environment's site-packages, without those that conda packages bring."""
-    locked = {str(canonicalize_name(p.name)): p.version for p in lock.packages if not is_conda(p)}
+    locked = {str(canonicalize_name(p.name)): p.version for p in lock.packages if not p.is_conda}
     by_conda = listed(env).infos()
     found = {}
     for name, (one, *_) in distributions(env).items():
@@ -48,7 +48,7 @@ def parts(env: Path, lock: Lock) -> tuple[InstalledPart, ...]:
 def differences(lock: Lock, installed: Sequence[InstalledPart]) -> list[str]:
     """How the bill differs from the lock, in sentences."""
     here = {p.name for p in installed}
-    missing = [p.name for p in lock.packages if not is_conda(p) and canonicalize_name(p.name) not in here]
+    missing = [p.name for p in lock.packages if not p.is_conda and canonicalize_name(p.name) not in here]
     found = []
     for state, words in (("replaced", "in another version than the lock's"), ("added", "beside the lock")):
         names = [f"{p.name} {p.version}" for p in installed if p.state == state]

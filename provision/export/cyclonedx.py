@@ -78,7 +78,7 @@ def _locked_parts(subject: Subject) -> list[dict[str, Any]]:
     main = s.main_index(subject.lock)
     for package in sorted(subject.lock.packages, key=lambda p: (p.name, p.version, p.url)):
         one = installed.get(canonicalize_name(package.name))
-        if s.is_conda(package):
+        if package.is_conda:
             found.append(_conda_part(package))
         elif subject.installed is None or (one and one.state == "locked"):
             found.append(_wheel_part(package, main, one))

@@ -105,16 +105,12 @@ def shell(*words: str) -> str:
 # --- the packages --------------------------------------------------------------------------------
 
 
-def is_conda(package: Package) -> bool:
-    return urlsplit(package.url).path.endswith((".conda", ".tar.bz2"))
-
-
 def conda_packages(lock: Lock) -> list[Package]:
-    return [p for p in lock.packages if is_conda(p)]
+    return [p for p in lock.packages if p.is_conda]
 
 
 def pip_packages(lock: Lock) -> list[Package]:
-    return [p for p in lock.packages if not is_conda(p)]
+    return [p for p in lock.packages if not p.is_conda]
 
 
 def hashed(package: Package) -> bool:

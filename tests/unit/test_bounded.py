@@ -17,7 +17,7 @@ import zipfile
 import pytest
 from loopback import running
 
-from provision.bundle.sdists import build_requires
+from provision.bundle.remade import build_requires
 from provision.errors import BuildError, LockError
 from provision.index import answers, archives, fetching
 from provision.index.addresses import with_credentials
