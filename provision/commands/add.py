@@ -22,9 +22,8 @@ from ..request import project_options as inproject
 from ..request.made_with import others
 from ..request.options import Choices
 from ..wheels import locks
-from . import interrupted, project_lock
+from . import interrupted
 from .create_options import CreateOptions
-from .creating import change
 
 # Options of `add` that stand before those that the environment was made with.
 _OWN = ("profiles", "exclude_newer", "exclude_newer_except")
@@ -45,6 +44,8 @@ class AddOptions:
 
 def add(options: AddOptions, emit: Emit = drop_event) -> Created | Lock:
     """Add packages to gpuenv.yaml, the lock and the environment. Return the lock where there is no environment."""
+    from .creating import change  # a shell that completes ENV does not wait for it
+
     wanted = [_package(text) for text in options.packages]
     path, file = where.absolute(options.env), Path.cwd() / CONFIG_NAME
     place.check_place(path)
@@ -90,6 +91,8 @@ def _package(text: str) -> str:
 def _in_project(emit: Emit, mine: Choices, file: Path, wanted: list[str], env: Path) -> tuple[Choices, Lock]:
     """Solve the project's lock with the packages first; only what can be solved is written, the lock after
     the file. Returns the options for the environment, and the lock."""
+    from . import project_lock
+
     own = locks.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
     asked = project_lock.with_more(mine, own, wanted, emit)
     add_packages(file, wanted)

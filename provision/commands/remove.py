@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ..environment import kernel, place, registry, removal
 from ..errors import GpuenvError
-from ..managers.conda import scripts as conda_scripts
 from ..model import Emit, Event, Removal, RemovedEnvironment, drop_event
 from ..model.option import argument, group
 from ..request import paths as where
@@ -53,6 +52,8 @@ def _check(env: Path) -> None:
 
 
 def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
+    from ..managers.conda import scripts as conda_scripts  # a shell that completes ENV does not wait for it
+
     if process.environ().get("VIRTUAL_ENV") == str(env):
         emit(Event(kind="note", stage="remove", text=f"{env} is active in this shell: deactivate leaves it"))
     with place.held(env):

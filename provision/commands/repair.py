@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..environment import place, state
 from ..environment import repair as repairs
@@ -18,11 +19,12 @@ from ..request import paths as where
 from ..request import project_options as inproject
 from ..request.options import Choices
 from ..system import process
-from ..verify import drift, locate
 from ..wheels import locks
-from .building import Job, Work, build
 from .judging import is_expected
 from .shell import activate_line
+
+if TYPE_CHECKING:
+    from .building import Job
 
 _ROUNDS = 3
 Check = Callable[[Path, Collection[str]], Drift]
@@ -41,6 +43,9 @@ class RepairOptions:
 
 def repair(options: RepairOptions, emit: Emit = drop_event) -> Repaired:
     """Put back what was replaced, removed or changed in an environment, from its lock, and prove it then."""
+    from ..verify import drift  # a shell that completes ENV does not wait for it
+    from .building import Job
+
     path = where.absolute(options.env).resolve()
     with place.held(path):
         place.recover(path)
@@ -85,6 +90,8 @@ def _as_created(env: Path, choices: Choices) -> Choices:
 
 
 def _repaired(job: Job, check: Check) -> Repaired:
+    from .building import Work, build
+
     job.emit(Event(kind="start", stage="repair", text=f"comparing {job.env} with its lock"))
     done, verdict = repairs.work(job.lock, check(job.env, ())), None
     changed = bool(done.packages or done.removed)
@@ -134,6 +141,8 @@ class _Rounds:
 def _check_python(env: Path, made: Lock) -> None:
     """Raise BuildError where the environment's Python is gone or another one: packages cannot be put
     back into that."""
+    from ..verify import locate
+
     wanted = made.plan.python
     hint = "build it again: gpuenv create with --recreate"
     try:
