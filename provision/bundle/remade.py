@@ -1,11 +1,17 @@
-"""Wheels of the folders and commits that a lock names: what uv installed of them, packed again. Source archives: what
-builds them must be in a bundle as well."""
+"""Wheels made here: of the folders and commits that a lock names, from what uv installed of them. And what builds the
+source archives of a bundle, which must be in it as well."""
 
 from __future__ import annotations
 
+import base64
+import csv
+import hashlib
 import importlib.metadata
+import io
 import re
 import shutil
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 import tomli
@@ -16,14 +22,15 @@ from ..errors import BuildError, LockError
 from ..index import archives, uv
 from ..model import Package, Sources
 from ..system import safe_write
-from ..system.path_names import check_relative
+from ..system.path_names import check_file_name, check_relative
+from ..system.safe_write import write_file
 from . import WORK, not_writable
-from .wheel_file import write
 
 _BY_INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json", "RECORD")
 _TIMEOUT = 3600.0
 # What PEP 518 says for an archive that names nothing.
 _PEP_518 = ("setuptools", "wheel")
+_EPOCH = (2020, 1, 1, 0, 0, 0)
 
 
 def wheel_of_unhashed(package: Package, line: str, folder: Path, python: str, sources: Sources) -> str:
@@ -93,3 +100,30 @@ def build_requires(path: Path) -> tuple[str, ...]:
         return tuple(str(Requirement(text)) for text in named)
     except (KeyError, TypeError, InvalidRequirement, *archives.DAMAGED):
         return _PEP_518
+
+
+def write(folder: Path, name: str, contents: Mapping[str, bytes], info: str) -> str:
+    """Write a wheel in one step, with the same bytes each time, so that a bundle that is made again keeps it, with its RECORD in `info`; returns its name. Raises BuildError, UnsafeNameError."""
+    rows = []
+    check_file_name(name)
+    made = io.BytesIO()
+    try:
+        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as wheel:
+            for inside, data in contents.items():
+                digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+                rows.append((inside, f"sha256={digest}", len(data)))
+                wheel.writestr(_member(inside), data)
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\n").writerows([*rows, (f"{info}/RECORD", "", "")])
+            wheel.writestr(_member(f"{info}/RECORD"), text.getvalue())
+        write_file(folder / name, made.getvalue(), root=folder.parent)
+    except OSError as error:
+        raise not_writable(folder, error) from error
+    return name
+
+
+def _member(inside: str) -> zipfile.ZipInfo:
+    made = zipfile.ZipInfo(inside, _EPOCH)
+    made.compress_type = zipfile.ZIP_DEFLATED
+    made.external_attr = (0o755 if ".data/scripts/" in inside else 0o644) << 16
+    return made

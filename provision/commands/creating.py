@@ -19,12 +19,12 @@ from ..request import paths as where
 from ..request import project_options as inproject
 from ..request.options import Choices
 from ..wheels import locks
-from . import asking, bundled, given_lock, interrupted, same_stack
+from . import asking, bundled, interrupted, same_stack
 from .accepting import accepted
 from .building import Job, Work, replaced, settle, standing_verdict
 from .create_options import CreateOptions
 from .judging import machine_for_verdict, outgrown
-from .project_lock import files_watched, lock_of
+from .project_lock import files_watched, lock_for, lock_of
 from .resolve import by_itself, show_plan
 from .up_to_date import finish, remembered
 
@@ -44,7 +44,7 @@ def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Creat
     choices = dataclasses.replace(choices, manager=name_of(how.lock, choices.manager))
     asking.locking_of(choices).require()
     if how.dry_run:
-        given = given_lock.lock_for(env, choices, how, emit)
+        given = lock_for(env, choices, how, emit)
         return show_plan(emit, choices) if given is None else given.plan
     with place.held(env):
         place.recover(env)
@@ -52,7 +52,7 @@ def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Creat
             if how.recreate or not place.made_by_gpuenv(env):
                 return _anew(emit, env, choices, how)
             place.refuse_half_changed(env)
-            given = given_lock.lock_for(env, choices, how, emit)
+            given = lock_for(env, choices, how, emit)
             return in_place(emit, env, choices, how, given)
 
 
@@ -113,7 +113,7 @@ def _made_otherwise(env: Path, before: dict[str, Any], wanted: dict[str, Any]) -
 
 def _anew(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Created:
     """Build from a given lock or a solved one, in place of the environment that may be there."""
-    given = given_lock.lock_for(env, choices, how, emit)
+    given = lock_for(env, choices, how, emit)
     way = manager(choices.manager)
     way.begin()
     job = _job(emit, env, choices, how, given)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from ..model.option import argument, group, option
 from ..request import facts
 from ..request import paths as where
 from ..request.options import Choices
+from ..request.target import read_json
 from ..system import foreign
 
 if TYPE_CHECKING:
@@ -149,16 +149,7 @@ def pieces(path: Path) -> Iterator[bytes]:
 
 def machine_of(path: Path) -> Machine:
     """The machine that a file describes. Raises UsageError."""
-    try:
-        return from_plain(Machine, json.loads(foreign.read_strictly(path)))
-    except OSError as error:
-        raise UsageError(
-            f"--machine {path}: {error.strerror}", hint="write one with `gpuenv detect --json`"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(
-            f"--machine {path} is no machine: {error}", hint="write one with `gpuenv detect --json`"
-        ) from error
+    return read_json("machine", path, lambda data: from_plain(Machine, data))
 
 
 def with_later_installs(emit: Emit, found: tuple[Finding, ...]) -> tuple[Finding, ...]:

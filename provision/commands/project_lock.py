@@ -1,4 +1,5 @@
-"""The project's own lock: the one that `create` takes where it fits, and the one with the packages of `add`."""
+"""The lock that is there: that of the project, which `create` takes where it fits, the one with the packages of
+`add`, and the one that `create` is given by --locked, --frozen or --lock."""
 
 from __future__ import annotations
 
@@ -6,16 +7,20 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+from ..environment import place
 from ..errors import LockError, OtherPlatformError, ResolveError
+from ..managers.protocol import locking
 from ..model import Asked, Emit, Event, Lock, Plan
 from ..request import facts, made_with, upload_limits
 from ..request import project_options as inproject
 from ..request.made_with import others
 from ..request.options import Choices
-from . import given_lock, same_stack
+from ..wheels import locks
+from . import same_stack
 from .accepting import accepted, check, read, virtual_packages
 from .asking import judged, locking_of
-from .lock import Upgrade, lock_name, locked_like
+from .create_options import CreateOptions
+from .lock import Upgrade, differences, lock_name, locked_like
 
 Write = Callable[[Lock], None]
 
@@ -78,9 +83,6 @@ def files_watched(choices: Choices, asked: Asked) -> list[str]:
     return [*files, str(Path.cwd() / lock_name(choices))] if choices.config else files
 
 
-# --- with packages more --------------------------------------------------------------------------
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Solved:
     """A solved lock that is not written yet: the project's file has to have the packages first."""
@@ -135,6 +137,91 @@ def _for_all(mine: Choices, held: Lock | None) -> Choices:
 def _judged(now: Choices, held: Lock | None, own: Lock | None, judge: same_stack.Judge) -> Asked:
     """What the lock is solved for: its own target, else that of the environment, else as options say."""
     if held and not now.target_name:
-        return judge(given_lock.at_lock(now, held))
+        return judge(_at_lock(now, held))
     near = held or own
     return same_stack.judged(now, near.plan, judge) if near else judge(now)
+
+
+# --- given to create -----------------------------------------------------------------------------
+
+
+def lock_for(env: Path, choices: Choices, how: CreateOptions, emit: Emit) -> Lock | None:
+    """The lock to install; None where packages are to be solved. Raises LockError."""
+    if not (how.lock or how.locked or how.frozen):
+        return locks.read_in(env / place.MARK) if _names_nothing(env, choices) else None
+    path = how.lock or Path.cwd() / lock_name(choices)
+    if not how.lock:
+        _require(path, env / place.MARK / locking(choices.manager).LOCK_NAME, how)
+    given = read(path, dataclasses.replace(choices, platform=None))  # it is installed here
+    locking(choices.manager).check_hashes(given, str(path), allow_md5=how.allow_md5)
+    if how.locked and not how.lock:
+        _refuse_stale(path, given, choices, emit)
+    return given
+
+
+def _names_nothing(env: Path, choices: Choices) -> bool:
+    """Whether neither options nor files say what an environment of gpuenv is made of: its lock does."""
+    named = (
+        choices.config, choices.framework, choices.with_, choices.requirement, choices.project, choices.bundle,
+    )  # fmt: skip
+    return not any(named) and place.is_settled(env) and place.made_by_gpuenv(env)
+
+
+def _require(path: Path, own: Path, how: CreateOptions) -> None:
+    """Raise LockError where the lock that --locked or --frozen installs is missing."""
+    if path.exists():
+        return
+    option = "--locked" if how.locked else "--frozen"
+    hint = "write it: gpuenv lock"
+    if own.exists():
+        hint += f"; or install the environment's own: --lock {own}"
+    raise LockError(f"{path.name} is missing in {path.parent}: {option} installs that lock", hint=hint)
+
+
+def _refuse_stale(path: Path, given: Lock, choices: Choices, emit: Emit) -> None:
+    """Raise LockError where a lock is no longer what the project asks for. Digests say so without a solve;
+    where they differ, a lock for the same target is solved and compared."""
+    if not (choices.config or choices.requirement or choices.project):
+        return
+    demands = inproject.demanded(choices, facts.known(choices), given.plan.target)
+    files = inproject.files_of(choices, demands)
+    limited = upload_limits.still_holds(choices, given)
+    if limited and _fits_options(given, choices) and inproject.same_inputs(given.inputs, choices, files):
+        return
+    told = f"{path.name} was made for other requirements: comparing it with what is asked for now"
+    emit(Event(kind="note", stage="lock", text=told))
+    hint = "gpuenv lock writes it anew; --frozen takes it unchecked"
+    try:
+        fresh = _solved(choices, given, emit)
+    except LockError as error:
+        raise LockError(
+            f"{path} cannot be compared with what is asked for now: {error.message}", log=error.log, hint=hint
+        ) from error
+    if drift := differences(given, fresh):
+        raise LockError(
+            f"{path} is no longer what the project asks for ({len(drift)} packages differ)",
+            log="\n".join(drift), hint=hint,
+        )  # fmt: skip
+
+
+def _fits_options(given: Lock, choices: Choices) -> bool:
+    """Whether device, CUDA and Python that options or gpuenv.yaml name are those of the lock."""
+    named = {"device": choices.device, "cuda": choices.cuda, "python": choices.python}
+    return all(same_stack.keeps(given.plan, option, value) for option, value in named.items())
+
+
+def _solved(choices: Choices, given: Lock, emit: Emit) -> Lock:
+    """What would be locked now, for the lock's own target and as near to it as can be. Raises LockError."""
+    asked = judged(_at_lock(choices, given), emit)
+    plan, fresh = locked_like(asked, choices, emit, given, Upgrade())
+    if fresh is None:
+        raise LockError(f"no build fits what is asked for: {plan.hint or 'see gpuenv resolve --explain'}")
+    return fresh
+
+
+def _at_lock(choices: Choices, given: Lock) -> Choices:
+    """The options for the target of a lock; device, CUDA and Python are the lock's where they are not named."""
+    return dataclasses.replace(
+        same_stack.at_target(choices, given.plan),
+        device=given.plan.device if choices.device == "auto" else choices.device,
+    )

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sized
 from importlib import import_module
 
 from ..errors import UsageError
-from .gpuenv_source import GpuenvSource
-from .subject import InstalledPart, Subject
+from .subject import GpuenvSource, InstalledPart, Subject
 
 __all__ = [
     "FORMATS",

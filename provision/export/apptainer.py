@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..model import Lock
 from . import base
 from . import subject as s
-from .dockerfile import ENV, EXACTLY
+from .dockerfile import ENV, EXACTLY, local
 from .subject import Subject
 
 FORM = "apptainer"
@@ -51,12 +51,7 @@ def _files(subject: Subject) -> list[str]:
     own = subject.gpuenv.wheel
     rows += [f"{_word(own)} {_word(f'{_HELD}/{own}')}"] if own else []
     wheels = [s.oneline(s.file_name(p)) for p in s.local_files(subject.lock)]
-    if wheels:
-        rows += [
-            "# From folders of the machine that locked: put these into ./wheels",
-            *(f"#   {name}" for name in wheels),
-            "wheels /opt/wheels",
-        ]
+    rows += [*local(wheels), "wheels /opt/wheels"] if wheels else []
     for package in subject.lock.packages:
         folder = s.folder_of(package)
         rows += [f"{_word(folder)} {_word(folder)}"] if folder else []

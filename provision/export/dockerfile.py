@@ -94,7 +94,7 @@ def _environment(subject: Subject) -> list[str]:
         EXACTLY + (" A build sees no GPU: the target is told instead." if lock.plan.device == "cuda" else ""),
         *_folders(subject),
         f"COPY {json.dumps([subject.lock_file, held])}",
-        *_local(wheels),
+        *local(wheels),
         "ENV UV_LINK_MODE=copy UV_PYTHON_INSTALL_DIR=/opt/python",
         f"RUN {_CACHE} \\",
         f"    {_SECRET} \\",
@@ -112,15 +112,10 @@ def _override(lock: Lock) -> str:
     return f"CONDA_OVERRIDE_CUDA={s.shell(cuda)} " if cuda else ""
 
 
-def _local(wheels: list[str]) -> list[str]:
-    return (
-        [
-            "# From folders of the machine that locked: put these into ./wheels",
-            *(f"#   {name}" for name in wheels),
-        ]
-        if wheels
-        else []
-    )
+def local(wheels: list[str]) -> list[str]:
+    """Return the comment on wheels of the machine that locked, if there are any."""
+    told = "# From folders of the machine that locked: put these into ./wheels"
+    return [told, *(f"#   {name}" for name in wheels)] if wheels else []
 
 
 def _folders(subject: Subject) -> list[str]:

@@ -27,25 +27,14 @@ def text(subject: Subject) -> str:
     if "${{" in s.headline(lock) + check + create + subject.gpuenv.address:
         # Whoever wrote the lock would else decide what the workflow evaluates, its secrets included.
         raise UsageError("the lock holds an expression of GitHub Actions (${{): it was not made by gpuenv")
-    told = [
-        ".github/workflows/environment.yml",
-        *(
-            [f"commit {subject.gpuenv.wheel} too: pip installs gpuenv from it"]
-            if subject.gpuenv.wheel
-            else []
-        ),
-        "the repository's variable GPUENV names another address or wheel of gpuenv",
-        *(
-            [f"put into ./wheels, as they lie on the machine that locked: {', '.join(wheels)}"]
-            if wheels
-            else []
-        ),
-    ]
-    return (
-        s.comment(subject, FORM, "", *told)
-        + "\n".join([*_job(subject), *_steps(subject, check, create)])
-        + "\n"
+    own, told = subject.gpuenv.wheel, [".github/workflows/environment.yml"]
+    told += [f"commit {own} too: pip installs gpuenv from it"] if own else []
+    told += ["the repository's variable GPUENV names another address or wheel of gpuenv"]
+    told += (
+        [f"put into ./wheels, as they lie on the machine that locked: {', '.join(wheels)}"] if wheels else []
     )
+    rows = [*_job(subject), *_steps(subject, check, create)]
+    return s.comment(subject, FORM, "", *told) + "\n".join(rows) + "\n"
 
 
 def _job(subject: Subject) -> list[str]:

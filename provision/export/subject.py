@@ -14,7 +14,6 @@ from urllib.parse import unquote, urlsplit
 
 from ..errors import UsageError
 from ..model import Image, Lock, Package
-from .gpuenv_source import GpuenvSource
 
 VENV_LOCK, CONDA_LOCK = "pylock.toml", "conda-lock.yml"
 
@@ -33,6 +32,33 @@ class InstalledPart:
     requires: tuple[str, ...] = ()
     license_expression: str | None = None
     license_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuenvSource:
+    """Where an image, a dev container or a workflow gets gpuenv from: a wheel beside the export with its sha256, or an address in its place.
+
+    Never the bare name: an index that has a package of that name decides what it is.
+    """
+
+    wheel: str = ""
+    sha256: str = ""
+    address: str = ""
+
+    @property
+    def needs_git(self) -> bool:
+        return self.address.startswith("git+")
+
+    def requirement(self, lock: Lock, folder: str) -> str:
+        """Return the requirement that pip installs. `folder` has the wheel when pip runs."""
+        name = "gpuenv[conda]" if lock.manager == "conda" else "gpuenv"
+        # pip checks this hash without --require-hashes too.
+        address = self.address or f"file://{folder}/{self.wheel}#sha256={self.sha256}"
+        return f"{name} @ {address}"
+
+    def files(self, lock_file: str) -> str:
+        """Return the names of the files that go with the export."""
+        return f"{lock_file} and {self.wheel}" if self.wheel else lock_file
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,9 +128,6 @@ def shell(*words: str) -> str:
     return shlex.join(map(oneline, words))
 
 
-# --- the packages --------------------------------------------------------------------------------
-
-
 def conda_packages(lock: Lock) -> list[Package]:
     return [p for p in lock.packages if p.is_conda]
 
@@ -154,9 +177,6 @@ def commits(lock: Lock) -> list[Package]:
 def git_packages(subject: Subject) -> list[str]:
     """Return the packages of the base's distribution by which commits are fetched."""
     return ["ca-certificates", "git"] if commits(subject.lock) or subject.gpuenv.needs_git else []
-
-
-# --- command lines of gpuenv ----------------------------------------------------------------------
 
 
 def target_options(lock: Lock) -> list[str]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from ..errors import ResolveError, UsageError
 from ..model import PLATFORMS, Device, Machine, Profiles, Target, TargetGpu, from_plain
@@ -17,6 +17,7 @@ from . import paths as where
 from .options import Choices
 
 _DEFAULT_GLIBC = "2.35"
+T = TypeVar("T")
 
 
 class Detect(Protocol):
@@ -117,20 +118,24 @@ def _refuse_other_systems(machine: Machine) -> None:
 
 def read_target(path: Path) -> Target:
     """A target from the JSON of `gpuenv detect` or of a target. Raises UsageError."""
-    try:
-        data = json.loads(foreign.read_strictly(path))
-        schema = data.get("schema") if isinstance(data, dict) else None
-        if schema == Machine.SCHEMA:
+
+    def read(data: Any) -> Target:
+        if isinstance(data, dict) and data.get("schema") == Machine.SCHEMA:
             return from_plain(Machine, data).target
         return from_plain(Target, data)
+
+    return read_json("target", path, read)
+
+
+def read_json(option: str, path: Path, read: Callable[[Any], T]) -> T:
+    """What the JSON file of an option holds, as `read` makes it of its data. Raises UsageError."""
+    hint = "write one with `gpuenv detect --json`"
+    try:
+        return read(json.loads(foreign.read_strictly(path)))
     except OSError as error:
-        raise UsageError(
-            f"--target {path}: {error.strerror}", hint="write one with `gpuenv detect --json`"
-        ) from error
+        raise UsageError(f"--{option} {path}: {error.strerror}", hint=hint) from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(
-            f"--target {path} is no target: {error}", hint="write one with `gpuenv detect --json`"
-        ) from error
+        raise UsageError(f"--{option} {path} is no {option}: {error}", hint=hint) from error
 
 
 def device_of(c: Choices, machine: Machine | None, target: Target, look: Looking) -> tuple[str, str]:
