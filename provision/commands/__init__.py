@@ -17,40 +17,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # who reads the types sees them all
     from ..request.options import Choices as Choices
     from . import profiles as profiles
-    from .add import AddOptions as AddOptions
-    from .add import add as add
-    from .bundle import BundleOptions as BundleOptions
-    from .bundle import bundle as bundle
+    from .add import AddOptions as AddOptions, add as add
+    from .bundle import BundleOptions as BundleOptions, bundle as bundle
     from .create import create as create
     from .create_options import CreateOptions as CreateOptions
-    from .detect import DetectOptions as DetectOptions
-    from .detect import detect as detect
-    from .diagnose import DiagnoseOptions as DiagnoseOptions
-    from .diagnose import diagnose as diagnose
-    from .export import ExportOptions as ExportOptions
-    from .export import export as export
-    from .init import InitOptions as InitOptions
-    from .init import init as init
-    from .list import ListOptions as ListOptions
-    from .list import list as list  # noqa: A004  # the verb's name
-    from .lock import LockOptions as LockOptions
-    from .lock import lock as lock
-    from .profiles import ProfilesCheckOptions as ProfilesCheckOptions
-    from .profiles import ProfilesListOptions as ProfilesListOptions
-    from .profiles import ProfilesShowOptions as ProfilesShowOptions
-    from .profiles import ProfilesUpdateOptions as ProfilesUpdateOptions
-    from .remove import RemoveOptions as RemoveOptions
-    from .remove import remove as remove
-    from .repair import RepairOptions as RepairOptions
-    from .repair import repair as repair
-    from .report import ReportOptions as ReportOptions
-    from .report import report as report
-    from .resolve import ResolveOptions as ResolveOptions
-    from .resolve import resolve as resolve
-    from .run import RunOptions as RunOptions
-    from .run import run as run
-    from .verify import VerifyOptions as VerifyOptions
-    from .verify import verify as verify
+    from .detect import DetectOptions as DetectOptions, detect as detect
+    from .diagnose import DiagnoseOptions as DiagnoseOptions, diagnose as diagnose
+    from .export import ExportOptions as ExportOptions, export as export
+    from .init import InitOptions as InitOptions, init as init
+    from .list import ListOptions as ListOptions, list as list
+    from .lock import LockOptions as LockOptions, lock as lock
+    from .profiles import (
+        ProfilesCheckOptions as ProfilesCheckOptions,
+        ProfilesListOptions as ProfilesListOptions,
+        ProfilesShowOptions as ProfilesShowOptions,
+        ProfilesUpdateOptions as ProfilesUpdateOptions,
+    )
+    from .remove import RemoveOptions as RemoveOptions, remove as remove
+    from .repair import RepairOptions as RepairOptions, repair as repair
+    from .report import ReportOptions as ReportOptions, report as report
+    from .resolve import ResolveOptions as ResolveOptions, resolve as resolve
+    from .run import RunOptions as RunOptions, run as run
+    from .verify import VerifyOptions as VerifyOptions, verify as verify
 
 VERBS = frozenset({
     "add", "bundle", "create", "detect", "diagnose", "export", "init", "list", "lock", "remove", "repair", "report",

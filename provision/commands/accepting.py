@@ -11,8 +11,7 @@ from .. import detect
 from ..errors import LockError, MachineError
 from ..managers.protocol import locking
 from ..model import Asked, Lock, Machine, Plan, Request, Sources, Supply, Target
-from ..request import ask, facts
-from ..request import paths as where
+from ..request import ask, facts, paths as where
 from ..request.options import Choices
 from .asking import described_target, locking_of
 from .stages import stages

@@ -16,9 +16,7 @@ from ..model import FRAMEWORKS, Created, Emit, Event, Lock, drop_event
 from ..model.option import BUILD, argument, group, option
 from ..project.config.edit import add_packages
 from ..project.config.kinds import CONFIG_NAME
-from ..request import facts, made_with
-from ..request import paths as where
-from ..request import project_options as inproject
+from ..request import facts, made_with, paths as where, project_options as inproject
 from ..request.made_with import others
 from ..request.options import Choices
 from ..wheels import locks

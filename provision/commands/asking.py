@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from .. import detect
 from ..errors import MachineError
 from ..model import Asked, Brought, Emit, Machine, Need, Plan, Sources, Target
-from ..request import ask, facts
-from ..request import target as targets
+from ..request import ask, facts, target as targets
 from ..request.options import Choices
 from ..request.target import Looking
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import __version__, profiles
-from .. import bundle as stage
+from .. import __version__, bundle as stage, profiles
 from ..bundle import own, pythons, readme
 from ..bundle.collecting import Item, bytes_there, collect, needed
 from ..bundle.remade import build_requires, wheel_of_unhashed

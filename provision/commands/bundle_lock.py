@@ -11,8 +11,7 @@ from pathlib import Path
 from ..index.fetching import is_right
 from ..managers.protocol import locking, name_of
 from ..model import Bundle, Emit, Event, Lock, Plan, Profiles, Sources
-from ..request import ask, facts
-from ..request import project_options as inproject
+from ..request import ask, facts, project_options as inproject
 from ..request.options import Choices
 from ..request.target import read_target
 from .accepting import read, virtual_packages

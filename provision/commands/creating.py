@@ -14,9 +14,7 @@ from ..errors import BuildError, UsageError
 from ..managers import venv
 from ..managers.protocol import manager, name_of
 from ..model import Asked, Created, Emit, Event, Lock, Machine, Plan, Sources
-from ..request import ask, facts, made_with
-from ..request import paths as where
-from ..request import project_options as inproject
+from ..request import ask, facts, made_with, paths as where, project_options as inproject
 from ..request.options import Choices
 from ..wheels import locks
 from . import asking, bundled, interrupted, same_stack

@@ -26,8 +26,7 @@ from ..model import (
     from_plain,
 )
 from ..model.option import argument, group, option
-from ..request import facts
-from ..request import paths as where
+from ..request import facts, paths as where
 from ..request.options import Choices
 from ..request.target import read_json
 from ..system import foreign

@@ -13,8 +13,7 @@ from ..errors import LockError, UsageError
 from ..managers.protocol import locking
 from ..model import Emit, Event, Exported, Lock, drop_event
 from ..model.option import REQUIRED, argument, group, option
-from ..request import facts
-from ..request import paths as where
+from ..request import facts, paths as where
 from ..request.options import Choices
 from ..system import writing
 from ..system.output_file import (

@@ -33,9 +33,10 @@ def parts(env: Path, lock: Lock) -> tuple[InstalledPart, ...]:
         head = _head(one)
         state = _state(one.version, locked.get(name))
         found[name] = (one, head, state)
-    needs = {name: _requirements(head) for name, (_, head, _) in found.items()}
+    needs = {name: _parsed(_values(head, "Requires-Dist")) for name, (_, head, _) in found.items()}
     extras = {"", *(extra for rows in needs.values() for need in rows for extra in need.extras)}
-    extras |= {extra for text in _planned(lock) for extra in text.extras}
+    planned = _parsed([*(r for b in lock.plan.builds for r in b.requirements), *lock.plan.packages])
+    extras |= {extra for need in planned for extra in need.extras}
     return tuple(
         InstalledPart(
             name=name, version=one.version, state=state, requires=_names(needs[name], extras, one.folder),
@@ -79,22 +80,14 @@ def _values(head: Message, key: str) -> list[str]:
     return [str(value) for value in head.get_all(key) or []]
 
 
-def _requirements(head: Message) -> list[Requirement]:
-    return list(_parsed(_values(head, "Requires-Dist")))
-
-
-def _planned(lock: Lock) -> list[Requirement]:
-    return list(_parsed([*(r for b in lock.plan.builds for r in b.requirements), *lock.plan.packages]))
-
-
-def _parsed(texts: Iterable[str]) -> Iterable[Requirement]:
+def _parsed(texts: Iterable[str]) -> list[Requirement]:
+    found = []
     for text in texts:
-        if len(text) > _LONGEST:
-            continue
         try:
-            yield Requirement(text)
+            found += [Requirement(text)] if len(text) <= _LONGEST else []
         except InvalidRequirement:
             continue  # an old package's own spelling: it is listed without this edge
+    return found
 
 
 def _names(needs: Iterable[Requirement], extras: set[str], folder: Path) -> tuple[str, ...]:

@@ -16,8 +16,7 @@ from pathlib import Path
 from ..environment import kernel, place, state
 from ..errors import GpuenvError
 from ..model import Created, Emit, Event, Failure, Plan
-from ..request import made_with
-from ..request import paths as where
+from ..request import made_with, paths as where
 from ..request.options import Choices
 from .create_options import CreateOptions
 from .creating import create

@@ -13,8 +13,7 @@ from ..errors import LockError, UsageError
 from ..managers.protocol import Near, locking
 from ..model import Asked, Bound, Emit, Event, Lock, Plan, drop_event
 from ..model.option import argument, group, option
-from ..request import project_options as inproject
-from ..request import upload_limits
+from ..request import project_options as inproject, upload_limits
 from ..request.options import Choices
 from ..system.output_file import is_stdout, is_stream, refuse_to_replace
 from ..wheels.locks import is_source

@@ -11,8 +11,7 @@ from ..environment import place
 from ..errors import LockError, OtherPlatformError, ResolveError
 from ..managers.protocol import locking
 from ..model import Asked, Emit, Event, Lock, Plan
-from ..request import facts, made_with, upload_limits
-from ..request import project_options as inproject
+from ..request import facts, made_with, project_options as inproject, upload_limits
 from ..request.made_with import others
 from ..request.options import Choices
 from ..wheels import locks

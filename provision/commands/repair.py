@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..environment import place, state
-from ..environment import repair as repairs
+from ..environment import place, repair as repairs, state
 from ..errors import BuildError, UsageError
 from ..managers.protocol import manager
 from ..model import Drift, Emit, Event, Lock, Repaired, drop_event
 from ..model.option import argument, group, option
-from ..request import ask
-from ..request import paths as where
-from ..request import project_options as inproject
+from ..request import ask, paths as where, project_options as inproject
 from ..request.options import Choices
 from ..system import process
 from ..wheels import locks

@@ -11,15 +11,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeVar
 
-from .. import __version__, detect
-from .. import report as stage
+from .. import __version__, detect, report as stage
 from ..environment import place, state
 from ..errors import GpuenvError
 from ..model import Emit, Report, Sources, drop_event
 from ..model.option import argument
-from ..request import ask
-from ..request import options as o
-from ..request import paths as where
+from ..request import ask, options as o, paths as where
 from ..system import process
 from ..wheels import locks
 from .list import verified

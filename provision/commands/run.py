@@ -13,8 +13,7 @@ from .. import detect
 from ..errors import BuildError, UsageError
 from ..model import Emit, Event, Finding, Run, drop_event
 from ..model.option import argument, group, option
-from ..request import facts
-from ..request import paths as where
+from ..request import facts, paths as where
 from ..request.options import Choices
 from ..system import process
 from . import recovery, unsearched

@@ -15,8 +15,7 @@ from ..environment import place, registry, state
 from ..errors import BuildError
 from ..model import Created, Emit, Event, Lock
 from ..project.config.cache import digest
-from ..request import made_with
-from ..request import project_options as inproject
+from ..request import made_with, project_options as inproject
 from ..request.options import Choices
 from ..request.paths import absolute
 from ..system import foreign, process

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ..model import Lock
-from . import base
-from . import subject as s
+from . import base, subject as s
 from .dockerfile import ENV, EXACTLY, local
 from .subject import Subject
 

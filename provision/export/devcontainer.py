@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 from ..model import Lock
-from . import base
-from . import subject as s
+from . import base, subject as s
 from .subject import Subject
 
 FORM = "devcontainer"

@@ -6,8 +6,7 @@ import json
 from pathlib import PurePosixPath
 
 from ..model import Image, Lock
-from . import base
-from . import subject as s
+from . import base, subject as s
 from .subject import Subject
 
 FORM = "dockerfile"

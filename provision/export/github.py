@@ -7,8 +7,7 @@ import re
 from pathlib import PurePosixPath
 
 from ..errors import UsageError
-from . import base
-from . import subject as s
+from . import base, subject as s
 from .subject import Subject
 
 FORM = "github"

@@ -9,8 +9,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..environment import state, within
-from ..environment import transaction as transactions
+from ..environment import state, transaction as transactions, within
 from ..environment.difference import difference
 from ..environment.place import MARK, not_writable
 from ..environment.repair import Work
@@ -21,8 +20,7 @@ from ..system import foreign, process
 from ..system.safe_write import write_file
 from ..wheels import locks
 from ..wheels.install import install_wheels
-from ..wheels.put_back import put_back as put_back_wheels
-from ..wheels.put_back import take_out
+from ..wheels.put_back import put_back as put_back_wheels, take_out
 from .protocol import Building
 from .venv_locks import LOCK_NAME
 

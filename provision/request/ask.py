@@ -31,8 +31,7 @@ from ..model import (
 )
 from ..project.words import meant_version
 from ..system import process, references
-from . import project_options as inproject
-from . import upload_limits
+from . import project_options as inproject, upload_limits
 from .facts import known
 from .options import Choices
 from .target import Looking, device_of, minor, pythons_of, target_of

@@ -16,8 +16,7 @@ from ..errors import BuildError
 from ..model import Project
 from ..project.config.cache import cached_config
 from ..project.config.kinds import CONFIG_NAME
-from . import paths as where
-from . import project_options as inproject
+from . import paths as where, project_options as inproject
 from .options import Choices
 
 KERNEL = "kernel.json"

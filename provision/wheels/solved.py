@@ -8,8 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import tomli
-from packaging.pylock import Package as PylockPackage
-from packaging.pylock import Pylock, PylockSelectError, PylockValidationError
+from packaging.pylock import Package as PylockPackage, Pylock, PylockSelectError, PylockValidationError
 from packaging.tags import Tag, compatible_tags, cpython_tags
 
 from ..errors import LockError

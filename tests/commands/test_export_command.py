@@ -17,8 +17,7 @@ import yaml
 from provision.commands.export import _of_file, lock_text
 from provision.model import as_plain
 from provision.request.options import Choices
-from provision.wheels import locks as lock
-from provision.wheels import pylock
+from provision.wheels import locks as lock, pylock
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 GPU = ("--driver", "580.65.06", "--gpu", "9.0", "--gpu", "7.5")

@@ -8,8 +8,7 @@ import subprocess
 import textwrap
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from provision.project.config.gpuenv_yaml import read_config
 from provision.project.init import imports, makefile

@@ -7,8 +7,7 @@ import urllib.parse
 
 import pytest
 from bundle_site import Site
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from provision.cli import exit_codes
 from provision.index.http import Response

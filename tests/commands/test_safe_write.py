@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 import tomli
-from bundle_site import ASK as GPU_ASK  # fixtures
-from bundle_site import Site, again, made  # noqa: F401  # fixtures
+from bundle_site import (  # noqa: F401  # fixtures
+    ASK as GPU_ASK,  # fixtures
+    Site,
+    again,
+    made,
+)
 from loopback import Index, serving
 
 from provision.environment import kernel

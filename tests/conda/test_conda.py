@@ -8,11 +8,13 @@ import pytest
 
 from provision import profiles
 from provision.errors import LockError, UsageError
-from provision.managers.conda import foreign_locks as foreign
-from provision.managers.conda import question as conda_target
-from provision.managers.conda import refusal as conda_refusal
-from provision.managers.conda import solve as solver
-from provision.managers.conda import specs
+from provision.managers.conda import (
+    foreign_locks as foreign,
+    question as conda_target,
+    refusal as conda_refusal,
+    solve as solver,
+    specs,
+)
 from provision.model import CondaBuild, Lock, Package, Plan, PlannedBuild, Request, Target, TargetGpu, Wanted
 from provision.resolve.kernels import how_they_run
 

@@ -28,8 +28,7 @@ from provision.errors import GpuenvError
 from provision.index.http import Response
 from provision.index.pipconf import pip_configuration
 from provision.index.simple import parse_project
-from provision.managers.conda import foreign_locks as conda_foreign
-from provision.managers.conda import lock_file as conda_file
+from provision.managers.conda import foreign_locks as conda_foreign, lock_file as conda_file
 from provision.model import (
     Lock,
     Machine,

@@ -9,8 +9,7 @@ import sys
 import time
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from driver_stub import H200, build, scenario, spec
 from provision import profiles

@@ -10,15 +10,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from provision.cli import exit_codes
 from provision.errors import DataError, UsageError
 from provision.model import Project, ProjectTarget, as_plain
 from provision.project.config import kinds, strict, write
-from provision.project.config.cache import cached_config
-from provision.project.config.cache import digest as digest_of
+from provision.project.config.cache import cached_config, digest as digest_of
 from provision.project.config.edit import add_packages
 from provision.project.config.gpuenv_yaml import read_config
 

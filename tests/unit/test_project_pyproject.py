@@ -4,8 +4,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from project_folder import asked, folder  # noqa: F401  # fixtures

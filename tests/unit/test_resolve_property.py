@@ -7,8 +7,7 @@ import dataclasses
 import itertools
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from packaging.requirements import Requirement
 from random_machines import SHIPPED, questions
 from resolve_rules import (

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 from framework_envs import framework_env, venv
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from driver_stub import build_runtime, scenario, spec
 from provision.verify import Options, locate, verify

@@ -7,18 +7,15 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...environment import place, state
-from ...environment import transaction as transactions
+from ...environment import place, state, transaction as transactions
 from ...environment.difference import difference
 from ...environment.repair import Work
 from ...errors import BuildError
 from ...model import Event, Lock, Package, as_plain
 from ...wheels.install import install_wheels
-from ...wheels.put_back import put_back as put_back_wheels
-from ...wheels.put_back import take_out
+from ...wheels.put_back import put_back as put_back_wheels, take_out
 from ..protocol import Building
-from . import engine as door
-from . import scripts as conda_scripts
+from . import engine as door, scripts as conda_scripts
 from .install import install_wheels_on_top, link, specs_of
 
 transaction = transactions.at_its_path

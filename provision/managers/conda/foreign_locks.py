@@ -17,9 +17,7 @@ from ...system import foreign
 from ...system.path_names import UnsafeNameError, file_name_of_url
 from ...system.redaction import redact
 from ...wheels import file_names
-from . import engine as door
-from . import lock_file as conda_file
-from . import specs as conda_specs
+from . import engine as door, lock_file as conda_file, specs as conda_specs
 from .solve import build_of, channel_name, is_conda, made_with
 from .specs import Bounds
 

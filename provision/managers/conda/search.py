@@ -16,9 +16,7 @@ from ...errors import LockError
 from ...model import Asked, Bound, Event, Lock, Need, Plan, Request
 from ..preferred import Preferred
 from ..protocol import Near, Task
-from . import on_top as conda_wheels
-from . import question as conda_question
-from . import solve as solver
+from . import on_top as conda_wheels, question as conda_question, solve as solver
 from .specs import Question
 
 # Each turn is a whole solve.

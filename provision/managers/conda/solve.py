@@ -11,9 +11,7 @@ from typing import Any
 from ...errors import LockError
 from ...model import CondaBuild, Event, Lock, Package, Plan, PlannedBuild, Wanted
 from ...wheels import file_names
-from . import engine as channels_door
-from . import refusal as conda_refusal
-from . import specs
+from . import engine as channels_door, refusal as conda_refusal, specs
 from .specs import Bounds, Question, Wish
 
 Emit = Callable[[Event], None]

@@ -53,8 +53,7 @@ def _client(settled: Any) -> Any:
     """Where a mirror is asked, what lets one in is the mirror's: the engine's own
     client would send it what lets one into the channel. Only the engine's own follows all of a configuration,
     so that it is taken where that says more than mirrors."""
-    from rattler import Client
-    from rattler import networking as net
+    from rattler import Client, networking as net
 
     more = (settled.tls_no_verify, settled.proxy_http, settled.proxy_https, settled.s3_options,
             settled.authentication_override_file, settled.tls_root_certs not in (None, "system"))  # fmt: skip
