@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from ..model.option import argument, group, option
 from ..request import facts, paths as where
 from ..request.options import Choices
 from ..system import process
+from ..system.process import limits
 from . import recovery, unsearched
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class RunOptions:
     the cause where it fails."""
 
     env: Path = argument(Path(".venv"), help="Path of the environment.", complete="environments")
-    keep_env: bool = option(False, help="Leave LD_LIBRARY_PATH and LD_PRELOAD as they are.")
+    keep_env: bool = option(False, help="Leave LD_LIBRARY_PATH, LD_PRELOAD and PYTHONFAULTHANDLER as they are.")
     exec_: bool = option(
         False, "--exec", help="Become CMD: no process in between, and no diagnosis of a failure."
     )
@@ -80,6 +81,10 @@ def run(options: RunOptions, emit: Emit = drop_event) -> Run:
         add_unsearched(emit, root, environ, options.choices)
     if options.memory_growth:
         environ |= _GROWTH
+    explains = options.diagnose and not options.exec_
+    if explains and not options.keep_env:
+        environ.setdefault("PYTHONFAULTHANDLER", "1")  # a crash of Python then says where it was
+    before = limits.oom_kills()
     stdout = sys.stderr.fileno() if options.stdout_to_stderr else None
     try:
         if options.exec_:
@@ -90,8 +95,8 @@ def run(options: RunOptions, emit: Emit = drop_event) -> Run:
         code = 127 if isinstance(error, FileNotFoundError) else 126
         return Run(env=str(root), command=tuple(command), code=code)
     found: tuple[Finding, ...] = ()
-    if ended.returncode != 0 and ended.signal not in _NOT_FAILURES and options.diagnose:
-        found = explained(command[0], ended, options.choices, root)
+    if ended.returncode != 0 and ended.signal not in _NOT_FAILURES and explains:
+        found = explained(command, ended, options.choices, root, before)
     code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
     return Run(env=str(root), command=tuple(command), code=code, signal=ended.signal, findings=found)
 
@@ -171,14 +176,23 @@ def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
     ]  # fmt: skip
 
 
-def explained(name: str, ended: process.Attended, choices: Choices, root: Path) -> tuple[Finding, ...]:
-    """Diagnose the last output of a program, with this machine's facts."""
+def explained(
+    command: Sequence[str],
+    ended: process.Attended,
+    choices: Choices,
+    root: Path,
+    before: limits.OomKills,
+) -> tuple[Finding, ...]:
+    """Diagnose the last output of a program, with this machine's facts. `before` counts what the kernel had ended
+    when the program started."""
     from .diagnose import judged, made_for
+    from .ran import ran
 
     known = facts.known(choices)
-    text = [(name, [ended.stderr])]
-    device = made_for(root)
-    found = judged(text, known, None, device=device)
+    text = [(command[0], [ended.stderr])]
+    device, how = made_for(root), ran(root, command, ended, before)
+    found = judged(text, known, None, device=device, ran=how)
     if found:
-        found = judged(text, known, detect.detect(), here=True, device=device, holders=device != "cpu")
+        holders = device != "cpu"
+        found = judged(text, known, detect.detect(), here=True, device=device, holders=holders, ran=how)
     return found

@@ -66,7 +66,7 @@ def diagnose(
         facts.add(
             "oom_kills",
             str(ran.oom_kills),
-            Evidence(text=f"oom_kill rose by {ran.oom_kills}", source="/proc/vmstat"),
+            Evidence(text=f"oom_kill rose by {ran.oom_kills}", source=ran.oom_source),
         )
     said = Said(lines, profiles.messages, profiles.failures)
     case = Case(facts=facts, said=said, profiles=profiles, serves=serves, for_cpu=device == "cpu", ran=ran)

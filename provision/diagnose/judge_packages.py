@@ -11,6 +11,7 @@ from .tracebacks import Raised, package_of, raised
 
 _MISSING, _DAMAGED = "python_package_missing", "package_files_damaged"
 _MODULE = re.compile(r"No module named ['\"]?([A-Za-z_][\w.]{0,200})['\"]?(;.*)?$")
+_UNKNOWN = re.compile(r"cannot import name '.{1,80}' from '([A-Za-z_][\w.]{0,200})' \(unknown location\)")
 _REFUSED = re.compile(r"import|install|requires|not found|unavailable", re.IGNORECASE)
 # Frameworks and CUDA packages: another build or environment is the cause there, never a package to add.
 _STACK = re.compile(
@@ -21,17 +22,19 @@ _STACK = re.compile(
 def module(case: Case) -> list[Candidate]:
     """A module that an import did not find, where it is a package's: a row of package_names.yaml, or wanted by an
     installed package. Any other name may be the program's own module."""
-    shown = _refused_import(raised(case.said.lines))
+    errors = raised(case.said.lines)
+    if emptied := _without_init(case, errors):
+        return [emptied]
+    shown = _refused_import(errors)
     if shown is None:
         return []
     name, error = shown
+    where = (evidence(error.line),)
+    if lost := _lost(case, name, where):
+        return [lost]
     if _STACK.match(name) or (case.ran and case.ran.own_module(name)):
         return []
     row = next((r for r in case.profiles.imports if r.module == name), None)
-    where = (evidence(error.line),)
-    if case.ran and (owner := case.ran.files_of(name)):
-        title = f"The installed package {owner} lacks files of its module {name}"
-        return [Candidate(cause=_DAMAGED, weight=90, confidence="certain", evidence=where, title=title)]
     if name == "pkg_resources":  # a rule of its own: setuptools brings it only up to a release
         return []
     if row:
@@ -39,6 +42,21 @@ def module(case: Case) -> list[Candidate]:
     if error.package and "." not in name:
         return [_wanted_by(name, error.package, where)]
     return []
+
+
+def _lost(case: Case, name: str, where: tuple[Evidence, ...]) -> Candidate | None:
+    """A module that an installed package of the environment lists and that is not there."""
+    owner = case.ran.files_of(name) if case.ran else None
+    if owner is None:
+        return None
+    title = f"The installed package {owner} lacks files of its module {name}"
+    return Candidate(cause=_DAMAGED, weight=90, confidence="certain", evidence=where, title=title)
+
+
+def _without_init(case: Case, errors: list[Raised]) -> Candidate | None:
+    """A package whose __init__.py is gone: Python takes its folder for a namespace without names."""
+    found = _UNKNOWN.search(errors[-1].message) if errors else None
+    return _lost(case, found.group(1), (evidence(errors[-1].line),)) if found else None
 
 
 def _refused_import(errors: list[Raised]) -> tuple[str, Raised] | None:

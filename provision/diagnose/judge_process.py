@@ -39,8 +39,9 @@ def killed(case: Case) -> list[Candidate]:
         return [_killed((*lines, *_signal(ran)), 50, "possible")] if lines or by_signal else []
     if ran.oom_kills == 0:
         return []
-    counted = Evidence(text=f"oom_kill rose by {ran.oom_kills} while the program ran", source="/proc/vmstat")
-    return [_killed((counted, *lines, *said, *_signal(ran)), 92, "certain" if by_signal else "likely")]
+    counted = Evidence(text=f"oom_kill rose by {ran.oom_kills} while the program ran", source=ran.oom_source)
+    own = by_signal and ran.oom_source == "cgroup"  # the machine's count has other programs too
+    return [_killed((counted, *lines, *said, *_signal(ran)), 92, "certain" if own else "likely")]
 
 
 def _signal(ran: Ran | None) -> tuple[Evidence, ...]:

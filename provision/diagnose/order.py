@@ -28,10 +28,13 @@ def findings(
 ) -> tuple[Finding, ...]:
     """The findings in order: what verify and detect proved, then what the text shows. What detect only
     holds possible does not come before what the text proves."""
-    proved = _proved(machine, verdict, case, here=here)
     causes = {c.cause: c for c in case.profiles.causes}
-    best = [c for c in _merged(candidates, case) if c.cause not in {f.cause for f in proved}]
-    best.sort(key=lambda c: _place(c, causes))
+    best = sorted(_merged(candidates, case), key=lambda c: _place(c, causes))
+    here_too = machine
+    if best and best[0].confidence != "possible" and not causes[best[0].cause].about_gpu:
+        here_too = None  # a driver that is missing is no reason for a package that is
+    proved = _proved(here_too, verdict, case, here=here)
+    best = [c for c in best if c.cause not in {f.cause for f in proved}]
     if best and best[0].confidence == "certain":
         best = best[:1] + [c for c in best[1:] if c.confidence != "possible"]
     shown = best[: max(0, _SHOWN - len(proved))]

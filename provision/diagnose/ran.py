@@ -15,7 +15,7 @@ class Ran:
     """The end of a program and the environment it ran in. None stands for unknown.
 
     `signal` is the signal that ended it; 128 + n of a shell counts too. `oom_kills` are the processes that the
-    kernel ended for want of memory meanwhile. `address_space` and `open_files` are its limits, None where there is
+    kernel ended for want of memory meanwhile, by the count `oom_source`. `address_space` and `open_files` are its limits, None where there is
     none. `memory` is what the machine or its container has. All sizes are in bytes. `files_of` returns the installed
     package ("numpy 2.1.0") whose files of a module are listed, by module. `own_module` returns where a module lies
     in the project itself.
@@ -23,6 +23,7 @@ class Ran:
 
     signal: str | None = None
     oom_kills: int | None = None
+    oom_source: str | None = None
     address_space: int | None = None
     open_files: int | None = None
     memory: int | None = None

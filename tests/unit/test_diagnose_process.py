@@ -18,13 +18,15 @@ def found(*lines, ran=None):
 
 # --- limits --------------------------------------------------------------------------------------
 
-KILLED = Ran(signal="SIGKILL", oom_kills=1)
+KILLED = Ran(signal="SIGKILL", oom_kills=1, oom_source="cgroup")
 
 
 def test_the_kernel_s_count_proves_that_memory_ran_out():
     [finding] = found(ran=KILLED)
     assert (finding.cause, finding.confidence) == ("process_limit_reached", "certain")
-    assert finding.evidence[0].source == "/proc/vmstat"
+    assert finding.evidence[0].source == "cgroup"
+    [finding] = found(ran=dataclasses.replace(KILLED, oom_source="/proc/vmstat"))
+    assert finding.confidence == "likely", "another program may be the one that was ended"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,30 @@
+"""Which installed package should have the files of a module."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ..system import foreign
+
+
+def owner_of_missing(env: Path, module: str) -> str | None:
+    """The installed package ("numpy 2.1.0") whose RECORD lists files of a module that are not there; None where no
+    package lists the module, and where its files are there."""
+    start = module.replace(".", "/")
+    row = re.compile(rf'^"?({re.escape(start)}(?:\.py|/__init__\.py|\.[\w-]{{1,80}}\.so|\.so|/[^,]{{1,300}}\.(?:py|so)))"?,', re.MULTILINE)  # fmt: skip
+    for info in sorted(env.glob("lib/python3*/site-packages/*.dist-info")):
+        try:
+            listed = row.findall(foreign.read_text(info / "RECORD"))
+        except OSError:
+            continue
+        if any(not (info.parent / name).exists() for name in _deciding(start, listed)):
+            name, _, version = info.name.removesuffix(".dist-info").partition("-")
+            return f"{re.sub(r'[-_.]+', '-', name).lower()} {version}"
+    return None
+
+
+def _deciding(start: str, listed: list[str]) -> list[str]:
+    """The files that an import of the module opens: its own, or all where it is a package without __init__."""
+    own = [n for n in listed if n == f"{start}/__init__.py" or not n.startswith(f"{start}/")]
+    return own or listed

@@ -1,0 +1,83 @@
+"""The limits that this process and its children run under, and the kernel's count of processes that it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+_CGROUPS = Path("/sys/fs/cgroup")
+_NO_LIMIT = 1 << 60  # cgroup v1 writes the largest multiple of a page where there is no limit
+
+
+@dataclass(frozen=True, slots=True)
+class OomKills:
+    """How many processes the kernel ended for want of memory, by the file that says so. The machine's count has
+    other containers too, the cgroup's has not."""
+
+    machine: int | None
+    cgroup: int | None
+
+    def since(self, before: OomKills) -> tuple[int, str] | None:
+        """The processes ended since, and the count that says so. None where nothing counts."""
+        if self.cgroup is not None and before.cgroup is not None and self.cgroup > before.cgroup:
+            return self.cgroup - before.cgroup, "cgroup"
+        if self.machine is None or before.machine is None:
+            return None
+        return self.machine - before.machine, "/proc/vmstat"
+
+
+def oom_kills(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> OomKills:
+    """The counts now. Files that are not there, as on other systems, count nothing."""
+    own = [_counted(f / n) for f in _folders(proc, cgroups) for n in ("memory.events", "memory.oom_control")]
+    return OomKills(_counted(proc / "vmstat"), next((n for n in own if n is not None), None))
+
+
+def memory(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int | None:
+    """The bytes of memory that the machine has or, if that is less, its container or job. None where unknown."""
+    found = re.search(r"^MemTotal: +(\d+) kB", _text(proc / "meminfo"), re.MULTILINE)
+    sizes = [int(found.group(1)) << 10] if found else []
+    for folder in _folders(proc, cgroups):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            text = _text(folder / name).strip()
+            if text.isdigit() and int(text) < _NO_LIMIT:
+                sizes.append(int(text))
+    return min(sizes, default=None)
+
+
+def limit(name: str) -> int | None:
+    """A limit of this process ("RLIMIT_AS"). None where there is none."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return None
+    soft, _ = resource.getrlimit(getattr(resource, name))
+    return None if soft in (resource.RLIM_INFINITY, -1) else soft
+
+
+def _folders(proc: Path, cgroups: Path) -> list[Path]:
+    """The folders of this process's memory cgroup and of those above it, the innermost first; in a container its
+    own is the root."""
+    found: list[Path] = []
+    for line in _text(proc / "self" / "cgroup").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number != "0" and "memory" not in controllers.split(","):
+            continue
+        top = cgroups if number == "0" else cgroups / "memory"
+        here = top / path.lstrip("/")
+        found += [here, *(p for p in here.parents if p.is_relative_to(top))]
+    return list(dict.fromkeys(found))
+
+
+def _counted(path: Path) -> int | None:
+    found = re.search(r"^oom_kill (\d+)$", _text(path), re.MULTILINE)
+    return int(found.group(1)) if found else None
+
+
+def _text(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_text(encoding="ascii", errors="replace")
+    return ""

@@ -1,0 +1,72 @@
+"""What a process may use, and the kernel's counts, read from files as kernels write them."""
+
+import resource
+
+import pytest
+
+from provision.system.process import limits
+from provision.system.process.limits import OomKills
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    """Folders as /proc and /sys/fs/cgroup are."""
+    proc, cgroups = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    cgroups.mkdir()
+    (proc / "meminfo").write_text("MemTotal:       16777216 kB\nMemFree: 1 kB\n")
+    (proc / "vmstat").write_text("nr_free_pages 1\noom_kill 3\n")
+    return proc, cgroups
+
+
+def test_without_a_cgroup_the_machine_counts(kernel):
+    assert limits.oom_kills(*kernel) == OomKills(3, None)
+    assert limits.memory(*kernel) == 16 << 30
+
+
+def test_the_second_version_of_cgroups(kernel):
+    proc, cgroups = kernel
+    (proc / "self" / "cgroup").write_text("0::/job.slice/step_1\n")
+    folder = cgroups / "job.slice" / "step_1"
+    folder.mkdir(parents=True)
+    (folder / "memory.events").write_text("low 0\nhigh 0\nmax 12\noom 2\noom_kill 2\noom_group_kill 0\n")
+    (folder / "memory.max").write_text("max\n")
+    (folder.parent / "memory.max").write_text(f"{4 << 30}\n")
+    assert limits.oom_kills(proc, cgroups) == OomKills(3, 2)
+    assert limits.memory(proc, cgroups) == 4 << 30, "the limit of the folder above holds too"
+
+
+def test_the_first_version_of_cgroups(kernel):
+    proc, cgroups = kernel
+    (proc / "self" / "cgroup").write_text("9:name=systemd:/\n4:cpu,memory:/job\n0::/\n")
+    folder = cgroups / "memory" / "job"
+    folder.mkdir(parents=True)
+    (folder / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 5\n")
+    (folder / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+    assert limits.oom_kills(proc, cgroups) == OomKills(3, 5)
+    assert limits.memory(proc, cgroups) == 16 << 30
+
+
+def test_where_nothing_counts_nothing_is_known(tmp_path):
+    assert limits.oom_kills(tmp_path, tmp_path) == OomKills(None, None)
+    assert limits.memory(tmp_path, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "since"),
+    [
+        (OomKills(3, 1), OomKills(4, 2), (1, "cgroup")),
+        (OomKills(3, None), OomKills(5, None), (2, "/proc/vmstat")),
+        (OomKills(3, 1), OomKills(5, 1), (2, "/proc/vmstat")),
+        (OomKills(3, 1), OomKills(3, 1), (0, "/proc/vmstat")),
+        (OomKills(None, 1), OomKills(None, 1), None),
+        (OomKills(None, None), OomKills(None, None), None),
+    ],
+)
+def test_what_was_ended_since(before, after, since):
+    assert after.since(before) == since
+
+
+def test_a_limit_of_this_process():
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert limits.limit("RLIMIT_NOFILE") == (None if soft == resource.RLIM_INFINITY else soft)
