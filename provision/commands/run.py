@@ -71,14 +71,7 @@ def run(options: RunOptions, emit: Emit = drop_event) -> Run:
     root, programs = found_in(options.env)
     given = process.environ()
     process.settle_home()  # gpuenv's own: the program gets its variables as they were
-    environ, removed = inside(root, programs, given, keep=options.keep_env)
-    for suspect in removed:
-        text = f"without {suspect.named}: it would shadow the environment's own (--keep-env leaves it)"
-        emit(Event(kind="note", stage="run", text=text))
-    if (root / "conda-meta").is_dir():
-        environ = activated(emit, root, environ)
-    if not options.keep_env:
-        add_unsearched(emit, root, environ, options.choices)
+    environ = variables(emit, root, programs, given, options.choices, keep=options.keep_env)
     if options.memory_growth:
         environ |= _GROWTH
     explains = options.diagnose and not options.exec_
@@ -110,6 +103,21 @@ def found_in(env: Path) -> tuple[Path, Path]:
         if (path / folder / "python").exists() or (path / folder / "python.exe").exists():
             return path, path / folder
     raise UsageError(f"{path} holds no Python", hint=f"make it: gpuenv create {env} --framework torch")
+
+
+def variables(
+    emit: Emit, root: Path, programs: Path, given: Mapping[str, str], choices: Choices, *, keep: bool = False
+) -> dict[str, str]:  # fmt: skip
+    """The variables that a program in the environment gets; `keep` leaves those of the loader as they are."""
+    environ, removed = inside(root, programs, given, keep=keep)
+    for suspect in removed:
+        text = f"without {suspect.named}: it would shadow the environment's own (--keep-env leaves it)"
+        emit(Event(kind="note", stage="run", text=text))
+    if (root / "conda-meta").is_dir():
+        environ = activated(emit, root, environ)
+    if not keep:
+        add_unsearched(emit, root, environ, choices)
+    return environ
 
 
 def inside(

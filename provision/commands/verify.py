@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ..errors import UsageError
-from ..model import FRAMEWORKS, Emit, Verdict, drop_event
+from .. import __version__
+from ..environment import place, state
+from ..errors import BuildError, GpuenvError, UsageError
+from ..model import FRAMEWORKS, Emit, Environment, Event, Lock, Verdict, drop_event
 from ..model.option import argument, group, option
+from ..request import paths as where
 from ..request.options import Choices
+from ..system import process
+from ..system.output_file import refuse_to_replace, signed, write_output
+from ..system.redaction import redact_text
+from ..system.safe_write import hint_of
+from ..verify import begin, locate
+from . import checking, recovery
+from .judging import is_expected, machine_for_verdict
+from .proving import options_of, prove, reader_of
+from .shell import activate_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +39,10 @@ class VerifyOptions:
     device: str | None = option(None, help="cuda:N, all or cpu.")
     framework: list[str] = option(list, "--framework", "-f", help="Only this one; repeatable.")
     timeout: float = option(300.0, help="Seconds for each child process.")
+    check: list[str] = option(
+        list, help="Also try 'import cv2', 'python train.py --help' or compile; repeatable."
+    )
+    checks: bool = option(True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml / not.")
     report: Path | None = option(None, help="Also write the verdict as one HTML page.")
     force: bool = option(False, help="Replace files that gpuenv did not write, or that were edited since.")
     choices: Choices = group(Choices, "profiles", "cache_dir")
@@ -32,9 +50,7 @@ class VerifyOptions:
 
 def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict:
     """Return the verdict on a venv, a conda prefix or the environment of a python executable."""
-    from ..system.output_file import refuse_to_replace
-    from . import proving
-
+    checks = checking.Asked(typed=checking.read(options.check), of_project=options.checks)
     asked = {
         "quick": options.quick, "deep": options.deep, "strict": options.strict, "locked": options.locked,
         "device": _device(options.device), "frameworks": _frameworks(options.framework),
@@ -42,7 +58,7 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict:
     }  # fmt: skip
     if options.report:
         refuse_to_replace(options.report, force=options.force)
-    return proving.show_verdict(emit, options.env, options.choices, asked, options.report)
+    return _judge(emit, options, asked, checks)
 
 
 def _device(device: str | None) -> str | None:
@@ -58,3 +74,77 @@ def _frameworks(named: list[str]) -> tuple[str, ...]:
         if name not in FRAMEWORKS:
             raise UsageError(f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}")
     return tuple(named)
+
+
+def _judge(emit: Emit, options: VerifyOptions, asked: dict[str, Any], checks: checking.Asked) -> Verdict:
+    """Return the verdict on an environment of any tool; one of gpuenv keeps it."""
+    report, choices = options.report, options.choices
+    if report and not report.absolute().parent.is_dir():
+        raise UsageError(f"--report {report}: there is no folder {report.absolute().parent}")
+    recovery.settle(emit, options.env)
+    found = locate(where.absolute(options.env), stated=True)
+    path = Path(found.path)
+    # What needs the lock and the profiles is read while the environment's Python and the driver answer.
+    wanted = options_of(choices, asked)
+    planned = checking.plan(path, checks, wanted)
+    with begin(found, wanted, driver=not _for_cpu(found), machine=reader_of(wanted)) as begun:
+        made = _lock_of(found, locked=options.locked)
+        verdict = prove(emit, found, made, choices, begun, **asked)
+    verdict = checking.checked(emit, found, verdict, planned, choices, wanted)
+    if found.made_by_gpuenv and not options.quick and not checks.typed:
+        _keep(path, made, verdict, emit, planned.digest)
+    if report:
+        _write_report(report, verdict, emit)
+    if is_expected(verdict, verdict.made_for, asked_cpu=asked["device"] == "cpu") and (step := _next(path)):
+        emit(Event(kind="next", stage="verify", text=step))
+    return verdict
+
+
+def _for_cpu(env: Environment) -> bool:
+    """Whether an environment was made for the CPU, as far as can be told before its lock is read."""
+    with contextlib.suppress(BuildError):
+        return env.made_by_gpuenv and (state.read(Path(env.path), "plan.json") or {}).get("device") == "cpu"
+    return False
+
+
+def _lock_of(env: Environment, *, locked: bool) -> Lock | None:
+    if env.made_by_gpuenv:
+        from ..wheels import locks
+
+        return locks.read_in(Path(env.path) / place.MARK)
+    if locked:
+        raise UsageError(
+            f"{env.path} was not made by gpuenv: it has no lock to be held against",
+            hint="`gpuenv create` makes an environment with a lock; verify without --locked proves this one",
+        )
+    return None
+
+
+def _next(env: Path) -> str | None:
+    """How to enter an environment; None for what has nothing to be entered by, as a system's Python."""
+    own = (env / "bin" / "activate").exists() or (env / "conda-meta").is_dir()
+    return activate_line(env, process.environ()) if own else None
+
+
+def _write_report(report: Path, verdict: Verdict, emit: Emit) -> None:
+    from datetime import datetime, timezone
+
+    from ..export.report import page
+
+    made = f"gpuenv {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
+    try:
+        write_output(report, signed(redact_text(page(verdict, made)), "<!--"))
+    except OSError as error:
+        raise UsageError(
+            f"--report {report}: {error.strerror}", hint=hint_of(error, "name a file that can be written")
+        ) from error
+    emit(Event(kind="note", stage="verify", text=f"the report is {report}"))
+
+
+def _keep(path: Path, made: Lock | None, verdict: Verdict, emit: Emit, checks: str | None) -> None:
+    try:
+        under = state.circumstances(path, state.lock_digest(made), machine_for_verdict(), checks)
+        state.keep_verdict(path, verdict, under)
+    except GpuenvError as error:
+        # A read-only environment can be verified; its verdict just cannot be kept inside.
+        emit(Event(kind="note", stage="verify", text=error.message))

@@ -73,10 +73,14 @@ def interpreter(env: Path) -> Path | None:
     return None
 
 
-def circumstances(env: Path, digest: str | None, machine: Machine) -> dict[str, Any]:
-    """What a verdict holds under (`digest` is the lock's): when this is unchanged, the verdict stands."""
+def circumstances(
+    env: Path, digest: str | None, machine: Machine, checks: str | None = None
+) -> dict[str, Any]:
+    """What a verdict holds under: when this is unchanged, the verdict stands. `digest` is the lock's, `checks` that of
+    the project's checks."""
     target = machine.target
     return {
+        **({"checks": checks} if checks else {}),
         "lock": digest,
         "driver": target.driver,
         "gpus": [g.uuid or g.capability for g in machine.gpus],
@@ -120,7 +124,10 @@ def standing_verdict(env: Path, under: dict[str, Any]) -> Verdict | None:
     from ..model import Verdict
 
     data = read(env, "verdict.json")
-    if not data or data.get("under") != json.loads(json.dumps(under)):
+    kept = data.get("under") if data else None
+    if isinstance(kept, dict) and "checks" not in under:  # more was tried than is asked for
+        kept.pop("checks", None)
+    if not data or kept != json.loads(json.dumps(under)):
         return None
     verdict: Verdict = _parsed(env, Verdict, data.get("verdict"))
     return verdict if verdict.verdict in ("works", "cpu") else None

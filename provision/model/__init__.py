@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # who reads the types sees them all
     from provision.model.asked import *
     from provision.model.built import *
     from provision.model.changed import *
+    from provision.model.checks import *
     from provision.model.decided import *
     from provision.model.known import *
     from provision.model.machine import *
@@ -34,6 +35,7 @@ _NOUNS = {
     "asked": "Brought Asked",
     "decided": "Reason Rejected PlannedBuild Plan Package ExcludeNewer Lock",
     "built": "Environment InstalledPackage Installed",
+    "checks": "Check CheckKind CheckResult",
     "changed": "ChangeKind Change Stranger Drift",
     "proved": "Stage Convolution DeviceVerdict FrameworkVerdict Verdict Findings",
     "told": "PutBack Removed Left Repaired Failure Created ListedFramework Listed Listing RemovedEnvironment Removal Report Exported BundleFile BundlePython Bundle Run WrittenFile Initialised",

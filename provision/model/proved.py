@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from provision.model.changed import Change
+from provision.model.checks import CheckResult
 from provision.model.machine import Evidence, Finding, Library
 from provision.model.words import Device, Outcome, Status
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
-    """One link of the chain: driver, runtime, libraries, cudnn, framework, convolution, loaded."""
+    """One link of the chain: driver, runtime, libraries, cudnn, framework, convolution, loaded; checks come last."""
 
     stage: str
     status: Status
@@ -65,7 +66,8 @@ class Verdict:
     """The verdict on an environment: the worst of its stages, `unproven` where none that runs something of the
     environment passed. `drift` is what has changed since it was
     built from its lock, `unhashed` are packages that no hash holds (folders, commits), with their
-    addresses. `made_for` is the device that its lock is for; None without a lock."""
+    addresses. `made_for` is the device that its lock is for; None without a lock. `checks` are those of the project, and
+    those that were asked for once."""
 
     SCHEMA: ClassVar[str] = "gpuenv.verdict/1"
 
@@ -79,6 +81,7 @@ class Verdict:
     drift: tuple[Change, ...] = ()
     unhashed: tuple[str, ...] = ()
     made_for: Device | None = None
+    checks: tuple[CheckResult, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from provision.model.checks import Check
 from provision.model.words import Device, Manager
 
 
@@ -96,7 +97,8 @@ class Project:
     """gpuenv.yaml: what a project asks for. Paths are as written, relative to the file's folder.
 
     `project` is the folder of a pyproject.toml to take along with its `extras` and `groups`, and `install` says
-    whether it is installed or only its dependencies are; `packages` are PEP 508 requirements (`gpuenv add` writes them); `indexes` replaces addresses: "pypi", "pytorch".
+    whether it is installed or only its dependencies are; `packages` are PEP 508 requirements (`gpuenv add` writes them); `indexes` replaces addresses: "pypi", "pytorch". `checks` are
+    what `verify` tries last.
     """
 
     frameworks: tuple[str, ...] = ()
@@ -115,6 +117,7 @@ class Project:
     find_links: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
     targets: dict[str, ProjectTarget] = dataclasses.field(default_factory=dict)
+    checks: tuple[Check, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Collection
 from pathlib import Path
 from typing import IO
 
@@ -19,10 +20,10 @@ _CHUNK = 1 << 20
 _HANDED_ON = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 
 
-def read_bytes(path: Path, most: int = MOST) -> bytes:
+def read_bytes(path: Path, most: int = MOST, owners: Collection[int] = ()) -> bytes:
     """The whole of a plain file, or of a descriptor that the user hands on (`--target <(ssh host ...)`).
     Raises OSError, also for what is no plain file and for one that is larger than any that has a reason to be
-    there."""
+    there. With `owners`, users by number, the file must be theirs, and not writable for everybody."""
     if str(path).startswith(_HANDED_ON):
         with path.open("rb") as file:
             return _bounded(file, path, most)
@@ -31,7 +32,16 @@ def read_bytes(path: Path, most: int = MOST) -> bytes:
     with os.fdopen(number, "rb") as file:
         if not stat.S_ISREG(os.fstat(number).st_mode):
             raise OSError(errno.EINVAL, "is no plain file", str(path))
+        if owners:
+            _check_owner(os.fstat(number), path, owners)
         return _bounded(file, path, most)
+
+
+def _check_owner(found: os.stat_result, path: Path, owners: Collection[int]) -> None:
+    if found.st_uid not in owners:
+        raise OSError(errno.EPERM, f"belongs to another user (uid {found.st_uid})", str(path))
+    if found.st_mode & stat.S_IWOTH:
+        raise OSError(errno.EPERM, "can be written by everybody", str(path))
 
 
 def _bounded(file: IO[bytes], path: Path, most: int) -> bytes:

@@ -8,7 +8,6 @@ An environment that has a lock is held against it: what has changed since is an 
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from .begun import Begun, begin
@@ -97,6 +96,7 @@ def _layers(run: Run) -> None:
 def _verdict(run: Run) -> Verdict:
     from ..model import Verdict
     from . import address_space, layers
+    from .later_stages import merge_causes
 
     outcome: Outcome = "cpu" if run.device == "cpu" else "works"
     if not any(s.stage in _PROOFS and s.status == "pass" for s in run.stages):
@@ -107,7 +107,7 @@ def _verdict(run: Run) -> Verdict:
     order = {"certain": 0, "likely": 1, "possible": 2}
     full = run.told is not None and layers.low_memory(run.told) is not None
     found = address_space.explained(run.stages, run.findings, full=full)
-    findings = _merged(sorted(found, key=lambda f: order[f.confidence]))
+    findings = merge_causes(sorted(found, key=lambda f: order[f.confidence]))
     return Verdict(
         env=run.env.path,
         python=run.env.python,
@@ -118,16 +118,6 @@ def _verdict(run: Run) -> Verdict:
         hint=_hint(run, outcome, findings),
         drift=run.drift,
     )
-
-
-def _merged(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """One finding per cause, the surest, with the evidence of all."""
-    causes: dict[str, Finding] = {}
-    for finding in findings:
-        first = causes.setdefault(finding.cause, finding)
-        evidence = tuple(dict.fromkeys(first.evidence + finding.evidence))
-        causes[finding.cause] = dataclasses.replace(first, evidence=evidence)
-    return tuple(causes.values())
 
 
 def _hint(run: Run, outcome: Outcome, findings: Sequence[Finding]) -> str | None:

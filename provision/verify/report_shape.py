@@ -36,6 +36,10 @@ _KINDS: dict[str, dict[str, Any]] = {
     "computed": {"files": [_TEXT]},
     "waited": {"seconds": _NUMBER},
     "extension": {"package": _TEXT, "path": _TEXT, "error": _MAYBE},
+    "needs": {
+        "device": _TEXT, "python": _TEXT, "compilers": [_TEXT], "compiler": _MAYBE, "include": _TEXT, "headers": (bool,),
+    },
+    "compiled": {"max_error": _NUMBER, "ok": (bool,)},
     "enter": {"framework": _TEXT},
     "copy": {"source": (int,), "target": (int,), "direct": (bool,), "ok": (bool,)},
     "all_reduce": {"ok": (bool,)},

@@ -173,7 +173,7 @@ def test_an_existing_project(online):
         "epoch 1\nRuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED\n"
     )
     (block,) = blocks("An existing project")
-    diagnosed, started, resolved, created, _, run = online.types(block)
+    diagnosed, started, resolved, created, _, run, tried = online.types(block)
     assert "CUDNN_STATUS_NOT_INITIALIZED" in diagnosed.words and "fix:" in diagnosed.words
     assert "make gpuenv-verify" in started.words
     assert (online.work / "Makefile").read_text().startswith("verify:\n\techo mine\n")
@@ -182,6 +182,17 @@ def test_an_existing_project(online):
     have = locked(online.work / "pylock.toml")
     assert {"jax", "einops"} <= set(have) and not [n for n in have if n.startswith("nvidia")]
     assert run.out.split()[0] == "15.0"
+    assert "2 passed: import einops, python train.py --help" in tried.words
+
+    (checks,) = blocks("An existing project", "yaml")
+    config = online.work / "gpuenv.yaml"
+    config.write_text(config.read_text() + checks)
+    verified = online.line("gpuenv verify")
+    assert verified.code == 0 and "pass checks 2 passed: import einops" in verified.words, verified.words
+    (online.work / "train.py").write_text("raise SystemExit(3)\n")
+    verified = online.line("gpuenv verify")
+    assert verified.code == 8 and "1 of 2 failed: python train.py --help: exit 3" in verified.words
+    config.write_text(config.read_text().removesuffix(checks))
 
     (online.work / "requirements.txt").write_text(f"jax\neinops<{have['einops']}\n")
     changed = online.line("gpuenv create --no-verify && gpuenv lock")

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from provision.cli import exit_codes
 from provision.errors import DataError, UsageError
-from provision.model import Project, ProjectTarget, as_plain
+from provision.model import Check, Project, ProjectTarget, as_plain
 from provision.project.config import kinds, strict, write
 from provision.project.config.cache import cached_config, digest as digest_of
 from provision.project.config.edit import add_packages
@@ -64,6 +64,7 @@ channels: [conda-forge, ./channel]
 targets:
   node-a: {driver: "550.54.15", driver_os: linux, gpus: ["9.0", A100], platform: linux-x86_64, glibc: "2.28"}
   b.file: {file: node.json, python: "3.11", cuda: "12", device: cpu, manager: conda}
+checks: [{import: cv2}, {run: python train.py --help, timeout: 60, name: train}, compile]
 """
     found = read(path, text)
     assert found == Project(
@@ -88,11 +89,16 @@ targets:
             ),
             "b.file": ProjectTarget(file="node.json", python="3.11", cuda="12", device="cpu", manager="conda"),
         },
+        checks=(
+            Check(kind="import", subject="cv2"),
+            Check(kind="run", subject="python train.py --help", name="train", timeout=60.0),
+            Check(kind="compile", subject="torch"),
+        ),
     )  # fmt: skip
 
 
 def test_the_readers_keys_are_the_fields_of_the_values():
-    known = {*kinds.WORDS, *kinds.LISTS, "indexes", "targets", *kinds.PROJECT}
+    known = {*kinds.WORDS, *kinds.LISTS, "indexes", "targets", "checks", *kinds.PROJECT}
     assert known == {f.name for f in dataclasses.fields(Project)}
     target = {*kinds.TARGET_WORDS, *kinds.TARGET_LISTS}
     assert target == {f.name for f in dataclasses.fields(ProjectTarget)}
@@ -285,6 +291,13 @@ _TEXTS = st.sampled_from(
     ["numpy>=1.26", "tqdm", "a-b[c]", 'x ; sys_platform == "linux"', "z @ https://h/z.whl"]
 )
 
+_CHECKS = st.builds(
+    Check, kind=st.just("import"), subject=st.sampled_from(["cv2", "torch.nn"]), name=st.none() | st.just("a: b"),
+    timeout=st.none() | st.sampled_from([1.0, 2.5]),
+) | st.builds(
+    Check, kind=st.just("run"), subject=st.sampled_from(["ls -l", "python -c 'print(1)'", "#x", "'a\"b'"]),
+)  # fmt: skip
+
 
 @settings(max_examples=100)
 @given(
@@ -303,6 +316,7 @@ _TEXTS = st.sampled_from(
             st.sampled_from(["a", "b-1"]),
             st.builds(ProjectTarget, driver=st.just("550"), gpus=st.just(("9.0", "T4")), glibc=st.none() | st.just("2.28")),
         ),
+        checks=st.lists(_CHECKS, unique_by=lambda c: c.label).map(tuple),
     )
 )  # fmt: skip
 def test_what_is_written_is_what_is_read(path, meant):
@@ -313,6 +327,10 @@ def test_what_is_written_is_what_is_read(path, meant):
 
     plain = slim(as_plain(meant))
     plain["project"] = {"path": meant.project, "install": str(plain.pop("install")).lower()}
+    rows = [
+        {c.kind: c.subject, "name": c.name, "timeout": c.timeout and str(c.timeout)} for c in meant.checks
+    ]
+    plain["checks"] = [slim(row) for row in rows]
     text = yaml.dump(plain, default_style='"', allow_unicode=True)
     assert read(path, text) == meant
 

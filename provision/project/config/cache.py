@@ -37,12 +37,12 @@ def digest(files: Sequence[str]) -> str:
     return total.hexdigest()
 
 
-def cached_config(path: Path, cache_dir: Path | None) -> Project:
+def cached_config(path: Path, cache_dir: Path | None, data: bytes | None = None) -> Project:
     """`read_config`, with what was read kept in `cache_dir` as JSON under the hash of the file's bytes, so
-    that an unchanged file is read without YAML. Raises DataError."""
+    that an unchanged file is read without YAML. `data` are its bytes, where they were read. Raises DataError."""
     from .gpuenv_yaml import parse_config, read_bytes
 
-    data = read_bytes(path)
+    data = read_bytes(path) if data is None else data
     key = hashlib.sha256(f"{_CACHE_FORMAT} {__version__}\0".encode() + data).hexdigest()
     # What holds a password is kept nowhere but where the user wrote it.
     secret = next(secrets_in(data.decode("utf-8", "replace")), None)

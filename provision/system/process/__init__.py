@@ -100,6 +100,7 @@ def run(
     on_start: Callable[[], None] | None = None,
     on_line: Callable[[str], None] | None = None,
     terminal: bool = False,
+    leaves_nothing: bool = False,
 ) -> Finished:
     """Run a program to its end and say how it ended; never raises for a bad exit status.
 
@@ -107,7 +108,7 @@ def run(
     called once the child runs, and may wait; so is `on_start`, which may not. `report` names an environment variable in which the child finds the
     number of a descriptor of its own to write a report to. `on_line` gets each line of stderr as
     it comes, in another thread. `terminal` makes stderr a terminal, for programs that tell their
-    progress only there. Raises OSError when the program cannot be started, and passes
+    progress only there. With `leaves_nothing` what the child leaves running in its session is ended. Raises OSError when the program cannot be started, and passes
     KeyboardInterrupt on after the child's family is gone.
     """
     env, signals = dict(os.environ if env is None else env), len(ENDING)
@@ -149,7 +150,7 @@ def run(
         if len(ENDING) > signals:
             kill_family(child)
             unwind(ENDING[-1])
-        timed_out = _finish(child, stdin, timeout)
+        timed_out = _finish(child, stdin, timeout, leaves_nothing=leaves_nothing)
     finally:
         _ALIVE.discard(child)
     # What the child started and left behind holds the pipes as long as it runs: nobody waits for that.
@@ -185,8 +186,9 @@ def end_children() -> None:
 
 
 def _finish(
-    child: subprocess.Popen[bytes], stdin: str | Callable[[], str] | None, timeout: float | None
-) -> bool:
+    child: subprocess.Popen[bytes], stdin: str | Callable[[], str] | None, timeout: float | None, *,
+    leaves_nothing: bool,
+) -> bool:  # fmt: skip
     """Feed and wait; True when the deadline passed and the family was killed."""
     try:
         if child.stdin:
@@ -196,7 +198,7 @@ def _finish(
                 child.stdin.write(given.encode())
             with contextlib.suppress(BrokenPipeError):
                 child.stdin.close()
-        _wait(child, timeout)
+        _wait(child, timeout, leaves_nothing=leaves_nothing)
     except subprocess.TimeoutExpired:
         kill_family(child)
         return True
@@ -209,15 +211,18 @@ def _finish(
 _LONGEST = 2**31 - 1  # milliseconds that a poll can wait, 24 days
 
 
-def _wait(child: subprocess.Popen[bytes], timeout: float | None) -> None:
+def _wait(child: subprocess.Popen[bytes], timeout: float | None, *, leaves_nothing: bool) -> None:
     """Wait for a child's end. With a timeout Python looks for it every 50 ms; Linux tells it at once."""
     if timeout is not None and hasattr(os, "pidfd_open"):
         # where the kernel is older than 5.3, or a sandbox refuses it, Python's own way is left
         with contextlib.suppress(OSError), os.fdopen(os.pidfd_open(child.pid), "rb", 0) as ended:
             poll = select.poll()
             poll.register(ended, select.POLLIN)
-            poll.poll(min(timeout * 1000, _LONGEST))
+            ends = poll.poll(min(timeout * 1000, _LONGEST))
             timeout = 0.0
+            if ends and leaves_nothing:
+                # The child is not waited for yet: no other group can have its number.
+                os.killpg(child.pid, signal.SIGKILL)
     child.wait(timeout)
 
 

@@ -72,11 +72,15 @@ def end_descendants() -> None:
 
 
 def kill_family(child: subprocess.Popen[bytes]) -> None:
-    """Kill a child and its session."""
+    """Kill a child, its session, and what its children started in other sessions."""
+    others = _descendants(child.pid)  # once their parents have ended they have another parent
     try:
         os.killpg(child.pid, signal.SIGKILL)
     except ProcessLookupError:
         child.kill()
+    for pid in others:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
     try:
         child.wait(_LONGEST)
     except subprocess.TimeoutExpired:
@@ -96,8 +100,13 @@ def _running_descendants() -> set[int]:
     """The processes that came from this one and are not exiting. One that is killed starts no other."""
     if not _has_children():
         return set()
+    return _descendants(os.getpid())
+
+
+def _descendants(root: int) -> set[int]:
+    """The processes that came from another one and are not exiting."""
     processes = {pid: found for pid in _pids() if (found := _read(pid))}
-    family, descendants = {os.getpid()}, set[int]()
+    family, descendants = {root}, set[int]()
     while family:
         family = {pid for pid, one in processes.items() if one.parent in family} - _OTHERS
         descendants |= family

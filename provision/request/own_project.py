@@ -1,0 +1,70 @@
+"""The project that an environment was made for: its gpuenv.yaml, where that was recorded and can be trusted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..environment import place, state
+from ..errors import DataError
+from ..model import Check, as_plain
+from ..project.config.cache import cached_config
+from ..project.config.kinds import CONFIG_NAME
+from ..project.config.strict import MAX_BYTES
+from ..system import foreign
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnProject:
+    """A project's gpuenv.yaml and its checks. `problem` says why the file is not read, and then there are none;
+    `missing` where it is not there."""
+
+    file: Path
+    checks: tuple[Check, ...] = ()
+    problem: str | None = None
+    missing: bool = False
+
+    @property
+    def digest(self) -> str | None:
+        """A digest of the checks; None without any."""
+        text = json.dumps(as_plain(self.checks), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest() if self.checks else None
+
+
+def own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
+    """Return the project whose gpuenv.yaml an environment was made with; None where it was made without one, or by
+    another tool.
+
+    Its checks are commands. So the file must belong to this user, to the environment's owner or to root, and not be
+    writable for everybody. Raises DataError for a file that is invalid, BuildError for a record that cannot be read.
+    """
+    recorded = (state.read(env, "request.json") or {}).get("choices") if place.made_by_gpuenv(env) else None
+    named = recorded.get("config") if isinstance(recorded, dict) else None
+    if not isinstance(named, str) or not Path(named).is_absolute() or Path(named).name != CONFIG_NAME:
+        return None
+    file = Path(named)
+    try:
+        data = foreign.read_bytes(file, MAX_BYTES + 1, _trusted(env))
+    except FileNotFoundError:
+        return OwnProject(file=file, problem=f"{file} is missing", missing=True)
+    except OSError as error:
+        return OwnProject(file=file, problem=f"{file} {_said(error)}")
+    try:
+        checks = cached_config(file, cache_dir, data).checks
+    except DataError as error:
+        error.message = f"{file.parent}: {error.message}"
+        raise
+    return OwnProject(file=file, checks=checks)
+
+
+def _said(error: OSError) -> str:
+    own = error.strerror or type(error).__name__
+    return own if own[:1].islower() else f"cannot be read: {own}"
+
+
+def _trusted(env: Path) -> tuple[int, ...]:
+    """Return the users whose commands may run; () on a system that does not number its users."""
+    return (os.geteuid(), env.stat().st_uid, 0) if hasattr(os, "geteuid") else ()

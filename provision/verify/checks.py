@@ -1,0 +1,190 @@
+"""Stage checks: what a project or a command line asks to be tried, each in a child of its own, after all else."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..model import Check, CheckResult, Environment, Event, Evidence, Finding, Stage, Verdict
+from ..system import process, writing
+from ..system.redaction import redact_text
+from . import compile_check
+from .compile_check import Missing
+from .later_stages import with_stages
+
+STAGE = "checks"
+_LINES = 8
+_SEARCHED = 100  # lines in which the error is searched
+_LONGEST = 500  # characters of a line that is shown
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placed:
+    """A check and the folder that it runs in; None for an empty one."""
+
+    check: Check
+    folder: Path | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class How:
+    """The seconds for a check that names none, and the device that `compile` compiles for."""
+
+    timeout: float
+    device: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """How a check ended: its result, all that it printed as far as it was kept, and what of the system it misses."""
+
+    result: CheckResult
+    finished: process.Finished | None = None
+    missing: tuple[Missing, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What the check printed, standard error last."""
+        return f"{self.finished.stdout}\n{self.finished.stderr}" if self.finished else ""
+
+
+def run(
+    env: Environment, placed: Sequence[Placed], how: How, environ: Mapping[str, str], emit: Callable[[Event], None]
+) -> tuple[Ended, ...]:  # fmt: skip
+    """Run checks one after another, with the variables `environ`."""
+    ended = []
+    for number, one in enumerate(placed, 1):
+        text = f"{one.check.label} ({number} of {len(placed)})"
+        emit(Event(kind="progress", stage="verify", text=f"{STAGE}: {text}"))
+        ended.append(_run(env, one, environ, how))
+    return tuple(ended)
+
+
+def _run(env: Environment, placed: Placed, environ: Mapping[str, str], how: How) -> Ended:
+    check, start = placed.check, time.perf_counter()
+    timeout = check.timeout or how.timeout
+    missing: tuple[Missing, ...] = ()
+    try:
+        if check.kind == "compile":
+            done = compile_check.run(env, device=how.device, environ=environ, timeout=timeout)
+            finished, problem, missing = done.finished, done.problem, done.missing
+        else:
+            with _folder(placed.folder) as folder:
+                finished = process.run(
+                    _words(env, check), env=environ, cwd=folder, timeout=timeout, leaves_nothing=True
+                )
+            problem = None if finished.ok else ""
+    except OSError as error:
+        detail = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        return Ended(result=_result(check, detail))
+    seconds = round(time.perf_counter() - start, 3)
+    detail = "passed" if problem is None else problem or _ending(finished, timeout)
+    result = _result(check, detail, ok=problem is None, finished=finished, seconds=seconds)
+    return Ended(result=result, finished=finished, missing=missing)
+
+
+def _words(env: Environment, check: Check) -> list[str]:
+    if check.kind == "import":
+        return [env.python, "-c", f"import {check.subject}"]
+    return [*check.command]
+
+
+@contextlib.contextmanager
+def _folder(given: Path | None) -> Iterator[Path]:
+    if given is not None:
+        yield given
+        return
+    with writing.scratch("check") as folder:
+        empty = folder / "empty"
+        empty.mkdir()
+        yield empty
+
+
+def _result(
+    check: Check, detail: str, *, ok: bool = False, finished: process.Finished | None = None,
+    seconds: float | None = None,
+) -> CheckResult:  # fmt: skip
+    return CheckResult(
+        label=redact_text(check.label), kind=check.kind, subject=redact_text(check.subject),
+        status="pass" if ok else "fail", detail=detail,
+        returncode=finished.returncode if finished and not finished.timed_out else None,
+        signal=finished.signal if finished and not finished.timed_out else None,
+        timed_out=bool(finished and finished.timed_out), seconds=seconds,
+        output=_last_lines(finished) if finished else (),
+    )  # fmt: skip
+
+
+def _last_lines(finished: process.Finished, count: int = _LINES) -> tuple[str, ...]:
+    """Return the last lines of standard error, or of standard output where it is empty."""
+    for text in (finished.stderr, finished.stdout):
+        if lines := [line.rstrip()[:_LONGEST] for line in text.splitlines() if line.strip()]:
+            return tuple(map(redact_text, lines[-count:]))
+    return ()
+
+
+def _ending(finished: process.Finished, timeout: float) -> str:
+    """Return how a failed check ended, with the error that it printed last."""
+    if finished.timed_out:
+        how = f"no end within {timeout:g} s"
+    elif finished.signal:
+        how = f"ended by {finished.signal}"
+    else:
+        how = f"exit {finished.returncode}"
+    lines = _last_lines(finished, _SEARCHED)
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Exit|Interrupt)\b", line)]
+    return ": ".join([how, *(errors or lines)[-1:]])
+
+
+def add(verdict: Verdict, ended: Sequence[Ended], *, strict: bool = False) -> Verdict:
+    """Return the verdict with the stage `checks` of these."""
+    results = tuple(one.result for one in ended)
+    failed = [one for one in ended if one.result.status == "fail"]
+    if failed:
+        named = "; ".join(f"{one.result.label}: {one.result.detail}" for one in failed)
+        detail = f"{len(failed)} of {len(results)} failed: {named}"
+        evidence = tuple(e for one in failed for e in _evidence(one))
+    else:
+        detail = f"{len(results)} passed: {', '.join(r.label for r in results)}"
+        evidence = tuple(Evidence(text=f"{r.detail}, {r.seconds:g} s", source=r.label) for r in results)
+    stage = Stage(
+        stage=STAGE, status="fail" if failed else "pass", detail=detail, evidence=evidence,
+        device=verdict.stages[-1].device if verdict.stages else None,
+        seconds=round(sum(r.seconds or 0 for r in results), 3),
+    )  # fmt: skip
+    findings = [f for one in ended for f in one.findings]
+    whole = with_stages(verdict, [stage], findings, strict=strict)
+    if failed and not any(f.fix for f in findings):
+        whole = dataclasses.replace(whole, hint=_hint(verdict.env, failed[0].result))
+    return dataclasses.replace(whole, checks=results)
+
+
+def skip(verdict: Verdict, why: str, *, warn: bool = False, strict: bool = False) -> Verdict:
+    """Return the verdict with a stage `checks` that was not run."""
+    stage = Stage(stage=STAGE, status="warn" if warn else "skip", detail=why)
+    return with_stages(verdict, [stage], (), strict=strict)
+
+
+def _evidence(failed: Ended) -> Iterator[Evidence]:
+    """Yield what a check lacks, or what it printed last, of which the first line names the check."""
+    yield from (m.evidence for m in failed.missing)
+    for i, line in enumerate(() if failed.missing else failed.result.output):
+        yield Evidence(text=line, source=None if i else failed.result.label)
+
+
+def _hint(env: str, failed: CheckResult) -> str:
+    """Return what to do about a check whose failure has no known cause."""
+    if failed.timed_out:
+        return f"Give the check {failed.label!r} more time (timeout: in gpuenv.yaml, or --timeout), or correct it."
+    if failed.kind == "compile":
+        return f"Compile a function with its torch: gpuenv verify {shlex.quote(env)} --check compile -v"
+    command = failed.subject
+    if failed.kind == "import":
+        command = f"python -c 'import {failed.subject}'"
+    return f"Try it alone: gpuenv run {shlex.quote(env)} -- {command}"

@@ -1,0 +1,66 @@
+"""The built-in check `compile`: torch.compile of a small function, and what its compilers miss of the system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..model import Environment, Evidence
+from ..system import process, writing
+from . import probe
+
+COMPILER, HEADERS = "c-compiler-missing", "python-headers-missing"
+"""Rules of profiles/failures.yaml, which have the fixes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Missing:
+    """What a compiler needs and the system has not: the rule that has the fix, and for which Python it is."""
+
+    rule: str
+    what: str
+    python: str
+    evidence: Evidence
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compiled:
+    """How the check ended. `problem` is None where it passed."""
+
+    finished: process.Finished
+    problem: str | None
+    missing: tuple[Missing, ...] = ()
+
+
+def run(env: Environment, *, device: str, environ: Mapping[str, str], timeout: float) -> Compiled:
+    """Compile a function with the torch of an environment, from empty caches. Raises OSError."""
+    with writing.scratch("compile") as folder:
+        own = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "torch"), "TRITON_CACHE_DIR": str(folder / "triton")}
+        told = probe.run(
+            env.python, ("report", "torch_compile"), {"device": device}, environ={**environ, **own}, timeout=timeout
+        )  # fmt: skip
+    done, needs = told.last("compiled"), told.last("needs")
+    if done and told.finished.ok:
+        problem = None if done["ok"] else f"the results are off by {done['max_error']:g}"
+        return Compiled(finished=told.finished, problem=problem)
+    missing = _missing(needs) if needs else ()
+    named = " and ".join(m.what for m in missing)
+    return Compiled(
+        finished=told.finished, problem=f"torch.compile needs {named}" if named else "", missing=missing
+    )
+
+
+def _missing(needs: Mapping[str, Any]) -> tuple[Missing, ...]:
+    found = []
+    if needs["compiler"] is None:
+        text = f"not on PATH: {', '.join(needs['compilers'])}"
+        found.append((COMPILER, "a C compiler", Evidence(text=text, source="PATH")))
+    if not needs["headers"]:
+        text = f"Python.h is not in {needs['include']}"
+        found.append(
+            (HEADERS, f"Python.h of Python {needs['python']}", Evidence(text=text, source="sysconfig"))
+        )
+    return tuple(
+        Missing(rule=rule, what=what, python=needs["python"], evidence=shows) for rule, what, shows in found
+    )

@@ -1,0 +1,143 @@
+"""`checks:` of gpuenv.yaml and `--check`: what is a check, and what is said of all else."""
+
+import json
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from provision.errors import DataError
+from provision.model import Check, Project, as_plain, from_plain
+from provision.project.config.checks import read_check
+from provision.project.config.edit import add_packages
+from provision.project.config.gpuenv_yaml import parse_config
+
+EVERY = """\
+checks:
+  - import: cv2
+  - import: torch.nn
+    name: "the network"
+  - run: python train.py --help   # as typed, without a shell
+    timeout: 60
+  - {run: "bash -c 'ls | wc -l'", timeout: "1.5", name: pipes}
+  - compile
+"""
+MEANT = (
+    Check(kind="import", subject="cv2"),
+    Check(kind="import", subject="torch.nn", name="the network"),
+    Check(kind="run", subject="python train.py --help", timeout=60.0),
+    Check(kind="run", subject="bash -c 'ls | wc -l'", timeout=1.5, name="pipes"),
+    Check(kind="compile", subject="torch"),
+)
+
+
+def parsed(text):
+    return parse_config("gpuenv.yaml", text.encode()).checks
+
+
+def problems(text):
+    with pytest.raises(DataError) as caught:
+        parsed(text)
+    return list(caught.value.problems)
+
+
+def test_every_kind_of_check():
+    assert parsed(EVERY) == MEANT
+    assert parsed("checks:\n  - {compile: torch, timeout: 9}\n")[0].timeout == 9.0
+    assert [c.label for c in MEANT] == [
+        "import cv2", "the network", "python train.py --help", "pipes", "compile torch",
+    ]  # fmt: skip
+    assert MEANT[3].command == ("bash", "-c", "ls | wc -l")
+    kept = Project(checks=MEANT)
+    assert from_plain(Project, json.loads(json.dumps(as_plain(kept)))) == kept
+
+
+@pytest.mark.parametrize("text", ["checks:\n", "checks: []\n", "checks: null\n", "frameworks: [jax]\n"])
+def test_no_checks(text):
+    assert parsed(text) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("checks: import cv2", "gpuenv.yaml:1: checks: expected a list"),
+        ("checks: {import: cv2}", "gpuenv.yaml:1: checks: expected a list"),
+        ("checks:\n- import cv2", "gpuenv.yaml:2: checks[0]: write import: cv2"),
+        ("checks:\n- python train.py", 'checks[0]: \'python train.py\' is no built-in check; write run: "python train.py"'),
+        ("checks:\n- import: opencv-python", "checks[0].import: 'opencv-python' is no module"),
+        ("checks:\n- import: numpy, cv2", "checks[0].import: 'numpy, cv2' is no module"),
+        ("checks:\n- import: a.b.", "checks[0].import: 'a.b.' is no module"),
+        ("checks:\n- import: class", "checks[0].import: 'class' is no module"),
+        ("checks:\n- import: [a, b]", "checks[0].import: expected one value"),
+        ("checks:\n- import:", "checks[0].import: is empty"),
+        ("checks:\n- improt: cv2", "checks[0].improt: unknown key. Did you mean import?"),
+        ("checks:\n- {import: cv2, run: ls}", "checks[0]: expected one of import, run, compile, found 2"),
+        ("checks:\n- name: x", "checks[0]: expected one of import, run, compile, found 0"),
+        ("checks:\n- {import: cv2, import: os}", "checks[0].import: stands twice"),
+        ("checks:\n- import: cv2\n- import: cv2", "gpuenv.yaml:3: checks[1]: 'import cv2' is in line 2 already"),
+        ("checks:\n- {import: a, name: x}\n- {run: ls, name: x}", "checks[1]: 'x' is in line 2 already"),
+        ("checks:\n- run: ls | wc -l", "checks[0].run: 'ls | wc -l': no shell reads '|': write bash -c"),
+        ("checks:\n- run: a && b", "no shell reads '&'"),
+        ("checks:\n- run: python a.py > log", "no shell reads '>'"),
+        ("checks:\n- run: python a.py $DATA", "no shell reads '$D'"),
+        ('checks:\n- run: python a.py "$(date)"', "no shell reads '$('"),
+        ("checks:\n- run: ls *.py", "no shell reads '*'"),
+        ("checks:\n- run: CUDA_VISIBLE_DEVICES=0 python a.py", 'no shell sets CUDA_VISIBLE_DEVICES: write "env CUDA'),
+        ("checks:\n- run: \"python 'a\"", "cannot be split into words: No closing quotation"),
+        ("checks:\n- run: '  '", "checks[0].run: expected a command"),
+        ("checks:\n- run: |\n    a\n    b\n", "checks[0].run: "),
+        ("checks:\n- compile: jax", "checks[0].compile: 'jax': expected torch"),
+        ("checks:\n- {import: cv2, timeout: 0}", "checks[0].timeout: expected seconds, as 120"),
+        ("checks:\n- {import: cv2, timeout: 2m}", "checks[0].timeout: expected seconds, as 120"),
+        ("checks:\n- {import: cv2, timeout: -1}", "checks[0].timeout: expected seconds, as 120"),
+        ("checks:\n- {import: cv2, timeout: .inf}", "checks[0].timeout: expected seconds, as 120"),
+        ("checks:\n- {import: cv2, timeout: [1]}", "checks[0].timeout: expected seconds, as 120"),
+        ("checks:\n- 12", "checks[0]: '12' is no built-in check"),
+        ("checks:\n- [import, cv2]", "checks[0]: expected a table"),
+    ],
+)  # fmt: skip
+def test_a_mistake_says_where_it_is_and_what_to_write(text, says):
+    (only,) = problems(text)
+    assert says in only
+
+
+def test_all_mistakes_come_at_once():
+    found = problems("checks:\n- import: a-b\n- run: a|b\n- {import: c, timeout: x}\n- sleep\n")
+    assert [p.split(": ")[0] for p in found] == [f"gpuenv.yaml:{n}" for n in (2, 3, 4, 5)]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "subject"),
+    [
+        ("import cv2", "import", "cv2"),
+        ("  import   torch.nn ", "import", "torch.nn"),
+        ("compile", "compile", "torch"),
+        ("python train.py --help", "run", "python train.py --help"),
+        ("python -c 'import cv2; print(1)'", "run", "python -c 'import cv2; print(1)'"),
+        ("imports.sh", "run", "imports.sh"),
+    ],
+)
+def test_a_check_of_the_command_line(text, kind, subject):
+    assert read_check(text) == Check(kind=kind, subject=subject)
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "import", "import a, b", "import a-b", "import a as b", "a | b", "'"]
+)
+def test_a_text_that_is_no_check(text):
+    with pytest.raises(ValueError, match=r"expected|is no module|no shell|cannot be split"):
+        read_check(text)
+
+
+@given(words=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1), min_size=1))
+def test_quoted_words_reach_the_command_as_they_are(words):
+    assert read_check("run-it " + shlex.join(words)).command == ("run-it", *words)
+
+
+def test_a_package_is_added_and_checks_stay_byte_for_byte(tmp_path):
+    path = tmp_path / "gpuenv.yaml"
+    path.write_text("frameworks: [torch]\n# what must work\n" + EVERY + "# the end\n")
+    before = path.read_text()
+    assert add_packages(path, ["einops"]).checks == MEANT
+    assert path.read_text() == before + 'packages:\n  - "einops"\n'
