@@ -107,9 +107,11 @@ class OtherPlatformError(LockError):
 
 
 class BuildError(GpuenvError):
-    """The environment could not be built; nothing half-made stays."""
+    """The environment could not be built; nothing half-made stays. `folder` is the folder of a source whose own
+    build failed."""
 
     name = "build"
+    folder: str | None = None
 
 
 class VerifyError(GpuenvError):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ..environment import installed, place, state
-from ..errors import GpuenvError
+from ..errors import BuildError, GpuenvError
 from ..managers.protocol import Building, manager
 from ..model import (
     Created,
@@ -26,6 +27,7 @@ from ..model import (
 )  # fmt: skip
 from ..request import paths as where
 from ..request.options import Choices
+from ..wheels.build_failure import hint_dependencies_alone
 from . import bundled
 from .judging import can_prove, is_expected, machine_for_verdict, made_for
 from .proving import prove
@@ -107,7 +109,7 @@ def build(job: Job, work: Work) -> Verdict | None:
     proving = job.verify is not False and can_prove(job.lock, job.machine, job.emit)
     verdict = None
     bundled.check(job.choices, job.emit)
-    with made_for(device):
+    with made_for(device), _hints_for_project(job.choices.project):
         if work.packages:
             way.fetch(job.local_lock, work.packages, job.how)
         with way.transaction(job.env, copied=work.copied) as prefix:
@@ -120,6 +122,17 @@ def build(job: Job, work: Work) -> Verdict | None:
                     raise FailedProofError(verdict)
     settle(job.lock.manager, job.env, job.emit)
     return verdict
+
+
+@contextlib.contextmanager
+def _hints_for_project(project: Path | None) -> Iterator[None]:
+    """Where the build of the project's own folder fails, hint at the key that leaves it out."""
+    try:
+        yield
+    except BuildError as error:
+        if project and error.folder == str(project.resolve()):
+            error.hint = hint_dependencies_alone(project)
+        raise
 
 
 def replaced(job: Job, work: Work, *, rolled_back: str) -> Created:

@@ -27,6 +27,10 @@ class Bound:
     origin: str
 
 
+PROJECT_FOLDER = "the project's folder"
+"""The origin of the need for the project itself."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Need:
     """A requirement of a project's file that is left to the solver.

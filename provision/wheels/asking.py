@@ -6,7 +6,6 @@ import contextlib
 import functools
 import json
 import re
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,9 +20,10 @@ from ..index.git_credentials import without_credentials
 from ..index.http import Http
 from ..index.pipconf import pip_configuration
 from ..index.stock import holdings
-from ..model import FRAMEWORKS, Need, Plan, Sources
+from ..model import Need, Plan, Sources
 from ..system import process
 from ..system.redaction import redact
+from .build_failure import explain_in_solve
 from .source_builds import SourceBuilds, build_refused
 from .upload_times import UploadTimes
 
@@ -232,6 +232,8 @@ def failure(done: process.Finished, sources: Sources, needs: Sequence[Need] = ()
         of_torch = (refused.address or "").startswith(redact(sources.pytorch or "-").rstrip("/"))
         kind = ("pytorch" if of_torch else "pypi") if refused.silent else None
         return LockError(refused.message, hint=refused.hint, log=log, unreachable=kind)
+    if unbuilt := explain_in_solve(log, needs):
+        return unbuilt
     if "No solution found" in log or "unsatisfiable" in log:
         name = refusal.absent(log)
         held = _held(name, sources)
@@ -245,49 +247,16 @@ def failure(done: process.Finished, sources: Sources, needs: Sequence[Need] = ()
             told, log=log, contradiction=True, no_wheel=_lacking(log),
             hint="loosen one of the requirements that the lines above name",
         )  # fmt: skip
-    if (unbuilt := build_refused(log)) is not None:
-        return LockError(f"{unbuilt or 'a package'} was not built", log=log, unbuilt=unbuilt)
-    if needed := _needed_to_build(log, needs):
-        return _built_beside(*needed, needs, log)
+    if (refused_build := build_refused(log)) is not None:
+        return LockError(f"{refused_build or 'a package'} was not built", log=log, unbuilt=refused_build)
     first = next((x.removeprefix("error: ") for x in log.splitlines() if x.startswith("error")), "")
     return LockError(f"the packages could not be solved: {first}", log=log, hint="mend what the log names")
 
 
 _PAGE = re.compile(r"Failed to read `--find-links` URL: (\S+)")
-_NEEDS_TO_BUILD = re.compile(
-    r"`([^`\s]+)` depends on `([^`\s]+)`, but doesn't declare it as a build dependency"
-)
-_IMPORTED = re.compile(rf"ModuleNotFoundError: No module named '({'|'.join(FRAMEWORKS)})'")
 _ABSENT = re.compile(
     r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]+) was not found in the (?:package registry|provided package locations)"
 )
-
-
-def _needed_to_build(log: str, needs: Sequence[Need]) -> tuple[str, str] | None:
-    """The source whose build fails, and the framework that it imports. Of an editable folder uv says no name, so it
-    is the one folder among the needs."""
-    if named := _NEEDS_TO_BUILD.search(" ".join(log.split())):
-        return str(canonicalize_name(named[1].partition("@")[0])), named[2]
-    imported = _IMPORTED.search(log)
-    folders = [n for n in needs if n.local]
-    if imported is None or len(folders) != 1:
-        return None
-    return folders[0].name or Path(folders[0].local or "").name, imported[1]
-
-
-def _built_beside(name: str, framework: str, needs: Sequence[Need], log: str) -> LockError:
-    """The error for a source whose build imports a framework: it can be built only in an environment that has it."""
-    need = next((n for n in needs if name in (n.name, Path(n.local or "").name)), None)
-    what = name
-    if need and need.local:
-        what = f"{'-e ' if need.editable else ''}{shlex.quote(need.local)}"
-    elif need and (need.vcs or " @ " in need.text):
-        what = shlex.quote(need.text)
-    return LockError(
-        f"{name} has no wheel for this Python and platform, and the build of its source imports {framework}", log=log,
-        hint=f"name a page of wheels with --find-links ADDRESS; or leave {name} out and build it afterwards: "
-        f"gpuenv run -- python -m pip install --no-build-isolation {what}",
-    )  # fmt: skip
 
 
 def _absent(name: str, needs: Sequence[Need], log: str, held: Sequence[str]) -> LockError:

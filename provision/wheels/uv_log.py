@@ -10,6 +10,7 @@ from ..errors import BuildError
 from ..index import refusal, uv
 from ..model import Lock, Package
 from ..system import process
+from .build_failure import explain_in_install
 
 TIMEOUT = 4 * 3600.0  # seconds for one run of the installer
 
@@ -59,6 +60,8 @@ def why_not(done: process.Finished, path: Path, lock: Lock) -> BuildError:
             f"installing took longer than {TIMEOUT / 3600:.0f} hours", log=log,
             hint="the same command again goes on with what the cache has",
         )  # fmt: skip
+    if unbuilt := explain_in_install(log, lock.packages):
+        return unbuilt
     if refused := refusal.refused(log, indexes):
         return BuildError(refused.message, hint=refused.hint, log=log)
     if name := refusal.absent(log):

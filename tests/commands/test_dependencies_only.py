@@ -166,3 +166,34 @@ def test_settings_of_tools_alone_are_not_read(gpuenv):
     assert gpuenv("init").code == 0
     config = read_config(gpuenv.work / "gpuenv.yaml")
     assert (config.project, config.requirements) == (None, ("requirements.txt",))
+
+
+_REFUSED = "Multiple top-level packages discovered in a flat-layout: ['data', 'models']."
+_BACKEND = f"import sys\n\ndef build_editable(*given):\n    print({'error: ' + _REFUSED!r}, file=sys.stderr)\n    sys.exit(1)\n"
+_OWN = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+
+
+@pytest.mark.parametrize(
+    ("dependencies", "code"), [('dependencies = ["torch"]\n', 7), ('dynamic = ["dependencies"]\n', 6)]
+)
+def test_a_build_of_the_project_that_fails_names_its_reason_and_the_key(gpuenv, dependencies, code):
+    """At installing (7), and already at locking (6) where only the build tells what the project requires."""
+    write(
+        gpuenv.work,
+        {
+            "pyproject.toml": f'{_OWN}[project]\nname = "detector"\nversion = "7"\n{dependencies}'
+            '[tool.setuptools.dynamic]\ndependencies = {file = ["deps.txt"]}\n',
+            "backend.py": _BACKEND + "\nget_requires_for_build_editable = get_requires_for_build_wheel = build_editable\n",
+            "deps.txt": "torch\n", "app/x.py": "",
+        },
+    )  # fmt: skip
+    assert gpuenv("init").code == 0
+    ran = created(gpuenv)
+    assert ran.code == code
+    errors = [line for line in ran.err.splitlines() if line.startswith(("error:", "hint:"))]
+    assert errors[0] == f"error: detector could not be built: {_REFUSED}"
+    assert errors[-1].startswith("hint: write project: {path: ., install: false} into gpuenv.yaml")
+    text = (gpuenv.work / "gpuenv.yaml").read_text()
+    assert 'project: "."\n' in text
+    write(gpuenv.work, {"gpuenv.yaml": text.replace('project: "."', "project: {path: ., install: false}")})
+    assert created(gpuenv).code == 0

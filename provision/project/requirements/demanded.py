@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from provision.errors import UsageError
-from provision.model import Demands, Need
+from provision.model import PROJECT_FOLDER, Demands, Need
 
 from ..words import shown
 from .files import Reading, base_of, read
@@ -85,7 +85,7 @@ def _itself(folder: Path, name: str | None) -> Need:
     """The project's own folder, so that its modules can be imported."""
     folder = folder.resolve()
     text = f"{name} @ {folder.as_uri()}" if name else folder.as_uri()
-    return Need(text=text, origin="the project's folder", name=name, local=str(folder), editable=True)
+    return Need(text=text, origin=PROJECT_FOLDER, name=name, local=str(folder), editable=True)
 
 
 def _leave_out(result: Sorted, folder: str) -> None:

@@ -1,0 +1,106 @@
+"""The reason of a build backend, read from what uv printed."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from provision.model import PROJECT_FOLDER, Need, Package
+from provision.wheels.build_failure import explain_in_install, explain_in_solve, read_failure
+
+_BACKEND = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+_PROJECT = '[project]\nname = "Detector"\nversion = "7"\n'
+_SEVERAL = "error: Multiple top-level packages discovered in a flat-layout: ['data', 'models']."
+
+
+def said(tmp_path, backend, *, named=True, form="-e {}"):
+    """What uv prints that installs a folder with this backend."""
+    (tmp_path / "pyproject.toml").write_text(_BACKEND + (_PROJECT if named else ""))
+    (tmp_path / "backend.py").write_text(textwrap.dedent(backend))
+    env = {"PATH": "/usr/bin:/bin", "UV_CACHE_DIR": str(tmp_path / "cache"), "HOME": str(tmp_path)}
+    command = [
+        sys.executable,
+        "-m",
+        "uv",
+        "pip",
+        "install",
+        "--no-config",
+        "--offline",
+        "--python",
+        sys.executable,
+    ]
+    words = [*command, "--target", str(tmp_path / "to"), *form.format(tmp_path).split(" ")]
+    done = subprocess.run(words, capture_output=True, text=True, env=env, check=False)
+    assert done.returncode != 0
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("backend", "reason"),
+    [
+        (
+            (f"import sys\nprint('running egg_info')\nprint({_SEVERAL!r}, file=sys.stderr)\n"
+            "print('\\nTo avoid accidental inclusion, this is refused.', file=sys.stderr)\nsys.exit(1)\n"),
+            _SEVERAL.removeprefix("error: "),
+        ),
+        ("import no_such_thing\n", "ModuleNotFoundError: No module named 'no_such_thing'"),
+        ("raise RuntimeError('CUDA_HOME is not set.\\nSet it first.')\n", "RuntimeError: CUDA_HOME is not set."),
+        (
+            ("class NotFoundError(Exception): pass\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n"
+            "    raise NotFoundError('No file/folder found for package x')\n"),
+            "NotFoundError: No file/folder found for package x",
+        ),
+        ("import sys\nsys.exit('this project needs a GPU to be built')\n", "this project needs a GPU to be built"),
+        (
+            ("import sys\nprint('x.c:1:10: fatal error: cuda.h: No such file or directory', file=sys.stderr)\n"
+            "print('compilation terminated.', file=sys.stderr)\n"
+            "print(\"error: Command '['gcc']' returned non-zero exit status 1.\", file=sys.stderr)\nsys.exit(1)\n"),
+            "x.c:1:10: fatal error: cuda.h: No such file or directory",
+        ),
+        ("raise ValueError('x' * 5000)\n", "ValueError: " + "x" * 288),
+        ("raise ValueError('https://me:secret@host/x is gone')\n", "ValueError: https://host/x is gone"),
+    ],
+)  # fmt: skip
+def test_the_first_line_of_the_reason(tmp_path, backend, reason):
+    for named in (True, False):
+        failure = read_failure(said(tmp_path, backend, named=named))
+        assert failure is not None and failure.reason == reason
+        assert failure.name == ("detector" if named else "")
+
+
+def test_an_error_of_another_kind_is_no_failed_build(tmp_path):
+    for form in ("no-such-package==1", "./nowhere"):
+        assert read_failure(said(tmp_path, "", form=form)) is None
+
+
+def test_build_requirements_that_cannot_be_had(tmp_path):
+    log = said(tmp_path, "", form="-e {}")  # a backend without its functions
+    assert "has no attribute" in read_failure(log).reason
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two/pyproject.toml").write_text(
+        _PROJECT + '[build-system]\nrequires = ["no-such-package-at-all"]\nbuild-backend = "x"\n'
+    )
+    failure = read_failure(said(tmp_path, "", form=f"-e {tmp_path / 'two'}"))
+    assert failure.reason.startswith("what it needs to be built cannot be had: ")
+    assert "no-such-package-at-all" in failure.reason
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_the_project_gets_the_key_and_others_their_line(tmp_path, named, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    log = said(tmp_path, f"import sys\nsys.exit({_SEVERAL!r})\n", named=named)
+    name = "Detector" if named else None
+    shown = name or tmp_path.name
+    mine = Need(text=tmp_path.as_uri(), origin=PROJECT_FOLDER, name=name, local=str(tmp_path), editable=True)
+    error = explain_in_solve(log, [Need(text="plain", origin="r.txt line 1", name="plain"), mine])
+    assert error.message == f"{shown} could not be built: {_SEVERAL.removeprefix('error: ')}"
+    assert error.hint.startswith("write project: {path: ., install: false} into gpuenv.yaml")
+    other = Need(text=tmp_path.as_uri(), origin="r.txt line 2", name=name, local=str(tmp_path), editable=True)
+    error = explain_in_solve(log, [other])
+    assert "(r.txt line 2) could not be built: Multiple top-level" in error.message
+    assert error.hint == "correct its build, or leave it out of r.txt"
+    package = Package(name="detector", version="7", url=tmp_path.as_uri(), unhashed=True, editable=True)
+    error = explain_in_install(log, [package])
+    assert error.message == f"detector could not be built: {_SEVERAL.removeprefix('error: ')}"
+    assert error.folder == str(tmp_path)
