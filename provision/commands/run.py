@@ -40,7 +40,9 @@ class RunOptions:
     the cause where it fails."""
 
     env: Path = argument(Path(".venv"), help="Path of the environment.", complete="environments")
-    keep_env: bool = option(False, help="Leave LD_LIBRARY_PATH, LD_PRELOAD and PYTHONFAULTHANDLER as they are.")
+    keep_env: bool = option(
+        False, help="Leave LD_LIBRARY_PATH, LD_PRELOAD and PYTHONFAULTHANDLER as they are."
+    )
     exec_: bool = option(
         False, "--exec", help="Become CMD: no process in between, and no diagnosis of a failure."
     )
