@@ -104,7 +104,7 @@ def _with_checks(
         return checks.skip(verdict, f"the {failed} stage failed")
     how = checks.How(timeout=options.timeout, device="cpu" if verdict.verdict == "cpu" else "cuda")
     ended = checks.run(env, placed, how, _environ(emit, env, choices, options), emit)
-    ended = tuple(dataclasses.replace(e, findings=_causes(e, Path(env.path), choices)) for e in ended)
+    ended = tuple(dataclasses.replace(e, findings=_causes(e, env, choices)) for e in ended)
     return checks.add(verdict, ended, strict=options.strict)
 
 
@@ -119,21 +119,26 @@ def _environ(emit: Emit, env: Environment, choices: Choices, options: Options) -
     return environ | probe.bytecode([str(Path(p).parent) for p in sites], options.cache_dir)
 
 
-def _causes(ended: Ended, env: Path, choices: Choices) -> tuple[Finding, ...]:
+def _causes(ended: Ended, env: Environment, choices: Choices) -> tuple[Finding, ...]:
     """Diagnose a failed check from what it printed and how it ended."""
+    from ..verify.checks import words
+    from .ran import ran
     from .run import explained
 
-    if ended.finished is None or ended.result.status == "pass":
+    finished, placed, before = ended.finished, ended.placed, ended.before
+    if ended.result.status == "pass" or not (finished and placed and before):
         return ()
     if ended.missing:
         return (_of_missing(ended.missing, choices),)
-    late = ended.finished.timed_out
+    late = finished.timed_out  # then gpuenv itself ended it
     attended = process.Attended(
-        returncode=_TIMED_OUT if late else ended.finished.returncode,
+        returncode=_TIMED_OUT if late else finished.returncode,
         stderr=ended.text.encode("utf-8", "replace"),
-        signal=None if late else ended.finished.signal,
+        signal=None if late else finished.signal,
     )
-    return explained(ended.result.label, attended, choices, env)
+    root = Path(env.path)
+    how = ran(root, words(env, placed.check), attended, before, placed.folder)
+    return explained(ended.result.label, attended, choices, root, how)
 
 
 def _of_missing(missing: Sequence[Missing], choices: Choices) -> Finding:

@@ -19,11 +19,16 @@ _FOLDERS = 400
 _SHELL_SIGNAL = 128  # a shell ends with 128 and the number of the signal that ended its command
 
 
-def ran(root: Path, command: Sequence[str], ended: process.Attended, before: limits.OomKills) -> Ran:
-    """How a program ended, its limits, and where its modules can come from. `before` are the counts at its start."""
+def ran(
+    root: Path, command: Sequence[str], ended: process.Attended, before: limits.OomKills,
+    folder: Path | None = None,
+) -> Ran:  # fmt: skip
+    """How a program ended, its limits, and where its modules can come from. `before` are the counts at its start,
+    `folder` is where it ran: here where none is named."""
     counted = limits.oom_kills().since(before)
     name = ended.signal or signal_name(_SHELL_SIGNAL - ended.returncode)
-    folders = [Path.cwd(), *(Path(w).resolve().parent for w in command[:8] if w.endswith(".py"))]
+    here = folder or Path.cwd()
+    folders = [here, *(Path(here, w).resolve().parent for w in command[:8] if w.endswith(".py"))]
     return Ran(
         signal=name,
         oom_kills=counted[0] if counted else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from ..system.process import limits
 from . import recovery, unsearched
 
 if TYPE_CHECKING:
+    from ..diagnose import Ran
     from ..verify.culprit import Suspect
 
 _GROWTH = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
@@ -91,7 +92,9 @@ def run(options: RunOptions, emit: Emit = drop_event) -> Run:
         return Run(env=str(root), command=tuple(command), code=code)
     found: tuple[Finding, ...] = ()
     if ended.returncode != 0 and ended.signal not in _NOT_FAILURES and explains:
-        found = explained(command, ended, options.choices, root, before)
+        from .ran import ran
+
+        found = explained(command[0], ended, options.choices, root, ran(root, command, ended, before))
     code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
     return Run(env=str(root), command=tuple(command), code=code, signal=ended.signal, findings=found)
 
@@ -187,20 +190,14 @@ def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
 
 
 def explained(
-    command: Sequence[str],
-    ended: process.Attended,
-    choices: Choices,
-    root: Path,
-    before: limits.OomKills,
+    name: str, ended: process.Attended, choices: Choices, root: Path, how: Ran
 ) -> tuple[Finding, ...]:
-    """Diagnose the last output of a program, with this machine's facts. `before` counts what the kernel had ended
-    when the program started."""
+    """Diagnose the last output of a program, with this machine's facts. `how` is what else is known of its end."""
     from .diagnose import judged, made_for
-    from .ran import ran
 
     known = facts.known(choices)
-    text = [(command[0], [ended.stderr])]
-    device, how = made_for(root), ran(root, command, ended, before)
+    text = [(name, [ended.stderr])]
+    device = made_for(root)
     found = judged(text, known, None, device=device, ran=how)
     if found:
         holders = device != "cpu"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..model import Check, CheckResult, Environment, Event, Evidence, Finding, Stage, Verdict
 from ..system import process, writing
+from ..system.process import limits
 from ..system.redaction import redact_text
 from . import compile_check
 from .compile_check import Missing
@@ -42,11 +43,14 @@ class How:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """How a check ended: its result, all that it printed as far as it was kept, and what of the system it misses."""
+    """How a check ended: its result, all that it printed as far as it was kept, and what of the system it misses.
+    `before` counts what the kernel had ended when it started."""
 
     result: CheckResult
     finished: process.Finished | None = None
     missing: tuple[Missing, ...] = ()
+    placed: Placed | None = None
+    before: limits.OomKills | None = None
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -68,7 +72,7 @@ def run(
 
 
 def _run(env: Environment, placed: Placed, environ: Mapping[str, str], how: How) -> Ended:
-    check, start = placed.check, time.perf_counter()
+    check, start, before = placed.check, time.perf_counter(), limits.oom_kills()
     timeout = check.timeout or how.timeout
     missing: tuple[Missing, ...] = ()
     try:
@@ -78,7 +82,7 @@ def _run(env: Environment, placed: Placed, environ: Mapping[str, str], how: How)
         else:
             with _folder(placed.folder) as folder:
                 finished = process.run(
-                    _words(env, check), env=environ, cwd=folder, timeout=timeout, leaves_nothing=True
+                    words(env, check), env=environ, cwd=folder, timeout=timeout, leaves_nothing=True
                 )
             problem = None if finished.ok else ""
     except OSError as error:
@@ -87,13 +91,14 @@ def _run(env: Environment, placed: Placed, environ: Mapping[str, str], how: How)
     seconds = round(time.perf_counter() - start, 3)
     detail = "passed" if problem is None else problem or _ending(finished, timeout)
     result = _result(check, detail, ok=problem is None, finished=finished, seconds=seconds)
-    return Ended(result=result, finished=finished, missing=missing)
+    return Ended(result=result, finished=finished, missing=missing, placed=placed, before=before)
 
 
-def _words(env: Environment, check: Check) -> list[str]:
+def words(env: Environment, check: Check) -> list[str]:
+    """Return the command of a check: of `compile`, of a Python."""
     if check.kind == "import":
         return [env.python, "-c", f"import {check.subject}"]
-    return [*check.command]
+    return [*check.command] if check.kind == "run" else [env.python]
 
 
 @contextlib.contextmanager

@@ -4,8 +4,7 @@ import json
 import shlex
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from provision.errors import DataError
 from provision.model import Check, Project, as_plain, from_plain
