@@ -20,6 +20,7 @@ _NO_MEMORY = re.compile(
 _NO_DESCRIPTOR = re.compile(r"too many open files|\(os error 2[34]\)", re.IGNORECASE)
 _OF_A_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 _SHOWN = 60
+_DESCRIPTORS_HINT = "raise the limit on open files: ulimit -n 1024"
 
 
 def explain(error: BaseException) -> GpuenvError | None:
@@ -46,7 +47,7 @@ def _explain_os_error(error: OSError) -> GpuenvError | None:
     name = "" if error.filename is None else str(error.filename)
     reason = error.strerror or str(error)
     if error.errno in (errno.EMFILE, errno.ENFILE):
-        return MachineError(f"{reason}{_limit('RLIMIT_NOFILE')}", hint=_descriptors_hint())
+        return MachineError(f"{reason}{_limit('RLIMIT_NOFILE')}", hint=_DESCRIPTORS_HINT)
     if error.errno == errno.ENAMETOOLONG:
         shown = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}..."
         return UsageError(
@@ -74,7 +75,7 @@ def add_limits(error: GpuenvError) -> None:
     """Name the limit where the log of a program shows that it met one; its own message is about something else."""
     text = f"{error.message}\n{error.log or ''}"
     if found := _NO_DESCRIPTOR.search(text):
-        limit, hint = _limit("RLIMIT_NOFILE"), _descriptors_hint()
+        limit, hint = _limit("RLIMIT_NOFILE"), _DESCRIPTORS_HINT
     elif found := _NO_MEMORY.search(text):
         limit, hint = _limit("RLIMIT_AS"), _memory_hint()
     if found and limit:
@@ -91,10 +92,6 @@ def _memory_hint() -> str:
     if _limit("RLIMIT_AS"):
         return "raise the limit on address space: ulimit -v unlimited"
     return "end other programs, or raise the memory limit of this job or container"
-
-
-def _descriptors_hint() -> str:
-    return "raise the limit on open files: ulimit -n 1024"
 
 
 def _limit(name: str) -> str:

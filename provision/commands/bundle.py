@@ -171,7 +171,11 @@ class _Making:
         plan = self.got.lock.plan
         minor = minors[0] if locking(plan.manager).BRINGS_PYTHON else plan.python or ""
         held = self.before.archive if self.before else None
-        if held and held.version.startswith(minor + ".") and plan.platform in _platforms(held):
+        if (
+            held
+            and held.version.startswith(minor + ".")
+            and held.key.split("-")[2:4] == plan.platform.split("-")
+        ):
             file = next((f for f in self.before.files if f.path == held.path), None) if self.before else None
             if file and stage.is_whole(self.folder, file):
                 return held
@@ -283,8 +287,3 @@ def of(part: int, total: int) -> str:
 
 def _words(build: PlannedBuild) -> str:
     return f"{build.framework} {build.version}" + (f" (CUDA {build.cuda})" if build.cuda else "")
-
-
-def _platforms(archive: BundlePython) -> list[str]:
-    _, _, system, machine, _ = archive.key.split("-")
-    return [f"{system}-{machine}"]

@@ -18,6 +18,12 @@ from .accepting import read, virtual_packages
 from .asking import judged, locking_of
 from .project_lock import lock_of
 
+# Options that say nothing of target and choice.
+_BESIDE = (
+    "profiles", "cache_dir", "find_links", "offline", "manager", "no_build", "only_binary", "exclude_newer",
+    "exclude_newer_except",
+)  # fmt: skip
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Got:
@@ -85,19 +91,7 @@ def _begun(folder: Path, before: Bundle | None, asked: str) -> bool:
 
 def _bare(choices: Choices) -> bool:
     """Whether nothing was said of target or choice."""
-    without = dataclasses.replace(
-        choices,
-        profiles=[],
-        cache_dir=None,
-        find_links=[],
-        offline=False,
-        manager="venv",
-        no_build=False,
-        only_binary=[],
-        exclude_newer=None,
-        exclude_newer_except=[],
-    )
-    return without == Choices()
+    return choices == dataclasses.replace(Choices(), **{name: getattr(choices, name) for name in _BESIDE})
 
 
 def _here(choices: Choices) -> Path | None:

@@ -35,7 +35,7 @@ def _listed(env: Path, size: registry.Size | None) -> Listed:
     plan, verdict = _read(env, "plan.json"), _read(env, "verdict.json").get("verdict") or {}
     builds = [b for b in plan.get("builds", []) if isinstance(b, dict)]
     return Listed(
-        path=_printable(env),
+        path=str(env).encode("utf-8", "backslashreplace").decode(),  # bytes that are no text as hex
         manager=plan.get("manager"),
         frameworks=tuple(
             ListedFramework(name=b["framework"], version=b["version"], cuda=b["cuda"]) for b in builds
@@ -55,11 +55,6 @@ def _read(env: Path, name: str) -> dict[str, Any]:
         return state.read(env, name) or {}
     except GpuenvError:
         return {}
-
-
-def _printable(env: Path) -> str:
-    """A path as text that any output takes: bytes that are no text are written as hex."""
-    return str(env).encode("utf-8", "backslashreplace").decode()
 
 
 def verified(env: Path) -> str | None:

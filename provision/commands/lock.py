@@ -46,7 +46,11 @@ class LockOptions:
 
 def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan:
     """Write the lock, or say whether it still holds. Return the plan where no build fits."""
-    upgrade = _upgrade_of(options.upgrade, options.packages)
+    if options.packages and not options.upgrade:
+        hint = "gpuenv lock --upgrade PKG moves that package only"
+        raise UsageError(f"unexpected {options.packages[0]!r}", hint=hint)
+    names = tuple(str(canonicalize_name(n)) for n in options.packages)
+    upgrade = Upgrade(all=options.upgrade and not names, names=names)
     choices = inproject.laid(options.choices)
     way = locking_of(choices)
     way.require()
@@ -93,13 +97,6 @@ class Upgrade:
 
     all: bool = False
     names: tuple[str, ...] = ()
-
-
-def _upgrade_of(wanted: bool, names: list[str]) -> Upgrade:
-    """`--upgrade [PKG...]` as a value. Raises UsageError for names without it."""
-    if names and not wanted:
-        raise UsageError(f"unexpected {names[0]!r}", hint="gpuenv lock --upgrade PKG moves that package only")
-    return Upgrade(all=wanted and not names, names=tuple(str(canonicalize_name(n)) for n in names))
 
 
 def _held(path: Path, choices: Choices, platform: str, *, strict: bool) -> Lock | None:

@@ -29,7 +29,10 @@ class ResolveOptions:
 
 def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan:
     """Return the plan: the builds that fit, and why nothing newer does. Builds nothing."""
-    return show_plan(emit, options.choices, explain=options.explain, stepping=True)
+    plan = show_plan(emit, options.choices, explain=options.explain)
+    if plan.builds:
+        emit(Event(kind="next", stage="resolve", text=next_step(options.choices, plan)))
+    return plan
 
 
 def by_itself(asked: Asked, choices: Choices) -> str | None:
@@ -44,9 +47,9 @@ def noted(plan: Plan, asked: Asked, choices: Choices) -> Plan:
     return dataclasses.replace(plan, notes=(*plan.notes, told)) if told and plan.builds else plan
 
 
-def show_plan(emit: Emit, choices: Choices, *, explain: bool = False, stepping: bool = False) -> Plan:
-    """`gpuenv resolve`, and `create --dry-run`: the plan; `stepping`: and the command that carries it out."""
-    given, choices = choices, inproject.laid(choices)
+def show_plan(emit: Emit, choices: Choices, *, explain: bool = False) -> Plan:
+    """The plan of `gpuenv resolve` and `create --dry-run`."""
+    choices = inproject.laid(choices)
     first = locking_of(choices).PLANS_FIRST
     asked = judged(choices, emit, reading=True)
     plan = plan_for(asked) if first else _solved_plan(emit, asked, choices, explain=explain)
@@ -54,8 +57,6 @@ def show_plan(emit: Emit, choices: Choices, *, explain: bool = False, stepping: 
     if choices.exclude_newer:
         told = "upload dates are compared when the packages are solved"
         plan = dataclasses.replace(plan, notes=(*plan.notes, told)) if plan.builds else plan
-    if stepping and plan.builds:
-        emit(Event(kind="next", stage="resolve", text=next_step(given, plan)))
     return plan
 
 

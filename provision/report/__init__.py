@@ -1,16 +1,174 @@
 """One text to paste into an issue: what is known of gpuenv, the machine and an environment, with nothing in
-it that says whose they are. Values in, text out; nothing here reads a file."""
+it that says whose they are. Values in, text out; nothing here reads a file. The text is Markdown, section by section,
+whose contents are fenced: nothing in it is markup."""
 
 from __future__ import annotations
 
-from ..model import Report
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..model import Evidence, Finding, Lock, Machine, Plan, Rejected, Report, Stage, Verdict
 from .hiding import Whose, hidden
-from .sections import Known, written
 
 __all__ = ["Known", "Whose", "report"]
+
+_MAIN = re.compile(
+    r"torch|torchvision|torchaudio|pytorch.*|triton.*|pytorch-triton.*|tensorflow.*|tf-.*|keras|jax.*|libtorch|numpy|"
+    r"nvidia-.*|cuda-.*|cudnn|libcu.*|libnv.*|nccl|ml-dtypes|mkl|libblas"
+)
+_LINES, _LONG = 12, 400
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """All that a report is made of; what there is not is None. `sources` says where packages come from,
+    `problems` what could not be read."""
+
+    gpuenv: str
+    python: str
+    machine: Machine
+    when: str
+    env: str | None = None
+    ours: bool = True
+    plan: Plan | None = None
+    lock: Lock | None = None
+    verdict: Verdict | None = None
+    verified: str | None = None
+    sources: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 def report(known: Known, whose: Whose) -> Report:
     """The text, and what was left out of it."""
-    text, counts = hidden(written(known), whose)
+    text, counts = hidden(_written(known), whose)
     return Report(gpuenv=known.gpuenv, text=text, hidden=counts)
+
+
+def _written(known: Known) -> str:
+    """The text, with everything in it."""
+    parts = [("Machine", list(_machine(known.machine)))]
+    variables = [f"{k}={v}" for k, v in known.machine.environment.items()]
+    parts += [("Variables", variables), ("Where packages come from", list(known.sources))]
+    parts += [("Environment", list(_environment(known)))]
+    if known.lock:
+        parts.append(("Locked packages", list(_packages(known.lock))))
+    if known.verdict:
+        when = f" ({known.verified})" if known.verified else ""
+        parts.append((f"Last verdict{when}: {known.verdict.verdict}", list(_verdict(known.verdict))))
+    if known.problems:
+        parts.append(("Could not be read", list(known.problems)))
+    head = f"gpuenv {known.gpuenv}, Python {known.python}, {known.when}"
+    return "\n".join([head, "", *(_section(title, rows) for title, rows in parts if rows)])
+
+
+def _section(title: str, rows: list[str]) -> str:
+    body = "\n".join(_line(row) for row in rows)
+    return f"### {title}\n\n```text\n{body}\n```\n"
+
+
+def _line(text: str) -> str:
+    """One line that cannot end the fence, of bearable length."""
+    text = _CONTROL.sub("", text.replace("\n", " ")).replace("```", "'''")
+    return text if len(text) <= _LONG else text[:_LONG] + " ..."
+
+
+def _machine(machine: Machine) -> Iterator[str]:
+    target, driver, context = machine.target, machine.driver, machine.context
+    yield f"platform  {target.platform}, glibc {target.glibc or 'unknown'}"
+    if driver.library or driver.kernel_module:
+        yield (
+            f"driver    {driver.library or 'unknown'}, kernel module {driver.kernel_module or 'unknown'}, speaks CUDA "
+            f"{driver.cuda or 'unknown'}, told by {driver.source}"
+        )
+    elif not driver.problem:
+        yield "driver    none"
+    if driver.libcuda:
+        yield f"libcuda   {driver.libcuda}"
+    if driver.problem:
+        yield f"problem   {driver.problem}"
+    for gpu in machine.gpus:
+        mig = f", MIG {' '.join(gpu.mig)}" if gpu.mig else ""
+        yield f"GPU {gpu.index}     {gpu.name}, capability {gpu.capability}, {gpu.memory_mib} MiB, {gpu.uuid}{mig}"
+    told = [context.container, "WSL" if context.wsl else None, "Colab" if context.colab else None]
+    told += [f"Slurm {context.slurm}" if context.slurm else None]
+    if any(told):
+        yield f"context   {', '.join(x for x in told if x)}"
+    for device in machine.hardware:
+        yield f"hardware  {device.vendor} {device.device or ''} at {device.address}"
+    for python in machine.pythons:
+        yield f"Python    {python.version} ({python.source}) {python.path}"
+    for library in machine.libraries:
+        yield f"library   {library.soname} {library.version or ''} {library.path}"
+    for finding in machine.findings:
+        yield from _finding(finding)
+
+
+def _environment(known: Known) -> Iterator[str]:
+    if known.env is None:
+        yield "none was named, and there is no .venv here"
+        return
+    yield f"path      {known.env}" + ("" if known.ours else " (not made by gpuenv)")
+    plan = known.plan
+    if plan is None:
+        return
+    asked = f"{plan.manager}, device {plan.device}, Python {plan.python}, {plan.platform}"
+    yield f"made as   {asked}"
+    for build in plan.builds:
+        yield (
+            f"build     {build.framework} {build.version}, CUDA {build.cuda or 'none'}, cuDNN {build.cudnn or 'none'}, "
+            f"from {build.index}"
+        )
+    target = plan.target
+    gpus = ", ".join(f"{g.name or 'GPU'} ({g.capability})" for g in target.gpus) or "any GPU"
+    yield f"made for  {target.platform}, driver {target.driver or 'any'}, {gpus}"
+    for note in plan.notes:
+        yield f"note      {note}"
+    newest: dict[str, Rejected] = {}
+    for row in plan.rejected:
+        if row.reasons and row.reasons[0].code != "not_requested":
+            newest.setdefault(row.framework, row)
+    for row in newest.values():
+        yield f"not       {row.framework} {row.version} ({row.index}): {row.reasons[0].text}"
+
+
+def _packages(lock: Lock) -> Iterator[str]:
+    main = sorted((p.name, p.version) for p in lock.packages if _MAIN.fullmatch(p.name.lower()))
+    yield from (f"{name} {version}" for name, version in main)
+    yield f"and {len(lock.packages) - len(main)} more"
+
+
+def _verdict(verdict: Verdict) -> Iterator[str]:
+    for stage in verdict.stages:
+        yield from _stage(stage)
+    for framework in verdict.frameworks:
+        yield (
+            f"{framework.name} {framework.version}: CUDA {framework.cuda or 'none'}, cuDNN built "
+            f"{framework.cudnn_built or 'none'}, loaded {framework.cudnn_loaded or 'none'}"
+        )
+        for library in framework.libraries:
+            if library.inside is False:
+                yield f"  from outside: {library.soname} {library.version or ''} {library.path}"
+    for finding in verdict.findings:
+        yield from _finding(finding)
+
+
+def _stage(stage: Stage) -> Iterator[str]:
+    name = " ".join(x for x in (stage.stage, stage.framework, stage.device) if x)
+    yield f"{stage.status.ljust(4)}  {name.ljust(24)}{stage.detail}"
+    if stage.status in ("fail", "warn"):
+        yield from _evidence(stage.evidence)
+
+
+def _finding(finding: Finding) -> Iterator[str]:
+    yield f"finding   {finding.cause} ({finding.confidence}): {finding.title}"
+    yield from _evidence(finding.evidence)
+
+
+def _evidence(evidence: tuple[Evidence, ...]) -> Iterator[str]:
+    for item in evidence[:_LINES]:
+        where = f"  [{item.source}{':' + str(item.line) if item.line else ''}]" if item.source else ""
+        yield f"      > {item.text}{where}"
+    if len(evidence) > _LINES:
+        yield f"      > and {len(evidence) - _LINES} more"

@@ -134,7 +134,8 @@ def judged(c: Choices, look: Looking, bring: Bring, *, reading: bool = False) ->
     wanted, packages = named(c, data)
     machine, target = target_of(c, data, look)
     demands = inproject.with_python_bounds(inproject.demanded(c, data, target), c)
-    wanted = _with_files(wanted, demands)
+    held = {w.name for w in wanted}
+    wanted = (*wanted, *(Wanted(name=n) for n in demands.frameworks if n not in held))
     device, reason = device_of(c, machine, target, look)
     where = inproject.sources_with(sources(c, data), c, demands)
     pythons = pythons_of(c, machine, target, look)
@@ -153,12 +154,6 @@ def judged(c: Choices, look: Looking, bring: Bring, *, reading: bool = False) ->
         reason=reason, pythons_known=bool(pythons), demands=demands, channels=tuple(c.channel), reading=reading,
         brought=brought,
     )  # fmt: skip
-
-
-def _with_files(wanted: tuple[Wanted, ...], demands: Demands) -> tuple[Wanted, ...]:
-    """The frameworks named, and those that the project's files name."""
-    held = {w.name for w in wanted}
-    return (*wanted, *(Wanted(name=n) for n in demands.frameworks if n not in held))
 
 
 def _brought(
