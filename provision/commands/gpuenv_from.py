@@ -26,11 +26,6 @@ _KINDS = "git+https://HOST/PROJECT@COMMIT or https://HOST/gpuenv-VERSION-py3-non
 _UNFIT = re.compile(r"[\x00-\x1f\x7f'\"`$\\]|://")
 
 
-def is_address(text: str) -> bool:
-    """Return whether a text is an address without credentials that every format can quote."""
-    return _ADDRESS.fullmatch(text) is not None and redact(text) == text
-
-
 def checked_address(text: str) -> str:
     """Return the address of a `--gpuenv-from`. Raises UsageError for a name and for credentials."""
     shown = f"--gpuenv-from {redact(text)}"
@@ -143,7 +138,7 @@ def _origin(folder: Path) -> str:
         named = _named(path, folder) if _is_source(path) else ""
         return "" if _UNFIT.search(named) else named
     address = _address(redact(url), origin)
-    return address if is_address(address) else ""
+    return address if _ADDRESS.fullmatch(address) and redact(address) == address else ""
 
 
 def _address(url: str, origin: dict[str, Any]) -> str:

@@ -45,16 +45,13 @@ def told(emit: Emit, env: Path, choices: Choices, *, brief: bool) -> Created | N
     if verdict is None or plan is None or not _scripts_settled(env) or outgrown(plan, choices):
         return None
     made = state.environment(env, changed=False)
-    value = Created(
-        machine=machine, plan=plan, lock=None if brief else _lock(env), environment=made, verdict=verdict
-    )
+    lock = None
+    if not brief:
+        from ..wheels import locks
+
+        lock = locks.read_in(env / place.MARK)
+    value = Created(machine=machine, plan=plan, lock=lock, environment=made, verdict=verdict)
     return finish(emit, value, env)
-
-
-def _lock(env: Path) -> Lock:
-    from ..wheels import locks
-
-    return locks.read_in(env / place.MARK)
 
 
 def _scripts_settled(env: Path) -> bool:

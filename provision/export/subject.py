@@ -45,10 +45,6 @@ class GpuenvSource:
     sha256: str = ""
     address: str = ""
 
-    @property
-    def needs_git(self) -> bool:
-        return self.address.startswith("git+")
-
     def requirement(self, lock: Lock, folder: str) -> str:
         """Return the requirement that pip installs. `folder` has the wheel when pip runs."""
         name = "gpuenv[conda]" if lock.manager == "conda" else "gpuenv"
@@ -170,13 +166,10 @@ def file_name(package: Package) -> str:
     return unquote(urlsplit(package.url).path.rsplit("/", 1)[-1])
 
 
-def commits(lock: Lock) -> list[Package]:
-    return [p for p in lock.packages if p.url.startswith("git+")]
-
-
 def git_packages(subject: Subject) -> list[str]:
     """Return the packages of the base's distribution by which commits are fetched."""
-    return ["ca-certificates", "git"] if commits(subject.lock) or subject.gpuenv.needs_git else []
+    addresses = [subject.gpuenv.address, *(p.url for p in subject.lock.packages)]
+    return ["ca-certificates", "git"] if any(a.startswith("git+") for a in addresses) else []
 
 
 def target_options(lock: Lock) -> list[str]:
