@@ -18,20 +18,22 @@ import random
 import sys
 from pathlib import Path
 
-from provision import profiles
 from provision.cli import exit_codes
 from provision.errors import GpuenvError
 from provision.index.http import Http
 from provision.index.pipconf import default_index, pip_configuration
 from provision.profiles import measure
+from provision.profiles.files import documents, dump, read_file, replaced
+from provision.profiles.kinds import KINDS, Table, row_key
+from provision.profiles.measure.reader import Reader
 from provision.system import process
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def read(path: Path) -> list[profiles.Table]:
+def read(path: Path) -> list[Table]:
     """The tables of a profile file; ends the program when it is invalid."""
-    tables, problems = profiles.read_file(path) if path.exists() else ([], [])
+    tables, problems = read_file(path) if path.exists() else ([], [])
     if problems:
         raise SystemExit("\n".join(problems))
     return tables
@@ -45,7 +47,7 @@ def head(name: str) -> dict[str, str]:
     return {"table": table, **framework, "source": measure.SOURCE, "read": today}
 
 
-def sample(reader: measure.Reader, folder: Path, count: int) -> int:
+def sample(reader: Reader, folder: Path, count: int) -> int:
     """Read `count` random measured rows again; how many are not as the profiles have them."""
     known = []
     for name in measure.MEASURED:
@@ -60,10 +62,10 @@ def sample(reader: measure.Reader, folder: Path, count: int) -> int:
     wrong = 0
     for name, tables, row in random.sample(known, count):  # which rows, no secret
         reader.only = frozenset({(row["version"], row["platform"])})
-        kind = profiles.KINDS[measure.MEASURED[name][0]]
-        found = measure.MEASURED[name][1](reader, profiles.documents(tables))
-        key = profiles.row_key(kind, {}, row)
-        again = next((r for r in found if profiles.row_key(kind, {}, r) == key), None)
+        kind = KINDS[measure.MEASURED[name][0]]
+        found = measure.MEASURED[name][1](reader, documents(tables))
+        key = row_key(kind, {}, row)
+        again = next((r for r in found if row_key(kind, {}, r) == key), None)
         wrong += again != row
         print(f"{'as before' if again == row else 'DIFFERS'}: {name} {row['version']} {row['platform']}")
         if again != row:
@@ -71,7 +73,7 @@ def sample(reader: measure.Reader, folder: Path, count: int) -> int:
     return wrong
 
 
-def update(reader: measure.Reader, folder: Path, names: list[str], *, write: bool) -> int:
+def update(reader: Reader, folder: Path, names: list[str], *, write: bool) -> int:
     """Show (and with `write` make) the difference of each named file; how many differ."""
     changed = 0
     for name in names:
@@ -79,8 +81,8 @@ def update(reader: measure.Reader, folder: Path, names: list[str], *, write: boo
         tables = read(path)
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         reader.require(measure.MEASURED[name][2])
-        rows = measure.MEASURED[name][1](reader, profiles.documents(tables))
-        after = profiles.dump(profiles.replaced(tables, rows, head(name)))
+        rows = measure.MEASURED[name][1](reader, documents(tables))
+        after = dump(replaced(tables, rows, head(name)))
         sides = before.splitlines(keepends=True), after.splitlines(keepends=True)
         sys.stdout.writelines(difflib.unified_diff(*sides, f"a/{path.name}", f"b/{path.name}"))
         changed += before != after
@@ -111,7 +113,7 @@ def main() -> int:
     say = (lambda text: print(text, file=sys.stderr, flush=True)) if options.verbose else None
     cache = None if options.sample else options.cache
     try:
-        reader = measure.Reader(http, options.index or default_index(environ), cache, say=say)
+        reader = Reader(http, options.index or default_index(environ), cache, say=say)
         if options.sample:
             return 1 if sample(reader, options.profiles, options.sample) else 0
         names = options.names or list(measure.MEASURED)

@@ -14,8 +14,8 @@ from ..errors import UsageError
 from ..managers.protocol import NAMES, locking
 from ..model import FRAMEWORKS, Created, Emit, Event, Lock, drop_event
 from ..model.option import BUILD, argument, group, option
-from ..project.config.edit import add_packages
 from ..project.config.kinds import CONFIG_NAME
+from ..project.config.write import add_packages
 from ..request import facts, made_with, paths as where, project_options as inproject
 from ..request.made_with import others
 from ..request.options import Choices

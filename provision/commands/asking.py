@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .. import detect
 from ..errors import MachineError
 from ..model import Asked, Brought, Emit, Machine, Need, Plan, Sources, Target
-from ..request import ask, facts, target as targets
+from ..request import ask, facts, target as targets, upload_limits
 from ..request.options import Choices
 from ..request.target import Looking
 
@@ -42,7 +42,9 @@ def locking_of(choices: Choices) -> Locking:
     from ..managers.protocol import locking
 
     ask.check_words(choices)
-    return locking(choices.manager)
+    found = locking(choices.manager)
+    upload_limits.check(choices, kept=found.KEEPS_UPLOAD_LIMITS)
+    return found
 
 
 def _judged(choices: Choices, emit: Emit, *, reading: bool) -> Asked:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..environment import installed, place, state
+from ..environment import place, state
 from ..errors import BuildError, GpuenvError
 from ..managers.protocol import Building, manager
 from ..model import (
@@ -70,7 +70,7 @@ class Job:
         if self.remembered is not None:
             state.write(prefix, "plan.json", as_document(self.lock.plan))
             manager(self.lock.manager).record(self.lock, prefix)
-        installed.write(prefix, self.lock)
+        state.note_installed(prefix, self.lock)
         if self.remembered is not None:
             state.write(prefix, "request.json", self.remembered)
 

@@ -36,8 +36,8 @@ from ..request import paths as where
 from ..request.options import Choices
 from ..system.safe_write import write_file
 from ..wheels import pypi
-from ..wheels.disk_space import size
 from ..wheels.install import unhashed_line
+from ..wheels.local_files import size
 from ..wheels.source_builds import SourceBuilds
 from . import bundle_lock, interrupted
 from .asking import interpreter

@@ -18,8 +18,7 @@ from ..bundle.channel import channel_file
 from ..bundle.collecting import Item
 from ..errors import LockError
 from ..index import pytorch, uv_config
-from ..index.addresses import Addresses, with_credentials
-from ..index.fetching import Wanted
+from ..index.fetching import Addresses, Wanted, with_credentials
 from ..index.http import Http
 from ..index.links import address_of
 from ..index.pipconf import default_index, pip_configuration
@@ -30,7 +29,7 @@ from ..request import paths as where
 from ..system import process
 from ..system.path_names import file_name_of_url
 from ..system.redaction import redact, redact_text
-from ..wheels import pypi, universal
+from ..wheels import pypi, several_pythons
 from ..wheels.source_builds import SourceBuilds
 from .bundle_lock import Got
 
@@ -140,7 +139,7 @@ def own_packages(got: Got, emit: Emit) -> tuple[tuple[Package, ...], tuple[str, 
         "pip",
     ]
     minors = _minors(got)
-    found = universal.wheels_for(wanted, minors, got.lock.plan, got.sources)
+    found = several_pythons.wheels_for(wanted, minors, got.lock.plan, got.sources)
     rest = [m for m in minors if m not in found]
     refusals = []
     with ThreadPoolExecutor(max(1, len(rest))) as pool:

@@ -9,7 +9,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from ..environment import place, state
-from ..environment.difference import changed_packages, difference
+from ..environment.repair import changed_packages, difference
 from ..errors import BuildError, UsageError
 from ..managers import venv
 from ..managers.protocol import manager, name_of

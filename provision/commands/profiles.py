@@ -15,6 +15,9 @@ from ..index.pipconf import default_index, pip_configuration
 from ..model import Emit, Event, ProfileTable, ProfileTables, drop_event
 from ..model.option import argument, group, option
 from ..profiles import measure
+from ..profiles.files import difference, documents, dump, read_file
+from ..profiles.kinds import FILES, Table, check_table
+from ..profiles.measure.reader import Reader
 from ..request import facts
 from ..request.options import Choices
 from ..request.paths import cache_dir
@@ -93,7 +96,7 @@ def update(options: ProfilesUpdateOptions, emit: Emit = drop_event) -> ProfileTa
         emit(Event(kind="progress", stage="profiles", text=text))
 
     where = options.index or default_index(environ, cache_dir=cache)
-    reader = measure.Reader(http, where, cache / "measured", say=say)
+    reader = Reader(http, where, cache / "measured", say=say)
     made = []
     for name in options.names or measure.MEASURED:
         emit(Event(kind="start", stage="profiles", text=f"reading what the index has of {name}"))
@@ -111,16 +114,16 @@ def _folders(choices: Choices) -> list[Path]:
 def _tables(folders: Sequence[Path], names: Sequence[str]) -> ProfileTables:
     problems: list[str] = []
     found = []
-    known = {Path(f).stem for f in profiles.FILES}
+    known = {Path(f).stem for f in FILES}
     for name in names:
         if name not in known:
             raise UsageError(f"no profile is called {name}: there are {', '.join(sorted(known))}")
     for folder in folders:
         for path in sorted(folder.glob("*.yaml")):
-            if path.name in profiles.FILES and (not names or path.stem in names):
-                read, wrong = profiles.read_file(path)
+            if path.name in FILES and (not names or path.stem in names):
+                read, wrong = read_file(path)
                 problems += wrong
-                mistakes = [(t, profiles.check_table(path.name, t)) for t in read]
+                mistakes = [(t, check_table(path.name, t)) for t in read]
                 problems += [p for _, told in mistakes for p in told]
                 found += [_table(path, t) for t, told in mistakes if not told]
     if problems := list(dict.fromkeys(problems)):
@@ -132,7 +135,7 @@ def _tables(folders: Sequence[Path], names: Sequence[str]) -> ProfileTables:
     return ProfileTables(tables=tuple(found))
 
 
-def _table(path: Path, table: profiles.Table) -> ProfileTable:
+def _table(path: Path, table: Table) -> ProfileTable:
     head = table.head
     return ProfileTable(
         file=str(path), table=head["table"], framework=head.get("framework"), kept=head.get("kept"),
@@ -140,9 +143,9 @@ def _table(path: Path, table: profiles.Table) -> ProfileTable:
     )  # fmt: skip
 
 
-def _renewed(reader: measure.Reader, name: str, target: Path) -> list[ProfileTable]:
+def _renewed(reader: Reader, name: str, target: Path) -> list[ProfileTable]:
     """Bring one file of the overlay up to date; the table of new rows, if there are any."""
-    shipped, _ = profiles.read_file(profiles.directory() / f"{name}.yaml")
+    shipped, _ = read_file(profiles.directory() / f"{name}.yaml")
     table = measure.MEASURED[name][0]
     measured = [
         r for t in shipped if t.head["table"] == table and t.head.get("kept") == "measured" for r in t.rows
@@ -150,24 +153,24 @@ def _renewed(reader: measure.Reader, name: str, target: Path) -> list[ProfileTab
     # What we shipped is not read again: an update takes as long as there is news.
     reader.known = frozenset((r["version"], r.get("platform", "any")) for r in measured)
     reader.require(measure.MEASURED[name][2])
-    rows = measure.MEASURED[name][1](reader, profiles.documents(shipped))
+    rows = measure.MEASURED[name][1](reader, documents(shipped))
     today = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
     head: dict[str, Any] = {"table": table, **({"framework": name} if table == "builds" else {})}
-    fresh = profiles.difference(shipped, rows, {**head, "source": measure.SOURCE, "read": today})
+    fresh = difference(shipped, rows, {**head, "source": measure.SOURCE, "read": today})
     path = target / f"{name}.yaml"
     others = _by_hand(path)
     if fresh is None and not others:
         path.unlink(missing_ok=True)  # what the overlay had is shipped by now
     else:
-        _write(path, profiles.dump([*([fresh] if fresh else []), *others]))
+        _write(path, dump([*([fresh] if fresh else []), *others]))
     return [_table(path, fresh)] if fresh else []
 
 
-def _by_hand(path: Path) -> list[profiles.Table]:
+def _by_hand(path: Path) -> list[Table]:
     """The tables of an overlay that are not ours to replace. Raises DataError for a file with mistakes."""
     if not path.exists():
         return []
-    tables, problems = profiles.read_file(path)
+    tables, problems = read_file(path)
     if problems:
         raise DataError(
             f"{path} is invalid, so it is not brought up to date", problems=tuple(problems),

@@ -11,7 +11,7 @@ from ..environment import module_files
 from ..environment.place import MARK
 from ..system import process
 from ..system.process import limits
-from ..system.process.signals import signal_name
+from ..system.process.family import signal_name
 
 _SKIPPED = frozenset(("node_modules", "__pycache__", "site-packages", "venv", "env"))
 _LEVELS = 3

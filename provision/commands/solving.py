@@ -15,7 +15,7 @@ from ..managers.protocol import Near, Task, locking
 from ..model import FRAMEWORKS, Asked, Bound, Emit, Event, Lock, Plan, Request, Wanted
 from ..request import paths as where
 from ..request.options import Choices
-from ..wheels import pypi, wheel_pythons
+from ..wheels import pypi, several_pythons
 from ..wheels.source_builds import SourceBuilds, source_builds
 from .judging import made_for
 from .stages import stages
@@ -152,7 +152,7 @@ class _Search:
                 return False
             bounds = _lacking_bounds(name, error.log or "") or self._bounds_of(name)
             minors = (plan.python or "", *others)
-            others = wheel_pythons.pythons_with_wheel(name, bounds, plan, self.asked.sources, minors)
+            others = several_pythons.pythons_with_wheel(name, bounds, plan, self.asked.sources, minors)
             why = f"{name} has no wheel for it"
             if not others or plan.python in others or self.python_is_given:
                 # No Python is the cure: the very versions that are wanted have no wheel.

@@ -7,15 +7,13 @@ from pathlib import Path
 
 from ..model import Context, Driver, Finding, Gpu, Machine, Target, TargetGpu
 from ..system import process
-from .context import read_context, read_wsl
+from .answers import read_holders
 from .device import judge_device
 from .driver import Seen, read_driver
-from .hardware import judge_hardware, read_hardware
-from .holders import read_holders
 from .libraries import read_libraries
 from .pythons import read_pythons
-from .system import judge_platform, read_platform
-from .variables import read_environment
+from .surroundings import judge_hardware, read_context, read_hardware, read_wsl
+from .system import judge_platform, read_environment, read_platform
 
 __all__ = ["PARTS", "detect", "judge_device", "read_holders"]
 

@@ -9,16 +9,12 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from ..model import Driver, Evidence, Finding, Gpu
-from .answers import Answer, Trouble
-from .context import read_context
-from .driver_files import device_nodes, kernel_module, library_version
-from .files import is_there, under
+from .answers import Answer, Trouble, ask_nvml, ask_smi
+from .files import device_nodes, is_there, kernel_module, library_version, under
 from .findings import NVML_GPU_LOST, NVML_NO_PERMISSION, Facts, explain
-from .hardware import read_hardware
 from .libcuda import NOT_THERE, ask_libcuda
 from .libraries import find_files
-from .nvml import ask_nvml
-from .smi import ask_smi
+from .surroundings import read_context, read_hardware
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ..model import Confidence, Context, Evidence, Finding, Hardware
 from .answers import Answer
-from .driver_files import Node
+from .files import Node
 
 NVML_NO_PERMISSION, NVML_NOT_LOADED, NVML_GPU_LOST = 4, 9, 15
 NVML_MISMATCH, NVML_UNKNOWN = 18, 999

@@ -1,14 +1,19 @@
-"""What an environment that gpuenv made says of itself: `.gpuenv/` with request, plan, lock and
-the last verdict, and what has changed since."""
+"""What an environment that gpuenv made says of itself: `.gpuenv/` with request, plan, lock, the last verdict, and
+the RECORD of each distribution that the lock put into it, by digest.
+
+A package that was replaced, edited or installed again has another RECORD. What the user installs beside the lock
+is not noted."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BuildError
-from ..model import as_document, from_plain
+from ..model import Installed, InstalledPackage, Lock, as_document, from_plain
 from ..system import foreign, safe_write
 from ..system.redaction import redact_value
 from .place import MARK, not_writable
@@ -147,3 +152,29 @@ def environment(path: Path, *, changed: bool) -> Environment:
         made_by_gpuenv=True,
         changed=changed,
     )
+
+
+INSTALLED = "installed.json"
+
+
+def note_installed(env: Path, lock: Lock) -> None:
+    """Note what is installed now of the lock's packages. Raises BuildError."""
+    wanted = {normal(p.name) for p in lock.packages}
+    found = []
+    for folder in sorted(env.glob("lib/python3*/site-packages/*.dist-info")):
+        name, _, version = folder.name.removesuffix(".dist-info").partition("-")
+        if normal(name) in wanted:
+            found.append(InstalledPackage(name=normal(name), version=version, record=_record_digest(folder)))
+    write(env, INSTALLED, as_document(Installed(packages=tuple(found))))
+
+
+def _record_digest(folder: Path) -> str | None:
+    try:
+        return hashlib.sha256(foreign.read_bytes(folder / "RECORD")).hexdigest()
+    except OSError:
+        return None
+
+
+def normal(name: str) -> str:
+    """A name as PEP 503 compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -11,22 +11,19 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from provision import __version__
 from provision.errors import LockError
 from provision.system.redaction import redact
 
-from . import answers
-from .opening import opener
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from .pipconf import PipConfig
+from . import connections
+from .connections import opener
+from .pipconf import PipConfig
 
 TRIES = 4
 TIMEOUT = 60.0
@@ -93,7 +90,7 @@ class Http:
             headers["Range"] = f"bytes={first}" if first < 0 else f"bytes={first}-{first + length - 1}"
         if url.startswith("file:"):
             return _local(url, span, missing_ok)
-        most = (-span[0] if span[0] < 0 else span[1]) if span else answers.MOST
+        most = (-span[0] if span[0] < 0 else span[1]) if span else connections.MOST
         return self._retry(_request(url, headers, "HEAD" if head else "GET"), missing_ok, most)
 
     @contextmanager
@@ -123,7 +120,7 @@ class Http:
         try:
             answer = self._opener_for(request).open(request, timeout=self._timeout)
         except ValueError as e:  # a redirect to what is no address
-            raise answers.AnswerError(f"it redirects to an address that cannot be read: {e}") from e
+            raise connections.AnswerError(f"it redirects to an address that cannot be read: {e}") from e
         with answer:
             yield answer
 
@@ -133,31 +130,31 @@ class Http:
         return self._trusting if trusted else self._opener
 
     def _retry(
-        self, request: urllib.request.Request, missing_ok: bool, most: int = answers.MOST
+        self, request: urllib.request.Request, missing_ok: bool, most: int = connections.MOST
     ) -> Response | None:
         url = request.full_url
         for left in reversed(range(self._tries)):
             try:
                 with self._open(request) as answer:
                     headers = {k.lower(): v for k, v in answer.headers.items()}
-                    answers.number(answer.headers, "Content-Length")
+                    connections.number(answer.headers, "Content-Length")
                     # A server that gives no parts would send gigabytes: the answer's status is enough.
                     whole = answer.status == 200 and request.has_header("Range")
                     empty = whole or request.get_method() == "HEAD"
                     return Response(
-                        answer.status, headers, b"" if empty else answers.body(answer, most), answer.url
+                        answer.status, headers, b"" if empty else connections.body(answer, most), answer.url
                     )
             except urllib.error.HTTPError as e:
                 e.close()
                 if missing_ok and e.code in (403, 404, 410):
                     return None
-                wait = answers.pause(e.headers, self._tries - 1 - left)
+                wait = connections.pause(e.headers, self._tries - 1 - left)
                 if e.code not in PASSING or not left or wait is None:
-                    raise failed(url, *answers.refusal(e.code, str(e.reason), e.headers)) from None
+                    raise failed(url, *connections.refusal(e.code, str(e.reason), e.headers)) from None
             except (OSError, http.client.HTTPException, EOFError) as e:
                 if not left or lasting(e):
                     raise failed(url, in_words(e)) from None
-                wait = answers.delay(self._tries - 1 - left)
+                wait = connections.delay(self._tries - 1 - left)
             time.sleep(wait)
         raise AssertionError("the last try returns or raises")
 
@@ -166,7 +163,7 @@ class Http:
 
         def size(url: str) -> int | None:
             answer = self.get(url, head=True, missing_ok=True)
-            return answers.number(answer.headers, "content-length") if answer else None
+            return connections.number(answer.headers, "content-length") if answer else None
 
         wanted = list(dict.fromkeys(urls))
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -186,21 +183,21 @@ def _place(status: int, headers: Mapping[str, Any]) -> tuple[int, int | None]:
     if status == 206:
         said = content_range(headers.get("Content-Range"))
         return said[0], said[2]
-    return 0, answers.number(headers, "Content-Length")
+    return 0, connections.number(headers, "Content-Length")
 
 
 def content_range(text: str | None) -> tuple[int, int, int | None]:
     """Return the first and last byte of a part, and the size of the whole. Raises AnswerError."""
     said = re.fullmatch(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15}|\*)", (text or "").strip())
     if not said:
-        raise answers.AnswerError(f"its Content-Range is no range: {(text or '')[:40]!r}")
+        raise connections.AnswerError(f"its Content-Range is no range: {(text or '')[:40]!r}")
     return int(said[1]), int(said[2]), None if said[3] == "*" else int(said[3])
 
 
 def lasting(error: Exception) -> bool:
     """Whether asking again would fail in the same way."""
     final = (
-        answers.AnswerError,
+        connections.AnswerError,
         FileNotFoundError,
         PermissionError,
         IsADirectoryError,

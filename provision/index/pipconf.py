@@ -13,18 +13,15 @@ import json
 import os
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from provision.errors import LockError
 from provision.model import Sources
 from provision.system import foreign, writing
 
 from . import uv_config
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _KEYS = ("index-url", "extra-index-url", "find-links", "trusted-host", "cert", "proxy", "no-index", "timeout",
          "default-timeout")  # fmt: skip

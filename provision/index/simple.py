@@ -1,21 +1,22 @@
-"""The simple repository API: which files a project has, from HTML and JSON answers (PEP 503, 691)."""
+"""The simple repository API: which files a project has, from HTML and JSON answers (PEP 503, 691), and which
+versions of a package indexes have, in words."""
 
 from __future__ import annotations
 
 import html.parser
 import json
 import urllib.parse
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from packaging.utils import canonicalize_name
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
 
-from provision.errors import LockError
 from provision.system.path_names import UnsafeNameError, check_file_name, file_name_of_url
-from provision.system.redaction import redact
 
-if TYPE_CHECKING:
-    from .http import Http, Response
+from ..errors import LockError
+from ..system.redaction import redact
+from .http import Http, Response
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 
@@ -135,3 +136,33 @@ class _Links(html.parser.HTMLParser):
                 yanked=yanked,
             )
         )
+
+
+def holdings(http: Http, indexes: Iterable[str], package: str) -> list[str]:
+    """A sentence for each index: which versions it has, that it has none, or why it cannot tell."""
+    told = []
+    for index in dict.fromkeys(indexes):
+        try:
+            found = _versions(project_files(http, index, package))
+        except LockError as error:
+            told.append(error.message.rstrip("."))
+            continue
+        where = redact(index)
+        if not found:
+            told.append(f"{where} has no wheel of {package}")
+        elif len(found) == 1:
+            told.append(f"{where} has {package} {found[0]} only")
+        else:
+            told.append(f"{where} has {len(found)} versions of {package}, {found[0]} to {found[-1]}")
+    return told
+
+
+def _versions(files: Iterable[File]) -> list[Version]:
+    """The versions that have a wheel, oldest first."""
+    found = set()
+    for file in files:
+        try:
+            found.add(parse_wheel_filename(file.name)[1])
+        except (InvalidWheelFilename, InvalidVersion):
+            continue
+    return sorted(found)

@@ -5,8 +5,9 @@ and a filtered environment. So nothing in the current folder, in a folder for te
 their parents decides what uv does. What the user configured reaches uv as variables (`uv_config`).
 
 Addresses go to uv through its environment and never through its arguments, which any user of the
-machine can read in the process list and which may hold credentials.
-"""
+machine can read in the process list and which may hold credentials. uv hands git an address as it finds it in a
+requirement, user and password included. Here they are taken out, and git gets them from a file that only this user
+can read, through its own credential helper `store` (gitcredentials(7))."""
 
 from __future__ import annotations
 
@@ -16,11 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ..model import Sources
 from ..system import process, writing
 from ..system.redaction import redact_text
-from . import git_credentials, pytorch, uv_config
+from . import pytorch, uv_config
 
 _CHOOSING = (("pip", "compile"), ("pip", "install"))
 """The commands that choose versions or take files from places."""
@@ -81,7 +83,7 @@ def run_uv(
         argv.append("--no-index")
     with writing.scratch("uv") as folder:
         (folder / "uv.toml").touch()
-        env |= git_credentials.variables(folder, settings.git_logins, env)
+        env |= variables(folder, settings.git_logins, env)
         return process.run(
             argv, env=env, cwd=folder, timeout=settings.timeout, on_line=settings.on_line,
             terminal=settings.terminal,
@@ -150,3 +152,42 @@ def filtered(environ: Mapping[str, str]) -> dict[str, str]:
 def redacted(log: str) -> str:
     """Return a program's output without the credentials in its addresses."""
     return redact_text(log)
+
+
+_ADDRESS = re.compile(r"git\+(https?://)([^\s/?#\"'`<>]+)@(?=[^\s@/?#\"'`<>]+(?:[/?#\s]|$))")
+
+
+def without_credentials(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return a text of requirements without user and password of its git addresses, and these as git's credential
+    store has them: "https://user:password@host:port"."""
+    found: dict[str, None] = {}
+
+    def bare(match: re.Match[str]) -> str:
+        scheme, login = match[1], match[2]
+        host = urlsplit(f"{scheme}{_authority_after(text, match.end())}").netloc
+        found[f"{scheme}{login if ':' in login else f'{login}:'}@{host}"] = None
+        return f"git+{scheme}"
+
+    return _ADDRESS.sub(bare, text), tuple(found)
+
+
+def _authority_after(text: str, start: int) -> str:
+    return re.split(r"[\s/?#]", text[start : start + 300], maxsplit=1)[0]
+
+
+def variables(folder: Path, credentials: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Write credentials into a file of a private folder, and return the variables that make git use it beside the
+    user's own helpers. Raises OSError."""
+    if not credentials:
+        return {}
+    path = folder / "git-credentials"
+    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(number, "w", encoding="utf-8") as file:
+        file.write("\n".join(credentials) + "\n")
+    count = environ.get("GIT_CONFIG_COUNT", "")
+    first = int(count) if count.isdigit() else 0
+    return {
+        "GIT_CONFIG_COUNT": str(first + 1),
+        f"GIT_CONFIG_KEY_{first}": "credential.helper",
+        f"GIT_CONFIG_VALUE_{first}": f"store --file='{path}'",
+    }

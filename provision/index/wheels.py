@@ -6,17 +6,13 @@ import io
 import re
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from provision.errors import LockError
 from provision.system.redaction import redact
 
 from .archives import read_member
-from .http import content_range
-
-if TYPE_CHECKING:
-    from .http import Http
-    from .simple import File
+from .http import Http, content_range
+from .simple import File
 
 TAIL = 1 << 16
 STEP = 1 << 16

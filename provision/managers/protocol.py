@@ -1,8 +1,8 @@
 """What a manager is: a way to build environments. venv and conda are its two instances, chosen by name.
 
 Its two halves are modules of their own, because a lock is solved where nothing is built: `locking` solves, reads and
-writes locks, `manager` builds environments from them. What both managers do alike is written in `commands/`, once.
-"""
+writes locks, `manager` builds environments from them. What both managers do alike is written in `commands/`, once;
+`Preferred` is the part of a search that both have."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
+from ..errors import LockError
+from ..model import Emit, Event, Lock, Plan
+
 if TYPE_CHECKING:
     from ..environment.repair import Work
-    from ..model import Asked, Emit, Lock, Machine, Package, Plan, Profiles, Sources, Target
+    from ..model import Asked, Emit, Machine, Package, Plan, Profiles, Sources, Target
     from ..wheels.source_builds import SourceBuilds
 
 
@@ -130,6 +133,8 @@ class Locking(Protocol):
     say what was asked for."""
     BRINGS_PYTHON: bool
     """Whether Python is a package of the lock."""
+    KEEPS_UPLOAD_LIMITS: bool
+    """Whether a lock can be limited to what was uploaded before a moment (--exclude-newer)."""
     EXTRAS: tuple[str, ...]
     """The extras of gpuenv that the manager requires."""
 
@@ -163,7 +168,7 @@ class Locking(Protocol):
         """Begin a search for a lock."""
 
 
-_BUILDING = {"venv": ".venv", "conda": ".conda.manager"}
+_BUILDING = {"venv": ".venv", "conda": ".conda.build"}
 _LOCKING = {"venv": ".venv_locks", "conda": ".conda.locks"}
 NAMES = tuple(_LOCKING)
 """The names of all managers."""
@@ -182,3 +187,36 @@ def locking(name: str) -> Locking:
 def name_of(lock_file: Path | None, chosen: str) -> str:
     """Return the name of the manager that a lock file is for, and `chosen` where none is given."""
     return "conda" if lock_file and lock_file.suffix != ".toml" else chosen
+
+
+Solve = Callable[[Mapping[str, str]], Lock]
+
+
+@dataclasses.dataclass
+class Preferred:
+    """The versions of the lock that is there, through the attempts of one search."""
+
+    versions: Mapping[str, str]
+    emit: Emit
+    tried_without: bool = False
+
+    def solved(self, plan: Plan, solve: Solve) -> Lock:
+        """Return the lock of a plan. The first refusal that the versions may have caused is checked by one solve
+        without them: another index can have wheels of these versions with other requirements. Raises LockError."""
+        try:
+            return self._solved(solve)
+        except LockError as error:
+            error.plan = plan
+            raise
+
+    def _solved(self, solve: Solve) -> Lock:
+        try:
+            return solve(self.versions)
+        except LockError as error:
+            refused = error.contradiction or error.brought or error.companion
+            if not refused or not self.versions or self.tried_without:
+                raise
+        self.tried_without = True
+        text = "not with the versions of the lock that is there: solving once without them"
+        self.emit(Event(kind="note", stage="lock", text=text))
+        return solve({})

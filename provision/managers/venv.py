@@ -9,10 +9,9 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..environment import state, transaction as transactions, within
-from ..environment.difference import difference
+from ..environment import state, transaction as transactions
 from ..environment.place import MARK, not_writable
-from ..environment.repair import Work
+from ..environment.repair import Work, difference
 from ..errors import BuildError
 from ..index import uv
 from ..model import Lock, Package, Sources
@@ -73,9 +72,9 @@ def settle(env: Path) -> None:
     """Write the activate scripts again where they name another place: an early version did that last, and may have
     been killed before. What lies there now may be anybody's. Raises BuildError."""
     if not _scripts_settled(env):
-        within.check(env)
+        transactions.check(env)
         for script in [*(env / "bin").glob("activate*"), env / "pyvenv.cfg"]:
-            within.own(script)
+            transactions.own(script)
         create(env, str(env / "bin" / "python"), prompt=env.name)
         _make_relocatable(env)
 

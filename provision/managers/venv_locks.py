@@ -11,16 +11,15 @@ from packaging.utils import canonicalize_name
 
 from ..errors import LockError
 from ..index import pytorch
-from ..index.reachable import NETWORK_HINT, connection_error
 from ..model import Asked, Event, Lock, Plan, PlannedBuild, Profiles, Request, Sources, Supply, Wanted
 from ..system.redaction import redact
-from .preferred import Preferred
-from .protocol import Stages, Task
+from .protocol import Preferred, Stages, Task
 
 LOCK_NAME = "pylock.toml"
 OPTION = ""
 PLANS_FIRST = True
 BRINGS_PYTHON = False
+KEEPS_UPLOAD_LIMITS = True
 EXTRAS: tuple[str, ...] = ()
 
 
@@ -145,7 +144,7 @@ class Search:
     def _locked_from_cache(self, asked: Asked, plan: Plan, error: LockError) -> Lock | None:
         """The lock of a CPU build whose index does not answer, where the installer's cache has its wheel and all
         that goes with it; None where it has not."""
-        from ..wheels.disk_space import is_cached
+        from ..wheels.local_files import is_cached
 
         if error.unreachable != "pytorch" or asked.request.device != "cpu":
             return None
@@ -161,7 +160,7 @@ class Search:
 
     def _warn_of_cuda_wheels(self, asked: Asked, plan: Plan, lock: Lock) -> None:
         """Say before the download what a CUDA build costs on a CPU, why it is taken, and how to avoid it."""
-        from ..wheels.disk_space import size
+        from ..wheels.local_files import size
 
         builds = [b for b in plan.builds if b.cuda]
         if asked.request.device != "cpu" or not builds or not asked.supply.unreachable:
@@ -186,6 +185,8 @@ def _check_index(sources: Sources, plan: Plan) -> None:
     would try it several times, some seconds each."""
     if sources.offline or sources.no_index or not pytorch.named_for(plan):
         return
+    from ..index.refusal import NETWORK_HINT, connection_error
+
     address = pytorch.address(sources.pytorch, plan)
     if why := connection_error(address, sources.proxy):
         raise LockError(

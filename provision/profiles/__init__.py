@@ -12,41 +12,17 @@ import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from provision import model
 from provision.errors import DataError
 from provision.system import foreign
 
-from .checks import check_table, row_key
-from .files import MAX_BYTES, dump, read_file
-from .kinds import FILES, KINDS, Kind, Row, Table
-from .update import difference, documents, replaced
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-__all__ = [
-    "FILES",
-    "KINDS",
-    "Row",
-    "Table",
-    "check_table",
-    "difference",
-    "digest",
-    "directory",
-    "documents",
-    "dump",
-    "load",
-    "parse",
-    "prepare",
-    "read_file",
-    "releases",
-    "replaced",
-    "row_key",
-]
+from .files import MAX_BYTES, read_file
+from .kinds import FILES, KINDS, Kind, Row, Table, row_key
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 

@@ -183,7 +183,6 @@ def _brought(
 
 def check_words(c: Choices) -> None:
     """Refuse a word that is none of an option's own, naming the nearest that is."""
-    upload_limits.check(c)
     for option, value, allowed in (
         ("--manager", c.manager, MANAGERS),
         ("--device", c.device, ("auto", "cuda", "cpu")),

@@ -28,10 +28,6 @@ _OF_THE_PLAN = (
     "driver", "driver_os", "gpu", "gpus", "platform", "glibc", "target_name", "device", "python", "python_bounds",
     "cuda",
 )  # fmt: skip
-_MARKERS = {
-    "linux": {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
-    "windows": {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt"},
-}
 
 
 def laid(c: Choices) -> Choices:
@@ -111,11 +107,12 @@ def demanded(c: Choices, data: Profiles, target: Target) -> Demands:
     """What the project's files, and packages named with an address, ask for. Raises UsageError."""
     from packaging.requirements import Requirement
 
+    from ..index.platforms import markers_of
+
     addressed = [(text, f"--with {text}") for text in c.with_ if Requirement(text).url]
     if not (c.requirement or c.project or addressed):
         return Demands()
-    system, _, machine = target.platform.partition("-")
-    markers = {**_MARKERS.get(system, {}), "platform_machine": machine if system != "windows" else "AMD64"}
+    markers = markers_of(target.platform)
     if c.python:
         markers["python_version"] = ".".join(c.python.split(".")[:2])
     from ..project.requirements.demanded import demands as read_demands

@@ -28,11 +28,11 @@ _FORMS = "a date (2026-01-31), a time (2026-01-31T12:00:00Z) or a duration (7 da
 _LONGEST = 60
 
 
-def check(c: Choices) -> None:
-    """Raise UsageError for a limit that cannot be read or kept."""
-    if c.manager == "conda" and (c.exclude_newer or c.exclude_newer_except):
+def check(c: Choices, *, kept: bool) -> None:
+    """Raise UsageError for a limit that cannot be read, or that the manager cannot keep."""
+    if not kept and (c.exclude_newer or c.exclude_newer_except):
         raise UsageError(
-            "--exclude-newer is for wheels; --manager conda cannot keep it",
+            f"--exclude-newer is for wheels; --manager {c.manager} cannot keep it",
             hint="leave it out, or use --manager venv",
         )
     asked_for(c)

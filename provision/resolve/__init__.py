@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from packaging.requirements import Requirement
 
 from ..model import Build, Plan, Profiles, Reason, Rejected, Request, Supply, Target, Wanted
-from .boards import gpu_named
 from .choice import candidates, clash, fit
 from .hint import hint_for
+from .kernels import gpu_named
 from .objections import objections
 from .pins import planned, toolkit_note
 from .question import Question

@@ -6,38 +6,18 @@ import dataclasses
 from collections.abc import Iterable
 from functools import cache
 
-from packaging import tags
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from ..index.platforms import wheel_tags
 from ..model import Build, Supply, Wheel
 from .versions import meets, version
-
-_OLDEST_GLIBC_MINOR = 5  # manylinux1
 
 
 @cache
 def supported_tags(python: str, platform: str, glibc: str | None) -> frozenset[str]:
     """The wheel tags that CPython `python` takes on `platform` with `glibc` (PEP 600)."""
-    kind, _, machine = platform.partition("-")
-    if kind == "windows":
-        platforms = ["win_amd64"]
-    else:
-        newest = int((glibc or "2.17").split(".")[1])
-        platforms = [f"manylinux_2_{m}_{machine}" for m in range(newest, _OLDEST_GLIBC_MINOR - 1, -1)]
-        old = {"manylinux2014": 17, "manylinux2010": 12, "manylinux1": 5}
-        platforms += [f"{name}_{machine}" for name, minor in old.items() if newest >= minor]
-        platforms.append(f"linux_{machine}")
-    parts = tuple(int(p) for p in python.split("."))
-    interpreter = f"cp{python.replace('.', '')}"
-    return frozenset(
-        str(t)
-        for source in (
-            tags.cpython_tags(parts, platforms=platforms),
-            tags.compatible_tags(parts, interpreter, platforms),
-        )
-        for t in source
-    )
+    return frozenset(map(str, wheel_tags(python, platform, glibc)))
 
 
 def wheels_for(supply: Supply, name: str, python: str, platform: str, glibc: str | None) -> list[Wheel]:

@@ -16,10 +16,10 @@ from packaging.utils import canonicalize_name
 
 from ..errors import LockError
 from ..index import pytorch, refusal, uv, uv_config
-from ..index.git_credentials import without_credentials
 from ..index.http import Http
 from ..index.pipconf import pip_configuration
-from ..index.stock import holdings
+from ..index.simple import holdings
+from ..index.uv import without_credentials
 from ..model import Need, Plan, Sources
 from ..system import process
 from ..system.redaction import redact

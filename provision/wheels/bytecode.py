@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..environment import state
-from ..environment.installed import normal
 from ..environment.place import MARK
+from ..environment.state import normal
 from ..errors import BuildError
 from ..model import Package
 from ..system import process

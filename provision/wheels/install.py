@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from ..environment.installed import normal
 from ..environment.place import MARK
+from ..environment.state import normal
 from ..errors import BuildError
 from ..index import pytorch, uv, uv_config
-from ..index.git_credentials import without_credentials
 from ..index.links import address_of
+from ..index.uv import without_credentials
 from ..model import Event, Lock, Package, Sources
 from ..system import process, writing
-from . import bytecode, direct_addresses, offline_files, tensorflow
+from . import after_install, bytecode, local_files
 from .compiling import Compiling, parted
-from .disk_space import UNPACKED, check_disk, installer_cache, own_cache, size
+from .local_files import UNPACKED, check_disk, installer_cache, own_cache, size
 from .uv_log import TIMEOUT, cache_is_damaged, not_built, only_missing, progress, undeclared, why_not
 
 
@@ -49,16 +49,17 @@ def install_wheels(
     words = "fetching what is new" if target else "installing from the cache"
     emit(Event(kind="start", stage="build", text=words, total=len(lock.packages)))
     check_disk(path, total)
+    whole = Wanted(lock, path, sources, reinstall=reinstall, target=target)
     with _compiling(path, sources, emit) if not target else nullcontext() as compiling:
         if held:
-            _install_held(lock, path, sources, emit, reinstall=reinstall, target=target, compiling=compiling)
+            _install_held(whole, emit, compiling)
         if target:
             return
-        _install_unhashed(lock, path, sources, emit, reinstall=reinstall)
+        _install_unhashed(whole, emit)
         if compiling:
             compiling.finish([p for p in held if is_wheel(p)])
     for site_packages in path.glob("lib/python3*/site-packages"):
-        if linked := tensorflow.link_unfound(site_packages):
+        if linked := after_install.link_unfound(site_packages):
             told = f"linked for TensorFlow, whose loader would not find them: {', '.join(linked)}"
             emit(Event(kind="note", stage="build", text=told))
     emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
@@ -91,37 +92,28 @@ def _compiles() -> bool:
     return bytecode.wanted({**environ, **uv_config.variables(environ)})
 
 
-def _install_held(
-    lock: Lock,
-    path: Path,
-    sources: Sources,
-    emit: Callable[[Event], None],
-    *,
-    reinstall: bool,
-    target: Path | None,
-    compiling: Compiling | None,
-) -> None:
+def _install_held(whole: Wanted, emit: Callable[[Event], None], compiling: Compiling | None) -> None:
     """What a hash holds: from the cache, and only where something is missing from the indexes. What is named
     for the PyTorch index is asked for there alone, all else never there."""
+    lock, sources = whole.lock, whole.sources
     held = tuple(p for p in lock.packages if not p.unhashed and is_wheel(p))
     archives = tuple(p for p in lock.packages if not p.unhashed and not is_wheel(p))
     at_hand, missing = _may_be_at_hand(held, sources), []
     parts = [
-        p for some in filter(None, pytorch.split(held, lock.plan)) for p in offline_files.split(some, sources)
+        p for some in filter(None, pytorch.split(held, lock.plan)) for p in local_files.split(some, sources)
     ]
     for packages, only_files in parts:
-        options = ["--require-hashes", *_sources(packages)]
-        part = dataclasses.replace(lock, packages=packages)
-        where = dataclasses.replace(sources, no_index=only_files)
-        text = requirements_text(part, offline_files.file_names(sources))
-        wanted = Wanted(part, path, where, text, tuple(options), reinstall, target)
+        wanted = dataclasses.replace(
+            whole.only(packages, local_files.file_names(sources)),
+            sources=dataclasses.replace(sources, no_index=only_files),
+        )
         done = wanted.install(offline=True) if at_hand else None
         if done and not done.ok and only_files and cache_is_damaged(done.stderr):
             words = "the installer's cache is damaged: installing the files without it"
             emit(Event(kind="warning", stage="build", text=words))
             done = wanted.install_uncached()
         if done and not done.ok and (sources.offline or not only_missing(done.stderr)):
-            raise why_not(done, path, lock)
+            raise why_not(done, whole.path, lock)
         missing += [] if done and done.ok else [wanted]
     total = sum(p.size or 0 for wanted in missing for p in wanted.lock.packages)
     if missing:
@@ -140,7 +132,7 @@ def _install_held(
             compiling.begin(first)
             _fetch(wanted.only(rest), lock, emit)
     for package in archives:
-        _build(dataclasses.replace(lock, packages=(package,)), path, sources, emit, reinstall, target)
+        _build(whole.only((package,)), emit)
 
 
 def _fetch(wanted: Wanted, lock: Lock, emit: Callable[[Event], None]) -> None:
@@ -165,43 +157,34 @@ def _holds_wheels(cache: Path) -> bool:
     return any(cache.glob("archive-v*/*"))
 
 
-def _build(
-    lock: Lock,
-    path: Path,
-    sources: Sources,
-    emit: Callable[[Event], None],
-    reinstall: bool,
-    target: Path | None,
-) -> None:
+def _build(wanted: Wanted, emit: Callable[[Event], None]) -> None:
     """One source archive, after all wheels: one that is compiled against a framework without saying so
     (flash-attn imports torch in its setup.py) is built with what the environment holds."""
-    name = lock.packages[0].name
-    told = f"building {name} {lock.packages[0].version} from its source"
+    (package,) = wanted.lock.packages
+    told = f"building {package.name} {package.version} from its source"
     emit(Event(kind="start", stage="build", text=f"{told} (its hash is held, its build tools have none)"))
-    options = ("--require-hashes", *_sources(lock.packages))
-    wanted = Wanted(lock, path, sources, requirements_text(lock), options, reinstall, target)
     done = wanted.install(offline=True)
-    if not done.ok and not sources.offline and not undeclared(done.stderr):
+    if not done.ok and not wanted.sources.offline and not undeclared(done.stderr):
         done = wanted.install(offline=False, emit=emit)
     if not done.ok and undeclared(done.stderr):
-        own = dataclasses.replace(wanted, options=(*options, "--no-build-isolation-package", name))
-        done = own.install(offline=sources.offline, emit=emit)
+        own = dataclasses.replace(
+            wanted, options=(*wanted.options, "--no-build-isolation-package", package.name)
+        )
+        done = own.install(offline=wanted.sources.offline, emit=emit)
     if not done.ok:
-        raise not_built(lock.packages[0], done)
+        raise not_built(package, done)
 
 
-def _install_unhashed(
-    lock: Lock, path: Path, sources: Sources, emit: Callable[[Event], None], *, reinstall: bool
-) -> None:
+def _install_unhashed(whole: Wanted, emit: Callable[[Event], None]) -> None:
     """Folders and commits, last and without dependencies: all they need is in the lock."""
-    rows = [unhashed_line(p) for p in lock.packages if p.unhashed]
+    rows = [unhashed_line(p) for p in whole.lock.packages if p.unhashed]
     if not rows:
         return
     emit(Event(kind="note", stage="build", text=f"building from source, held by no hash: {', '.join(rows)}"))
-    wanted = Wanted(lock, path, sources, "\n".join(rows) + "\n", (), reinstall)
-    done = wanted.install(offline=sources.offline, emit=emit)
+    wanted = dataclasses.replace(whole, requirements="\n".join(rows) + "\n")
+    done = wanted.install(offline=whole.sources.offline, emit=emit)
     if not done.ok:
-        raise why_not(done, path, lock)
+        raise why_not(done, whole.path, whole.lock)
 
 
 def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
@@ -214,7 +197,7 @@ def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
         if package.sha256 is None:
             raise BuildError(f"the lock has no hash for {package.name} {package.version}")
         direct = package.index is None and not package.url.startswith("file:")
-        direct = direct and offline_files.file_name(package) not in files
+        direct = direct and local_files.file_name(package) not in files
         what = f"{package.name} @ {address_of(package)}" if direct else f"{package.name}==={package.version}"
         lines.append(f"{what} --hash=sha256:{package.sha256}")
     return "\n".join(lines) + "\n"
@@ -250,17 +233,18 @@ class Wanted:
     lock: Lock
     path: Path
     sources: Sources
-    requirements: str
-    options: tuple[str, ...]
+    requirements: str = ""
+    options: tuple[str, ...] = ()
     reinstall: bool = False
     target: Path | None = None
 
-    def only(self, packages: tuple[Package, ...]) -> Wanted:
-        """Some of the packages in place of all."""
-        if packages == self.lock.packages:
-            return self
+    def only(self, packages: tuple[Package, ...], files: Collection[str] = ()) -> Wanted:
+        """Return some of the packages with their hashes in place of all. `files` are as in `requirements_text`."""
         lock = dataclasses.replace(self.lock, packages=packages)
-        return dataclasses.replace(self, lock=lock, requirements=requirements_text(lock))
+        options = ("--require-hashes", *_sources(packages))
+        return dataclasses.replace(
+            self, lock=lock, requirements=requirements_text(lock, files), options=options
+        )
 
     def install_uncached(self) -> process.Finished:
         """Install from files, with a cache that is empty and removed afterwards."""
@@ -298,7 +282,7 @@ class Wanted:
             file = folder / "requirements.txt"
             file.write_text(requirements, encoding="utf-8")
             done = uv.run_uv([*words, str(file)], sources, python=python_of(self.path), settings=settings)
-        direct_addresses.redact_installed(self.lock, self.path, self.target)
+        after_install.redact_installed(self.lock, self.path, self.target)
         return done
 
 

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
-from ..environment.installed import normal
 from ..environment.place import MARK
+from ..environment.state import normal
 from ..errors import BuildError
 from ..index import uv
 from ..model import Event, Lock, Package, Sources

@@ -21,7 +21,7 @@ from ..model import FRAMEWORKS, Brought, Event, Lock, Need, Package, Plan, Sourc
 from ..system import process, references, writing
 from ..system.redaction import redact
 from .asking import Ask
-from .pylock import file_name, is_source
+from .locks import file_name, is_source
 from .solved import parse_annotations, parse_pylock
 from .source_builds import SourceBuilds, source_builds
 

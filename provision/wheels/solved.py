@@ -9,42 +9,20 @@ from urllib.parse import unquote, urlsplit
 
 import tomli
 from packaging.pylock import Package as PylockPackage, Pylock, PylockSelectError, PylockValidationError
-from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.tags import Tag
 
 from ..errors import LockError
+from ..index.platforms import wheel_tags
 from ..model import Package, Plan
 from ..system.path_names import file_name_of_url
 from ..system.references import without_references
-from . import file_names
-from .pylock import vcs_url
-
-_OLD_TAGS = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+from . import locks
+from .locks import vcs_url
 
 
 def target_tags(plan: Plan) -> list[Tag]:
-    """The wheel tags the plan's Python takes on the target, best first (PEP 425, PEP 600)."""
-    platforms = platforms_of(plan)
-    parts = tuple(int(p) for p in (plan.python or "").split("."))
-    interpreter = "cp" + "".join(map(str, parts))
-    return [
-        *cpython_tags(parts, platforms=platforms),
-        *compatible_tags(parts, interpreter, platforms),
-    ]
-
-
-def platforms_of(plan: Plan) -> list[str]:
-    """The platform tags of the plan's target, best first."""
-    kind, _, machine = plan.platform.partition("-")
-    return ["win_amd64"] if kind == "windows" else _manylinux(plan.target.glibc or "2.17", machine)
-
-
-def _manylinux(glibc: str, machine: str) -> list[str]:
-    found = []
-    for minor in range(int(glibc.split(".")[1]), 4, -1):
-        found.append(f"manylinux_2_{minor}_{machine}")
-        if minor in _OLD_TAGS:
-            found.append(f"{_OLD_TAGS[minor]}_{machine}")
-    return [*found, f"linux_{machine}"]
+    """The wheel tags the plan's Python takes on the target, best first."""
+    return wheel_tags(plan.python or "", plan.platform, plan.target.glibc)
 
 
 def parse_pylock(text: str, plan: Plan) -> tuple[Package, ...]:
@@ -76,7 +54,7 @@ def _file_of(package: PylockPackage, ranks: dict[str, int]) -> Package:
         return best_wheel(package, ranks)
     url = without_references(file.url or Path(file.path or "").absolute().as_uri())
     sha256 = file.hashes.get("sha256") or _hash_of(url)
-    return file_names.check(Package(
+    return locks.check_file_name(Package(
         name=name, version=version, url=url, sha256=sha256, index=package.index, size=file.size,
         unhashed=sha256 is None,
     ))  # fmt: skip
@@ -111,7 +89,7 @@ def best_wheel(package: PylockPackage, ranks: dict[str, int]) -> Package:
             hint="another --python may have one",
         )
     wheel = min(fitting, key=lambda pair: pair[0])[1]
-    return file_names.check(Package(
+    return locks.check_file_name(Package(
         name=str(package.name), version=str(package.version), url=without_references(wheel.url or wheel.path or ""),
         sha256=wheel.hashes.get("sha256"), index=package.index, size=wheel.size,
     ))  # fmt: skip

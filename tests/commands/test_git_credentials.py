@@ -11,7 +11,7 @@ from pathlib import Path
 import project_packages
 import pytest
 
-from provision.index.git_credentials import variables, without_credentials
+from provision.index.uv import variables, without_credentials
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CPU = ("--framework", "jax", "--device", "cpu", "--python", HERE)

@@ -11,7 +11,6 @@ from provision.errors import LockError, UsageError
 from provision.managers.conda import (
     foreign_locks as foreign,
     question as conda_target,
-    refusal as conda_refusal,
     solve as solver,
     specs,
 )
@@ -194,7 +193,7 @@ def test_of_several_frameworks_one_apart_may_help():
 )
 def test_what_a_channel_answers_in_words(status, told):
     url = "https://me:s3cr3t@h/conda-forge/noarch/repodata.json"
-    error = conda_refusal.of_channel({"text": f"HTTP status client error ({status}) for url ({url})"}, ("c",))
+    error = solver.of_channel({"text": f"HTTP status client error ({status}) for url ({url})"}, ("c",))
     assert told in error.message and error.message.endswith("https://h/conda-forge/noarch/repodata.json")
     assert "s3cr3t" not in error.message + (error.log or "") and error.hint
 

@@ -13,7 +13,7 @@ pytest.importorskip("conda_lock")
 import conda_channel as cc
 from command import Command
 
-from provision.managers.conda import refusal as conda_refusal
+from provision.managers.conda import solve as conda_refusal
 
 JAX = ("--manager", "conda", "--framework", "jax", "--device", "cpu")
 

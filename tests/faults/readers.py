@@ -45,7 +45,7 @@ from provision.project.config.gpuenv_yaml import read_config
 from provision.project.requirements.demanded import demands
 from provision.request import target
 from provision.verify import drift, drift_conda, extensions, libraries, records
-from provision.wheels import pylock
+from provision.wheels import locks
 from provision.wheels.locks import read_in
 
 LONGEST = 5.0  # seconds of processor time for a megabyte
@@ -139,7 +139,7 @@ PIP_CONF = b"[global]\nindex-url = https://host/simple\nextra-index-url =\n    h
 
 def pylock_text() -> bytes:
     path = FOLDER / "sound.toml"
-    pylock.write(path, LOCK)
+    locks.write(path, LOCK)
     return path.read_bytes()
 
 
@@ -261,7 +261,7 @@ LOCK_JSON = json.dumps({"digest": "a", "lock": as_plain(LOCK)}).encode()
 READERS = {
     r.name: r
     for r in (
-        Reader("pylock.toml", lambda d: pylock.read(file("pylock.toml", d)), (pylock_text(),), "toml"),
+        Reader("pylock.toml", lambda d: locks.read(file("pylock.toml", d)), (pylock_text(),), "toml"),
         Reader("@EXPLICIT", lambda d: conda_foreign.read(file("e.txt", b"@EXPLICIT\n" + d), "linux-x86_64", known().conda), (EXPLICIT,), "text"),
         Reader("conda-lock.yml", lambda d: conda_foreign.read(file("conda-lock.yml", d), "linux-x86_64", known().conda), (conda_lock(),), "yaml"),
         Reader("target", lambda d: target.read_target(file("t.json", d)), (plain(TARGET), plain(Machine(target=TARGET))), "json"),

@@ -10,8 +10,8 @@ import pytest
 
 from provision.commands.diagnose import machine_of
 from provision.commands.shell import activate_line
-from provision.detect import files, pythons, smi
-from provision.environment import place, registry, state, within
+from provision.detect import answers, files, pythons
+from provision.environment import place, registry, state, transaction
 from provision.errors import BuildError, DataError, GpuenvError, LockError, UsageError
 from provision.managers import venv
 from provision.managers.conda import foreign_locks as conda_foreign
@@ -22,7 +22,7 @@ from provision.project.config.gpuenv_yaml import read_config
 from provision.request import target
 from provision.system import foreign, process
 from provision.verify import probe
-from provision.wheels import pylock
+from provision.wheels import locks
 from provision.wheels.install import Wanted
 
 LINE_MORE = "\n--index-url http://127.0.0.1:9/evil"
@@ -53,7 +53,7 @@ def env(tmp_path):
 
 
 def test_an_environment_as_installers_make_it_leads_nowhere(env):
-    within.check(env)
+    transaction.check(env)
 
 
 @pytest.mark.parametrize(
@@ -69,26 +69,26 @@ def test_an_environment_as_installers_make_it_leads_nowhere(env):
 def test_a_folder_that_is_a_link_out_is_not_written_through(env, outside, where):
     (env / where).symlink_to(outside)
     with pytest.raises(BuildError, match="link"):
-        within.check(env)
+        transaction.check(env)
 
 
 @pytest.mark.parametrize("where", ["pyvenv.cfg", "bin/activate", ".gpuenv/requirements.txt", "lib/python3.11/site-packages/_virtualenv.pth"])  # fmt: skip
 def test_a_file_that_is_written_anew_is_no_link_out(env, outside, where):
     (env / where).symlink_to(outside / "precious.txt")
     with pytest.raises(BuildError, match="link"):
-        within.check(env)
+        transaction.check(env)
 
 
 def test_folders_that_are_too_deep_are_refused(env):
     (env / Path(*["d"] * 80)).mkdir(parents=True)
     with pytest.raises(BuildError, match="deep"):
-        within.check(env)
+        transaction.check(env)
 
 
 def test_a_hard_link_is_let_go_before_it_is_written(env, outside):
     script = env / "bin" / "activate"
     script.hardlink_to(outside / "precious.txt")
-    within.own(script)
+    transaction.own(script)
     script.write_text("new\n")
     assert (outside / "precious.txt").read_text() == "precious\n"
 
@@ -162,7 +162,7 @@ def test_the_home_folder_is_no_environment(env, monkeypatch):
 READERS = {
     "target": (target.read_target, UsageError),
     "machine": (machine_of, UsageError),
-    "pylock": (pylock.read, LockError),
+    "pylock": (locks.read, LockError),
     "conda lock": (lambda path: conda_foreign.read(path, "linux-x86_64", ()), LockError),
     "profiles": (lambda path: load([path.parent]), DataError),
     "gpuenv.yaml": (read_config, DataError),
@@ -248,7 +248,7 @@ def test_a_pylock_with_a_line_more_is_refused(tmp_path, place_):
             "tool": {"gpuenv": {"manager": "venv", "target": target, "plan": plan}}}  # fmt: skip
     (tmp_path / "pylock.toml").write_text(tomli_w.dumps(lock))
     with pytest.raises(LockError, match=r"url|sha256|URL"):
-        pylock.read(tmp_path / "pylock.toml")
+        locks.read(tmp_path / "pylock.toml")
 
 
 @pytest.mark.parametrize(
@@ -311,9 +311,9 @@ def test_a_program_that_everybody_may_write_is_not_run(tmp_path, who):
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     environ = {"PATH": str(folder)}
-    assert program in smi.candidates(Path("/"), environ)
+    assert program in answers.candidates(Path("/"), environ)
     (folder if who == "the folder" else program).chmod(0o777)
-    assert program not in smi.candidates(Path("/"), environ)
+    assert program not in answers.candidates(Path("/"), environ)
 
 
 def test_a_python_in_a_folder_that_everybody_may_write_is_not_asked(tmp_path):

@@ -19,9 +19,8 @@ from loopback import running
 
 from provision.bundle.remade import build_requires
 from provision.errors import BuildError, LockError
-from provision.index import answers, archives, fetching
-from provision.index.addresses import with_credentials
-from provision.index.fetching import Wanted, download, part
+from provision.index import archives, connections, fetching
+from provision.index.fetching import Wanted, download, part, with_credentials
 from provision.index.http import Http
 from provision.index.wheels import RangeFile, local_metadata
 
@@ -77,7 +76,7 @@ def wanted(tmp_path, url, size=None, body=None):
 
 
 def test_a_body_that_trickles_ends_at_the_deadline(monkeypatch):
-    monkeypatch.setattr(answers, "LONGEST", 0.3)
+    monkeypatch.setattr(connections, "LONGEST", 0.3)
 
     def respond(handler):
         head(handler, "Content-Length: 1000000")

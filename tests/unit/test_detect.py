@@ -12,13 +12,26 @@ from hypothesis import given, strategies as st
 
 from provision import detect as package
 from provision.detect import PARTS, detect
-from provision.detect.context import container_kind, is_wsl, read_context, slurm_role
-from provision.detect.driver_files import cuda_version, device_nodes, library_version, proc_version, smi_rows
-from provision.detect.files import absolute_entries
-from provision.detect.hardware import jetson_model, judge_hardware, pci_device, read_hardware
+from provision.detect.answers import ask_smi
+from provision.detect.files import (
+    absolute_entries,
+    cuda_version,
+    device_nodes,
+    library_version,
+    proc_version,
+    smi_rows,
+)
 from provision.detect.libcuda import read_told
-from provision.detect.libraries import file_version, find_files, folder_libraries, read_libraries
-from provision.detect.loader import FLAVOURS, cache_rows, ldconfig_rows, loader_cache
+from provision.detect.libraries import (
+    FLAVOURS,
+    cache_rows,
+    file_version,
+    find_files,
+    folder_libraries,
+    ldconfig_rows,
+    loader_cache,
+    read_libraries,
+)
 from provision.detect.pythons import (
     Answers,
     ask_python,
@@ -27,9 +40,24 @@ from provision.detect.pythons import (
     read_pythons,
     uv_version,
 )
-from provision.detect.smi import ask_smi
-from provision.detect.system import glibc_version, judge_platform, platform_name, read_platform
-from provision.detect.variables import read_environment, redacted
+from provision.detect.surroundings import (
+    container_kind,
+    is_wsl,
+    jetson_model,
+    judge_hardware,
+    pci_device,
+    read_context,
+    read_hardware,
+    slurm_role,
+)
+from provision.detect.system import (
+    glibc_version,
+    judge_platform,
+    platform_name,
+    read_environment,
+    read_platform,
+    redacted,
+)
 from provision.model import Gpu, Hardware
 
 DATA = Path(__file__).parents[1] / "data" / "detect"

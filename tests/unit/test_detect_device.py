@@ -4,7 +4,7 @@ import pytest
 
 from provision.cli import exit_codes
 from provision.detect import judge_device
-from provision.detect.hardware import judge_hardware
+from provision.detect.surroundings import judge_hardware
 from provision.detect.system import judge_platform
 from provision.errors import MachineError
 from provision.model import Context, Driver, Evidence, Finding, Gpu, Hardware, Machine, Target

@@ -12,7 +12,7 @@ from driver_stub import B200, H200, T4, V100, build, build_runtime, scenario, sp
 from driver_stub.compare import as_spec
 from provision.detect.answers import Answer, Trouble
 from provision.detect.driver import is_newer
-from provision.detect.driver_files import Node
+from provision.detect.files import Node
 from provision.detect.findings import Facts, explain
 from provision.detect.libcuda import read_told
 from provision.model import Context, Hardware

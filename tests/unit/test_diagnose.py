@@ -21,6 +21,7 @@ from provision.diagnose.readers import read_facts
 from provision.diagnose.rules import by_rules, mistakes
 from provision.errors import DataError
 from provision.model import Driver, Evidence, Finding, Gpu, Holder, Machine, Target, TargetGpu, Verdict
+from provision.profiles.files import dump, read_file
 
 KNOWN = profiles.load()
 LABELS = 50
@@ -95,9 +96,9 @@ def test_a_wrong_row_is_named():
 
 def test_the_file_is_written_as_the_loader_writes_it():
     path = profiles.directory() / "failures.yaml"
-    tables, wrong = profiles.read_file(path)
+    tables, wrong = read_file(path)
     assert wrong == []
-    assert profiles.dump(tables) == path.read_text()
+    assert dump(tables) == path.read_text()
 
 
 # --- facts against tables -----------------------------------------------------------------------

@@ -10,7 +10,7 @@ import time
 import pytest
 from verify_stub import LIBRARIES, cudnn, env, judge, pristine, record, stage  # noqa: F401
 
-from provision.environment import installed
+from provision.environment import state
 from provision.model import Lock, Package, Plan, PlannedBuild, Target, TargetGpu
 from provision.verify import Options, drift, drifted
 
@@ -41,7 +41,7 @@ def built(env, lock):
     """The stub's environment as one that gpuenv made a while ago."""
     (env / ".gpuenv").mkdir()
     (env / ".gpuenv" / "plan.json").write_text("{}")
-    installed.write(env, lock)
+    state.note_installed(env, lock)
     return env
 
 
@@ -156,7 +156,7 @@ def test_what_has_no_hash_is_compared_with_what_was_installed(built, lock, site)
     folder = dataclasses.replace(wheel("mine", "0"), url="file:///work/mine", sha256=None, unhashed=True)
     lock = dataclasses.replace(lock, packages=(*lock.packages, folder))
     record(site, "mine", "0.3.dev7", [])
-    installed.write(built, lock)
+    state.note_installed(built, lock)
     assert not drift.find(built, lock).changes
     next(site.glob("mine-*")).rename(site / "mine-0.4.dist-info")
     assert kinds(drift.find(built, lock)) == {"mine": "replaced"}

@@ -10,8 +10,7 @@ import pytest
 
 from provision.errors import BuildError, LockError
 from provision.index import fetching
-from provision.index.addresses import Addresses
-from provision.index.fetching import Wanted, download, part
+from provision.index.fetching import Addresses, Wanted, download, part
 from provision.index.http import Http
 from provision.model import Package
 

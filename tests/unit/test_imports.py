@@ -176,3 +176,33 @@ def test_heavy_libraries_wait_until_they_are_needed(line, absent):
     code = f"{line}\nimport sys\nprint(*sorted(set({absent!r}) & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+FORMATS = {"managers", "model", "export", "bundle", "show", "verify"}
+"""Those that choose by a manager's name: the managers, and what reads or writes formats of one of them."""
+
+
+def names_a_manager(compared):
+    """Whether a comparison is of something called `manager` with the name of one."""
+    sides = [compared.left, *compared.comparators]
+    named = any(getattr(s, "attr", getattr(s, "id", "")) in ("manager", "manager_name") for s in sides)
+    words = {n.value for s in sides for n in ast.walk(s) if isinstance(n, ast.Constant)}
+    return named and bool(words & {"venv", "conda"})
+
+
+@pytest.mark.parametrize(("path", "parts"), list(modules()), ids=lambda v: str(v).replace(str(ROOT), ""))
+def test_no_command_branches_on_the_name_of_a_manager(path, parts):
+    """It asks `managers/protocol.py`."""
+    found = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Compare)]
+    if parts[0] not in FORMATS:
+        assert not [n.lineno for n in found if names_a_manager(n)], path.name
+
+
+def test_a_branch_on_the_name_of_a_manager_is_found():
+    lines = (
+        'c.manager == "conda"',
+        '"venv" != manager',
+        'lock.manager in ("conda",)',
+        "a.manager == b.manager",
+    )
+    assert [names_a_manager(ast.parse(line).body[0].value) for line in lines] == [True, True, True, False]

@@ -13,17 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from provision import profiles
 from provision.cli import exit_codes
 from provision.errors import LockError
-from provision.index import kernels, pipconf
+from provision.index import library_bytes, pipconf
 from provision.index.http import Http
 from provision.index.links import find_links
 from provision.index.pipconf import PipConfig, default_index, pip_configuration, pip_files
 from provision.index.simple import File, project_files
 from provision.index.wheels import local_metadata, member, metadata, open_wheel
-from provision.profiles import measure
+from provision.profiles.files import dump, read_file
+from provision.profiles.kinds import Table
 from provision.profiles.measure import jax_builds, reader, requirements, torch_builds
+from provision.profiles.measure.cuda_libraries import cudnn_rows
+from provision.profiles.measure.reader import Reader
+from provision.profiles.measure.torch_builds import torch_rows
 from provision.system.redaction import redact
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -438,42 +441,45 @@ def fatbin(*entries):
         payload = bytes(40)
         header = struct.pack("<HHIQ", kind, 0x101, 64, len(payload)) + bytes(12) + struct.pack("<I", arch)
         body += header + bytes(64 - len(header)) + payload
-    return kernels.MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
+    return library_bytes.MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
 
 
 def test_kernels_of_fat_binaries():
     library = bytes(1000) + fatbin((2, 70), (2, 90), (1, 90)) + bytes(77) + fatbin((2, 120))
-    found = kernels.read_fatbins(io.BytesIO(library), enough=9, budget=1 << 20)
-    assert kernels.from_found(found) == "7.0 9.0+PTX 12.0"
+    found = library_bytes.read_fatbins(io.BytesIO(library), enough=9, budget=1 << 20)
+    assert library_bytes.from_found(found) == "7.0 9.0+PTX 12.0"
     assert found.fatbins == 2
-    first = kernels.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20)
-    assert kernels.from_found(first) == "7.0 9.0+PTX"
+    first = library_bytes.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20)
+    assert library_bytes.from_found(first) == "7.0 9.0+PTX"
 
 
 def test_the_magic_alone_is_no_fat_binary():
     for junk in (
-        kernels.MAGIC,
-        kernels.MAGIC + bytes(100),
-        kernels.MAGIC + struct.pack("<HHQ", 1, 16, 1000) + b"\xff" * 80,
+        library_bytes.MAGIC,
+        library_bytes.MAGIC + bytes(100),
+        library_bytes.MAGIC + struct.pack("<HHQ", 1, 16, 1000) + b"\xff" * 80,
     ):
-        assert kernels.read_fatbins(io.BytesIO(junk), enough=1, budget=1 << 20).kinds == frozenset()
+        assert library_bytes.read_fatbins(io.BytesIO(junk), enough=1, budget=1 << 20).kinds == frozenset()
     half = fatbin((2, 80))[:50]
-    assert kernels.read_fatbins(io.BytesIO(half), enough=1, budget=1 << 20).fatbins == 0
+    assert library_bytes.read_fatbins(io.BytesIO(half), enough=1, budget=1 << 20).fatbins == 0
 
 
 def test_the_magic_across_two_reads_is_seen():
-    library = bytes(kernels.CHUNK - 2) + fatbin((2, 86))
-    assert kernels.from_found(kernels.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20)) == "8.6"
+    library = bytes(library_bytes.CHUNK - 2) + fatbin((2, 86))
+    assert (
+        library_bytes.from_found(library_bytes.read_fatbins(io.BytesIO(library), enough=1, budget=1 << 20))
+        == "8.6"
+    )
 
 
 def test_reading_ends_with_the_budget():
-    library = bytes(3 * kernels.CHUNK) + fatbin((2, 86))
-    found = kernels.read_fatbins(io.BytesIO(library), enough=1, budget=kernels.CHUNK)
-    assert (found.fatbins, found.read) == (0, kernels.CHUNK)
+    library = bytes(3 * library_bytes.CHUNK) + fatbin((2, 86))
+    found = library_bytes.read_fatbins(io.BytesIO(library), enough=1, budget=library_bytes.CHUNK)
+    assert (found.fatbins, found.read) == (0, library_bytes.CHUNK)
 
 
 def test_kernels_from_words():
-    assert kernels.from_words(["sm_90a", "sm_120", "sm_75", "compute_120"]) == "7.5 9.0a 12.0+PTX"
+    assert library_bytes.from_words(["sm_90a", "sm_120", "sm_75", "compute_120"]) == "7.5 9.0a 12.0+PTX"
 
 
 def test_the_cuda_that_code_was_built_with():
@@ -588,8 +594,8 @@ def small_index(tmp_path):
 
 
 def test_rows_are_measured_and_what_cannot_be_read_is_told(small_index, web):
-    made = measure.Reader(web, (small_index / "simple").as_uri(), None)
-    linux, windows = measure.torch_rows(made, {})
+    made = Reader(web, (small_index / "simple").as_uri(), None)
+    linux, windows = torch_rows(made, {})
     assert linux["cuda"] == "12.4"
     assert linux["kernels"] == "7.5"  # PTX without machine code of its own is not claimed
     assert linux["glibc"] == "2.17"  # the tag says 2.5, the symbols say more
@@ -601,7 +607,7 @@ def test_rows_are_measured_and_what_cannot_be_read_is_told(small_index, web):
     assert "requires" not in windows
     (problem,) = made.problems
     assert problem.startswith("torch-2.6.0-cp312-cp312-manylinux_2_28_aarch64.whl: ")
-    (cudnn,) = measure.cudnn_rows(
+    (cudnn,) = cudnn_rows(
         made, {"floors": [{"cuda": "12", "driver_linux": "525.60.13", "driver_windows": "1"}]}
     )
     assert (cudnn["kernels"], cudnn["libraries"]) == ("7.5", ["libcudnn.so.9", "libcudnn_ops.so.9"])
@@ -613,19 +619,19 @@ def test_architectures_without_code_behind_them_are_no_row(small_index, web):
         with zipfile.ZipFile(path) as old:
             files = {n: old.read(n) for n in old.namelist()} | {"torch/lib/libtorch_cuda.so": fatbin((2, 80))}
         path.write_bytes(zipped(files))
-    made = measure.Reader(web, (small_index / "simple").as_uri(), None)
-    assert [r["platform"] for r in measure.torch_rows(made, {})] == ["windows-x86_64"]
+    made = Reader(web, (small_index / "simple").as_uri(), None)
+    assert [r["platform"] for r in torch_rows(made, {})] == ["windows-x86_64"]
     assert any("torch names sm_75, but" in p for p in made.problems)
 
 
 def test_a_second_run_reads_no_wheel_again(small_index, web):
     url, cache = (small_index / "simple").as_uri(), small_index / "cache"
-    first = measure.Reader(web, url, cache)
-    rows = measure.torch_rows(first, {})
+    first = Reader(web, url, cache)
+    rows = torch_rows(first, {})
     assert first.told == 3  # two of torch, one of torchvision
     next(cache.iterdir()).write_text("{")  # as a killed run leaves it
-    second = measure.Reader(web, url, cache)
-    assert measure.torch_rows(second, {}) == rows
+    second = Reader(web, url, cache)
+    assert torch_rows(second, {}) == rows
     assert second.told == 1
 
 
@@ -646,7 +652,7 @@ def test_the_script_shows_a_difference_and_writes_only_when_told(small_index):
         "kept": "by hand",
     }
     row = {"version": "1.0", "platform": "linux-x86_64", "index": "pytorch", "python": "3.8"}
-    path.write_text(profiles.dump([profiles.Table(head=head, rows=(row,))]))
+    path.write_text(dump([Table(head=head, rows=(row,))]))
     before = path.read_text()
     shown = script(small_index, "torch")
     assert shown.returncode == 0, shown.stderr
@@ -654,7 +660,7 @@ def test_the_script_shows_a_difference_and_writes_only_when_told(small_index):
     assert "left out: torch-2.6.0-cp312-cp312-manylinux_2_28_aarch64.whl" in shown.stderr
     assert path.read_text() == before
     script(small_index, "torch", "--write")
-    tables, problems = profiles.read_file(path)
+    tables, problems = read_file(path)
     assert problems == []
     assert [t.head["kept"] for t in tables] == ["measured", "by hand"]
     assert tables[1].rows == (row,)

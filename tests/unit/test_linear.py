@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from provision.detect import loader
+from provision.detect import libraries
 from provision.diagnose import boards
 from provision.errors import UsageError
 from provision.index import refusal
@@ -47,7 +47,7 @@ READERS = {
     "undeclared build requirements": (asking._NEEDS_TO_BUILD.search, ("`", "`a", "`a` depends on `")),
     "a missing library": (lambda t: causes.of_loading(t, ()), ("lib", "lib-", "liba.so")),
     "names of boards": (boards._split, ("rtx1", "1")),
-    "the loader's cache": (lambda t: loader.ldconfig_rows(t, None), ("\n", "\n a (", " ")),
+    "the loader's cache": (lambda t: libraries.ldconfig_rows(t, None), ("\n", "\n a (", " ")),
     "a poetry constraint": (quietly(lambda t: poetry._conjunction(t, "a")), (" ", "\n", "a ,")),
     "an environment file of conda": (quietly(conda_environment.pep440), ("\n", " ", "= ")),
     "what a report hides": (lambda t: hiding.hidden(t, hiding.Whose()), (".", "-", "eyJ-", "MIG-", "token", "a@", "_-", "://", "-token", "=")),

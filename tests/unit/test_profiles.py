@@ -11,7 +11,8 @@ from packaging.version import Version
 from provision import profiles
 from provision.cli import exit_codes
 from provision.errors import DataError
-from provision.profiles import FILES, KINDS, Table
+from provision.profiles.files import difference, dump, read_file, replaced
+from provision.profiles.kinds import FILES, KINDS, Table
 
 SHIPPED = profiles.directory()
 
@@ -43,7 +44,7 @@ def overlay(tmp_path, name, text):
 
 def builds(*rows, framework="torch"):
     head = {"table": "builds", "framework": framework, "source": "a test", "read": "2026-11-20"}
-    return profiles.dump([Table(head=head, rows=rows)])
+    return dump([Table(head=head, rows=rows)])
 
 
 ROW = {"version": "99.0", "cuda": "13.0", "platform": "linux-x86_64", "index": "pypi", "python": "3.12"}
@@ -61,9 +62,9 @@ def problems_of(tmp_path, name, text):
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_shipped_file_is_what_dump_writes_of_it(name):
-    tables, problems = profiles.read_file(SHIPPED / name)
+    tables, problems = read_file(SHIPPED / name)
     assert problems == []
-    assert profiles.dump(tables) == (SHIPPED / name).read_text()
+    assert dump(tables) == (SHIPPED / name).read_text()
 
 
 def test_dump_and_read_keep_text_that_yaml_would_take_for_something_else(tmp_path):
@@ -71,10 +72,10 @@ def test_dump_and_read_keep_text_that_yaml_would_take_for_something_else(tmp_pat
     row = ROW | {"note": odd, "unresolvable": [odd, "no"], "requires": []}
     path = tmp_path / "torch.yaml"
     path.write_text(builds(row))
-    tables, problems = profiles.read_file(path)
+    tables, problems = read_file(path)
     assert problems == []
     assert tables[0].rows == (row,)
-    assert profiles.dump(tables) == path.read_text()
+    assert dump(tables) == path.read_text()
 
 
 @pytest.mark.parametrize(
@@ -173,8 +174,8 @@ def test_a_file_that_is_no_list_of_tables_is_told(tmp_path, text):
 
 def test_the_same_row_in_two_tables_of_one_folder_is_told(ours):
     path = ours / "torch.yaml"
-    tables, _ = profiles.read_file(path)
-    path.write_text(profiles.dump([*tables, Table(head=tables[0].head, rows=tables[0].rows[:1])]))
+    tables, _ = read_file(path)
+    path.write_text(dump([*tables, Table(head=tables[0].head, rows=tables[0].rows[:1])]))
     with pytest.raises(DataError) as caught:
         profiles.load()
     assert "is also in torch.yaml" in caught.value.problems[0]
@@ -322,13 +323,11 @@ def test_other_code_parses_again(package, known, changed):
 
 
 def test_replaced_keeps_hand_tables_and_the_date_of_what_did_not_change():
-    tables, _ = profiles.read_file(SHIPPED / "torch.yaml")
+    tables, _ = read_file(SHIPPED / "torch.yaml")
     measured = next(t for t in tables if t.head["kept"] == "measured")
     head = {k: v for k, v in measured.head.items() if k != "kept"} | {"read": "2099-01-01"}
-    assert (
-        profiles.dump(profiles.replaced(tables, measured.rows, head)) == (SHIPPED / "torch.yaml").read_text()
-    )
-    fewer = profiles.replaced(tables, measured.rows[1:], head)
+    assert dump(replaced(tables, measured.rows, head)) == (SHIPPED / "torch.yaml").read_text()
+    fewer = replaced(tables, measured.rows[1:], head)
     assert fewer[0].head["read"] == "2099-01-01"
     assert [t.rows for t in fewer[1:]] == [t.rows for t in tables if t is not measured]
 
@@ -336,24 +335,24 @@ def test_replaced_keeps_hand_tables_and_the_date_of_what_did_not_change():
 @pytest.mark.parametrize("name", ["torch", "tensorflow", "jax"])
 def test_removed_releases_come_back_through_an_overlay_equal(name, ours, tmp_path, known):
     path = ours / f"{name}.yaml"
-    tables, _ = profiles.read_file(path)
+    tables, _ = read_file(path)
     measured = next(t for t in tables if t.head["kept"] == "measured")
     newest = sorted({r["version"] for r in measured.rows}, key=Version)[-3:]
     old = [r for r in measured.rows if r["version"] not in newest]
     head = {k: v for k, v in measured.head.items() if k != "kept"}
-    path.write_text(profiles.dump(profiles.replaced(tables, old, head)))
+    path.write_text(dump(replaced(tables, old, head)))
     assert not {b.version for b in profiles.load().builds if b.framework == name and b.index == "pypi"} & set(
         newest
     )
-    fresh = profiles.difference(profiles.read_file(path)[0], measured.rows, head)
+    fresh = difference(read_file(path)[0], measured.rows, head)
     assert {r["version"] for r in fresh.rows} == set(newest)
-    mine = overlay(tmp_path, f"{name}.yaml", profiles.dump([fresh]))
+    mine = overlay(tmp_path, f"{name}.yaml", dump([fresh]))
     assert set(profiles.load([mine]).builds) == set(known.builds)
 
 
 def test_difference_of_what_is_known_is_nothing():
-    tables, _ = profiles.read_file(SHIPPED / "jax.yaml")
-    assert profiles.difference(tables, tables[0].rows, {"table": "builds", "framework": "jax"}) is None
+    tables, _ = read_file(SHIPPED / "jax.yaml")
+    assert difference(tables, tables[0].rows, {"table": "builds", "framework": "jax"}) is None
 
 
 # --- what the shipped tables hold ------------------------------------------------------------

@@ -17,8 +17,8 @@ from provision.errors import DataError, UsageError
 from provision.model import Check, Project, ProjectTarget, as_plain
 from provision.project.config import kinds, strict, write
 from provision.project.config.cache import cached_config, digest as digest_of
-from provision.project.config.edit import add_packages
 from provision.project.config.gpuenv_yaml import read_config
+from provision.project.config.write import add_packages
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 

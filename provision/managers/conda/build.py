@@ -1,22 +1,25 @@
-"""How a conda environment is built, changed and put back: the engine links packages of channels, uv installs wheels.
-What else is in the prefix stays."""
+"""How a conda environment is built, changed and put back: the worker fetches and links packages of channels, uv
+installs wheels on top. What else is in the prefix stays."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ...environment import place, state, transaction as transactions
-from ...environment.difference import difference
-from ...environment.repair import Work
+from ...environment.repair import Work, difference
+from ...environment.state import normal
 from ...errors import BuildError
-from ...model import Event, Lock, Package, as_plain
+from ...model import Emit, Event, Lock, Package, as_plain
+from ...system.redaction import redact, redact_text
 from ...wheels.install import install_wheels
+from ...wheels.local_files import size
 from ...wheels.put_back import put_back as put_back_wheels, take_out
 from ..protocol import Building
 from . import engine as door, scripts as conda_scripts
-from .install import install_wheels_on_top, link, specs_of
 
 transaction = transactions.at_its_path
 
@@ -93,3 +96,153 @@ def settle(env: Path) -> str | None:
 def _parted(packages: Sequence[Package]) -> tuple[tuple[Package, ...], tuple[Package, ...]]:
     """Return conda's packages, and wheels."""
     return tuple(p for p in packages if p.is_conda), tuple(p for p in packages if not p.is_conda)
+
+
+# Unpacked over packed bytes: 2.9 to 4.1 over conda-forge's CUDA packages (zstd packs tighter than wheels).
+_UNPACKED = 4.1
+
+
+def link(lock: Lock, prefix: Path, how: Building, **more: Any) -> None:
+    """Have the engine bring a prefix to the lock's conda packages; `more` is what the engine is asked beside that.
+    Raises BuildError."""
+    packages = [p for p in lock.packages if p.is_conda]
+    request = {
+        "packages": [dataclasses.asdict(p) for p in packages],
+        "prefix": str(prefix),
+        "specs": specs_of(lock),
+        "cache": str(door.cache_dir(how.sources.cache_dir)),
+        "offline": how.sources.offline,
+        "channels": list(how.channels),
+        "distrust": False,
+        "unpacked": _UNPACKED,
+    }
+    answer = door.ask("install", request | more, _teller(how.emit), BuildError)
+    if "error" in answer:
+        raise _refusal(answer["error"], prefix, packages)
+
+
+def specs_of(lock: Lock) -> list[str]:
+    """What was asked for, as conda keeps it: the frameworks' packages in their versions."""
+    pins = [p.split() for b in lock.plan.builds for p in b.requirements]
+    return [f"{words[0]} =={words[1]}" for words in pins if len(words) == 3]  # a wheel's pin is one word
+
+
+def _teller(emit: Emit) -> Callable[[dict[str, Any]], None]:
+    """What the engine tells, as events: of all downloads together how far they are."""
+    fetched: dict[str, int] = {}
+    total = 0
+
+    def told(event: dict[str, Any]) -> None:
+        nonlocal total
+        if event["event"] == "fetching":
+            total = event["total"]
+            text = f"downloading {size(total)} for {event['packages']} packages, {size(total * (1 + _UNPACKED))} of disk"
+            emit(Event(kind="start", stage="build", text=text, total=total, unit="bytes"))
+        elif event["event"] == "download":
+            fetched[event["name"]] = event["done"]
+            done = sum(fetched.values())
+            text = f"{size(done)} of {size(max(done, total))}, {event['name']}"
+            emit(Event(kind="progress", stage="build", text=text, done=done, total=total, unit="bytes"))
+        elif event["event"] == "link":
+            text = f"linking {event['done']} of {event['total']} packages"
+            emit(Event(kind="progress", stage="build", text=text, done=event["done"], total=event["total"],
+                       unit="packages"))  # fmt: skip
+
+    return told
+
+
+def install_wheels_on_top(lock: Lock, wheels: Sequence[Package], prefix: Path, how: Building) -> None:
+    """Install the wheels without dependencies, so that none replaces a conda package. Raises BuildError."""
+    conda = {normal(p.name) for p in lock.packages if p.is_conda}
+    both = sorted(p.name for p in wheels if normal(p.name) in conda)
+    if both:
+        raise BuildError(
+            f"the lock has {', '.join(both)} as a conda package and as a wheel; one would overwrite the other",
+            hint="lock again: gpuenv lock --manager conda",
+        )
+    if wheels:
+        some = dataclasses.replace(lock, packages=tuple(_not_there(wheels, prefix)))
+        install_wheels(some, prefix, how.sources, how.emit)
+
+
+def _not_there(wheels: Sequence[Package], prefix: Path) -> list[Package]:
+    """The wheels without those whose distribution a conda package of another name has brought. Raises
+    BuildError where that is of another version: the wheel would overwrite it."""
+    there: dict[str, str] = {}
+    for info in prefix.glob("lib/python3*/site-packages/*.dist-info"):
+        name, _, version = info.name.removesuffix(".dist-info").partition("-")
+        there[normal(name)] = version
+    for wheel in wheels:
+        version = there.get(normal(wheel.name), "")
+        if version and version != wheel.version.partition("+")[0]:
+            raise BuildError(
+                f"a conda package brings {wheel.name} {version}, the lock's wheel is {wheel.version}: "
+                "one would overwrite the other",
+                hint=f"ask for conda's version of it: --with '{wheel.name}=={version}'",
+            )
+    return [w for w in wheels if normal(w.name) not in there]
+
+
+def _refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[Package]) -> BuildError:
+    """What the engine refused, as one sentence with what to do."""
+    text = redact_text(error["text"])
+    if error["kind"] == "Disk":
+        return BuildError(
+            f"{text} has {size(float(error['free']))} free; fetching and unpacking needs about {size(float(error['need']))}",
+            hint="free space, or choose another disk: --cache-dir DIR and another ENV",
+        )
+    if error["kind"] == "Offline":
+        return BuildError(
+            f"--offline was given, and these packages are not in the cache: {text}",
+            hint="run once with a network, or name a local channel: --channel DIR",
+        )
+    if error["kind"] == "UnsafeError":
+        return BuildError(
+            f"{text}: nothing is written or removed there",
+            hint="leave that package out, or build an environment whose records are bent anew: gpuenv create with --recreate",
+        )
+    for pattern, told, hint in _FAULTS:
+        if re.search(pattern, text, re.IGNORECASE):
+            return BuildError(f"{told}: {_where(text, packages) or prefix}", hint=hint, log=text)
+    where = _where(text, packages)
+    told = f"the conda packages could not be installed: {text.splitlines()[0] if text else error['kind']}"
+    return BuildError(
+        f"{told}: {where}" if where else told, log=text, hint="the lines above are the engine's own"
+    )
+
+
+def _where(text: str, packages: Sequence[Package]) -> str | None:
+    """The address of the package that a text of the engine is about: the lock's, as the engine often names
+    the file alone."""
+    file = re.search(r"failed to fetch (\S+\.(?:conda|tar\.bz2))", text)
+    name = re.search(r"nothing came for \d+ s: ([^\s,]+)", text)
+    for package in packages:
+        if (file and package.url.endswith(f"/{file[1]}")) or (name and package.name == name[1]):
+            return redact(package.url)
+    address = re.search(r"(?:https?|file)://[^\s'\"`)]+", text)
+    return address[0].rstrip(":,") if address else None
+
+
+_STRANGE = "open the address in a browser: a login page, a proxy or a broken mirror may stand in between"
+_FAULTS = (
+    (r"os error 28|no space left|disk quota", "the disk filled up while installing",
+     "free space, or put ENV and --cache-dir on another disk"),
+    (r"hash mismatch|checksum|sha256|md5", "a package is not the file that was locked: its hash differs",
+     "if the channel really changed the file, lock again: gpuenv lock --manager conda"),
+    (r"\b407\b|proxy auth", "a proxy wants a user and a password on the way to the channel",
+     "put them into the proxy's address: HTTPS_PROXY, or proxy_servers in .condarc"),
+    (r"\b429\b", "the channel asks us to come later", "wait some minutes, then run the command again: what is fetched stays"),
+    (r"\b5\d\d [A-Z]", "the channel is failing", "try again later, or name a mirror"),
+    (r"\b401\b|\b403\b|unauthorized|forbidden", "the channel refuses us without the right credentials",
+     "put them into the auth file that rattler and pixi read (RATTLER_AUTH_FILE)"),
+    (r"\b404\b|\b410\b|no such file|not found", "a locked package is no longer there", "lock again, or name a mirror that keeps it"),
+    (r"too many redirects|following redirect", "the channel redirects without an end", _STRANGE),
+    (r"invalid zip|zip archive|zstd|unexpected end of (?:file|archive)", "a package is no conda package that can be read", _STRANGE),
+    (r"certificate", "the channel's certificate is not trusted",
+     "name the file of the authority: ssl_verify in .condarc, or SSL_CERT_FILE"),
+    (r"nothing came for", "the channel does not answer in time",
+     "check the network, proxies and mirrors; a slow network is given more time by UV_HTTP_TIMEOUT=SECONDS"),
+    (r"error sending request|tcp connect|dns error|timed out|connection", "the channel does not answer",
+     "check the network, proxies and mirrors of .condarc and of rattler's config.toml"),
+    (r"permission denied|read-only", "this place may not be written to", "name an ENV in a folder you may write to"),
+)  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 from ...errors import GpuenvError, UsageError
 from ...system import process, writing
 from ...system.redaction import redact_text
-from . import credentials as conda_auth
+from . import condarc as conda_auth
 from .condarc import configuration
 
 _WORKER = Path(__file__).resolve().parent / "worker" / "__main__.py"

@@ -16,7 +16,7 @@ from ...model import CondaBuild, Lock, Package, Plan, PlannedBuild, Request, Tar
 from ...system import foreign
 from ...system.path_names import UnsafeNameError, file_name_of_url
 from ...system.redaction import redact
-from ...wheels import file_names
+from ...wheels import locks
 from . import engine as door, lock_file as conda_file, specs as conda_specs
 from .solve import build_of, channel_name, is_conda, made_with
 from .specs import Bounds
@@ -44,7 +44,7 @@ def read(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:
         target = Target(platform=platform)
         plan = _plan_of(packages, platform, target, rows, path)
     try:
-        file_names.check_all(packages, "package")
+        locks.check_file_names(packages, "package")
     except ValueError as error:
         raise LockError(f"the lock {path} is not valid: {error}") from error
     return Lock(manager="conda", target=target or plan.target, plan=plan, packages=packages, inputs=inputs)

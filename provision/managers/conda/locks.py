@@ -18,6 +18,7 @@ __all__ = ["LOCK_NAME", "assumed_gpu", "search"]
 OPTION = " --manager conda"
 PLANS_FIRST = False
 BRINGS_PYTHON = True
+KEEPS_UPLOAD_LIMITS = False
 EXTRAS = ("conda",)
 
 

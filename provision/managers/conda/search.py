@@ -1,10 +1,13 @@
-"""The conda solve and the wheels on top together: where the wheels or the project's bounds refuse what the solver
-took, it is asked again with what was learnt, until they agree."""
+"""The conda solve, and on top the wheels of what the channels lack, solved by uv for the environment's own Python.
+
+Where the wheels or the project's bounds refuse what the solver took, it is asked again with what was learnt, until
+they agree."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from packaging.markers import UndefinedComparison, UndefinedEnvironmentName, default_environment
 from packaging.requirements import InvalidRequirement, Requirement
@@ -12,11 +15,12 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from ...errors import LockError
-from ...model import Asked, Bound, Event, Lock, Need, Plan, Request
-from ..preferred import Preferred
-from ..protocol import Near, Task
-from . import on_top as conda_wheels, question as conda_question, solve as solver
+from ...errors import LockError, ResolveError
+from ...index.platforms import CPYTHON, markers_of
+from ...model import Asked, Bound, Event, Lock, Need, Package, Plan, Request
+from ...wheels import pypi
+from ..protocol import Near, Preferred, Task
+from . import question as conda_question, solve as solver
 from .specs import Question
 
 # Each turn is a whole solve.
@@ -64,7 +68,7 @@ class Search:
                 continue
             if not (solution.lacking or solution.wheels or asked.demands.needs):
                 return self._noted(made)
-            plan = conda_wheels.plan_for(asked, solution, made, self.task.stages.plan)
+            plan = plan_for(asked, solution, made, self.task.stages.plan)
             if plan.python != made.plan.python:  # the wheels want another Python than the solver would take
                 question = _with(question, dataclasses.replace(question.request, python=plan.python))
                 continue
@@ -102,9 +106,7 @@ class Search:
         return None
 
     def _with_wheels(self, asked: Asked, plan: Plan, made: Lock) -> Lock:
-        return self.preferred.solved(
-            plan, lambda versions: conda_wheels.on_top(asked, plan, made, self.task, versions)
-        )
+        return self.preferred.solved(plan, lambda versions: on_top(asked, plan, made, self.task, versions))
 
     def _noted(self, made: Lock) -> tuple[Plan, Lock]:
         return dataclasses.replace(made.plan, notes=(*made.plan.notes, *(self.said or ()))), made
@@ -140,7 +142,9 @@ def _exceeded(needs: Sequence[Need], made: Lock, platform: str) -> list[Bound]:
     """The bounds of the project's files that the solver's packages do not keep."""
     versions = {canonicalize_name(p.name): p.version for p in made.packages}
     known = {
-        **_markers(platform),
+        **{k: str(v) for k, v in default_environment().items()},
+        **CPYTHON,
+        **markers_of(platform),
         "python_version": made.plan.python or "",
         "python_full_version": f"{made.plan.python}.99",
     }
@@ -167,21 +171,53 @@ def _specifier(need: Need, known: Mapping[str, str]) -> str:
     return str(read.specifier) if holds else ""
 
 
-def _markers(platform: str) -> dict[str, str]:
-    """The marker variables of CPython on a platform."""
-    system, _, machine = platform.partition("-")
-    windows = {
-        "os_name": "nt",
-        "sys_platform": "win32",
-        "platform_system": "Windows",
-        "platform_machine": "AMD64",
-    }
-    linux = {
-        "os_name": "posix",
-        "sys_platform": "linux",
-        "platform_system": "Linux",
-        "platform_machine": machine,
-    }
-    here = {k: str(v) for k, v in default_environment().items()}
-    cpython = {"implementation_name": "cpython", "platform_python_implementation": "CPython", "extra": ""}
-    return {**here, **cpython, **(windows if system == "windows" else linux)}
+def plan_for(asked: Asked, solution: solver.Solution, made: Lock, planner: Callable[[Asked], Plan]) -> Plan:
+    """The plan of the wheels: with the Python that the solver took, else with one that fits them.
+    Raises ResolveError."""
+    empty = dataclasses.replace(made.plan, builds=(), packages=solution.wheels)
+    wanted = tuple(w for w in asked.request.frameworks if w.name in solution.lacking)
+    if not wanted:
+        return empty
+    request = dataclasses.replace(
+        asked.request, frameworks=wanted, packages=(), python=made.plan.python, pythons=(), manager="venv"
+    )
+    for python in dict.fromkeys((made.plan.python, asked.request.python)):
+        again = dataclasses.replace(request, python=python)
+        plan = planner(dataclasses.replace(asked, request=again, pythons_known=False))
+        if plan.builds:
+            return dataclasses.replace(plan, packages=solution.wheels)
+    names = ", ".join(w.name for w in wanted)
+    raise ResolveError(
+        f"the channels have no {names}, and no wheel of it fits either", hint=plan.hint or "another --python"
+    )
+
+
+def on_top(asked: Asked, plan: Plan, made: Lock, task: Task, prefer: Mapping[str, str]) -> Lock:
+    """The lock with these wheels; `prefer` are versions that stay where they can. uv is asked again where
+    conda already brings a package that they need, with conda's version of it; what conda brings is then
+    left out, so that no wheel replaces a conda package. Raises LockError."""
+    names = ", ".join([*(b.framework for b in plan.builds), *plan.packages])
+    if names:
+        text = f"the channels have no {names}: it comes as wheels on top"
+        task.emit(Event(kind="note", stage="lock", text=text))
+    conda = _brought(asked, made)
+    # What the plan pins by itself stays its own; pip comes along with every lock and needs no pin.
+    planned = {"pip", *(canonicalize_name(Requirement(r).name) for b in plan.builds for r in b.requirements)}
+    beside: dict[str, Any] = {"needs": asked.demands.needs, "elsewhere": tuple(conda), "prefer": prefer,
+                              "builds": task.builds}  # fmt: skip
+    wheels = pypi.lock(plan, asked.sources, task.emit, **beside).packages
+    shared = [p for p in wheels if p.name in conda and p.name not in planned]
+    if any(p.version != conda[p.name].version for p in shared):
+        pins = tuple(f"{p.name}=={conda[p.name].version}" for p in shared)
+        again = dataclasses.replace(plan, packages=(*plan.packages, *pins))
+        wheels = pypi.lock(again, asked.sources, task.emit, **beside).packages
+    return solver.with_wheels(made, [p for p in wheels if p.name not in conda], plan.builds)
+
+
+def _brought(asked: Asked, made: Lock) -> dict[str, Package]:
+    """Conda's packages under the names that wheels have (conda's pytorch is the wheel torch)."""
+    found: dict[str, Package] = {canonicalize_name(p.name): p for p in made.packages}
+    for row in asked.profiles.conda:
+        if row.package in found:
+            found.setdefault(row.framework, found[row.package])
+    return found

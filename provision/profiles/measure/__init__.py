@@ -6,11 +6,9 @@ plain data. What cannot be read is told to the reader (`Reader.problems`), never
 
 from __future__ import annotations
 
-from .cudnn_wheels import cudnn_rows
+from .cuda_libraries import cudnn_rows, toolkit_rows
 from .jax_builds import jax_rows
-from .reader import Documents, Reader
 from .tensorflow_builds import tensorflow_rows
-from .toolkits import toolkit_rows
 from .torch_builds import torch_rows
 
 MEASURED = {
@@ -24,15 +22,3 @@ MEASURED = {
 project that an index must list for an answer to be one."""
 
 SOURCE = "The wheels of the default index, read by scripts/update_profiles.py."
-
-__all__ = [
-    "MEASURED",
-    "SOURCE",
-    "Documents",
-    "Reader",
-    "cudnn_rows",
-    "jax_rows",
-    "tensorflow_rows",
-    "toolkit_rows",
-    "torch_rows",
-]

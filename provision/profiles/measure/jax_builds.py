@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, Any
+import zipfile
+from collections.abc import Iterable
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from provision import model
 from provision.index.archives import MOST_LIBRARY, read_member
-from provision.index.kernels import from_found, read_fatbins
+from provision.index.library_bytes import from_found, read_fatbins
 from provision.index.wheels import member
 
 from . import requirements as rq
@@ -27,12 +30,6 @@ from .reader import (
     representative,
     yanked,
 )
-
-if TYPE_CHECKING:
-    import zipfile
-    from collections.abc import Iterable
-
-    from packaging.version import Version
 
 OLDEST = "0.4.14"
 EXTRAS = ("cuda13", "cuda12")

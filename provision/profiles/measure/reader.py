@@ -6,32 +6,27 @@ import functools
 import json
 import re
 import threading
+import zipfile
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.parser import HeaderParser
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
+from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from provision.errors import GpuenvError, LockError
-from provision.index.http import AT_ONCE
+from provision.index.http import AT_ONCE, Http
 from provision.index.simple import File, project_files
 from provision.index.wheels import metadata_of, open_wheel
+from provision.model import PLATFORMS
 from provision.system.redaction import redact
 
-if TYPE_CHECKING:
-    import zipfile
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
-    from packaging.tags import Tag
-
-    from provision.index.http import Http
-
-    Measure = Callable[[zipfile.ZipFile], dict[str, Any]]
-
+Measure = Callable[[zipfile.ZipFile], dict[str, Any]]
 Documents = dict[str, list[dict[str, Any]]]
 """The hand-kept tables of a profile file by name, for what no wheel tells."""
 
@@ -129,6 +124,15 @@ class Reader:
             self._wheels[project] = [w for f in listed for w in _wheel_files(f)]
         return self._wheels[project]
 
+    def builds(self, project: str, oldest: str) -> list[tuple[Version, str, list[WheelFile]]]:
+        """Version, platform and wheels of every row of a project that is wanted, newest first."""
+        return [
+            (version, platform, mine)
+            for version, wheels in releases(self.wheels(project), oldest).items()
+            for platform in PLATFORMS
+            if self.takes(version, platform) and (mine := [w for w in wheels if w.platform == platform])
+        ]
+
     def require(self, project: str) -> None:
         """Raise LockError where the index lists no wheel of a project: there is then no news, good or bad."""
         if not self.wheels(project):
@@ -216,6 +220,25 @@ def releases(wheels: Iterable[WheelFile], oldest: str) -> dict[Version, list[Whe
     newest = max((v for v in found if not v.is_prerelease), default=Version("0"))
     kept = [v for v in found if not v.is_prerelease or v > newest]
     return {v: found[v] for v in sorted(kept, reverse=True)}
+
+
+def row_of(
+    version: Version, platform: str, wheels: Sequence[WheelFile], fact: dict[str, Any]
+) -> dict[str, Any]:
+    """The columns that the row of every build has, measured or listed."""
+    row: dict[str, Any] = {
+        "version": str(version),
+        "platform": platform,
+        "index": "pypi",
+        "python": " ".join(pythons(wheels)),
+        "sha256": fact["sha256"],
+        "bytes": str(fact["bytes"]),
+    }
+    if glibcs := [g for g in (*(w.glibc for w in wheels), fact.get("glibc")) if g]:
+        row["glibc"] = max(glibcs, key=number)
+    if yanked(tuple(wheels)):
+        row["yanked"] = "yes"
+    return row
 
 
 def pythons(wheels: Iterable[WheelFile]) -> tuple[str, ...]:

@@ -3,55 +3,30 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
-from .reader import number
+from provision.index.platforms import CPYTHON, markers_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from packaging.version import Version
-
-    from .reader import Reader
+from .reader import Reader, number
 
 GPU_NAMES = re.compile(r"(nvidia|cuda|tensorrt)-.*|tensorrt|triton|pytorch-triton|jax-cuda\d+-(plugin|pjrt)")
 """The requirements that a build's row keeps: what is, or brings, code for GPUs."""
-
-_PLATFORMS = {
-    "linux-x86_64": {
-        "sys_platform": "linux",
-        "platform_system": "Linux",
-        "platform_machine": "x86_64",
-        "os_name": "posix",
-    },
-    "linux-aarch64": {
-        "sys_platform": "linux",
-        "platform_system": "Linux",
-        "platform_machine": "aarch64",
-        "os_name": "posix",
-    },
-    "windows-x86_64": {
-        "sys_platform": "win32",
-        "platform_system": "Windows",
-        "platform_machine": "AMD64",
-        "os_name": "nt",
-    },
-}
 
 
 def environment(platform: str, python: str) -> dict[str, str]:
     """The marker environment (PEP 508) of a platform and a Python minor version."""
     return {
-        **_PLATFORMS[platform],
+        **markers_of(platform),
+        **CPYTHON,
         "python_version": python,
         "python_full_version": f"{python}.0",
-        "implementation_name": "cpython",
         "implementation_version": f"{python}.0",
-        "platform_python_implementation": "CPython",
         "platform_release": "",
         "platform_version": "",
     }

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, Any
+import zipfile
+from collections.abc import Sequence
+from typing import Any
 
-from provision import model
+from packaging.version import Version
+
 from provision.index.archives import read_member
-from provision.index.kernels import ELF, PTX, capability, kernels, read_fatbins
-from provision.index.runpath import nvidia_folders
+from provision.index.library_bytes import ELF, PTX, capability, kernels, nvidia_folders, read_fatbins
 from provision.index.wheels import member
 
 from . import requirements as rq
-from .reader import Reader, WheelFile, number, pythons, releases, representative, yanked
-
-if TYPE_CHECKING:
-    import zipfile
-    from collections.abc import Sequence
-
-    from packaging.version import Version
-
-    from .reader import Documents
+from .reader import Documents, Reader, WheelFile, pythons, representative, row_of
 
 OLDEST = "2.4"
 LIBRARY = r"tensorflow/(libtensorflow_cc\.so\.2|python/_pywrap_tensorflow_internal\.(so|pyd))"
@@ -95,12 +89,7 @@ def tensorflow_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]
     What a release without the and-cuda extra was tested with comes from the `tested` table.
     """
     tested = documents.get("tested", ())
-    builds = [
-        (version, platform, mine)
-        for version, wheels in releases(reader.wheels("tensorflow"), OLDEST).items()
-        for platform in model.PLATFORMS
-        if reader.takes(version, platform) and (mine := [w for w in wheels if w.platform == platform])
-    ]
+    builds = reader.builds("tensorflow", OLDEST)
     facts = reader.all_facts((representative(m) for _, _, m in builds), "tensorflow", measure)
     cuda = (w for w, fact in facts.items() if fact and fact["cuda"] and w.platform.startswith("linux"))
     paths = reader.all_facts(cuda, "tensorflow-searched", searched)
@@ -121,16 +110,7 @@ def _row(
     tested: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
     minors = pythons(wheels)
-    row: dict[str, Any] = {
-        "version": str(version),
-        "platform": platform,
-        "index": "pypi",
-        "python": " ".join(minors),
-        "sha256": fact["sha256"],
-        "bytes": str(fact["bytes"]),
-    }
-    if tags := [w.glibc for w in wheels if w.glibc]:
-        row["glibc"] = max(tags, key=number)
+    row = row_of(version, platform, wheels, fact)
     if fact["cuda"]:
         row |= {"cuda": fact["cuda"], "kernels": fact["kernels"]}
         held = rq.required(fact["requires"], platform, minors, ("and-cuda",))
@@ -147,6 +127,4 @@ def _row(
             row["unresolvable"] = missing
     if paths and paths["searched"]:
         row["searched"] = " ".join(paths["searched"])
-    if yanked(tuple(wheels)):
-        row["yanked"] = "yes"
     return row

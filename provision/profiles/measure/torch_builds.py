@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+import zipfile
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from provision import model
 from provision.index.archives import MOST_LIBRARY, read_member
-from provision.index.kernels import from_words, machine_code, read_fatbins
+from provision.index.library_bytes import from_words, machine_code, read_fatbins
 from provision.index.wheels import member
 
 from . import requirements as rq
@@ -24,12 +25,8 @@ from .reader import (
     pythons,
     releases,
     representative,
-    yanked,
+    row_of,
 )
-
-if TYPE_CHECKING:
-    import zipfile
-    from collections.abc import Iterable, Sequence
 
 OLDEST = "1.12"
 COMPANIONS = ("torchvision", "torchaudio")
@@ -99,12 +96,7 @@ def torch_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]:
     The cuDNN of the builds that have it linked in comes from the `tested` table.
     """
     tested = documents.get("tested", ())
-    builds = [
-        (version, platform, mine)
-        for version, wheels in releases(reader.wheels("torch"), OLDEST).items()
-        for platform in model.PLATFORMS
-        if reader.takes(version, platform) and (mine := [w for w in wheels if w.platform == platform])
-    ]
+    builds = reader.builds("torch", OLDEST)
     facts = reader.all_facts((representative(m) for _, _, m in builds), "torch", measure)
     companions = _companions(reader)
     rows = []
@@ -124,18 +116,7 @@ def _row(
     companions: dict[str, list[tuple[Version, SpecifierSet | None]]],
     tested: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
-    told = [g for g in (*(w.glibc for w in wheels), fact["glibc"]) if g]
-    glibc = max(told, key=number, default=None)
-    row: dict[str, Any] = {
-        "version": str(version),
-        "platform": platform,
-        "index": "pypi",
-        "python": " ".join(pythons(wheels)),
-        "sha256": fact["sha256"],
-        "bytes": str(fact["bytes"]),
-    }
-    if glibc:
-        row["glibc"] = glibc
+    row = row_of(version, platform, wheels, fact)
     if fact["cuda"]:
         requires = gpu_requirements(reader, fact["requires"], platform, pythons(wheels))
         row |= {"cuda": fact["cuda"], "kernels": fact["kernels"]}
@@ -147,8 +128,6 @@ def _row(
             row["cudnn"] = cudnn
     if with_it := [f"{name}=={v}" for name in COMPANIONS if (v := companion_for(version, companions[name]))]:
         row["companions"] = with_it
-    if yanked(tuple(wheels)):
-        row["yanked"] = "yes"
     return row
 
 

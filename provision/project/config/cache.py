@@ -5,16 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from provision import __version__
 from provision.model import Project, as_plain, from_plain
 from provision.system import foreign
 from provision.system.redaction import secrets_in
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _CACHE_FORMAT = "1"
 

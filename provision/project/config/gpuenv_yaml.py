@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from provision.errors import DataError
 from provision.model import FRAMEWORKS, Project, ProjectTarget
@@ -15,11 +17,6 @@ from . import kinds
 from .checks import read_checks
 from .nodes import Mistakes, read_list, read_table, read_text
 from .strict import MAX_BYTES, Node, NotReadError, decode, tree
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
 
 _KEYS = [f.name for f in fields(Project) if f.name not in kinds.PROJECT[1:]]
 

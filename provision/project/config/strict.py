@@ -6,11 +6,9 @@ what YAML would have made of it, so that the reader can refuse it with a sentenc
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Any
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 12

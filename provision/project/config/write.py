@@ -1,15 +1,155 @@
-"""Write several files: all of them, or none."""
+"""`packages:` of a gpuenv.yaml, changed in place: all else keeps its bytes. Several files are written all, or none."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from provision.system.safe_write import Draft, resolve, write_file
+from provision.errors import DataError, UsageError
+from provision.model import FRAMEWORKS, Project
+from provision.system.safe_write import Draft, hint_of, resolve, write_file
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from ..words import first_line, requirement, shown
+from . import kinds
+from .gpuenv_yaml import parse_config, read_bytes
+
+# Text to put in place of what stands from one index to another
+_Change = tuple[int, int, str]
+
+
+def add_packages(path: Path, requirements: Sequence[str]) -> Project:
+    """Write requirements into `packages:`, each in place of the entry of its name, else at the end.
+
+    Returns the project as it is then; a file that says all of it already is not written. The new text is
+    read again and must say what was meant. Raises UsageError for what is no package, DataError (and
+    leaves the file alone) where the file is invalid, cannot be edited or cannot be written.
+    """
+    wanted = {_name(text): text for text in requirements}
+    data = read_bytes(path)
+    before = parse_config(path.name, data)
+    meant = dataclasses.replace(before, packages=_merged(path.name, before.packages, wanted))
+    if meant == before:
+        return before
+    text = data.decode("utf-8")
+    changed = _edited(text, before.packages, meant.packages)
+    try:
+        good = parse_config(path.name, changed.encode()) == meant
+    except DataError:
+        good = False
+    if not good:
+        raise DataError(
+            f"{path.name} cannot be edited as it is written; nothing was changed",
+            hint="write it by hand: " + ", ".join(f"packages: {json.dumps([t])}" for t in wanted.values()),
+        )
+    try:
+        write_all({path: changed.encode()})
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be written: {error.strerror}", hint=hint_of(error, "check its permissions")
+        ) from error
+    return meant
+
+
+def _name(text: str) -> str:
+    """The canonical name of a requirement that may stand under packages. Raises UsageError."""
+    from packaging.utils import canonicalize_name
+
+    try:
+        name = canonicalize_name(requirement(text).name)
+    except ValueError as error:
+        raise UsageError(
+            f"{shown(text)!r} is no requirement: {first_line(error)}", hint="write it as numpy>=1.26"
+        ) from error
+    if problem := kinds.LISTS["packages"].problem(text):
+        raise UsageError(f"{shown(text)!r}: {problem}")
+    framework = kinds.ALIASES.get(name, name)
+    if framework in FRAMEWORKS:
+        raise UsageError(
+            f"{framework} is a framework: the plan picks its build, and what is built for the old one changes",
+            hint=f'write it in gpuenv.yaml, frameworks: ["{framework}"], then gpuenv create',
+        )
+    return name
+
+
+def _merged(file: str, packages: Sequence[str], wanted: dict[str, str]) -> tuple[str, ...]:
+    """The entries with the wanted ones in place of those of their names. Raises DataError."""
+    from packaging.utils import canonicalize_name
+
+    names = [str(canonicalize_name(requirement(text).name)) for text in packages]
+    for name in wanted:
+        if names.count(name) > 1:
+            raise DataError(
+                f"{file} has {name} more than once, with different markers",
+                hint="change these entries by hand",
+            )
+    merged = [wanted.get(name, text) for name, text in zip(names, packages, strict=True)]
+    return (*merged, *(text for name, text in wanted.items() if name not in names))
+
+
+def _edited(text: str, old: Sequence[str], new: Sequence[str]) -> str:
+    """The text with the entries changed from old to new, which begins with as many."""
+    import yaml
+
+    root: Any = yaml.compose(text, Loader=yaml.SafeLoader)  # its marks count characters
+    newline = "\r\n" if "\r\n" in text else "\n"
+    pairs = root.value if root is not None and root.id == "mapping" else []
+    pair = next((p for p in pairs if p[0].value == "packages"), None)
+    added = new[len(old) :]
+    if pair is None:
+        indent = " " * root.start_mark.column if pairs else ""
+        rows = [f"{indent}packages:", *(f"{indent}  - {_quoted(t)}" for t in added)]
+        return text + newline * (bool(text) and not text.endswith("\n")) + newline.join(rows) + newline
+    node = pair[1]
+    if node.id == "scalar":  # nothing, or null
+        if node.start_mark.index < node.end_mark.index:
+            return _applied(text, [(node.start_mark.index, node.end_mark.index, _flow(added))])
+        indent = " " * (pair[0].start_mark.column + 2)
+        return _after_line(text, pair[0].end_mark.index, [f"{indent}- {_quoted(t)}" for t in added], newline)
+    changes: list[_Change] = [
+        (item.start_mark.index, item.end_mark.index, _quoted(after))
+        for item, before, after in zip(node.value, old, new, strict=False)
+        if before != after
+    ]
+    if added and node.flow_style:
+        at = node.value[-1].end_mark.index if node.value else node.start_mark.index + 1
+        listed = ", ".join(map(_quoted, added))
+        changes.append((at, at, f", {listed}" if node.value else listed))
+    elif added:
+        indent = " " * node.start_mark.column
+        rows = [f"{indent}- {_quoted(t)}" for t in added]
+        text = _after_line(text, _last(node), rows, newline)
+    return _applied(text, changes)
+
+
+def _last(node: Any) -> int:
+    index: int = node.value[-1].end_mark.index
+    return index
+
+
+def _after_line(text: str, index: int, rows: Sequence[str], newline: str) -> str:
+    """The text with rows after the line that an index is in."""
+    end = text.find("\n", index)
+    if end < 0:
+        return text + newline + newline.join(rows) + newline
+    return text[: end + 1] + newline.join(rows) + newline + text[end + 1 :]
+
+
+def _applied(text: str, changes: Sequence[_Change]) -> str:
+    for start, end, new in sorted(changes, reverse=True):
+        text = text[:start] + new + text[end:]
+    return text
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _flow(texts: Sequence[str]) -> str:
+    return "[" + ", ".join(map(_quoted, texts)) + "]"
 
 
 def write_all(contents: Mapping[Path, bytes]) -> None:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from provision.errors import UsageError
+from provision.model import CondaName
 
 from ..config.strict import Node, NotReadError, decode, tree
 from ..words import requirement, shown
 from .files import Reading, read_line
 from .requirement import Line
 from .text import read_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from provision.model import CondaName
 
 FILES = ("environment.yml", "environment.yaml", "conda.yml", "conda.yaml")
 _SPEC = re.compile(r"(?:[\w.:/-]+::)?([A-Za-z0-9_][A-Za-z0-9_.-]*)\s*(.*)", re.DOTALL)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from provision.errors import UsageError
 from provision.model import PROJECT_FOLDER, Demands, Need
 
 from ..words import shown
 from .files import Reading, base_of, read
+from .pyproject import Stated
 from .requirement import BUILDABLE, Line, parse
 from .stack import Sorted, sort
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from .pyproject import Stated
 
 
 def demands(

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from optparse import Values
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from provision.errors import UsageError
 from provision.system import references
 
 from ..words import shown
-from . import options
 from .requirement import Line
-from .text import decoded, logical_lines, read_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from optparse import Values
+from .text import decoded, is_of_a_line, logical_lines, read_bytes, split_options
 
 _MOST_FILES = 500
 _MOST_DEEP = 40
@@ -97,7 +93,7 @@ def read(
 def read_line(reading: Reading, line: str, origin: str, within: tuple[Path, ...], constraint: bool) -> None:
     """Read one logical line into `reading`; `within` are the files that it stands in, the innermost last.
     Raises UsageError."""
-    text, given = options.split(line, origin)
+    text, given = split_options(line, origin)
     folder = within[-1].parent
     folders = tuple(dict.fromkeys((folder, within[0].parent, reading.base, Path.cwd())))
     if text or given.editables:
@@ -114,7 +110,7 @@ def read_line(reading: Reading, line: str, origin: str, within: tuple[Path, ...]
                 )
             )  # fmt: skip
         reading.notes += [f"{shown(word)} ({origin}) is not followed" for word in given.not_followed]
-        if options.of_a_line(given):
+        if is_of_a_line(given):
             reading.notes.append(
                 f"the options behind a requirement ({origin}) are not followed, nor does pip follow them: "
                 "they go into a line of their own"

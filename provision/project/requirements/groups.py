@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from provision.errors import UsageError
 
 from ..words import requirement, shown
 from . import poetry
-from .folders import table_at
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from .places import Places
+from .folders import Places, table_at
 
 Listed = list[tuple[str, str]]  # requirements as (text, origin)
 _MOST_DEEP = 40

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from provision.errors import UsageError
 
 from ..words import shown
-
-if TYPE_CHECKING:
-    from .places import Places
-
+from .folders import Places
 
 _LONGEST = 1_000
 

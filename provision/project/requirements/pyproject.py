@@ -1,24 +1,21 @@
-"""A project's folder -> its requirements: pyproject.toml, else setup.cfg and setup.py, nothing of it run."""
+"""A project's folder -> its requirements: pyproject.toml, else setup.cfg and setup.py, parsed and never run."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from provision.errors import UsageError
 
-from . import poetry, setuptools_files, uv_sources
+from . import poetry, uv_keys
 from .files import Reading, read
-from .folders import folder_name, table_at, toml
+from .folders import Computed, Places, cfg, folder_name, setup_words, table_at, toml
 from .groups import folded, of_extras, of_groups, requirement_name
-from .places import Places
 from .requirement import Line
 from .uv_keys import UvKeys, read_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 _RUN_IT = "only running the project's code tells its requirements: name a requirements file with -r"
 
@@ -72,7 +69,7 @@ def _placed(
     reading: Reading, line: Line, sources: dict[str, Any], keys: UvKeys, *, noted: bool = True
 ) -> Line:
     """Return a line with the place that [tool.uv.sources] names for it and the values of its variables."""
-    placed = uv_sources.placed(line, sources, keys.indexes, reading.notes if noted else [])
+    placed = uv_keys.placed(line, sources, keys.indexes, reading.notes if noted else [])
     return dataclasses.replace(placed, text=reading.expanded(placed.text, line.origin))
 
 
@@ -161,7 +158,7 @@ def _from_files(reading: Reading, folder: Path, files: Any) -> list[tuple[str, s
 
 def _setuptools(reading: Reading, folder: Path, *, only_python: bool = False) -> Stated:
     """setup.cfg's [options], else setup.py's call of setup() as far as it is literal."""
-    found = setuptools_files.read(reading, folder)
+    found = read_setup_files(reading, folder)
     stated = Stated(
         requires_python=found.requires_python,
         python_origin=found.python_origin,
@@ -198,3 +195,65 @@ def _texts(value: Any, at: str, places: Places) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
         raise UsageError(f"{places.name} [{at}]: expected a list of strings", hint="see the file's own guide")
     return value
+
+
+@dataclass(kw_only=True, slots=True)
+class Found:
+    """Requirements with origins; a text that begins with "file:" names files. `computed` says where the
+    requirements are computed, if they are."""
+
+    requires: list[tuple[str, str]] = field(default_factory=list)
+    extras: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    requires_python: str = ""
+    python_origin: str | None = None
+    computed: str | None = None
+
+
+def read_setup_files(reading: Reading, folder: Path) -> Found:
+    """setup.cfg's [options], and what it leaves out from setup.py. Raises UsageError."""
+    found = Found()
+    options: dict[str, str] = {}
+    if (path := folder / "setup.cfg").is_file():
+        name = reading.name(path)
+        reading.files[str(path)] = None
+        sections = cfg(path, name)
+        options = sections.get("options", {})
+        found.requires = _listed(options.get("install_requires", ""), f"{name} [options.install_requires]")
+        for extra, text in sections.get("options.extras_require", {}).items():
+            found.extras[extra] = _listed(text, f"{name} [options.extras_require]")
+        if python := options.get("python_requires", "").strip():
+            found.requires_python, found.python_origin = python, f"{name} [options.python_requires]"
+    if (path := folder / "setup.py").is_file():
+        name = reading.name(path)
+        reading.files[str(path)] = None
+        _from_setup(found, setup_words(path, name) or {}, name, stated="install_requires" in options)
+    return found
+
+
+def _listed(text: str, origin: str) -> list[tuple[str, str]]:
+    if text.strip().startswith("file:"):
+        return [(text.strip(), origin)]
+    rows = [row.partition(" #")[0].strip() for row in text.splitlines()]
+    return [(row, origin) for row in rows if row and not row.startswith("#")]
+
+
+def _from_setup(found: Found, words: dict[str, Any], name: str, *, stated: bool) -> None:
+    requires = words.get("install_requires", words.get("**"))
+    if not stated and isinstance(requires, Computed):
+        found.computed = f"{name} line {requires.line}"
+    elif not stated and requires is not None:
+        found.requires = _strings(requires, f"{name} [install_requires]")
+    extras = words.get("extras_require")
+    if isinstance(extras, dict) and not found.extras:
+        for extra, value in extras.items():
+            found.extras[str(extra)] = _strings(value, f"{name} [extras_require]")
+    python = words.get("python_requires")
+    if isinstance(python, str) and not found.requires_python:
+        found.requires_python, found.python_origin = python, f"{name} [python_requires]"
+
+
+def _strings(value: Any, origin: str) -> list[tuple[str, str]]:
+    rows = value.splitlines() if isinstance(value, str) else value
+    if not isinstance(rows, (list, tuple, set)):
+        return []
+    return [(str(row).strip(), origin) for row in rows if str(row).strip()]

@@ -6,16 +6,14 @@ import re
 import urllib.parse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from packaging.markers import Marker
 
 from provision.errors import UsageError
 from provision.model import Need
 from provision.system.path_names import file_name_of_url
 
 from .. import words
-
-if TYPE_CHECKING:
-    from packaging.markers import Marker
 
 _ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
 BUILDABLE = ("pyproject.toml", "setup.py", "setup.cfg")

@@ -1,25 +1,21 @@
-"""What of the requirements belongs to the stack that the plan decides, and what is left to the solver."""
+"""What of the requirements belongs to the stack that the plan decides, and what is left to the solver; whether a
+marker holds for a target of which not everything is known."""
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+from packaging.markers import Marker
 
 from provision.errors import UsageError
-from provision.model import FRAMEWORKS, Bound
+from provision.model import FRAMEWORKS, Bound, Need
 
 from ..config.kinds import ALIASES
 from ..words import shown
-from .markers import may_hold
-from .requirement import file_parts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from provision.model import Need
-
-    from .requirement import Parsed
+from .requirement import Parsed, file_parts
 
 # Forms of names that only a framework's build brings along; single names are handed in (`stack`).
 _STACK = re.compile(
@@ -166,3 +162,47 @@ def _jaxlib(result: Sorted, lines: list[Parsed]) -> None:
             _framework(result, one, "jax", named="jaxlib")
         else:
             result.left_out[f"{_short(one)} ({one.line.origin}) is left to the plan"] = None
+
+
+# Python versions that a marker is tried with where the target's is open; far beyond those that exist.
+_MINORS = tuple(f"3.{minor}" for minor in range(6, 31))
+_VARIABLES = (
+    "os_name", "sys_platform", "platform_machine", "platform_python_implementation", "platform_release",
+    "platform_system", "platform_version", "python_version", "python_full_version", "implementation_name",
+    "implementation_version",
+)  # fmt: skip
+_ASSUMED = {"platform_python_implementation": "CPython", "implementation_name": "cpython", "extra": ""}
+
+
+def may_hold(marker: Marker | None, known: Mapping[str, str]) -> bool:
+    """Whether a marker holds for some machine of which `known` is true. What is not known may be
+    anything: the marker is tried with every Python version, and kept where it asks for more."""
+    if marker is None:
+        return True
+    text = re.sub(r"\"[^\"]*\"|'[^']*'", "''", str(marker))
+    asked = {name for name in _VARIABLES if re.search(rf"\b{name}\b", text)}
+    environment = {**_ASSUMED, **known}
+    pythons = _pythons(known)
+    if asked - set(environment) - {"python_version", "python_full_version"}:
+        return True
+    tries = itertools.chain(pythons) if asked & {"python_version", "python_full_version"} else pythons[:1]
+    return any(_holds(marker, {**environment, **python}) for python in tries)
+
+
+def _pythons(known: Mapping[str, str]) -> list[dict[str, str]]:
+    minor, full = known.get("python_version"), known.get("python_full_version")
+    if full:
+        return [{"python_full_version": full, "python_version": minor or ".".join(full.split(".")[:2])}]
+    minors = (minor,) if minor else _MINORS
+    return [
+        {"python_version": m, "python_full_version": f"{m}.{patch}"} for m in minors for patch in (0, 9, 99)
+    ]
+
+
+def _holds(marker: Marker, environment: Mapping[str, str]) -> bool:
+    from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+
+    try:
+        return marker.evaluate(dict(environment))
+    except (UndefinedComparison, UndefinedEnvironmentName, ValueError):
+        return True  # a comparison that pip would stop at: the solver is left to say so

@@ -1,27 +1,27 @@
 """[tool.uv] of a project: the keys that decide versions and indexes. Other keys are named once.
 
-`sources` is read in `uv_sources`. The keys have uv's meaning: a constraint bounds what something else requires,
-an override replaces every requirement of its name, an explicit index is for sources alone.
-"""
+The keys have uv's meaning: a constraint bounds what something else requires, an override replaces every requirement
+of its name, an explicit index is for sources alone. [tool.uv.sources] says where uv takes a dependency from, so that
+no other package of its name is taken."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from provision.errors import UsageError
+from provision.model import FRAMEWORKS
 
-from ..words import shown
-from .folders import table_at
+from ..words import requirement, shown
+from .files import Reading
+from .folders import Places, table_at
 from .groups import requirement_name
+from .poetry import address
 from .requirement import Line
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from .files import Reading
-    from .places import Places
 
 HONOURED = {
     "sources",
@@ -114,3 +114,41 @@ def _wrong(places: Places, key: str, expected: str) -> UsageError:
         f"{places.key(key, 'tool.uv')}: [tool.uv] {key}: expected {expected}",
         hint="see uv's reference of settings",
     )
+
+
+_OF_THE_PLAN = (*FRAMEWORKS, "torchvision", "torchaudio")
+"""The distributions of which the plan picks build and index."""
+
+
+def placed(line: Line, sources: Mapping[str, Any], indexes: Mapping[str, str], notes: list[str]) -> Line:
+    """Return a dependency with the commit, folder, address or index that the sources name for it. The index of a
+    framework is left to the plan; a workspace and sources with markers are not followed. Both are noted."""
+    from packaging.utils import canonicalize_name
+
+    try:
+        need = requirement(line.text) if sources else None
+    except ValueError:
+        return line  # whoever parses it says so
+    found = {canonicalize_name(name): value for name, value in sources.items()}
+    source = found.get(canonicalize_name(need.name)) if need else None
+    if need is None or source is None or need.url:
+        return line
+    if index := _index(need.name, source, indexes):
+        return dataclasses.replace(line, index=index)
+    place = address(source) if isinstance(source, dict) and not source.get("marker") else None
+    if place is None:
+        notes.append(f"tool.uv.sources of {shown(need.name)} ({line.origin}) is not followed")
+        return line
+    extras = f"[{','.join(sorted(need.extras))}]" if need.extras else ""
+    marker = f" ; {need.marker}" if need.marker else ""
+    editable = source.get("editable") is True and "path" in source
+    return dataclasses.replace(line, text=f"{need.name}{extras} @ {place}{marker}", editable=editable)
+
+
+def _index(name: str, source: Any, indexes: Mapping[str, str]) -> str | None:
+    """Return the address of the index that a source names."""
+    from packaging.utils import canonicalize_name
+
+    if not isinstance(source, dict) or source.get("marker") or canonicalize_name(name) in _OF_THE_PLAN:
+        return None
+    return indexes.get(str(source.get("index")))

@@ -19,8 +19,18 @@ from dataclasses import dataclass
 from typing import IO
 
 from .attended import Attended, attend
-from .family import adopt_orphans, die_with_parent, kill_family
-from .signals import ENDING, HUNG_UP, TERMINATED, die_of, signal_name, unraised, unwind
+from .family import (
+    ENDING,
+    HUNG_UP,
+    TERMINATED,
+    adopt_orphans,
+    die_of,
+    die_with_parent,
+    kill_family,
+    signal_name,
+    unraised,
+    unwind,
+)
 from .user import borrowed_rights, hide_credentials, is_anothers, settle_home
 
 __all__ = [

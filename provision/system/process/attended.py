@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .family import die_with_parent
-from .signals import signal_name
+from .family import die_with_parent, signal_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

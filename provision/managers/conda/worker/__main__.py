@@ -25,10 +25,10 @@ def main() -> None:
     _die_with(request["parent"])
     # Started with -I: neither this folder nor the current one may stand before what gpuenv imports from.
     sys.path[:] = [*request["sys_path"], str(Path(__file__).resolve().parents[4])]
-    from provision.managers.conda.worker import installing, places, reading, solving, waiting
+    from provision.managers.conda.worker import installing, places, solving, waiting
 
-    operations = {"solve": solving.solve, "install": installing.install, "pixi": reading.pixi,
-                  "addresses": places.addresses, "index": reading.index}  # fmt: skip
+    operations = {"solve": solving.solve, "install": installing.install, "pixi": solving.pixi,
+                  "addresses": places.addresses, "index": solving.index}  # fmt: skip
     threading.Thread(target=waiting.watch, args=(request,), daemon=True).start()
     try:
         answer = asyncio.run(operations[request["op"]](request))

@@ -1,27 +1,32 @@
-"""Wheels of some requirements for several Pythons of one platform, from one solution for all of them."""
+"""Wheels for several Pythons of one platform: one solution for all of them, and which of them a package has wheels
+for. An old pin often has none for the newest Python, and another Python is a better answer than a compiler."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import tomli
 from packaging.pylock import Pylock, PylockValidationError
+from packaging.specifiers import SpecifierSet
+from packaging.tags import Tag
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from ..errors import LockError
 from ..index import uv
+from ..index.http import Http
+from ..index.pipconf import default_index
+from ..index.platforms import CPYTHON, markers_of, wheel_tags
+from ..index.simple import project_files
 from ..model import Package, Plan, Sources
-from ..system import writing
+from ..system import process, writing
 from ..system.redaction import redact
 from .asking import failure, only_files
 from .solved import best_wheel, target_tags
 
 _TIMEOUT = 900.0
-_MARKERS = {
-    "linux": {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
-    "windows": {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt"},
-}
 
 
 def wheels_for(
@@ -55,12 +60,8 @@ def wheels_for(
 
 def _of(locked: Pylock, plan: Plan) -> tuple[Package, ...]:
     """The best wheels for a plan's Python and platform, none at all where a package has none."""
-    system, _, machine = plan.platform.partition("-")
-    markers = _MARKERS[system] | {
-        "platform_machine": "AMD64" if system == "windows" else machine,
-        "python_version": plan.python or "", "python_full_version": f"{plan.python}.0", "implementation_name": "cpython",
-        "platform_python_implementation": "CPython", "extra": "",
-    }  # fmt: skip
+    versions = {"python_version": plan.python or "", "python_full_version": f"{plan.python}.0"}
+    markers = markers_of(plan.platform) | CPYTHON | versions
     ranks = {str(tag): i for i, tag in enumerate(target_tags(plan))}
     mine = [p for p in locked.packages if p.marker is None or p.marker.evaluate(markers)]
     try:
@@ -68,3 +69,22 @@ def _of(locked: Pylock, plan: Plan) -> tuple[Package, ...]:
     except LockError:
         return ()
     return tuple(replace(p, url=redact(p.url)) for p in found)
+
+
+def pythons_with_wheel(
+    name: str, specifier: str, plan: Plan, sources: Sources, minors: Iterable[str]
+) -> tuple[str, ...]:
+    """Those of `minors` ("3.11") for which some release within the bounds has a wheel on the plan's
+    platform, in their order. Raises LockError when the index does not answer."""
+    cache = Path(sources.cache_dir) if sources.cache_dir else None
+    where = sources.default or default_index(process.environ(), cache_dir=cache)
+    bounds = SpecifierSet(specifier)
+    tags: set[Tag] = set()
+    for file in project_files(Http(), where, name):
+        try:
+            _, version, _, fitting = parse_wheel_filename(file.name)
+        except InvalidWheelFilename:
+            continue  # a source archive, or a name that no installer would take
+        if file.yanked is None and bounds.contains(version, prereleases=True):
+            tags |= fitting
+    return tuple(m for m in minors if not tags.isdisjoint(wheel_tags(m, plan.platform, plan.target.glibc)))

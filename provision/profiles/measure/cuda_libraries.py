@@ -1,20 +1,19 @@
-"""cuDNN's wheels: which GPUs each still serves (its ops library), which sublibraries it has."""
+"""cuDNN's wheels: which GPUs each still serves (its ops library), which sublibraries it has. NVIDIA's
+`cuda-toolkit` package: which version of each library a CUDA release is made of."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+import zipfile
+from typing import Any
 
-from provision import model
-from provision.index.kernels import from_found, read_fatbins
+from provision.index.library_bytes import from_found, read_fatbins
 from provision.index.wheels import member
 
-from .reader import Documents, Reader, number, releases, representative, yanked
+from . import requirements as rq
+from .reader import Documents, Reader, nothing_more, number, releases, representative, yanked
 
-if TYPE_CHECKING:
-    import zipfile
-
-OLDEST = "8.5"
+OLDEST_CUDNN = "8.5"
 PACKAGES = {"11": "nvidia-cudnn-cu11", "12": "nvidia-cudnn-cu12", "13": "nvidia-cudnn-cu13"}
 
 _LIBRARY = re.compile(r"nvidia/[^/]+/(?:lib|bin)/(?:x64/|x86_64/)?(libcudnn[^/]*\.so\.\d+|cudnn[^/]*\.dll)")
@@ -41,10 +40,8 @@ def cudnn_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]:
     builds = [
         (cuda, package, version, platform, mine)
         for cuda, package in PACKAGES.items()
-        for version, wheels in releases(reader.wheels(package), OLDEST).items()
+        for version, platform, mine in reader.builds(package, OLDEST_CUDNN)
         if not version.is_prerelease
-        for platform in model.PLATFORMS
-        if reader.takes(version, platform) and (mine := [w for w in wheels if w.platform == platform])
     ]
     facts = reader.all_facts((representative(b[4]) for b in builds), "cudnn", measure)
     rows = []
@@ -70,3 +67,36 @@ def cudnn_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]:
         row |= {k: floor[k] for k in ("driver_linux", "driver_windows") if k in floor}
         rows.append(row)
     return rows
+
+
+OLDEST_TOOLKIT = "11.8"
+_LINUX = "linux-x86_64"
+
+
+def toolkit_rows(reader: Reader, _: Documents) -> list[dict[str, Any]]:
+    """One row per toolkit release: `parts` are "extra requirement ...", as it pins them on Linux."""
+    found = releases(reader.wheels("cuda-toolkit"), OLDEST_TOOLKIT)
+    found = {v: w for v, w in found.items() if not v.is_prerelease and reader.takes(v, "any")}
+    facts = reader.all_facts((representative(w) for w in found.values()), "metadata", nothing_more)
+    rows = []
+    for version in sorted(found, key=lambda v: number(str(v)), reverse=True):
+        fact = facts[representative(found[version])]
+        if fact:
+            rows.append({"version": str(version), "parts": _parts(fact["requires"])})
+    return rows
+
+
+def _parts(lines: list[str]) -> list[str]:
+    """Every extra but `all`, each with what it brings: a library and the libraries under it."""
+    told: dict[str, list[str]] = {}
+    for line in lines:
+        extra = _extra(line)
+        held = rq.required([line], _LINUX, ["3.12"], [extra]) if extra and extra != "all" else []
+        told.setdefault(extra, []).extend(str(r) for r, _ in held if r.name.startswith("nvidia-"))
+    return [" ".join([extra, *names]) for extra, names in sorted(told.items()) if names]
+
+
+def _extra(line: str) -> str:
+    """The extra that a Requires-Dist line is for, "" for none."""
+    _, _, marker = line.partition("extra ==")
+    return marker.strip().split()[0].strip("\"')") if marker else ""

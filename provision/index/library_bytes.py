@@ -1,9 +1,12 @@
-"""Which GPUs compiled code is for: the CUDA fat binaries inside a library, read as a stream.
+"""What a library's bytes say, read as a stream, so that little of a wheel at an index has to be fetched.
 
-A fat binary begins with the magic 0xBA55ED50, a version (1), its header's length and the length of
-what follows: entries, each with a kind (1 PTX, 2 ELF), its own header's length, its payload's
+Which GPUs its code is for: a CUDA fat binary begins with the magic 0xBA55ED50, a version (1), its header's length
+and the length of what follows: entries, each with a kind (1 PTX, 2 ELF), its own header's length, its payload's
 length and, at byte 28, the architecture number (90 for sm_90).
-"""
+
+Which folders of the NVIDIA wheels it tells the loader to search: a RUNPATH is one string of the dynamic string table,
+which linkers put near a library's start; no other string there begins with $ORIGIN (ELF gABI, "Dynamic Section";
+ld.so(8))."""
 
 from __future__ import annotations
 
@@ -142,3 +145,20 @@ def from_words(words: list[str]) -> str:
     sass = {capability(w[3:]) for w in words if w.startswith("sm_")}
     ptx = {capability(w[8:]) for w in words if w.startswith("compute_")}
     return kernels(sass, ptx)
+
+
+_RUNPATH = re.compile(rb"\0\$ORIGIN([^\0]*)\0")
+_FOLDER = re.compile(rb"nvidia/([a-z0-9_]+)/lib")
+_PIECE = 1 << 20
+_LONGEST = 1 << 16
+
+
+def nvidia_folders(library: IO[bytes]) -> frozenset[str]:
+    """The folders of nvidia/ in a library's RUNPATH ("cublas", "cudnn"); empty where it names none."""
+    kept = b""
+    while piece := library.read(_PIECE):
+        text = kept + piece
+        if found := _RUNPATH.search(text):
+            return frozenset(m.decode() for m in _FOLDER.findall(found[1]))
+        kept = text[-_LONGEST:]
+    return frozenset()
