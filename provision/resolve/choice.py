@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from ..model import Build, Reason, Wanted
-from .cudnn import share_cudnn
 from .objections import fits
 from .pins import conflict
 from .question import Question
-from .supply import local_builds, missing
+from .supply import local_builds, missing, share_cudnn
 from .versions import major, version
 
 _INDEX_ORDER = {"find-links": 0, "pypi": 1, "pytorch": 2}

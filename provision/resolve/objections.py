@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from packaging.requirements import Requirement
 
 from ..model import Build, Reason, TargetGpu, Wanted
-from .cudnn import cudnn_objections
 from .kernels import how_they_run, named, needs_cuda
 from .question import Question
-from .supply import at_hand, missing, wheels_for
+from .supply import at_hand, cudnn_objections, missing, wheels_for
 from .versions import has_prefix, is_exact, major, meets, version
 
 
