@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from provision.commands import bundle_making, interrupted
+from provision.commands import interrupted
+from provision.commands.bundle import of as part_of
 from provision.environment import place
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -131,4 +132,4 @@ def test_a_look_is_taken_only_for_what_was_interrupted():
     ],
 )
 def test_a_part_of_a_size(part, total, words):
-    assert bundle_making.of(part, total) == words
+    assert part_of(part, total) == words
