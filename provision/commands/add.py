@@ -38,6 +38,9 @@ class AddOptions:
         "profiles", "cache_dir",
     )  # fmt: skip
     verify: bool | None = option(None, "--verify/--no-verify", help="Verify again / not at all.", panel=BUILD)
+    checks: bool = option(
+        True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml / not.", panel=BUILD
+    )
 
 
 def add(options: AddOptions, emit: Emit = drop_event) -> Created | Lock:
@@ -61,7 +64,7 @@ def add(options: AddOptions, emit: Emit = drop_event) -> Created | Lock:
                 emit(Event(kind="note", stage="build", text=told))
                 emit(Event(kind="next", stage="build", text="gpuenv create"))
                 return made
-        return change(emit, path, choices, CreateOptions(verify=options.verify), None)
+        return change(emit, path, choices, CreateOptions(verify=options.verify, checks=options.checks), None)
 
 
 def _as_made(env: Path, base: Choices) -> Choices:

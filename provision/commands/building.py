@@ -28,9 +28,9 @@ from ..model import (
 from ..request import paths as where
 from ..request.options import Choices
 from ..wheels.build_failure import hint_dependencies_alone
-from . import bundled
+from . import bundled, checking
 from .judging import can_prove, is_expected, machine_for_verdict, made_for
-from .proving import prove
+from .proving import options_of, prove
 from .up_to_date import finish
 
 
@@ -38,7 +38,7 @@ from .up_to_date import finish
 class Job:
     """An environment, the lock that it is to hold, and what that takes. `machine` is None where this machine is not
     the target. `remembered` are the options that the next `create` compares; None leaves what is recorded. `verify`
-    is the option: None proves what is not proved yet. `python` finds the interpreter that a venv is made with."""
+    is the option: None proves what is not proved yet; `checks` lets the project's checks run. `python` finds the interpreter that a venv is made with."""
 
     env: Path
     lock: Lock
@@ -48,6 +48,7 @@ class Job:
     machine: Machine | None = None
     remembered: dict[str, Any] | None = None
     verify: bool | None = None
+    checks: bool = True
     python: Callable[[], str] = str
     distrust: bool = False
 
@@ -121,7 +122,7 @@ def build(job: Job, work: Work) -> Verdict | None:
                 if not (stays or is_expected(verdict, device)):
                     raise FailedProofError(verdict)
     settle(job.lock.manager, job.env, job.emit)
-    return verdict
+    return verdict and with_checks(job, verdict)
 
 
 @contextlib.contextmanager
@@ -157,11 +158,32 @@ def settle(name: str, env: Path, emit: Emit) -> None:
 def standing_verdict(job: Job, machine: Machine) -> Verdict | None:
     """The verdict on the environment in its place: the one that is kept there where nothing has changed since,
     otherwise a new one. None where it is not to be proved, or not here."""
-    under = state.circumstances(job.env, state.lock_digest(job.lock), machine)
+    checks = planned_checks(job).digest
+    under = state.circumstances(job.env, state.lock_digest(job.lock), machine, checks)
     kept = None if job.verify else state.standing_verdict(job.env, under)
     if kept is not None or job.verify is False or not can_prove(job.lock, job.machine, job.emit):
         return kept
-    return prove_and_keep(job, job.env)
+    return with_checks(job, prove_and_keep(job, job.env))
+
+
+def planned_checks(job: Job) -> checking.Planned:
+    """The checks of the environment's own project, unless they are left out."""
+    return checking.plan(job.env, checking.Asked(of_project=job.checks), options_of(job.choices, {}))
+
+
+def with_checks(job: Job, verdict: Verdict) -> Verdict:
+    """The verdict with the project's checks, kept in the environment at its place: they roll nothing back."""
+    planned = planned_checks(job)
+    env = state.environment(job.env, changed=True)
+    whole = checking.checked(job.emit, env, verdict, planned, job.choices, options_of(job.choices, {}))
+    if whole == verdict:
+        return verdict
+    if whole.verdict == "fails" != verdict.verdict:
+        text = f"{job.env} stays: its packages are proved, and a failed check rolls nothing back"
+        job.emit(Event(kind="warning", stage="verify", text=text))
+    under = state.circumstances(job.env, state.lock_digest(job.lock), machine_for_verdict(), planned.digest)
+    state.keep_verdict(job.env, whole, under)
+    return whole
 
 
 def prove_and_keep(job: Job, prefix: Path) -> Verdict:

@@ -29,6 +29,9 @@ class CreateOptions:
     allow_md5: bool = option(False, help="conda: take locks that carry md5 alone.", panel=BUILD)
     recreate: bool = option(False, help="Build anew; the old one stays until then.", panel=BUILD)
     verify: bool | None = option(None, "--verify/--no-verify", help="Verify again / not at all.", panel=BUILD)
+    checks: bool = option(
+        True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml / not.", panel=BUILD
+    )
     dry_run: bool = option(False, help="Show the plan, build nothing.", panel=BUILD)
     kernel: bool = option(False, help="Also a Jupyter kernel that runs its Python.", panel=BUILD)
     brief: bool = False
@@ -41,7 +44,7 @@ class CreateOptions:
     @property
     def is_plain(self) -> bool:
         """Whether an environment that is in place can be all that is asked for."""
-        changes = self.recreate or self.verify is not None or self.dry_run or self.kernel
+        changes = self.recreate or self.verify is not None or self.dry_run or self.kernel or not self.checks
         return not (self.takes_lock or changes)
 
     def compared(self, choices: Choices) -> Choices:

@@ -83,6 +83,7 @@ def _in_order(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Cr
     settle(built.manager, env, emit)  # a run may have been killed just before this
     job = Job(
         env=env, lock=built, choices=choices, sources=Sources(), emit=emit, verify=how.verify,
+        checks=how.checks,
         machine=None if choices.elsewhere else machine,
     )  # fmt: skip
     verdict = standing_verdict(job, machine)
@@ -145,6 +146,7 @@ def _job(
         sources = ask.locked_sources(choices, given)
     return Job(
         env=env, lock=lock, choices=choices, sources=sources, emit=emit, machine=machine, verify=how.verify,
+        checks=how.checks,
         remembered=remembered(choices, given, files), distrust=how.recreate,
         python=lambda: _python_for(lock.plan, machine, choices, emit),
     )  # fmt: skip

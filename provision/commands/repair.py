@@ -34,6 +34,7 @@ class RepairOptions:
 
     env: Path = argument(Path(".venv"), help="Path of the environment.", complete="environments")
     verify: bool = option(True, "--verify/--no-verify", help="Verify afterwards / not at all.")
+    checks: bool = option(True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml / not.")
     deep: bool = option(False, help="Hash every file, not only those written since.")
     choices: Choices = group(Choices, "find_links", "channel", "offline", "profiles", "cache_dir")
 
@@ -51,7 +52,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> Repaired:
         made = _lock_of(path)
         job = Job(
             env=path, lock=made, choices=choices, sources=ask.sources(choices), emit=emit,
-            verify=None if options.verify else False,
+            verify=None if options.verify else False, checks=options.checks,
         )  # fmt: skip
         done = _repaired(
             job,

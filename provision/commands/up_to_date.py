@@ -17,7 +17,8 @@ from ..model import Created, Emit, Event, Lock
 from ..project.config.cache import digest
 from ..request import made_with, project_options as inproject
 from ..request.options import Choices
-from ..request.paths import absolute
+from ..request.own_project import own_project
+from ..request.paths import absolute, cache_dir
 from ..system import foreign, process
 from ..system.redaction import redact_value
 from .judging import is_good, machine_for_verdict, outgrown
@@ -40,7 +41,9 @@ def told(emit: Emit, env: Path, choices: Choices, *, brief: bool) -> Created | N
         return None
     machine = machine_for_verdict()
     digest = (state.read(env, "lock.json") or {}).get("digest")
-    verdict = state.standing_verdict(env, state.circumstances(env, digest, machine))
+    project = own_project(env, cache_dir(choices))
+    checks = project.digest if project else None
+    verdict = state.standing_verdict(env, state.circumstances(env, digest, machine, checks))
     plan = state.plan_of(env)
     if verdict is None or plan is None or not _scripts_settled(env) or outgrown(plan, choices):
         return None
