@@ -11,7 +11,7 @@ from provision.index import refusal
 from provision.project.requirements import conda_environment, demanded, poetry
 from provision.report import hiding
 from provision.verify import causes
-from provision.wheels import asking, uv_log
+from provision.wheels import asking, build_failure, uv_log
 
 
 def seconds(read, text):
@@ -44,7 +44,7 @@ READERS = {
     "refusals in a log": (refusal.refused, ("(111 ", "https://", "Because a", "`", "Failed to fetch `")),
     "disks in a log": (refusal.storage, ("`/a", "'", '"/')),
     "packages that no index has": (asking._ABSENT.search, ("x", "a-", "x was not ")),
-    "undeclared build requirements": (asking._NEEDS_TO_BUILD.search, ("`", "`a", "`a` depends on `")),
+    "undeclared build requirements": (build_failure._NEEDS_TO_BUILD.search, ("`", "`a", "`a` depends on `")),
     "a missing library": (lambda t: causes.of_loading(t, ()), ("lib", "lib-", "liba.so")),
     "names of boards": (boards._split, ("rtx1", "1")),
     "the loader's cache": (lambda t: libraries.ldconfig_rows(t, None), ("\n", "\n a (", " ")),
