@@ -1,6 +1,7 @@
 """`gpuenv init`: packages, bounds, CUDA and Python that it takes over from a folder's files and imports."""
 
 import json
+import re
 import textwrap
 
 import pytest
@@ -192,6 +193,33 @@ def test_imports_become_packages_where_nothing_lists_any(gpuenv):
     assert "strange_thing, imported in data/prepare.py, is of no known distribution" in notes
     assert "strange_thing" not in " ".join(config.packages)
     assert "pytest" not in text and "scikit-learn" not in text
+
+
+def test_imports_are_proposed_as_checks(gpuenv):
+    """As comments: read as they are nothing is asked for, without the marks each is a check."""
+    config, text, _ = found(
+        gpuenv,
+        {
+            "requirements.txt": "torch\nopencv-python-headless\n",
+            "train.py": "import torch, torchvision, os, own\nimport cv2.dnn\n\ndef f():\n    import onnx\n",
+            "own.py": "import null, cv2\ntry:\n    import yaml\nexcept ImportError:\n    yaml = None\n",
+            "tests/test_a.py": "import pytest\n",
+        },
+    )
+    assert config.checks == ()
+    assert "#   - import: cv2  # imported in own.py and 1 more\n" in text
+    (gpuenv.work / "gpuenv.yaml").write_text(re.sub(r"(?m)^# ?(?=checks:|  - import:)", "", text))
+    checks = read_config(gpuenv.work / "gpuenv.yaml").checks
+    assert [(c.kind, c.subject) for c in checks] == [
+        ("import", "cv2"), ("import", "null"), ("import", "torchvision"),
+    ]  # fmt: skip
+
+
+def test_a_command_is_proposed_as_a_check_where_nothing_is_imported(gpuenv):
+    _, text, _ = found(gpuenv, {"requirements.txt": "jax\n"})
+    (gpuenv.work / "gpuenv.yaml").write_text(re.sub(r"(?m)^# ?(?=checks:|  - run:)", "", text))
+    (check,) = read_config(gpuenv.work / "gpuenv.yaml").checks
+    assert (check.kind, check.subject) == ("run", "python train.py --help")
 
 
 def test_beside_a_requirements_file_only_what_a_program_needs_to_start_is_added(gpuenv):

@@ -209,3 +209,5 @@ def _imports(found: Signs, folder: Path, known: Known) -> None:
         if name not in found.frameworks:
             found.remarks.append(f"{name} is imported in {some(users[name])}, and not listed")
     add_imports(found, seen, known)
+    modules = sorted((m for m in seen if seen[m].files and m not in FRAMEWORKS), key=str.lower)
+    found.imported = {module: f"imported in {some(seen[module].files)}" for module in modules}

@@ -36,7 +36,8 @@ class Signs:
     there (text -> origin), packages to suggest (text -> why), and remarks. `bounds` are those of frameworks
     whose file is not listed; `named` has the packages that a file asks for: canonical name -> the text.
     `not_installed` is why the project's dependencies are taken without the project.
-    `bounded` are the frameworks that a listed file puts bounds on."""
+    `bounded` are the frameworks that a listed file puts bounds on. `imported` are the modules of others that programs
+    import at their top level: module -> where."""
 
     frameworks: dict[str, str] = field(default_factory=dict)
     bounds: dict[str, str] = field(default_factory=dict)
@@ -52,6 +53,7 @@ class Signs:
     remarks: list[str] = field(default_factory=list)
     named: dict[str, str] = field(default_factory=dict)
     bounded: set[str] = field(default_factory=set)
+    imported: dict[str, str] = field(default_factory=dict)
 
     def framework_texts(self) -> list[tuple[str, str]]:
         """The frameworks as requirements, each with its origin."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from .signs import Signs
 
+_MOST_CHECKS = 20
 _HEAD = """\
 # What this project's GPU environment is made of; `gpuenv create` builds and verifies it.
 # Every key: README of gpuenv, section gpuenv.yaml. Write versions in quotes: 3.10 is 3.1 to YAML.
@@ -42,6 +43,7 @@ def rendered(signs: Signs, frameworks: Sequence[tuple[str, str]]) -> str:
         parts.append(f"find_links: {json.dumps(signs.find_links)}\n")
     parts.append("# manager: conda        # venv is the default\n")
     parts.append('# targets: {node: {driver: "550.54.15", gpus: ["A100"]}}   # gpuenv lock --target node\n')
+    parts += _checks(signs)
     if signs.remarks:
         parts += ["\n# Found, and left to you:\n", *(f"#   {shown(remark)}\n" for remark in signs.remarks)]
     text = "".join(parts)
@@ -80,6 +82,22 @@ def _packages(signs: Signs) -> list[str]:
         parts.append("# Imported too, and perhaps optional. To add one: gpuenv add NAME\n")
         parts += [f"#   {shown(text)}  # {shown(why)}\n" for text, why in signs.suggested.items()]
     return parts
+
+
+def _checks(signs: Signs) -> list[str]:
+    """The imports that were found, as checks that the user may want."""
+    head = "\n# What has to work beside the framework; `gpuenv verify` tries it last. Take the # away:\n"
+    rows = [
+        f"#   - import: {_quoted(module)}  # {shown(where)}\n"
+        for module, where in list(signs.imported.items())[:_MOST_CHECKS]
+    ]
+    return [head, "# checks:\n", *(rows or ["#   - run: python train.py --help\n"])]
+
+
+def _quoted(module: str) -> str:
+    """A module's name as YAML text: `yes` and `null` are no words to it."""
+    taken = module.lower() in ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
+    return f'"{module}"' if taken else module
 
 
 def _row(text: str, origin: str) -> str:
