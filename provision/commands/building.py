@@ -30,6 +30,7 @@ from ..request.options import Choices
 from ..wheels.build_failure import hint_dependencies_alone
 from . import bundled, checking
 from .judging import can_prove, is_expected, machine_for_verdict, made_for
+from .later_stages import add_later_stages
 from .proving import options_of, prove
 from .up_to_date import finish
 
@@ -122,7 +123,7 @@ def build(job: Job, work: Work) -> Verdict | None:
                 if not (stays or is_expected(verdict, device)):
                     raise FailedProofError(verdict)
     settle(job.lock.manager, job.env, job.emit)
-    return verdict and with_checks(job, verdict)
+    return verdict and with_later_stages(job, verdict)
 
 
 @contextlib.contextmanager
@@ -163,7 +164,7 @@ def standing_verdict(job: Job, machine: Machine) -> Verdict | None:
     kept = None if job.verify else state.standing_verdict(job.env, under)
     if kept is not None or job.verify is False or not can_prove(job.lock, job.machine, job.emit):
         return kept
-    return with_checks(job, prove_and_keep(job, job.env))
+    return with_later_stages(job, prove_and_keep(job, job.env))
 
 
 def planned_checks(job: Job) -> checking.Planned:
@@ -171,15 +172,15 @@ def planned_checks(job: Job) -> checking.Planned:
     return checking.plan(job.env, checking.Asked(of_project=job.checks), options_of(job.choices, {}))
 
 
-def with_checks(job: Job, verdict: Verdict) -> Verdict:
-    """The verdict with the project's checks, kept in the environment at its place: they roll nothing back."""
-    planned = planned_checks(job)
+def with_later_stages(job: Job, verdict: Verdict) -> Verdict:
+    """The verdict with the stages after the commit, kept in the environment at its place: they roll nothing back."""
+    planned, options = planned_checks(job), options_of(job.choices, {})
     env = state.environment(job.env, changed=True)
-    whole = checking.checked(job.emit, env, verdict, planned, job.choices, options_of(job.choices, {}))
-    if whole == verdict:
-        return verdict
+    whole = add_later_stages(job.emit, env, job.lock, job.choices, verdict, options)
+    whole = checking.checked(job.emit, env, whole, planned, job.choices, options)
     if whole.verdict == "fails" != verdict.verdict:
-        text = f"{job.env} stays: its packages are proved, and a failed check rolls nothing back"
+        stage = next(s.stage for s in whole.stages if s.status == "fail")
+        text = f"{job.env} stays: its frameworks are proved, and a failed stage {stage} rolls nothing back"
         job.emit(Event(kind="warning", stage="verify", text=text))
     under = state.circumstances(job.env, state.lock_digest(job.lock), machine_for_verdict(), planned.digest)
     state.keep_verdict(job.env, whole, under)

@@ -169,7 +169,8 @@ def proved(emit: Emit, env: Path, choices: Choices) -> Verdict:
     from .. import verify
     from ..environment.place import MARK
     from ..wheels import locks
-    from .proving import prove
+    from .later_stages import add_later_stages
+    from .proving import options_of, prove
 
     found = verify.locate(where.absolute(env))
     try:
@@ -177,4 +178,5 @@ def proved(emit: Emit, env: Path, choices: Choices) -> Verdict:
     except LockError as error:
         made = None
         emit(Event(kind="warning", stage="verify", text=error.message))
-    return prove(emit, found, made, choices)
+    verdict = prove(emit, found, made, choices)
+    return add_later_stages(emit, found, made, choices, verdict, options_of(choices, {}))

@@ -31,7 +31,7 @@ def prove(
     wanted = options_of(choices, options)
     read = begun.machine.result if begun and begun.machine else functools.cache(reader_of(wanted))
     here = read().target if wanted.locked else None
-    known = facts.releases(choices)
+    known = facts.for_verdict(choices).cudnn
     verdict = verify.verify(
         env, wanted, lock=made, releases=known, target=here, machine=read, emit=emit, begun=begun
     )

@@ -21,6 +21,7 @@ from ..system.safe_write import hint_of
 from ..verify import begin, locate
 from . import checking, recovery
 from .judging import is_expected, machine_for_verdict
+from .later_stages import add_later_stages, reader
 from .proving import options_of, prove, reader_of
 from .shell import activate_line
 
@@ -87,9 +88,12 @@ def _judge(emit: Emit, options: VerifyOptions, asked: dict[str, Any], checks: ch
     # What needs the lock and the profiles is read while the environment's Python and the driver answer.
     wanted = options_of(choices, asked)
     planned = checking.plan(path, checks, wanted)
-    with begin(found, wanted, driver=not _for_cpu(found), machine=reader_of(wanted)) as begun:
+    reading = reader(found, choices, process.environ())
+    driver, machine = not _for_cpu(found), reader_of(wanted)
+    with begin(found, wanted, driver=driver, machine=machine, meanwhile=reading) as begun:
         made = _lock_of(found, locked=options.locked)
         verdict = prove(emit, found, made, choices, begun, **asked)
+        verdict = add_later_stages(emit, found, made, choices, verdict, wanted, begun)
     verdict = checking.checked(emit, found, verdict, planned, choices, wanted)
     if found.made_by_gpuenv and not options.quick and not checks.typed:
         _keep(path, made, verdict, emit, planned.digest)

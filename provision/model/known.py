@@ -256,6 +256,36 @@ class CondaName:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SystemLibrary:
+    """The package of a distribution that has a library, by the soname that programs need. `deb` is Debian's and
+    Ubuntu's package, `deb_t64` its name since Debian 13 and Ubuntu 24.04 where it changed, `rpm` Fedora's and RHEL's."""
+
+    soname: str
+    deb: str | None = None
+    deb_t64: str | None = None
+    rpm: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenedLibrary:
+    """A library that a package opens by name when it is imported: its sonames, one of which is enough. `bundled` is a
+    pattern of the package's own files that serve in its place."""
+
+    package: str
+    library: str
+    bundled: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replacement:
+    """A package that brings the same modules without needing some libraries of the system."""
+
+    package: str
+    instead: str
+    without: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Profiles:
     """All that the profiles know."""
 
@@ -276,6 +306,9 @@ class Profiles:
     pages: tuple[WheelPage, ...] = ()
     imports: tuple[ImportName, ...] = ()
     conda_names: tuple[CondaName, ...] = ()
+    system_libraries: tuple[SystemLibrary, ...] = ()
+    opened_libraries: tuple[OpenedLibrary, ...] = ()
+    replacements: tuple[Replacement, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -61,13 +61,13 @@ def prepare() -> None:
             stale.unlink()
 
 
-def releases(
-    overlays: Sequence[Path] = (), *, cache_dir: Path | None = None
-) -> tuple[model.CudnnRelease, ...]:
-    """What is known of cuDNN's releases, as `load` tells it. Where the parsed profiles are kept, only these
-    rows are made into values: a quick look at an environment has no time for all."""
-    known = _kept([directory(), *overlays], cache_dir, [k for k in KINDS.values() if k.into == "cudnn"])
-    return (known or load(overlays, cache_dir=cache_dir)).cudnn
+def load_parts(
+    parts: Sequence[str], overlays: Sequence[Path] = (), *, cache_dir: Path | None = None
+) -> model.Profiles:
+    """Some of what is known, by the fields of Profiles, as `load` returns it. Where the parsed profiles are kept, only
+    these rows are made into values: a quick look at an environment has no time for all."""
+    kinds = [k for k in KINDS.values() if k.into in parts]
+    return _kept([directory(), *overlays], cache_dir, kinds) or load(overlays, cache_dir=cache_dir)
 
 
 def _kept(folders: Sequence[Path], cache_dir: Path | None, kinds: Iterable[Kind]) -> model.Profiles | None:

@@ -98,6 +98,17 @@ KINDS = {
         model.ImportName, "imports", ("module",), ("module", "package"), words=("also",), flags=("common",)
     ),
     "conda_names": Kind(model.CondaName, "conda_names", ("conda",), ("conda",)),
+    "system_libraries": Kind(model.SystemLibrary, "system_libraries", ("soname",), ("soname", "deb")),
+    "opened_libraries": Kind(
+        model.OpenedLibrary, "opened_libraries", ("package", "library"), ("package", "library")
+    ),
+    "replacements": Kind(
+        model.Replacement,
+        "replacements",
+        ("package",),
+        ("package", "instead", "without"),
+        words=("without",),
+    ),
     "majors": Kind(model.CudaMajor, "majors", ("major",), ("major", "linux", "windows")),
     "branches": Kind(model.DriverBranch, "branches", ("branch",), ("branch", "cuda")),
     "tested": Kind(Tested, "", ("version",), ("version", "cuda", "cudnn")),
@@ -141,6 +152,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "images.yaml": ("images",),
     "indexes.yaml": ("indexes", "pages"),
     "package_names.yaml": ("imports", "conda_names"),
+    "system_libraries.yaml": ("system_libraries", "opened_libraries", "replacements"),
     "failures.yaml": ("causes", "messages", "failures"),
 }
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from .. import profiles
 from ..errors import UsageError
-from ..model import CudnnRelease, Profiles
+from ..model import Profiles
 from .options import Choices
 from .paths import cache_dir
+
+_FOR_VERDICT = ("cudnn", "system_libraries", "opened_libraries", "replacements")
 
 
 def own_profiles() -> Path:
@@ -40,6 +42,13 @@ def _loaded(_digest: str, folders: tuple[Path, ...], cache: Path) -> Profiles:
     return profiles.load(folders, cache_dir=cache)
 
 
-def releases(c: Choices) -> tuple[CudnnRelease, ...]:
-    """What is known of cuDNN's releases. Raises DataError, UsageError."""
-    return profiles.releases(overlays(c), cache_dir=cache_dir(c))
+def for_verdict(c: Choices) -> Profiles:
+    """What a verdict asks of each environment: cuDNN's releases, and what packages need of the system. Raises
+    DataError, UsageError."""
+    folders = tuple(overlays(c))
+    return _parts(profiles.digest(folders), folders, cache_dir(c))
+
+
+@functools.lru_cache(maxsize=1)
+def _parts(_digest: str, folders: tuple[Path, ...], cache: Path) -> Profiles:
+    return profiles.load_parts(_FOR_VERDICT, folders, cache_dir=cache)

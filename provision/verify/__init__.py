@@ -3,7 +3,8 @@
 A chain of seven stages; the first that fails is the cause and the later ones are skipped. Stages 1, 2
 and 4 run in one child without any framework, 5 to 7 in one child per framework, 3 reads files. When
 something failed that the user's settings could have caused, the settings are searched for the culprit.
-An environment that has a lock is held against it: what has changed since is an eighth stage.
+An environment that has a lock is held against it: what has changed since is an eighth stage. The stage
+`packages` (package `packages/`) is no part of the proof: it follows in `commands/later_stages.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _PROOFS = ("runtime", "cudnn", "framework", "convolution")
 """The stages that run something of the environment. Without one that passed there is no verdict of success."""
 _WITHOUT_FRAMEWORK = "Install a framework there, or: gpuenv create {env} --framework torch."
 
-__all__ = ["Begun", "Options", "begin", "locate", "verify"]
+__all__ = ["Begun", "Options", "begin", "child_environ", "locate", "verify"]
 
 
 def verify(
@@ -81,6 +82,13 @@ def verify(
     return _verdict(run)
 
 
+def child_environ(begun: Begun, options: Options) -> dict[str, str]:
+    """The variables of children that import packages."""
+    from . import state
+
+    return state.child_environ(begun, options)
+
+
 def _layers(run: Run) -> None:
     """Stages 1 to 4: they are a GPU's."""
     if run.device != "cpu":
@@ -88,6 +96,7 @@ def _layers(run: Run) -> None:
 
         return lowlevel.stages(run)
     run.begun.drop()
+    run.read_ahead()
     for stage in ("driver", "runtime", "libraries", "cudnn"):
         run.skip(stage, "the device is cpu")
     return None

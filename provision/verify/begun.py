@@ -58,10 +58,30 @@ def ask(
     )
 
 
+class Ahead:
+    """A call that a thread makes while others wait for children, at most once; `result` waits for it."""
+
+    def __init__(self, pool: ThreadPoolExecutor, call: Callable[[], Any]) -> None:
+        self._pool, self._call = pool, call
+        self._future: Future[Any] | None = None
+
+    def start(self) -> None:
+        """Begin, unless it has begun."""
+        if self._future is None:
+            self._future = self._pool.submit(self._call)
+
+    def result(self) -> Any:
+        """What the call returns, and raises."""
+        self.start()
+        assert self._future is not None
+        return self._future.result()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Begun:
     """A verification of which the first answers are under way. `told` is None where the driver was not
-    asked; `paths` is what it waits for. `machine` is this machine as gpuenv reads it, where that was asked for."""
+    asked; `paths` is what it waits for. `machine` is this machine as gpuenv reads it, where that was asked for.
+    `reading` is work for the time in which children are waited for."""
 
     env: Environment
     environ: dict[str, str]
@@ -69,6 +89,7 @@ class Begun:
     paths: Future[Paths | None]
     told: Future[probe.Told] | None
     machine: Future[Machine] | None = None
+    reading: Ahead | None = None
 
     def drop(self) -> None:
         """The driver's child need not go on: nothing is to be loaded."""
@@ -78,10 +99,16 @@ class Begun:
 
 @contextlib.contextmanager
 def begin(
-    env: Environment, options: Options, *, driver: bool = True, machine: Callable[[], Machine] | None = None
+    env: Environment,
+    options: Options,
+    *,
+    driver: bool = True,
+    machine: Callable[[], Machine] | None = None,
+    meanwhile: Callable[[Surroundings], Any] | None = None,
 ) -> Iterator[Begun]:
     """Ask the target's Python where it looks, and with `driver` its driver as well: both run when the block
-    begins. `machine` reads the driver and the GPUs meanwhile, where the driver is asked.
+    begins. `machine` reads the driver and the GPUs, where the driver is asked; `meanwhile` is called once children are
+    waited for.
 
     At the end no child is left, whatever happened in between. Raises UsageError for a device that cannot
     be meant.
@@ -90,7 +117,7 @@ def begin(
     environ, paths = process.environ(), Future[Paths | None]()
     environ.pop("PYTHONDONTWRITEBYTECODE", None)  # where bytecode goes is gpuenv's to say (probe.bytecode)
     plainly = {**environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    pool, told, read = ThreadPoolExecutor(3), None, None
+    pool, told, read = ThreadPoolExecutor(4), None, None
     where, looks = started(pool, surroundings, env, plainly, options.timeout)
     try:
         if driver and options.device != "cpu":
@@ -107,7 +134,10 @@ def begin(
         # What this thread does next (importing, parsing) would keep those two from starting their children.
         looks.wait()
         read = pool.submit(machine) if told and machine else None
-        yield Begun(env=env, environ=environ, surroundings=where, paths=paths, told=told, machine=read)
+        ahead = Ahead(pool, lambda: meanwhile(where.result())) if meanwhile else None
+        yield Begun(
+            env=env, environ=environ, surroundings=where, paths=paths, told=told, machine=read, reading=ahead
+        )
     finally:
         if not paths.done():
             paths.set_result(None)

@@ -52,6 +52,7 @@ def stages(run: Run) -> None:
             run.begun.paths.set_result(_paths(run))
             asked = run.begun.told
         on_disk, seconds = _libraries(run)
+        run.read_ahead()
         run.machine = run.read_machine() if run.read_machine else None
         told = run.told = asked.result()
     run.add("driver", _judge_layer(run, told, "driver"), _seconds(told, None, "driver"))

@@ -40,6 +40,8 @@ _KINDS: dict[str, dict[str, Any]] = {
         "device": _TEXT, "python": _TEXT, "compilers": [_TEXT], "compiler": _MAYBE, "include": _TEXT, "headers": (bool,),
     },
     "compiled": {"max_error": _NUMBER, "ok": (bool,)},
+    "required": {"module": _TEXT, "error": _MAYBE},
+    "imported": {"module": _TEXT, "error": _MAYBE},
     "enter": {"framework": _TEXT},
     "copy": {"source": (int,), "target": (int,), "direct": (bool,), "ok": (bool,)},
     "all_reduce": {"ok": (bool,)},

@@ -74,6 +74,11 @@ class Run:
         """The first stage that failed."""
         return next((s.stage for s in self.stages if s.status == "fail"), None)
 
+    def read_ahead(self) -> None:
+        """Start what is to be read while children are waited for."""
+        if self.begun.reading:
+            self.begun.reading.start()
+
     def add(
         self,
         stage: str,
@@ -121,7 +126,6 @@ def prepare(
     env = replace(env, python_version=found.version)
     for problem in found.problems:
         emit(Event(kind="warning", stage="verify", text=problem))
-    origins = [str(Path(f.origin).parent) for f in found.frameworks]
     packages = libraries.installed(found)
     return Run(
         begun=begun,
@@ -132,7 +136,7 @@ def prepare(
         emit=emit,
         device=device,
         ordinal=ordinal,
-        environ={**probe.bytecode(origins, options.cache_dir), **begun.environ},
+        environ=child_environ(begun, options),
         found=found,
         packages=packages,
         files=libraries.present(found),
@@ -141,6 +145,12 @@ def prepare(
         findings=[],
         verdicts=[],
     )
+
+
+def child_environ(begun: Begun, options: Options) -> dict[str, str]:
+    """The variables of children that import packages: the user's, with a place for bytecode."""
+    origins = [str(Path(f.origin).parent) for f in begun.surroundings.result().frameworks]
+    return {**probe.bytecode(origins, options.cache_dir), **begun.environ}
 
 
 def suspects(run: Run, framework: str | None = None) -> list[culprit.Suspect]:

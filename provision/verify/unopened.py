@@ -60,6 +60,16 @@ def _wheel(name: str) -> str | None:
     return next((wheel for family, wheel in _WHEELS.items() if stem.startswith(family)), None)
 
 
+def nvidia_wheel(name: str) -> str | None:
+    """The wheel of NVIDIA's that brings a library by its soname: "nvidia-cuda-runtime-cu12"."""
+    wheel, major = _wheel(name), re.search(r"\.so\.(\d+)", name)
+    if wheel is None or not name.startswith("lib"):
+        return None
+    if wheel != "cuda-runtime" or major is None:
+        return f"nvidia-{wheel}"
+    return f"nvidia-{wheel}-cu{major[1]}" if int(major[1]) < 13 else f"nvidia-{wheel}"
+
+
 def _folders(found: Surroundings) -> list[Path]:
     """Where wheels and conda packages put NVIDIA's libraries."""
     sites = [Path(s) for s in found.sites]

@@ -23,13 +23,9 @@ from provision.detect.files import (
 )
 from provision.detect.libcuda import read_told
 from provision.detect.libraries import (
-    FLAVOURS,
-    cache_rows,
     file_version,
     find_files,
     folder_libraries,
-    ldconfig_rows,
-    loader_cache,
     read_libraries,
 )
 from provision.detect.pythons import (
@@ -59,6 +55,7 @@ from provision.detect.system import (
     redacted,
 )
 from provision.model import Gpu, Hardware
+from provision.system.loader_cache import FLAVOURS, cache_rows, ldconfig_rows, loader_cache
 
 DATA = Path(__file__).parents[1] / "data" / "detect"
 

@@ -1,0 +1,30 @@
+"""The packages that the user or the project named when an environment was made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from ..environment import state
+from ..errors import GpuenvError
+from ..model import Lock
+from . import facts, project_options as inproject
+from .options import Choices
+
+
+def named_packages(env: Path, lock: Lock, c: Choices) -> frozenset[str] | None:
+    """Their names in normal form; None where the environment does not say, as one that was made from a lock."""
+    try:
+        data = (state.read(env, "request.json") or {}).get("choices") or {}
+        made = inproject.choices_of(data)
+        if not (made.framework or made.with_ or made.requirement or made.project):
+            return None
+        demands = inproject.demanded(made, facts.known(c), lock.target)
+        names = [Requirement(text).name for text in (*made.framework, *made.with_)]
+    except (GpuenvError, InvalidRequirement, ValueError, TypeError, OSError):
+        return None  # another version of gpuenv wrote it, or the project's files are gone
+    names += [*demands.frameworks, *(n.name for n in demands.needs if n.name and not n.constraint)]
+    names += [b.framework for b in lock.plan.builds]
+    return frozenset(canonicalize_name(n) for n in names)

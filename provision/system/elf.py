@@ -1,0 +1,291 @@
+"""What the dynamic section of an ELF file says: the libraries that it needs, where to look, and symbol versions.
+
+64-bit little-endian files are read (ELF gABI, "Dynamic Section"; LSB, "Symbol Versioning"). Headers can hold
+anything: every count and length is bounded, and a file that cannot be read raises ElfError.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+Read = Callable[[int, int], bytes]
+"""Returns bytes from an offset on: as many as asked for, fewer only at the end of the file."""
+
+MACHINES = {62: "x86_64", 183: "aarch64"}
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_ENTRY = struct.Struct("<qQ")
+_VERSION_NEED = struct.Struct("<HHIII")
+_VERSION_AUX = struct.Struct("<IHHII")
+_VERSION_DEFINED = struct.Struct("<HHHHIII")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_LOAD, _DYNAMIC, _INTERPRETER = 1, 2, 3
+_NEEDED, _HASH, _STRINGS, _SYMBOLS, _STRINGS_SIZE, _SONAME, _RPATH, _RUNPATH = 1, 4, 5, 6, 10, 14, 15, 29
+_FLAGS_1, _DEFINED, _DEFINED_COUNT, _NEED, _NEED_COUNT = (
+    0x6FFFFFFB, 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF,
+)  # fmt: skip
+_GNU_HASH = 0x6FFFFEF5
+_NO_DEFAULT_FOLDERS = 0x800
+_WEAK = 2
+_BASE = 1
+# Bounds; the files of real packages have less than a tenth of each.
+_MOST_SEGMENTS, _MOST_ENTRIES, _MOST_VERSIONS, _MOST_CHAIN = 512, 1 << 14, 1 << 14, 1 << 16
+_LONGEST = 1 << 14
+_AHEAD = 1 << 13  # bytes read at once: the headers, and in small files all tables
+
+
+class ElfError(Exception):
+    """A file is no ELF file that can be loaded: the reason in words. `foreign` is set for a file of another word
+    size or byte order, which the loader passes over when it searches."""
+
+    def __init__(self, reason: str, *, foreign: bool = False) -> None:
+        super().__init__(reason)
+        self.foreign = foreign
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of symbols that a file requires of a library: ("libc.so.6", "GLIBC_2.34")."""
+
+    library: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Elf:
+    """What one file says. `rpath` and `runpath` are as written, `requires` are the versions without which the
+    loader refuses the file, `defines` those that it defines (empty where it has no versions). `exports` is
+    whether it defines the symbol that was asked for."""
+
+    machine: int
+    soname: str | None = None
+    needed: tuple[str, ...] = ()
+    rpath: str | None = None
+    runpath: str | None = None
+    interpreter: str | None = None
+    default_folders: bool = True
+    requires: tuple[Version, ...] = ()
+    defines: frozenset[str] = frozenset()
+    exports: bool = False
+
+
+def read_elf(path: str | Path, symbol: str | None = None) -> Elf:
+    """Read a file's dynamic section, and whether it exports `symbol`. Raises ElfError."""
+    try:
+        number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    except (OSError, ValueError) as error:
+        raise ElfError(getattr(error, "strerror", None) or str(error)) from error
+    try:
+        status = os.fstat(number)
+        if not stat.S_ISREG(status.st_mode):
+            raise ElfError("is not a plain file")
+        return parse(lambda start, size: os.pread(number, size, start), status.st_size, symbol)
+    except OSError as error:
+        raise ElfError(error.strerror or str(error)) from error
+    finally:
+        os.close(number)
+
+
+def parse(read: Read, size: int, symbol: str | None = None) -> Elf:
+    """The dynamic section of a file of `size` bytes. Raises ElfError."""
+    try:
+        return _File(read, size).elf(symbol)
+    except (struct.error, OverflowError) as error:
+        raise ElfError("ends before its tables do") from error
+
+
+class _File:
+    """One file: its segments, and its tables by address."""
+
+    def __init__(self, read: Read, size: int) -> None:
+        self._read, self._size = read, size
+        self._head = read(0, min(size, _AHEAD))
+        self._window, self._near = b"", 0
+        self.machine, table, count = self._header()
+        data = self.bytes(table, count * _SEGMENT.size)
+        self._segments = list(_SEGMENT.iter_unpack(data))
+        self._loads = [(s[3], s[5], s[2]) for s in self._segments if s[0] == _LOAD]
+        if any(s[2] + s[5] > size for s in self._segments if s[0] == _LOAD):
+            raise ElfError("ends before its segments do: it is cut short")
+        self._dynamic = self._entries()
+        self._strings = self.offset(self._first(_STRINGS)) if _STRINGS in self._dynamic else None
+
+    def _header(self) -> tuple[int, int, int]:
+        if self._head[:4] != b"\x7fELF":
+            raise ElfError("is no ELF file" if self._head else "is empty")
+        if self._head[4:6] != b"\x02\x01":
+            raise ElfError("is no 64-bit little-endian ELF file", foreign=True)
+        fields = _HEADER.unpack_from(self._head)
+        if fields[9] != _SEGMENT.size or not 0 < fields[10] <= _MOST_SEGMENTS:
+            raise ElfError("has no program headers that can be read")
+        return fields[2], fields[5], fields[10]
+
+    def bytes(self, start: int, size: int) -> bytes:
+        """Bytes of the file. Raises ElfError where it ends before."""
+        if start < 0 or start + size > self._size:
+            raise ElfError("ends before its tables do")
+        end = start + size
+        if end <= len(self._head):
+            return self._head[start:end]
+        near = start - self._near
+        if near < 0 or near + size > len(self._window):
+            near, self._near = 0, start
+            self._window = self._read(start, max(size, _AHEAD))
+            if len(self._window) < size:
+                raise ElfError("ends before its tables do")
+        return self._window[near : near + size]
+
+    def offset(self, address: int) -> int:
+        """Where the bytes at an address are in the file. Raises ElfError."""
+        for start, length, offset in self._loads:
+            if start <= address < start + length:
+                return int(offset + address - start)
+        raise ElfError(f"has a table at {address:#x}, outside its segments")
+
+    def _entries(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        segment = next((s for s in self._segments if s[0] == _DYNAMIC), None)
+        if segment is None:
+            return found
+        size = min(segment[5], _MOST_ENTRIES * _ENTRY.size)
+        data = self.bytes(segment[2], size - size % _ENTRY.size)
+        for tag, value in _ENTRY.iter_unpack(data):
+            if tag == 0:
+                break
+            found.setdefault(tag, []).append(value)
+        return found
+
+    def _first(self, tag: int) -> int:
+        return self._dynamic.get(tag, [0])[0]
+
+    def _text(self, index: int) -> str:
+        """A string of the dynamic string table."""
+        if self._strings is None or index >= max(self._first(_STRINGS_SIZE), 1):
+            raise ElfError("names a string outside its string table")
+        start = self._strings + index
+        return self._string(start)
+
+    def _string(self, start: int) -> str:
+        length = 128
+        while True:
+            data = self.bytes(start, min(length, self._size - start))
+            end = data.find(b"\0")
+            if end >= 0:
+                return data[:end].decode("utf-8", "backslashreplace")
+            if length >= _LONGEST or len(data) < length:
+                raise ElfError("has a string without an end")
+            length *= 4
+
+    def elf(self, symbol: str | None) -> Elf:
+        path = next((s for s in self._segments if s[0] == _INTERPRETER), None)
+        return Elf(
+            machine=self.machine,
+            soname=self._maybe(_SONAME),
+            needed=tuple(dict.fromkeys(self._text(i) for i in self._dynamic.get(_NEEDED, ()))),
+            rpath=self._maybe(_RPATH),
+            runpath=self._maybe(_RUNPATH),
+            interpreter=self._string(path[2]) if path else None,
+            default_folders=not self._first(_FLAGS_1) & _NO_DEFAULT_FOLDERS,
+            requires=tuple(dict.fromkeys(self._required())),
+            defines=frozenset(self._defined()),
+            exports=symbol is not None and self._exports(symbol),
+        )
+
+    def _maybe(self, tag: int) -> str | None:
+        return self._text(self._dynamic[tag][0]) if tag in self._dynamic else None
+
+    # --- versions ----------------------------------------------------------------------------------
+
+    def _required(self) -> list[Version]:
+        found: list[Version] = []
+        if _NEED not in self._dynamic:
+            return found
+        at = self.offset(self._first(_NEED))
+        for _ in range(min(self._first(_NEED_COUNT), _MOST_VERSIONS)):
+            _, count, file, first, following = _VERSION_NEED.unpack(self.bytes(at, _VERSION_NEED.size))
+            library, near = self._text(file), at + first
+            for _ in range(count):
+                _, flags, _, name, step = _VERSION_AUX.unpack(self.bytes(near, _VERSION_AUX.size))
+                if not flags & _WEAK:
+                    found.append(Version(library, self._text(name)))
+                near += step
+                if not step or len(found) > _MOST_VERSIONS:
+                    break
+            at += following
+            if not following:
+                break
+        return found
+
+    def _defined(self) -> list[str]:
+        found: list[str] = []
+        if _DEFINED not in self._dynamic:
+            return found
+        at = self.offset(self._first(_DEFINED))
+        for _ in range(min(self._first(_DEFINED_COUNT), _MOST_VERSIONS)):
+            _, flags, _, count, _, first, following = _VERSION_DEFINED.unpack(
+                self.bytes(at, _VERSION_DEFINED.size)
+            )
+            if count and not flags & _BASE:
+                name, _ = struct.unpack("<II", self.bytes(at + first, 8))
+                found.append(self._text(name))
+            at += following
+            if not following:
+                break
+        return found
+
+    # --- one symbol --------------------------------------------------------------------------------
+
+    def _exports(self, symbol: str) -> bool:
+        if _SYMBOLS not in self._dynamic:
+            return False
+        if _GNU_HASH in self._dynamic:
+            return self._in_gnu_hash(symbol)
+        return _HASH in self._dynamic and self._in_hash(symbol)
+
+    def _is(self, number: int, symbol: str) -> bool:
+        at = self.offset(self._first(_SYMBOLS)) + number * _SYMBOL.size
+        name, _, _, section, _, _ = _SYMBOL.unpack(self.bytes(at, _SYMBOL.size))
+        return section != 0 and self._text(name) == symbol
+
+    def _word(self, at: int) -> int:
+        return int.from_bytes(self.bytes(at, 4), "little")
+
+    def _in_gnu_hash(self, symbol: str) -> bool:
+        wanted = 5381
+        for byte in symbol.encode():
+            wanted = (wanted * 33 + byte) & 0xFFFFFFFF
+        table = self.offset(self._first(_GNU_HASH))
+        buckets, first, bloom = struct.unpack("<III", self.bytes(table, 12))
+        if not buckets:
+            return False
+        starts = table + 16 + bloom * 8
+        number = self._word(starts + wanted % buckets * 4)
+        for _ in range(_MOST_CHAIN if number >= first else 0):
+            found = self._word(starts + (buckets + number - first) * 4)
+            if found | 1 == wanted | 1 and self._is(number, symbol):
+                return True
+            if found & 1:
+                break
+            number += 1
+        return False
+
+    def _in_hash(self, symbol: str) -> bool:
+        wanted = 0
+        for byte in symbol.encode():
+            wanted = (wanted << 4) + byte
+            wanted = (wanted ^ (wanted >> 24 & 0xF0)) & 0x0FFFFFFF
+        table = self.offset(self._first(_HASH))
+        buckets = self._word(table)
+        number = self._word(table + 8 + wanted % buckets * 4) if buckets else 0
+        for _ in range(_MOST_CHAIN):
+            if number == 0:
+                break
+            if self._is(number, symbol):
+                return True
+            number = self._word(table + 8 + (buckets + number) * 4)
+        return False

@@ -1,0 +1,110 @@
+"""Stage `packages`: every installed package finds the libraries that it needs.
+
+The compiled files are read as the dynamic loader would load them. What needs a library that is not found is imported:
+only that decides whether the stage fails. It runs after the proof of the frameworks, and rolls nothing back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...model import FRAMEWORKS, Environment, Finding, Profiles, Stage, Status
+from . import findings as named, remedy
+from .importing import Attempt, attempt
+from .installed import Package
+from .reading import Nominated, Reading, read
+
+if TYPE_CHECKING:
+    from ..locate import Surroundings
+    from ..options import Options
+
+__all__ = ["Asked", "Reading", "judge", "named_and_required", "read_environment"]
+
+_OF_FRAMEWORKS = {*FRAMEWORKS, "jaxlib", "tensorflow-cpu"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What the stage judges by. `required` are the packages whose failure fails the stage: with a lock those that
+    the user or the project named, and what these always require; None for an environment without one."""
+
+    env: Environment
+    found: Surroundings
+    options: Options
+    environ: Mapping[str, str]
+    known: Callable[[], Profiles]
+    required: Callable[[Sequence[Package]], Collection[str]] | None = None
+
+
+def read_environment(
+    env: Environment, found: Surroundings, environ: Mapping[str, str], known: Profiles
+) -> Reading:
+    """Read the compiled files of an environment's packages."""
+    return read(env.python, found.version, found.sites, found.prefix, environ, known.opened_libraries)
+
+
+def judge(reading: Reading, asked: Asked) -> tuple[Stage, tuple[Finding, ...]]:
+    """The stage and what was found. Imports what the reading nominated, but not with `--quick`."""
+    start = time.perf_counter()
+    if reading.unread or not (reading.files or reading.nominated):
+        why = reading.unread or "no package here has compiled files"
+        return Stage(stage="packages", status="skip", detail=why), ()
+    attempts = {}
+    if reading.nominated and not asked.options.quick:
+        tried = attempt(asked.env.python, reading.nominated, asked.environ, asked.options.timeout)
+        attempts = {a.nominated.package: a for a in tried}
+    left = [n for n in reading.nominated if n.package not in attempts or not attempts[n.package].loads]
+    failing = _failing(left, attempts, reading.packages, asked)
+    rows = asked.known() if left else Profiles()
+    place = named.Place(
+        env=asked.env, sites=asked.found.sites, here=remedy.distribution(),
+        rows=remedy.Rows(system=rows.system_libraries, replacements=rows.replacements),
+    )  # fmt: skip
+    found = named.findings(left, attempts, failing, place)
+    status: Status = "fail" if failing else "warn" if left else "pass"
+    stage = Stage(
+        stage="packages",
+        status=status,
+        detail=_detail(reading, left, failing),
+        seconds=round(time.perf_counter() - start, 3),
+        evidence=tuple(e for f in found for e in f.evidence),
+    )
+    return stage, found
+
+
+def _failing(
+    left: Sequence[Nominated], attempts: Mapping[Package, Attempt], packages: Sequence[Package], asked: Asked
+) -> set[Package]:
+    """The packages that fail the stage: their import fails for a library, and the environment is for them."""
+    refused = {n.package for n in left if n.package in attempts and attempts[n.package].refused}
+    if not refused:
+        return set()
+    wanted = _OF_FRAMEWORKS if asked.required is None else asked.required(packages)
+    return {p for p in refused if p.name in wanted}
+
+
+def _detail(reading: Reading, left: Sequence[Nominated], failing: set[Package]) -> str:
+    if not left:
+        return f"{reading.files} libraries of {len(reading.packages)} packages find what they need"
+    first = min(left, key=lambda n: n.package not in failing)
+    text = named.sentence(first.package, first.problems)
+    if first.package in failing:
+        text += "; its import fails"
+    more = len(left) - 1
+    return text + (f"; {more} more package{'s' if more > 1 else ''}" if more else "")
+
+
+def named_and_required(packages: Sequence[Package], names: Collection[str], python: str) -> frozenset[str]:
+    """Packages and what they require on this machine without an extra. `python` is the version."""
+    known = {p.name: p for p in packages}
+    seen: dict[str, None] = {}
+    todo = [n for n in names if n in known]
+    while todo:
+        name = todo.pop()
+        if name not in seen:
+            seen[name] = None
+            todo += [n for n in known[name].requires_always(python) if n in known]
+    return frozenset(seen)

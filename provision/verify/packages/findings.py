@@ -1,0 +1,112 @@
+"""What a library that was not found means: its cause, and the fix."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...model import FRAMEWORKS, Environment, Evidence, Finding
+from ..unopened import nvidia_wheel
+from . import remedy
+from .importing import Attempt
+from .installed import Package
+from .lookup import Problem
+from .reading import Nominated
+
+MISSING, OLD, OTHER_BUILD, DAMAGED = (
+    "system_library_missing", "system_libs_too_old", "extension_built_for_other_torch_or_cuda",
+    "package_files_damaged",
+)  # fmt: skip
+_OF_FRAMEWORKS = re.compile(r"lib(torch|c10|tensorflow|shm|caffe2|jax)")
+_MOST_EVIDENCE = 12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where the packages are, and what is known of libraries there."""
+
+    env: Environment
+    sites: Sequence[str]
+    rows: remedy.Rows
+    here: remedy.Distribution
+
+
+def cause_of(problem: Problem) -> str:
+    """The cause of one problem."""
+    if problem.kind == "damaged":
+        return DAMAGED
+    if problem.kind == "version":
+        return OLD
+    built_for = _OF_FRAMEWORKS.match(problem.library) or nvidia_wheel(problem.library)
+    return OTHER_BUILD if built_for else MISSING
+
+
+def findings(
+    nominated: Sequence[Nominated], attempts: Mapping[Package, Attempt], failing: set[Package], place: Place
+) -> tuple[Finding, ...]:
+    """One finding per cause, those that fail a stage first."""
+    ordered = sorted(nominated, key=lambda n: n.package not in failing)
+    causes: dict[str, dict[Package, list[Problem]]] = {}
+    for one in ordered:
+        for problem in one.problems:
+            causes.setdefault(cause_of(problem), {}).setdefault(one.package, []).append(problem)
+    return tuple(_finding(c, found, attempts, place) for c, found in causes.items())
+
+
+def _finding(
+    cause: str, found: Mapping[Package, Sequence[Problem]], attempts: Mapping[Package, Attempt], place: Place
+) -> Finding:
+    evidence: list[Evidence] = []
+    for package, problems in found.items():
+        if package in attempts:
+            evidence += attempts[package].evidence()[:2]
+        evidence += [Evidence(text=f"{package}: {text_of(p)}", source=p.file) for p in problems]
+    package = next(iter(found))
+    more = len(found) - 1
+    also = f", and {more} more package{'s' if more > 1 else ''} of this kind" if more else ""
+    return Finding(
+        cause=cause,
+        title=sentence(package, found[package]) + also,
+        evidence=tuple(dict.fromkeys(evidence))[:_MOST_EVIDENCE],
+        fix=_fix(cause, found, place),
+        confidence="certain" if all(p in attempts and attempts[p].refused for p in found) else "likely",
+    )
+
+
+def text_of(problem: Problem) -> str:
+    """One problem in words."""
+    if problem.kind == "damaged":
+        return f"{problem.found} {problem.detail}"
+    if problem.kind == "version":
+        return f"needs {problem.detail} of {problem.library}, which {problem.found} does not define"
+    return f"needs {problem.library}, which is missing"
+
+
+def sentence(package: Package, problems: Sequence[Problem]) -> str:
+    """The problems of one package in a sentence."""
+    names = list(dict.fromkeys(p.library for p in problems))
+    shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    kinds = {p.kind for p in problems}
+    if kinds == {"damaged"}:
+        return f"{package} has damaged files: {shown}"
+    if kinds == {"version"}:
+        versions = list(dict.fromkeys(p.detail for p in problems))
+        return f"{package} needs {', '.join(versions[:3])} of {shown}, which is older here"
+    if all(p.any_of for p in problems):
+        return f"{package} opens one of several libraries of its own, and none loads: {shown} missing"
+    return f"{package} needs {shown}, which this system does not have"
+
+
+def _fix(cause: str, found: Mapping[Package, Sequence[Problem]], place: Place) -> str:
+    packages = list(found)
+    problems = [p for rows in found.values() for p in rows]
+    libraries = list(dict.fromkeys(p.library for p in problems))
+    if cause == DAMAGED:
+        return remedy.of_damage(place.env, packages, place.sites)
+    if cause == OLD:
+        return remedy.of_versions(packages, list(dict.fromkeys(p.detail for p in problems)))
+    if cause == OTHER_BUILD:
+        required = {r for p in packages for r in p.requires}
+        return remedy.of_other_build(packages, [f for f in FRAMEWORKS if f in required], libraries)
+    return remedy.of_missing(found, place.rows, place.env, place.sites, place.here)

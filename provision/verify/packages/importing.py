@@ -1,0 +1,101 @@
+"""Imports what was nominated, in children of the environment's Python: reading nominates, importing decides."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from ...model import Evidence
+from .. import probe
+from .installed import Package
+from .reading import Nominated
+
+SECONDS = 120.0
+_MOST_MODULES = 24
+_AT_ONCE = 4
+# What the loader of glibc says of a library, and what Python and packages say of one that they open.
+_OF_A_LIBRARY = re.compile(
+    r"cannot open shared object file|undefined symbol|version `[^']*' not found|file too short|invalid ELF header|"
+    r"ELF load command|ELF file|cannot read file data|wrong ELF class|object file has no|"
+    r"cannot (?:load|find|locate) (?:library|shared)|library .{0,80}not found|could not load .{0,80}lib",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """What importing a nominated package said. `top` are its top-level modules and `errors` the refusals by
+    module; `death` says how the child ended where it did not end well."""
+
+    nominated: Nominated
+    top: tuple[str, ...]
+    errors: Mapping[str, str]
+    death: str | None = None
+
+    @property
+    def refused(self) -> str | None:
+        """What a top-level module said of a library that it lacks; None where all import, or fail otherwise."""
+        return next((e for m, e in self.errors.items() if m in self.top and self._of_a_library(e)), None)
+
+    @property
+    def loads(self) -> bool:
+        """Whether every module that was nominated imports after all."""
+        return bool(self.nominated.modules) and not self.errors and not self.death
+
+    def _of_a_library(self, error: str) -> bool:
+        stems = {p.library[3:].partition(".so")[0].lower() for p in self.nominated.problems}
+        return bool(_OF_A_LIBRARY.search(error)) or any(s and s in error.lower() for s in stems)
+
+    def evidence(self) -> tuple[Evidence, ...]:
+        """What the imports said, by the line that names a library."""
+        found = []
+        for module, error in self.errors.items():
+            lines = error.splitlines()
+            line = next((x for x in lines if _OF_A_LIBRARY.search(x)), lines[0] if lines else "")
+            found.append(Evidence(text=line[:500], source=f"import {module}"))
+        return tuple(found[:8]) + ((Evidence(text=self.death, source="import"),) if self.death else ())
+
+
+def attempt(
+    python: str, nominated: Sequence[Nominated], environ: Mapping[str, str], seconds: float
+) -> tuple[Attempt, ...]:
+    """Import each nominated package in a child of its own, `seconds` at the longest."""
+
+    def one(package: Nominated) -> Attempt:
+        return _attempt(python, package, environ, min(seconds, SECONDS))
+
+    if not nominated:
+        return ()
+    with ThreadPoolExecutor(min(_AT_ONCE, len(nominated), os.cpu_count() or 1)) as pool:
+        return tuple(pool.map(one, nominated))
+
+
+def _attempt(python: str, package: Nominated, environ: Mapping[str, str], seconds: float) -> Attempt:
+    top = top_modules(package)
+    modules = tuple(dict.fromkeys((*top, *package.modules)))[:_MOST_MODULES]
+    told = probe.run(
+        python, ("report", "imports"), {"first": list(package.frameworks), "modules": list(modules)},
+        environ=environ, timeout=seconds,
+    )  # fmt: skip
+    said = {r["module"]: r["error"] for r in told.all("imported") if r["module"] in modules}
+    return Attempt(nominated=package, top=top, errors={m: e for m, e in said.items() if e}, death=told.death)
+
+
+def top_modules(nominated: Nominated) -> tuple[str, ...]:
+    """The top-level modules of a package that its users import: those with the files concerned, and the one that has
+    the package's name."""
+    package = nominated.package
+    tops = [m.partition(".")[0] for m in nominated.modules]
+    named = [m for m in package.modules if m.lower().replace("_", "-") == package.name]
+    if not tops and not named:
+        folders = {f for p in nominated.problems if (f := _top_of(p.file, package))}
+        named = [m for m in package.modules if m in folders] or [*package.modules[:3]]
+    return tuple(dict.fromkeys((*named, *tops)))
+
+
+def _top_of(path: str, package: Package) -> str | None:
+    inside = path.startswith(f"{package.site}/")
+    return path[len(package.site) + 1 :].partition("/")[0] if inside else None

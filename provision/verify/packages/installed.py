@@ -1,0 +1,147 @@
+"""The compiled files of the installed packages: whose each is, and whether Python imports it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from packaging.markers import UndefinedEnvironmentName
+from packaging.requirements import InvalidRequirement, Requirement
+
+from ...system import foreign
+from ..records import normal
+
+_ROW = re.compile(r"^([^,\"\n]+\.so(?:\.[0-9]+)*),", re.MULTILINE)
+_TOP = re.compile(r"^([A-Za-z_]\w*)(?:/__init__)?\.(?:py|so|[\w-]+\.so),", re.MULTILINE)
+_META = re.compile(r'"_path": ?"(lib/python3[^/"]*/site-packages/[^"]+\.so(?:\.[0-9]+)*)"')
+
+
+@dataclass(frozen=True)
+class Package:
+    """An installed package. `files` are its shared libraries, by absolute path; `site` is the folder that Python
+    imports them from."""
+
+    name: str
+    version: str
+    site: str
+    files: tuple[str, ...]
+    folder: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+    @cached_property
+    def _metadata(self) -> str:
+        try:
+            return foreign.read_text(Path(self.folder or "", "METADATA")).split("\n\n", 1)[0]
+        except OSError:
+            return ""
+
+    @cached_property
+    def requires(self) -> tuple[str, ...]:
+        """The names of what it requires, whatever the marker."""
+        names = re.findall(r"^Requires-Dist:\s*([\w.-]+)", self._metadata, re.MULTILINE)
+        return tuple(dict.fromkeys(normal(n) for n in names))
+
+    def requires_always(self, python: str) -> tuple[str, ...]:
+        """The names of what it requires on this machine without an extra, for a version of Python."""
+        rows = re.findall(r"^Requires-Dist:\s*(.+)$", self._metadata, re.MULTILINE)
+        return tuple(dict.fromkeys(n for row in rows if (n := _always(row, python))))
+
+    @cached_property
+    def modules(self) -> tuple[str, ...]:
+        """The top-level modules that it brings."""
+        try:
+            text = foreign.read_text(Path(self.folder or "", "RECORD"))
+        except OSError:
+            text = ""
+        return tuple(dict.fromkeys(_TOP.findall(text)))
+
+
+def _always(row: str, python: str) -> str | None:
+    try:
+        needed = Requirement(row)
+        minor = ".".join(python.split(".")[:2])
+        values = {"extra": "", "python_version": minor, "python_full_version": python}
+        applies = needed.marker is None or needed.marker.evaluate(values)
+    except (InvalidRequirement, UndefinedEnvironmentName):
+        return None
+    return normal(needed.name) if applies else None
+
+
+def installed(sites: Sequence[str], prefix: str) -> tuple[Package, ...]:
+    """The packages with compiled files, from the RECORD of each, and from conda-meta. No file is claimed twice."""
+    claimed: set[str] = set()
+    found = []
+    for package in (*_of_records(sites), *_of_conda(prefix, sites)):
+        files = tuple(f for f in package.files if f not in claimed)
+        claimed.update(files)
+        found.append(Package(package.name, package.version, package.site, files, package.folder))
+    return tuple(found)
+
+
+def _of_records(sites: Sequence[str]) -> Iterator[Package]:
+    for site in sites:
+        for name in _listed(site):
+            stem = name.removesuffix(".dist-info")
+            package, _, version = stem.partition("-")
+            if stem == name or not version or name.startswith("~"):
+                continue
+            folder = f"{site}/{name}"
+            try:
+                rows = _ROW.findall(foreign.read_text(Path(folder, "RECORD")))
+            except OSError:
+                rows = []
+            yield Package(normal(package), version, site, tuple(_paths(site, rows)), folder)
+
+
+def _paths(folder: str, rows: Iterable[str]) -> Iterator[str]:
+    for row in rows:
+        if "\0" not in row:
+            yield (
+                f"{folder}/{row}"
+                if ".." not in row and row[0] != "/"
+                else os.path.normpath(f"{folder}/{row}")
+            )
+
+
+def _of_conda(prefix: str, sites: Sequence[str]) -> Iterator[Package]:
+    """What conda-meta lists in site-packages: conda's packages need not have a RECORD."""
+    meta = f"{prefix}/conda-meta"
+    for name in _listed(meta):
+        stem = name.removesuffix(".json")
+        if stem == name or stem.count("-") < 2:
+            continue
+        try:
+            files = tuple(_paths(prefix, _META.findall(foreign.read_text(Path(meta, name)))))
+        except OSError:
+            continue
+        package, version, _ = stem.rsplit("-", 2)
+        site = next((s for s in sites if files and files[0].startswith(f"{s}/")), None)
+        if site:
+            yield Package(normal(package), version, site, files)
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def module_of(path: str, site: str, python: str) -> tuple[str, bool] | None:
+    """The module that Python `python` ("3.12.4") imports from a file, and whether the name alone shows it: a plain
+    ".so" is a module only where it exports its PyInit function. None for another Python's, and for no module."""
+    if not path.startswith(f"{site}/"):
+        return None
+    *parents, name = path[len(site) + 1 :].split("/")
+    stem, _, suffix = name.partition(".")
+    tag = f"cpython-{''.join(python.split('.')[:2])}"
+    tagged = suffix == "abi3.so" or re.fullmatch(rf"{tag}(-[\w-]+)?\.so", suffix) is not None
+    if not (tagged or suffix == "so") or not all(p.isidentifier() for p in (*parents, stem)):
+        return None
+    return ".".join((*parents, stem)), tagged

@@ -1,0 +1,205 @@
+"""Where the dynamic loader of glibc finds the libraries that a file needs (ld.so(8), elf/dl-load.c of glibc)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...system.elf import MACHINES, Elf, ElfError, read_elf
+from ...system.loader_cache import loader_cache
+
+_GLIBC = re.compile(r"/ld-linux[\w-]*\.so\.\d+$")
+_MULTIARCH = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
+_TOKEN = re.compile(r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?!\w))")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """Why the loader refuses a file: `kind` is missing, version or damaged. `file` needs `library`; `found` is
+    the library's file where there is one, `detail` the version or what is damaged. With `any_of` the file is one of
+    several, and one of them is enough."""
+
+    kind: str
+    file: str
+    library: str
+    found: str | None = None
+    detail: str = ""
+    any_of: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """A file as the loader would map it. `inherited` are the RPATH folders of what loads it."""
+
+    path: str
+    elf: Elf
+    inherited: tuple[str, ...]
+    needs: list[Node] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+class Loader:
+    """The search of one process: that of the environment's Python."""
+
+    def __init__(self, executable: str, environ: Mapping[str, str], root: Path = Path("/")) -> None:
+        """Read the executable and what it has loaded. Raises ElfError where it is no program of glibc."""
+        path = os.path.realpath(executable)
+        elf = read_elf(path)
+        if elf.machine not in MACHINES or not _GLIBC.search(elf.interpreter or ""):
+            raise ElfError(f"{path} does not use the loader of glibc")
+        self._machine, self._name = elf.machine, MACHINES[elf.machine]
+        self._files: dict[str, Elf | ElfError] = {path: elf}
+        self._folders: dict[str, frozenset[str]] = {}
+        self._nodes: dict[tuple[str, tuple[str, ...]], Node] = {}
+        self._cache: dict[str, list[str]] = {}
+        for soname, file in loader_cache(root, self._name):
+            self._cache.setdefault(soname, []).append(file)
+        given = re.split("[:;]", environ.get("LD_LIBRARY_PATH", ""))
+        self._variable = tuple(self._expanded(f, "/") for f in given if f.startswith(("/", "$")))
+        self._defaults = tuple(
+            f"{top}{tail}"
+            for tail in (f"/{_MULTIARCH[self._name]}", "64", "")
+            for top in ("/lib", "/usr/lib")
+        )
+        self._loaded: dict[str, Node] = {}
+        self._base: tuple[str, ...] = ()
+        program = self._load(path, elf, ())
+        self._loaded = {name: n for n in reached([program]) for name in names_of(n)}
+        python = [n for n in self._loaded.values() if os.path.basename(n.path).startswith("libpython")]
+        self._base = tuple(dict.fromkeys(f for n in (*python, program) for f in self._rpath(n)))
+
+    def elf(self, path: str, symbol: str | None = None) -> Elf | ElfError:
+        """What a file says, or why it cannot be read."""
+        if path not in self._files:
+            try:
+                self._files[path] = read_elf(path, symbol)
+            except ElfError as error:
+                self._files[path] = error
+        return self._files[path]
+
+    def load(self, path: str, elf: Elf) -> Node:
+        """A file that Python or a package opens, with all that it needs."""
+        return self._load(path, elf, self._base)
+
+    def finds(self, pattern: str) -> bool:
+        """Whether a library whose name matches is loaded already, in the cache or in a folder that is searched for
+        every program."""
+        match = re.compile(pattern).fullmatch
+        folders = (*self._base, *self._variable, *self._defaults)
+        names = (n for f in folders for n in self._names(f))
+        return any(match(n) for n in (*self._loaded, *self._cached(), *names))
+
+    def _cached(self) -> Iterator[str]:
+        return (name for name, files in self._cache.items() if any(os.path.exists(f) for f in files))
+
+    def _load(self, path: str, elf: Elf, inherited: tuple[str, ...]) -> Node:
+        first = self._node(path, elf, inherited)
+        todo = [first]
+        while todo:
+            node = todo.pop()
+            if node.needs or node.problems:
+                continue
+            todo += self._resolve(node)
+        return first
+
+    def _node(self, path: str, elf: Elf, inherited: tuple[str, ...]) -> Node:
+        key = path, inherited
+        if key not in self._nodes:
+            self._nodes[key] = Node(path, elf, inherited)
+        return self._nodes[key]
+
+    def _resolve(self, node: Node) -> list[Node]:
+        """Look up what a file needs; returns the files found."""
+        versions: dict[str, list[str]] = {}
+        for required in node.elf.requires:
+            versions.setdefault(required.library, []).append(required.name)
+        below = (*self._rpath(node), *node.inherited)
+        for name in node.elf.needed:
+            found = self._loaded.get(name) or self._found(node, name, tuple(dict.fromkeys(below)))
+            if isinstance(found, Problem):
+                node.problems.append(found)
+                continue
+            node.needs.append(found)
+            defined = found.elf.defines
+            for version in versions.get(name, ()) if defined else ():
+                if version not in defined:
+                    node.problems.append(
+                        Problem(
+                            kind="version", file=node.path, library=name, found=found.path, detail=version
+                        )
+                    )
+        return node.needs
+
+    def _found(self, node: Node, name: str, inherited: tuple[str, ...]) -> Node | Problem:
+        for path in self._candidates(node, name):
+            elf = self.elf(path)
+            if isinstance(elf, ElfError):
+                if elf.foreign:
+                    continue
+                return Problem(kind="damaged", file=node.path, library=name, found=path, detail=str(elf))
+            if elf.machine == self._machine:
+                return self._node(path, elf, inherited)
+        return Problem(kind="missing", file=node.path, library=name)
+
+    def _candidates(self, node: Node, name: str) -> Iterator[str]:
+        if "/" in name:
+            yield self._expanded(name, node.path)
+            return
+        folders: tuple[str, ...] = ()
+        if node.elf.runpath is None:
+            folders = (*self._rpath(node), *node.inherited, *self._base)
+        yield from self._in(folders, name)
+        yield from self._in(self._variable, name)
+        yield from self._in(self._split(node.elf.runpath, node.path), name)
+        if node.elf.default_folders:
+            yield from (f for f in self._cache.get(name, ()) if os.path.exists(f))
+            yield from self._in(self._defaults, name)
+
+    def _in(self, folders: Iterable[str], name: str) -> Iterator[str]:
+        return (f"{f}/{name}" for f in dict.fromkeys(folders) if name in self._names(f))
+
+    def _names(self, folder: str) -> frozenset[str]:
+        if folder not in self._folders:
+            try:
+                self._folders[folder] = frozenset(os.listdir(folder))
+            except (OSError, ValueError):
+                self._folders[folder] = frozenset()
+        return self._folders[folder]
+
+    def _rpath(self, node: Node) -> tuple[str, ...]:
+        """The folders of a file's RPATH, which the loader ignores where it has a RUNPATH."""
+        return () if node.elf.runpath is not None else self._split(node.elf.rpath, node.path)
+
+    def _split(self, text: str | None, path: str) -> tuple[str, ...]:
+        """The folders of a RPATH or RUNPATH; relative ones depend on the working directory, and are left out."""
+        folders = (self._expanded(f, path) for f in (text or "").split(":") if f)
+        return tuple(f for f in folders if f.startswith("/"))
+
+    def _expanded(self, text: str, path: str) -> str:
+        if "$" not in text:
+            return text
+        multiarch = f"lib/{_MULTIARCH[self._name]}"
+        library = multiarch if os.path.isdir(f"/usr/{multiarch}") else "lib64"
+        values = {"ORIGIN": os.path.dirname(path), "LIB": library, "PLATFORM": self._name}
+        return os.path.normpath(_TOKEN.sub(lambda m: values[m[1] or m[2]], text))
+
+
+def names_of(node: Node) -> tuple[str, ...]:
+    """The names by which a loaded file satisfies what others need."""
+    name = os.path.basename(node.path)
+    return (name, node.elf.soname) if node.elf.soname else (name,)
+
+
+def reached(roots: Iterable[Node]) -> list[Node]:
+    """The files and all that they need."""
+    seen: dict[Node, None] = {}
+    todo = list(roots)
+    while todo:
+        node = todo.pop()
+        if node not in seen:
+            seen[node] = None
+            todo += node.needs
+    return list(seen)

@@ -1,0 +1,178 @@
+"""Which installed packages need a library that the loader does not find: nominated by reading their files alone."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...model import FRAMEWORKS, OpenedLibrary
+from ...system.elf import Elf, ElfError
+from .installed import Package, installed, module_of
+from .lookup import Loader, Node, Problem, names_of, reached
+
+_TAGGED = re.compile(r"\.cpython-[\w-]+\.so$|\.pypy[\w-]+\.so$")
+"""The names of extension modules, which are not opened as libraries."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Nominated:
+    """A package that may not load. `modules` are the extension modules concerned; empty where the package opens
+    the libraries. `frameworks` are imported before it."""
+
+    package: Package
+    problems: tuple[Problem, ...]
+    modules: tuple[str, ...] = ()
+    frameworks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """What was read: how many packages and files, and what is nominated. `unread` says why nothing was read."""
+
+    packages: tuple[Package, ...] = ()
+    files: int = 0
+    nominated: tuple[Nominated, ...] = ()
+    unread: str | None = None
+
+
+def read(
+    python: str,
+    version: str,
+    sites: Sequence[str],
+    prefix: str,
+    environ: Mapping[str, str],
+    opened: Sequence[OpenedLibrary] = (),
+) -> Reading:
+    """Read the compiled files of an environment. `python` is its executable, of `version`; `opened` are the rows of
+    libraries that packages open by name."""
+    try:
+        loader = Loader(python, environ)
+    except ElfError as error:
+        return Reading(unread=str(error))
+    packages = installed(sites, prefix)
+    work = _Work(loader, version, packages)
+    for package in packages:
+        work.load(package)
+    nominated = [n for p in packages if (n := work.nominate(p, [o for o in opened if o.package == p.name]))]
+    return Reading(packages=packages, files=work.count, nominated=tuple(nominated))
+
+
+class _Work:
+    """The files of all packages as the loader would map them."""
+
+    def __init__(self, loader: Loader, version: str, packages: Sequence[Package]) -> None:
+        self._loader, self._version = loader, version
+        self._packages = {p.name: p for p in packages}
+        self._modules: dict[str, list[tuple[str, Node]]] = {}
+        self._others: dict[str, list[Node]] = {}
+        self._damaged: dict[str, list[tuple[str | None, Problem]]] = {}
+        self._of_modules: set[str] | None = None
+        self._brought: dict[str, frozenset[str]] = {}
+        self.count = 0
+
+    def load(self, package: Package) -> None:
+        """Read a package's files, and what they need."""
+        for path in package.files:
+            module = module_of(path, package.site, self._version)
+            if module is None and _TAGGED.search(path):
+                continue  # another Python's
+            if not os.path.lexists(path):
+                continue  # what is missing is named by the comparison with the lock
+            name = module[0] if module else None
+            elf = self._loader.elf(path, f"PyInit_{name.rpartition('.')[2]}" if name else None)
+            if isinstance(elf, ElfError):
+                if not elf.foreign:
+                    self._note_damage(package, name if module and module[1] else None, path, elf)
+                continue
+            self.count += 1
+            self._keep(package, path, elf, name if module and (module[1] or elf.exports) else None)
+
+    def _note_damage(self, package: Package, module: str | None, path: str, error: ElfError) -> None:
+        problem = Problem(
+            kind="damaged", file=path, library=os.path.basename(path), found=path, detail=str(error)
+        )
+        self._damaged.setdefault(package.name, []).append((module, problem))
+
+    def _keep(self, package: Package, path: str, elf: Elf, module: str | None) -> None:
+        node = self._loader.load(path, elf)
+        if module is None:
+            self._others.setdefault(package.name, []).append(node)
+        else:
+            self._modules.setdefault(package.name, []).append((module, node))
+
+    def nominate(self, package: Package, opened: Sequence[OpenedLibrary]) -> Nominated | None:
+        """What of a package may not load; None where all does."""
+        modules: list[str] = []
+        problems: list[Problem] = []
+        for name, node in self._modules.get(package.name, ()):
+            found = self._unmet(package, [node])
+            if found:
+                modules.append(name)
+                problems += found
+        for name_, problem in self._damaged.get(package.name, ()):
+            modules += [name_] if name_ else []
+            problems.append(problem)
+        for group in self._groups(package):
+            unmet = [self._unmet(package, [node]) for node in group]
+            if unmet and all(unmet):
+                several = len(group) > 1
+                problems += [replace(p, any_of=several) for found in unmet for p in found]
+        problems += [self._absent(row) for row in opened if not self._is_there(row, package)]
+        if not problems:
+            return None
+        return Nominated(
+            package=package, problems=tuple(dict.fromkeys(problems)), modules=tuple(dict.fromkeys(modules)),
+            frameworks=tuple(f for f in FRAMEWORKS if f != package.name and f in self._required(package)),
+        )  # fmt: skip
+
+    # --- what is loaded by then --------------------------------------------------------------------
+
+    def _required(self, package: Package) -> frozenset[str]:
+        """A package and all that it requires, whatever the marker."""
+        seen: dict[str, None] = {}
+        todo = [package.name]
+        while todo:
+            name = todo.pop()
+            if name not in seen and name in self._packages:
+                seen[name] = None
+                todo += self._packages[name].requires
+        return frozenset(seen)
+
+    def _names(self, name: str) -> frozenset[str]:
+        """The names by which a package's own files satisfy needs."""
+        if name not in self._brought:
+            nodes = [n for _, n in self._modules.get(name, ())] + self._others.get(name, [])
+            self._brought[name] = frozenset(x for n in nodes for x in names_of(n))
+        return self._brought[name]
+
+    def _unmet(self, package: Package, roots: Iterable[Node]) -> list[Problem]:
+        """The problems of files and all that they need, but for libraries that the package, or what it requires,
+        has loaded by then."""
+        found = [p for node in reached(roots) for p in node.problems]
+        if not found:
+            return []
+        loaded = frozenset[str]().union(*(self._names(n) for n in self._required(package)))
+        return [p for p in found if p.kind != "missing" or p.library not in loaded]
+
+    # --- libraries that a package opens ------------------------------------------------------------
+
+    def _groups(self, package: Package) -> list[list[Node]]:
+        """The libraries that no module needs, by folder: a package opens one of each folder, or none."""
+        if self._of_modules is None:
+            roots = [n for nodes in self._modules.values() for _, n in nodes]
+            self._of_modules = {n.path for n in reached(roots)}
+        groups: dict[str, list[Node]] = {}
+        for node in self._others.get(package.name, ()):
+            if node.path not in self._of_modules:
+                groups.setdefault(os.path.dirname(node.path), []).append(node)
+        return list(groups.values())
+
+    def _is_there(self, row: OpenedLibrary, package: Package) -> bool:
+        if row.bundled and any(re.search(row.bundled, f) and os.path.exists(f) for f in package.files):
+            return True
+        return any(self._loader.finds(rf"{re.escape(n)}(\.\d+)*") for n in row.library.split())
+
+    def _absent(self, row: OpenedLibrary) -> Problem:
+        return Problem(kind="missing", file=row.package, library=row.library.split()[0])

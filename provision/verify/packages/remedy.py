@@ -1,0 +1,128 @@
+"""What brings a missing library: the system's package, a wheel, or another version of the package."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...model import Environment, Replacement, SystemLibrary
+from ...system import foreign
+from ..unopened import nvidia_wheel, pip_install
+from .installed import Package
+from .lookup import Problem
+
+_DEB, _RPM = ("debian", "ubuntu"), ("fedora", "rhel", "centos", "suse")
+_T64 = {"debian": 13.0, "ubuntu": 24.04}
+"""The first releases with packages named after a 64-bit time_t."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rows:
+    """What is known of libraries: rows of profiles/system_libraries.yaml."""
+
+    system: Sequence[SystemLibrary] = ()
+    replacements: Sequence[Replacement] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Distribution:
+    """A Linux distribution, as /etc/os-release has it: "deb" or "rpm" packages, None where that is unknown."""
+
+    family: str | None
+    t64: bool = False
+
+
+def distribution(root: Path = Path("/")) -> Distribution:
+    """The distribution of this machine."""
+    try:
+        text = foreign.read_text(root / "etc" / "os-release")
+    except OSError:
+        return Distribution(family=None)
+    words = dict(re.findall(r'^([A-Z_]+)="?([^"\n]*)"?$', text, re.MULTILINE))
+    ids = [words.get("ID", ""), *words.get("ID_LIKE", "").split()]
+    version = re.match(r"\d+(\.\d+)?", words.get("VERSION_ID", ""))
+    if any(i in _DEB for i in ids):
+        newest = _T64.get(ids[0])
+        return Distribution(family="deb", t64=bool(newest and version and float(version[0]) >= newest))
+    return Distribution(family="rpm" if any(i in _RPM for i in ids) else None)
+
+
+def of_missing(
+    problems: Mapping[Package, Sequence[Problem]],
+    rows: Rows,
+    env: Environment,
+    sites: Sequence[str],
+    here: Distribution,
+) -> str:
+    """How to get libraries of the system."""
+    names = list(dict.fromkeys(p.library for found in problems.values() for p in found))
+    known = {row.soname: row for row in rows.system}
+    steps = _commands([known[n] for n in names if n in known], here)
+    unknown = [n for n in names if n not in known]
+    if wheels := list(dict.fromkeys(w for n in unknown if (w := nvidia_wheel(n)))):
+        steps.append(pip_install(env, sites, wheels))
+    if rest := [n for n in unknown if not nvidia_wheel(n)]:
+        steps.append(_search(rest, here))
+    replaced = [
+        f"{row.instead} in place of {package.name}"
+        for package, found in problems.items()
+        for row in rows.replacements
+        if row.package == package.name and {p.library for p in found} <= set(row.without)
+    ]
+    other = f" Or install {' and '.join(replaced)}." if replaced else ""
+    return f"{'; '.join(steps)}.{other}"
+
+
+def _commands(rows: Sequence[SystemLibrary], here: Distribution) -> list[str]:
+    deb = _joined((row.deb_t64 if here.t64 else None) or row.deb for row in rows)
+    rpm = _joined(row.rpm or _capability(row.soname) for row in rows)
+    steps = []
+    if deb and here.family != "rpm":
+        steps.append(f"{'' if here.family else 'Debian, Ubuntu: '}apt-get install {deb}")
+    if rpm and here.family != "deb":
+        steps.append(f"{'' if here.family else 'Fedora, RHEL: '}dnf install {rpm}")
+    return steps
+
+
+def _capability(soname: str) -> str:
+    """What RPM packages provide for a library (rpm's elfdeps), which dnf takes for a package's name."""
+    return shlex.quote(f"{soname}()(64bit)")
+
+
+def _joined(names: Iterable[str | None]) -> str:
+    return " ".join(dict.fromkeys(name for names_ in names if names_ for name in names_.split()))
+
+
+def _search(names: Sequence[str], here: Distribution) -> str:
+    if here.family == "rpm":
+        return f"dnf install {' '.join(map(_capability, names))}"
+    shown = f" (`apt-file search {shlex.quote(names[0])}` names it)" if here.family else ""
+    return f"Install the system's package that brings {', '.join(names)}{shown}"
+
+
+def of_other_build(packages: Sequence[Package], frameworks: Sequence[str], libraries: Sequence[str]) -> str:
+    """How to get a build for the framework and the CUDA that are installed."""
+    named = " ".join(p.name for p in packages)
+    beside = " and ".join(frameworks) or "the CUDA"
+    wheels = list(dict.fromkeys(w for n in libraries if (w := nvidia_wheel(n))))
+    brings = f" ({', '.join(wheels)} would bring the libraries alone)" if wheels else ""
+    return f"Install the release of {named} that was built for the installed {beside}{brings}."
+
+
+def of_versions(packages: Sequence[Package], versions: Sequence[str]) -> str:
+    """What to do where the system's libraries are older than a package needs."""
+    named = " ".join(str(p) for p in packages)
+    return (
+        f"Install a release of {named} that was built for an older system (without {', '.join(versions[:4])}), "
+        "or use a newer distribution."
+    )
+
+
+def of_damage(env: Environment, packages: Sequence[Package], sites: Sequence[str]) -> str:
+    """How to put files of packages back."""
+    if env.made_by_gpuenv:
+        return f"gpuenv repair {shlex.quote(env.path)}"
+    return pip_install(env, sites, [f"{p.name}=={p.version}" for p in packages], again=True)

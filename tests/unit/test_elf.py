@@ -1,0 +1,126 @@
+"""The reader of ELF files: pyelftools says the same of real libraries, and no file makes it raise anything else."""
+
+import contextlib
+import io
+import random
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from elf_files import library, module
+from elftools.common.exceptions import ELFError
+from elftools.elf.dynamic import DynamicSegment
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
+
+from provision.system.elf import ElfError, Version, parse, read_elf
+
+
+def real_libraries():
+    """Libraries of this machine and of the test's own environment, some hundred."""
+    folders = [Path(sysconfig.get_path("platlib")), Path("/usr/lib"), Path("/lib")]
+    found = {p.resolve() for f in folders for p in f.rglob("*.so*") if p.is_file() and ".so" in p.name}
+    elfs = sorted(p for p in found if head(p) == b"\x7fELF\x02")
+    return elfs[:: max(1, len(elfs) // 300)]
+
+
+def head(path):
+    with path.open("rb") as stream:
+        return stream.read(5)
+
+
+def oracle(path):
+    """What pyelftools says of a file."""
+    with path.open("rb") as stream:
+        elf = ELFFile(stream)
+        said = {
+            "needed": [],
+            "soname": None,
+            "rpath": None,
+            "runpath": None,
+            "requires": set(),
+            "defines": set(),
+        }
+        for segment in elf.iter_segments():
+            if isinstance(segment, DynamicSegment):
+                for tag in segment.iter_tags():
+                    if tag.entry.d_tag == "DT_NEEDED":
+                        said["needed"].append(tag.needed)
+                    elif tag.entry.d_tag in ("DT_SONAME", "DT_RPATH", "DT_RUNPATH"):
+                        said[tag.entry.d_tag[3:].lower()] = getattr(tag, tag.entry.d_tag[3:].lower())
+        for section in elf.iter_sections():
+            if isinstance(section, GNUVerNeedSection):
+                for need, auxes in section.iter_versions():
+                    said["requires"] |= {Version(need.name, a.name) for a in auxes if not a["vna_flags"] & 2}
+            if isinstance(section, GNUVerDefSection):
+                for definition, auxes in section.iter_versions():
+                    if not definition["vd_flags"] & 1:
+                        said["defines"].add(next(auxes).name)
+        return said
+
+
+def test_pyelftools_says_the_same_of_real_libraries():
+    compared = 0
+    for path in real_libraries():
+        try:
+            said = oracle(path)
+        except ELFError:
+            continue
+        elf = read_elf(path)
+        assert list(elf.needed) == list(dict.fromkeys(said["needed"])), path
+        assert (elf.soname, elf.rpath, elf.runpath) == (said["soname"], said["rpath"], said["runpath"]), path
+        assert set(elf.requires) == said["requires"], path
+        assert elf.defines == said["defines"], path
+        compared += 1
+    assert compared > 100
+
+
+@pytest.mark.parametrize("style", ["gnu", "sysv"])
+def test_an_exported_symbol_is_found_by_either_hash_table(tmp_path, style):
+    path = module(tmp_path / "mine.so", more=[f"-Wl,--hash-style={style}"])
+    assert read_elf(path, "PyInit_mine").exports
+    assert not read_elf(path, "PyInit_other").exports
+    assert not read_elf(path, "PyModule_Create2").exports  # needed, not defined
+
+
+def test_a_program_names_its_loader():
+    assert "ld-" in (read_elf(Path(sys.executable).resolve()).interpreter or "")
+
+
+def end_of_segments(data):
+    """Where the bytes end that the loader maps; what follows are section headers, which it does not read."""
+    return max(s["p_offset"] + s["p_filesz"] for s in ELFFile(io.BytesIO(data)).iter_segments("PT_LOAD"))
+
+
+def test_damaged_files_raise_one_error(tmp_path):
+    data = library(tmp_path / "libx.so", runpath="$ORIGIN/a:/b").read_bytes()
+    chance = random.Random(20)
+    end = end_of_segments(data)
+    for size in [*range(0, 700, 7), *(chance.randrange(end) for _ in range(300))]:
+        cut = data[:size]
+        with pytest.raises(ElfError):
+            parse(lambda start, n, cut=cut: cut[start : start + n], len(cut))
+    for _ in range(3000):
+        changed = bytearray(data)
+        for _ in range(chance.randrange(1, 6)):
+            changed[chance.randrange(min(len(changed), 1 << 14))] = chance.randrange(256)
+        bad = bytes(changed)
+        with contextlib.suppress(ElfError):
+            parse(lambda start, n, bad=bad: bad[start : start + n], len(bad), "PyInit_x")
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda p: p.write_bytes(b""), "is empty"),
+        (lambda p: p.write_text("GROUP ( libx.so.1 )"), "is no ELF file"),
+        (lambda p: p.write_bytes(b"\x7fELF\x01\x01" + bytes(64)), "no 64-bit"),
+        (lambda p: p.mkdir(), "not a plain file|directory"),
+        (lambda p: None, "No such file"),
+    ],
+)
+def test_what_is_no_library_is_refused_with_the_reason(tmp_path, make, why):
+    make(tmp_path / "libx.so")
+    with pytest.raises(ElfError, match=why):
+        read_elf(tmp_path / "libx.so")

@@ -1,0 +1,264 @@
+"""Stage `packages`: reading nominates as the loader would refuse, importing decides, the finding names the fix."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from elf_files import library, module, package
+from framework_envs import framework_env, venv
+
+from provision.model import OpenedLibrary
+from provision.verify.packages.reading import read
+
+VERSION = "{}.{}.{}".format(*sys.version_info)
+TAG = f"cpython-{sys.version_info[0]}{sys.version_info[1]}-x86_64-linux-gnu"
+
+
+@pytest.fixture
+def made(tmp_path):
+    env, site = venv(tmp_path / "env")
+    return env, site
+
+
+def nominated(env, site, opened=(), **environ):
+    plain = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
+    reading = read(str(env / "bin/python"), VERSION, [str(site)], str(env), {**plain, **environ}, opened)
+    assert reading.unread is None
+    return {n.package.name: n for n in reading.nominated}
+
+
+def imports(env, name, **environ):
+    """What Python itself says of a module: None, or the error."""
+    done = subprocess.run(
+        [env / "bin/python", "-c", f"import {name}"], env={**os.environ, **environ}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    return (
+        None
+        if done.returncode == 0
+        else (done.stderr or f"status {done.returncode}").strip().splitlines()[-1]
+    )
+
+
+def lib(folder, name, **how):
+    return library(folder / name, **how)
+
+
+CASES = {
+    # name: (options of the module, where its library is put, whether it loads)
+    "nowhere": ({}, None, False),
+    "runpath": ({"runpath": "$ORIGIN/../pkg.libs"}, "pkg.libs", True),
+    "runpath in braces": ({"runpath": "${ORIGIN}/../pkg.libs"}, "pkg.libs", True),
+    "rpath": ({"rpath": "$ORIGIN/../pkg.libs"}, "pkg.libs", True),
+    "second folder": ({"runpath": "/none:$ORIGIN/../pkg.libs"}, "pkg.libs", True),
+    "another folder": ({"runpath": "$ORIGIN/other"}, "pkg.libs", False),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_library_is_found_where_the_loader_finds_it(made, tmp_path, case):
+    env, site = made
+    options, folder, loads = CASES[case]
+    needed = lib(tmp_path / "build", "libgpuenv_dep.so.1")
+    mine = module(site / "pkg" / f"core.{TAG}.so", needs=[needed], **options)
+    if folder:
+        (site / folder).mkdir()
+        needed.rename(site / folder / needed.name)
+    else:
+        needed.unlink()
+    package(site, "pkg", "1.0", [mine], modules={"pkg/__init__.py": "from . import core\n"})
+    assert (imports(env, "pkg") is None) == loads
+    assert ("pkg" not in nominated(env, site)) == loads
+
+
+def test_a_library_of_a_library_is_looked_up_by_its_own_path_and_by_inherited_rpath(made, tmp_path):
+    env, site = made
+    deep = lib(site / "p.libs", "libgpuenv_deep.so")
+    for name, style, loads in (("by_rpath", "rpath", True), ("by_runpath", "runpath", False)):
+        middle = lib(site / f"{name}.libs", f"lib{name}_middle.so", needs=[deep])
+        folders = f"$ORIGIN/{name}.libs:$ORIGIN/p.libs"
+        mine = module(site / f"{name}.{TAG}.so", needs=[middle], **{style: folders})
+        package(site, name, "1", [mine, middle])
+        assert (imports(env, name) is None) == loads  # a RUNPATH serves its own file only
+        assert (name.replace("_", "-") not in nominated(env, site)) == loads
+
+
+def test_the_loaders_variable_is_searched_before_runpath_and_after_rpath(made, tmp_path):
+    env, site = made
+    needed = lib(tmp_path / "given", "libgpuenv_given.so")
+    mine = module(site / f"wants.{TAG}.so", needs=[needed])
+    package(site, "wants", "1", [mine])
+    given = {"LD_LIBRARY_PATH": f"/none:{needed.parent}"}
+    assert imports(env, "wants") and "wants" in nominated(env, site)
+    assert imports(env, "wants", **given) is None and not nominated(env, site, **given)
+
+
+def test_versioned_symbols_are_compared_with_what_the_library_defines(made, tmp_path):
+    env, site = made
+    new, old = tmp_path / "new.map", tmp_path / "old.map"
+    new.write_text("DEP_1 { global: gpuenv_one; }; DEP_2 { global: gpuenv_two; } DEP_1;")
+    old.write_text("DEP_1 { global: gpuenv_one; };")
+    source = "int gpuenv_one(void) { return 1; } int gpuenv_two(void) { return 2; }"
+    built = lib(tmp_path / "build", "libgpuenv_v.so", source=source, more=[f"-Wl,--version-script={new}"])
+    use = "int gpuenv_two(void); int use(void) { return gpuenv_two(); }"
+    middle = lib(site / "v.libs", "libgpuenv_use.so", needs=[built], source=use, runpath="$ORIGIN")
+    mine = module(site / f"v.{TAG}.so", needs=[middle], runpath="$ORIGIN/v.libs")
+    package(site, "v", "1", [mine])
+    one = "int gpuenv_one(void) { return 1; }"
+    lib(site / "v.libs", "libgpuenv_v.so", source=one, more=[f"-Wl,--version-script={old}"])
+    assert "DEP_2" in imports(env, "v")
+    problem = nominated(env, site)["v"].problems[0]
+    assert (problem.kind, problem.library, problem.detail) == ("version", "libgpuenv_v.so", "DEP_2")
+    lib(site / "v.libs", "libgpuenv_v.so", source=source, more=[f"-Wl,--version-script={new}"])
+    assert imports(env, "v") is None and not nominated(env, site)
+
+
+def test_what_a_required_package_has_loaded_satisfies_a_need(made):
+    """As torchvision needs libtorch.so, which it has no path to."""
+    env, site = made
+    shared = lib(site / "base" / "lib", "libgpuenv_base.so")
+    core = module(site / "base" / f"core.{TAG}.so", needs=[shared], runpath="$ORIGIN/lib")
+    package(site, "base", "1", [shared, core], modules={"base/__init__.py": "from . import core\n"})
+    mine = module(site / "top" / f"ops.{TAG}.so", needs=[shared])
+    package(
+        site,
+        "top",
+        "1",
+        [mine],
+        requires=["base>=1"],
+        modules={"top/__init__.py": "import base\nfrom . import ops\n"},
+    )
+    alone = module(site / f"alone.{TAG}.so", needs=[shared])
+    package(site, "alone", "1", [alone])
+    assert imports(env, "top") is None and imports(env, "alone")
+    assert set(nominated(env, site)) == {"alone"}
+
+
+def test_which_files_are_modules(made, tmp_path):
+    env, site = made
+    gone = lib(tmp_path, "libgpuenv_gone.so")
+    files = {
+        "tagged": module(site / "m" / f"tagged.{TAG}.so", needs=[gone]),
+        "stable": module(site / "m" / "stable.abi3.so", needs=[gone]),
+        "plain": module(site / "m" / "plain.so", needs=[gone]),
+    }
+    other = module(site / "m" / "old.cpython-27-x86_64-linux-gnu.so", needs=[gone])
+    opened = lib(site / "m", "nomodule.so", needs=[gone])
+    gone.unlink()
+    package(site, "m", "1", [*files.values(), other, opened], modules={"m/__init__.py": ""})
+    found = nominated(env, site)["m"]
+    assert set(found.modules) == {"m.tagged", "m.stable", "m.plain"}
+    assert {p.file for p in found.problems} == {str(f) for f in (*files.values(), opened)}
+
+
+def test_of_libraries_that_a_package_opens_one_is_enough(made, tmp_path):
+    env, site = made
+    gone = [lib(tmp_path, f"libgpuenv_cuda{n}.so") for n in (11, 12)]
+    files = [lib(site / "alt", f"libalt_cuda{n}.so", needs=[g]) for n, g in zip((11, 12), gone, strict=True)]
+    fine = lib(site / "alt", "libalt_cpu.so")
+    for path in gone:
+        path.unlink()
+    package(site, "alt", "1", [*files, fine], modules={"alt/__init__.py": ""})
+    assert not nominated(env, site)
+    fine.write_bytes(b"")
+    found = nominated(env, site)["alt"]
+    assert {p.library for p in found.problems if p.kind == "missing"} == {
+        "libgpuenv_cuda11.so",
+        "libgpuenv_cuda12.so",
+    }
+    assert not found.modules
+
+
+def test_libraries_that_are_opened_by_name_are_rows(made):
+    env, site = made
+    package(site, "sounds", "1", [], modules={"sounds.py": ""})
+    rows = [
+        OpenedLibrary(
+            package="sounds", library="libgpuenv_none.so.2 libgpuenv_none.so", bundled="sounds_data/lib"
+        )
+    ]
+    assert nominated(env, site, rows)["sounds"].problems[0].library == "libgpuenv_none.so.2"
+    there = [OpenedLibrary(package="sounds", library="libc.so")]  # as libc.so.6
+    assert not nominated(env, site, there)
+    data = lib(site / "sounds_data", "libsounds.so")
+    package(site, "sounds", "2", [data])
+    assert "sounds" not in nominated(env, site, rows) or len(nominated(env, site, rows)) == 1
+
+
+def test_a_file_that_is_cut_short_is_damaged(made):
+    env, site = made
+    mine = module(site / f"cut.{TAG}.so")
+    package(site, "cut", "1", [mine])
+    mine.write_bytes(mine.read_bytes()[:9000])
+    problem = nominated(env, site)["cut"].problems[0]
+    assert (problem.kind, problem.file) == ("damaged", str(mine))
+    assert imports(env, "cut")
+
+
+def test_of_a_python_of_another_libc_nothing_is_said(tmp_path, made):
+    _, site = made
+    program = tmp_path / "musl"
+    source = 'const char loader[] __attribute__((section(".interp"))) = "/lib/ld-musl-x86_64.so.1";'
+    library(program, source=source)
+    reading = read(str(program), VERSION, [str(site)], str(tmp_path), {})
+    assert not reading.nominated and "glibc" in reading.unread
+
+
+# --- the stage in a verdict ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def with_jax(made):
+    """An environment that finds a real framework in another one."""
+    env, site = made
+    jax = framework_env("jax")
+    (site / "jax.pth").write_text(f"{next(jax.glob('lib/python*/site-packages'))}\n")
+    return env, site
+
+
+def stage_of(ran):
+    return next(s for s in ran.json["stages"] if s["stage"] == "packages")
+
+
+def rows_in(folder, **row):
+    folder.mkdir()
+    (folder / "system_libraries.yaml").write_text(
+        '- table: "system_libraries"\n  source: "a test"\n  read: "2026-11-22"\n  rows:\n  - '
+        + json.dumps(row) + "\n"
+    )  # fmt: skip
+    return str(folder)
+
+
+def test_a_missing_library_is_a_warning_with_its_fix(gpuenv, with_jax, tmp_path):
+    env, site = with_jax
+    gone = lib(tmp_path / "build", "libgpuenv_none.so.1")
+    mine = module(site / "pkg" / f"core.{TAG}.so", needs=[gone])
+    gone.unlink()
+    package(site, "pkg", "1.0", [mine], modules={"pkg/__init__.py": "from . import core\n"})
+    rows = rows_in(tmp_path / "rows", soname="libgpuenv_none.so.1", deb="libnone1", rpm="none-libs")
+    for options in (["--quick"], []):
+        ran = gpuenv("verify", str(env), "--device", "cpu", "--json", "--profiles", rows, *options)
+        stage = stage_of(ran)
+        assert (stage["status"], ran.code) == ("warn", 0)  # gpuenv did not make it
+        assert "pkg 1.0" in stage["detail"] and "libgpuenv_none.so.1" in stage["detail"]
+        finding = next(f for f in ran.json["findings"] if f["cause"] == "system_library_missing")
+        assert any(e["source"] == str(mine) for e in finding["evidence"])
+        assert "libnone1" in finding["fix"] or "none-libs" in finding["fix"]
+        said = any("cannot open shared object file" in e["text"] for e in finding["evidence"])
+        assert said == (not options)  # --quick imports nothing
+    assert gpuenv("verify", str(env), "--device", "cpu", "--quick", "--strict").code == 8
+
+
+def test_what_imports_all_the_same_is_not_reported(gpuenv, with_jax, tmp_path):
+    """The package opens the library itself before its module needs it."""
+    env, site = with_jax
+    data = lib(tmp_path / "elsewhere", "libgpuenv_pre.so")
+    mine = module(site / "pre" / f"core.{TAG}.so", needs=[data])
+    init = f"import ctypes\nctypes.CDLL({str(data)!r})\nfrom . import core\n"
+    package(site, "pre", "1", [mine], modules={"pre/__init__.py": init})
+    quick = stage_of(gpuenv("verify", str(env), "--device", "cpu", "--json", "--quick"))
+    assert quick["status"] == "warn"
+    whole = stage_of(gpuenv("verify", str(env), "--device", "cpu", "--json"))
+    assert whole["status"] == "pass"
