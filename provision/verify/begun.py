@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..system import process
@@ -20,6 +21,7 @@ from .options import Options, device_of
 
 if TYPE_CHECKING:
     from ..model import Environment, Machine
+    from . import drift
 
 # cuDNN and cuBLAS workspaces of one framework take about this much; with less, any cuDNN status may
 # only mean that memory ran out (a full H200 gave INTERNAL_ERROR and NOT_INITIALIZED).
@@ -81,7 +83,8 @@ class Ahead:
 class Begun:
     """A verification of which the first answers are under way. `told` is None where the driver was not
     asked; `paths` is what it waits for. `machine` is this machine as gpuenv reads it, where that was asked for.
-    `reading` is work for the time in which children are waited for."""
+    `reading` and `sizes` (of an environment that gpuenv made) are work for the time in which children are waited for.
+    """
 
     env: Environment
     environ: dict[str, str]
@@ -90,6 +93,13 @@ class Begun:
     told: Future[probe.Told] | None
     machine: Future[Machine] | None = None
     reading: Ahead | None = None
+    sizes: Ahead | None = None
+
+    def read_ahead(self) -> None:
+        """Start what is to be read while children are waited for."""
+        for ahead in (self.sizes, self.reading):
+            if ahead:
+                ahead.start()
 
     def drop(self) -> None:
         """The driver's child need not go on: nothing is to be loaded."""
@@ -117,7 +127,7 @@ def begin(
     environ, paths = process.environ(), Future[Paths | None]()
     environ.pop("PYTHONDONTWRITEBYTECODE", None)  # where bytecode goes is gpuenv's to say (probe.bytecode)
     plainly = {**environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    pool, told, read = ThreadPoolExecutor(4), None, None
+    pool, told, read = ThreadPoolExecutor(5), None, None
     where, looks = started(pool, surroundings, env, plainly, options.timeout)
     try:
         if driver and options.device != "cpu":
@@ -135,15 +145,23 @@ def begin(
         looks.wait()
         read = pool.submit(machine) if told and machine else None
         ahead = Ahead(pool, lambda: meanwhile(where.result())) if meanwhile else None
+        sizes = Ahead(pool, lambda: _wrong_sizes(env)) if env.made_by_gpuenv else None
         yield Begun(
-            env=env, environ=environ, surroundings=where, paths=paths, told=told, machine=read, reading=ahead
-        )
+            env=env, environ=environ, surroundings=where, paths=paths, told=told, machine=read, reading=ahead,
+            sizes=sizes,
+        )  # fmt: skip
     finally:
         if not paths.done():
             paths.set_result(None)
         if not where.done() or (told and not told.done()):
             process.end_children()
         pool.shutdown()
+
+
+def _wrong_sizes(env: Environment) -> drift.Sizes:
+    from . import drift
+
+    return drift.wrong_sizes(Path(env.path))
 
 
 def started(

@@ -1,8 +1,8 @@
 """How an environment differs from the lock that it was built from. Files are read; nothing installed is run.
 
-What every verify can afford is looked at always: versions, by the names of the dist-info folders, and
-each RECORD against the one that was installed. With `thorough` every file is looked at as well: that it
-is there, its size, and its bytes where it was written after the environment was built.
+What every verify can afford is looked at always: versions, by the names of the dist-info folders, each RECORD
+against the one that was installed, and that every file is there and of the size that its RECORD lists. With
+`thorough` the bytes of a file are read as well where it was written after the environment was built.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from . import drift_bytecode, drift_conda
 from .records import SHOWN, Distribution, Row, differs, digest_of, distributions, modified, normal
 
 Seen = Mapping[str, Sequence[Distribution]]
+Sizes = Mapping[str, Mapping[str, str]]
+"""By package its files that are missing or of another size, with which of the two."""
 
 
 def find(
@@ -30,10 +32,11 @@ def find(
     thorough: bool = False,
     deep: bool = False,
     fresh: Collection[str] = (),
+    sizes: Sizes | None = None,
 ) -> Drift:
     """The differences. `python` is the version that the environment's interpreter has; with `deep` every
     byte is read; `fresh` are packages that were installed a moment ago: their bytes are read, and their
-    RECORD is believed."""
+    RECORD is believed. `sizes` is what `wrong_sizes` returned, where that was asked already."""
     seen = distributions(env)
     conda = [p for p in lock.packages if p.is_conda]
     wheels = {normal(p.name): p for p in lock.packages if not p.is_conda}
@@ -44,6 +47,8 @@ def find(
     here = {n: seen[n][0] for n in wheels if n not in named and n in seen}
     if thorough:
         changes += _files(here, since, here if deep else fresh, drift_bytecode.changed(env, here))
+    else:
+        changes += _without_shared(here, wrong_sizes(env, here) if sizes is None else sizes)
     listed = drift_conda.listed(env) if conda else None
     if listed is not None:
         read = listed.metas if deep else fresh
@@ -138,13 +143,29 @@ def _files(
 
     with ThreadPoolExecutor(max_workers=4) as pool:  # hashing lets other threads run
         bad = dict(zip(here, pool.map(wrong, here), strict=True))
+    return _without_shared(here, bad, modules)
+
+
+def wrong_sizes(env: Path, here: Mapping[str, Distribution] | None = None) -> Sizes:
+    """The files of each package that are missing or of another size than its RECORD lists: of all packages of an
+    environment, where none are given."""
+    if here is None:
+        here = {n: ds[0] for n, ds in distributions(env).items()}
+    return {name: found for name, one in here.items() if (found := one.wrong_sizes())}
+
+
+def _without_shared(
+    here: Mapping[str, Distribution], bad: Sizes, modules: Mapping[str, Mapping[str, str]] | None = None
+) -> list[Change]:
+    """The changes of packages with wrong files. A file that another package lists as it is, is that one's."""
     paths = {path for files in bad.values() for path in files}
-    good = {r.path for n in here if paths for r in here[n].rows if r.path in paths and r.path not in bad[n]}
+    listed = ((n, r) for n in here if paths for r in here[n].rows if r.path in paths)
+    good = {r.path for n, r in listed if r.path not in bad.get(n, {})}
     found = []
-    for name, files in bad.items():
-        left = {path: how for path, how in files.items() if path not in good} | dict(modules.get(name, {}))
-        root = str(here[name].folder.parent)
-        found += [modified(name, here[name].version, root, left)] if left else []
+    for name, one in here.items():
+        left = {path: how for path, how in bad.get(name, {}).items() if path not in good}
+        left |= (modules or {}).get(name, {})
+        found += [modified(name, one.version, str(one.folder.parent), left)] if left else []
     return found
 
 

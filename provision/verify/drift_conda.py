@@ -121,8 +121,9 @@ def changes(
                 Change(kind="replaced", name=meta.name, text=text, locked=stem[len(meta.name) + 1 :],
                        found=meta.stem[len(meta.name) + 1 :])
             )  # fmt: skip
-        elif thorough:
-            wrong = _wrong(meta, found, since, hashes=meta.name in read)
+        else:
+            when = since if thorough else None
+            wrong = _wrong(meta, found, when, hashes=thorough and meta.name in read)
             made += [modified(meta.name, meta.version, str(prefix), wrong)] if wrong else []
     return made
 

@@ -33,7 +33,10 @@ def stage(run: Run, target: Target | None) -> None:
         return
     locked, broken = run.options.locked, run.broken
     thorough = locked or run.options.deep or broken not in (None, "driver")
-    found = drift.find(Path(run.env.path), run.lock, python=run.env.python_version, thorough=thorough).changes
+    sizes = run.begun.sizes.result() if run.begun.sizes and not thorough else None
+    found = drift.find(
+        Path(run.env.path), run.lock, python=run.env.python_version, thorough=thorough, sizes=sizes
+    ).changes
     if locked:
         found += _of_loaded(run) + (of_machine(run.lock, target) if run.device != "cpu" else ())
     said = next((s.detail for s in run.stages if s.status == "fail"), "")

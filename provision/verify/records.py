@@ -57,6 +57,25 @@ class Distribution:
         lines = (self.text or b"").decode("utf-8", "replace").splitlines()
         return tuple(_row(site, *row) for row in cells(lines) if not row[0].endswith(".pyc"))
 
+    def wrong_sizes(self) -> dict[str, str]:
+        """The files that are missing or of another size than RECORD lists, with which of the two: `differs` for all
+        rows, without making them. torch has ten thousand."""
+        site, found = str(self.folder.parent), {}
+        lines = (self.text or b"").decode("utf-8", "replace").splitlines()
+        for name, _, size in cells(lines):
+            if name.endswith(".pyc"):
+                continue
+            plain = ".." not in name and name[0] != "/"
+            path = f"{site}/{name}" if plain else os.path.normpath(f"{site}/{name}")
+            try:
+                is_size = os.stat(path).st_size
+            except OSError:
+                found[path] = "missing"
+            else:
+                if size and size_in(size) not in (None, is_size):
+                    found[path] = "size"
+        return found
+
     @cached_property
     def requires(self) -> tuple[str, ...]:
         """The names that METADATA requires, whatever the marker: an extra may have been asked for."""

@@ -76,8 +76,7 @@ class Run:
 
     def read_ahead(self) -> None:
         """Start what is to be read while children are waited for."""
-        if self.begun.reading:
-            self.begun.reading.start()
+        self.begun.read_ahead()
 
     def add(
         self,

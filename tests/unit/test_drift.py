@@ -90,6 +90,7 @@ def test_a_local_label_is_another_version(built, lock, site):
 def test_another_record_than_was_installed(built, lock, site):
     path = next(site.glob("nvidia_cudnn*.dist-info")) / "RECORD"
     path.write_text(path.read_text() + "nvidia/cudnn/other.py,,\n")
+    (site / "nvidia" / "cudnn" / "other.py").touch()
     assert kinds(drift.find(built, lock)) == {CUDNN: "modified"}
     (built / ".gpuenv" / "installed.json").unlink()
     assert not drift.find(built, lock).changes, "made before this was kept"
@@ -97,14 +98,42 @@ def test_another_record_than_was_installed(built, lock, site):
     assert kinds(drift.find(built, lock)) == {CUDNN: "modified"}
 
 
-def test_files_are_looked_at_only_where_asked(built, lock, cudnn):
+def test_missing_files_and_other_sizes_are_always_found(built, lock, cudnn):
     (cudnn / LIBRARIES[0]).unlink()
     path = cudnn / LIBRARIES[1]
     path.write_bytes(path.read_bytes()[:-1])
-    assert not drift.find(built, lock).changes
-    (change,) = drift.find(built, lock, thorough=True).changes
-    assert change.kind == "modified" and "1 missing" in change.text and "1 of another size" in change.text
-    assert set(change.paths) == {str(cudnn / n) for n in LIBRARIES[:2]}
+    for thorough in (False, True):
+        (change,) = drift.find(built, lock, thorough=thorough).changes
+        assert change.kind == "modified" and "1 missing" in change.text and "1 of another size" in change.text
+        assert set(change.paths) == {str(cudnn / n) for n in LIBRARIES[:2]}
+
+
+def test_a_folder_that_is_gone_is_found_by_a_quick_verdict(built, lock, site, judge):
+    lock = dataclasses.replace(lock, packages=(*lock.packages, wheel("numpy", "2.3.1")))
+    files = [site / "numpy" / name for name in ("__init__.py", "core.so")]
+    for path in files:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("contents")
+    record(site, "numpy", "2.3.1", files)
+    state.note_installed(built, lock)
+    assert not judge(lock=lock).drift
+    shutil.rmtree(site / "numpy")
+    verdict = judge(lock=lock)
+    assert "numpy 2.3.1" in stage(verdict, "lock").detail and stage(verdict, "lock").status == "warn"
+    assert "2 missing" in stage(verdict, "lock").detail
+
+
+def test_a_file_that_another_package_has_written_is_its_own(built, lock, site):
+    """As two packages that bring the same __init__.py."""
+    shared = site / "shared.py"
+    shared.write_text("one")
+    record(site, "one", "1", [shared])
+    shared.write_text("other")
+    record(site, "other", "1", [shared])
+    both = dataclasses.replace(lock, packages=(*lock.packages, wheel("one", "1"), wheel("other", "1")))
+    assert not drift.find(built, both).changes
+    shared.unlink()
+    assert set(kinds(drift.find(built, both))) == {"one", "other"}
 
 
 def test_bytes_are_read_where_a_file_was_written_since(built, lock, cudnn):
