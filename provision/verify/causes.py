@@ -312,6 +312,13 @@ def of_loading(words: str, evidence: tuple[Evidence, ...]) -> Finding | None:
             evidence=evidence,
             fix="Install the missing library's package again; an environment of gpuenv's: gpuenv repair ENV.",
         )
+    if re.search(r"lib[\w.+-]+: (file too short|invalid ELF header|ELF load command)", words):
+        return Finding(
+            cause="package_files_damaged",
+            title="The loader refuses a library: its file is damaged",
+            evidence=evidence,
+            fix="Install the package of that library again; an environment of gpuenv's: gpuenv repair ENV.",
+        )
     if re.search(r"undefined symbol: \w*(nvJitLink|cublas|nvrtc|nccl|cusparse)", words, re.IGNORECASE):
         return Finding(
             cause="nvidia_lib_symbol_mismatch",

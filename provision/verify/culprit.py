@@ -26,6 +26,17 @@ _STEERING = {
 }
 
 
+HIDING = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "JAX_PLATFORMS", "JAX_PLATFORM_NAME")
+"""Variables that hide GPUs from a framework."""
+_KEPT = (
+    "gpu_memory_exhausted",
+    "preallocation_leaves_no_memory",
+    "ptxas_missing_or_too_old",
+    "cuda_stub_library_loaded",
+)
+"""Causes that a variable only brings about: they stay the cause where it is guilty."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suspect:
     """A setting that can be taken away: the variable, and the part of it that is suspected (the whole
@@ -165,13 +176,13 @@ def _cause(guilty: Sequence[Suspect], libraries: Sequence[str], said: str | None
         return "cuda_stub_library_loaded"
     if names and all(s.variable in ("LD_LIBRARY_PATH", "LD_PRELOAD") for s in guilty):
         return "nvidia_lib_symbol_mismatch"
-    if any(s.variable in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER") for s in guilty):
+    if any(s.variable in HIDING for s in guilty):
         return "visible_devices_invalid"
     if said == "forked_after_cuda_init":
         return said  # code on PYTHONPATH did it, but what is wrong is the fork
     if any(s.variable in ("PYTHONPATH", "user site") for s in guilty):
         return "conflicting_frameworks_in_one_env"
-    return said or "visible_devices_invalid"
+    return said if said in _KEPT else "variable_breaks_framework"
 
 
 def _fix(suspect: Suspect) -> str:

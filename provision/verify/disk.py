@@ -72,7 +72,7 @@ def put_back(env: Environment) -> str:
     return f"gpuenv repair {shlex.quote(env.path)}"
 
 
-def _again(env: Environment, package: Distribution) -> str:
+def reinstall(env: Environment, package: Distribution) -> str:
     """How to put a package's files back."""
     if env.made_by_gpuenv:
         return put_back(env)
@@ -105,7 +105,7 @@ def _cudnn_problem(
                     cause="cudnn_not_found",
                     title=f"{package.name} {package.version} needs {names}, and its package does not bring it",
                     evidence=tuple(Evidence(text="not among the package's files", source=n) for n in lacking),
-                    fix=_again(env, package),
+                    fix=reinstall(env, package),
                     confidence="certain",
                 )
             )
@@ -142,8 +142,7 @@ def _two(
 
 
 def _broken(env: Environment, package: Distribution, bad: Sequence[Problem]) -> Judged:
-    """Missing or cut short: there is no usable file. Whole but with other bytes: another version's."""
-    mixed = all(p.kind in ("size", "hash") for p in bad)
+    """A file is missing, damaged (cut short, or of its size with other bytes), or another version's."""
     names = ", ".join(os.path.basename(p.path) for p in bad)
     how = {
         "missing": "is missing",
@@ -158,13 +157,23 @@ def _broken(env: Environment, package: Distribution, bad: Sequence[Problem]) -> 
     )
     return failing(
         Finding(
-            cause="cudnn_shadowed_by_other_copy" if mixed else "cudnn_not_found",
+            cause=_cause(bad, missing="cudnn_not_found", other="cudnn_shadowed_by_other_copy"),
             title=title,
             evidence=tuple(Evidence(text=p.text, source=p.path) for p in bad),
-            fix=_again(env, package),
+            fix=reinstall(env, package),
             confidence="certain",
         )
     )
+
+
+def _cause(bad: Sequence[Problem], *, missing: str, other: str) -> str:
+    """The cause of files that are not as recorded. One that is whole and of another size is another version's."""
+    kinds = {p.kind for p in bad}
+    if "missing" in kinds:
+        return missing
+    if "size" in kinds and "short" not in kinds:
+        return other
+    return "package_files_damaged"
 
 
 def _lacking(package: Distribution, releases: Sequence[CudnnRelease]) -> list[str]:
@@ -219,14 +228,13 @@ def _others(env: Environment, packages: Sequence[Distribution], hashes: bool) ->
         if not bad:
             continue
         first = bad[0]
-        missing = first.kind in ("missing", "short")
         title = f"{os.path.basename(first.path)} of {package.name} {package.version}: {first.text}"
         evidence = tuple(Evidence(text=p.text, source=p.path) for p in bad)
         finding = Finding(
-            cause="nvidia_libs_not_installed" if missing else "nvidia_lib_symbol_mismatch",
+            cause=_cause(bad, missing="nvidia_libs_not_installed", other="nvidia_lib_symbol_mismatch"),
             title=title,
             evidence=evidence,
-            fix=_again(env, package),
+            fix=reinstall(env, package),
             confidence="certain",
         )
         return failing(finding)

@@ -39,6 +39,10 @@ class Outcome:
         return any(j.status == "fail" for _, j in self.stages)
 
     @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(f for _, j in self.stages for f in j.findings)
+
+    @property
     def foreign(self) -> tuple[str, ...]:
         return tuple(p for _, j in self.stages for p in j.foreign)
 
@@ -162,15 +166,24 @@ def _died(
         return None
     evidence = (Evidence(text=told.death, source=stage), *told.complaints(), *told.words())
     last = told.finished.stderr[-4000:]
-    finding = unopened(last) or causes.of_loading(last, evidence[:1])
+    finding = words.setting(last, evidence[:1]) or unopened(f"{told.death}\n{last}")
+    finding = finding or causes.of_loading(last, evidence[:1])
     if finding is None and low:  # some calls into CUDA end the process where they get no memory
         finding = causes.of_cudnn({"call": told.death}, told.complaints(), low)
     if finding is None and told.finished.signal == "SIGBUS":
         finding = Finding(
-            cause="cudnn_not_found",
+            cause="package_files_damaged",
             title="A library's file is shorter than it says: reading it ended the process by SIGBUS",
             evidence=evidence,
-            fix="Install cuDNN again, as one whole.",
+            fix="Install the framework and its libraries again, without the installer's cache.",
+        )
+    if finding is None and told.finished.signal == "SIGKILL" and not told.finished.timed_out:
+        finding = Finding(
+            cause="process_limit_reached",
+            title="The process was ended by SIGKILL, as the kernel does when memory runs out",
+            evidence=evidence,
+            fix="See whether memory ran out (sudo dmesg | grep -i oom); if so, give the machine, container or job more.",
+            confidence="possible",
         )
     return Judged(status="fail", detail=told.death, evidence=evidence, findings=(finding,) if finding else ())
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ..model import Event, Finding
-from . import frameworks, probe, proved, unopened
+from . import frameworks, probe, proved, unloaded
 from .judged import Judged
 from .state import Run, search, suspects
 
@@ -56,7 +56,7 @@ def _ask(run: Run, name: str, environ: Mapping[str, str]) -> probe.Told:
 
 def _judge(run: Run, name: str, told: probe.Told) -> Judged:
     def missing(words: str) -> Finding | None:
-        return unopened.finding(name, words, run.env, run.found, run.packages)
+        return unloaded.finding(name, words, run.env, run.found, run.packages)
 
     return frameworks.judge_import(name, told, lock=run.lock, roots=run.found.roots, unopened=missing)
 

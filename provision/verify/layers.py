@@ -53,7 +53,7 @@ def _death_cause(told: probe.Told, stage: str) -> Finding | None:
     evidence = (Evidence(text=told.death or "", source=stage), *told.words(3))
     if stage == "cudnn" and told.finished.signal == "SIGBUS":
         return Finding(
-            cause="cudnn_not_found",
+            cause="package_files_damaged",
             title="A cuDNN file is shorter than it says: reading it ended the process by SIGBUS",
             evidence=evidence,
             fix="Install cuDNN again, as one whole.",

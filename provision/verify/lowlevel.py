@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from ..model import Event
-from . import begun, copies, disk, hardware_claims, layers, libraries, probe, unopened
+from . import begun, copies, disk, hardware_claims, layers, libraries, probe, unloaded
 from .judged import Judged
 from .state import Run, search, suspects
 
@@ -133,7 +133,7 @@ def _judge_layer(run: Run, told: probe.Told, stage: str) -> Judged:
 def _runtime(run: Run, told: probe.Told) -> Judged:
     framework = next((f for f, cuda in run.builds.items() if cuda), "")
     return layers.runtime(
-        told, lambda words: unopened.finding(framework, words, run.env, run.found, run.packages)
+        told, lambda words: unloaded.finding(framework, words, run.env, run.found, run.packages)
     )
 
 

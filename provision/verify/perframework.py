@@ -24,8 +24,9 @@ from . import (
     probe,
     proved,
     since,
+    startup,
     together,
-    unopened,
+    unloaded,
 )
 from .judged import Judged
 from .state import Ahead, Run, search, suspects
@@ -175,7 +176,7 @@ def _ask_framework(run: Run, name: str, environ: Mapping[str, str]) -> tuple[pro
         devices=devices,
         lock=run.lock,
         low=layers.low_memory(run.told) if run.told else None,
-        unopened=lambda words: unopened.finding(name, words, run.env, run.found, run.packages),
+        unopened=lambda words: unloaded.finding(name, words, run.env, run.found, run.packages),
     )
     saw = told.last("framework")
     wrong = hardware_claims.of_framework(name, saw, run.machine) if saw and run.machine else None
@@ -234,6 +235,10 @@ def _on(run: Run, name: str, uuid: str | None) -> FrameworkVerdict:
     if ill := extensions.judge(name, told):
         run.add("framework", ill, None, name, uuid)
     run.wrong = run.wrong or outcome.wrong
+    blind = run.device != "cpu" and any(f.cause == "visible_devices_invalid" for f in outcome.findings)
+    if blind and (hides := startup.finding(run.env, run.environ, name)):
+        run.findings.insert(0, hides)
+        return outcome.verdict
     if outcome.failed or outcome.foreign:
 
         def cured(environ: Mapping[str, str]) -> bool:

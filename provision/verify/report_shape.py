@@ -43,6 +43,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "required": {"module": _TEXT, "error": _MAYBE},
     "imported": {"module": _TEXT, "error": _MAYBE},
     "enter": {"framework": _TEXT},
+    "startup": {"what": _TEXT, "value": _MAYBE, "file": _TEXT, "line": (int,), "pth": (list, type(None))},
     "copy": {"source": (int,), "target": (int,), "direct": (bool,), "ok": (bool,)},
     "all_reduce": {"ok": (bool,)},
     "where": {

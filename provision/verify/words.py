@@ -10,6 +10,19 @@ from ..model import Evidence, Finding
 from . import causes
 from .probe import Told
 
+_SETTINGS: tuple[tuple[str, str, str, str], ...] = (
+    (r"Unknown flags? in (TF_)?XLA_FLAGS|failed to parse XLA_FLAGS", "variable_breaks_framework",
+     "XLA_FLAGS holds a flag that this release of XLA does not have", "Take the flag out of XLA_FLAGS, or unset it."),
+    (r"CachingAllocator option|in ConfigTokenizer|garbage_collect_threshold|Unknown allocator backend|[Uu]nrecognized key.{1,80}allocator config", "variable_breaks_framework",
+     "PYTORCH_CUDA_ALLOC_CONF or PYTORCH_ALLOC_CONF holds an option that this PyTorch refuses",
+     "Correct the option, or unset PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF."),
+    (r"Too many open files|\[Errno 24\]", "process_limit_reached",
+     "The limit on open files of this process is reached (ulimit -n)", "Raise the limit: ulimit -n 65536."),
+    (r"can't start new thread|pthread_create failed|Thread creation failed: Resource temporarily|\[Errno 11\]", "process_limit_reached",
+     "The limit on processes and threads of this user or container is reached (ulimit -u)",
+     "Raise the limit (ulimit -u, docker run --pids-limit), or end other processes."),
+)  # fmt: skip
+"""Values of variables and limits: they come before what a framework reports because of them."""
 _TEXTS: tuple[tuple[str, str, str, str], ...] = (
     (r"re-initialize CUDA in forked subprocess|CUDA_ERROR_NOT_INITIALIZED|(CUDA error|failed): initialization error",
      "forked_after_cuda_init", "CUDA was initialised before the process forked",
@@ -35,12 +48,21 @@ _TEXTS: tuple[tuple[str, str, str, str], ...] = (
 
 def cause(text: str, saw: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Finding | None:
     """The cause that a framework's message names; `saw` is what its framework stage told before."""
-    finding = _no_kernels(text, saw, evidence)
+    finding = setting(text, evidence) or _no_kernels(text, saw, evidence)
     if finding:
         return finding
     for pattern, label, title, fix in _TEXTS:
         if re.search(pattern, text):
             return Finding(cause=label, title=title, evidence=evidence, fix=fix)
+    return None
+
+
+def setting(text: str, evidence: tuple[Evidence, ...]) -> Finding | None:
+    """The variable or limit that a message names."""
+    for pattern, label, title, fix in _SETTINGS:
+        if found := re.search(rf".{{0,120}}(?:{pattern}).{{0,160}}", text):
+            shown = Evidence(text=found.group(0).strip(), source="stderr")
+            return Finding(cause=label, title=title, evidence=(shown, *evidence), fix=fix)
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ DISK = ("libraries",)
 RUN = ("runtime", "cudnn", "framework", "convolution")
 SHADOWED = "cudnn_shadowed_by_other_copy"
 FULL = "gpu_memory_exhausted"
+DAMAGED = "package_files_damaged"
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,32 @@ def _removed(name: str) -> Make:
 def _truncated(place: Place, stack: contextlib.ExitStack) -> None:
     path = place.cudnn / "libcudnn_engines_precompiled.so.9"
     spoil.without(place.cudnn, set(), place, {path.name: spoil.truncated(path, place)})
+
+
+def _flipped(place: Place, stack: contextlib.ExitStack) -> None:
+    path = place.cudnn / "libcudnn_ops.so.9"
+    spoil.without(place.cudnn, set(), place, {path.name: spoil.flipped(path, place)})
+
+
+def _truncated_torch(place: Place, stack: contextlib.ExitStack) -> None:
+    path = place.site / "torch" / "lib" / "libtorch_cuda.so"
+    spoil.without(path.parent, set(), place, {path.name: spoil.truncated(path, place)})
+
+
+def _limited(kind: int, value: int) -> Make:
+    """A limit of this process, which its children have too."""
+    return lambda place, stack: resource.setrlimit(kind, (value, value))
+
+
+def _startup(name: str, text: str) -> Make:
+    """A file in the environment's site-packages that Python runs at each start."""
+
+    def make(place: Place, stack: contextlib.ExitStack) -> None:
+        file = place.scratch / name
+        file.write_text(text)
+        spoil.without(place.site, set(), place, {name: file})
+
+    return make
 
 
 def _another_version(place: Place, stack: contextlib.ExitStack) -> None:
@@ -236,6 +264,7 @@ def faults(place: Place) -> list[Fault]:
         *_of_the_driver(have),
         *_of_memory(have),
         *_of_frameworks(have),
+        *_beside_the_gpu(have),
     ]
     return [row for row in rows if row.runs]
 
@@ -260,12 +289,14 @@ def _shadows(have: tuple[str, ...]) -> list[Fault]:
 
 
 def _on_disk(place: Place) -> list[Fault]:
-    have = (place.frameworks,)
+    have, torch = (place.frameworks,), _if(place.frameworks, "torch")
     sub = sorted(p.name for p in place.cudnn.glob("libcudnn_*.so.[0-9]"))
     return [
         *(Fault(f"{n} removed", _removed(n), DISK, ("cudnn_not_found",), n, have) for n in sub),
         Fault("libcudnn.so.9 missing, one in the system", _removed("libcudnn.so.9"), DISK, ("cudnn_not_found",), r"libcudnn\.so\.9", have),
-        Fault("engines library truncated", _truncated, DISK, ("cudnn_not_found",), "engines_precompiled.*cut short", have),
+        Fault("engines library truncated", _truncated, DISK, (DAMAGED,), "engines_precompiled.*cut short", have),
+        Fault("libcudnn_ops with flipped bytes", _flipped, DISK, (DAMAGED,), "libcudnn_ops.*other bytes", have),
+        Fault("libtorch_cuda truncated", _truncated_torch, ("libraries", "packages", "framework"), (DAMAGED,), "libtorch_cuda.*cut short", torch),
         Fault("libcudnn_cnn of another version", _another_version, DISK, (SHADOWED,), "libcudnn_cnn", have),
     ]  # fmt: skip
 
@@ -320,4 +351,24 @@ def _of_frameworks(have: tuple[str, ...]) -> list[Fault]:
         Fault("cuSPARSE's wheel not installed", _wheel_missing("cusparse"), (*cpu, "loaded"), (*missing, "nvidia_lib_symbol_mismatch"),
               "nvidia-cusparse|loader's path", tensorflow),
         Fault("folders that TensorFlow's RUNPATH leaves out", _unlinked, ("framework",), unfound, r"lib\w+\.so.*nvidia/\w+/lib|nvidia/\w+/lib.*lib\w+\.so", tensorflow),
+    ]  # fmt: skip
+
+
+def _beside_the_gpu(have: tuple[str, ...]) -> list[Fault]:
+    """Values of variables, limits of the process, and files that Python runs at each start."""
+    broken, hidden, limited = (
+        ("variable_breaks_framework",),
+        ("visible_devices_invalid",),
+        ("process_limit_reached",),
+    )
+    xla, torch, jax = "XLA_FLAGS", _if(have, "torch"), _if(have, "jax")
+    hides = "import os; os.environ['CUDA_VISIBLE_DEVICES'] = ''\n"
+    custom = "import os\n\nos.environ['CUDA_VISIBLE_DEVICES'] = ''\n"
+    allocator = "PYTORCH_CUDA_ALLOC_CONF"
+    return [
+        Fault(f"{xla} with a flag that does not exist", _set(xla, "--xla_gpu_no_such_flag=1"), RUN, broken, xla, jax),
+        Fault(f"{allocator} with a value that is refused", _set(allocator, "max_split_size_mb:1"), RUN, broken, allocator, torch),
+        Fault("ulimit -v", _limited(resource.RLIMIT_AS, 12 << 30), ("driver", *RUN), limited, "ulimit -v", torch or jax, alone=True),
+        Fault("a .pth that hides the GPUs", _startup("zz_hide.pth", "# a comment\n" + hides), RUN, hidden, r"zz_hide\.pth, line 2", torch or jax),
+        Fault("a sitecustomize that hides the GPUs", _startup("sitecustomize.py", custom), RUN, hidden, r"sitecustomize\.py, line 3", torch or jax),
     ]  # fmt: skip

@@ -84,7 +84,7 @@ def bind(source: str | Path, target: str | Path) -> None:
 
 
 def without(folder: Path, names: set[str], place: Place, put: Mapping[str, Path] | None = None) -> None:
-    """Show `folder` without some names, and with the files of `put` in place of its own."""
+    """Show `folder` without some names, and with the files of `put` in place of its own or beside them."""
     shown = place.scratch / ("shown" + str(folder).replace("/", "-"))
     shown.mkdir(parents=True)
     _mount("tmpfs", shown, "tmpfs", 0)
@@ -97,6 +97,9 @@ def without(folder: Path, names: set[str], place: Place, put: Mapping[str, Path]
             continue
         mine.mkdir() if entry.is_dir() else mine.touch()
         bind((put or {}).get(entry.name, entry), mine)
+    for name in sorted(set(put or {}) - {entry.name for entry in folder.iterdir()}):
+        (shown / name).touch()
+        bind((put or {})[name], shown / name)
     bind(shown, folder)
 
 
@@ -123,6 +126,15 @@ def truncated(path: Path, place: Place) -> Path:
     with path.open("rb") as stream, half.open("wb") as out:
         out.write(stream.read(path.stat().st_size // 2))
     return half
+
+
+def flipped(path: Path, place: Place) -> Path:
+    """A file with one byte changed, as a failing disk or memory leaves it."""
+    other = place.scratch / path.name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    other.write_bytes(data)
+    return other
 
 
 def drivers() -> list[Path]:

@@ -27,7 +27,7 @@ def test_a_truncated_library_is_named_even_with_quick(judge, cudnn):
     path.write_bytes(path.read_bytes()[:3000])
     verdict = judge()
     assert failing(verdict) == "libraries"
-    assert verdict.findings[0].cause == "cudnn_not_found"
+    assert verdict.findings[0].cause == "package_files_damaged"
     assert "cut short" in verdict.findings[0].title
 
 
@@ -37,7 +37,7 @@ def test_other_bytes_of_the_same_size_are_found_by_hash_only(judge, cudnn):
     assert judge().verdict == "works"
     verdict = judge(options=Options(timeout=300))
     assert stage(verdict, "libraries").status == "fail"
-    assert verdict.findings[0].cause == "cudnn_shadowed_by_other_copy"
+    assert verdict.findings[0].cause == "package_files_damaged"
     assert "other bytes" in verdict.findings[0].title
 
 
@@ -202,7 +202,7 @@ def test_deep_reads_the_bytes_of_every_nvidia_library(judge, cudnn):
     assert stage(judge(options=Options(timeout=300)), "libraries").status == "pass"
     deep = judge(options=Options(timeout=300, deep=True))
     assert stage(deep, "libraries").status == "fail"
-    assert deep.findings[0].cause == "nvidia_lib_symbol_mismatch"
+    assert deep.findings[0].cause == "package_files_damaged"
 
 
 def test_cudnn_8_by_its_own_sonames(judge, env, cudnn):

@@ -1,0 +1,63 @@
+"""Which files that Python runs at each start change the variables of a framework, or import one.
+
+It is run with -S, and starts `site` itself: .pth files, sitecustomize and usercustomize run then, while an audit hook
+watches os.putenv, os.unsetenv and imports.
+"""
+
+import site
+
+
+def _place(frame):
+    """The innermost file and line that is not of the standard library's import system or os, and the line of a .pth
+    file that led there."""
+    file, line, pth = None, None, None
+    while frame is not None:
+        code = frame.f_code
+        name = code.co_filename
+        if code.co_name == "addpackage" and "fullname" in frame.f_locals:
+            pth = [frame.f_locals["fullname"], _number(frame.f_locals)]
+        elif (
+            file is None
+            and name.endswith(".py")
+            and not name.endswith(("/os.py", "/site.py", "/_collections_abc.py"))
+        ):
+            file, line = name, frame.f_lineno
+        frame = frame.f_back
+    if file is None and pth is not None:
+        file, line = pth
+        pth = None
+    return file, line, pth
+
+
+def _number(names):
+    """The 1-based number of the line of a .pth file; releases of Python count from 0 or from 1."""
+    number, line = names.get("n", 0), names.get("line", "").strip()
+    try:
+        with open(names["fullname"], encoding="utf-8", errors="replace") as stream:
+            rows = stream.read().splitlines()
+    except OSError:
+        return number
+    for at in (number - 1, number):
+        if 0 <= at < len(rows) and rows[at].strip() == line:
+            return at + 1
+    return number
+
+
+def _watch(event, args):
+    if event == "os.putenv" and os.fsdecode(args[0]) in ASKED["variables"]:
+        _tell(os.fsdecode(args[0]), os.fsdecode(args[1]))
+    elif event == "os.unsetenv" and os.fsdecode(args[0]) in ASKED["variables"]:
+        _tell(os.fsdecode(args[0]), None)
+    elif event == "import" and args[0] in ASKED["frameworks"]:
+        _tell("import", args[0])
+
+
+def _tell(what, value):
+    file, line, pth = _place(sys._getframe(2))
+    if file is not None and "importlib" not in file:
+        tell("startup", what=what, value=value, file=file, line=line, pth=pth)
+
+
+sys.addaudithook(_watch)
+site.main()
+finish()
