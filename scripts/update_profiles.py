@@ -1,12 +1,16 @@
 """Measure what the default index can tell and bring the tables of profiles/ up to date.
 
     python scripts/update_profiles.py [torch tensorflow jax cudnn] [--write] [--cache DIR]
-    python scripts/update_profiles.py --sample 3
+    python scripts/update_profiles.py satellites [--write] [--cache DIR]
+    python scripts/update_profiles.py [NAME ...] --sample 3
 
 Shows a unified diff and changes nothing unless told `--write`. Tables marked `kept: "by hand"` are
 left as they are. A wheel that cannot be read is reported and has no row. What was read is kept in
 the cache folder by the wheel's sha256, so a run that the network ended is resumed by starting it
 again. `--sample` reads that many random rows once more, with no cache, and fails if one differs.
+
+`satellites` is read only when it is named: it takes whole wheels, some 40 GB, one at a time. Folders for temporary
+files need 3 GB then (TMPDIR).
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from provision.index.pipconf import default_index, pip_configuration
 from provision.profiles import measure
 from provision.profiles.files import documents, dump, read_file, replaced
 from provision.profiles.kinds import KINDS, Table, row_key
-from provision.profiles.measure.reader import Reader
+from provision.profiles.measure.reader import Reader, row_name
 from provision.system import process
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,10 +51,10 @@ def head(name: str) -> dict[str, str]:
     return {"table": table, **framework, "source": measure.SOURCE, "read": today}
 
 
-def sample(reader: Reader, folder: Path, count: int) -> int:
-    """Read `count` random measured rows again; how many are not as the profiles have them."""
+def sample(reader: Reader, folder: Path, names: list[str], count: int) -> int:
+    """Read `count` random measured rows of the named files again; how many are not as the profiles have them."""
     known = []
-    for name in measure.MEASURED:
+    for name in names:
         tables = read(folder / f"{name}.yaml")
         known += [
             (name, tables, row)
@@ -61,13 +65,14 @@ def sample(reader: Reader, folder: Path, count: int) -> int:
         ]
     wrong = 0
     for name, tables, row in random.sample(known, count):  # which rows, no secret
-        reader.only = frozenset({(row["version"], row["platform"])})
+        reader.only = frozenset({row_name(row)})
         kind = KINDS[measure.MEASURED[name][0]]
         found = measure.MEASURED[name][1](reader, documents(tables))
         key = row_key(kind, {}, row)
         again = next((r for r in found if row_key(kind, {}, r) == key), None)
         wrong += again != row
-        print(f"{'as before' if again == row else 'DIFFERS'}: {name} {row['version']} {row['platform']}")
+        which = " ".join([*filter(None, [row.get("package")]), row["version"], row["platform"]])
+        print(f"{'as before' if again == row else 'DIFFERS'}: {name} {which}")
         if again != row:
             print(f"  profiles: {row}\n  index:    {again}")
     return wrong
@@ -97,7 +102,10 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"of {', '.join(measure.MEASURED)} (default: all)"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"of {', '.join(measure.MEASURED)} (default: all but {', '.join(measure.ON_REQUEST)})",
     )
     parser.add_argument("--write", action="store_true", help="write the files")
     parser.add_argument("--sample", type=int, metavar="N", help="only read N random rows again")
@@ -115,8 +123,9 @@ def main() -> int:
     try:
         reader = Reader(http, options.index or default_index(environ), cache, say=say)
         if options.sample:
-            return 1 if sample(reader, options.profiles, options.sample) else 0
-        names = options.names or list(measure.MEASURED)
+            names = options.names or list(measure.MEASURED)
+            return 1 if sample(reader, options.profiles, names, options.sample) else 0
+        names = options.names or list(measure.DEFAULT)
         changed = update(reader, options.profiles, names, write=options.write)
     except GpuenvError as e:
         print(f"{e}\n{e.hint or ''}", file=sys.stderr)

@@ -17,7 +17,7 @@ from ..model.option import argument, group, option
 from ..profiles import measure
 from ..profiles.files import difference, documents, dump, read_file
 from ..profiles.kinds import FILES, Table, check_table
-from ..profiles.measure.reader import Reader
+from ..profiles.measure.reader import Reader, row_name
 from ..request import facts
 from ..request.options import Choices
 from ..request.paths import cache_dir
@@ -51,7 +51,9 @@ class ProfilesCheckOptions:
 class ProfilesUpdateOptions:
     """The options of `profiles update`."""
 
-    names: list[str] = argument(list, help="torch, tensorflow, jax, cudnn; all if none.")
+    names: list[str] = argument(
+        list, help="torch, tensorflow, jax, cudnn; all of these if none. satellites: whole wheels, GBs."
+    )
     index: str | None = option(None, help="A simple index, if not pip's own.")
     profiles: Path | None = option(None, help="The overlay to write, if not yours.")
     choices: Choices = group(Choices, "cache_dir")
@@ -98,7 +100,7 @@ def update(options: ProfilesUpdateOptions, emit: Emit = drop_event) -> ProfileTa
     where = options.index or default_index(environ, cache_dir=cache)
     reader = Reader(http, where, cache / "measured", say=say)
     made = []
-    for name in options.names or measure.MEASURED:
+    for name in options.names or measure.DEFAULT:
         emit(Event(kind="start", stage="profiles", text=f"reading what the index has of {name}"))
         made += _renewed(reader, name, options.profiles or facts.own_profiles())
     for problem in reader.problems:
@@ -151,7 +153,7 @@ def _renewed(reader: Reader, name: str, target: Path) -> list[ProfileTable]:
         r for t in shipped if t.head["table"] == table and t.head.get("kept") == "measured" for r in t.rows
     ]
     # What we shipped is not read again: an update takes as long as there is news.
-    reader.known = frozenset((r["version"], r.get("platform", "any")) for r in measured)
+    reader.known = frozenset(map(row_name, measured))
     reader.require(measure.MEASURED[name][2])
     rows = measure.MEASURED[name][1](reader, documents(shipped))
     today = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()

@@ -23,10 +23,11 @@ LONGEST = 1 << 28
 
 
 class RangeFile(io.RawIOBase):
-    """A file at a URL, read by range requests; `fetched` counts the bytes that came over."""
+    """A file at a URL, read by range requests; `fetched` counts the bytes that came over. `step` is the size of every
+    request, for a file of which most is read: one request can take longer than its bytes."""
 
-    def __init__(self, http: Http, url: str) -> None:
-        self._http, self._url = http, url
+    def __init__(self, http: Http, url: str, step: int | None = None) -> None:
+        self._http, self._url, self._fixed = http, url, step
         self._position = 0
         self._step = STEP
         self._spans: list[tuple[int, bytes]] = []
@@ -87,19 +88,21 @@ class RangeFile(io.RawIOBase):
             if first <= start < first + len(body):
                 return body[start - first : end - first]
         follows = any(first + len(body) == start for first, body in self._spans[1:])
-        self._step = min(MOST, self._step * 2) if follows else STEP
-        length = min(max(end - start, self._step), MOST, self.size - start)
+        self._step = self._fixed or (min(MOST, self._step * 2) if follows else STEP)
+        length = min(max(end - start, self._step), self._fixed or MOST, self.size - start)
+        kept = [] if self._fixed else self._spans[1:][-3:]
+        self._spans[1:] = kept
         span = self._fetch((start, length))
-        self._spans[1:] = [*self._spans[1:][-3:], span]  # the tail holds the directory and stays
+        self._spans.append(span)  # the tail holds the directory and stays
         return span[1][: end - start]
 
 
-def open_wheel(http: Http, url: str) -> tuple[zipfile.ZipFile, RangeFile]:
-    """A wheel at a URL as a zip whose members are read by range requests, and what counts them.
+def open_wheel(http: Http, url: str, step: int | None = None) -> tuple[zipfile.ZipFile, RangeFile]:
+    """A wheel at a URL as a zip whose members are read by range requests (of `step` bytes), and what counts them.
 
     Raises LockError when it cannot be read in parts or is no zip.
     """
-    file = RangeFile(http, url)
+    file = RangeFile(http, url, step)
     try:
         return zipfile.ZipFile(file), file
     except zipfile.BadZipFile as e:

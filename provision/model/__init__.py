@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # who reads the types sees them all
     from provision.model.machine import *
     from provision.model.plain import *
     from provision.model.proved import *
+    from provision.model.satellites import *
     from provision.model.told import *
     from provision.model.wanted import *
     from provision.model.words import *
@@ -31,6 +32,7 @@ _NOUNS = {
     "words": "Device Manager Status Confidence Outcome FRAMEWORKS MANAGERS PLATFORMS NVIDIA_LIBRARY_FAMILIES Event Emit drop_event",
     "machine": "TargetGpu Target Gpu Driver Context Hardware Python Library Evidence Finding Machine Holder",
     "known": "Build CondaBuild CudnnRelease ToolkitRelease GpuModel CudaRelease CudaMajor DriverBranch KnownBad FailureCause FailureMessage FailureRule Image IndexAddress WheelPage ImportName CondaName SystemLibrary OpenedLibrary Replacement Profiles ProfileTable ProfileTables",
+    "satellites": "Satellite PackageTrap",
     "wanted": "Wanted Bound Need PROJECT_FOLDER Demands ProjectTarget Project Request Wheel Supply Sources",
     "asked": "Brought Asked",
     "decided": "Reason Rejected PlannedBuild Plan Package ExcludeNewer Lock",

@@ -6,6 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from .satellites import PackageTrap, Satellite
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Build:
@@ -309,6 +311,8 @@ class Profiles:
     system_libraries: tuple[SystemLibrary, ...] = ()
     opened_libraries: tuple[OpenedLibrary, ...] = ()
     replacements: tuple[Replacement, ...] = ()
+    satellites: tuple[Satellite, ...] = ()
+    traps: tuple[PackageTrap, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

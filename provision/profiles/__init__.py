@@ -22,7 +22,8 @@ from provision.errors import DataError
 from provision.system import foreign
 
 from .files import MAX_BYTES, read_file
-from .kinds import FILES, KINDS, Kind, Row, Table, row_key
+from .kinds import FILES, KINDS, Row, Table, row_key
+from .table_kind import Kind
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -89,7 +90,8 @@ def digest(overlays: Sequence[Path] = ()) -> str:
 
 def _digest(folders: Sequence[Path]) -> str:
     """Of the files, and of the code that reads them: other code may make other rows of them."""
-    code = [*sorted((_PACKAGE / "profiles").glob("*.py")), _PACKAGE / "model" / "known.py"]
+    values = [_PACKAGE / "model" / name for name in ("known.py", "satellites.py")]
+    code = [*sorted((_PACKAGE / "profiles").glob("*.py")), *values]
     read = [code, *map(_yaml_files, folders)]
     whole = hashlib.sha256()
     for i, path, data in [(i, path, _bytes(path)) for i, paths in enumerate(read) for path in paths]:

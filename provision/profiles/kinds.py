@@ -7,9 +7,12 @@ import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 from provision import model
+
+from .satellite_tables import SATELLITE_TABLES
+from .table_kind import Kind
 
 Row = dict[str, Any]
 
@@ -33,21 +36,6 @@ class Floor:
     cuda: str
     driver_linux: str
     driver_windows: str
-
-
-class Kind(NamedTuple):
-    """How one kind of table maps to a class: `words` are fields written as one string of words,
-    `lists` as a list of strings, `flags` as "yes" or absent; `key` tells rows apart. `into` is the field of
-    Profiles; a kind without one is read by scripts/update_profiles.py only, which joins what documents
-    say to what it measures."""
-
-    cls: type[Any]
-    into: str
-    key: tuple[str, ...]
-    required: tuple[str, ...]
-    words: tuple[str, ...] = ()
-    lists: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
 
 
 KINDS = {
@@ -119,6 +107,7 @@ KINDS = {
         ("package", "version"),
         ("package", "version", "effect", "why", "source"),
     ),
+    **SATELLITE_TABLES,
     "images": Kind(model.Image, "images", ("use", "image"), ("use", "image"), words=("platform", "apt")),
     "causes": Kind(
         model.FailureCause,
@@ -150,6 +139,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "known_bad.yaml": ("known_bad",),
     "conda.yaml": ("conda",),
     "images.yaml": ("images",),
+    "satellites.yaml": tuple(SATELLITE_TABLES),
     "indexes.yaml": ("indexes", "pages"),
     "package_names.yaml": ("imports", "conda_names"),
     "system_libraries.yaml": ("system_libraries", "opened_libraries", "replacements"),
@@ -199,6 +189,14 @@ _PATTERNS = {
     "implies": re.compile("|".join(model.FRAMEWORKS)),
     "kernels": re.compile(r"\d+\.\d[af]?(\+PTX)?"),
     "searched": re.compile(r"[a-z0-9_]+"),
+    "form": re.compile("wheel|source|download"),
+    "pythons": re.compile(r"3\.\d+\+?"),
+    "cuda_by": re.compile("needed|dlopen|name"),
+    "cudnn_by": re.compile("needed|dlopen"),
+    "abi": re.compile("stable|exact"),
+    "cxx11": re.compile("0|1"),
+    "parts": re.compile("[1-4]"),
+    "extras": re.compile(r"[a-z0-9]+(-[a-z0-9]+)*"),
 }
 
 _FORM = {"url": "http(s)://... or file:///... without user and password", "index": "pypi or pytorch"}
@@ -270,8 +268,8 @@ def _check_row(kind: Kind, row: Row) -> Iterable[str]:
         elif key in kind.flags:
             if value != "yes":
                 yield f'{key}: "yes", or no such key; got {value!r}'
-        elif key == "cudnn":
-            if problem := _requirement_problem(value, True):
+        elif key in ("cudnn", "versions", "built_for"):
+            if problem := _requirement_problem(value, key != "built_for"):
                 yield f"{key}: {problem}"
         elif pattern := _PATTERNS.get(key):
             for word in value.split(" ") if key in kind.words else [value]:

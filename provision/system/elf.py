@@ -94,12 +94,12 @@ def read_elf(path: str | Path, symbol: str | None = None) -> Elf:
 def parse(read: Read, size: int, symbol: str | None = None) -> Elf:
     """The dynamic section of a file of `size` bytes. Raises ElfError."""
     try:
-        return _File(read, size).elf(symbol)
+        return ElfFile(read, size).elf(symbol)
     except (struct.error, OverflowError) as error:
         raise ElfError("ends before its tables do") from error
 
 
-class _File:
+class ElfFile:
     """One file: its segments, and its tables by address."""
 
     def __init__(self, read: Read, size: int) -> None:

@@ -1,6 +1,6 @@
 """What the default index can tell, as rows of the profiles: measured out of the wheels themselves.
 
-`torch_rows`, `tensorflow_rows`, `jax_rows` and `cudnn_rows` each take a `Reader` and give rows as
+`torch_rows`, `tensorflow_rows`, `jax_rows`, `cudnn_rows` and `satellite_rows` each take a `Reader` and give rows as
 plain data. What cannot be read is told to the reader (`Reader.problems`), never guessed.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from .cuda_libraries import cudnn_rows, toolkit_rows
 from .jax_builds import jax_rows
+from .satellites import satellite_rows
 from .tensorflow_builds import tensorflow_rows
 from .torch_builds import torch_rows
 
@@ -17,8 +18,13 @@ MEASURED = {
     "torch": ("builds", torch_rows, "torch"),
     "tensorflow": ("builds", tensorflow_rows, "tensorflow"),
     "jax": ("builds", jax_rows, "jax"),
+    "satellites": ("satellites", satellite_rows, "torchvision"),
 }
 """Profile file (without its suffix) -> the table in it that is measured, what measures it, and the
 project that an index must list for an answer to be one."""
+
+ON_REQUEST = frozenset({"satellites"})
+"""Files that are measured only when they are named: their wheels are read whole, some 40 GB."""
+DEFAULT = tuple(name for name in MEASURED if name not in ON_REQUEST)
 
 SOURCE = "The wheels of the default index, read by scripts/update_profiles.py."

@@ -40,7 +40,7 @@ def cudnn_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]:
     builds = [
         (cuda, package, version, platform, mine)
         for cuda, package in PACKAGES.items()
-        for version, platform, mine in reader.builds(package, OLDEST_CUDNN)
+        for version, platform, mine in reader.builds(package, OLDEST_CUDNN, package)
         if not version.is_prerelease
     ]
     facts = reader.all_facts((representative(b[4]) for b in builds), "cudnn", measure)

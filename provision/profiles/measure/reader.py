@@ -102,7 +102,7 @@ class Reader:
 
     `cache` is a folder of one JSON file per wheel; None keeps nothing. `problems` are the things
     that could not be read, one sentence each. `told` counts wheels read over the network. `only`,
-    where set, are the (version, platform) of the rows that are wanted; `known` those that are not.
+    where set, are the rows that are wanted, as `row_name` names them; `known` those that are not.
     """
 
     def __init__(
@@ -111,26 +111,35 @@ class Reader:
         self.http, self.index, self.cache = http, index, cache
         self.problems: list[str] = []
         self.told = 0
-        self.only: frozenset[tuple[str, str]] | None = None
-        self.known: frozenset[tuple[str, str]] = frozenset()
+        self.only: frozenset[tuple[str, str, str]] | None = None
+        self.known: frozenset[tuple[str, str, str]] = frozenset()
         self._say = say or (lambda _: None)
         self._lock = threading.Lock()
+        self._files: dict[str, list[File]] = {}
         self._wheels: dict[str, list[WheelFile]] = {}
+
+    def files(self, project: str) -> list[File]:
+        """Every file of a project."""
+        if project not in self._files:
+            self._files[project] = project_files(self.http, self.index, project)
+        return self._files[project]
 
     def wheels(self, project: str) -> list[WheelFile]:
         """Every wheel of a project that a platform of ours could take."""
         if project not in self._wheels:
-            listed = project_files(self.http, self.index, project)
-            self._wheels[project] = [w for f in listed for w in _wheel_files(f)]
+            self._wheels[project] = [w for f in self.files(project) for w in _wheel_files(f)]
         return self._wheels[project]
 
-    def builds(self, project: str, oldest: str) -> list[tuple[Version, str, list[WheelFile]]]:
+    def builds(
+        self, project: str, oldest: str, package: str = ""
+    ) -> list[tuple[Version, str, list[WheelFile]]]:
         """Version, platform and wheels of every row of a project that is wanted, newest first."""
         return [
             (version, platform, mine)
             for version, wheels in releases(self.wheels(project), oldest).items()
             for platform in PLATFORMS
-            if self.takes(version, platform) and (mine := [w for w in wheels if w.platform == platform])
+            if self.takes(version, platform, package)
+            and (mine := [w for w in wheels if w.platform == platform])
         ]
 
     def require(self, project: str) -> None:
@@ -143,9 +152,9 @@ class Reader:
                 unreachable=shown,
             )
 
-    def takes(self, version: Version, platform: str) -> bool:
-        """Whether a row of this version and platform is wanted."""
-        row = (str(version), platform)
+    def takes(self, version: Version, platform: str, package: str = "") -> bool:
+        """Whether a row of this version and platform is wanted; `package` where its table has that column."""
+        row = (package, str(version), platform)
         return row not in self.known and (self.only is None or row in self.only)
 
     def problem(self, text: str) -> None:
@@ -154,10 +163,27 @@ class Reader:
             self.problems.append(text)
         self._say(f"cannot read: {text}")
 
-    def facts(self, wheel: WheelFile, kind: str, measure: Measure) -> dict[str, Any] | None:
+    def facts(
+        self, wheel: WheelFile, kind: str, measure: Measure, step: int | None = None
+    ) -> dict[str, Any] | None:
         """What `measure` reads out of a wheel, with its `metadata` (requirements and
         `requires_python`), its `sha256` and the `bytes` fetched; None (and a problem) if it cannot."""
-        file = wheel.file
+        return self.remembered(wheel.file, kind, lambda: self._read(wheel.file, measure, step))
+
+    def _read(self, file: File, measure: Measure, step: int | None) -> dict[str, Any]:
+        opened, counter = open_wheel(self.http, file.url, step)
+        header = HeaderParser().parsestr(metadata_of(opened, file.name))
+        return {
+            "name": file.name,
+            "requires": header.get_all("Requires-Dist") or [],
+            "requires_python": header.get("Requires-Python"),
+            **measure(opened),
+            "bytes": counter.fetched,
+            "sha256": file.sha256,
+        }
+
+    def remembered(self, file: File, kind: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
+        """What `read` says of a file, from the cache where it has that; None (and a problem) if it fails."""
         kept = self.cache / f"{file.sha256}-{kind}.json" if self.cache and file.sha256 else None
         if kept and kept.is_file():
             try:
@@ -167,16 +193,7 @@ class Reader:
             else:
                 return cached
         try:
-            opened, counter = open_wheel(self.http, file.url)
-            header = HeaderParser().parsestr(metadata_of(opened, file.name))
-            facts = {
-                "name": file.name,
-                "requires": header.get_all("Requires-Dist") or [],
-                "requires_python": header.get("Requires-Python"),
-                **measure(opened),
-                "bytes": counter.fetched,
-                "sha256": file.sha256,
-            }
+            facts = read()
         except (GpuenvError, ValueError, KeyError, OSError) as e:
             if getattr(e, "unreachable", None):
                 raise  # the network, not the wheel: stop, and go on from the cache another time
@@ -199,6 +216,11 @@ class Reader:
         wanted = list(dict.fromkeys(wheels))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return dict(zip(wanted, pool.map(lambda w: self.facts(w, kind, measure), wanted), strict=True))
+
+
+def row_name(row: dict[str, Any]) -> tuple[str, str, str]:
+    """The package ("" where its table has one only), version and platform of a row."""
+    return row.get("package", ""), row["version"], row.get("platform", "any")
 
 
 def nothing_more(_: zipfile.ZipFile) -> dict[str, Any]:

@@ -1,0 +1,233 @@
+"""Packages that are compiled against a framework or CUDA: one row for the newest patch of each release series."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from provision import model
+from provision.index.library_bytes import Found, from_found
+
+from . import abi, requirements as rq
+from .libraries import measure_libraries
+from .reader import Documents, Reader, WheelFile, number, representative
+from .sources import Source, source_facts, sources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from provision.index.simple import File
+
+OLDEST = "2024-11-22"
+"""The day from which on releases are measured; of a package without any since then, the newest one is."""
+STEP = 64 << 20
+"""Bytes of one request: nearly the whole wheel is read."""
+PLATFORM = "linux-x86_64"
+MINORS = tuple(f"3.{n}" for n in range(8, 20))
+_PYTHON = "3.12"
+"""The Python for which markers of requirements are judged, where a release allows it."""
+
+_ALTERNATIVE = re.compile(r".*_cuda(\d\d)(\d)(?:_\w+)?\.so")
+
+
+def satellite_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]:
+    """The rows of every package that the table `satellite_packages` names. One wheel is unpacked at a time."""
+    rows = []
+    for named in documents.get("satellite_packages", ()):
+        package, parts = named["package"], int(named.get("parts", "2"))
+        if reader.only is not None and package not in {name for name, _, _ in reader.only}:
+            continue
+        for version, files in newest_of_series(reader, package, parts).items():
+            if not reader.takes(version, PLATFORM, package):
+                continue
+            try:
+                rows += _rows(reader, package, version, files, documents)
+            except ValueError as error:
+                reader.problem(f"{package} {version}: {error}")
+    return rows
+
+
+def newest_of_series(reader: Reader, package: str, parts: int) -> dict[Version, list[WheelFile] | Source]:
+    """The newest final release of each series since `OLDEST`, newest first: its wheels, or its source where no
+    release of the series has wheels for this platform."""
+    wheels: dict[Version, list[WheelFile]] = defaultdict(list)
+    for wheel in reader.wheels(package):
+        if wheel.platform in (PLATFORM, "any") and _counts(wheel.version, wheel.file):
+            wheels[wheel.version].append(wheel)
+    from_source = {s.version: s for s in sources(reader, package) if _counts(s.version, s.file)}
+    found: dict[tuple[int, ...], Version] = {}
+    for versions in (from_source, wheels):
+        found |= {(*v.release, 0, 0, 0)[:parts]: v for v in sorted(versions)}
+    days = {v: _day(reader, wheels.get(v) or [from_source[v]]) for v in found.values()}
+    recent = [v for v in days if days[v] >= OLDEST] or sorted(days)[-1:]
+    return {v: wheels.get(v) or from_source[v] for v in sorted(recent, reverse=True)}
+
+
+def _counts(version: Version, file: File) -> bool:
+    """Whether a file is of a final release that was not withdrawn."""
+    return not (version.is_prerelease or version.local or file.yanked is not None)
+
+
+def _day(reader: Reader, files: Iterable[WheelFile | Source]) -> str:
+    """The day on which the first file of a release was uploaded, "" where the index does not state it."""
+    days = [f.file.uploaded for f in files]
+    if None in days:
+        reader.problem(f"{next(iter(files)).file.name}: the index does not state when it was uploaded")
+    return min((d[:10] for d in days if d), default="")
+
+
+def _rows(
+    reader: Reader, package: str, version: Version, files: list[WheelFile] | Source, documents: Documents
+) -> list[dict[str, Any]]:
+    row: dict[str, Any] = {"package": package, "version": str(version), "platform": PLATFORM, "index": "pypi"}
+    if isinstance(files, Source):
+        fact = source_facts(reader, files)
+        made = [row | {"form": fact["form"]} | ({"nvcc": "yes"} if fact["nvcc"] else {})] if fact else []
+    else:
+        mine = [w for w in files if w.platform == PLATFORM] or files
+        wheel = representative(mine)
+        fact = reader.facts(wheel, "satellite", measure_libraries, STEP)
+        row |= {"form": "wheel", "pythons": " ".join(pythons_of(mine, fact))} if fact else {}
+        known = Known(package, wheel.glibc, _optional(package, documents))
+        made = [row | part for part in wheel_rows(known, fact)] if fact else []
+    for one in made:
+        assert fact is not None
+        one |= {"sha256": fact["sha256"], "bytes": str(fact["size"])}
+        _add_framework(one, fact, documents)
+    return made
+
+
+def pythons_of(wheels: list[WheelFile], fact: dict[str, Any]) -> list[str]:
+    """The minor versions that the wheels serve; "3.10+" for a wheel of 3.10 and all later ones that the release
+    allows."""
+    exact = sorted({w.python for w in wheels if w.python}, key=number)
+    tags = [m for w in wheels if not w.python for m in re.findall(r"-(?:cp|py)3(\d+)(?=[-.])", w.file.name)]
+    if all(w.python for w in wheels):
+        return exact
+    tagged = f"3.{min(map(int, tags))}" if tags else MINORS[0]
+    first = next((m for m in _minors(fact) if number(m) >= number(tagged)), tagged)
+    return [p for p in exact if number(p) < number(first)] + [f"{first}+"]
+
+
+def _minors(fact: dict[str, Any]) -> list[str]:
+    """The minor versions of Python that a release allows."""
+    allowed = SpecifierSet(fact["requires_python"] or "")
+    return [m for m in MINORS if rq.allows(allowed, f"{m}.20")] or [_PYTHON]
+
+
+class Known(NamedTuple):
+    """What is known of a wheel besides its libraries: its package, the glibc of its tag, and NVIDIA's libraries (names
+    without "lib" and ".so") that only optional modules of the package need."""
+
+    package: str
+    glibc: str | None = None
+    optional: frozenset[str] = frozenset()
+
+
+def _optional(package: str, documents: Documents) -> frozenset[str]:
+    rows = documents.get("satellite_optional", ())
+    return frozenset(name for d in rows if d["package"] == package for name in d["libraries"].split())
+
+
+def wheel_rows(known: Known, fact: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the libraries of a wheel add to its row, once for each CUDA release that has a file of its own in it.
+    Raises ValueError where they contradict each other."""
+    own = {n: lib for n, lib in fact["libraries"].items() if _is_own(n, lib)}
+    shared = [lib for n, lib in own.items() if not _ALTERNATIVE.fullmatch(n)]
+    here = {n.rsplit("/", 1)[-1] for n in fact["libraries"]}
+    bundles = sorted(n for n in here if (m := abi.NVIDIA.fullmatch(n)) and m["stem"] != "cuda")
+    by_release: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
+    for name, library in own.items():
+        if found := _ALTERNATIVE.fullmatch(name):
+            by_release[f"{found[1]}.{found[2]}"].append(library)
+    rows = []
+    for release, libraries in (by_release or {None: []}).items():
+        row = _row([*shared, *libraries], here, known)
+        if release and row.get("cuda") != release.split(".")[0]:
+            raise ValueError(f"its library for CUDA {release} needs CUDA {row.get('cuda', 'nothing')}")
+        row |= {"cuda": release} if release else {}
+        row |= {"bundles": bundles} if bundles else {}
+        if glibcs := [g for g in (known.glibc, row.pop("glibc", None)) if g]:
+            row["glibc"] = max(glibcs, key=number)
+        rows.append(row)
+    return rows
+
+
+def _is_own(member: str, library: dict[str, Any]) -> bool:
+    """Whether a library is no copy of NVIDIA's and is not made for the GPUs of others."""
+    other = any(abi.OTHER_GPU.fullmatch(name) for name in library["needed"])
+    return not other and not abi.NVIDIA.fullmatch(member.rsplit("/", 1)[-1])
+
+
+def _row(libraries: list[dict[str, Any]], here: set[str], known: Known) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    needed = {n for lib in libraries for n in lib["needed"]} - here - {lib["soname"] for lib in libraries}
+    of_nvidia = {n: m["stem"] for n in sorted(needed) if (m := abi.NVIDIA.fullmatch(n))}
+    needs = [n for n, stem in of_nvidia.items() if stem not in known.optional]
+    optional = [n for n in of_nvidia if n not in needs]
+    row |= ({"needs": needs} if needs else {}) | ({"optional": optional} if optional else {})
+    opened = {n for lib in libraries for n in lib["opened"]} - here
+    row |= _cuda(needs, opened, known.package) | _cudnn(needs, opened)
+    symbols = [s for lib in libraries for s in lib["symbols"]]
+    if kind := abi.abi_of(symbols):
+        row["abi"] = kind
+    if kind == "exact" and (strings := abi.cxx11_of(symbols)):
+        row["cxx11"] = strings
+    kinds = frozenset((kind, arch) for lib in libraries for kind, arch in lib["kernels"])
+    if kernels := from_found(Found(kinds, 0, 0)):
+        row["kernels"] = kernels
+    if glibcs := [lib["glibc"] for lib in libraries if lib["glibc"]]:
+        row["glibc"] = max(glibcs, key=number)
+    return row
+
+
+def _cuda(needs: Iterable[str], opened: Iterable[str], package: str) -> dict[str, str]:
+    """The CUDA major: of needs, else of names in the code, else of the package's name."""
+    needed = abi.cuda_majors(needs)
+    if len(needed) > 1:
+        raise ValueError(f"its libraries need CUDA {' and '.join(sorted(needed))}")
+    if needed:
+        return {"cuda": needed.pop(), "cuda_by": "needed"}
+    named = abi.named_cuda(package)
+    if named:
+        return {"cuda": named, "cuda_by": "name"}
+    found = abi.cuda_majors(opened)
+    return {"cuda": found.pop(), "cuda_by": "dlopen"} if len(found) == 1 else {}
+
+
+def _cudnn(needs: Iterable[str], opened: Iterable[str]) -> dict[str, str]:
+    for names, by in ((needs, "needed"), (opened, "dlopen")):
+        majors = abi.cudnn_majors(names)
+        if len(majors) == 1:
+            return {"cudnn": f"=={majors.pop()}.*", "cudnn_by": by}
+    return {}
+
+
+def _add_framework(row: dict[str, Any], fact: dict[str, Any], documents: Documents) -> None:
+    """The framework that metadata or a document states, and the extras that a document names."""
+    package, version = row["package"], row["version"]
+    symbols = [s for lib in fact.get("libraries", {}).values() for s in lib["symbols"]]
+    called = abi.framework_called(symbols)
+    minors = _minors(fact)
+    python = _PYTHON if _PYTHON in minors else minors[-1]
+    stated: dict[str, str] = {
+        canonicalize_name(r.name): f"{canonicalize_name(r.name)}{r.specifier}"
+        for r, _ in rq.required(fact["requires"], PLATFORM, [python])
+        if canonicalize_name(r.name) in model.FRAMEWORKS
+    }
+    documented = [
+        d["built_for"]
+        for d in documents.get("satellite_frameworks", ())
+        if d["package"] == package and f"{version}.".startswith(f"{d['version']}.")
+    ]
+    mine = [stated[called]] if called in stated else [] if called or len(stated) != 1 else [*stated.values()]
+    if found := [*documented, *mine]:
+        row["built_for"] = found[0]
+    for extra in documents.get("satellite_extras", ()):
+        if extra["package"] == package and SpecifierSet(extra["versions"]).contains(version):
+            row["extras"] = extra["extras"]

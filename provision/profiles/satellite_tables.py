@@ -1,0 +1,78 @@
+"""The tables of satellites.yaml: measured rows, and rows by hand for what no wheel shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from provision import model
+
+from .table_kind import Kind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SatellitePackage:
+    """A package whose releases are measured: one for each series, which `parts` numbers of a version make ("2")."""
+
+    package: str
+    parts: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SatelliteFramework:
+    """The framework that documents state for releases of a package whose metadata is silent; `version` is a prefix."""
+
+    package: str
+    version: str
+    built_for: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SatelliteOptional:
+    """NVIDIA's libraries that only optional modules of a package need, by name without "lib" and ".so"."""
+
+    package: str
+    libraries: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SatelliteExtras:
+    """The extras without which releases of a package lack libraries; `versions` is a specifier."""
+
+    package: str
+    versions: str
+    extras: str
+
+
+SATELLITE_TABLES = {
+    "satellites": Kind(
+        model.Satellite,
+        "satellites",
+        ("package", "version", "platform", "cuda"),
+        ("package", "version", "platform", "index", "form"),
+        words=("pythons", "kernels", "extras"),
+        lists=("needs", "optional", "bundles"),
+        flags=("nvcc",),
+    ),
+    "satellite_packages": Kind(SatellitePackage, "", ("package",), ("package",)),
+    "satellite_frameworks": Kind(
+        SatelliteFramework,
+        "",
+        ("package", "version"),
+        ("package", "version", "built_for", "source", "read"),
+    ),
+    "satellite_optional": Kind(
+        SatelliteOptional,
+        "",
+        ("package",),
+        ("package", "libraries", "source", "read"),
+        words=("libraries",),
+    ),
+    "satellite_extras": Kind(
+        SatelliteExtras,
+        "",
+        ("package", "versions"),
+        ("package", "versions", "extras", "source", "read"),
+        words=("extras",),
+    ),
+    "traps": Kind(model.PackageTrap, "traps", ("package", "versions"), ("package", "why", "source", "read")),
+}
