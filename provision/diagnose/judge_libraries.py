@@ -15,12 +15,12 @@ _BY_CUDA = re.compile(
     r"(?:lib)?(cudart|cublaslt|cublas|nvrtc|nvjitlink|cupti|cusparse)(?:64_|\.so\.)(\d+(?:\.\d+)?)",
     re.IGNORECASE,
 )
-_CUDA = re.compile(
+CUDA = re.compile(
     r"(?:lib)?(?:cudart|cublas|cufft|curand|cusolver|cusparse|nvrtc|nccl|cupti|nvtoolsext|nvjitlink|cufile|npp)",
     re.IGNORECASE,
 )
-_CUDNN = re.compile(r"(?:lib)?cudnn", re.IGNORECASE)
-_DRIVER = re.compile(r"libcuda\.so|nvcuda\.dll|libnvidia-ml", re.IGNORECASE)
+CUDNN = re.compile(r"(?:lib)?cudnn", re.IGNORECASE)
+DRIVER = re.compile(r"libcuda\.so|nvcuda\.dll|libnvidia-ml", re.IGNORECASE)
 
 
 def cudnn_pair(case: Case) -> list[Candidate]:
@@ -66,7 +66,7 @@ def _at_least(version: str, bound: str) -> bool:
 def cudnn_missing(case: Case) -> list[Candidate]:
     """A cuDNN file that is not found: absent, or of another major than what is there."""
     facts = case.facts
-    shows = case.said.group("cudnn_missing") or facts.said("missing", _CUDNN)
+    shows = case.said.group("cudnn_missing") or facts.said("missing", CUDNN)
     others = ("cudnn_symbol", "nvidia_symbol", "paging_file")  # these say why it did not load
     if not shows or any(case.said.group(name) for name in others):
         return []
@@ -118,11 +118,11 @@ def _cudnn_majors(case: Case) -> set[str]:
 def cuda_missing(case: Case) -> list[Candidate]:
     """A CUDA library that is not found: not installed, not on the path, or of another version."""
     facts = case.facts
-    shows = case.said.group("lib_missing") or facts.said("missing", _CUDA)
-    names = [n for n in facts.all("missing") if _CUDA.match(n) and not _DRIVER.match(n)]
+    shows = case.said.group("lib_missing") or facts.said("missing", CUDA)
+    names = [n for n in facts.all("missing") if CUDA.match(n) and not DRIVER.match(n)]
     if not shows or not names or case.said.group("paging_file"):
         return []
-    no_driver = any(_DRIVER.match(n) for n in facts.all("missing")) or case.said.group("proc_missing")
+    no_driver = any(DRIVER.match(n) for n in facts.all("missing")) or case.said.group("proc_missing")
     evidence = (*shows, *facts.where("cuda", "cuda_path", "present"))
     limit = 50 if no_driver else 100
     weights = dict.fromkeys(

@@ -22,7 +22,7 @@ _UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _ABSURD = 1 << 40  # bytes in one piece that no program means to have: a fault in its arithmetic
 _NO_MEMORY = re.compile(
     r"^(?:\S{1,80} )?(?:numpy\.\S{1,60}\.)?_?(?:Array)?MemoryError\b|std::bad_alloc|DefaultCPUAllocator: (?:can't|not enough)|"
-    r"Unable to allocate \d.{1,20}for an array|[Cc]annot allocate memory(?! in static TLS)|failed to map segment"
+    r"Unable to allocate \d.{1,20}for an array|[Cc]annot allocate memory(?! in static TLS)|failed to map segment|Memory allocation still failed"
 )
 _FRAMEWORKS = ("torch", "tensorflow", "jaxlib", "onnxruntime", "tensorrt", "paddle", "mxnet")
 

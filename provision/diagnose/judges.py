@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import judge_build, judge_libraries, judge_machine, judge_packages, judge_process
+from . import judge_build, judge_libraries, judge_machine, judge_packages, judge_process, judge_system
 from .candidates import Judge
 
 JUDGES: tuple[Judge, ...] = (
@@ -13,6 +13,7 @@ JUDGES: tuple[Judge, ...] = (
     judge_libraries.cudnn_pair,
     judge_libraries.cudnn_missing,
     judge_libraries.cuda_missing,
+    judge_system.missing,
     judge_packages.module,
     judge_packages.damaged,
     judge_process.killed,

@@ -16,7 +16,7 @@ CAUSE = "process_limit_reached"
 _MEMORY_CAUSES = ("gpu_memory_exhausted", "preallocation_leaves_no_memory")
 _REFUSED = re.compile(
     r"out of memory|OUT_OF_MEMORY|RESOURCE_EXHAUSTED|MemoryAllocation|MemoryError|bad_alloc|[Cc]annot allocate memory"
-    r"(?! in static TLS)|failed to map segment|not enough memory|can't start new thread|[Rr]esource temporarily unavailable"
+    r"(?! in static TLS)|failed to map segment|not enough memory|can't start new thread|[Rr]esource temporarily unavailable|Memory allocation still failed"
 )
 _ENDED = re.compile(r"ended by SIG(ABRT|SEGV|BUS|KILL|TRAP)")
 

@@ -120,3 +120,51 @@ def test_a_damaged_library_is_named_with_its_package(says):
     [finding] = found(USERS, f"ImportError: {path}: {says}")
     assert finding.cause == "package_files_damaged"
     assert finding.title == "The file libtorch_cpu.so of the installed package torch is damaged"
+
+
+# --- libraries of the system ---------------------------------------------------------------------
+
+CV2 = 'File "/e/lib/python3.12/site-packages/cv2/__init__.py", line 181, in <module>'
+
+
+def unopened(name):
+    return f"ImportError: {name}: cannot open shared object file: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("soname", "deb", "rpm"),
+    [
+        ("libGL.so.1", "libgl1", "mesa-libGL"),
+        ("libgthread-2.0.so.0", "libglib2.0-0", "glib2"),
+        ("libSM.so.6", "libsm6", "libSM"),
+        ("libsndfile.so.1", "libsndfile1", "libsndfile"),
+    ],
+)
+def test_a_missing_library_of_the_system_comes_with_its_package(soname, deb, rpm):
+    [finding] = found("Traceback (most recent call last):", USERS, unopened(soname))
+    assert (finding.cause, finding.confidence) == ("system_library_missing", "certain")
+    assert f"apt-get install {deb}`" in finding.fix and f"dnf install {rpm}`" in finding.fix
+    assert soname in finding.title
+
+
+def test_the_package_that_needs_it_and_what_replaces_it_are_named():
+    [finding] = found("Traceback (most recent call last):", USERS, CV2, unopened("libGL.so.1"))
+    assert finding.title == "The system library libGL.so.1, which cv2 needs, is missing"
+    assert "opencv-python-headless in place of opencv-python" in finding.fix
+
+
+@pytest.mark.parametrize(
+    "name", ["libcudart.so.12", "libcudnn.so.9", "libcuda.so.1", "libtorch_cuda.so", "libnvinfer.so.8"]
+)
+def test_a_library_of_a_package_is_none_of_the_system_s(name):
+    assert "system_library_missing" not in [f.cause for f in found(USERS, unopened(name))]
+
+
+def test_a_library_that_no_row_names_is_only_possible():
+    [finding] = found(USERS, unopened("libstrange.so.3"))
+    assert (finding.cause, finding.confidence) == ("system_library_missing", "possible")
+    assert "apt-file search libstrange.so.3" in finding.fix
+
+
+def test_a_library_that_the_program_goes_on_without_is_no_failure():
+    assert found(unopened("libstrange.so.3"), "epoch 1", USERS, "KeyError: 'x'") == ()
