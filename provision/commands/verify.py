@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ def _judge(emit: Emit, options: VerifyOptions, asked: dict[str, Any], checks: ch
     driver, machine = not _for_cpu(found), reader_of(wanted)
     with begin(found, wanted, driver=driver, machine=machine, meanwhile=reading) as begun:
         made = _lock_of(found, locked=options.locked)
-        verdict = prove(emit, found, made, choices, begun, **asked)
+        verdict = _diagnosed(prove(emit, found, made, choices, begun, **asked), made)
         verdict = add_later_stages(emit, found, made, choices, verdict, wanted, begun)
     verdict = checking.checked(emit, found, verdict, planned, choices, wanted)
     if found.made_by_gpuenv and not options.quick and not checks.typed:
@@ -152,3 +153,16 @@ def _keep(path: Path, made: Lock | None, verdict: Verdict, emit: Emit, checks: s
     except GpuenvError as error:
         # A read-only environment can be verified; its verdict just cannot be kept inside.
         emit(Event(kind="note", stage="verify", text=error.message))
+
+
+def _diagnosed(verdict: Verdict, made: Lock | None) -> Verdict:
+    """A failure that no stage has a cause for, with what diagnose finds in the words of the failed stage."""
+    failed = next((s for s in verdict.stages if s.status == "fail"), None)
+    if failed is None or verdict.findings:
+        return verdict
+    from .diagnose import of_log
+
+    log = "\n".join([failed.detail, *(e.text for e in failed.evidence)])
+    found = of_log(log, made.plan.device if made else None)
+    fix = found[0].fix if found else None
+    return dataclasses.replace(verdict, findings=found, hint=fix or verdict.hint)

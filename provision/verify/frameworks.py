@@ -51,7 +51,8 @@ def quiet(device: str) -> dict[str, str]:
     """What a framework's child is told beyond the user's settings: not to reserve nearly the whole GPU
     (cuDNN, and the next framework, would get no memory), and on the CPU to leave GPUs alone."""
     hidden = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"} if device == "cpu" else {}
-    return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true", **hidden}
+    grown = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    return {**grown, "PYTHONFAULTHANDLER": "1", **hidden}  # a crash then says where it was
 
 
 # TensorFlow's log then names the libraries that it opens and those that it does not find.

@@ -71,7 +71,22 @@ class Told:
         from ..model import Evidence
 
         text = [line.rstrip() for line in self.finished.stderr.splitlines() if line.strip()]
-        return tuple(Evidence(text=line[:500], source="stderr") for line in text[-lines:])
+        shown = _crash(text) or text[-lines:]
+        return tuple(Evidence(text=line[:500], source="stderr") for line in shown)
+
+
+def _crash(text: Sequence[str]) -> list[str]:
+    """Where a process crashed and what was loaded, of what Python's fault handler prints; empty where it did not."""
+    start = next((i for i, line in enumerate(text) if line.startswith("Fatal Python error: ")), None)
+    if start is None:
+        return []
+    stack = next((i for i in range(start, len(text)) if text[i].startswith("Current thread ")), start)
+    modules = [line for line in text[stack:] if line.startswith("Extension modules: ")]
+    return (
+        [text[start], *text[stack : stack + 7], *modules[:1]]
+        if stack > start
+        else [text[start], *modules[:1]]
+    )
 
 
 def source(*names: str) -> str:

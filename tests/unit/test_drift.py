@@ -284,7 +284,7 @@ def test_a_file_of_cudnn_that_was_cut_short_is_one_finding(built, lock, judge, c
     path = cudnn / LIBRARIES[1]
     path.write_bytes(path.read_bytes()[:3000])
     (finding,) = judge(lock=lock).findings
-    assert finding.cause == "cudnn_not_found" and "1 of another size" in finding.title
+    assert finding.cause == "package_files_damaged" and "1 of another size" in finding.title
     assert any("recorded" in e.text for e in finding.evidence) and "gpuenv repair" in finding.fix
 
 

@@ -172,3 +172,24 @@ def test_a_crash_of_whole_files_has_another_cause(torch_library, site):
 def test_a_file_that_no_record_lists_is_named_by_the_loader_s_words(site):
     finding = looked_for(site, "ImportError: /opt/x/libmine.so: invalid ELF header")
     assert finding.title == "The loader refuses libmine.so: the file is damaged"
+
+
+# --- crashes -------------------------------------------------------------------------------------
+
+
+def test_a_crash_says_where_it_was_and_what_was_loaded(site, judge):  # noqa: F811
+    (site / "torch" / "__init__.py").write_text("import ctypes\n\n\nctypes.string_at(0)\n")
+    failed = stage(judge(healthy(), Options(timeout=300)), "framework")
+    shown = [e.text for e in failed.evidence]
+    assert failed.detail == "the process was ended by SIGSEGV while importing torch"
+    assert "Fatal Python error: Segmentation fault" in shown
+    assert any('torch/__init__.py", line 4 in <module>' in line for line in shown)
+
+
+def test_a_failure_without_a_cause_of_its_stage_is_diagnosed_by_its_words(gpuenv, site):
+    (site / "torch" / "__init__.py").write_text("import sympy\n")
+    done = gpuenv("verify", str(site.parents[2]), "--device", "cpu", "--quick", "--json")
+    assert done.code == 8, done.err
+    [finding] = [f for f in done.json["findings"] if f["cause"] == "python_package_missing"]
+    assert "sympy" in finding["title"]
+    assert "sympy" in done.json["hint"]
