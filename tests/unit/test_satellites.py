@@ -450,7 +450,8 @@ def test_the_shipped_rows_contradict_nothing(known):
 @pytest.mark.network
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("package", "version"), [("triton", "3.9.0"), ("torchcodec", "0.17.0"), ("torchrl", "0.14.1")]
+    ("package", "version"),
+    [("triton", "3.9.0"), ("torchcodec", "0.17.0"), ("torchrl", "0.14.1"), ("torchvision", "0.28.0")],
 )
 def test_wheels_of_one_release_for_other_pythons_have_the_same_needs(package, version):
     """The row of a release is that of one wheel, for all Pythons and for abi3."""
