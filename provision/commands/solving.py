@@ -16,6 +16,7 @@ from ..model import FRAMEWORKS, Asked, Bound, Emit, Event, Lock, Plan, Request, 
 from ..request import paths as where
 from ..request.options import Choices
 from ..wheels import pypi, several_pythons
+from ..wheels.asking import OTHER_PYTHONS
 from ..wheels.source_builds import SourceBuilds, source_builds
 from .judging import made_for
 from .stages import stages
@@ -155,6 +156,8 @@ class _Search:
             others = several_pythons.pythons_with_wheel(name, bounds, plan, self.asked.sources, minors)
             why = f"{name} has no wheel for it"
             if not others or plan.python in others or self.python_is_given:
+                if OTHER_PYTHONS.search(" ".join((error.log or "").split())):
+                    return False  # there is no source to allow
                 # No Python is the cure: the very versions that are wanted have no wheel.
                 self.builds.allow_wheelless(name, f"Python {plan.python} on {plan.platform}")
                 return True

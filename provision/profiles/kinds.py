@@ -185,7 +185,7 @@ _PATTERNS = {
     "use": re.compile("container|devcontainer|runner|action"),
     "python": re.compile(r"3\.\d+"),
     "means": re.compile("cuda|cpu|plan|program"),
-    "module": re.compile(r"[A-Za-z_]\w*"),
+    "module": re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"),
     "implies": re.compile("|".join(model.FRAMEWORKS)),
     "kernels": re.compile(r"\d+\.\d[af]?(\+PTX)?"),
     "searched": re.compile(r"[a-z0-9_]+"),

@@ -175,6 +175,10 @@ class Ask:
         return files
 
 
+OTHER_PYTHONS = re.compile(
+    r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})[<>=!~]\S{0,200} has no wheels with a matching Python \w{1,20} tag"
+)
+"""A package that has wheels for other Pythons only, and no source archive."""
 _NO_WHEEL = re.compile(r"Wheels are required for `([A-Za-z0-9._-]+)`")
 
 
@@ -279,7 +283,7 @@ def _held(name: str | None, sources: Sources) -> list[str]:
 
 
 def _lacking(log: str) -> str | None:
-    found = _NO_WHEEL.search(log)
+    found = _NO_WHEEL.search(log) or OTHER_PYTHONS.search(" ".join(log.split()))
     return str(canonicalize_name(found[1])) if found else None
 
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 
 import pytest
+from loopback import wheel_bytes
 
 from provision.project.config.gpuenv_yaml import read_config
 
@@ -197,3 +198,20 @@ def test_a_build_of_the_project_that_fails_names_its_reason_and_the_key(gpuenv, 
     assert 'project: "."\n' in text
     write(gpuenv.work, {"gpuenv.yaml": text.replace('project: "."', "project: {path: ., install: false}")})
     assert created(gpuenv).code == 0
+
+
+def test_a_pin_that_has_wheels_for_another_python_alone_gets_that_python(gpuenv, index):
+    """A project's pin of an old release without a source archive, as opencv-python 4.2: uv names no missing source."""
+    ask = ("--framework", "torch", "--with", "vision==4.2", "--device", "cpu", "--index", "pypi")
+    planned = gpuenv("resolve", "--json", *ask[:2], *ask[4:]).json["python"]
+    other = next(minor for minor in ("3.11", "3.12") if minor != planned)
+    tag = f"cp{other.replace('.', '')}"
+    name = f"vision-4.2-{tag}-{tag}-manylinux1_x86_64.whl"
+    index.wheels["vision"] = {name: wheel_bytes("vision", "4.2")}
+    ran = gpuenv("lock", "--json", *ask)
+    assert ran.code == 0, ran.err
+    assert ran.json["plan"]["python"] == other
+    assert f"not with Python {planned}: vision has no wheel for it; trying another" in ran.err
+    ran = gpuenv("lock", "--python", planned, *ask)
+    assert ran.code == 6
+    assert "has no wheels with a matching Python" in ran.err and "source archive" not in ran.err

@@ -299,3 +299,24 @@ def test_a_version_behind_an_at_sign_is_refused_in_a_file_and_beside_a_framework
 def test_a_frameworks_address_is_refused(gpuenv):
     ran = gpuenv("resolve", "--framework", "torch @ https://example.com/torch.whl")
     assert ran.code == 2 and "a framework is a name with bounds" in " ".join(ran.err.split())
+
+
+def test_a_part_that_another_distribution_brings_is_a_package(gpuenv):
+    config, text, notes = found(
+        gpuenv,
+        {
+            "train.py": "import torch\nfrom torch.utils.tensorboard import SummaryWriter\n",
+            "data.py": "from torch import utils\nfrom google.cloud import storage\nimport google.protobuf.text_format\n",
+            "log.py": "try:\n    import torch.utils.tensorboard as tb\nexcept ImportError:\n    tb = None\n",
+        },
+    )
+    assert config.packages == ("google-cloud-storage", "protobuf", "tensorboard")
+    assert '"tensorboard"  # imported in train.py' in text
+    assert not [note for note in notes if "no known distribution" in note]
+
+
+def test_a_part_that_may_be_missing_is_suggested(gpuenv):
+    guarded = "import torch\ntry:\n    from torch.utils import tensorboard\nexcept ImportError:\n    pass\n"
+    config, text, _ = found(gpuenv, {"train.py": guarded, "requirements.txt": "torch\n"})
+    assert config.packages == ()
+    assert "#   tensorboard  # imported where it may be missing: train.py" in text

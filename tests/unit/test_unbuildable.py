@@ -142,7 +142,7 @@ def test_the_reason_is_said(tmp_path, files, reason):
     "files",
     [
         {"pyproject.toml": PROJECT, "thing/a.py": ""},
-        {"pyproject.toml": PROJECT.replace("setuptools.build_meta", "hatchling.build"), **SEVERAL},
+        {"pyproject.toml": PROJECT.replace("setuptools.build_meta", "own.build"), **SEVERAL},
         {"pyproject.toml": SETUPTOOLS.replace('meta"', 'meta"\nbackend-path = ["."]'), **SEVERAL},
         {"pyproject.toml": "[tool.black]\n", "setup.py": SETUP.format(more=", packages=['a']")},
         {"pyproject.toml": "[tool.black]\n", "setup.cfg": "[metadata]\nname = thing\n"},
@@ -154,3 +154,45 @@ def test_the_reason_is_said(tmp_path, files, reason):
 )
 def test_all_else_is_left_as_it_was(tmp_path, files):
     assert find_reason(write(tmp_path, files)) is None
+
+
+# --- backends that look for a package of the project's name ------------------------------------------
+
+_NAMED = {
+    "hatchling": (PROJECT.replace("setuptools.build_meta", "hatchling.build"), "[tool.hatch.build.targets.wheel]\npackages = ['models']\n"),
+    "flit": (PROJECT.replace("setuptools.build_meta", "flit_core.buildapi"), "[tool.flit.module]\nname = 'models'\n"),
+    "uv": (PROJECT.replace("setuptools.build_meta", "uv_build"), "[tool.uv.build-backend]\nmodule-name = 'models'\n"),
+    "poetry": (
+        ('[build-system]\nbuild-backend = "poetry.core.masonry.api"\n[tool.poetry]\nname = "thing"\n'
+        "[tool.poetry.dependencies]\npython = '*'\n"),
+        "[[tool.poetry.packages]]\ninclude = 'models'\n",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", _NAMED)
+def test_a_backend_that_finds_no_package_of_the_projects_name(tmp_path, backend):
+    text, contents = _NAMED[backend]
+    folder = write(tmp_path / "a", {"pyproject.toml": text, **SEVERAL})
+    assert find_reason(folder) == f"{backend} finds no package or module thing"
+    for number, file in enumerate(("thing/__init__.py", "src/thing/__init__.py", "thing.py")):
+        folder = write(tmp_path / str(number), {"pyproject.toml": text, file: "", **SEVERAL})
+        assert find_reason(folder) is None
+    folder = write(tmp_path / "b", {"pyproject.toml": text + contents, **SEVERAL})
+    assert find_reason(folder) is None
+
+
+@pytest.mark.parametrize(
+    "files",
+    [{}, {"thing/__init__.py": ""}, {"src/thing/__init__.py": ""}, {"thing.py": ""},
+     {"own/thing/__init__.py": ""}, {"models/a.py": ""}],
+)  # fmt: skip
+def test_hatchling_judges_the_same(tmp_path, files):
+    from hatchling.builders.wheel import WheelBuilder
+
+    folder = write(tmp_path, {"pyproject.toml": _NAMED["hatchling"][0], **files})
+    try:
+        refused = not WheelBuilder(str(folder)).config.default_file_selection_options
+    except ValueError:
+        refused = True
+    assert (find_reason(folder) is not None) == refused

@@ -199,7 +199,7 @@ def _include(
 
 def _imports(found: Signs, folder: Path, known: Known) -> None:
     """The frameworks that programs import, where no file names one, and the packages that no file names."""
-    seen = third_party(folder)
+    seen = third_party(folder, [module for module in known.imports if "." in module])
     users = framework_users(seen, known)
     ranked = sorted(users, key=lambda name: (-len(users[name]), FRAMEWORKS.index(name)))
     if not found.frameworks and ranked:

@@ -40,7 +40,8 @@ def add_imports(found: Signs, seen: Mapping[str, Import], known: Known) -> None:
         if module in FRAMEWORKS or _is_covered(module, package, found, known):
             continue
         if package is None:
-            if imported.files or imported.inner:
+            known_parts = any(other.startswith(f"{module}.") for other in seen)
+            if (imported.files or imported.inner) and not known_parts:
                 where = some(imported.files or imported.inner)
                 found.remarks.append(f"{module}, imported in {where}, is of no known distribution")
         elif imported.files or (imported.inner and not listed):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 MOST_FILES = 500
 MOST_BYTES = 200_000  # of one source: what is deeper than a stack goes into that is no program of people
@@ -53,8 +53,9 @@ class Import:
         return sorted({*self.files, *self.inner, *self.guarded, *self.development})
 
 
-def third_party(folder: Path) -> dict[str, Import]:
-    """The modules that programs below a folder import, and that are neither Python's own nor the project's.
+def third_party(folder: Path, submodules: Collection[str] = ()) -> dict[str, Import]:
+    """The modules that programs below a folder import, and that are neither Python's own nor the project's. Each is
+    the first part of a dotted name; those of `submodules` ("torch.utils.tensorboard") are named as well.
 
     At most some hundred programs and notebooks are read, none of them large. A file that is not Python is
     ignored. Nothing is run.
@@ -64,9 +65,10 @@ def third_party(folder: Path) -> dict[str, Import]:
     found: dict[str, Import] = {}
     for path in paths:
         name = path.relative_to(folder).as_posix()
-        for module, binding in sorted(_modules(path).items()):
+        for module, binding in sorted(_modules(path, submodules).items()):
             place = binding
-            if module in _PYTHONS_OWN or module in own or _is_beside(module, path, folder):
+            first = module.partition(".")[0]
+            if first in _PYTHONS_OWN or first in own or _is_beside(first, path, folder):
                 continue
             seen = found.setdefault(module, Import())
             if _is_development(name):
@@ -133,7 +135,7 @@ def _is_small(entry: os.DirEntry[str]) -> bool:
     return entry.is_file() and entry.stat().st_size <= most
 
 
-def _modules(path: Path) -> dict[str, str]:
+def _modules(path: Path, submodules: Collection[str]) -> dict[str, str]:
     """The modules that a program or notebook imports, each with the field of Import that its most binding
     import belongs to; empty where the file cannot be read."""
     try:
@@ -144,15 +146,16 @@ def _modules(path: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for source in sources:
         if len(source) <= MOST_BYTES:
-            for module, place in _imports(source):
+            for module, place in _imports(source, submodules):
                 if _BINDING.index(place) < _BINDING.index(found.get(module, _BINDING[-1])):
                     found[module] = place
                 found.setdefault(module, place)
     return found
 
 
-def _imports(source: bytes) -> Iterator[tuple[str, str]]:
-    """The first part of each module that a source imports, and how; nothing where it is not Python."""
+def _imports(source: bytes, submodules: Collection[str]) -> Iterator[tuple[str, str]]:
+    """The first part of each module that a source imports, the submodules, and how; nothing where it is not
+    Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # escapes and comparisons of other people's code
@@ -164,9 +167,14 @@ def _imports(source: bytes) -> Iterator[tuple[str, str]]:
     while pending:
         node, place = pending.pop()
         if isinstance(node, ast.Import):
-            yield from ((alias.name.partition(".")[0], place) for alias in node.names)
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            yield node.module.partition(".")[0], place
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            names = []
+        for name in names:
+            yield name.partition(".")[0], place
+            yield from ((module, place) for module in submodules if f"{name}.".startswith(f"{module}."))
         pending += _children(node, place)
 
 

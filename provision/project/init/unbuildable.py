@@ -9,6 +9,7 @@ from provision.errors import UsageError
 from ..requirements.folders import cfg, table_at, toml
 from ..requirements.uv_keys import HONOURED
 from .flat_layout import find_several
+from .own_package import find_missing_package
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +31,8 @@ def find_reason(folder: Path) -> str | None:
             kind, names = several
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             return f"setuptools refuses several top-level {kind}: {', '.join(names[:3])}{more}"
+        if missing := find_missing_package(folder, data):
+            return missing
     except (UsageError, OSError):
         return None
     return None
