@@ -240,6 +240,24 @@ def test_beside_a_requirements_file_only_what_a_program_needs_to_start_is_added(
     assert "#   matplotlib  # imported in a function or notebook: show.ipynb" in text
 
 
+def test_beside_a_requirements_file_what_most_programs_do_without_is_suggested(gpuenv):
+    optional = "try:\n    import comet_ml\nexcept ImportError:\n    comet_ml = None\n"
+    config, text, _ = found(
+        gpuenv,
+        {
+            "requirements.txt": "torch\n",
+            "train.py": f"import torch\n{optional}",
+            "utils/__init__.py": "",
+            "utils/loggers/__init__.py": optional,
+            "utils/loggers/search.py": "import comet_ml, wandb\n",
+            "utils/rest/server.py": "from flask import Flask\n",
+        },
+    )
+    assert config.packages == ("wandb",)
+    assert "#   comet-ml  # imported where it may be missing: train.py and 1 more" in text
+    assert "#   flask  # imported in utils/rest/server.py" in text
+
+
 def test_another_distribution_of_a_module_that_is_listed_is_enough(gpuenv):
     """opencv-python-headless brings cv2 as opencv-python does."""
     config, _, _ = found(

@@ -30,8 +30,8 @@ def add_imports(found: Signs, seen: Mapping[str, Import], known: Known) -> None:
     """Add the packages that programs import and no file of the project asks for.
 
     A module with a row of known names becomes a package; where the project lists requirements, only if it is
-    imported at the top level of a program. Other modules are suggested: their distribution is a guess, and a
-    stranger may have registered the name.
+    imported at the top level of a program, and if most programs that import it need it. The rest is suggested. A
+    module without a row is only named: its distribution is a guess, and a stranger may have registered the name.
     """
     listed = bool(found.requirements or found.project)
     for module in sorted(seen, key=str.lower):
@@ -39,17 +39,32 @@ def add_imports(found: Signs, seen: Mapping[str, Import], known: Known) -> None:
         package = _package(module, known)
         if module in FRAMEWORKS or _is_covered(module, package, found, known):
             continue
+        where = imported.files or imported.aside or imported.inner
         if package is None:
             known_parts = any(other.startswith(f"{module}.") for other in seen)
-            if (imported.files or imported.inner) and not known_parts:
-                where = some(imported.files or imported.inner)
-                found.remarks.append(f"{module}, imported in {where}, is of no known distribution")
-        elif imported.files or (imported.inner and not listed):
-            found.packages[package] = f"imported in {some(imported.files or imported.inner)}"
+            if where and not known_parts:
+                found.remarks.append(f"{module}, imported in {some(where)}, is of no known distribution")
+        elif _is_needed(imported, listed=listed):
+            found.packages[package] = f"imported in {some(where)}"
             found.named[canonicalize_name(package)] = package
-        elif imported.inner or imported.guarded:
-            place = "in a function or notebook" if imported.inner else "where it may be missing"
-            found.suggested[package] = f"imported {place}: {some(imported.inner or imported.guarded)}"
+        elif where or imported.guarded:
+            found.suggested[package] = _say_where(imported)
+
+
+def _is_needed(imported: Import, *, listed: bool) -> bool:
+    """Whether programs need a module to start. A project that lists requirements has left out the module on purpose
+    where as many programs do without it (a `try` that catches ImportError), or where scripts aside import it."""
+    if listed:
+        return len(imported.files) > len(imported.guarded)
+    return bool(imported.files or imported.aside or imported.inner)
+
+
+def _say_where(imported: Import) -> str:
+    if imported.guarded and not imported.inner:
+        return f"imported where it may be missing: {some(imported.guarded)}"
+    if imported.inner and not imported.files:
+        return f"imported in a function or notebook: {some(imported.inner)}"
+    return f"imported in {some(imported.files or imported.aside)}"
 
 
 def _package(module: str, known: Known) -> str | None:

@@ -32,7 +32,7 @@ _SKIPPED = {
 }
 # Modules that Python brought until 3.11 are nobody's package either.
 _PYTHONS_OWN = {*sys.stdlib_module_names, "asynchat", "asyncore", "distutils", "imp", "smtpd"}
-_BINDING = ("files", "inner", "guarded")
+_BINDING = ("files", "aside", "inner", "guarded")
 _DEVELOPMENT = {"test", "tests", "testing", "doc", "docs", ".github"}
 _DEVELOPMENT_FILE = re.compile(r"test_.*\.py|.*_test\.py|conftest\.py|setup\.py|noxfile\.py|tasks\.py")
 
@@ -40,17 +40,20 @@ _DEVELOPMENT_FILE = re.compile(r"test_.*\.py|.*_test\.py|conftest\.py|setup\.py|
 @dataclass(kw_only=True, slots=True)
 class Import:
     """A module that programs import, and where: `files` at their top level, `inner` inside functions or in
-    notebooks only, `guarded` only where its absence is expected (in a `try` that catches ImportError). `development` are
-    tests, documentation and build scripts, which no user of the project runs. Paths are relative, with /."""
+    notebooks only, `guarded` only where its absence is expected (in a `try` that catches ImportError). `aside` are
+    programs that import it at their top level in a folder of scripts below a folder of the project (`utils/rest/`,
+    without `__init__.py`). `development` are tests, documentation and build scripts, which no user of the project
+    runs. Paths are relative, with /."""
 
     files: list[str] = field(default_factory=list)
+    aside: list[str] = field(default_factory=list)
     inner: list[str] = field(default_factory=list)
     guarded: list[str] = field(default_factory=list)
     development: list[str] = field(default_factory=list)
 
     @property
     def all_files(self) -> list[str]:
-        return sorted({*self.files, *self.inner, *self.guarded, *self.development})
+        return sorted({*self.files, *self.aside, *self.inner, *self.guarded, *self.development})
 
 
 def third_party(folder: Path, submodules: Collection[str] = ()) -> dict[str, Import]:
@@ -75,6 +78,8 @@ def third_party(folder: Path, submodules: Collection[str] = ()) -> dict[str, Imp
                 place = "development"
             elif path.suffix == ".ipynb" and place == "files":
                 place = "inner"
+            elif place == "files" and _is_aside(path, folder):
+                place = "aside"
             getattr(seen, place).append(name)
     return found
 
@@ -83,6 +88,12 @@ def _own_modules(folder: Path, paths: list[Path]) -> set[str]:
     """The project's packages: folders at its top, or below src/, that hold programs."""
     places = {path.relative_to(folder).parts[:-1] for path in paths}
     return {parts[parts[:1] == ("src",)] for parts in places if len(parts) > (parts[:1] == ("src",))}
+
+
+def _is_aside(path: Path, root: Path) -> bool:
+    """Whether a program lies two folders deep or more, in a folder that is no package."""
+    parts = path.relative_to(root).parts[:-1]
+    return len(parts) > 1 + (parts[:1] == ("src",)) and not (path.parent / "__init__.py").exists()
 
 
 def _is_beside(module: str, path: Path, root: Path) -> bool:
