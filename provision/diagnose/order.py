@@ -14,6 +14,10 @@ from .made_for_cpu import remaining
 _RANK = {"certain": 0, "likely": 1, "possible": 2}
 _SHOWN = 5
 _EVIDENCE = 6
+_BESIDE = frozenset(
+    ("system_library_missing", "python_package_missing", "package_files_damaged", "process_limit_reached",
+     "variable_breaks_framework")
+)  # fmt: skip
 _FAINT = 22  # weight below which a possible cause is not worth a line beside a better one
 
 
@@ -30,9 +34,7 @@ def findings(
     holds possible does not come before what the text proves."""
     causes = {c.cause: c for c in case.profiles.causes}
     best = sorted(_merged(candidates, case), key=lambda c: _place(c, causes))
-    here_too = machine
-    if best and best[0].confidence != "possible" and not causes[best[0].cause].about_gpu:
-        here_too = None  # a driver that is missing is no reason for a package that is
+    here_too = None if best and _is_beside(best[0], causes) else machine
     proved = _proved(here_too, verdict, case, here=here)
     best = [c for c in best if c.cause not in {f.cause for f in proved}]
     if best and best[0].confidence == "certain":
@@ -44,6 +46,12 @@ def findings(
     guessed = [f for f in proved if f.confidence == "possible"]
     first = [f for f in proved if f.confidence != "possible"]
     return (*first, *sure, *guessed, *(f for f in told if f.confidence != "certain"))
+
+
+def _is_beside(leading: Candidate, causes: dict[str, FailureCause]) -> bool:
+    """Whether the leading cause has nothing to do with a GPU: a missing driver is no reason for a missing package."""
+    sure = leading.confidence != "possible" and not causes[leading.cause].about_gpu
+    return sure or leading.cause in _BESIDE
 
 
 def _place(candidate: Candidate, causes: dict[str, FailureCause]) -> tuple[int, int, int]:

@@ -5,6 +5,7 @@ import pytest
 from provision import profiles
 from provision.commands.diagnose import judged
 from provision.diagnose import Ran
+from provision.model import Finding, Machine, Target
 
 KNOWN = profiles.load()
 USERS = 'File "/home/u/proj/train.py", line 3, in <module>'
@@ -168,3 +169,10 @@ def test_a_library_that_no_row_names_is_only_possible():
 
 def test_a_library_that_the_program_goes_on_without_is_no_failure():
     assert found(unopened("libstrange.so.3"), "epoch 1", USERS, "KeyError: 'x'") == ()
+
+
+def test_a_guess_about_the_machine_does_not_lead_a_cause_beside_the_gpu():
+    guess = Finding(cause="container_without_gpu", title="t", fix="f", confidence="possible")
+    machine = Machine(target=Target(platform="linux-x86_64"), findings=(guess,))
+    text = [("log", [unopened("libstrange.so.3").encode()])]
+    assert [f.cause for f in judged(text, KNOWN, machine, here=True)] == ["system_library_missing"]
