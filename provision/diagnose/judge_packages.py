@@ -12,6 +12,11 @@ from .tracebacks import Raised, package_of, raised
 _MISSING, _DAMAGED = "python_package_missing", "package_files_damaged"
 _MODULE = re.compile(r"No module named ['\"]?([A-Za-z_][\w.]{0,200})['\"]?(;.*)?$")
 _UNKNOWN = re.compile(r"cannot import name '.{1,80}' from '([A-Za-z_][\w.]{0,200})' \(unknown location\)")
+_ASKS_FOR = (
+    re.compile(r"Missing optional dependency ['\"]([\w.-]{1,80})['\"]"),
+    re.compile(r"packages that were not found in your environment: ([\w.-]{1,80})"),
+    re.compile(r"pip3? install (?:-U |--upgrade )?['\"`]?([A-Za-z][\w.-]{0,80})"),
+)
 _REFUSED = re.compile(r"import|install|requires|not found|unavailable", re.IGNORECASE)
 # Frameworks and CUDA packages: another build or environment is the cause there, never a package to add.
 _STACK = re.compile(
@@ -27,7 +32,7 @@ def module(case: Case) -> list[Candidate]:
         return [emptied]
     shown = _refused_import(errors)
     if shown is None:
-        return []
+        return _asked_for(case, errors[-1]) if errors else []
     name, error = shown
     where = (evidence(error.line),)
     if lost := _lost(case, name, where):
@@ -70,6 +75,18 @@ def _refused_import(errors: list[Raised]) -> tuple[str, Raised] | None:
         if not (error.kind in ("ImportError", "RuntimeError") and _REFUSED.search(error.message)):
             return None
     return None
+
+
+def _asked_for(case: Case, error: Raised) -> list[Candidate]:
+    """A package that an import error tells the user to install, where the table has it."""
+    if error.kind not in ("ImportError", "ModuleNotFoundError"):
+        return []
+    named = next((m.group(1).rstrip(".") for p in _ASKS_FOR if (m := p.search(error.message))), None)
+    rows = case.profiles.imports
+    row = next((r for r in rows if named and named.lower() in (r.package.lower(), r.module.lower())), None)
+    if row is None or _STACK.match(row.module) or row.common:
+        return []
+    return [_known(case, row, (evidence(error.line),))]
 
 
 def _known(case: Case, row: ImportName, where: tuple[Evidence, ...]) -> Candidate:

@@ -9,6 +9,7 @@ from .candidates import Candidate, Case
 from .crashes import Crash, read
 from .patterns import evidence
 from .ran import Ran
+from .tracebacks import raised
 
 _LIMIT = "process_limit_reached"
 _DAMAGED = "package_files_damaged"
@@ -78,6 +79,12 @@ def memory(case: Case) -> list[Candidate]:
                 fix="Remove the limit: `ulimit -v unlimited`, or ask the scheduler for a job without one.",
             )
         ]  # fmt: skip
+    last = next(reversed(raised(case.said.lines)), None)
+    if asked is None and last and last.kind == "MemoryError":
+        title = "The system refused the program memory of the machine, not of the GPU"
+        return [
+            Candidate(cause=_LIMIT, weight=48, confidence="possible", evidence=shows, title=title, fix=_LESS)
+        ]
     if asked is None or asked >= _ABSURD:
         return []
     if ran and ran.memory is not None and asked > ran.memory:

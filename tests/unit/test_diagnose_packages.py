@@ -123,6 +123,26 @@ def test_a_damaged_library_is_named_with_its_package(says):
     assert finding.title == "The file libtorch_cpu.so of the installed package torch is damaged"
 
 
+@pytest.mark.parametrize(
+    ("line", "package"),
+    [
+        ("ImportError: Missing optional dependency 'openpyxl'.  Use pip or conda to install openpyxl.", "openpyxl"),
+        ("ImportError: This modeling file requires the following packages that were not found in your environment: einops. Run `pip install einops`", "einops"),
+        ("ImportError: Using `load_in_8bit=True` requires Accelerate: `pip install accelerate`", "accelerate"),
+        ("ImportError: No module named cv2", "opencv-python"),
+    ],
+)  # fmt: skip
+def test_a_package_that_an_import_error_asks_for_is_named(line, package):
+    [finding] = found(USERS, line)
+    assert finding.cause == "python_package_missing" and f"gpuenv add {package}" in finding.fix
+
+
+def test_what_an_import_error_says_of_torch_or_of_strangers_is_no_package():
+    assert found(USERS, "ImportError: please reinstall: pip install torch") == ()
+    assert found(USERS, "ImportError: pip install somebodys-package") == ()
+    assert found(USERS, "ValueError: try pip install einops") == ()
+
+
 # --- libraries of the system ---------------------------------------------------------------------
 
 CV2 = 'File "/e/lib/python3.12/site-packages/cv2/__init__.py", line 181, in <module>'

@@ -52,7 +52,7 @@ def test_a_killed_program_of_which_nothing_is_known_is_possible():
 
 @pytest.mark.parametrize(
     "line",
-    ["Killed 3 stale workers", "MemoryError", "RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 281474976710656 bytes. Error code 12 (Cannot allocate memory)"],
+    ["Killed 3 stale workers", "RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 281474976710656 bytes. Error code 12 (Cannot allocate memory)"],
 )  # fmt: skip
 def test_what_no_limit_shows_in_is_left_alone(line):
     assert found(USERS, line) == ()
@@ -81,6 +81,11 @@ def test_more_memory_than_there_is_is_named_with_both_sizes():
 def test_the_limit_on_open_files_is_named_with_its_number():
     [finding] = found("OSError: [Errno 24] Too many open files: 'a'", ran=Ran(open_files=64))
     assert "64 files" in finding.title and "ulimit -n" in finding.title
+
+
+def test_no_memory_for_python_is_only_possible():
+    [finding] = found(USERS, "MemoryError")
+    assert (finding.cause, finding.confidence) == ("process_limit_reached", "possible")
 
 
 # --- variables -----------------------------------------------------------------------------------
