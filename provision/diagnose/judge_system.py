@@ -32,16 +32,19 @@ def missing(case: Case) -> list[Candidate]:
             continue
         row = _row(case, name)
         ended = bool(ends and ends.group(1) == name)
-        if row and (ended or not _goes_on(last, name)):
+        if row and (ended or not _goes_on(last, name, line)):
             return [_known(case, name, row, last if ended else None, line)]
         if ended and not row and not _OF_PACKAGES.match(name):
             return [_unknown(name, line)]
     return []
 
 
-def _goes_on(last: Raised | None, name: str) -> bool:
-    """Whether the text ends with an exception that is about something else."""
-    return last is not None and name not in last.message and last.kind not in ("ImportError", "OSError")
+def _goes_on(last: Raised | None, name: str, line: Line) -> bool:
+    """Whether the text ends with an exception that is about something else. What follows an exception's first line
+    belongs to its message."""
+    if last is None or name in last.message or last.kind in ("ImportError", "OSError"):
+        return False
+    return line.source != last.line.source or line.number < last.line.number
 
 
 def _row(case: Case, name: str) -> SystemLibrary | None:

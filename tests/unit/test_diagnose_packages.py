@@ -196,3 +196,11 @@ def test_a_guess_about_the_machine_does_not_lead_a_cause_beside_the_gpu():
     machine = Machine(target=Target(platform="linux-x86_64"), findings=(guess,))
     text = [("log", [unopened("libstrange.so.3").encode()])]
     assert [f.cause for f in judged(text, KNOWN, machine, here=True)] == ["system_library_missing"]
+
+
+def test_what_follows_an_exception_s_first_line_belongs_to_it():
+    lines = (
+        "RuntimeError: Could not load libtorchcodec. Likely causes:",
+        "FFmpeg version 7: " + unopened("libavutil.so.59"),
+    )
+    assert found(USERS, *lines)[0].cause == "system_library_missing"

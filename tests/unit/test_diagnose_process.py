@@ -184,3 +184,8 @@ def test_a_native_stack_names_two_copies_of_one_library():
 )  # fmt: skip
 def test_a_crash_without_a_framework_in_it_is_left_alone(lines):
     assert found(*lines) == ()
+
+
+def test_shared_memory_that_lacks_descriptors_is_a_limit_and_no_small_shm():
+    line = "RuntimeError: unable to open shared memory object </torch_1_2> in read-write mode: Too many open files (24)"
+    assert [f.cause for f in found(USERS, line)] == ["process_limit_reached"]
