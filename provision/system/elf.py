@@ -106,6 +106,7 @@ class ElfFile:
         self._read, self._size = read, size
         self._head = read(0, min(size, _AHEAD))
         self._window, self._near = b"", 0
+        self._texts: dict[int, str] = {}
         self.machine, table, count = self._header()
         data = self.bytes(table, count * _SEGMENT.size)
         self._segments = list(_SEGMENT.iter_unpack(data))
@@ -165,10 +166,11 @@ class ElfFile:
 
     def _text(self, index: int) -> str:
         """A string of the dynamic string table."""
-        if self._strings is None or index >= max(self._first(_STRINGS_SIZE), 1):
-            raise ElfError("names a string outside its string table")
-        start = self._strings + index
-        return self._string(start)
+        if index not in self._texts:
+            if self._strings is None or index >= max(self._first(_STRINGS_SIZE), 1):
+                raise ElfError("names a string outside its string table")
+            self._texts[index] = self._string(self._strings + index)
+        return self._texts[index]
 
     def _string(self, start: int) -> str:
         length = 128

@@ -54,6 +54,7 @@ class Loader:
         self._files: dict[str, Elf | ElfError] = {path: elf}
         self._folders: dict[str, frozenset[str]] = {}
         self._nodes: dict[tuple[str, tuple[str, ...]], Node] = {}
+        self._paths: dict[tuple[str, str], tuple[str, ...]] = {}
         self._cache: dict[str, list[str]] = {}
         for soname, file in loader_cache(root, self._name):
             self._cache.setdefault(soname, []).append(file)
@@ -175,8 +176,13 @@ class Loader:
 
     def _split(self, text: str | None, path: str) -> tuple[str, ...]:
         """The folders of a RPATH or RUNPATH; relative ones depend on the working directory, and are left out."""
-        folders = (self._expanded(f, path) for f in (text or "").split(":") if f)
-        return tuple(f for f in folders if f.startswith("/"))
+        if not text:
+            return ()
+        key = text, path.rpartition("/")[0]
+        if key not in self._paths:
+            folders = (self._expanded(f, path) for f in text.split(":") if f)
+            self._paths[key] = tuple(f for f in folders if f.startswith("/"))
+        return self._paths[key]
 
     def _expanded(self, text: str, path: str) -> str:
         if "$" not in text:

@@ -14,6 +14,7 @@ from .lookup import Loader, Node, Problem, names_of, reached
 
 _TAGGED = re.compile(r"\.cpython-[\w-]+\.so$|\.pypy[\w-]+\.so$")
 """The names of extension modules, which are not opened as libraries."""
+_PLUGINS = re.compile(r"/(?:plugins|qml)(?:/|$)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +71,7 @@ class _Work:
         self._damaged: dict[str, list[tuple[str | None, Problem]]] = {}
         self._of_modules: set[str] | None = None
         self._brought: dict[str, frozenset[str]] = {}
+        self._requirements: dict[str, frozenset[str]] = {}
         self.count = 0
 
     def load(self, package: Package) -> None:
@@ -130,9 +132,18 @@ class _Work:
     # --- what is loaded by then --------------------------------------------------------------------
 
     def _required(self, package: Package) -> frozenset[str]:
-        """A package and all that it requires, whatever the marker."""
+        """A package, the frameworks whose libraries it needs, and all that they require, whatever the marker:
+        packages that are built for a framework do not always say so."""
+        if package.name not in self._requirements:
+            self._requirements[package.name] = self._requirements_of(package)
+        return self._requirements[package.name]
+
+    def _requirements_of(self, package: Package) -> frozenset[str]:
+        nodes = [n for _, n in self._modules.get(package.name, ())] + self._others.get(package.name, [])
+        needed = {p.library for n in nodes for p in n.problems}
+        linked = [f for f in FRAMEWORKS if not needed.isdisjoint(self._names(f))]
         seen: dict[str, None] = {}
-        todo = [package.name]
+        todo = [package.name, *linked]
         while todo:
             name = todo.pop()
             if name not in seen and name in self._packages:
@@ -159,14 +170,16 @@ class _Work:
     # --- libraries that a package opens ------------------------------------------------------------
 
     def _groups(self, package: Package) -> list[list[Node]]:
-        """The libraries that no module needs, by folder: a package opens one of each folder, or none."""
+        """The libraries that no module needs, by folder: a package opens one of each folder, or none. All plug-ins of a
+        program are alternatives, whatever their kind."""
         if self._of_modules is None:
             roots = [n for nodes in self._modules.values() for _, n in nodes]
             self._of_modules = {n.path for n in reached(roots)}
         groups: dict[str, list[Node]] = {}
         for node in self._others.get(package.name, ()):
             if node.path not in self._of_modules:
-                groups.setdefault(os.path.dirname(node.path), []).append(node)
+                folder = _PLUGINS.split(os.path.dirname(node.path))[0]
+                groups.setdefault(folder, []).append(node)
         return list(groups.values())
 
     def _is_there(self, row: OpenedLibrary, package: Package) -> bool:

@@ -1,0 +1,233 @@
+"""Stage `packages`: what fails it and what only warns, and the fixes."""
+
+import json
+import os
+import sys
+
+import pytest
+from elf_files import library, module, package
+from framework_envs import venv
+
+from provision.model import Environment, Lock, Plan, Profiles, Replacement, SystemLibrary, Target
+from provision.profiles import load
+from provision.request.named_packages import named_packages
+from provision.request.options import Choices
+from provision.verify import Options
+from provision.verify.locate import Surroundings
+from provision.verify.packages import Asked, judge, named_and_required, read_environment
+from provision.verify.packages.installed import Package
+from provision.verify.packages.lookup import Problem
+from provision.verify.packages.remedy import Distribution, Rows, distribution, of_missing, of_other_build
+
+VERSION = "{}.{}.{}".format(*sys.version_info)
+TAG = f"cpython-{sys.version_info[0]}{sys.version_info[1]}-x86_64-linux-gnu"
+
+
+@pytest.fixture
+def made(tmp_path):
+    env, site = venv(tmp_path / "env")
+    return env, site
+
+
+def broken(site, tmp_path, name, *, init="from . import core\n", requires=()):
+    """A package whose extension module needs a library that is nowhere."""
+    gone = library(tmp_path / "build" / f"libgpuenv_{name}.so.1")
+    mine = module(site / name / f"core.{TAG}.so", needs=[gone])
+    gone.unlink()
+    package(site, name, "1.0", [mine], modules={f"{name}/__init__.py": init}, requires=requires)
+
+
+def stage(made, *, required=None, **options):
+    env, site = made
+    value = Environment(path=str(env), manager="venv", python=str(env / "bin/python"))
+    found = Surroundings(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
+    reading = read_environment(value, found, dict(os.environ), Profiles())
+    asked = Asked(
+        env=value,
+        found=found,
+        options=Options(**options),
+        environ=dict(os.environ),
+        known=load,
+        required=required,
+    )
+    return judge(reading, asked)
+
+
+# --- what fails ------------------------------------------------------------------------------------
+
+
+def test_with_a_lock_a_named_package_and_what_it_always_requires_fail(made, tmp_path):
+    _, site = made
+    broken(site, tmp_path, "deep")
+    broken(site, tmp_path, "extra")
+    package(site, "top", "1.0", [], requires=["deep>=1", "extra; extra == 'all'"], modules={"top.py": ""})
+    names = lambda installed: named_and_required(installed, {"top"}, VERSION)  # noqa: E731
+    judged, findings = stage(made, required=names)
+    assert judged.status == "fail" and judged.detail.startswith("deep 1.0 needs libgpuenv_deep.so.1")
+    assert "1 more package" in judged.detail
+    assert [f.cause for f in findings] == ["system_library_missing"]
+    assert "libgpuenv_extra.so.1" in findings[0].fix and "libgpuenv_deep.so.1" in findings[0].fix
+    other = lambda installed: named_and_required(installed, {"none"}, VERSION)  # noqa: E731
+    assert stage(made, required=other)[0].status == "warn"
+    assert stage(made, required=names, quick=True)[0].status == "warn"
+
+
+def test_without_a_lock_only_a_framework_fails(made, tmp_path):
+    _, site = made
+    broken(site, tmp_path, "cv2")
+    assert stage(made)[0].status == "warn"
+    broken(site, tmp_path, "torch")
+    judged, _ = stage(made)
+    assert judged.status == "fail" and judged.detail.startswith("torch 1.0")
+
+
+def test_a_module_that_its_package_does_not_import_warns(made, tmp_path):
+    """As PyQt6 imports without libEGL, and PyQt6.QtGui does not."""
+    _, site = made
+    broken(site, tmp_path, "lazy", init="")
+    judged, findings = stage(made, required=lambda installed: {"lazy"})
+    assert judged.status == "warn" and findings
+    assert any(e.source == "import lazy.core" for e in findings[0].evidence)
+
+
+def test_a_package_that_fails_for_another_reason_warns(made, tmp_path):
+    _, site = made
+    broken(site, tmp_path, "odd", init="raise RuntimeError('no licence')\n")
+    assert stage(made, required=lambda installed: {"odd"})[0].status == "warn"
+
+
+def test_a_package_that_hangs_is_ended(made, tmp_path):
+    _, site = made
+    broken(site, tmp_path, "slow", init="import time\ntime.sleep(600)\n")
+    judged, findings = stage(made, required=lambda installed: {"slow"}, timeout=2.0)
+    assert judged.status == "warn"
+    assert any("no answer within 2 s" in e.text for e in findings[0].evidence)
+
+
+def test_a_framework_is_imported_first(made, tmp_path):
+    """An extension that finds the framework's library only because the framework is loaded, and lacks another."""
+    _, site = made
+    base = library(site / "torch" / "lib" / "libgpuenv_torch.so")
+    core = module(site / "torch" / f"core.{TAG}.so", needs=[base], runpath="$ORIGIN/lib")
+    package(site, "torch", "1.0", [base, core], modules={"torch/__init__.py": "from . import core\n"})
+    gone = library(tmp_path / "build" / "libgpuenv_none.so")
+    fine = module(site / "vision" / f"fine.{TAG}.so", needs=[base])
+    lacks = module(site / "vision" / f"lacks.{TAG}.so", needs=[base, gone])
+    gone.unlink()
+    package(
+        site,
+        "vision",
+        "1.0",
+        [fine, lacks],
+        requires=["torch"],
+        modules={"vision/__init__.py": "from . import fine\n"},
+    )
+    judged, findings = stage(made, required=lambda installed: {"vision"})
+    assert judged.status == "warn"  # `vision` itself imports
+    assert [e.source for e in findings[0].evidence if e.source.startswith("import")] == [
+        "import vision.lacks"
+    ]
+
+
+def test_an_extension_for_another_cuda_is_named_as_one(made, tmp_path):
+    _, site = made
+    gone = library(tmp_path / "build" / "libcudart.so.11.0")
+    mine = module(site / "xf" / f"core.{TAG}.so", needs=[gone])
+    gone.unlink()
+    package(site, "xf", "1.0", [mine], modules={"xf/__init__.py": "from . import core\n"}, requires=["torch"])
+    _, (finding,) = stage(made)
+    assert finding.cause == "extension_built_for_other_torch_or_cuda"
+    assert "xf" in finding.fix and "nvidia-cuda-runtime-cu11" in finding.fix
+
+
+def test_damaged_files_are_put_back(made):
+    _, site = made
+    mine = module(site / f"cut.{TAG}.so")
+    package(site, "cut", "1.0", [mine])
+    mine.write_bytes(mine.read_bytes()[:9000])
+    _, (finding,) = stage(made, quick=True)
+    assert finding.cause == "package_files_damaged" and "cut==1.0" in finding.fix
+
+
+# --- who was named ---------------------------------------------------------------------------------
+
+
+def test_the_names_are_those_of_options_and_project_files(tmp_path):
+    env, file = tmp_path / "env", tmp_path / "requirements.txt"
+    (env / ".gpuenv").mkdir(parents=True)
+    file.write_text("Opencv_Python>=4\n-c limits.txt\n")
+    (tmp_path / "limits.txt").write_text("numpy<2\n")
+    plan = Plan(
+        builds=(),
+        python="3.12",
+        platform="linux-x86_64",
+        manager="venv",
+        device="cpu",
+        target=Target(platform="linux-x86_64"),
+    )
+    lock = Lock(manager="venv", target=plan.target, plan=plan, packages=())
+    assert named_packages(env, lock, Choices()) is None
+    choices = {"framework": ["torch>=2"], "with_": ["einops[x]>=1"], "requirement": [str(file)]}
+    (env / ".gpuenv" / "request.json").write_text(json.dumps({"choices": choices}))
+    assert named_packages(env, lock, Choices()) == {"torch", "einops", "opencv-python"}
+    file.unlink()
+    assert named_packages(env, lock, Choices()) is None
+
+
+# --- fixes -----------------------------------------------------------------------------------------
+
+ROWS = Rows(
+    system=(
+        SystemLibrary(soname="libGL.so.1", deb="libgl1", rpm="mesa-libGL"),
+        SystemLibrary(soname="libasound.so.2", deb="libasound2", deb_t64="libasound2t64"),
+    ),
+    replacements=(Replacement(package="opencv-python", instead="opencv-python-headless", without=("libGL.so.1",)),),
+)  # fmt: skip
+
+
+def fix(here, *sonames, name="opencv-python"):
+    found = Package(name, "4.11", "/site", ())
+    problems = [Problem(kind="missing", file="/site/cv2.so", library=s) for s in sonames]
+    env = Environment(path="/env", manager="venv", python="/env/bin/python")
+    return of_missing({found: problems}, ROWS, env, ["/site"], here)
+
+
+@pytest.mark.parametrize(
+    ("here", "sonames", "says"),
+    [
+        (Distribution(family="deb"), ["libGL.so.1"], "apt-get install libgl1. Or install opencv-python-headless in place of opencv-python."),
+        (Distribution(family="rpm"), ["libGL.so.1"], "dnf install mesa-libGL. Or install opencv-python-headless in place of opencv-python."),
+        (Distribution(family=None), ["libGL.so.1"], "Debian, Ubuntu: apt-get install libgl1; Fedora, RHEL: dnf install mesa-libGL. Or install opencv-python-headless in place of opencv-python."),
+        (Distribution(family="deb"), ["libGL.so.1", "libasound.so.2"], "apt-get install libgl1 libasound2."),
+        (Distribution(family="deb", t64=True), ["libasound.so.2"], "apt-get install libasound2t64."),
+        (Distribution(family="rpm"), ["libasound.so.2"], "dnf install 'libasound.so.2()(64bit)'."),
+        (Distribution(family="deb"), ["libodd.so.3"], "Install the system's package that brings libodd.so.3 (`apt-file search libodd.so.3` names it)."),
+    ],
+)  # fmt: skip
+def test_the_system_package_is_that_of_the_distribution(here, sonames, says):
+    assert fix(here, *sonames) == says
+
+
+@pytest.mark.parametrize(
+    ("text", "family", "t64"),
+    [
+        ('ID=debian\nVERSION_ID="12"\n', "deb", False),
+        ('ID=debian\nVERSION_ID="13"\n', "deb", True),
+        ('ID=ubuntu\nID_LIKE=debian\nVERSION_ID="22.04"\n', "deb", False),
+        ('ID=ubuntu\nID_LIKE=debian\nVERSION_ID="24.04"\n', "deb", True),
+        ('ID=linuxmint\nID_LIKE="ubuntu debian"\nVERSION_ID="22"\n', "deb", False),
+        ('ID="rocky"\nID_LIKE="rhel centos fedora"\nVERSION_ID="9.4"\n', "rpm", False),
+        ("ID=fedora\nVERSION_ID=41\n", "rpm", False),
+        ("ID=alpine\n", None, False),
+    ],
+)
+def test_the_distribution_is_read_from_os_release(tmp_path, text, family, t64):
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "os-release").write_text(text)
+    assert distribution(tmp_path) == Distribution(family=family, t64=t64)
+    assert distribution(tmp_path / "none") == Distribution(family=None)
+
+
+def test_another_build_names_the_framework():
+    text = of_other_build([Package("xformers", "0.0.30", "/site", ())], ["torch"], ["libcudart.so.12"])
+    assert "xformers" in text and "torch" in text and "nvidia-cuda-runtime-cu12" in text
