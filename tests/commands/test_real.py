@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = pytest.mark.network
 
-STAGES = ["driver", "runtime", "libraries", "cudnn", "framework", "convolution", "loaded"]
+STAGES = ["driver", "runtime", "libraries", "cudnn", "framework", "convolution", "loaded", "packages"]
 
 
 def gpuenv(folder, *args):

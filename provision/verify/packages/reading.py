@@ -14,6 +14,8 @@ from .lookup import Loader, Node, Problem, names_of, reached
 
 _TAGGED = re.compile(r"\.cpython-[\w-]+\.so$|\.pypy[\w-]+\.so$")
 """The names of extension modules, which are not opened as libraries."""
+_LINKED = re.compile(r"lib(torch|c10|tensorflow)")
+"""The libraries of frameworks that packages are linked with."""
 _PLUGINS = re.compile(r"/(?:plugins|qml)(?:/|$)")
 
 
@@ -132,15 +134,15 @@ class _Work:
     # --- what is loaded by then --------------------------------------------------------------------
 
     def _required(self, package: Package) -> frozenset[str]:
-        """A package, the frameworks whose libraries it needs, and all that they require, whatever the marker:
-        packages that are built for a framework do not always say so."""
+        """A package, the frameworks whose libraries it needs, and all that they always require: packages that are
+        built for a framework do not always say so."""
         if package.name not in self._requirements:
             self._requirements[package.name] = self._requirements_of(package)
         return self._requirements[package.name]
 
     def _requirements_of(self, package: Package) -> frozenset[str]:
         nodes = [n for _, n in self._modules.get(package.name, ())] + self._others.get(package.name, [])
-        needed = {p.library for n in nodes for p in n.problems}
+        needed = {p.library for n in nodes for p in n.problems if _LINKED.match(p.library)}
         linked = [f for f in FRAMEWORKS if not needed.isdisjoint(self._names(f))]
         seen: dict[str, None] = {}
         todo = [package.name, *linked]
@@ -148,7 +150,7 @@ class _Work:
             name = todo.pop()
             if name not in seen and name in self._packages:
                 seen[name] = None
-                todo += self._packages[name].requires
+                todo += self._packages[name].requires_always(self._version)
         return frozenset(seen)
 
     def _names(self, name: str) -> frozenset[str]:
