@@ -1,4 +1,4 @@
-"""The symbols that an ELF file requires of other files."""
+"""The symbols that an ELF file requires of other files, and those that it defines."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 _SYMBOL = struct.Struct("<IBBHQQ")
 _HASH, _STRINGS, _SYMBOLS, _STRINGS_SIZE, _GNU_HASH = 4, 5, 6, 10, 0x6FFFFEF5
-_GLOBAL = 1
+_LOCAL, _GLOBAL = 0, 1
 # Bounds; the files of real packages have less than a tenth of each.
-_MOST_SYMBOLS, _MOST_NAMES = 1 << 22, 1 << 28
+_MOST_SYMBOLS, _MOST_NAMES, _MOST_CHAIN = 1 << 22, 1 << 28, 1 << 16
 
 
 def undefined_symbols(read: Read, size: int) -> tuple[str, ...]:
@@ -27,20 +27,57 @@ def undefined_symbols(read: Read, size: int) -> tuple[str, ...]:
         raise ElfError("ends before its tables do") from error
 
 
+def defined_symbols(read: Read, size: int) -> tuple[str, ...]:
+    """The symbols that a file of `size` bytes defines for others. Raises ElfError."""
+    try:
+        return tuple(dict.fromkeys(_Symbols(read, size).defined()))
+    except (struct.error, OverflowError) as error:
+        raise ElfError("ends before its tables do") from error
+
+
 class _Symbols(ElfFile):
     """A file with its table of dynamic symbols."""
 
     def undefined(self) -> Iterator[str]:
         """Strong symbols without a definition."""
-        if _SYMBOLS not in self._dynamic or self._strings is None:
+        for name, binding, section in self._named(0, self._end_of_undefined()):
+            if section == 0 and binding == _GLOBAL:
+                yield name
+
+    def defined(self) -> Iterator[str]:
+        """Symbols with a definition; a GNU hash table lists no others."""
+        start = self._end_of_undefined() if _GNU_HASH in self._dynamic else 0
+        for name, binding, section in self._named(start, self._end()):
+            if section != 0 and binding != _LOCAL:
+                yield name
+
+    def _named(self, start: int, end: int) -> Iterator[tuple[str, int, int]]:
+        """Name, binding and section of the symbols from number `start` to `end`."""
+        if _SYMBOLS not in self._dynamic or self._strings is None or end <= start:
             return
-        table = self.offset(self._first(_SYMBOLS))
-        count = min(self._end_of_undefined(), _MOST_SYMBOLS)
+        table = self.offset(self._first(_SYMBOLS)) + start * _SYMBOL.size
+        data = self.bytes(table, min(end - start, _MOST_SYMBOLS) * _SYMBOL.size)
         names = self.bytes(self._strings, min(self._first(_STRINGS_SIZE), _MOST_NAMES))
-        for name, info, _, section, _, _ in _SYMBOL.iter_unpack(self.bytes(table, count * _SYMBOL.size)):
-            end = names.find(b"\0", name)
-            if section == 0 and info >> 4 == _GLOBAL and end > name:
-                yield names[name:end].decode("utf-8", "backslashreplace")
+        for name, info, _, section, _, _ in _SYMBOL.iter_unpack(data):
+            stop = names.find(b"\0", name)
+            if stop > name:
+                yield names[name:stop].decode("utf-8", "backslashreplace"), info >> 4, section
+
+    def _end(self) -> int:
+        """How many symbols the table has."""
+        if _GNU_HASH not in self._dynamic:
+            return self._end_of_undefined()
+        table = self.offset(self._first(_GNU_HASH))
+        buckets, first, bloom = struct.unpack("<III", self.bytes(table, 12))
+        starts = table + 16 + bloom * 8
+        data = self.bytes(starts, min(buckets, _MOST_SYMBOLS) * 4)
+        last = max(struct.unpack(f"<{len(data) // 4}I", data), default=0)
+        if last < first:
+            return int(first)
+        for number in range(last, last + _MOST_CHAIN):
+            if self._word(starts + (buckets + number - first) * 4) & 1:
+                return number + 1
+        raise ElfError("has a hash table without an end")
 
     def _end_of_undefined(self) -> int:
         """How many symbols from the start of the table hold all undefined ones: a GNU hash table begins after them."""

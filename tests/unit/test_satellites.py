@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from provision.profiles.measure import abi, satellites
 from provision.profiles.measure.libraries import measure_libraries
 from provision.profiles.measure.reader import Reader, representative
 from provision.system import process
-from provision.system.elf_symbols import undefined_symbols
+from provision.system.elf_symbols import defined_symbols, undefined_symbols
 
 ROOT = Path(__file__).resolve().parents[2]
 STABLE = ("aoti_torch_abi_version", "torch_call_dispatcher", "_ZN5mylib3runEN5torch6stable6TensorE")
@@ -217,8 +218,31 @@ def test_undefined_symbols_are_those_that_the_linker_lists(tmp_path):
         )
         data = path.read_bytes()
         assert set(undefined_symbols(lambda at, n, d=data: d[at : at + n], len(data))) == {"one", *EXACT}
+        assert "run" in defined_symbols(lambda at, n, d=data: d[at : at + n], len(data))
     data = (tmp_path / "made.so").read_bytes()
     assert undefined_symbols(lambda at, n: data[at : at + n], len(data)) == ("one",)
+
+
+def test_the_symbols_of_real_libraries_are_those_that_nm_lists():
+    """nm of binutils is the oracle: undefined ones without weak ones, defined ones without local ones."""
+    folders = [Path(sysconfig.get_path("platlib")), Path("/usr/lib/x86_64-linux-gnu")]
+    paths = sorted(
+        {p.resolve() for f in folders for p in f.rglob("*.so*") if ".so" in p.name and p.is_file()}
+    )
+    elfs = [p for p in paths if p.stat().st_size < 4 << 20 and p.read_bytes()[:5] == b"\x7fELF\x02"]
+    assert len(elfs) > 20
+    for path in elfs[:: len(elfs) // 20]:
+        said = subprocess.run(
+            ["nm", "-D", "--without-symbol-versions", path], capture_output=True, text=True, check=True
+        )
+        lines = [line.split() for line in said.stdout.splitlines()]
+        data = path.read_bytes()
+
+        def read(at, size, data=data):
+            return data[at : at + size]
+
+        assert set(undefined_symbols(read, len(data))) == {x[-1] for x in lines if x[-2] == "U"}, path
+        assert set(defined_symbols(read, len(data))) == {x[-1] for x in lines if x[-2] not in "Uwv"}, path
 
 
 # --- which releases ----------------------------------------------------------------------------

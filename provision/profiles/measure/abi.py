@@ -59,11 +59,16 @@ def named_cuda(package: str) -> str | None:
     return found[1] if found else None
 
 
+def is_of_torch(symbol: str) -> bool:
+    """Whether a symbol is one of torch's: a C function, C++ or a Python object."""
+    return any(pattern.fullmatch(symbol) for pattern in (_TORCH_C, _TORCH_CPP, _TORCH_PYTHON))
+
+
 def framework_called(symbols: Iterable[str]) -> str | None:
     """The framework that has these undefined symbols. Raises ValueError where several have."""
     called = set()
     for symbol in symbols:
-        if _TORCH_C.fullmatch(symbol) or _TORCH_CPP.fullmatch(symbol) or _TORCH_PYTHON.fullmatch(symbol):
+        if is_of_torch(symbol):
             called.add("torch")
         elif _TENSORFLOW.fullmatch(symbol):
             called.add("tensorflow")

@@ -1,0 +1,106 @@
+"""Show which torch releases define the symbols that the packages of satellites.yaml need.
+
+    python scripts/compare_torch_symbols.py [PACKAGE ...] [--cache DIR]
+
+Reads the torch libraries of the default index, some 15 GB, and the libraries of the packages, both with the cache of
+scripts/update_profiles.py. Ends with 1 where a row names torch releases that lack a symbol. A release that has all
+symbols may still differ in what they mean: this excludes releases, it proves none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from provision.index.http import Http
+from provision.index.pipconf import default_index, pip_configuration
+from provision.profiles.files import read_file
+from provision.profiles.measure import abi
+from provision.profiles.measure.libraries import FRAMEWORK_SYMBOL, measure_libraries
+from provision.profiles.measure.reader import Reader, releases, representative
+from provision.profiles.measure.satellites import PLATFORM, STEP
+from provision.system import process
+from provision.system.elf_symbols import defined_symbols
+
+if TYPE_CHECKING:
+    import zipfile
+
+ROOT = Path(__file__).resolve().parent.parent
+OLDEST = "2.5"
+_LIBRARIES = re.compile(r"torch/lib/lib(torch\w*|c10\w*|shm)\.so")
+
+
+def measure_torch(wheel: zipfile.ZipFile) -> dict[str, Any]:
+    """The framework symbols that torch's libraries define."""
+    found: set[str] = set()
+    for name in filter(_LIBRARIES.fullmatch, wheel.namelist()):
+        with tempfile.TemporaryFile() as target, wheel.open(name) as source:
+            while data := source.read(1 << 20):
+                target.write(data)
+            target.flush()
+            number, size = target.fileno(), target.tell()
+            symbols = defined_symbols(lambda at, count, n=number: os.pread(n, count, at), size)  # type: ignore[misc]
+            found |= {s for s in symbols if FRAMEWORK_SYMBOL.fullmatch(s)}
+    return {"symbols": sorted(found)}
+
+
+def torch_symbols(reader: Reader) -> dict[Version, frozenset[str]]:
+    """What each torch release of the index defines, oldest first."""
+    found = {}
+    for version, wheels in sorted(releases(reader.wheels("torch"), OLDEST).items()):
+        mine = [w for w in wheels if w.platform == PLATFORM]
+        if mine and (fact := reader.facts(representative(mine), "torch-symbols", measure_torch, STEP)):
+            found[version] = frozenset(fact["symbols"])
+    return found
+
+
+def needed(reader: Reader, row: dict[str, Any]) -> set[str]:
+    """The torch symbols that a row's wheel needs."""
+    wheel = next(w for w in reader.wheels(row["package"]) if w.file.sha256 == row["sha256"])
+    fact = reader.facts(wheel, "satellite", measure_libraries, STEP) or {"libraries": {}}
+    symbols = {s for library in fact["libraries"].values() for s in library["symbols"]}
+    return {s for s in symbols if abi.is_of_torch(s)}
+
+
+def main() -> int:
+    """Compare the rows of the packages named, else of all that call torch."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("packages", nargs="*", metavar="PACKAGE")
+    parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "measured")
+    options = parser.parse_args()
+    environ = process.environ()
+    reader = Reader(Http(pip_configuration(environ)), default_index(environ), options.cache)
+    defined = torch_symbols(reader)
+    tables, _ = read_file(ROOT / "profiles" / "satellites.yaml")
+    wrong = 0
+    for row in (r for t in tables if t.head["table"] == "satellites" for r in t.rows):
+        if (options.packages and row["package"] not in options.packages) or row.get("form") != "wheel":
+            continue
+        if not (symbols := needed(reader, row) if row.get("abi") else set()):
+            continue
+        fitting = [v for v, have in defined.items() if symbols <= have]
+        stated = Requirement(row.get("built_for", "torch"))
+        refused = [v for v in defined if v not in fitting and stated.specifier.contains(v)]
+        lacking = bool(stated.specifier and refused)
+        wrong += lacking
+        print(
+            f"{'LACKS' if lacking else 'fits '} {row['package']} {row['version']} ({row['abi']}, {stated}):",
+            *(map(str, fitting) if fitting else ["no release"]),
+        )
+    for problem in reader.problems:
+        print(f"left out: {problem}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
