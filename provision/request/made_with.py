@@ -14,7 +14,7 @@ from typing import Any
 from ..environment import place, state
 from ..errors import BuildError
 from ..model import Project
-from ..project.config.cache import cached_config
+from ..project.config.cache import cached_config, digest
 from ..project.config.kinds import CONFIG_NAME
 from . import paths as where, project_options as inproject
 from .options import Choices
@@ -103,7 +103,17 @@ def record(choices: Choices) -> dict[str, Any]:
 
 def same(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Whether two records of `request.json` ask for the same, however their paths are written."""
-    return all(before.get(k) == wanted.get(k) for k in ("lock", "files")) and not differing(before, wanted)
+    return (
+        before.get("lock") == wanted.get("lock")
+        and _same_files(before, wanted)
+        and not differing(before, wanted)
+    )
+
+
+def _same_files(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether the files are the same; an earlier version counted every byte of gpuenv.yaml."""
+    old, new = before.get("files"), wanted.get("files")
+    return bool(old == new or (old and new and old == {**new, "digest": digest(new["names"], exact=True)}))
 
 
 def differing(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> set[str]:

@@ -196,12 +196,14 @@ def inputs(c: Choices, files: list[str]) -> str | None:
 
 
 def same_inputs(held: str | None, c: Choices, files: list[str]) -> bool:
-    """Whether a lock's digest is that of what is asked for: of this version, or of 0.1.0, which counted the
-    options for the machine as well."""
-    return held is not None and held in (inputs(c, files), _inputs(c, files, _OF_THE_RUN))
+    """Whether a lock's digest is that of what is asked for: of this version, of one that counted every byte of
+    gpuenv.yaml, or of 0.1.0, which counted the options for the machine as well."""
+    machine = (*_OF_THE_RUN, *_OF_THE_PLAN)
+    known = (_inputs(c, files, machine, exact=True), _inputs(c, files, _OF_THE_RUN, exact=True))
+    return held is not None and held in (inputs(c, files), *known)
 
 
-def _inputs(c: Choices, files: list[str], left_out: tuple[str, ...]) -> str | None:
+def _inputs(c: Choices, files: list[str], left_out: tuple[str, ...], *, exact: bool = False) -> str | None:
     if not files:
         return None
     counted = {k: v for k, v in plain(c).items() if k not in left_out} | {"find_links": []}
@@ -212,7 +214,7 @@ def _inputs(c: Choices, files: list[str], left_out: tuple[str, ...]) -> str | No
     ):  # options that version 0.1.0 did not know
         if not counted.get(later):
             counted.pop(later, None)
-    told = json.dumps(counted, sort_keys=True) + digest(files)
+    told = json.dumps(counted, sort_keys=True) + digest(files, exact=exact)
     return hashlib.sha256(told.encode()).hexdigest()
 
 

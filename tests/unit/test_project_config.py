@@ -1,6 +1,7 @@
 """gpuenv.yaml: strict reading, the cache, digests, and packages written in place."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import re
@@ -19,6 +20,8 @@ from provision.project.config import kinds, strict, write
 from provision.project.config.cache import cached_config, digest as digest_of
 from provision.project.config.gpuenv_yaml import read_config
 from provision.project.config.write import add_packages
+from provision.request import made_with, project_options
+from provision.request.options import Choices
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
@@ -364,6 +367,38 @@ def test_a_cache_that_cannot_be_written_is_no_failure(path, tmp_path):
     path.write_text("frameworks: [torch]\n")
     (tmp_path / "file").touch()
     assert cached_config(path, tmp_path / "file").frameworks == ("torch",)
+
+
+def test_comments_and_checks_do_not_change_what_is_asked_for(path):
+    """A lock stays what the project asks for. Digests that counted every byte are known still."""
+    files, choices = [str(path)], Choices(framework=["torch"])
+    path.write_text("frameworks: [torch]\n")
+    before, exact = digest_of(files), digest_of(files, exact=True)
+    held = project_options.inputs(choices, files)
+    path.write_text("# why\nframeworks:\n  - torch\nchecks:\n  - import: cv2\n")
+    assert digest_of(files) == before and digest_of(files, exact=True) != exact
+    assert project_options.same_inputs(held, choices, files)
+    path.write_text("frameworks: [torch]\npackages: [numpy]\n")
+    assert digest_of(files) != before and not project_options.same_inputs(held, choices, files)
+    path.write_text("frameworks: [torch]\nchecks: [oh]\n")
+    assert digest_of(files) == digest_of(files, exact=True)  # which is invalid
+    path.write_text("frameworks: [torch]\n")
+    named = {"choices": {}, "lock": None, "files": {"names": files, "digest": before}}
+    for digest, expected in ((before, True), (exact, True), ("0" * 64, False)):
+        assert made_with.same({**named, "files": {"names": files, "digest": digest}}, named) is expected
+    counted = hashlib.sha256((_counted(choices) + exact).encode()).hexdigest()
+    assert counted != held and project_options.same_inputs(counted, choices, files)
+
+
+def _counted(choices):
+    """The options that a lock's digest counts, as an earlier version wrote them."""
+    of_the_run = ("cache_dir", "offline", "no_build", "config", "requirement", "project", "profiles", "target",
+                  "exclude_newer", "exclude_newer_except")  # fmt: skip
+    of_the_plan = ("driver", "driver_os", "gpu", "gpus", "platform", "glibc", "target_name", "device", "python",
+                   "python_bounds", "cuda", "only_binary", "dependencies_only")  # fmt: skip
+    plain = project_options.plain(choices)
+    kept = {k: v for k, v in plain.items() if k not in (*of_the_run, *of_the_plan)} | {"find_links": []}
+    return json.dumps(kept, sort_keys=True)
 
 
 def test_the_digest_is_of_names_and_bytes_wherever_the_checkout_lies(tmp_path):

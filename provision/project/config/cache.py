@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -9,15 +10,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from provision import __version__
+from provision.errors import DataError
 from provision.model import Project, as_plain, from_plain
 from provision.system import foreign
 from provision.system.redaction import secrets_in
 
+from .kinds import CONFIG_NAME
+
 _CACHE_FORMAT = "1"
 
 
-def digest(files: Sequence[str]) -> str:
-    """The sha256 over files, their names and bytes, in the order given; a missing file counts as missing.
+def digest(files: Sequence[str], *, exact: bool = False) -> str:
+    """The sha256 over files, their names and bytes, in the order given; a missing file counts as missing. Of a
+    gpuenv.yaml only what decides packages counts, not its comments and checks; with `exact` its bytes do, as they did
+    in earlier versions.
 
     Names are taken below the folder that all files share, so that a checkout elsewhere has the same
     digest. Never fails: a file that cannot be read counts with the reason.
@@ -27,11 +33,29 @@ def digest(files: Sequence[str]) -> str:
     for file in files:
         name = os.path.relpath(Path(file).absolute(), shared)
         try:
-            content = hashlib.sha256(foreign.read_bytes(Path(file))).hexdigest()
+            data = foreign.read_bytes(Path(file))
+            content = hashlib.sha256(data if exact else _deciding(Path(file), data)).hexdigest()
         except (OSError, ValueError) as error:  # a name with a NUL is no file
             content = type(error).__name__
         total.update(f"\0{name}\0{content}".encode("utf-8", "surrogateescape"))
     return total.hexdigest()
+
+
+def _deciding(path: Path, data: bytes) -> bytes:
+    """What of a file decides packages: of a gpuenv.yaml that can be read all keys but the checks."""
+    if path.name != CONFIG_NAME:
+        return data
+    try:
+        asked = as_plain(dataclasses.replace(cached_config(path, None, data), checks=()))
+    except DataError:
+        return data
+    nothing = as_plain(Project())  # keys that later versions know change no digest
+    said = {key: value for key, value in asked.items() if value != nothing[key]}
+    return json.dumps(said, sort_keys=True).encode()
+
+
+_READ: dict[str, Project] = {}
+"""What this process has read, by the key of its bytes."""
 
 
 def cached_config(path: Path, cache_dir: Path | None, data: bytes | None = None) -> Project:
@@ -44,11 +68,12 @@ def cached_config(path: Path, cache_dir: Path | None, data: bytes | None = None)
     # What holds a password is kept nowhere but where the user wrote it.
     secret = next(secrets_in(data.decode("utf-8", "replace")), None)
     kept = cache_dir / f"project-{key}.json" if cache_dir and not secret else None
-    found = _kept(kept) if kept else None
+    found = _READ.get(key) or (_kept(kept) if kept else None)
     if found is None:
         found = parse_config(path.name, data)
         if kept:
             _keep(kept, found)
+    _READ[key] = found
     return found
 
 
