@@ -13,7 +13,7 @@ from ..model import CudnnRelease, Environment, Evidence, Finding, Lock
 from . import unopened
 from .copies import other_copies
 from .judged import Judged, failing
-from .libraries import Distribution, Problem, problems
+from .libraries import Distribution, Problem, cause_of, problems
 from .locate import Surroundings
 
 
@@ -157,23 +157,13 @@ def _broken(env: Environment, package: Distribution, bad: Sequence[Problem]) -> 
     )
     return failing(
         Finding(
-            cause=_cause(bad, missing="cudnn_not_found", other="cudnn_shadowed_by_other_copy"),
+            cause=cause_of(bad, missing="cudnn_not_found", other="cudnn_shadowed_by_other_copy"),
             title=title,
             evidence=tuple(Evidence(text=p.text, source=p.path) for p in bad),
             fix=reinstall(env, package),
             confidence="certain",
         )
     )
-
-
-def _cause(bad: Sequence[Problem], *, missing: str, other: str) -> str:
-    """The cause of files that are not as recorded. One that is whole and of another size is another version's."""
-    kinds = {p.kind for p in bad}
-    if "missing" in kinds:
-        return missing
-    if "size" in kinds and "short" not in kinds:
-        return other
-    return "package_files_damaged"
 
 
 def _lacking(package: Distribution, releases: Sequence[CudnnRelease]) -> list[str]:
@@ -231,7 +221,7 @@ def _others(env: Environment, packages: Sequence[Distribution], hashes: bool) ->
         title = f"{os.path.basename(first.path)} of {package.name} {package.version}: {first.text}"
         evidence = tuple(Evidence(text=p.text, source=p.path) for p in bad)
         finding = Finding(
-            cause=_cause(bad, missing="nvidia_libs_not_installed", other="nvidia_lib_symbol_mismatch"),
+            cause=cause_of(bad, missing="nvidia_libs_not_installed", other="nvidia_lib_symbol_mismatch"),
             title=title,
             evidence=evidence,
             fix=reinstall(env, package),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..model import FRAMEWORKS, Environment, Evidence, Finding, FrameworkVerdict, Lock
-from . import causes, loaded, probe, proved, words
+from . import causes, deaths, loaded, loader_words, probe, proved, words
 from .begun import PATTERN
 from .copies import inside
 from .judged import Judged, failing
@@ -168,24 +168,10 @@ def _died(
     evidence = (Evidence(text=told.death, source=stage), *told.complaints(), *told.words())
     last = told.finished.stderr[-4000:]
     finding = words.setting(last, evidence[:1]) or unopened(f"{told.death}\n{last}")
-    finding = finding or causes.of_loading(last, evidence[:1])
+    finding = finding or loader_words.of_loading(last, evidence[:1])
     if finding is None and low:  # some calls into CUDA end the process where they get no memory
         finding = causes.of_cudnn({"call": told.death}, told.complaints(), low)
-    if finding is None and told.finished.signal == "SIGBUS":
-        finding = Finding(
-            cause="package_files_damaged",
-            title="A library's file is shorter than it says: reading it ended the process by SIGBUS",
-            evidence=evidence,
-            fix="Install the framework and its libraries again, without the installer's cache.",
-        )
-    if finding is None and told.finished.signal == "SIGKILL" and not told.finished.timed_out:
-        finding = Finding(
-            cause="process_limit_reached",
-            title="The process was ended by SIGKILL, as the kernel does when memory runs out",
-            evidence=evidence,
-            fix="See whether memory ran out (sudo dmesg | grep -i oom); if so, give the machine, container or job more.",
-            confidence="possible",
-        )
+    finding = finding or deaths.by_signal(told.finished, evidence)
     return Judged(status="fail", detail=told.death, evidence=evidence, findings=(finding,) if finding else ())
 
 

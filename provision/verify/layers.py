@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from ..model import Evidence, Finding
-from . import causes, probe
+from . import causes, loader_words, probe
 from .begun import LOW_MEMORY_MIB
 from .copies import inside
 from .judged import Judged, failing
@@ -161,7 +161,7 @@ def runtime(told: probe.Told, unopened: Callable[[str], Finding | None]) -> Judg
         if finding is None and found["failed"].get("code") is None:
             words = causes.called(found["failed"])
             evidence = (Evidence(text=words, source="libcudart"),)
-            finding = unopened(words) or causes.of_loading(words, evidence)
+            finding = unopened(words) or loader_words.of_loading(words, evidence)
         return Judged(
             status="fail",
             detail=causes.called(found["failed"]),

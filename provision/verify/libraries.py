@@ -148,6 +148,16 @@ def problems(files: Sequence[Shipped], hashes: bool) -> list[Problem]:
     return found
 
 
+def cause_of(bad: Sequence[Problem], *, missing: str, other: str) -> str:
+    """The cause of files that are not as recorded. One that is whole and of another size is another version's."""
+    kinds = {p.kind for p in bad}
+    if "missing" in kinds:
+        return missing
+    if "size" in kinds and "short" not in kinds:
+        return other
+    return "package_files_damaged"
+
+
 def _size_problem(shipped: Shipped) -> Problem | None:
     try:
         size = os.stat(shipped.path).st_size

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..model import Evidence, Finding
-from . import causes
+from . import loader_words
 from .probe import Told
 
 _SETTINGS: tuple[tuple[str, str, str, str], ...] = (
@@ -95,7 +95,7 @@ def blind(told: Told, title: str, unopened: Finding | None) -> Finding:
     loader did not find for it."""
     stderr = told.finished.stderr
     said = told.words(6)
-    found = unopened or cause(stderr, {}, said) or causes.of_loading(stderr, said)
+    found = unopened or cause(stderr, {}, said) or loader_words.of_loading(stderr, said)
     if found:
         return found
     dlopen = "dlopen" in stderr

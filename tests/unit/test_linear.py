@@ -5,12 +5,14 @@ import time
 import pytest
 
 from provision.detect import libraries
-from provision.diagnose import boards
+from provision.diagnose import boards, crashes, tracebacks
+from provision.diagnose.text import Line
 from provision.errors import UsageError
 from provision.index import refusal
 from provision.project.requirements import conda_environment, demanded, poetry
 from provision.report import hiding
-from provision.verify import causes
+from provision.verify import damaged, loader_words, words
+from provision.verify.locate import Surroundings
 from provision.wheels import asking, build_failure, uv_log
 
 
@@ -45,7 +47,18 @@ READERS = {
     "disks in a log": (refusal.storage, ("`/a", "'", '"/')),
     "packages that no index has": (asking._ABSENT.search, ("x", "a-", "x was not ")),
     "undeclared build requirements": (build_failure._NEEDS_TO_BUILD.search, ("`", "`a", "`a` depends on `")),
-    "a missing library": (lambda t: causes.of_loading(t, ()), ("lib", "lib-", "liba.so")),
+    "a missing library": (lambda t: loader_words.of_loading(t, ()), ("lib", "lib-", "liba.so")),
+    "a refused setting": (lambda t: words.setting(t, ()), ("XLA_FLAGS", "unrecognized key ", "pthread_create")),
+    "a file that the loader refuses": (
+        lambda t: damaged.finding("torch", t, None, Surroundings(prefix="", version="", sites=(), roots=())), ("file ", "ended by SIG", "lib"),
+    ),
+    "the end of a traceback": (
+        lambda t: tracebacks.raised([Line("-", 1, t)]), ("a.", "aError", "E  ", "rank0: ", "x-| ", "File '"),
+    ),
+    "a crash": (
+        lambda t: crashes.read([Line("-", 1, "Fatal Python error: Aborted"), Line("-", 2, t)]),
+        ("/a", "liba.so", "a.so.1", "[0x7f", "segfault at 0", "Extension modules: a, "),
+    ),
     "names of boards": (boards._split, ("rtx1", "1")),
     "the loader's cache": (lambda t: libraries.ldconfig_rows(t, None), ("\n", "\n a (", " ")),
     "a poetry constraint": (quietly(lambda t: poetry._conjunction(t, "a")), (" ", "\n", "a ,")),
