@@ -103,6 +103,11 @@ def _startup(name: str, text: str) -> Make:
     return make
 
 
+def _on_pythonpath(custom: str) -> Make:
+    """A sitecustomize in a folder of PYTHONPATH: that of a system's Python stands before site-packages."""
+    return lambda place, _stack: spoil.sitecustomize(custom, place)
+
+
 def _another_version(place: Place, stack: contextlib.ExitStack) -> None:
     other = next((p for p in place.other if p.name == "libcudnn_cnn.so.9"), None)
     if other is None:
@@ -370,5 +375,5 @@ def _beside_the_gpu(have: tuple[str, ...]) -> list[Fault]:
         Fault(f"{allocator} with a value that is refused", _set(allocator, "max_split_size_mb:1"), RUN, broken, allocator, torch),
         Fault("ulimit -v", _limited(resource.RLIMIT_AS, 12 << 30), ("driver", *RUN), limited, "ulimit -v", torch or jax, alone=True),
         Fault("a .pth that hides the GPUs", _startup("zz_hide.pth", "# a comment\n" + hides), RUN, hidden, r"zz_hide\.pth, line 2", torch or jax),
-        Fault("a sitecustomize that hides the GPUs", _startup("sitecustomize.py", custom), RUN, hidden, r"sitecustomize\.py, line 3", torch or jax),
+        Fault("a sitecustomize that hides the GPUs", _on_pythonpath(custom), RUN, hidden, r"sitecustomize\.py, line 3", torch or jax),
     ]  # fmt: skip

@@ -127,7 +127,7 @@ def quick(env: str) -> None:
         start = time.perf_counter()
         verdict = verify(where, Options(quick=True), emit=lambda _: None)
         times.append(time.perf_counter() - start)
-    stages = ", ".join(f"{s.stage} {s.seconds or 0:.3f} s" for s in verdict.stages)
+    stages = ", ".join(f"{s.stage} {s.seconds or 0:.3f} s" for s in (verdict.stages if verdict else ()))
     print(f"  verify(quick): {sorted(times)[3]:.3f} s ({stages})", flush=True)
     if importlib.util.find_spec("typer") is None:
         print("  gpuenv verify --quick: this Python has no typer")
