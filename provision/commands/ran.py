@@ -38,6 +38,7 @@ def ran(
         memory=limits.memory(),
         made_by_gpuenv=(root / MARK).is_dir(),
         files_of=lambda module: module_files.owner_of_missing(root, module),
+        has_module=lambda module: module_files.is_there(root, module),
         own_module=lambda module: own_module(folders, module),
     )
 

@@ -39,6 +39,8 @@ def module(case: Case) -> list[Candidate]:
         return [lost]
     if _STACK.match(name) or (case.ran and case.ran.own_module(name)):
         return []
+    if case.ran and case.ran.has_module(name):
+        return [_of_another_python(name, where)]
     row = next((r for r in case.profiles.imports if r.module == name), None)
     if name == "pkg_resources":  # a rule of its own: setuptools brings it only up to a release
         return []
@@ -75,6 +77,15 @@ def _refused_import(errors: list[Raised]) -> tuple[str, Raised] | None:
         if not (error.kind in ("ImportError", "RuntimeError") and _REFUSED.search(error.message)):
             return None
     return None
+
+
+def _of_another_python(name: str, where: tuple[Evidence, ...]) -> Candidate:
+    return Candidate(
+        cause=_MISSING, weight=60, confidence="possible", evidence=where,
+        title=f"The module {name} is installed in this environment; the program ran with another Python, or without it",
+        fix="Start the program with `python` of the environment: `gpuenv run ENV -- python PROGRAM`. Look at the "
+        "program's first line, at PYTHONNOUSERSITE and at options such as -I and -S.",
+    )  # fmt: skip
 
 
 def _asked_for(case: Case, error: Raised) -> list[Candidate]:

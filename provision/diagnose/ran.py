@@ -10,6 +10,10 @@ def _nothing(_name: str) -> None:
     return None
 
 
+def _never(_name: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ran:
     """The end of a program and the environment it ran in. None stands for unknown.
@@ -18,7 +22,7 @@ class Ran:
     kernel ended for want of memory meanwhile, by the count `oom_source`. `address_space` and `open_files` are its limits, None where there is
     none. `memory` is what the machine or its container has. All sizes are in bytes. `files_of` returns the installed
     package ("numpy 2.1.0") whose files of a module are listed, by module. `own_module` returns where a module lies
-    in the project itself.
+    in the project itself. `has_module` says whether the environment has a module after all.
     """
 
     signal: str | None = None
@@ -30,3 +34,4 @@ class Ran:
     made_by_gpuenv: bool = False
     files_of: Callable[[str], str | None] = _nothing
     own_module: Callable[[str], str | None] = _nothing
+    has_module: Callable[[str], bool] = _never

@@ -24,6 +24,15 @@ def owner_of_missing(env: Path, module: str) -> str | None:
     return None
 
 
+def is_there(env: Path, module: str) -> bool:
+    """Whether the environment's site-packages have a module, as a folder with an __init__.py or as a file."""
+    start = module.replace(".", "/")
+    for site in env.glob("lib/python3*/site-packages"):
+        if (site / start / "__init__.py").exists() or (site / f"{start}.py").exists():
+            return True
+    return False
+
+
 def _deciding(start: str, listed: list[str]) -> list[str]:
     """The files that an import of the module opens: its own, or all where it is a package without __init__."""
     own = [n for n in listed if n == f"{start}/__init__.py" or not n.startswith(f"{start}/")]

@@ -44,6 +44,14 @@ def test_a_module_of_the_project_s_own_is_not_proposed_as_a_package(gpuenv, site
     assert findings(gpuenv, "python", "-c", "import my_models") == []
 
 
+def test_a_package_that_the_environment_has_is_not_called_missing(gpuenv, site):
+    (site / "cv2").mkdir()
+    (site / "cv2" / "__init__.py").touch()
+    [finding] = findings(gpuenv, "python", "-I", "-S", "-c", "import cv2")
+    assert finding["confidence"] == "possible"
+    assert "another Python" in finding["title"] and "gpuenv add" not in finding["fix"]
+
+
 def test_a_folder_of_data_is_no_module(gpuenv, site):
     (gpuenv.work / "cv2").mkdir()
     (gpuenv.work / "cv2" / "a.jpg").touch()
