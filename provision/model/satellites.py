@@ -10,17 +10,21 @@ class Satellite:
     """One release of a package with compiled code, on one platform. Rows that differ only in `cuda` are alternatives
     in one wheel.
 
-    `form` is "wheel", "source", or "download" (a source whose build downloads a wheel from another index). `pythons` are the minor versions with a wheel; "3.10+" is a wheel for 3.10 and
-    all later ones (abi3, or no Python code). `glibc` is the oldest glibc that its tag and its symbols allow.
+    `form` is "wheel", "source", or "download" (a source whose build downloads a wheel from another index).
+    `pythons` are the minor versions with a wheel; "3.10+" is a wheel for 3.10 and all later ones (abi3, or no Python
+    code). `glibc` is the oldest glibc that its tag and its symbols allow.
+
     `cuda` is the CUDA major ("13"), or the release of an alternative ("12.8"); None without CUDA libraries.
     `cuda_by` says where it is stated: "needed" (DT_NEEDED), "dlopen" (names in the code), "name" (of the package).
     `needs` are the NVIDIA libraries in DT_NEEDED of its libraries, `optional` those that only an optional module
-    needs, `bundles` those inside the wheel. `built_for` is the framework requirement ("torch==2.14.0").
-    `abi` is "stable" (runs with any later release of the framework), "exact" (compiled for one release, unknown
-    where `built_for` is a range), None where its code calls no framework. `cxx11` is "1" or "0", the C++ string ABI of its calls.
-    `cudnn` is a PEP 440 specifier, `cudnn_by` as `cuda_by`. `kernels` are the GPUs for which any of its libraries
-    has code. `extras` bring libraries that the release needs and does not require. `nvcc`: its
-    setup.py compiles CUDA code.
+    needs, `bundles` those inside the wheel. `cudnn` is a PEP 440 specifier, `cudnn_by` as `cuda_by`. `kernels` are
+    the GPUs for which any of its libraries has code; code for one GPU alone (sm_90a) is shown as 9.0.
+
+    `built_for` is the framework requirement ("torch==2.14.0"). `abi` is "stable" (runs with any later release of the
+    framework), "exact" (compiled for one release, unknown where `built_for` is a range), None where its code calls no
+    framework. `cxx11` is "1" or "0", the C++ string ABI of its calls.
+
+    `extras` bring libraries that the release needs and does not require. `nvcc`: its setup.py compiles CUDA code.
     """
 
     package: str
