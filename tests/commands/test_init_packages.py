@@ -338,3 +338,19 @@ def test_a_part_that_may_be_missing_is_suggested(gpuenv):
     config, text, _ = found(gpuenv, {"train.py": guarded, "requirements.txt": "torch\n"})
     assert config.packages == ()
     assert "#   tensorboard  # imported where it may be missing: train.py" in text
+
+
+def test_a_package_that_one_program_can_do_without_is_suggested_beside_requirements(gpuenv):
+    files = {
+        "log.py": "try:\n    import comet_ml\nexcept ImportError:\n    comet_ml = None\n",
+        "sweep.py": "import torch, comet_ml, flask\n",
+    }
+    config, text, _ = found(gpuenv, {**files, "requirements.txt": "torch\n"})
+    assert config.packages == ("flask",)
+    assert "#   comet-ml  # imported where it may be missing: log.py" in text
+
+
+def test_without_requirements_it_is_a_package(gpuenv):
+    files = {"log.py": "try:\n    import comet_ml\nexcept ImportError:\n    comet_ml = None\n"}
+    config, _, _ = found(gpuenv, {**files, "sweep.py": "import torch, comet_ml\n"})
+    assert config.packages == ("comet-ml",)
