@@ -123,6 +123,18 @@ def test_a_folder_that_is_gone_is_found_by_a_quick_verdict(built, lock, site, ju
     assert "2 missing" in stage(verdict, "lock").detail
 
 
+def test_metadata_of_another_size_than_its_record_has_is_as_it_was_published(built, lock, site):
+    record(site, "odd", "1", [])
+    info = site / "odd-1.dist-info"
+    (info / "top_level.txt").write_text("odd")
+    (info / "RECORD").write_text("odd-1.dist-info/top_level.txt,,1\n")
+    state.note_installed(built, lock)
+    lock = dataclasses.replace(lock, packages=(*lock.packages, wheel("odd", "1")))
+    assert not drift.find(built, lock).changes
+    (info / "top_level.txt").unlink()
+    assert kinds(drift.find(built, lock)) == {"odd": "modified"}
+
+
 def test_a_file_that_another_package_has_written_is_its_own(built, lock, site):
     """As two packages that bring the same __init__.py."""
     shared = site / "shared.py"

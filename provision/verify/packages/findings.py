@@ -61,7 +61,7 @@ def _finding(
     for package, problems in found.items():
         if package in attempts:
             evidence += attempts[package].evidence()[:2]
-        evidence += [Evidence(text=f"{package}: {text_of(p)}", source=p.file) for p in problems]
+        evidence += _by_library(package, problems)
     package = next(iter(found))
     more = len(found) - 1
     also = f", and {more} more package{'s' if more > 1 else ''} of this kind" if more else ""
@@ -72,6 +72,20 @@ def _finding(
         fix=_fix(cause, found, place),
         confidence="certain" if all(p in attempts and attempts[p].refused for p in found) else "likely",
     )
+
+
+def _by_library(package: Package, problems: Sequence[Problem]) -> list[Evidence]:
+    """One piece of evidence for each library and version, with the first file that needs it."""
+    first: dict[str, list[Problem]] = {}
+    for problem in problems:
+        first.setdefault(text_of(problem), []).append(problem)
+    return [
+        Evidence(
+            text=f"{package}: {text}" + (f" (and {len(found) - 1} more files)" if len(found) > 1 else ""),
+            source=found[0].file,
+        )
+        for text, found in first.items()
+    ]
 
 
 def text_of(problem: Problem) -> str:

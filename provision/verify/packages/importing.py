@@ -51,12 +51,14 @@ class Attempt:
 
     def evidence(self) -> tuple[Evidence, ...]:
         """What the imports said, by the line that names a library."""
-        found = []
+        found: dict[str, Evidence] = {}
         for module, error in self.errors.items():
             lines = error.splitlines()
-            line = next((x for x in lines if _OF_A_LIBRARY.search(x)), lines[0] if lines else "")
-            found.append(Evidence(text=line[:500], source=f"import {module}"))
-        return tuple(found[:8]) + ((Evidence(text=self.death, source="import"),) if self.death else ())
+            line = next((x for x in lines if _OF_A_LIBRARY.search(x)), lines[0] if lines else "")[:500]
+            found.setdefault(line, Evidence(text=line, source=f"import {module}"))
+        return tuple(found.values())[:8] + (
+            (Evidence(text=self.death, source="import"),) if self.death else ()
+        )
 
 
 def attempt(
