@@ -262,3 +262,28 @@ def test_what_imports_all_the_same_is_not_reported(gpuenv, with_jax, tmp_path):
     assert quick["status"] == "warn"
     whole = stage_of(gpuenv("verify", str(env), "--device", "cpu", "--json"))
     assert whole["status"] == "pass"
+
+
+# --- conda -----------------------------------------------------------------------------------------
+
+
+def test_packages_of_conda_are_read_from_their_records(made, tmp_path):
+    """conda's packages need not have a RECORD; its libraries are in the prefix's lib folder."""
+    env, site = made
+    shared = lib(env / "lib", "libgpuenv_shared.so.3")
+    gone = lib(tmp_path, "libgpuenv_gone.so")
+    fine = module(site / "fine" / f"core.{TAG}.so", needs=[shared], rpath="$ORIGIN/../../..")
+    lacks = module(site / "lacks" / f"core.{TAG}.so", needs=[shared, gone], rpath="$ORIGIN/../../..")
+    gone.unlink()
+    (env / "conda-meta").mkdir()
+    for name, path in (("fine", fine), ("lacks", lacks)):
+        rows = [{"_path": str(path.relative_to(env)), "path_type": "hardlink"}]
+        data = {
+            "name": name, "version": "2.1", "depends": ["pytorch >=2.5,<3", "python"], "paths_data": {"paths": rows}
+        }  # fmt: skip
+        (env / "conda-meta" / f"{name}-2.1-h0.json").write_text(json.dumps(data, indent=2))
+    assert imports(env, "lacks.core") and imports(env, "fine.core") is None
+    found = nominated(env, site)
+    assert {str(n.package) for n in found.values()} == {"lacks 2.1"}
+    assert [p.library for p in found["lacks"].problems] == ["libgpuenv_gone.so"]
+    assert found["lacks"].package.requires_always(VERSION) == ("torch", "python")

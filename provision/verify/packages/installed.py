@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -13,31 +13,39 @@ from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 
 from ...system import foreign
+from ..drift_conda import WHEEL_NAMES
 from ..records import normal
 
 _ROW = re.compile(r"^([^,\"\n]+\.so(?:\.[0-9]+)*),", re.MULTILINE)
 _TOP = re.compile(r"^([A-Za-z_]\w*)(?:/__init__)?\.(?:py|so|[\w-]+\.so),", re.MULTILINE)
+_DEPENDS = re.compile(r'"depends": ?\[([^\]]*)\]')
 _META = re.compile(r'"_path": ?"(lib/python3[^/"]*/site-packages/[^"]+\.so(?:\.[0-9]+)*)"')
 
 
 @dataclass(frozen=True)
 class Package:
     """An installed package. `files` are its shared libraries, by absolute path; `site` is the folder that Python
-    imports them from."""
+    imports them from, `folder` its dist-info. A package of conda has none, and what it `depends` on."""
 
     name: str
     version: str
     site: str
     files: tuple[str, ...]
     folder: str | None = None
+    depends: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
 
     @cached_property
     def _metadata(self) -> str:
+        return self._text("METADATA").split("\n\n", 1)[0]
+
+    def _text(self, name: str) -> str:
+        if self.folder is None:
+            return ""
         try:
-            return foreign.read_text(Path(self.folder or "", "METADATA")).split("\n\n", 1)[0]
+            return foreign.read_text(Path(self.folder, name))
         except OSError:
             return ""
 
@@ -45,21 +53,17 @@ class Package:
     def requires(self) -> tuple[str, ...]:
         """The names of what it requires, whatever the marker."""
         names = re.findall(r"^Requires-Dist:\s*([\w.-]+)", self._metadata, re.MULTILINE)
-        return tuple(dict.fromkeys(normal(n) for n in names))
+        return tuple(dict.fromkeys((*self.depends, *(normal(n) for n in names))))
 
     def requires_always(self, python: str) -> tuple[str, ...]:
         """The names of what it requires on this machine without an extra, for a version of Python."""
         rows = re.findall(r"^Requires-Dist:\s*(.+)$", self._metadata, re.MULTILINE)
-        return tuple(dict.fromkeys(n for row in rows if (n := _always(row, python))))
+        return tuple(dict.fromkeys((*self.depends, *(n for row in rows if (n := _always(row, python))))))
 
     @cached_property
     def modules(self) -> tuple[str, ...]:
         """The top-level modules that it brings."""
-        try:
-            text = foreign.read_text(Path(self.folder or "", "RECORD"))
-        except OSError:
-            text = ""
-        return tuple(dict.fromkeys(_TOP.findall(text)))
+        return tuple(dict.fromkeys(_TOP.findall(self._text("RECORD"))))
 
 
 def _always(row: str, python: str) -> str | None:
@@ -74,13 +78,13 @@ def _always(row: str, python: str) -> str | None:
 
 
 def installed(sites: Sequence[str], prefix: str) -> tuple[Package, ...]:
-    """The packages with compiled files, from the RECORD of each, and from conda-meta. No file is claimed twice."""
+    """The packages, with their compiled files, from conda-meta and from the RECORD of each. No file is claimed twice."""
     claimed: set[str] = set()
     found = []
-    for package in (*_of_records(sites), *_of_conda(prefix, sites)):
+    for package in (*_of_conda(prefix, sites), *_of_records(sites)):
         files = tuple(f for f in package.files if f not in claimed)
         claimed.update(files)
-        found.append(Package(package.name, package.version, package.site, files, package.folder))
+        found.append(replace(package, files=files))
     return tuple(found)
 
 
@@ -117,13 +121,20 @@ def _of_conda(prefix: str, sites: Sequence[str]) -> Iterator[Package]:
         if stem == name or stem.count("-") < 2:
             continue
         try:
-            files = tuple(_paths(prefix, _META.findall(foreign.read_text(Path(meta, name)))))
+            text = foreign.read_text(Path(meta, name))
         except OSError:
             continue
+        files = tuple(_paths(prefix, _META.findall(text)))
         package, version, _ = stem.rsplit("-", 2)
         site = next((s for s in sites if files and files[0].startswith(f"{s}/")), None)
         if site:
-            yield Package(normal(package), version, site, files)
+            words = re.findall(r'"([\w.-]+)', next(iter(_DEPENDS.findall(text)), ""))
+            yield Package(_wheel(package), version, site, files, depends=tuple(map(_wheel, words)))
+
+
+def _wheel(name: str) -> str:
+    """The name of a conda package as its wheel has it."""
+    return normal(WHEEL_NAMES.get(name, name))
 
 
 def _listed(folder: str) -> list[str]:
