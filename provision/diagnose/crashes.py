@@ -66,9 +66,10 @@ class Crash:
         return native or (package_of(self.frames[self.place][0]) if self.place is not None else None)
 
     def loaded(self) -> tuple[str, ...]:
-        """The top-level names of the extension modules and of the stack, each once."""
+        """The top-level names of the extension modules and of both stacks, each once."""
         names = [m.partition(".")[0] for m in self.modules]
         names += [p for file, _, _ in self.frames if (p := package_of(file))]
+        names += [p for path in self.libraries if (p := package_of(path))]
         return tuple(dict.fromkeys(names))
 
 

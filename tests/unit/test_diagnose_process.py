@@ -163,6 +163,17 @@ def test_a_crash_inside_torch_alone_is_only_possible():
     assert (finding.cause, finding.confidence) == ("framework_bug_upgrade", "possible")
 
 
+def test_a_native_stack_inside_torch_names_the_library():
+    lines = (
+        "[node:1] *** Process received signal ***",
+        "[node:1] [ 0] /lib/x86_64-linux-gnu/libc.so.6(+0x42520)[0x7f1122334400]",
+        f"[node:1] [ 1] {SITE}/torch/lib/libtorch_cpu.so(_ZN2at6native+0x12)[0x7f1122334455]",
+    )
+    [finding] = found(*lines)
+    assert (finding.cause, finding.confidence) == ("framework_bug_upgrade", "possible")
+    assert finding.title == "The program crashed in libtorch_cpu.so"
+
+
 def test_a_native_stack_names_two_copies_of_one_library():
     lines = (
         "*** SIGSEGV received ***",
