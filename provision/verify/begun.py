@@ -145,7 +145,7 @@ def begin(
         looks.wait()
         read = pool.submit(machine) if told and machine else None
         ahead = Ahead(pool, lambda: meanwhile(where.result())) if meanwhile else None
-        sizes = Ahead(pool, lambda: _wrong_sizes(env)) if env.made_by_gpuenv else None
+        sizes = Ahead(pool, lambda: _read_sizes(env)) if env.made_by_gpuenv else None
         yield Begun(
             env=env, environ=environ, surroundings=where, paths=paths, told=told, machine=read, reading=ahead,
             sizes=sizes,
@@ -158,10 +158,10 @@ def begin(
         pool.shutdown()
 
 
-def _wrong_sizes(env: Environment) -> drift.Sizes:
+def _read_sizes(env: Environment) -> drift.Sizes:
     from . import drift
 
-    return drift.wrong_sizes(Path(env.path))
+    return drift.read_sizes(Path(env.path))
 
 
 def started(

@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
@@ -20,8 +21,15 @@ from . import drift_bytecode, drift_conda
 from .records import SHOWN, Distribution, Row, differs, digest_of, distributions, modified, normal
 
 Seen = Mapping[str, Sequence[Distribution]]
-Sizes = Mapping[str, Mapping[str, str]]
+Wrong = Mapping[str, Mapping[str, str]]
 """By package its files that are missing or of another size, with which of the two."""
+
+
+class Sizes(NamedTuple):
+    """The wrong files of an environment: those of wheels, and what conda-meta lists, with its own."""
+
+    wheels: Wrong
+    conda: drift_conda.Listed | None = None
 
 
 def find(
@@ -36,7 +44,7 @@ def find(
 ) -> Drift:
     """The differences. `python` is the version that the environment's interpreter has; with `deep` every
     byte is read; `fresh` are packages that were installed a moment ago: their bytes are read, and their
-    RECORD is believed. `sizes` is what `wrong_sizes` returned, where that was asked already."""
+    RECORD is believed. `sizes` is what `read_sizes` returned, where that was asked already."""
     seen = distributions(env)
     conda = [p for p in lock.packages if p.is_conda]
     wheels = {normal(p.name): p for p in lock.packages if not p.is_conda}
@@ -48,8 +56,8 @@ def find(
     if thorough:
         changes += _files(here, since, here if deep else fresh, drift_bytecode.changed(env, here))
     else:
-        changes += _without_shared(here, wrong_sizes(env, here) if sizes is None else sizes)
-    listed = drift_conda.listed(env) if conda else None
+        changes += _without_shared(here, sizes.wheels if sizes else _wrong_sizes(here))
+    listed = ((sizes and sizes.conda) or drift_conda.listed(env)) if conda else None
     if listed is not None:
         read = listed.metas if deep else fresh
         changes += drift_conda.changes(env, conda, listed, since, thorough=thorough, read=read)
@@ -146,16 +154,21 @@ def _files(
     return _without_shared(here, bad, modules)
 
 
-def wrong_sizes(env: Path, here: Mapping[str, Distribution] | None = None) -> Sizes:
-    """The files of each package that are missing or of another size than its RECORD lists: of all packages of an
-    environment, where none are given."""
-    if here is None:
-        here = {n: ds[0] for n, ds in distributions(env).items()}
+def read_sizes(env: Path) -> Sizes:
+    """The files of every installed package that are missing or of another size than its RECORD or conda-meta lists."""
+    wheels = _wrong_sizes({n: ds[0] for n, ds in distributions(env).items()})
+    listed = drift_conda.listed(env) if (env / "conda-meta").is_dir() else None
+    if listed:
+        listed.wrong_sizes  # noqa: B018  # kept for `find`
+    return Sizes(wheels, listed)
+
+
+def _wrong_sizes(here: Mapping[str, Distribution]) -> Wrong:
     return {name: found for name, one in here.items() if (found := one.wrong_sizes())}
 
 
 def _without_shared(
-    here: Mapping[str, Distribution], bad: Sizes, modules: Mapping[str, Mapping[str, str]] | None = None
+    here: Mapping[str, Distribution], bad: Wrong, modules: Mapping[str, Mapping[str, str]] | None = None
 ) -> list[Change]:
     """The changes of packages with wrong files. A file that another package lists as it is, is that one's."""
     paths = {path for files in bad.values() for path in files}

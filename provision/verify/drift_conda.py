@@ -78,6 +78,11 @@ class Listed:
         """Whose each file is: "name version", and its row."""
         return {r.path: (f"{m.name} {m.version}", r) for m in self.metas.values() for r in m.rows}
 
+    @cached_property
+    def wrong_sizes(self) -> dict[str, dict[str, str]]:
+        """By package its files that are missing or of another size, with which of the two."""
+        return {m.name: _wrong(m, self, None, hashes=False) for m in self.metas.values()}
+
     def infos(self) -> frozenset[str]:
         """The dist-info folders that conda packages bring."""
         return self._infos
@@ -122,8 +127,10 @@ def changes(
                        found=meta.stem[len(meta.name) + 1 :])
             )  # fmt: skip
         else:
-            when = since if thorough else None
-            wrong = _wrong(meta, found, when, hashes=thorough and meta.name in read)
+            if thorough:
+                wrong = _wrong(meta, found, since, hashes=meta.name in read)
+            else:
+                wrong = found.wrong_sizes[meta.name]
             made += [modified(meta.name, meta.version, str(prefix), wrong)] if wrong else []
     return made
 

@@ -342,3 +342,30 @@ def test_the_verdict_is_a_document_that_can_be_read_again(built, lock, judge, si
     assert document["drift"][0]["locked"] == "2.1.0" and from_plain(Verdict, document) == verdict
     del document["drift"]
     assert from_plain(Verdict, document).drift == (), "verdicts that were kept before"
+
+
+def test_missing_files_of_a_conda_package_are_found(built, lock):
+    """Of a text into which the prefix was written the size says nothing."""
+    meta, files = (
+        built / "conda-meta",
+        {"lib/libz.so.1": "zlib", "bin/odd": "with a longer prefix", "lib/a.so": "a"},
+    )
+    meta.mkdir()
+    for name, text in files.items():
+        (built / name).parent.mkdir(exist_ok=True)
+        (built / name).write_text(text)
+    rows = [
+        {"_path": n, "path_type": "hardlink", "size_in_bytes": 4 if n != "lib/a.so" else 1} for n in files
+    ]
+    rows[1]["prefix_placeholder"] = "/opt/placeholder"
+    (meta / "zlib-1.3-h0_0.json").write_text(json.dumps({"paths_data": {"paths": rows}}))
+    url = "http://127.0.0.1:9/linux-64/zlib-1.3-h0_0.conda"
+    lock = dataclasses.replace(lock, packages=(*lock.packages, Package(name="zlib", version="1.3", url=url)))
+    for sizes in (None, drift.read_sizes(built)):
+        assert not drift.find(built, lock, sizes=sizes).changes
+    (built / "lib/libz.so.1").unlink()
+    (built / "lib/a.so").write_text("")
+    for sizes in (None, drift.read_sizes(built)):
+        (change,) = drift.find(built, lock, sizes=sizes).changes
+        assert (change.kind, change.name) == ("modified", "zlib")
+        assert "1 missing" in change.text and "1 of another size" in change.text
