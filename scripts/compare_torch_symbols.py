@@ -70,6 +70,21 @@ def needed(reader: Reader, row: dict[str, Any]) -> set[str]:
     return {s for s in symbols if abi.is_of_torch(s)}
 
 
+def compare(reader: Reader, row: dict[str, Any], defined: dict[Version, frozenset[str]]) -> bool:
+    """Print the torch releases that define what a row needs; whether all that it names are among them."""
+    if not (symbols := needed(reader, row)):
+        return True
+    fitting = [v for v, have in defined.items() if symbols <= have]
+    stated = Requirement(row.get("built_for", "torch"))
+    refused = [v for v in defined if v not in fitting and stated.specifier.contains(v)]
+    fits = not (stated.specifier and refused)
+    print(
+        f"{'fits ' if fits else 'LACKS'} {row['package']} {row['version']} ({row['abi']}, {stated}):",
+        *(map(str, fitting) if fitting else ["no release"]),
+    )
+    return fits
+
+
 def main() -> int:
     """Compare the rows of the packages named, else of all that call torch."""
     parser = argparse.ArgumentParser(
@@ -82,21 +97,9 @@ def main() -> int:
     reader = Reader(Http(pip_configuration(environ)), default_index(environ), options.cache)
     defined = torch_symbols(reader)
     tables, _ = read_file(ROOT / "profiles" / "satellites.yaml")
-    wrong = 0
-    for row in (r for t in tables if t.head["table"] == "satellites" for r in t.rows):
-        if (options.packages and row["package"] not in options.packages) or row.get("form") != "wheel":
-            continue
-        if not (symbols := needed(reader, row) if row.get("abi") else set()):
-            continue
-        fitting = [v for v, have in defined.items() if symbols <= have]
-        stated = Requirement(row.get("built_for", "torch"))
-        refused = [v for v in defined if v not in fitting and stated.specifier.contains(v)]
-        lacking = bool(stated.specifier and refused)
-        wrong += lacking
-        print(
-            f"{'LACKS' if lacking else 'fits '} {row['package']} {row['version']} ({row['abi']}, {stated}):",
-            *(map(str, fitting) if fitting else ["no release"]),
-        )
+    rows = [r for t in tables if t.head["table"] == "satellites" for r in t.rows if r.get("abi")]
+    chosen = [r for r in rows if not options.packages or r["package"] in options.packages]
+    wrong = [row for row in chosen if not compare(reader, row, defined)]
     for problem in reader.problems:
         print(f"left out: {problem}", file=sys.stderr)
     return 1 if wrong else 0

@@ -167,7 +167,7 @@ def test_needs_of_optional_modules_do_not_count(build):
     assert "cudnn" not in row
 
 
-def test_names_in_the_code_and_of_the_package_stand_in_for_needs(build):
+def test_names_in_the_code_and_of_the_package_replace_missing_needs(build):
     opens = build({"demo/_C.so": {"words": ["libcublas.so.12", "libcudnn.so.9"]}})
     (row,) = rows_of(opens)
     assert (row["cuda"], row["cuda_by"]) == ("12", "dlopen")
@@ -190,7 +190,7 @@ def test_the_glibc_is_that_of_tag_or_symbols_whichever_is_newer(build, monkeypat
         assert satellites.wheel_rows(satellites.Known("demo", tag), fact)[0]["glibc"] == expected
 
 
-def test_text_that_is_named_like_a_library_is_passed_over_and_damage_is_told(build):
+def test_text_that_is_named_like_a_library_is_skipped_and_damage_is_reported(build):
     data = build({"demo/_C.so": {"needs": ["libcudart.so.13"]}})
     with zipfile.ZipFile(io.BytesIO(data)) as old:
         library_bytes = old.read("demo/_C.so")
@@ -390,7 +390,7 @@ def test_documents_add_frameworks_and_extras(build, folder):
     assert (old["built_for"], old.get("extras")) == ("torch==2.9.*", None)
 
 
-def test_a_release_that_cannot_be_read_is_told_and_has_no_row(build, folder):
+def test_a_release_that_cannot_be_read_is_reported_and_has_no_row(build, folder):
     members = {"demo/a.so": {"needs": ["libcudart.so.12"]}, "demo/b.so": {"needs": ["libcudart.so.13"]}}
     folder.add("demo", wheel_name("1.0"), build(members))
     folder.add("demo", wheel_name("1.1"), b"no zip")
