@@ -39,7 +39,7 @@ from ..wheels import pypi
 from ..wheels.install import unhashed_line
 from ..wheels.local_files import size
 from ..wheels.source_builds import SourceBuilds
-from . import bundle_lock, interrupted
+from . import bundle_lock, foreseen, interrupted
 from .asking import interpreter
 from .bundle_files import Files, own_packages, path_of
 
@@ -103,6 +103,10 @@ class _Making:
         items = [*self.files.items(packages), *self.files.items(mine, "gpuenv")]
         made = self._begun(dataclasses.replace(self.got.lock, packages=packages), items)
         self._fetch(items)
+        lock = dataclasses.replace(self.got.lock, packages=packages)
+        foreseen.warn_of_missing_libraries(
+            self.emit, lock, self.got.choices, self.got.sources, [self.folder / "wheels"]
+        )
         tools = self._tools(packages)
         self._fetch(tools)
         paths = [i.path for i in [*items, *tools]]

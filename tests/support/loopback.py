@@ -44,7 +44,7 @@ LOGIN = b"<!DOCTYPE html><html><head><title>Sign in</title></head><body><form>Pa
 def wheel_bytes(
     name: str, version: str, requires: tuple[str, ...] = (), content: str = "", also: dict | None = None
 ) -> bytes:
-    """A pure wheel: one module named after the distribution, and the files of `also` (path: text)."""
+    """A pure wheel: one module named after the distribution, and the files of `also` (path: text or bytes)."""
     module = name.replace("-", "_")
     info = f"{module}-{version}.dist-info"
     files = {
@@ -56,8 +56,9 @@ def wheel_bytes(
     }
     rows = []
     for path, text in files.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
-        rows.append(f"{path},sha256={digest},{len(text.encode())}")
+        data = text if isinstance(text, bytes) else text.encode()
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        rows.append(f"{path},sha256={digest},{len(data)}")
     files[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""])
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:

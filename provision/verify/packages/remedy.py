@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,14 +66,27 @@ def of_missing(
         steps.append(pip_install(env, sites, wheels))
     if rest := [n for n in unknown if not nvidia_wheel(n)]:
         steps.append(_search(rest, here))
+    missing = {package.name: {p.library for p in found} for package, found in problems.items()}
+    return f"{'; '.join(steps)}.{_or_replace(missing, rows.replacements)}"
+
+
+def of_system(missing: Mapping[str, Collection[str]], rows: Rows, here: Distribution) -> str:
+    """How to get libraries that `rows` name, by the packages that need them."""
+    known = {row.soname: row for row in rows.system}
+    names = dict.fromkeys(n for found in missing.values() for n in found)
+    steps = _commands([known[n] for n in names], here)
+    return f"{'; '.join(steps)}.{_or_replace(missing, rows.replacements)}"
+
+
+def _or_replace(missing: Mapping[str, Collection[str]], replacements: Sequence[Replacement]) -> str:
+    """The packages that do without the libraries, as a sentence of its own."""
     replaced = [
-        f"{row.instead} in place of {package.name}"
-        for package, found in problems.items()
-        for row in rows.replacements
-        if row.package == package.name and {p.library for p in found} <= set(row.without)
+        f"{row.instead} in place of {name}"
+        for name, libraries in missing.items()
+        for row in replacements
+        if row.package == name and set(libraries) <= set(row.without)
     ]
-    other = f" Or install {' and '.join(replaced)}." if replaced else ""
-    return f"{'; '.join(steps)}.{other}"
+    return f" Or install {' and '.join(replaced)}." if replaced else ""
 
 
 def _commands(rows: Sequence[SystemLibrary], here: Distribution) -> list[str]:

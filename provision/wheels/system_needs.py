@@ -1,0 +1,174 @@
+"""The libraries of the system that locked wheels need, read before anything is installed.
+
+A wheel is read where it is already: as a file in a folder of wheels or in a bundle, or unpacked in uv's cache. What was
+read is kept by the wheel's sha256 in gpuenv's own cache, so that it is known where the wheel is fetched again.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from ..model import Package, Sources, as_plain, from_plain
+from ..system import foreign
+from ..system.elf import Elf, ElfError, parse, read_elf
+from ..system.safe_write import write_file
+from .local_files import file_name, installer_cache, own_cache
+
+_SHARED = re.compile(r"\.so(?:\.\d+)*$")
+_MODULE = re.compile(r"\.(?:cpython-[\w-]+|abi3)\.so$")
+_GLIBC = re.compile(r"GLIBC_(2\.\d+)$")
+_MOST_PACKED = 300 << 20  # a wheel file above this brings its own libraries, and takes long to inflate
+_MOST_LIBRARY = 400 << 20
+_MOST_FILES = 20_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SystemNeeds:
+    """What the compiled modules of one wheel need that the wheel does not bring: `libraries` by soname, and the newest
+    `glibc` ("2.34") whose symbols they use."""
+
+    libraries: tuple[str, ...] = ()
+    glibc: str | None = None
+
+
+def needs_of(
+    packages: Iterable[Package], sources: Sources, folders: Sequence[Path] = ()
+) -> dict[Package, SystemNeeds]:
+    """What each wheel needs, for those that can be read here now or were read before. `folders` have wheels beside
+    those that the sources name."""
+    found: dict[Package, SystemNeeds] = {}
+    places = [*folders, *(Path(p) for p in sources.find_links if "://" not in p)]
+    unpacked: list[Path] | None = None
+    for package in packages:
+        if not package.sha256 or package.is_conda or not _is_compiled(package):
+            continue
+        kept = own_cache(sources) / "system-needs" / f"{package.sha256}.json"
+        needs = _recall(kept)
+        if needs is None:
+            if unpacked is None:
+                unpacked = _cached_folders(sources)
+            needs = _read(package, places, unpacked)
+            if needs is not None:
+                _remember(kept, needs)
+        if needs is not None:
+            found[package] = needs
+    return found
+
+
+def _is_compiled(package: Package) -> bool:
+    name = file_name(package)
+    return name.endswith(".whl") and not name.endswith("-any.whl")
+
+
+def _recall(path: Path) -> SystemNeeds | None:
+    try:
+        return from_plain(SystemNeeds, json.loads(foreign.read_text(path)))
+    except (OSError, ValueError):
+        return None
+
+
+def _remember(path: Path, needs: SystemNeeds) -> None:
+    """Keep what was read. A cache that cannot be written to is done without."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, json.dumps(as_plain(needs)))
+    except OSError:
+        return
+
+
+def _read(package: Package, places: Sequence[Path], unpacked: Sequence[Path]) -> SystemNeeds | None:
+    name = file_name(package)
+    split = urlsplit(package.url)
+    files = [Path(unquote(split.path))] if split.scheme == "file" else []
+    for path in (*files, *(place / name for place in places)):
+        if path.is_file() and path.stat().st_size <= _MOST_PACKED:
+            return _of_file(path)
+    stem = "-".join(name.removesuffix(".whl").split("-")[1:])
+    for folder in unpacked:
+        tree = folder / package.name / stem
+        if tree.is_dir() and _is_of(tree, package):
+            return _of_tree(tree)
+    return None
+
+
+def _cached_folders(sources: Sources) -> list[Path]:
+    """The folders of uv's cache with a folder per package, of all indexes (uv's layout, wheels-v*)."""
+    cache = installer_cache(sources)
+    return [*cache.glob("wheels-v*/pypi"), *cache.glob("wheels-v*/index/*")]
+
+
+def _is_of(tree: Path, package: Package) -> bool:
+    """Whether an unpacked wheel is the lock's: uv notes the sha256 of the file beside it."""
+    try:
+        note = tree.with_name(f"{tree.name}.http").read_bytes()
+    except OSError:
+        return False
+    return str(package.sha256).encode() in note
+
+
+def _of_file(path: Path) -> SystemNeeds | None:
+    try:
+        with zipfile.ZipFile(path) as wheel:
+            infos = [
+                i for i in wheel.infolist() if _SHARED.search(i.filename) and i.file_size <= _MOST_LIBRARY
+            ]
+            return _needs((i.filename, functools.partial(_parse, wheel, i)) for i in infos[:_MOST_FILES])
+    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error):
+        return None  # installing it will say what is wrong
+
+
+def _parse(wheel: zipfile.ZipFile, info: zipfile.ZipInfo) -> Elf:
+    data = wheel.read(info)
+    return parse(lambda start, size: data[start : start + size], len(data))
+
+
+def _of_tree(tree: Path) -> SystemNeeds:
+    files = (Path(folder, name) for folder, _, names in os.walk(tree.resolve()) for name in names)
+    found = (path for path in files if _SHARED.search(path.name))
+    return _needs((str(p), functools.partial(read_elf, p)) for p in itertools.islice(found, _MOST_FILES))
+
+
+def _needs(files: Iterable[tuple[str, Callable[[], Elf]]]) -> SystemNeeds:
+    """What the extension modules and the wheel's own libraries behind them need of the system. Libraries that no module
+    needs are opened by the package itself, and may be alternatives."""
+    known: dict[str, Elf] = {}
+    modules: list[str] = []
+    for path, read in files:
+        try:
+            elf = read()
+        except ElfError:
+            continue  # a damaged file is the business of the verdict
+        name = path.rpartition("/")[2]
+        known[name] = elf
+        if elf.soname:
+            known.setdefault(elf.soname, elf)
+        if _MODULE.search(name):
+            modules.append(name)
+    needed: dict[str, None] = {}
+    todo, seen, glibc = list(modules), set[str](), ""
+    while todo:
+        name = todo.pop()
+        elf_ = known.get(name)
+        if name in seen:
+            continue
+        seen.add(name)
+        if elf_ is None:
+            needed[name] = None
+            continue
+        glibc = max([glibc, *(m[1] for v in elf_.requires if (m := _GLIBC.match(v.name)))], key=_number)
+        todo += elf_.needed
+    return SystemNeeds(libraries=tuple(sorted(needed)), glibc=glibc or None)
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(x) for x in version.split(".") if x)
