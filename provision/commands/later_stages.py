@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import verify
-from ..model import Emit, Event
+from ..model import Emit, Event, Stage
 from ..request import facts
 from ..request.options import Choices
 
 if TYPE_CHECKING:
-    from ..model import Environment, Finding, Lock, Stage, Verdict
+    from ..model import Environment, Finding, Lock, Verdict
     from ..verify.locate import Surroundings
     from ..verify.packages import Reading
     from ..verify.packages.installed import Package
@@ -46,11 +45,11 @@ def add_later_stages(
         with verify.begin(env, options, driver=False) as started:
             return add_later_stages(emit, env, made, choices, verdict, options, started)
     failed = next((s.stage for s in verdict.stages if s.status == "fail"), None)
-    if failed:  # what would be imported may fail for the same reason: it is only read
-        options = dataclasses.replace(options, quick=True)
-    stage, found = _packages(emit, env, made, choices, options, begun)
-    if failed and not found:
-        stage = dataclasses.replace(stage, status="skip", detail=f"the {failed} stage failed")
+    found: Sequence[Finding] = ()
+    if failed:
+        stage = Stage(stage="packages", status="skip", detail=f"the {failed} stage failed")
+    else:
+        stage, found = _packages(emit, env, made, choices, options, begun)
     emit(Event(kind="done", stage="verify", text=f"{stage.stage}: {stage.status}: {stage.detail}"))
     return with_stages(verdict, [stage], found, strict=options.strict)
 
