@@ -4,13 +4,13 @@ import time
 
 import pytest
 
-from provision.detect import libraries
 from provision.diagnose import boards, crashes, tracebacks
 from provision.diagnose.text import Line
 from provision.errors import UsageError
 from provision.index import refusal
 from provision.project.requirements import conda_environment, demanded, poetry
 from provision.report import hiding
+from provision.system import loader_cache
 from provision.verify import damaged, loader_words, words
 from provision.verify.locate import Surroundings
 from provision.wheels import asking, build_failure, uv_log
@@ -60,7 +60,7 @@ READERS = {
         ("/a", "liba.so", "a.so.1", "[0x7f", "segfault at 0", "Extension modules: a, "),
     ),
     "names of boards": (boards._split, ("rtx1", "1")),
-    "the loader's cache": (lambda t: libraries.ldconfig_rows(t, None), ("\n", "\n a (", " ")),
+    "the loader's cache": (lambda t: loader_cache.ldconfig_rows(t, None), ("\n", "\n a (", " ")),
     "a poetry constraint": (quietly(lambda t: poetry._conjunction(t, "a")), (" ", "\n", "a ,")),
     "an environment file of conda": (quietly(conda_environment.pep440), ("\n", " ", "= ")),
     "what a report hides": (lambda t: hiding.hidden(t, hiding.Whose()), (".", "-", "eyJ-", "MIG-", "token", "a@", "_-", "://", "-token", "=")),

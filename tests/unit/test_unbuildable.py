@@ -6,7 +6,7 @@ import sys
 import textwrap
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from provision.project.init.unbuildable import find_reason
 
@@ -97,7 +97,7 @@ _NAMES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(folders=st.sets(_NAMES, max_size=4), modules=st.sets(_NAMES, max_size=3))
 def test_any_top_level_is_judged_as_setuptools_judges_it(tmp_path_factory, folders, modules):
     from setuptools import Distribution
