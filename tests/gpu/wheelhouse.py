@@ -73,7 +73,9 @@ def make(dist: importlib.metadata.Distribution, folder: Path) -> Path:
             data = Path(str(file.locate())).read_bytes()
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             rows.append((inside, f"sha256={digest}", len(data)))
-            wheel.writestr(zipfile.ZipInfo(inside, (2020, 1, 1, 0, 0, 0)), data)
+            member = zipfile.ZipInfo(inside, (2020, 1, 1, 0, 0, 0))
+            member.external_attr = Path(str(file.locate())).stat().st_mode << 16  # ptxas is executed
+            wheel.writestr(member, data)
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([*rows, (f"{info}/RECORD", "", "")])
         wheel.writestr(f"{info}/RECORD", text.getvalue())
