@@ -11,6 +11,8 @@ import itertools
 import json
 import os
 import re
+import shutil
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -128,8 +130,11 @@ def _of_file(path: Path) -> SystemNeeds | None:
 
 
 def _parse(wheel: zipfile.ZipFile, info: zipfile.ZipInfo) -> Elf:
-    data = wheel.read(info)
-    return parse(lambda start, size: data[start : start + size], len(data))
+    """Read a file of a wheel through a file without a name: libraries of some hundred MB stay out of memory."""
+    with wheel.open(info) as packed, tempfile.TemporaryFile() as plain:
+        shutil.copyfileobj(packed, plain, 1 << 20)
+        plain.flush()
+        return parse(lambda start, size: os.pread(plain.fileno(), size, start), info.file_size)
 
 
 def _of_tree(tree: Path) -> SystemNeeds:
