@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from ..index.fetching import digests
 from ..model import Package, Sources, as_plain, from_plain
 from ..system import foreign
 from ..system.elf import Elf, ElfError, parse, read_elf
@@ -93,7 +94,7 @@ def _read(package: Package, places: Sequence[Path], unpacked: Sequence[Path]) ->
     split = urlsplit(package.url)
     files = [Path(unquote(split.path))] if split.scheme == "file" else []
     for path in (*files, *(place / name for place in places)):
-        if path.is_file() and path.stat().st_size <= _MOST_PACKED:
+        if path.is_file() and path.stat().st_size <= _MOST_PACKED and _is_locked(path, package):
             return _of_file(path)
     stem = "-".join(name.removesuffix(".whl").split("-")[1:])
     for folder in unpacked:
@@ -101,6 +102,14 @@ def _read(package: Package, places: Sequence[Path], unpacked: Sequence[Path]) ->
         if tree.is_dir() and _is_of(tree, package):
             return _of_tree(tree)
     return None
+
+
+def _is_locked(path: Path, package: Package) -> bool:
+    """Whether a file is the lock's, and not another one of its name."""
+    try:
+        return digests(path, ["sha256"])["sha256"] == package.sha256
+    except OSError:
+        return False
 
 
 def _cached_folders(sources: Sources) -> list[Path]:

@@ -56,6 +56,12 @@ def test_a_file_is_read_wherever_it_lies(wheel, tmp_path, way):
     assert all(need.glibc is None or need.glibc.startswith("2.") for need in found.values())
 
 
+def test_another_file_of_the_same_name_is_not_read(wheel, tmp_path):
+    sources = Sources(cache_dir=str(tmp_path / "cache"))
+    assert needs_of([package(wheel, sha256="0" * 64)], sources, [wheel.parent]) == {}
+    assert not (tmp_path / "cache").exists()
+
+
 def test_what_was_read_is_remembered(wheel, tmp_path):
     sources = Sources(cache_dir=str(tmp_path / "cache"))
     one = package(wheel)
