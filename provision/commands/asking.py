@@ -54,7 +54,8 @@ def _judged(choices: Choices, emit: Emit, *, reading: bool) -> Asked:
 
         return pypi.frameworks_in(plan, sources, needs, source_builds(sources, emit, reading=reading))
 
-    return ask.judged(choices, LOOKING, bring, reading=reading)
+    plans_first = locking_of(choices).PLANS_FIRST
+    return ask.judged(choices, LOOKING, bring, reading=reading, plans_first=plans_first)
 
 
 def described_target(choices: Choices) -> Target | None:

@@ -54,10 +54,12 @@ class Satellite:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageTrap:
     """A package that is not what its name says: which `versions` (a PEP 440 specifier, None for all), why, and
-    what to install in its place."""
+    what to install in its place. `action` is None where nobody means this package, "warn" where it can be meant,
+    "replace" where the plan's CUDA decides the package that takes its place."""
 
     package: str
     why: str
     source: str
     versions: str | None = None
     instead: str | None = None
+    action: str | None = None

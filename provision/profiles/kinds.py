@@ -181,6 +181,7 @@ _PATTERNS = {
     "read": re.compile(r"\d{4}-\d\d-\d\d"),
     "platform": re.compile("|".join(model.PLATFORMS)),
     "effect": re.compile("refuse|avoid"),
+    "action": re.compile("warn|replace"),
     "device": re.compile("cuda|cpu"),
     "use": re.compile("container|devcontainer|runner|action"),
     "python": re.compile(r"3\.\d+"),

@@ -12,6 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ..errors import MissingVariableError, UsageError
+from ..index.platforms import markers_of
 from ..model import (
     FRAMEWORKS,
     MANAGERS,
@@ -31,7 +32,7 @@ from ..model import (
 )
 from ..project.words import meant_version
 from ..system import process, references
-from . import project_options as inproject, upload_limits
+from . import project_options as inproject, traps, upload_limits
 from .facts import known
 from .options import Choices
 from .target import Looking, device_of, minor, pythons_of, target_of
@@ -126,18 +127,26 @@ def supply(s: Sources) -> Supply:
     return Supply(wheels=find_links(folders), only_wheels=s.offline or s.no_index)
 
 
-def judged(c: Choices, look: Looking, bring: Bring, *, reading: bool = False) -> Asked:
+def judged(
+    c: Choices, look: Looking, bring: Bring, *, reading: bool = False, plans_first: bool = True
+) -> Asked:
     """Read options, and the machine as far as they leave it open. With `reading` no source code is run, and what
-    cannot be read without is left out. Raises UsageError, MachineError, DataError."""
+    cannot be read without is left out. `plans_first`: the manager installs wheels of a plan. Raises UsageError,
+    MachineError, DataError."""
     data = known(c)
     check_words(c)
     wanted, packages = named(c, data)
     machine, target = target_of(c, data, look)
     demands = inproject.with_python_bounds(inproject.demanded(c, data, target), c)
+    where = inproject.sources_with(sources(c, data), c, demands)
+    at_hand = supply(where)
+    if plans_first:  # the names of conda's channels are others
+        by_name = traps.named_packages(packages, demands, markers_of(target.platform))
+        warnings = traps.check_traps(by_name, data, at_hand, where)
+        demands = dataclasses.replace(demands, left_out=(*demands.left_out, *warnings))
     held = {w.name for w in wanted}
     wanted = (*wanted, *(Wanted(name=n) for n in demands.frameworks if n not in held))
     device, reason = device_of(c, machine, target, look)
-    where = inproject.sources_with(sources(c, data), c, demands)
     pythons = pythons_of(c, machine, target, look)
     brought = Brought()
     if not wanted:
@@ -150,7 +159,7 @@ def judged(c: Choices, look: Looking, bring: Bring, *, reading: bool = False) ->
         along=tuple(n.name for n in demands.needs if n.name and not n.override), bounds=demands.bounds, requires_python=demands.requires_python, python_origin=demands.python_origin,
     )  # fmt: skip
     return Asked(
-        request=request, target=target, machine=machine, profiles=data, supply=supply(where), sources=where,
+        request=request, target=target, machine=machine, profiles=data, supply=at_hand, sources=where,
         reason=reason, pythons_known=bool(pythons), demands=demands, channels=tuple(c.channel), reading=reading,
         brought=brought,
     )  # fmt: skip

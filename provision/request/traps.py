@@ -1,0 +1,88 @@
+"""Packages that are not what their names say: stop before anything is solved, or warn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from ..errors import UsageError
+from ..model import FRAMEWORKS, Demands, PackageTrap, Profiles, Sources, Supply
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Named:
+    """A package that is asked for by name, and where; None for an option."""
+
+    need: Requirement
+    origin: str | None = None
+
+
+def check_traps(asked: Iterable[Named], known: Profiles, supply: Supply, sources: Sources) -> tuple[str, ...]:
+    """Return warnings about packages that are not what their names say. Raises UsageError for one that is never
+    what is meant.
+
+    A package with an address, or of a folder of wheels, is what its user means.
+    """
+    by_name: dict[str, list[PackageTrap]] = {}
+    for row in known.traps:
+        by_name.setdefault(canonicalize_name(row.package), []).append(row)
+    own = {wheel.name for wheel in supply.wheels}
+    pages = any("://" in place for place in sources.find_links)
+    warnings = []
+    for one in asked:
+        name = canonicalize_name(one.need.name)
+        for row in () if name in own else by_name.get(name, ()):
+            if row.action == "replace" or not _may_be(one.need, row):
+                continue
+            if row.action is None and not pages:
+                raise UsageError(_sentence(one, row), hint=_hint(one, row))
+            warnings.append(f"{_sentence(one, row)}. {_hint(one, row)}")
+    return tuple(dict.fromkeys(warnings))
+
+
+def named_packages(
+    packages: tuple[str, ...], demands: Demands, markers: Mapping[str, str]
+) -> Iterator[Named]:
+    """List what options and the project's files ask for by name alone, where its marker may hold."""
+    from ..project.requirements.stack import may_hold
+
+    texts: list[tuple[str, str | None]] = [(text, None) for text in packages]
+    texts += [
+        (need.text, need.origin)
+        for need in demands.needs
+        if need.name and not (need.constraint or need.override or need.local or need.vcs or need.index)
+    ]
+    for text, origin in texts:
+        try:
+            need = Requirement(text)
+        except InvalidRequirement:
+            continue  # a line that only uv reads
+        if not need.url and may_hold(need.marker, markers):
+            yield Named(need=need, origin=origin)
+
+
+def _may_be(need: Requirement, row: PackageTrap) -> bool:
+    """Whether the requirement may mean a release of the row. Only an exact version decides that it does not."""
+    exact = [s.version for s in need.specifier if s.operator == "==" and not s.version.endswith(".*")]
+    return not (row.versions and exact) or SpecifierSet(row.versions or "").contains(
+        exact[0], prereleases=True
+    )
+
+
+def _sentence(one: Named, row: PackageTrap) -> str:
+    where = f" ({one.origin})" if one.origin else ""
+    why = row.why[0].lower() + row.why[1:].rstrip(".")
+    return f"{one.need}{where} is not the package that its name suggests: {why} ({row.source.rstrip('.')})"
+
+
+def _hint(one: Named, row: PackageTrap) -> str:
+    if row.instead is None:
+        return f"remove {one.need.name}, or give its wheel with --find-links"
+    framework = row.instead.partition("[")[0]
+    if framework in FRAMEWORKS:
+        return f"--framework {framework}, or {row.instead} in a requirements file"
+    return f"write {row.instead}"

@@ -1,0 +1,74 @@
+"""Packages that are not what their names say: refused or named before anything is solved, wherever they are asked for."""
+
+import pytest
+from loopback import wheel_bytes
+
+GPU = ("--driver", "580.65.06", "--gpu", "9.0", "--python", "3.12", "--platform", "linux-x86_64")
+TORCH = ("--framework", "torch", *GPU)
+
+
+@pytest.fixture
+def go(gpuenv):
+    # Whoever asks this index has gone too far: nothing listens there.
+    gpuenv.env["PIP_INDEX_URL"] = "http://127.0.0.1:9/simple"
+    return gpuenv
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "right"),
+    [
+        ("apex", "not NVIDIA Apex", "apex @ git+https://github.com/NVIDIA/apex"),
+        ("PyTorch>=2", "placeholder whose build stops", "--framework torch"),
+        ("tensorflow_gpu", "ended with 2.11", "--framework tensorflow"),
+        ("cudf", "placeholder", "cudf-cu13 or cudf-cu12"),
+    ],
+)
+def test_a_package_that_nobody_means_is_refused(go, text, why, right):
+    for command in ("resolve", "lock"):
+        ran = go(command, *TORCH, "--with", text, "--json")
+        assert ran.code == 2, ran.out + ran.err
+        message, hint = ran.json["error"]["message"], ran.json["error"]["hint"]
+        assert text in message and why in message, message
+        assert right in hint, hint
+
+
+def test_a_requirements_file_is_named_with_its_line(go):
+    (go.work / "asked.txt").write_text("einops\napex\n")
+    ran = go("resolve", *TORCH, "-r", "asked.txt", "--json")
+    assert ran.code == 2 and "apex (asked.txt line 2)" in ran.json["error"]["message"], ran.out
+    (go.work / "asked.txt").write_text("apex; sys_platform == 'win32'\n")
+    assert go("resolve", *TORCH, "-r", "asked.txt", "--json").code == 0, "not for this platform"
+
+
+def test_packages_of_the_project_and_add(go):
+    file = go.work / "gpuenv.yaml"
+    file.write_text("frameworks: [torch]\npackages: [apex]\n")
+    ran = go("resolve", *GPU, "--json")
+    assert ran.code == 2 and "NVIDIA Apex" in ran.json["error"]["message"], ran.out
+    file.write_text("frameworks: [torch]\n")
+    ran = go("add", "apex", "--json")
+    assert ran.code == 2 and "NVIDIA Apex" in ran.json["error"]["message"], ran.out
+    assert file.read_text() == "frameworks: [torch]\n"
+
+
+def test_an_address_and_a_wheel_at_hand_are_meant(go):
+    ran = go("resolve", *TORCH, "--with", "apex @ https://127.0.0.1:9/apex-0.1-py3-none-any.whl", "--json")
+    assert ran.code == 0, ran.out + ran.err
+    (go.work / "wheels").mkdir()
+    (go.work / "wheels" / "apex-0.1-py3-none-any.whl").write_bytes(wheel_bytes("apex", "0.1"))
+    ran = go("resolve", *TORCH, "--with", "apex", "--find-links", "wheels", "--json")
+    assert ran.code == 0, ran.out + ran.err
+
+
+def test_what_can_be_meant_is_a_warning(go):
+    ran = go("resolve", *TORCH, "--with", "cupy", "--json")
+    assert ran.code == 0, ran.out + ran.err
+    said = [n for n in ran.json["notes"] if n.startswith("cupy ")]
+    assert len(said) == 1 and "compile CUDA code" in said[0] and "cupy-cuda13x or cupy-cuda12x" in said[0]
+
+
+def test_a_name_of_a_framework_in_a_file_is_taken_as_the_framework(go):
+    (go.work / "asked.txt").write_text("pytorch\n")
+    ran = go("resolve", "-r", "asked.txt", *GPU, "--json")
+    assert ran.code == 0 and ran.json["builds"][0]["framework"] == "torch"
+    assert "pytorch (asked.txt line 1) is taken as torch" in ran.json["notes"]
