@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,12 +59,17 @@ class Job:
         """The lock with packages of a bundle where that has them."""
         return bundled.at_hand(self.lock, self.choices)
 
+    @functools.cached_property
+    def missing_libraries(self) -> foreseen.MissingLibraries:
+        """The warnings of libraries that this machine lacks."""
+        return foreseen.MissingLibraries(self.emit, self.local_lock, self.choices, self.sources)
+
     @property
     def how(self) -> Building:
         """What the manager builds with."""
         return Building(
             env=self.env, sources=self.sources, emit=self.emit, channels=tuple(self.choices.channel),
-            python=self.python, distrust=self.distrust,
+            python=self.python, distrust=self.distrust, fetched=self.missing_libraries.warn_of_installed,
         )  # fmt: skip
 
     def record(self, prefix: Path) -> None:
@@ -111,7 +117,7 @@ def build(job: Job, work: Work) -> Verdict | None:
     proving = job.verify is not False and can_prove(job.lock, job.machine, job.emit)
     verdict = None
     bundled.check(job.choices, job.emit)
-    foreseen.warn_of_missing_libraries(job.emit, job.local_lock, job.choices, job.sources)
+    job.missing_libraries.warn()
     with made_for(device), _hints_for_project(job.choices.project):
         if work.packages:
             way.fetch(job.local_lock, work.packages, job.how)

@@ -104,9 +104,9 @@ class _Making:
         made = self._begun(dataclasses.replace(self.got.lock, packages=packages), items)
         self._fetch(items)
         lock = dataclasses.replace(self.got.lock, packages=packages)
-        foreseen.warn_of_missing_libraries(
+        foreseen.MissingLibraries(
             self.emit, lock, self.got.choices, self.got.sources, [self.folder / "wheels"]
-        )
+        ).warn()
         tools = self._tools(packages)
         self._fetch(tools)
         paths = [i.path for i in [*items, *tools]]

@@ -5,28 +5,54 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..model import Emit, Event, Lock, Package, Sources
 from ..request import facts
 from ..request.options import Choices
 from ..system import process
-from ..wheels.system_needs import SystemNeeds, needs_of
+from ..wheels.system_needs import SystemNeeds, needs_of, needs_of_installed
 
 
-def warn_of_missing_libraries(
-    emit: Emit, lock: Lock, choices: Choices, sources: Sources, folders: Sequence[Path] = ()
-) -> None:
-    """Warn of the system's libraries that wheels of the lock need and the target lacks, as far as wheels and target
-    are known. `folders` have wheels. Of another machine only glibc is known."""
-    if any(package.is_conda for package in lock.packages):
-        return  # conda's packages bring the libraries of a system along
-    needs = needs_of(lock.packages, sources, folders)
-    for text in (
-        *_of_glibc(needs, lock),
-        *(() if choices.elsewhere or choices.glibc or choices.platform else _of_this_system(needs, choices)),
-    ):
-        emit(Event(kind="warning", stage="lock", text=text))
+@dataclass
+class MissingLibraries:
+    """The libraries of the system that wheels of a lock need and the target lacks. Each wheel is warned of once, as
+    soon as it can be read. Of another machine only glibc is known. `folders` have wheels."""
+
+    emit: Emit
+    lock: Lock
+    choices: Choices
+    sources: Sources
+    folders: Sequence[Path] = ()
+    _read: set[Package] = field(default_factory=set)
+
+    def warn(self) -> None:
+        """Warn of the wheels that are on this machine, or were read before."""
+        if not self._unread():
+            return
+        self._warn(needs_of(self._unread(), self.sources, self.folders), "lock")
+
+    def warn_of_installed(self, prefix: Path) -> None:
+        """Warn of the wheels that an environment has by now."""
+        if not self._unread():
+            return
+        self._warn(needs_of_installed(self._unread(), prefix, self.sources), "build")
+
+    def _unread(self) -> list[Package]:
+        """The packages to read; none where conda's packages bring the libraries of a system along."""
+        if any(package.is_conda for package in self.lock.packages):
+            return []
+        return [package for package in self.lock.packages if package not in self._read]
+
+    def _warn(self, needs: dict[Package, SystemNeeds], stage: str) -> None:
+        self._read |= needs.keys()
+        choices = self.choices
+        elsewhere = choices.elsewhere or choices.glibc or choices.platform
+        for text in (
+            *_of_glibc(needs, self.lock), *(() if elsewhere else _of_this_system(needs, choices))
+        ):  # fmt: skip
+            self.emit(Event(kind="warning", stage=stage, text=text))
 
 
 def _of_glibc(needs: dict[Package, SystemNeeds], lock: Lock) -> list[str]:
@@ -36,7 +62,7 @@ def _of_glibc(needs: dict[Package, SystemNeeds], lock: Lock) -> list[str]:
     return [
         f"{package.name} {package.version} needs glibc {need.glibc}; the target has {has}"
         for package, need in needs.items()
-        if need.glibc and _number(need.glibc) > _number(has)
+        if need.exceeds(has)
     ]
 
 
@@ -63,7 +89,3 @@ def _of_this_system(needs: dict[Package, SystemNeeds], choices: Choices) -> list
     what = "; ".join(f"{p.name} {p.version} needs {', '.join(names)}" for p, names in missing.items())
     fix = remedy.of_system({p.name: names for p, names in missing.items()}, rows, remedy.distribution())
     return [f"{what}, which this system does not have. {fix}"]
-
-
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(x) for x in version.split("."))

@@ -19,7 +19,7 @@ from ..system.output_file import is_stdout, is_stream, refuse_to_replace
 from ..wheels.locks import is_source
 from .accepting import read, virtual_packages
 from .asking import judged, locking_of
-from .foreseen import warn_of_missing_libraries
+from .foreseen import MissingLibraries
 from .resolve import by_itself, noted
 from .solving import locked
 
@@ -72,7 +72,7 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan:
             held = dataclasses.replace(held, inputs=made.inputs)
         return _checked(emit, made, held, output, _next(choices, output))
     way.write_lock(output, made, virtual_packages(asked, choices))
-    warn_of_missing_libraries(emit, made, choices, asked.sources)
+    MissingLibraries(emit, made, choices, asked.sources).warn()
     emit(Event(kind="next", stage="lock", text=_next(choices, output)))
     # The note is on this machine, and not in the file.
     return dataclasses.replace(made, plan=noted(made.plan, asked, choices))

@@ -28,7 +28,8 @@ class Building:
 
     `env` is its place in the end. `channels` are addresses as the user gave them: those with credentials never get
     into a lock. `python` returns an interpreter to build with, and fetches one where none is there. With `distrust`
-    the cache's files are compared with their hashes: files of environments are links to them.
+    the cache's files are compared with their hashes: files of environments are links to them. `fetched` is called with
+    the prefix whenever wheels have come into it.
     """
 
     env: Path
@@ -37,6 +38,7 @@ class Building:
     channels: tuple[str, ...] = ()
     python: Callable[[], str] = str
     distrust: bool = False
+    fetched: Callable[[Path], None] = lambda _prefix: None
 
 
 class Manager(Protocol):

@@ -45,7 +45,7 @@ def install(lock: Lock, prefix: Path, how: Building) -> None:
     create(prefix, how.python(), prompt=how.env.name)
     _name_place(prefix, how.env)
     _make_relocatable(prefix)
-    install_wheels(lock, prefix, how.sources, how.emit)
+    install_wheels(lock, prefix, how.sources, how.emit, fetched=how.fetched)
 
 
 def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
@@ -53,7 +53,8 @@ def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
     step = difference(old, new)
     take_out(prefix, step.out)
     if step.into:
-        install_wheels(dataclasses.replace(new, packages=step.into), prefix, how.sources, how.emit)
+        some = dataclasses.replace(new, packages=step.into)
+        install_wheels(some, prefix, how.sources, how.emit, fetched=how.fetched)
 
 
 def put_back(lock: Lock, work: Work, prefix: Path, how: Building, *, fresh: bool) -> None:

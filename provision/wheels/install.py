@@ -38,10 +38,12 @@ def install_wheels(
     *,
     reinstall: bool = False,
     target: Path | None = None,
+    fetched: Callable[[Path], None] | None = None,
 ) -> None:
     """Install a lock's packages, and nothing else, into an environment of any kind: those with a hash
     first, then what cannot carry one. `reinstall` takes out and puts in again what is there already;
     with a `target` the packages with a hash are unpacked into that folder, not into the environment.
+    `fetched` is called with `path` whenever wheels have come into it, before anything is built or compiled.
     Raises BuildError."""
     _refuse_builds(lock, sources)
     held = [p for p in lock.packages if not p.unhashed]
@@ -49,7 +51,7 @@ def install_wheels(
     words = "fetching what is new" if target else "installing from the cache"
     emit(Event(kind="start", stage="build", text=words, total=len(lock.packages)))
     check_disk(path, total)
-    whole = Wanted(lock, path, sources, reinstall=reinstall, target=target)
+    whole = Wanted(lock, path, sources, reinstall=reinstall, target=target, fetched=fetched)
     with _compiling(path, sources, emit) if not target else nullcontext() as compiling:
         if held:
             _install_held(whole, emit, compiling)
@@ -130,7 +132,9 @@ def _install_held(whole: Wanted, emit: Callable[[Event], None], compiling: Compi
         _fetch(wanted.only(first), lock, emit)
         if compiling and rest:
             compiling.begin(first)
+            whole.report_fetched()
             _fetch(wanted.only(rest), lock, emit)
+    whole.report_fetched()
     for package in archives:
         _build(whole.only((package,)), emit)
 
@@ -237,6 +241,7 @@ class Wanted:
     options: tuple[str, ...] = ()
     reinstall: bool = False
     target: Path | None = None
+    fetched: Callable[[Path], None] | None = None
 
     def only(self, packages: tuple[Package, ...], files: Collection[str] = ()) -> Wanted:
         """Return some of the packages with their hashes in place of all. `files` are as in `requirements_text`."""
@@ -245,6 +250,11 @@ class Wanted:
         return dataclasses.replace(
             self, lock=lock, requirements=requirements_text(lock, files), options=options
         )
+
+    def report_fetched(self) -> None:
+        """Say that wheels have come into the environment."""
+        if self.fetched and not self.target:
+            self.fetched(self.path)
 
     def install_uncached(self) -> process.Finished:
         """Install from files, with a cache that is empty and removed afterwards."""

@@ -1,7 +1,8 @@
 """The libraries of the system that locked wheels need, read before anything is installed.
 
-A wheel is read where it is already: as a file in a folder of wheels or in a bundle, or unpacked in uv's cache. What was
-read is kept by the wheel's sha256 in gpuenv's own cache, so that it is known where the wheel is fetched again.
+A wheel is read where it is already: as a file in a folder of wheels or in a bundle, or unpacked in uv's cache. A wheel
+that comes from an index is read as soon as it is unpacked into an environment. What was read is kept by the wheel's
+sha256 in gpuenv's own cache, so that it is known where the wheel is fetched again.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from ..environment.state import normal
 from ..index.fetching import digests
 from ..model import Package, Sources, as_plain, from_plain
 from ..system import foreign
@@ -28,6 +30,7 @@ from ..system.safe_write import write_file
 from .local_files import file_name, installer_cache, own_cache
 
 _SHARED = re.compile(r"\.so(?:\.\d+)*$")
+_ROW = re.compile(r"^([^,\"\n]+\.so(?:\.\d+)*),", re.MULTILINE)
 _MODULE = re.compile(r"\.(?:cpython-[\w-]+|abi3)\.so$")
 _GLIBC = re.compile(r"GLIBC_(2\.\d+)$")
 _MOST_PACKED = 300 << 20  # a wheel file above this brings its own libraries, and takes long to inflate
@@ -43,6 +46,10 @@ class SystemNeeds:
     libraries: tuple[str, ...] = ()
     glibc: str | None = None
 
+    def exceeds(self, glibc: str) -> bool:
+        """Whether the symbols are newer than those of a glibc ("2.31")."""
+        return bool(self.glibc) and _number(self.glibc or "") > _number(glibc)
+
 
 def needs_of(
     packages: Iterable[Package], sources: Sources, folders: Sequence[Path] = ()
@@ -52,10 +59,8 @@ def needs_of(
     found: dict[Package, SystemNeeds] = {}
     places = [*folders, *(Path(p) for p in sources.find_links if "://" not in p)]
     unpacked: list[Path] | None = None
-    for package in packages:
-        if not package.sha256 or package.is_conda or not _is_compiled(package):
-            continue
-        kept = own_cache(sources) / "system-needs" / f"{package.sha256}.json"
+    for package in filter(_is_readable, packages):
+        kept = _place(package, sources)
         needs = _recall(kept)
         if needs is None:
             if unpacked is None:
@@ -68,9 +73,30 @@ def needs_of(
     return found
 
 
-def _is_compiled(package: Package) -> bool:
+def needs_of_installed(
+    packages: Iterable[Package], env: Path, sources: Sources
+) -> dict[Package, SystemNeeds]:
+    """What each wheel needs, read from its files in an environment, where it was put with its hash compared."""
+    wanted = {normal(p.name): p for p in packages if _is_readable(p)}
+    found: dict[Package, SystemNeeds] = {}
+    for record in sorted(env.glob("lib/python3*/site-packages/*.dist-info/RECORD")):
+        package = wanted.get(normal(record.parent.name.partition("-")[0]))
+        if package is None:
+            continue
+        found[package] = _needs(_recorded(record))
+        _remember(_place(package, sources), found[package])
+    return found
+
+
+def _is_readable(package: Package) -> bool:
+    """Whether a package is a wheel with compiled files and a hash."""
     name = file_name(package)
-    return name.endswith(".whl") and not name.endswith("-any.whl")
+    compiled = name.endswith(".whl") and not name.endswith("-any.whl")
+    return compiled and bool(package.sha256) and not package.is_conda
+
+
+def _place(package: Package, sources: Sources) -> Path:
+    return own_cache(sources) / "system-needs" / f"{package.sha256}.json"
 
 
 def _recall(path: Path) -> SystemNeeds | None:
@@ -150,6 +176,21 @@ def _of_tree(tree: Path) -> SystemNeeds:
     files = (Path(folder, name) for folder, _, names in os.walk(tree.resolve()) for name in names)
     found = (path for path in files if _SHARED.search(path.name))
     return _needs((str(p), functools.partial(read_elf, p)) for p in itertools.islice(found, _MOST_FILES))
+
+
+def _recorded(record: Path) -> Iterator[tuple[str, Callable[[], Elf]]]:
+    """The libraries that a RECORD lists in its site-packages folder."""
+    try:
+        rows = _ROW.findall(foreign.read_text(record))
+    except OSError:
+        return
+    site = record.parent.parent
+    for row in itertools.islice((r for r in rows if _is_inside(r)), _MOST_FILES):
+        yield row, functools.partial(read_elf, site / row)
+
+
+def _is_inside(row: str) -> bool:
+    return row.isprintable() and not row.startswith("/") and ".." not in row.split("/")
 
 
 def _needs(files: Iterable[tuple[str, Callable[[], Elf]]]) -> SystemNeeds:

@@ -30,7 +30,8 @@ def go(gpuenv, tmp_path):
         gpuenv.env["PIP_INDEX_URL"] = index.url
         index.add_plan(gpuenv("resolve", *CPU, "--json").json)
         add_own(index)
-        content = wheel_bytes("drawn", "1.0", (), "", {"drawn.abi3.so": built.read_bytes()})
+        files = {"drawn.abi3.so": built.read_bytes(), "pencil.py": b"x = 1\n"}
+        content = wheel_bytes("drawn", "1.0", (), "", files)
         index.wheels["drawn"] = {"drawn-1.0-cp38-abi3-manylinux_2_17_x86_64.whl": content}
         gpuenv.env["UV_PYTHON_INSTALL_MIRROR"] = "file:///nowhere"
         yield lambda *argv: gpuenv(*argv, "--profiles", gpuenv.work / "rows")
@@ -44,7 +45,7 @@ def warned(ran):
 def test_a_wheel_that_is_known_is_foreseen_by_lock_and_create(go, gpuenv):
     ask = (*CPU, "--with", "drawn")
     assert not warned(go("lock", *ask)), "nothing of it is here yet"
-    assert not warned(go("create", *ask, "--no-verify"))
+    assert warned(go("create", *ask, "--no-verify"))
     ran = go("lock", *ask)
     assert warned(ran) and "gpuenv-gone" in ran.err
     ran = go("create", "again", *ask, "--no-verify")
@@ -52,9 +53,28 @@ def test_a_wheel_that_is_known_is_foreseen_by_lock_and_create(go, gpuenv):
     assert ran.err.index("needs libgpuenv_gone") < ran.err.index("build: installing")
 
 
+def test_a_wheel_is_read_as_soon_as_it_is_fetched(go, gpuenv):
+    """Nothing is known of it before: the warning comes with the download, before the environment is in its place."""
+    gpuenv.env["UV_COMPILE_BYTECODE"] = "1"
+    ran = go("create", *CPU, "--with", "drawn", "--no-verify")
+    assert warned(ran) and "gpuenv-gone" in ran.err
+    words = [ran.err.index(x) for x in ("downloading up to", "needs libgpuenv_gone", "compiling")]
+    assert words == sorted(words)
+    assert ran.err.count("needs libgpuenv_gone") == 1
+    ran = go("create", "again", *CPU, "--with", "drawn", "--no-verify")
+    assert ran.err.count("needs libgpuenv_gone") == 1, "it is known before, and said once"
+
+
+def test_a_package_that_is_added_is_read_too(go, gpuenv):
+    assert not warned(go("create", *CPU, "--no-verify"))
+    ran = go("create", *CPU, "--with", "drawn", "--no-verify")
+    assert warned(ran)
+    assert ran.err.index("in place") < ran.err.index("needs libgpuenv_gone")
+
+
 def test_another_machines_libraries_are_not_known(go):
     ask = (*CPU, "--with", "drawn")
-    assert not warned(go("create", *ask, "--no-verify"))
+    assert warned(go("create", *ask, "--no-verify"))
     assert not warned(go("lock", *ask, "--glibc", "2.31"))
 
 

@@ -6,10 +6,10 @@ import zipfile
 from dataclasses import replace
 
 import pytest
-from elf_files import library, module
+from elf_files import library, module, package as installed
 
 from provision.model import Package, Sources
-from provision.wheels.system_needs import needs_of
+from provision.wheels.system_needs import SystemNeeds, needs_of, needs_of_installed
 
 NAME = "drawn-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"
 
@@ -103,3 +103,23 @@ def test_a_cache_that_cannot_be_written_to_is_done_without(wheel, tmp_path):
     found = needs_of([package(wheel)], Sources(cache_dir=str(tmp_path / "cache")), [wheel.parent])
     assert libraries(found) == ["libgpuenv_gone.so.1"]
     shutil.rmtree(tmp_path / "cache")
+
+
+def test_a_wheel_is_read_where_it_was_installed_and_remembered(wheel, tmp_path):
+    site = tmp_path / "env" / "lib" / "python3.11" / "site-packages"
+    shutil.copytree(tmp_path / "tree", site)
+    outside = module(tmp_path / "env" / "out.abi3.so", needs=[library(tmp_path / "libgpuenv_outside.so")])
+    files = [p for p in site.rglob("*") if p.is_file()]
+    installed(site, "drawn", "1.0", [*files, "../../../out.abi3.so", str(outside)[1:], "missing.abi3.so"])
+    sources = Sources(cache_dir=str(tmp_path / "cache"))
+    one = package(wheel)
+    assert needs_of([one], sources) == {}
+    found = needs_of_installed([one, replace(one, name="other")], tmp_path / "env", sources)
+    assert list(found) == [one] and libraries(found) == ["libgpuenv_gone.so.1"]
+    assert needs_of([one], sources) == found
+
+
+def test_a_glibc_is_compared_by_its_numbers():
+    needs = SystemNeeds(glibc="2.9")
+    assert needs.exceeds("2.8") and not needs.exceeds("2.9") and not needs.exceeds("2.17")
+    assert not SystemNeeds().exceeds("2.17")
