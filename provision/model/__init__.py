@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # who reads the types sees them all
     from provision.model.built import *
     from provision.model.changed import *
     from provision.model.checks import *
+    from provision.model.cpu_names import *
     from provision.model.decided import *
     from provision.model.known import *
     from provision.model.machine import *
@@ -33,7 +34,8 @@ _NOUNS = {
     "machine": "TargetGpu Target Gpu Driver Context Hardware Python Library Evidence Finding Machine Holder",
     "known": "Build CondaBuild CudnnRelease ToolkitRelease GpuModel CudaRelease CudaMajor DriverBranch KnownBad FailureCause FailureMessage FailureRule Image IndexAddress WheelPage ImportName CondaName SystemLibrary OpenedLibrary Replacement Profiles ProfileTable ProfileTables",
     "satellites": "Satellite PackageTrap",
-    "wanted": "Wanted Bound Need PROJECT_FOLDER Demands ProjectTarget Project Request Wheel Supply Sources",
+    "cpu_names": "CPU_PACKAGES names_cpu_build",
+    "wanted": "Wanted Bound Need PROJECT_FOLDER CpuPackage Demands ProjectTarget Project Request Wheel Supply Sources",
     "asked": "Brought Asked",
     "decided": "Reason Rejected PlannedBuild Plan Package ExcludeNewer Lock",
     "built": "Environment InstalledPackage Installed",

@@ -55,12 +55,27 @@ class Need:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CpuPackage:
+    """A framework of which a project's files name the CPU build alone, as jax without extras.
+
+    `names` are the packages with their origins, `needs` the lines for the solver. `as_framework` are the sentences
+    of `Demands.left_out` that are true only where the framework is planned.
+    """
+
+    framework: str
+    names: tuple[str, ...]
+    needs: tuple[Need, ...]
+    as_framework: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Demands:
     """What a project's files ask for: the frameworks that they name, their bounds, what is left to the
     solver, and where the files say that packages come from (addresses as written: credentials!).
 
     `left_out` are lines that the plan decides (nvidia-*, triton, plugins), each with its origin; `files`
     are the absolute paths of every file read. `missing` are sentences on included files that do not exist.
+    `cpu` are those of `frameworks` of which only the CPU build is named.
     """
 
     frameworks: tuple[str, ...] = ()
@@ -77,6 +92,7 @@ class Demands:
     left_out: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    cpu: tuple[CpuPackage, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -32,13 +32,15 @@ from ..model import (
 )
 from ..project.words import meant_version
 from ..system import process, references
-from . import project_options as inproject, traps, upload_limits
+from . import cpu_builds, project_options as inproject, traps, upload_limits
 from .facts import known
 from .options import Choices
 from .target import Looking, device_of, minor, pythons_of, target_of
 
 _ALIASES = {"pytorch": "torch", "tf": "tensorflow", "keras": "tensorflow", "jaxlib": "jax", "flax": "jax"}
 
+
+_ANY_FRAMEWORK = f"--framework {'|'.join(FRAMEWORKS)}"
 
 Bring = Callable[[Plan, Sources, Sequence[Need]], Brought]
 """Lists the frameworks that packages bring, for the Python and the platform of a plan."""
@@ -144,15 +146,28 @@ def judged(
         by_name = traps.named_packages(packages, demands, markers_of(target.platform))
         warnings = traps.check_traps(by_name, data, at_hand, where)
         demands = dataclasses.replace(demands, left_out=(*demands.left_out, *warnings))
-    held = {w.name for w in wanted}
-    wanted = (*wanted, *(Wanted(name=n) for n in demands.frameworks if n not in held))
     device, reason = device_of(c, machine, target, look)
     pythons = pythons_of(c, machine, target, look)
+    python = minor(c.python) or next(iter(pythons), None)
+    held = {w.name for w in wanted}
+    frameworks = demands.frameworks
+    if plans_first and device == "cuda":
+        found = cpu_builds.sort_cpu_builds(
+            demands,
+            held,
+            lambda needs: _frameworks_in(needs, target, python, lambda plan: bring(plan, where, needs)),
+        )
+        demands, frameworks = found.demands, found.frameworks
+        if found.only_cpu and c.device == "auto":
+            device, reason = "cpu", found.only_cpu
+    wanted = (*wanted, *(Wanted(name=n) for n in frameworks if n not in held))
     brought = Brought()
     if not wanted:
-        python = minor(c.python) or next(iter(pythons), None)
         brought = _brought(demands, target, python, lambda plan: bring(plan, where, demands.needs))
         wanted = tuple(Wanted(name=n) for n in brought.frameworks)
+    if plans_first and device == "cuda":
+        notes = cpu_builds.notes_on_packages(packages, [w.name for w in wanted])
+        demands = dataclasses.replace(demands, left_out=(*demands.left_out, *notes))
     request = Request(
         frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
         device=device, python=minor(c.python), pythons=pythons, pre=c.pre or demands.pre,  # type: ignore[arg-type]  # judged
@@ -165,6 +180,19 @@ def judged(
     )  # fmt: skip
 
 
+def _frameworks_in(
+    needs: Sequence[Need], target: Target, python: str | None, bring: Callable[[Plan], Brought]
+) -> tuple[str, ...]:
+    """Return the frameworks that packages bring; none where no Python is known to solve them for."""
+    return bring(_without_builds(target, python)).frameworks if python and needs else ()
+
+
+def _without_builds(target: Target, python: str) -> Plan:
+    return Plan(
+        builds=(), python=python, platform=target.platform, manager="venv", device="cpu", target=target
+    )
+
+
 def _brought(
     demands: Demands, target: Target, python: str | None, bring: Callable[[Plan], Brought]
 ) -> Brought:
@@ -172,10 +200,7 @@ def _brought(
     where they bring none."""
     if python is None or not demands.needs:
         raise UsageError("no framework was named", hint=f"--framework {'|'.join(FRAMEWORKS)}")
-    plan = Plan(
-        builds=(), python=python, platform=target.platform, manager="venv", device="cpu", target=target
-    )
-    found = bring(plan)
+    found = bring(_without_builds(target, python))
     if not found.frameworks and found.unread:
         raise UsageError(
             "no framework was named, and the packages that could be read without running code bring none",
@@ -185,9 +210,16 @@ def _brought(
         files = ", ".join(dict.fromkeys(n.origin.partition(" line ")[0] for n in demands.needs))
         raise UsageError(
             f"no framework was named, and what {files} asks for brings none",
-            hint=f"--framework {'|'.join(FRAMEWORKS)}",
+            hint="; ".join(filter(None, (cpu_builds.hint_on_cpu_packages(_texts(demands)), _ANY_FRAMEWORK))),
         )
     return found
+
+
+def _texts(demands: Demands) -> list[str]:
+    """The needs that are a name with bounds."""
+    return [
+        n.text for n in demands.needs if n.name and not (n.constraint or n.local or n.vcs or "@" in n.text)
+    ]
 
 
 def check_words(c: Choices) -> None:
@@ -247,7 +279,8 @@ def named(c: Choices, data: Profiles) -> tuple[tuple[Wanted, ...], tuple[str, ..
     along = [_requirement("--with", text) for text in c.with_]
     packages += [str(need) for need in along if not need.url]  # an address goes with the project's needs
     if not wanted and not (c.requirement or c.project):
-        raise UsageError("no framework was named", hint=f"--framework {'|'.join(FRAMEWORKS)}")
+        hint = cpu_builds.hint_on_cpu_packages([str(need) for need in along])
+        raise UsageError("no framework was named", hint="; ".join(filter(None, (hint, _ANY_FRAMEWORK))))
     return tuple(wanted.values()), tuple(packages)
 
 

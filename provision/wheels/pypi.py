@@ -17,7 +17,7 @@ from ..errors import LockError
 from ..index import pytorch
 from ..index.http import Http
 from ..index.links import find_links
-from ..model import FRAMEWORKS, Brought, Event, Lock, Need, Package, Plan, Sources
+from ..model import FRAMEWORKS, Brought, Event, Lock, Need, Package, Plan, Sources, names_cpu_build
 from ..system import process, references, writing
 from ..system.redaction import redact
 from .asking import Ask
@@ -52,7 +52,7 @@ def lock(
         annotated, solved = ask.solved(_pins(plan, sources), prefer or {})
     packages = _with_indexes(parse_pylock(solved, plan), parse_annotations(annotated))
     packages = _with_sizes(_of_pages(packages, sources), sources)
-    _assert_no_other_framework(plan, packages, elsewhere)
+    _assert_no_other_framework(plan, packages, {*elsewhere, *_named_for_cpu(plan, needs)})
     _assert_is_plan(plan, packages, sources)
     assert_hashes(needs, packages)
     for package in packages:
@@ -188,6 +188,17 @@ def assert_hashes(needs: Sequence[Need], packages: tuple[Package, ...]) -> None:
             )
 
 
+def _named_for_cpu(plan: Plan, needs: Sequence[Need]) -> set[str]:
+    """The frameworks that are asked for as packages for the CPU, beside those of the plan. A need has the name of a
+    framework in no other case."""
+    named = {str(canonicalize_name(n.name)) for n in needs if n.name and not (n.constraint or n.override)}
+    asked = map(Requirement, plan.packages)
+    named |= {
+        canonicalize_name(n.name) for n in asked if names_cpu_build(canonicalize_name(n.name), n.extras)
+    }
+    return named & set(FRAMEWORKS)
+
+
 def _assert_no_other_framework(plan: Plan, packages: tuple[Package, ...], elsewhere: Collection[str]) -> None:
     planned = {*elsewhere, *(b.framework for b in plan.builds)}
     brought = [p for p in packages if p.name in FRAMEWORKS and p.name not in planned]
@@ -219,6 +230,12 @@ def _assert_is_plan(plan: Plan, packages: tuple[Package, ...], sources: Sources)
             )
     if "torch" in locked:
         _assert_companions(locked["torch"].version, packages)
+    if {"tensorflow", "tensorflow-cpu"} <= locked.keys():
+        both = (f"{name} {locked[name].version}" for name in ("tensorflow", "tensorflow-cpu"))
+        raise LockError(
+            f"{' and '.join(both)} install the same files",
+            hint="remove tensorflow-cpu: tensorflow runs on the CPU as well",
+        )
     cudnn = [p for p in packages if re.fullmatch(r"nvidia-cudnn(-cu\d+)?", p.name)]
     if len(cudnn) > 1:
         names = " and ".join(f"{p.name} {p.version}" for p in cudnn)

@@ -414,6 +414,35 @@ def test_frameworks_and_their_bounds(folder, lines, frameworks, bounds):
     assert not {"torch", "tensorflow", "jax", "jaxlib"} & {n.name for n in found.needs}
 
 
+@pytest.mark.parametrize(
+    ("lines", "cpu"),
+    [
+        ("jax", {"jax": ["jax"]}),
+        ("Jax[cpu]>=0.4\njaxlib==0.4.30", {"jax": ["Jax[cpu]>=0.4", "jaxlib==0.4.30"]}),
+        ("tensorflow_cpu", {"tensorflow": ["tensorflow_cpu"]}),
+        ("jax[cuda12]\njaxlib", {}),
+        ("jax[tpu]", {}),
+        ("jax\njax[cuda13]", {}),
+        ("jax\njax-cuda12-pjrt", {}),
+        ("jaxlib==0.4.7+cuda11.cudnn86", {}),
+        ("tensorflow-cpu\ntensorflow", {}),
+        ("tensorflow\ntorch", {}),
+        ("jax; sys_platform == 'darwin'", {}),
+    ],
+)
+def test_packages_that_name_the_cpu_build_alone(folder, lines, cpu):
+    found = asked(folder, lines)
+    assert {one.framework: [n.text for n in one.needs] for one in found.cpu} == cpu
+    assert {one.framework for one in found.cpu} <= set(found.frameworks)
+
+
+def test_a_constraint_alone_names_no_cpu_build(folder):
+    (folder / "limits.txt").write_text("jax<0.5\n")
+    assert asked(folder, "-c limits.txt\ntorch").cpu == ()
+    found = asked(folder, "-c limits.txt\njax").cpu[0]
+    assert [(n.text, n.constraint) for n in found.needs] == [("jax<0.5", True), ("jax", False)]
+
+
 def test_a_known_python_decides_a_frameworks_marker(folder):
     lines = "torch==1.13; python_version < '3.11'\ntorch==2.5; python_version >= '3.11'\n"
     for python, version in (("3.10", "==1.13"), ("3.12", "==2.5")):

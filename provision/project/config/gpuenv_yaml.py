@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.errors import DataError
-from provision.model import FRAMEWORKS, Project, ProjectTarget
+from provision.model import FRAMEWORKS, Project, ProjectTarget, names_cpu_build
 from provision.system import foreign
 
 from ..words import first_line, shown
@@ -174,7 +174,7 @@ def _misplaced(key: str, text: str, name: str, need: Any) -> str | None:
     """Why a requirement may not stand in this list, or None."""
     meant = kinds.ALIASES.get(name)
     if key == "packages":
-        if name in FRAMEWORKS or meant:
+        if (name in FRAMEWORKS or meant) and not names_cpu_build(name, need.extras, str(need.specifier)):
             return f'{meant or name} is a framework: write it under frameworks: ["{meant or name}"]'
         return None
     if meant:

@@ -67,7 +67,7 @@ def _name(text: str) -> str:
     if problem := kinds.LISTS["packages"].problem(text):
         raise UsageError(f"{shown(text)!r}: {problem}")
     framework = kinds.ALIASES.get(name, name)
-    if framework in FRAMEWORKS:
+    if framework in FRAMEWORKS and name != "tensorflow-cpu":  # which no plan is about
         raise UsageError(
             f"{framework} is a framework: the plan picks its build, and what is built for the old one changes",
             hint=f'write it in gpuenv.yaml, frameworks: ["{framework}"], then gpuenv create',

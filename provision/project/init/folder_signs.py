@@ -62,7 +62,11 @@ def _list(found: Signs, name: str | None, asked: Demands, companions: Mapping[st
         found.requirements.append(name)
     found.named |= {canonicalize_name(need.name): need.text for need in asked.needs if need.name}
     found.bounded |= {bound.name for bound in asked.bounds}
-    for framework in asked.frameworks:
+    cpu = {one.framework for one in asked.cpu}
+    beside = set(asked.frameworks) - cpu
+    if not beside and "tensorflow" in cpu:  # tensorflow-cpu says so; of jax the plan picks the build
+        found.device = found.device or "cpu"
+    for framework in [f for f in asked.frameworks if f in beside or not beside]:
         found.frameworks.setdefault(framework, _where(asked, framework, companions))
 
 

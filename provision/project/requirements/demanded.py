@@ -9,6 +9,7 @@ from provision.errors import UsageError
 from provision.model import PROJECT_FOLDER, Demands, Need
 
 from ..words import shown
+from .cpu_packages import cpu_packages
 from .files import Reading, base_of, read
 from .pyproject import Stated
 from .requirement import BUILDABLE, Line, parse
@@ -50,7 +51,8 @@ def demands(
         *reading.lines,
         *(Line(text=reading.expanded(t, o), origin=o, folders=(Path.cwd(),)) for t, o in packages),
     ]
-    result = sort([parse(line) for line in lines], stack, markers)
+    parsed = [parse(line) for line in lines]
+    result = sort(parsed, stack, markers)
     if project_dir is not None and stated and stated.installable:
         result.needs[_itself(project_dir.absolute(), stated.name)] = None
     elif project_dir is not None and not install:
@@ -74,6 +76,7 @@ def demands(
         left_out=tuple(dict.fromkeys([*result.left_out, *reading.notes])),
         files=tuple(reading.files),
         missing=tuple(reading.missing),
+        cpu=cpu_packages(parsed, stack, markers),
     )
 
 

@@ -1,0 +1,95 @@
+"""Frameworks of which a project names the CPU build alone: packages beside the planned ones, or a CPU environment."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Sequence
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ..model import CPU_PACKAGES, CpuPackage, Demands, Need, names_cpu_build
+
+# Packages for the CPU whose GPU build has another name, and is no framework of a plan
+_OTHER_GPU_NAME = {"onnxruntime": "onnxruntime-gpu"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Sorted:
+    """What a project asks for, with its CPU builds sorted. `only_cpu` says why nothing is for a GPU, or is None."""
+
+    demands: Demands
+    frameworks: tuple[str, ...]
+    only_cpu: str | None = None
+
+
+def sort_cpu_builds(
+    demands: Demands, named: Collection[str], bring: Callable[[tuple[Need, ...]], Sequence[str]]
+) -> Sorted:
+    """Take the CPU builds for packages where a framework is planned for a GPU: `named` by an option, by the files, or
+    brought by the other packages, which `bring` finds out."""
+    builds = [build for build in demands.cpu if build.framework not in named]
+    if not builds:
+        return Sorted(demands=demands, frameworks=demands.frameworks)
+    beside = _as_packages(demands, builds)
+    frameworks = beside.frameworks
+    own = {need for build in builds for need in build.needs}
+    if not (named or frameworks) and any(not n.constraint and n not in own for n in beside.needs):
+        cpu = {build.framework for build in builds}
+        frameworks = tuple(f for f in bring(beside.needs) if f not in cpu)
+    if named or frameworks:
+        notes = tuple(map(_note, builds))
+        beside = dataclasses.replace(beside, left_out=(*beside.left_out, *notes))
+        return Sorted(demands=beside, frameworks=frameworks)
+    names = ", ".join(name for build in builds for name in build.names)
+    gpu = " ".join(f"--framework {build.framework}" for build in builds)
+    one = sum(len(build.names) for build in builds) == 1
+    why = f"{names} {'is a package' if one else 'are packages'} for the CPU; for the GPU: {gpu}"
+    return Sorted(demands=demands, frameworks=demands.frameworks, only_cpu=why)
+
+
+def _as_packages(demands: Demands, builds: Sequence[CpuPackage]) -> Demands:
+    """The demands with the CPU builds among the needs, and not among the frameworks."""
+    names = {build.framework for build in builds}
+    said = {sentence for build in builds for sentence in build.as_framework}
+    own = [need for build in builds for need in build.needs]
+    kept = [need for need in demands.needs if need not in own]
+    return dataclasses.replace(
+        demands,
+        frameworks=tuple(f for f in demands.frameworks if f not in names),
+        bounds=tuple(b for b in demands.bounds if b.name not in names),
+        needs=(*kept, *own),
+        left_out=tuple(s for s in demands.left_out if s not in said),
+        cpu=(),
+    )
+
+
+def _note(build: CpuPackage) -> str:
+    one = len(build.names) == 1
+    return (
+        f"{', '.join(build.names)} {'stays a package' if one else 'stay packages'} for the CPU; "
+        f"for the GPU: --framework {build.framework}"
+    )
+
+
+def notes_on_packages(packages: Sequence[str], planned: Collection[str]) -> tuple[str, ...]:
+    """Name the packages of `--with` and `packages:` that hold the CPU build of a framework that is not planned."""
+    needs = [Requirement(text) for text in packages]
+    return tuple(
+        f"{need.name} stays a package for the CPU; for the GPU: --framework {framework}"
+        for need in needs
+        if names_cpu_build(canonicalize_name(need.name), sorted(need.extras), str(need.specifier))
+        and (framework := CPU_PACKAGES[canonicalize_name(need.name)]) not in planned
+    )
+
+
+def hint_on_cpu_packages(texts: Sequence[str]) -> str | None:
+    """What packages for the CPU mean where no framework is named at all; None without one."""
+    for need in map(Requirement, texts):
+        name = canonicalize_name(need.name)
+        if name in CPU_PACKAGES:
+            framework = CPU_PACKAGES[name]
+            return f"{need.name} alone is a package for the CPU: --framework {framework} plans {framework}"
+        if other := _OTHER_GPU_NAME.get(name):
+            return f"{need.name} is a package for the CPU, for a GPU it is {other}; neither is a framework"
+    return None
