@@ -11,20 +11,12 @@ import typer
 from .. import __version__, show
 from ..errors import GpuenvError, UsageError
 from ..system import process
-from . import completing, exit_codes, system_errors
+from . import command_words, completing, exit_codes, system_errors
 from .application import app
+from .command_words import split as split
 
 # What typer and the click inside it raise for a wrong command line, wherever that click lives.
 _WRONG_USAGE: type[Exception] = typer.BadParameter.__mro__[1]
-
-
-def split(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
-    """Our own words, and the command after the first `--` where ours is `run` (None without one)."""
-    argv = list(argv)
-    if argv[:1] != ["run"] or "--" not in argv:
-        return argv, None
-    at = argv.index("--")
-    return argv[:at], argv[at + 1 :]
 
 
 def _word(argv: list[str]) -> str:
@@ -35,10 +27,10 @@ def _word(argv: list[str]) -> str:
 def run(argv: Sequence[str]) -> int:
     """Run a command line and return its exit code; every failure is shown here."""
     process.hide_credentials()
-    ours, command = split(argv)
-    screen = show.Screen(json="--json" in ours, environ=process.environ())
+    words = command_words.read(argv)
+    screen = show.Screen(json="--json" in words.ours, environ=process.environ())
     try:
-        return _run(screen, ours, command)
+        return _run(screen, words)
     except Exception as error:  # noqa: BLE001  # the last line of defence: show it as ours
         if (refused := system_errors.explain(error)) is None:
             show.bug(screen, __version__)
@@ -46,7 +38,8 @@ def run(argv: Sequence[str]) -> int:
         return _failed(screen, refused)
 
 
-def _run(screen: show.Screen, ours: list[str], command: list[str] | None) -> int:
+def _run(screen: show.Screen, words: command_words.Words) -> int:
+    ours, command, note = words
     _end_with_signals()
     if _word(ours) != "run":  # what a program of the user's leaves running is the user's
         process.adopt_orphans()
@@ -59,6 +52,8 @@ def _run(screen: show.Screen, ours: list[str], command: list[str] | None) -> int
         return 0
     if told and "_GPUENV_COMPLETE" not in screen.environ:
         screen.say(f"note: {told}")
+    if note and not {"-q", "--quiet"} & {*ours}:
+        screen.say(f"note: {note}")
     try:
         code = typer.main.get_command(app).main(ours, prog_name="gpuenv", standalone_mode=False, obj=command)
     except GpuenvError as error:

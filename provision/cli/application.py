@@ -22,6 +22,12 @@ _SETTINGS = {"help_option_names": ["-h", "--help"]}
 class Command(TyperCommand):
     """A command whose help has its options under headings, in plain text: a pipe and a log can have it as well."""
 
+    usage_words = ""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage line."""
+        return [self.usage_words] if self.usage_words else super().collect_usage_pieces(ctx)
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, options of the command's own, then each panel."""
         panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
@@ -83,7 +89,9 @@ def _prepared(name: str) -> Any:
     one.command(name.rsplit(maxsplit=1)[-1], help=verb.help, cls=Command, context_settings=_SETTINGS)(
         signatures.callback(call, kind, verb.output)
     )
-    return typer.main.get_command(one)
+    command = typer.main.get_command(one)
+    command.usage_words = verb.usage  # type: ignore[attr-defined]  # it is a Command, which typer cannot say
+    return command
 
 
 def _run(function: Any, options: Any, output: Any) -> int:

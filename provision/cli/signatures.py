@@ -59,7 +59,7 @@ def _parameter(field: Field[Any], kind: Any, how: option.Option) -> inspect.Para
             autocompletion=complete,
         )  # fmt: skip
     else:
-        flags = how.flags or (f"--{field.name.rstrip('_').replace('_', '-')}",)
+        flags = how.flags or (option.flag_of(field.name),)
         info = typer.Option(
             *flags, help=how.help, metavar=how.metavar, rich_help_panel=how.panel, autocompletion=complete
         )

@@ -35,13 +35,14 @@ Adapt = Callable[[Any, Output, "list[str] | None"], Any]
 
 @dataclass(frozen=True)
 class Verb:
-    """A command: the dataclass of its options, its help, and how its options depend on the output and on the words
-    after `--`."""
+    """A command: the dataclass of its options, its help, how its options depend on the output and on the command of
+    `run`, and its usage where typer could not tell it."""
 
     options: str
     help: str
     output: type[Output] = Output
     adapt: Adapt = lambda options, _output, _command: options
+    usage: str = ""
 
 
 def _shortened(options: Any, output: Output, _command: list[str] | None) -> Any:
@@ -72,8 +73,8 @@ VERBS = {
         "DiagnoseOptions", "The cause of a failure and its fix, from logs, this machine and an environment."
     ),
     "run": Verb(
-        "RunOptions", "CMD in the environment (after --); its exit code, and the cause where it fails.",
-        output=OutputOfRun, adapt=_with_command,
+        "RunOptions", "CMD in the environment; its exit code, and the cause where it fails.",
+        output=OutputOfRun, adapt=_with_command, usage="[OPTIONS] [ENV --] CMD [ARGS]...",
     ),
     "list": Verb("ListOptions", "The environments that gpuenv made on this machine."),
     "remove": Verb("RemoveOptions", "Remove environments that gpuenv made; anything else is left alone."),

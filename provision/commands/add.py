@@ -19,9 +19,11 @@ from ..project.config.write import add_packages
 from ..request import facts, made_with, paths as where, project_options as inproject
 from ..request.made_with import others
 from ..request.options import Choices
+from ..request.project_folder import project_file
 from ..wheels import locks
 from . import interrupted
 from .create_options import CreateOptions
+from .default_env import env_to_change
 
 # Options of `add` that stand before those that the environment was made with.
 _OWN = ("profiles", "exclude_newer", "exclude_newer_except")
@@ -32,7 +34,9 @@ class AddOptions:
     """The options of `add`."""
 
     packages: list[str] = argument(metavar="PKG...", help="Requirements, as 'einops>=0.8'.")
-    env: Path = option(Path(".venv"), help="Path of the environment.", complete="environments")
+    env: Path | None = option(
+        None, help="Path of the environment.  [default: .venv]", complete="environments"
+    )
     choices: Choices = group(
         Choices, "find_links", "offline", "no_build", "only_binary", "exclude_newer", "exclude_newer_except",
         "profiles", "cache_dir",
@@ -48,19 +52,19 @@ def add(options: AddOptions, emit: Emit = drop_event) -> Created | Lock:
     from .creating import change  # a shell that completes ENV does not wait for it
 
     wanted = [_package(text) for text in options.packages]
-    path, file = where.absolute(options.env), Path.cwd() / CONFIG_NAME
+    path, file = where.absolute(env_to_change(emit, options.env)), project_file()
     place.check_place(path)
     names = [locking(name).lock_name(options.choices.target_name) for name in NAMES]
-    kept = (file, *(Path.cwd() / name for name in names)) if file.is_file() else ()
+    kept = (file, *(file.parent / name for name in names)) if file else ()
     with interrupted.told_by(interrupted.before(path, kept).look), place.held(path):
         place.recover(path)
         choices = _as_made(path, options.choices)
-        if not file.is_file():
+        if file is None:
             choices = _remembered(choices, path, wanted)
         else:
             choices, made = _in_project(emit, choices, file, wanted, path)
             if not place.made_by_gpuenv(path):
-                told = f"{CONFIG_NAME} and the lock have it; there is no environment at {path} yet"
+                told = f"{file.name} and the lock have it; there is no environment at {path} yet"
                 emit(Event(kind="note", stage="build", text=told))
                 emit(Event(kind="next", stage="build", text="gpuenv create"))
                 return made

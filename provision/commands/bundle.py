@@ -42,6 +42,7 @@ from ..wheels.source_builds import SourceBuilds
 from . import bundle_lock, foreseen, interrupted
 from .asking import interpreter
 from .bundle_files import Files, own_packages, path_of
+from .default_env import note_project
 
 # The archive of a Python and what it unpacks to while uv checks it: 45 and 190 MB (CPython 3.13 on Linux).
 _PYTHON_ROOM = 250_000_000
@@ -62,6 +63,7 @@ class BundleOptions:
 def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan:
     """Make a bundle, or bring one to its end, or up to date. Return the plan where no build fits."""
     folder = where.absolute(options.folder)
+    note_project(emit)
     stage.claim(folder)
     with place.held(folder):
         before = stage.claim(folder)

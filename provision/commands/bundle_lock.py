@@ -13,6 +13,7 @@ from ..managers.protocol import locking, name_of
 from ..model import Bundle, Emit, Event, Lock, Plan, Profiles, Sources
 from ..request import ask, facts, project_options as inproject
 from ..request.options import Choices
+from ..request.project_folder import project_file
 from ..request.target import read_target
 from .accepting import read, virtual_packages
 from .asking import judged, locking_of
@@ -95,8 +96,6 @@ def _bare(choices: Choices) -> bool:
 
 
 def _here(choices: Choices) -> Path | None:
-    """The lock of this folder, where no gpuenv.yaml says what it is for."""
-    from ..project.config.kinds import CONFIG_NAME
-
+    """The lock of this folder, where no project's file says what it is for."""
     path = Path.cwd() / locking(choices.manager).LOCK_NAME
-    return path if path.exists() and not (Path.cwd() / CONFIG_NAME).exists() else None
+    return path if path.exists() and project_file() is None else None

@@ -11,14 +11,16 @@ from .create_options import CreateOptions
 
 def create(options: CreateOptions, emit: Emit = drop_event) -> Created | Plan:
     """Build an environment that fits this machine, and prove it. With `dry_run` return the plan."""
-    from ..request import made_with
+    from ..request import made_with, paths as where
     from . import up_to_date
+    from .default_env import env_to_change
 
     if options.locked and options.frozen:
         raise UsageError("--locked and --frozen exclude each other", hint="--frozen takes the lock unchecked")
+    env = env_to_change(emit, options.env)
     lock, recreate = options.takes_lock, options.recreate
-    choices = made_with.of_create(options.env, options.choices, lock=lock, recreate=recreate)
-    if options.is_plain and (there := up_to_date.told(emit, options.env, choices, brief=options.brief)):
+    choices = made_with.of_create(env, options.choices, lock=lock, recreate=recreate)
+    if options.is_plain and (there := up_to_date.told(emit, env, choices, brief=options.brief)):
         return there
     from . import kernels
 
@@ -27,4 +29,4 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> Created | Plan:
 
         choices, of_bundle = bundled.opened(options.bundle, choices, options.lock)
         options = dataclasses.replace(options, lock=of_bundle)
-    return kernels.create_with(emit, choices, options)
+    return kernels.create_with(emit, where.absolute(env), choices, options)

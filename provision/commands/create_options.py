@@ -14,7 +14,9 @@ from ..request.options import Choices
 class CreateOptions:
     """The options of `create`. A `brief` value has no lock where everything is in place."""
 
-    env: Path = argument(Path(".venv"), help="Path of the environment.", complete="environments")
+    env: Path | None = argument(
+        None, help="Path of the environment.  [default: .venv]", complete="environments"
+    )
     choices: Choices = group(Choices)
     bundle: Path | None = option(
         None, help="Install from a folder that `gpuenv bundle` made; no network.", panel=SOURCES

@@ -13,7 +13,8 @@ from ..errors import LockError, UsageError
 from ..managers.protocol import locking
 from ..model import Emit, Event, Exported, Lock, drop_event
 from ..model.option import REQUIRED, argument, group, option
-from ..request import facts, paths as where
+from ..project.config.project_file import project_file_in
+from ..request import facts, paths as where, project_folder as projects
 from ..request.options import Choices
 from ..system import writing
 from ..system.output_file import (
@@ -28,15 +29,15 @@ from ..system.output_file import (
 from ..system.redaction import redact, redact_text
 from ..system.safe_write import hint_of
 from ..wheels import locks
+from .default_env import env_to_read
 from .gpuenv_from import Wheel, own_wheel, source_of
 
-_DEFAULT_ENV = Path(".venv")
 WITHOUT_COMMENTS = ("cyclonedx",)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """The options of `export`. Without `env` it is .venv, or ./pylock.toml where that is missing."""
+    """The options of `export`. Without `env` it is the project's .venv, else its pylock.toml, else the active one."""
 
     env: Path | None = argument(None, help="Path of the environment.", show_default=".venv")
     form: str = option(
@@ -64,7 +65,7 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> Exported:
         output = None
     if output:
         refuse_to_replace(output, force=options.force)
-    source = _source(options.env, options.lock, choices)
+    source = _source(emit, options.env, options.lock, choices)
     file = str(source.written or source.file)
     locking(source.lock.manager).check_hashes(source.lock, file, allow_md5=options.allow_md5)
     beside = output.absolute().parent if output else Path.cwd()
@@ -80,7 +81,7 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> Exported:
     subject = stage.Subject(
         lock=source.lock, lock_file=shown_lock(source.file, folder), images=facts.known(choices).images,
         lock_text=lock_text(source) if form in ("pylock", "conda-lock") else "",
-        env=str(source.env), folder=str(folder), project=(folder / "gpuenv.yaml").exists(), installed=installed,
+        env=str(source.env), folder=str(folder), project=project_file_in(folder) is not None, installed=installed,
         gpuenv=source_of(options.gpuenv_from, wheel),
     )  # fmt: skip
     text = stage.render(form, subject)
@@ -112,24 +113,32 @@ class Source:
     built: bool = False
 
 
-def _source(env: Path | None, file: Path | None, choices: Choices) -> Source:
+def _source(emit: Emit, env: Path | None, file: Path | None, choices: Choices) -> Source:
     """The lock to export. Raises LockError, UsageError."""
-    path = where.absolute(env or _DEFAULT_ENV)
+    path = where.absolute(env or projects.project_env())
     if file is not None:
         return _of_file(file, path, choices)
     if (path / place.MARK).is_dir():
-        held = _public(locks.read_in(path / place.MARK))
-        return Source(lock=held, file=_file_of(held), env=path, built=True)
+        return _of_env(path)
     for name in ("pylock.toml", "conda-lock.yml") if env is None else ():
-        if Path(name).is_file():
-            return _of_file(Path(name), path, choices)
+        if (projects.project_folder() / name).is_file():
+            return _of_file(projects.project_folder() / name, path, choices)
     if env is None:
+        active = projects.active_env()
+        if active and place.made_by_gpuenv(active[1]):
+            return _of_env(env_to_read(emit, None))
         raise UsageError(
-            f"there is no environment {_DEFAULT_ENV} made by gpuenv, and no pylock.toml here",
+            f"there is no environment {projects.project_env()} made by gpuenv, and no pylock.toml here",
             hint="name an environment, or a lock with --lock FILE; `gpuenv lock` makes one",
         )
     told = "was not made by gpuenv, so it has no lock" if path.exists() else "is not there"
     raise UsageError(f"{env} {told}", hint="name a lock with --lock FILE; `gpuenv lock` makes one")
+
+
+def _of_env(path: Path) -> Source:
+    """Return the lock of an environment that gpuenv made. Raises LockError."""
+    held = _public(locks.read_in(path / place.MARK))
+    return Source(lock=held, file=_file_of(held), env=path, built=True)
 
 
 def installed_parts(source: Source) -> tuple[tuple[stage.InstalledPart, ...] | None, list[str]]:
@@ -147,7 +156,7 @@ def _file_of(held: Lock) -> Path:
     name = Path(locking(held.manager).LOCK_NAME)
     if name.suffix != ".toml":
         return name
-    for file in sorted(Path.cwd().glob("pylock*.toml")):
+    for file in sorted(projects.project_folder().glob("pylock*.toml")):
         try:
             if state.lock_digest(locks.read(file)) == state.lock_digest(held):
                 return file

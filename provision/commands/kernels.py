@@ -16,7 +16,7 @@ from pathlib import Path
 from ..environment import kernel, place, state
 from ..errors import GpuenvError
 from ..model import Created, Emit, Event, Failure, Plan
-from ..request import made_with, paths as where
+from ..request import made_with
 from ..request.options import Choices
 from .create_options import CreateOptions
 from .creating import create
@@ -27,9 +27,8 @@ from .judging import is_good
 _BARE = "import sys; del sys.path[0]; from provision.__main__ import main; main()"
 
 
-def create_with(emit: Emit, choices: Choices, how: CreateOptions) -> Created | Plan:
+def create_with(emit: Emit, path: Path, choices: Choices, how: CreateOptions) -> Created | Plan:
     """`create`, with a kernel where one is wanted or the environment has one already."""
-    path = where.absolute(how.env)
     if not how.kernel and not (path / place.MARK / made_with.KERNEL).exists():
         return create(emit, path, choices, how)
     if not kernel.named(choices.with_):

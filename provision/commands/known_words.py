@@ -38,15 +38,15 @@ def versions(framework: str) -> list[tuple[str, str]]:
 
 
 def targets() -> list[tuple[str, str]]:
-    """Return the targets that gpuenv.yaml names here, each with a description."""
+    """Return the targets that the project names, each with a description."""
     from ..project.config.cache import cached_config
-    from ..project.config.kinds import CONFIG_NAME
     from ..request.options import Choices
     from ..request.paths import cache_dir
+    from ..request.project_folder import project_file
 
-    file = Path.cwd() / CONFIG_NAME
     try:
-        said = cached_config(file, cache_dir(Choices())).targets if file.is_file() else {}
+        file = project_file()
+        said = cached_config(file, cache_dir(Choices())).targets if file else {}
     except GpuenvError:
         return []
     return [

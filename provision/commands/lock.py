@@ -15,10 +15,12 @@ from ..model import Asked, Bound, Emit, Event, Lock, Plan, drop_event
 from ..model.option import argument, group, option
 from ..request import project_options as inproject, upload_limits
 from ..request.options import Choices
+from ..request.project_folder import project_folder
 from ..system.output_file import is_stdout, is_stream, refuse_to_replace
 from ..wheels.locks import is_source
 from .accepting import read, virtual_packages
 from .asking import judged, locking_of
+from .default_env import note_project
 from .foreseen import MissingLibraries
 from .resolve import by_itself, noted
 from .solving import locked
@@ -55,7 +57,8 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan:
     choices = inproject.laid(options.choices)
     way = locking_of(choices)
     way.require()
-    output = options.output or Path(lock_name(choices))
+    note_project(emit)
+    output = options.output or _project_lock(choices)
     if not options.check:
         refuse_to_replace(output, force=options.force)
     asked = judged(choices, emit)
@@ -76,6 +79,12 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan:
     emit(Event(kind="next", stage="lock", text=_next(choices, output)))
     # The note is on this machine, and not in the file.
     return dataclasses.replace(made, plan=noted(made.plan, asked, choices))
+
+
+def _project_lock(choices: Choices) -> Path:
+    """Return the path of the project's lock file, relative where the project is this folder."""
+    folder = project_folder()
+    return Path(lock_name(choices)) if folder == Path.cwd() else folder / lock_name(choices)
 
 
 def lock_name(choices: Choices) -> str:

@@ -14,6 +14,7 @@ from ..model import Asked, Emit, Event, Lock, Plan
 from ..request import facts, made_with, project_options as inproject, upload_limits
 from ..request.made_with import others
 from ..request.options import Choices
+from ..request.project_folder import project_folder
 from ..wheels import locks
 from . import same_stack
 from .accepting import accepted, check, read, virtual_packages
@@ -51,7 +52,7 @@ def lock_of(
 
 def _held(choices: Choices, platform: str | None = None) -> Lock | None:
     """The project's lock that is there, None where it holds nothing for the platform. Raises LockError."""
-    path = Path.cwd() / lock_name(choices)
+    path = project_folder() / lock_name(choices)
     try:
         return read(path, choices, platform) if path.exists() else None
     except OtherPlatformError:
@@ -79,7 +80,7 @@ def _unfit(held: Lock, choices: Choices, asked: Asked) -> str | None:
 def files_watched(choices: Choices, asked: Asked) -> list[str]:
     """The files whose change means another environment: the project's own, and its lock."""
     files = inproject.files_of(choices, asked.demands)
-    return [*files, str(Path.cwd() / lock_name(choices))] if choices.config else files
+    return [*files, str(project_folder() / lock_name(choices))] if choices.config else files
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,7 +116,7 @@ def with_more(mine: Choices, own: Lock | None, wanted: list[str], emit: Emit) ->
     plan, made = locked_like(asked, now, emit, held or own, Upgrade())
     if made is None:
         raise ResolveError(f"with {', '.join(wanted)} no build fits", hint=plan.hint)
-    path, virtual = Path.cwd() / lock_name(now), virtual_packages(asked, now)
+    path, virtual = project_folder() / lock_name(now), virtual_packages(asked, now)
     return Solved(
         made=made, choices=before, asked=asked, put=lambda made: way.write_lock(path, made, virtual)
     )
@@ -148,7 +149,7 @@ def lock_for(env: Path, choices: Choices, how: CreateOptions, emit: Emit) -> Loc
     """The lock to install; None where packages are to be solved. Raises LockError."""
     if not (how.lock or how.locked or how.frozen):
         return locks.read_in(env / place.MARK) if _names_nothing(env, choices) else None
-    path = how.lock or Path.cwd() / lock_name(choices)
+    path = how.lock or project_folder() / lock_name(choices)
     if not how.lock:
         _require(path, env / place.MARK / locking(choices.manager).LOCK_NAME, how)
     given = read(path, dataclasses.replace(choices, platform=None))  # it is installed here

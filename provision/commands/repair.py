@@ -17,6 +17,7 @@ from ..request import ask, paths as where, project_options as inproject
 from ..request.options import Choices
 from ..system import process
 from ..wheels import locks
+from .default_env import env_to_change
 from .judging import is_expected
 from .shell import activate_line
 
@@ -32,7 +33,9 @@ Check = Callable[[Path, Collection[str]], Drift]
 class RepairOptions:
     """The options of `repair`."""
 
-    env: Path = argument(Path(".venv"), help="Path of the environment.", complete="environments")
+    env: Path | None = argument(
+        None, help="Path of the environment.  [default: .venv]", complete="environments"
+    )
     verify: bool = option(True, "--verify/--no-verify", help="Verify afterwards / not at all.")
     checks: bool = option(True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml / not.")
     deep: bool = option(False, help="Hash every file, not only those written since.")
@@ -44,7 +47,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> Repaired:
     from ..verify import drift  # a shell that completes ENV does not wait for it
     from .building import Job
 
-    path = where.absolute(options.env).resolve()
+    path = where.absolute(env_to_change(emit, options.env)).resolve()
     with place.held(path):
         place.recover(path)
         choices = _as_created(path, options.choices)

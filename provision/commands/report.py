@@ -17,17 +17,18 @@ from ..errors import GpuenvError
 from ..model import Emit, Report, Sources, drop_event
 from ..model.option import argument
 from ..request import ask, options as o, paths as where
+from ..request.project_folder import project_env
 from ..system import process
 from ..wheels import locks
+from .default_env import env_to_read
 from .list import verified
 
-_DEFAULT_ENV = Path(".venv")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions:
-    """The options of `report`. Without `env` it is about .venv, if there is one."""
+    """The options of `report`. Without `env` it is about .venv or the active environment, if there is one."""
 
     env: Path | None = argument(
         None, metavar="[ENV]", help="Path of the environment. [default: .venv]", complete="environments"
@@ -36,19 +37,16 @@ class ReportOptions:
 
 def report(options: ReportOptions, emit: Emit = drop_event) -> Report:
     """Return the report on this machine and an environment, without names, addresses and credentials."""
-    return stage.report(_known(options.env), _whose())
+    return stage.report(_known(emit, options.env), _whose())
 
 
-def _known(env: Path | None) -> stage.Known:
+def _known(emit: Emit, env: Path | None) -> stage.Known:
     """What the report is made of. Raises UsageError where ENV is none."""
     problems: list[str] = []
-    path = where.absolute(env or _DEFAULT_ENV)
+    path = where.absolute(env_to_read(emit, env))
     ours = place.made_by_gpuenv(path)
-    there = ours or env is not None
-    if there and not ours:
-        from .. import verify
-
-        path = Path(verify.locate(path).path)
+    is_active = env is None and path != where.absolute(project_env())
+    there = ours or env is not None or is_active
 
     def tried(read: Callable[[], T]) -> T | None:
         try:
@@ -57,6 +55,11 @@ def _known(env: Path | None) -> stage.Known:
             problems.append(error.message)
             return None
 
+    if there and not ours:
+        from .. import verify
+
+        found = tried(lambda: verify.locate(path)) if is_active else verify.locate(path)
+        path = Path(found.path) if found else path
     sources = tried(lambda: ask.sources(o.Choices()))
     return stage.Known(
         gpuenv=__version__,

@@ -13,6 +13,7 @@ from ..model.option import group, option
 from ..request import project_options as inproject
 from ..request.options import Choices
 from .asking import judged, locking_of
+from .default_env import note_project
 from .stages import plan_for
 
 _WORDS = {"with_": "--with", "requirement": "-r"}
@@ -29,6 +30,7 @@ class ResolveOptions:
 
 def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan:
     """Return the plan: the builds that fit, and why nothing newer does. Builds nothing."""
+    note_project(emit)
     plan = show_plan(emit, options.choices, explain=options.explain)
     if plan.builds:
         emit(Event(kind="next", stage="resolve", text=next_step(options.choices, plan)))

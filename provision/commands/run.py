@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,9 +16,11 @@ from ..model import Emit, Event, Finding, Run, drop_event
 from ..model.option import argument, group, option
 from ..request import facts, paths as where
 from ..request.options import Choices
+from ..request.project_folder import project_env, project_file
 from ..system import process
 from ..system.process import limits
 from . import recovery, unsearched
+from .default_env import env_to_read
 
 if TYPE_CHECKING:
     from ..diagnose import Ran
@@ -40,7 +43,9 @@ class RunOptions:
     """The options of `run`. With `stdout_to_stderr` the command writes everything to standard error. `diagnose`: find
     the cause where it fails."""
 
-    env: Path = argument(Path(".venv"), help="Path of the environment.", complete="environments")
+    env: Path | None = argument(
+        None, help="Path of the environment.  [default: .venv]", complete="environments"
+    )
     keep_env: bool = option(
         False, help="Leave LD_LIBRARY_PATH, LD_PRELOAD and PYTHONFAULTHANDLER as they are."
     )
@@ -65,13 +70,14 @@ def run(options: RunOptions, emit: Emit = drop_event) -> Run:
     """Run a command in an environment to its end. With `exec_` this process becomes the command."""
     command = options.command
     if not command:
-        raise UsageError("no command was named", hint="gpuenv run [ENV] -- python train.py")
+        raise UsageError("no command was named", hint="gpuenv run python train.py")
     if options.exec_ and options.stdout_to_stderr:
         raise UsageError(
             "--json and --exec contradict each other", hint="with --exec nothing of gpuenv is left to tell"
         )
-    recovery.settle(emit, options.env)
-    root, programs = found_in(options.env)
+    env = env_to_read(emit, options.env)
+    recovery.settle(emit, env)
+    root, programs = found_in(env)
     given = process.environ()
     process.settle_home()  # gpuenv's own: the program gets its variables as they were
     environ = variables(emit, root, programs, given, options.choices, keep=options.keep_env)
@@ -107,7 +113,11 @@ def found_in(env: Path) -> tuple[Path, Path]:
     for folder in ("bin", "Scripts"):
         if (path / folder / "python").exists() or (path / folder / "python.exe").exists():
             return path, path / folder
-    raise UsageError(f"{path} holds no Python", hint=f"make it: gpuenv create {env} --framework torch")
+    of_project = env == project_env() and project_file() is not None
+    hint = "make it: gpuenv create" if of_project else f"make it: gpuenv create {env} --framework torch"
+    if env.name == str(env) and not path.exists() and shutil.which(str(env)):
+        hint += f"; to run the program {env} in the project's environment: gpuenv run -- {env}"
+    raise UsageError(f"{path} holds no Python", hint=hint)
 
 
 def variables(

@@ -21,6 +21,7 @@ from ..system.redaction import redact_text
 from ..system.safe_write import hint_of
 from ..verify import begin, locate
 from . import checking, recovery
+from .default_env import env_to_read
 from .judging import is_expected, machine_for_verdict
 from .later_stages import add_later_stages, reader
 from .proving import options_of, prove, reader_of
@@ -31,7 +32,9 @@ from .shell import activate_line
 class VerifyOptions:
     """The options of `verify`."""
 
-    env: Path = argument(Path(".venv"), help="Path of the environment.", complete="environments")
+    env: Path | None = argument(
+        None, help="Path of the environment.  [default: .venv]", complete="environments"
+    )
     quick: bool = option(
         False, help="Driver, runtime, libraries and cuDNN only; on the CPU the frameworks are imported."
     )
@@ -83,8 +86,9 @@ def _judge(emit: Emit, options: VerifyOptions, asked: dict[str, Any], checks: ch
     report, choices = options.report, options.choices
     if report and not report.absolute().parent.is_dir():
         raise UsageError(f"--report {report}: there is no folder {report.absolute().parent}")
-    recovery.settle(emit, options.env)
-    found = locate(where.absolute(options.env), stated=True)
+    env = env_to_read(emit, options.env)
+    recovery.settle(emit, env)
+    found = locate(where.absolute(env), stated=True)
     path = Path(found.path)
     # What needs the lock and the profiles is read while the environment's Python and the driver answer.
     wanted = options_of(choices, asked)

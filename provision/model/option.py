@@ -61,6 +61,11 @@ def argument(
     return _field(default, how)
 
 
+def flag_of(name: str) -> str:
+    """Return the flag of a field that declares none."""
+    return f"--{name.rstrip('_').replace('_', '-')}"
+
+
 def group(kind: type, *only: str, without: tuple[str, ...] = ()) -> Any:
     """Declare a field that holds a group of options: all of them, `only` some, or all `without` some."""
     taken = Group(kind, lambda name: name in only if only else name not in without)

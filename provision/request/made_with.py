@@ -15,9 +15,9 @@ from ..environment import place, state
 from ..errors import BuildError
 from ..model import Project
 from ..project.config.cache import cached_config, digest
-from ..project.config.kinds import CONFIG_NAME
 from . import paths as where, project_options as inproject
 from .options import Choices
+from .project_folder import project_file
 
 KERNEL = "kernel.json"
 _TARGET = frozenset({"target", "driver", "driver_os", "gpu", "gpus", "platform", "glibc"})
@@ -50,8 +50,7 @@ def recalled(env: Path, choices: Choices, said: Collection[str] = (), *, lock: b
     before = state.read(env, "request.json") if place.made_by_gpuenv(env) else None
     if not before:
         return dataclasses.replace(choices, given=record(choices))
-    file = Path.cwd() / CONFIG_NAME
-    config = file if file.is_file() and "framework" not in said else None
+    config = project_file() if "framework" not in said else None
     kept = _recorded(env, before, config, choices)
     for name in _replaced(kept, set(said), in_project=config is not None, lock=lock):
         kept.pop(name, None)

@@ -1,4 +1,4 @@
-"""The project that an environment was made for: its gpuenv.yaml, where that was recorded and can be trusted."""
+"""The project that an environment was made for: its file, where that was recorded and can be trusted."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..environment import place, state
 from ..errors import DataError
 from ..model import Check, as_plain
 from ..project.config.cache import cached_config
-from ..project.config.kinds import CONFIG_NAME
+from ..project.config.kinds import PYPROJECT, YAML_NAMES
 from ..project.config.strict import MAX_BYTES
 from ..system import foreign
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnProject:
-    """A project's gpuenv.yaml and its checks. `problem` says why the file is not read, and then there are none;
+    """A project's file and its checks. `problem` says why the file is not read, and then there are none;
     `missing` where it is not there."""
 
     file: Path
@@ -35,7 +35,7 @@ class OwnProject:
 
 
 def own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
-    """Return the project whose gpuenv.yaml an environment was made with; None where it was made without one, or by
+    """Return the project whose file an environment was made with; None where it was made without one, or by
     another tool.
 
     Its checks are commands. So the file must belong to this user, to the environment's owner or to root, and not be
@@ -43,7 +43,11 @@ def own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
     """
     recorded = (state.read(env, "request.json") or {}).get("choices") if place.made_by_gpuenv(env) else None
     named = recorded.get("config") if isinstance(recorded, dict) else None
-    if not isinstance(named, str) or not Path(named).is_absolute() or Path(named).name != CONFIG_NAME:
+    if (
+        not isinstance(named, str)
+        or not Path(named).is_absolute()
+        or Path(named).name not in (*YAML_NAMES, PYPROJECT)
+    ):
         return None
     file = Path(named)
     try:

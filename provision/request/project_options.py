@@ -10,12 +10,13 @@ from typing import Any
 
 from ..errors import UsageError
 from ..model import Demands, Profiles, Project, Sources, Target
-from ..project.config.cache import cached_config, digest
+from ..project.config.cache import cached_config, digest, watched_name
 from ..project.config.kinds import CONFIG_NAME
 from ..system import process
 from . import upload_limits
 from .options import Choices
 from .paths import cache_dir
+from .project_folder import project_file
 
 _DEFAULT_MANAGER = Choices().manager
 # Options that are no part of what a lock's digest counts: where and how gpuenv runs, and what the plan inside
@@ -33,9 +34,9 @@ _OF_THE_PLAN = (
 def laid(c: Choices) -> Choices:
     """The options with gpuenv.yaml laid under them: all of it where no framework was named, of a named
     target what it says of the machine. Raises DataError, UsageError."""
-    file = Path.cwd() / CONFIG_NAME
+    file = project_file()
     named = str(c.target) if c.target and not c.target.exists() else None
-    if not file.is_file():
+    if file is None:
         if named:
             raise UsageError(
                 f"--target {named}: no such file, and no {CONFIG_NAME} here that names it",
@@ -46,7 +47,7 @@ def laid(c: Choices) -> Choices:
         return c
     said = cached_config(file, cache_dir(c))
     if named:
-        c = _at_target(c, said, named, file.parent)
+        c = _at_target(c, said, named, file)
     return c if c.framework else _with_project(c, said, file)
 
 
@@ -85,12 +86,12 @@ def _beside(root: Path, place: str) -> str:
     return place if "://" in place else str(root / place)
 
 
-def _at_target(c: Choices, said: Project, name: str, root: Path) -> Choices:
+def _at_target(c: Choices, said: Project, name: str, config: Path) -> Choices:
     target = said.targets.get(name)
     if target is None:
         known = ", ".join(said.targets) or "none"
         raise UsageError(
-            f"--target {name}: no such file, and {CONFIG_NAME} has no target of that name",
+            f"--target {name}: no such file, and {config.name} has no target of that name",
             hint=f"it has {known}; or write a file with `gpuenv detect --json`",
         )
     words = {f: getattr(target, f) for f in ("driver", "driver_os", "platform", "glibc", "python", "cuda")}
@@ -99,7 +100,7 @@ def _at_target(c: Choices, said: Project, name: str, root: Path) -> Choices:
         given["device"] = target.device
     if target.manager and c.manager == _DEFAULT_MANAGER:
         given["manager"] = target.manager
-    file = root / target.file if target.file else None
+    file = config.parent / target.file if target.file else None
     return dataclasses.replace(c, target=file, gpu=[*c.gpu, *target.gpus], target_name=name, **given)
 
 
@@ -128,7 +129,8 @@ def with_python_bounds(demands: Demands, c: Choices) -> Demands:
     """The demands with the bounds on Python that gpuenv.yaml states, beside those of the project's files."""
     if not c.python_bounds:
         return demands
-    places = [demands.python_origin, f"python in {CONFIG_NAME}"]
+    name = c.config.name if c.config else CONFIG_NAME
+    places = [demands.python_origin, f"python in {name}"]
     return dataclasses.replace(
         demands,
         requires_python=",".join(filter(None, (demands.requires_python, c.python_bounds))),
@@ -185,7 +187,7 @@ def _limit(c: Choices, demands: Demands) -> str | None:
 
 def files_of(c: Choices, demands: Demands) -> list[str]:
     """Every file that what is asked for depends on, for the next run to compare."""
-    mine = [str(c.config)] if c.config else []
+    mine = [watched_name(c.config)] if c.config else []
     return [*mine, *dict.fromkeys(demands.files)]
 
 

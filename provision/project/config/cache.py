@@ -1,4 +1,4 @@
-"""What makes a second run cheap: digests of a project's files, and a gpuenv.yaml kept as JSON."""
+"""What makes a second run cheap: digests of a project's files, and the project's own file kept as JSON."""
 
 from __future__ import annotations
 
@@ -15,15 +15,23 @@ from provision.model import Project, as_plain, from_plain
 from provision.system import foreign
 from provision.system.redaction import secrets_in
 
-from .kinds import CONFIG_NAME
+from .kinds import PYPROJECT, YAML_NAMES
+from .pyproject_table import TABLE, read_table_of, without_table
+from .strict import NotReadError
 
 _CACHE_FORMAT = "1"
+_TABLE_MARK = f"#{TABLE}"
+
+
+def watched_name(config: Path) -> str:
+    """Return the name of a project's file for `digest`: of a pyproject.toml only its table `tool.gpuenv` counts."""
+    return f"{config}{_TABLE_MARK}" if config.name == PYPROJECT else str(config)
 
 
 def digest(files: Sequence[str], *, exact: bool = False) -> str:
     """The sha256 over files, their names and bytes, in the order given; a missing file counts as missing. Of a
-    gpuenv.yaml only what decides packages counts, not its comments and checks; with `exact` its bytes do, as they did
-    in earlier versions.
+    project's file only what decides packages counts, not its comments and checks; with `exact` its bytes do, as they
+    did in earlier versions. Of a pyproject.toml that has a table `tool.gpuenv` the other tables count.
 
     Names are taken below the folder that all files share, so that a checkout elsewhere has the same
     digest. Never fails: a file that cannot be read counts with the reason.
@@ -33,17 +41,21 @@ def digest(files: Sequence[str], *, exact: bool = False) -> str:
     for file in files:
         name = os.path.relpath(Path(file).absolute(), shared)
         try:
-            data = foreign.read_bytes(Path(file))
-            content = hashlib.sha256(data if exact else _deciding(Path(file), data)).hexdigest()
+            path = Path(file.removesuffix(_TABLE_MARK))
+            data = foreign.read_bytes(path)
+            counted = data if exact else _deciding(path, data, of_table=file.endswith(_TABLE_MARK))
+            content = hashlib.sha256(counted).hexdigest()
         except (OSError, ValueError) as error:  # a name with a NUL is no file
             content = type(error).__name__
         total.update(f"\0{name}\0{content}".encode("utf-8", "surrogateescape"))
     return total.hexdigest()
 
 
-def _deciding(path: Path, data: bytes) -> bytes:
-    """What of a file decides packages: of a gpuenv.yaml that can be read all keys but the checks."""
-    if path.name != CONFIG_NAME:
+def _deciding(path: Path, data: bytes, *, of_table: bool) -> bytes:
+    """What of a file decides packages: of a project's file that can be read all keys but the checks."""
+    if path.name == PYPROJECT and not of_table:
+        return _beside_table(data)
+    if path.name not in YAML_NAMES and not of_table:
         return data
     try:
         asked = as_plain(dataclasses.replace(cached_config(path, None, data), checks=()))
@@ -52,6 +64,16 @@ def _deciding(path: Path, data: bytes) -> bytes:
     nothing = as_plain(Project())  # keys that later versions know change no digest
     said = {key: value for key, value in asked.items() if value != nothing[key]}
     return json.dumps(said, sort_keys=True).encode()
+
+
+def _beside_table(data: bytes) -> bytes:
+    """Return what a pyproject.toml says beside the table `tool.gpuenv`; all of its bytes where it has none."""
+    try:
+        if read_table_of(data) is None:
+            return data
+        return json.dumps(without_table(data), sort_keys=True, default=str).encode()
+    except NotReadError:
+        return data
 
 
 _READ: dict[str, Project] = {}
@@ -64,7 +86,8 @@ def cached_config(path: Path, cache_dir: Path | None, data: bytes | None = None)
     from .gpuenv_yaml import parse_config, read_bytes
 
     data = read_bytes(path) if data is None else data
-    key = hashlib.sha256(f"{_CACHE_FORMAT} {__version__}\0".encode() + data).hexdigest()
+    form = PYPROJECT if path.name == PYPROJECT else ""
+    key = hashlib.sha256(f"{_CACHE_FORMAT} {__version__}\0{form}".encode() + data).hexdigest()
     # What holds a password is kept nowhere but where the user wrote it.
     secret = next(secrets_in(data.decode("utf-8", "replace")), None)
     kept = cache_dir / f"project-{key}.json" if cache_dir and not secret else None

@@ -1,4 +1,4 @@
-"""gpuenv.yaml -> Project, strictly: every mistake at once, with its line and key."""
+"""gpuenv.yaml or [tool.gpuenv] -> Project, strictly: every mistake at once, with its line and key."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ..words import first_line, shown
 from . import kinds
 from .checks import read_checks
 from .nodes import Mistakes, read_list, read_table, read_text
+from .pyproject_table import parse_table
 from .strict import MAX_BYTES, Node, NotReadError, decode, tree
 
 _KEYS = [f.name for f in fields(Project) if f.name not in kinds.PROJECT[1:]]
@@ -38,11 +39,11 @@ def read_bytes(path: Path) -> bytes:
 
 
 def parse_config(name: str, data: bytes) -> Project:
-    """The project that the bytes of a gpuenv.yaml describe. Raises DataError."""
+    """The project that the bytes of a gpuenv.yaml, or of the pyproject.toml `name`, describe. Raises DataError."""
     mistakes = Mistakes(name)
     values: dict[str, Any] = {}
     try:
-        root = tree(decode(data))
+        root = parse_table(data) if name == kinds.PYPROJECT else tree(decode(data))
     except NotReadError as error:
         mistakes.add(error.line, "", error.text)
     else:

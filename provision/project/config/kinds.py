@@ -8,6 +8,10 @@ from typing import NamedTuple
 from provision.model import MANAGERS, PLATFORMS
 
 CONFIG_NAME = "gpuenv.yaml"
+"""The project's file that `gpuenv init` writes."""
+YAML_NAMES = (CONFIG_NAME, "gpuenv.yml")
+PYPROJECT = "pyproject.toml"
+"""A project's file where it has the table `tool.gpuenv`, with the same keys."""
 
 
 class Form(NamedTuple):

@@ -18,6 +18,7 @@ class Mistakes:
 
     def __init__(self, name: str) -> None:
         self.name, self.found = name, list[str]()
+        self.language = "TOML" if name.endswith(".toml") else "YAML"
 
     def add(self, line: int | None, key: str, text: str) -> None:
         at = self.name if line is None else f"{self.name}:{line}"
@@ -67,7 +68,9 @@ def read_text(node: Node, where: str, form: Form, mistakes: Mistakes) -> str | N
     if node.taken_for:
         meant = f" ({float(text)})" if _loses(text) else ""
         mistakes.add(
-            node.line, where, f'YAML takes {shown(text)} for {node.taken_for}{meant}: write "{shown(text)}"'
+            node.line,
+            where,
+            f'{mistakes.language} takes {shown(text)} for {node.taken_for}{meant}: write "{shown(text)}"',
         )
         return None
     if problem := form.problem(text):

@@ -1,4 +1,4 @@
-"""`packages:` of a gpuenv.yaml, changed in place: all else keeps its bytes. Several files are written all, or none."""
+"""`packages` of a project's file, changed in place: all else keeps its bytes. Several files are written all, or none."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from provision.system.safe_write import Draft, hint_of, resolve, write_file
 from ..words import first_line, requirement, shown
 from . import kinds
 from .gpuenv_yaml import parse_config, read_bytes
+from .write_table import NotEditableError, table_edited
 
 # Text to put in place of what stands from one index to another
 _Change = tuple[int, int, str]
 
 
 def add_packages(path: Path, requirements: Sequence[str]) -> Project:
-    """Write requirements into `packages:`, each in place of the entry of its name, else at the end.
+    """Write requirements into `packages`, each in place of the entry of its name, else at the end.
 
     Returns the project as it is then; a file that says all of it already is not written. The new text is
     read again and must say what was meant. Raises UsageError for what is no package, DataError (and
@@ -31,20 +32,42 @@ def add_packages(path: Path, requirements: Sequence[str]) -> Project:
     wanted = {_name(text): text for text in requirements}
     data = read_bytes(path)
     before = parse_config(path.name, data)
-    meant = dataclasses.replace(before, packages=_merged(path.name, before.packages, wanted))
+    entries: list[str | None] = [*_merged(path.name, before.packages, wanted)]
+    by_hand = "write it by hand: " + ", ".join(f"packages: {json.dumps([t])}" for t in wanted.values())
+    return _rewritten(path, data, before, entries, by_hand)
+
+
+def drop_packages(path: Path, names: Sequence[str]) -> Project:
+    """Remove the entries of packages from `packages`, as `add_packages` writes them. Raises DataError."""
+    data = read_bytes(path)
+    before = parse_config(path.name, data)
+    entries = [None if name_of(text) in names else text for text in before.packages]
+    by_hand = f"remove {', '.join(names)} from packages by hand"
+    return _rewritten(path, data, before, entries, by_hand)
+
+
+def name_of(text: str) -> str:
+    """Return the canonical name of a requirement. Raises ValueError."""
+    from packaging.utils import canonicalize_name
+
+    return str(canonicalize_name(requirement(text).name))
+
+
+def _rewritten(
+    path: Path, data: bytes, before: Project, entries: Sequence[str | None], by_hand: str
+) -> Project:
+    """Write the file with other `entries`: the old ones in their order, None for one that goes, then new ones."""
+    meant = dataclasses.replace(before, packages=tuple(text for text in entries if text is not None))
     if meant == before:
         return before
-    text = data.decode("utf-8")
-    changed = _edited(text, before.packages, meant.packages)
+    edited = table_edited if path.name == kinds.PYPROJECT else _edited
     try:
+        changed = edited(data.decode("utf-8"), before.packages, entries)
         good = parse_config(path.name, changed.encode()) == meant
-    except DataError:
+    except (DataError, NotEditableError):
         good = False
     if not good:
-        raise DataError(
-            f"{path.name} cannot be edited as it is written; nothing was changed",
-            hint="write it by hand: " + ", ".join(f"packages: {json.dumps([t])}" for t in wanted.values()),
-        )
+        raise DataError(f"{path.name} cannot be edited as it is written; nothing was changed", hint=by_hand)
     try:
         write_all({path: changed.encode()})
     except OSError as error:
@@ -70,16 +93,14 @@ def _name(text: str) -> str:
     if framework in FRAMEWORKS and name != "tensorflow-cpu":  # which no plan is about
         raise UsageError(
             f"{framework} is a framework: the plan picks its build, and what is built for the old one changes",
-            hint=f'write it in gpuenv.yaml, frameworks: ["{framework}"], then gpuenv create',
+            hint=f'write it in the project\'s file, frameworks: ["{framework}"], then gpuenv create',
         )
     return name
 
 
 def _merged(file: str, packages: Sequence[str], wanted: dict[str, str]) -> tuple[str, ...]:
     """The entries with the wanted ones in place of those of their names. Raises DataError."""
-    from packaging.utils import canonicalize_name
-
-    names = [str(canonicalize_name(requirement(text).name)) for text in packages]
+    names = [name_of(text) for text in packages]
     for name in wanted:
         if names.count(name) > 1:
             raise DataError(
@@ -90,7 +111,7 @@ def _merged(file: str, packages: Sequence[str], wanted: dict[str, str]) -> tuple
     return (*merged, *(text for name, text in wanted.items() if name not in names))
 
 
-def _edited(text: str, old: Sequence[str], new: Sequence[str]) -> str:
+def _edited(text: str, old: Sequence[str], new: Sequence[str | None]) -> str:
     """The text with the entries changed from old to new, which begins with as many."""
     import yaml
 
@@ -98,7 +119,7 @@ def _edited(text: str, old: Sequence[str], new: Sequence[str]) -> str:
     newline = "\r\n" if "\r\n" in text else "\n"
     pairs = root.value if root is not None and root.id == "mapping" else []
     pair = next((p for p in pairs if p[0].value == "packages"), None)
-    added = new[len(old) :]
+    added = [entry for entry in new[len(old) :] if entry is not None]
     if pair is None:
         indent = " " * root.start_mark.column if pairs else ""
         rows = [f"{indent}packages:", *(f"{indent}  - {_quoted(t)}" for t in added)]
@@ -112,8 +133,9 @@ def _edited(text: str, old: Sequence[str], new: Sequence[str]) -> str:
     changes: list[_Change] = [
         (item.start_mark.index, item.end_mark.index, _quoted(after))
         for item, before, after in zip(node.value, old, new, strict=False)
-        if before != after
+        if after is not None and before != after
     ]
+    changes += _removals(text, node, [i for i, entry in enumerate(new[: len(old)]) if entry is None])
     if added and node.flow_style:
         at = node.value[-1].end_mark.index if node.value else node.start_mark.index + 1
         listed = ", ".join(map(_quoted, added))
@@ -123,6 +145,22 @@ def _edited(text: str, old: Sequence[str], new: Sequence[str]) -> str:
         rows = [f"{indent}- {_quoted(t)}" for t in added]
         text = _after_line(text, _last(node), rows, newline)
     return _applied(text, changes)
+
+
+def _removals(text: str, node: Any, gone: Sequence[int]) -> list[_Change]:
+    """Return the changes that take entries out of a list: whole lines, or in a flow list the entry and a comma."""
+    changes: list[_Change] = []
+    for i in gone:
+        start, end = node.value[i].start_mark.index, node.value[i].end_mark.index
+        if not node.flow_style:
+            line_end = text.find("\n", end)
+            changes.append((text.rfind("\n", 0, start) + 1, line_end + 1 if line_end >= 0 else len(text), ""))
+        elif any(kept not in gone for kept in range(i)):
+            changes.append((node.value[i - 1].end_mark.index, end, ""))
+        else:
+            after = node.value[i + 1].start_mark.index if i + 1 < len(node.value) else end
+            changes.append((start, after, ""))
+    return changes
 
 
 def _last(node: Any) -> int:

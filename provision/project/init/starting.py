@@ -11,6 +11,7 @@ from provision.system.safe_write import hint_of
 
 from ..config.gpuenv_yaml import read_config
 from ..config.kinds import ALIASES, CONFIG_NAME, LISTS
+from ..config.project_file import project_file_in
 from ..config.write import write_all
 from ..words import first_line, meant_version, requirement, shown
 from . import makefile
@@ -74,12 +75,12 @@ def _config(
     remarks: list[str],
 ) -> tuple[str, ...]:
     """gpuenv.yaml: kept where there is one, else written from what the folder shows."""
-    path = folder / CONFIG_NAME
+    path = project_file_in(folder) or folder / CONFIG_NAME
     if path.exists() or path.is_symlink():
         kept = read_config(path)
-        files.append(WrittenFile(path=CONFIG_NAME, done="kept", detail="it is there already"))
+        files.append(WrittenFile(path=path.name, done="kept", detail="it is there already"))
         if frameworks and tuple(frameworks) != kept.frameworks:
-            remarks.append(f"{CONFIG_NAME} is kept: write the frameworks there yourself")
+            remarks.append(f"{path.name} is kept: write the frameworks there yourself")
         return kept.frameworks
     found = signs(folder, known, environ)
     chosen = _chosen(frameworks, known.companions, found)

@@ -1,0 +1,101 @@
+"""Which file describes a project: gpuenv.yaml, gpuenv.yml or pyproject.toml, in a folder or in one above it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from provision.errors import DataError
+from provision.system import foreign
+
+from .kinds import PYPROJECT, YAML_NAMES
+from .pyproject_table import read_table_of
+from .strict import MAX_BYTES, NotReadError
+
+
+def project_file_in(folder: Path) -> Path | None:
+    """Return the file of a folder that describes its project, or None. Raises DataError where there are several."""
+    found = [folder / name for name in YAML_NAMES if (folder / name).is_file()]
+    if _has_table(folder / PYPROJECT, alone=not found):
+        found.append(folder / PYPROJECT)
+    if len(found) > 1:
+        names = " and ".join(
+            "[tool.gpuenv] of pyproject.toml" if f.name == PYPROJECT else f.name for f in found
+        )
+        raise DataError(
+            f"{names} describe the same project in {folder}",
+            hint="keep one: move the keys of the other into it, then delete the other",
+        )
+    return found[0] if found else None
+
+
+def find_project_file(start: Path, homes: Collection[Path]) -> Path | None:
+    """Return the project's file of `start` or of the nearest folder above it. Raises DataError.
+
+    A file above `start` decides which packages are installed. So the search ends at one of `homes`, at another file
+    system, at a folder that belongs to another user or that everybody may write to, and at a file of another user.
+    """
+    if found := project_file_in(start):
+        return found
+    for folder in _own_parents(start, homes):
+        owners = [_owner(folder / name) for name in (*YAML_NAMES, PYPROJECT)]
+        if any(owner not in (None, os.geteuid()) for owner in owners):
+            return None
+        if any(owner is not None for owner in owners) and (found := project_file_in(folder)):
+            return found
+    return None
+
+
+def _own_parents(start: Path, homes: Collection[Path]) -> Iterator[Path]:
+    """Yield the folders above `start`, nearest first, as far as they are this user's own."""
+    if not hasattr(os, "geteuid"):
+        return  # without numbered users nobody can be compared
+    ends = {(found.st_dev, found.st_ino) for home in homes if (found := _stat(home))}
+    first = _stat(start)
+    if first is None or first.st_uid != os.geteuid() or (first.st_dev, first.st_ino) in ends:
+        return
+    for folder in start.parents:
+        found = _stat(folder)
+        if found is None or (found.st_dev, found.st_ino) in ends or found.st_dev != first.st_dev:
+            return
+        if found.st_uid != os.geteuid() or found.st_mode & stat.S_IWOTH:
+            return
+        yield folder
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def _owner(path: Path) -> int | None:
+    """Return the user that a file belongs to; another user where a link or everybody's rights could mean one; None
+    where it is missing."""
+    try:
+        link = path.lstat()
+    except OSError:
+        return None
+    found = _stat(path)
+    if found is None:
+        return None  # a link that leads nowhere
+    foreign_link = link.st_uid != found.st_uid
+    return -1 if foreign_link or found.st_mode & stat.S_IWOTH else found.st_uid
+
+
+def _has_table(path: Path, *, alone: bool) -> bool:
+    """Return whether a pyproject.toml has `tool.gpuenv`. Raises DataError where that cannot be read and no other file
+    describes the project."""
+    try:
+        data = foreign.read_bytes(path, MAX_BYTES)
+    except OSError:
+        return False
+    try:
+        return read_table_of(data) is not None
+    except NotReadError as error:
+        if not alone or b"tool.gpuenv" not in data:
+            return False
+        raise DataError(f"{path} is invalid: {error.text}", hint="correct its syntax") from error

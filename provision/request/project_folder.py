@@ -1,0 +1,64 @@
+"""The project that a command is about: the file that describes it, and its folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..environment import place
+from ..project.config.project_file import find_project_file
+from ..system import process
+from .paths import absolute
+
+DEFAULT_ENV = Path(".venv")
+_ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
+
+
+def project_file() -> Path | None:
+    """Return the file that describes the project of this folder, or None. Raises DataError where there are several."""
+    return find_project_file(Path.cwd(), _homes())
+
+
+def project_folder() -> Path:
+    """Return the folder of the project's file; this folder where there is none."""
+    file = project_file()
+    return file.parent if file else Path.cwd()
+
+
+def project_env() -> Path:
+    """Return the path of the project's environment, relative where the project is this folder."""
+    folder = project_folder()
+    return DEFAULT_ENV if folder == Path.cwd() else folder / DEFAULT_ENV
+
+
+def active_env() -> tuple[str, Path] | None:
+    """Return the variable that names the active environment, and its path; None where none is active."""
+    environ = process.environ()
+    for name in _ACTIVE:
+        path = Path(environ.get(name, ""))
+        if path.is_absolute() and holds_python(path):
+            return name, path
+    return None
+
+
+def is_there(env: Path) -> bool:
+    """Return whether something is in the place of an environment, or a run that was interrupted left it aside."""
+    path = absolute(env)
+    return path.exists() or path.is_symlink() or not place.is_settled(path)
+
+
+def holds_python(path: Path) -> bool:
+    """Return whether a folder is an environment: it has a Python."""
+    return any((path / name).exists() for name in ("bin/python", "Scripts/python.exe", "python.exe"))
+
+
+def _homes() -> tuple[Path, ...]:
+    """Return the home folders of this user: the one of HOME, and the one of the user database."""
+    named = [process.environ().get("HOME", "")]
+    try:
+        import pwd
+
+        named.append(pwd.getpwuid(os.geteuid()).pw_dir)
+    except (ImportError, KeyError):
+        pass
+    return tuple(Path(home) for home in named if home.startswith("/"))

@@ -1,0 +1,69 @@
+"""The words of a command line: options before a command, and the command of `run`."""
+
+import sys
+
+import pytest
+
+from provision.cli import command_words
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "env" / "bin").mkdir(parents=True)
+    (tmp_path / "env" / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "train.py").touch()
+    return tmp_path
+
+
+RUN = [
+    ("python train.py", "", "python train.py"),
+    ("--keep-env python train.py --keep-env", "--keep-env", "python train.py --keep-env"),
+    ("--cache-dir c --profiles=p pytest -q -x", "--cache-dir c --profiles=p", "pytest -q -x"),
+    ("python -c x --json", "", "python -c x --json"),
+    ("-- python --json", "", "python --json"),
+    ("--exec -- python", "--exec", "python"),
+    ("env -- python -V", "env", "python -V"),
+    ("env --keep-env --cache-dir c -- x -- y", "env --keep-env --cache-dir c", "x -- y"),
+    ("missing -- python", "missing", "python"),
+    ("env python -V", "env", "python -V"),
+    ("./env python -- -V", "./env", "python -- -V"),
+    ("pytest tests -- -x", "", "pytest tests -- -x"),
+    ("src", "", "src"),
+    ("train.py a b", "", "train.py a b"),
+    ("env/bin/python train.py", "", "env/bin/python train.py"),
+]
+
+
+@pytest.mark.parametrize(("typed", "ours", "command"), RUN)
+def test_the_command_of_run(here, typed, ours, command):
+    found = command_words.split(["run", *typed.split()])
+    assert found == (["run", *ours.split()], command.split())
+
+
+@pytest.mark.parametrize("typed", ["", "env", "--help", "--keep-env", "--no-such"])
+def test_run_without_a_command(here, typed):
+    assert command_words.split(["run", *typed.split()]) == (["run", *typed.split()], None)
+
+
+def test_an_environment_without_dashes_is_noted(here):
+    assert "env is an environment: python runs in it" in command_words.read(["run", "env", "python"]).note
+    assert command_words.read(["run", "env", "--", "python"]).note is None
+    assert command_words.read(["run", "python"]).note is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        ("-v list", "list -v"),
+        ("--json -q profiles list", "profiles list --json -q"),
+        ("--json run python -V", "run --json"),
+        ("-v profiles", "profiles -v"),
+        ("--json --help", "--help"),
+        ("--json", "--json"),
+        ("list --json", "list --json"),
+    ],
+)
+def test_options_before_a_command(here, typed, read):
+    assert command_words.split(typed.split())[0] == read.split()
