@@ -12,6 +12,7 @@ from .facts import meets
 
 _NEW, _OLD = "arch_not_in_wheel_too_new", "arch_dropped_too_old"
 _SAYS = ("not_compatible", "no_kernel", "too_old_gpu", "needs_newer_cuda")
+_PTX_ONLY = "The build has no machine code for the GPU ({}), only PTX, and its translation failed"
 _WEAK = ("cudnn_status", "dnn_handle", "dnn_library")
 
 
@@ -28,6 +29,8 @@ def kernels(case: Case) -> list[Candidate]:
     have = listed.split() if listed else _of_build(case, capability)
     if have:
         if case.serves(have, capability):
+            if untranslated := _untranslated(case, have, capability):
+                return [_candidate(True, 86, "likely", (*untranslated, *where), _PTX_ONLY.format(capability))]
             case.ruled_out.update((_NEW, _OLD))
             return _other_code((*shows, *where)) if case.said.group("no_kernel") else []
         newer = Version(capability) > max(Version(_number(k)) for k in have)
@@ -42,6 +45,14 @@ def kernels(case: Case) -> list[Candidate]:
             _candidate(newer, 96 if plain else 74, "certain" if plain else "likely", (*shows, *where), title)
         ]
     return _by_age(case, capability, (*shows, *where)) if plain else []
+
+
+def _untranslated(case: Case, have: Sequence[str], capability: str) -> tuple[Evidence, ...]:
+    """Where the text says that the driver's translation of PTX failed or was needed, for a GPU that the build serves
+    by PTX alone."""
+    if case.serves([k.removesuffix("+PTX") for k in have], capability):
+        return ()
+    return case.said.group("ptx_failed") or case.said.group("needs_newer_cuda")
 
 
 def _candidate(

@@ -8,6 +8,7 @@ from packaging.version import InvalidVersion, Version
 
 from .candidates import Candidate, Case
 from .facts import meets
+from .versions import spelled
 
 # Sonames whose number is the CUDA major (cudart's up to CUDA 10 is the release): NVIDIA's CUDA
 # compatibility documents; libcufft, libcurand, libcusolver number on their own.
@@ -26,7 +27,8 @@ DRIVER = re.compile(r"libcuda\.so|nvcuda\.dll|libnvidia-ml", re.IGNORECASE)
 def cudnn_pair(case: Case) -> list[Candidate]:
     """The loaded cuDNN against the one that the build was compiled with."""
     facts, shows = case.facts, case.said.group("loaded_older") or case.said.group("cudnn_older_jax")
-    loaded, built = facts.first("cudnn_loaded"), facts.first("cudnn_built")
+    loaded, built = _loaded_and_needed(case)
+    shows = shows or facts.where("cudnn_required")
     if not shows:
         return []
     evidence = (*shows[:2], *facts.where("cudnn_loaded", "cudnn", "library_path"))
@@ -54,6 +56,20 @@ def cudnn_pair(case: Case) -> list[Candidate]:
         title=f"cuDNN {loaded} is loaded in place of a newer copy that is also there" if adequate else None,
     )  # fmt: skip
     return [older, shadowed]
+
+
+def _loaded_and_needed(case: Case) -> tuple[str | None, str | None]:
+    """The cuDNN that is loaded and the one that the build needs. JAX names the oldest that it supports, which can be
+    of another major than the one it was compiled with."""
+    facts = case.facts
+    minimum, installed = facts.first("minimum"), facts.first("installed")
+    if minimum and installed and case.said.group("cudnn_older_jax"):
+        return spelled(installed), spelled(minimum)
+    required = facts.first("cudnn_required")
+    loaded = facts.first("cudnn_loaded")
+    if required and not loaded:
+        loaded = next((v for v in facts.all("cudnn") if v != required and not _at_least(v, required)), None)
+    return loaded, facts.first("cudnn_built") or required
 
 
 def _at_least(version: str, bound: str) -> bool:
@@ -85,6 +101,10 @@ def cudnn_missing(case: Case) -> list[Candidate]:
             title=f"cuDNN {wanted} is asked for; here is cuDNN {other[0]}" if other else None,
         ),
     ]  # fmt: skip
+    if any(CUDA.match(n) for n in facts.all("missing")) and not installed:  # more than cuDNN alone
+        found.append(
+            Candidate(cause="nvidia_libs_not_installed", weight=58, confidence="possible", evidence=evidence)
+        )
     if linux_wsl and not other:
         found.append(
             Candidate(

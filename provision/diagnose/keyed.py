@@ -81,7 +81,7 @@ def _key_os(facts: Facts, value: str, where: Evidence) -> None:
     low = value.lower()
     if "wsl" in low:
         facts.add("os", "wsl", where)
-    elif "windows" in low:
+    elif re.search(r"windows|\bwin[ -]?(?:7|8|1[01])\b", low):
         facts.add("os", "windows", where)
     elif re.search(r"mac ?os|darwin|os x", low):
         facts.add("os", "macos", where)

@@ -41,11 +41,10 @@ def findings(
         best = best[:1] + [c for c in best[1:] if c.confidence != "possible"]
     shown = best[: max(0, _SHOWN - len(proved))]
     values = {**_values(case), **advice(shown[:1], case, advise, machine)}
-    told = [_finding(c, causes[c.cause], values) for c in shown]
-    sure = [f for f in told if f.confidence == "certain"]
-    guessed = [f for f in proved if f.confidence == "possible"]
+    read = [_finding(c, causes[c.cause], values) for c in shown]
     first = [f for f in proved if f.confidence != "possible"]
-    return (*first, *sure, *guessed, *(f for f in told if f.confidence != "certain"))
+    guessed = [f for f in proved if f.confidence == "possible"]
+    return (*first, *sorted((*guessed, *read), key=lambda f: _RANK[f.confidence]))
 
 
 def _is_beside(leading: Candidate, causes: dict[str, FailureCause]) -> bool:
@@ -55,10 +54,8 @@ def _is_beside(leading: Candidate, causes: dict[str, FailureCause]) -> bool:
 
 
 def _place(candidate: Candidate, causes: dict[str, FailureCause]) -> tuple[int, int, int]:
-    layer = int(causes[candidate.cause].layer)
-    if candidate.confidence == "certain":
-        return (0, layer, -candidate.weight)
-    return (1, -candidate.weight, layer)
+    layer, rank = int(causes[candidate.cause].layer), _RANK[candidate.confidence]
+    return (rank, layer, -candidate.weight) if rank == 0 else (rank, -candidate.weight, layer)
 
 
 def _merged(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:

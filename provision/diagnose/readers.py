@@ -27,6 +27,7 @@ _NAMED = re.compile(
     rf"(?:[=:~<>]{{1,3}}|[ \t]|-|is )[ \t'\"(`]{{0,4}}{VERSION}",
     re.IGNORECASE,
 )
+_HEADING = re.compile(r"^#{2,5} {1,4}([A-Za-z][\w /.()-]{1,40}?)\s{0,4}$")
 _SONAME = r"((?:lib[\w+-]{2,60}\.so(?:\.\d{1,5}){0,4})|(?:[\w-]{3,60}\.dll))"
 
 Reader = Callable[["Facts", "re.Match[str]", Evidence], None]
@@ -43,6 +44,8 @@ def read_facts(lines: Sequence[Line], gpus: Sequence[GpuModel]) -> Facts:
                     reader(facts, match, where)
         following = lines[i + 1].text.strip() if i + 1 < len(lines) else ""
         _asked_and_answered(facts, low, following, where)
+        if (heading := _HEADING.match(line.text)) and following:
+            _headed(facts, heading.group(1), lines[i + 1])
         for name, capability in boards.named(low):
             facts.add("gpu", name, where)
             facts.add("board_capability", capability, where)
@@ -60,6 +63,12 @@ def _asked_and_answered(facts: Facts, low: str, following: str, where: Evidence)
         facts.add("cpu_build", "yes", where)
     elif "echo $ld_library_path" in low and answer.startswith(("/", ":")):
         facts.add("library_path", answer, where)
+
+
+def _headed(facts: Facts, heading: str, answer: Line) -> None:
+    """A heading of an issue form ("### Python version"), and the line below it that answers it."""
+    if not answer.text.startswith("#") and (found := KEYED.match(f"{heading}: {answer.text.strip()}")):
+        keyed(facts, found, evidence(answer))
 
 
 # --- readers: (facts, match, line) -----------------------------------------------------------
@@ -96,6 +105,10 @@ def _pair(facts: Facts, match: re.Match[str], where: Evidence) -> None:
     """Loaded and compiled cuDNN, in TensorFlow's, XLA's and JAX's words: 8.5.0, or 8500."""
     for name, text in zip(("cudnn_loaded", "cudnn_built"), match.groups(), strict=True):
         facts.add(name, text if "." in text else spelled(text), where)
+
+
+def _required(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+    facts.add("cudnn_required", match.group(1) or match.group(2), where)
 
 
 def _torch_pair(facts: Facts, match: re.Match[str], where: Evidence) -> None:
@@ -152,6 +165,9 @@ READERS: tuple[tuple[tuple[str, ...], re.Pattern[str], Reader], ...] = (
     (("/cuda-", "\\cuda\\v"), re.compile(r"(?:/cuda-|\\cuda\\v)(\d{1,2}\.\d)", _I), _as("cuda_path")),
     (("compiled with",), re.compile(r"library: (\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5}).{0,60}compiled with:? (\d{1,2}\.\d{1,2}\.\d{1,3}|\d{4,5})", _I), _pair),
     (("found cudnn version",), re.compile(r"Found cuDNN version (\d{4,6}).{0,60}built against version (\d{4,6})", _I), _pair),
+    (("minimum supported",), re.compile(r"minimum supported:? (\d{4,6})", _I), _as("minimum")),
+    (("installed version",), re.compile(r"installed version:? (\d{4,6})", _I), _as("installed")),
+    (("cudnn",), re.compile(r"cudnn {0,2}>= {0,2}(\d{1,2}(?:\.\d{1,3}){0,3}).{0,40}(?:required|needed)|requires cudnn {0,2}>= {0,2}(\d{1,2}(?:\.\d{1,3}){0,3})", _I), _required),
     (("_cuda",), re.compile(r"_cuda(\d{2,3})_cudnn"), lambda f, m, w: f.add("cuda_build", dotted(m.group(1)), w)),
     (("compiled against", "compiled  against"), re.compile(r"compiled {1,2}against {1,2}(\([\d, ]{3,16}\)|\d{4,5}) but (?:linked against|found runtime version) (\([\d, ]{3,16}\)|\d{4,5})", _I), _torch_pair),
     (("torch", "tensorflow", "jax", "keras", "numpy", "onnx", "ctrans", "flash", "xform", "triton", "cupy", "mxnet", "whisper", "bits", "cudatoolkit", "tf", "nvidia"), _NAMED, _named),

@@ -1,0 +1,15 @@
+"""What diagnose says of lines of text, for tests."""
+
+from provision import profiles
+from provision.commands.diagnose import judged
+
+KNOWN = profiles.load()
+
+
+def found(*lines, machine=None, verdict=None):
+    """Findings of a text given as lines."""
+    return judged([("log", ["\n".join(lines).encode()])], KNOWN, machine, verdict)
+
+
+def causes(*lines, **kwargs):
+    return [f.cause for f in found(*lines, **kwargs)]

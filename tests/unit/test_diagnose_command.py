@@ -1,0 +1,80 @@
+"""The command `gpuenv diagnose`: files, JSON, one screen, a machine from a file."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from driver_stub import H200, build, scenario, spec
+
+OMP = "OMP: Error #15: Initializing libiomp5md.dll, but found libiomp5md.dll already initialized."
+FULL = "RuntimeError: CUDA error: CUDA out of memory. Tried to allocate 20.00 MiB"
+
+
+def test_the_command_reads_files_and_answers_in_json(gpuenv):
+    (gpuenv.work / "a.log").write_text("nothing\n")
+    (gpuenv.work / "b.log").write_text(f"x\n{OMP}\n")
+    done = gpuenv("diagnose", "a.log", "b.log", "--no-machine", "--json")
+    assert done.code == 0, done.err
+    assert done.json["schema"] == "gpuenv.findings/1"
+    [finding] = done.json["findings"]
+    assert finding["cause"] == "duplicate_openmp_runtime" and finding["confidence"] == "certain"
+    assert finding["evidence"][0] == {"text": OMP, "source": "b.log", "line": 2}
+
+
+def test_the_command_has_nothing_to_say_about_what_it_does_not_know(gpuenv):
+    (gpuenv.work / "a.log").write_text("KeyError: 'x'\n")
+    done = gpuenv("diagnose", "a.log", "--no-machine")
+    assert (done.code, done.out) == (0, "nothing here that gpuenv knows\n")
+
+
+def test_people_get_one_screen(gpuenv):
+    (gpuenv.work / "a.log").write_text("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED\n")
+    done = gpuenv("diagnose", "a.log", "--no-machine")
+    assert done.code == 0 and "or, less likely:" in done.out
+    assert len(done.out.splitlines()) <= 40
+
+
+def test_the_process_that_holds_the_memory_of_this_machine(gpuenv, tmp_path):
+    """NVML is a stub that names a real process."""
+    libraries = build(tmp_path / "driver")
+    (gpuenv.work / "a.log").write_text(FULL)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as holder:
+        gpu = f"{H200}|free_mib=200|holder={holder.pid}"
+        gpuenv.env |= scenario(libraries, spec(driver="580.159.04", cuda=13000, gpus=[gpu]))
+        done = gpuenv("diagnose", "a.log", "--json")
+        silent = gpuenv("diagnose", "a.log", "--no-machine", "--json")
+        holder.communicate(b"\n")
+    first = done.json["findings"][0]
+    assert re.match(
+        rf"End process {holder.pid} \(python[\d.]*\), which holds 1\d+ MiB of GPU 0", first["fix"]
+    )
+    assert str(holder.pid) not in silent.out
+
+
+def test_a_machine_from_a_file(gpuenv):
+    machine = {"schema": "gpuenv.machine/1", "target": {"platform": "linux-x86_64", "driver": "535.129.03"}}
+    (gpuenv.work / "m.json").write_text(json.dumps(machine))
+    (gpuenv.work / "a.log").write_text("AssertionError: Torch not compiled with CUDA enabled\n")
+    done = gpuenv("diagnose", "a.log", "--machine", "m.json", "--json")
+    assert done.code == 0, done.err
+    assert "Driver 535.129.03 runs torch" in done.json["findings"][0]["fix"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("missing.log",),
+        ("--no-machine",),
+        ("x", "--machine", "missing.json"),
+        ("--machine", "bad.json"),
+        ("-", "--no-machine", "--machine", "m"),
+    ],
+)
+def test_what_cannot_be_read_is_a_usage_error(gpuenv, words):
+    (gpuenv.work / "bad.json").write_text('{"x": 1}')
+    (gpuenv.work / "x").write_text("")
+    done = gpuenv("diagnose", *words)
+    assert done.code == 2 and done.err.startswith("error")
