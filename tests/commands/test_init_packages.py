@@ -354,3 +354,74 @@ def test_without_requirements_it_is_a_package(gpuenv):
     files = {"log.py": "try:\n    import comet_ml\nexcept ImportError:\n    comet_ml = None\n"}
     config, _, _ = found(gpuenv, {**files, "sweep.py": "import torch, comet_ml\n"})
     assert config.packages == ("comet-ml",)
+
+
+# --- main programs and side folders --------------------------------------------------------------
+
+_CLASSIFIER = {
+    "main.py": "import torch, timm\nfrom models.net import Net\n",
+    "models/net.py": "import torch, einops\n",
+    "detection/train.py": "import torch, mmcv, flask\n",
+    "detection/data/load.py": "def load():\n    import lmdb\n",
+}
+
+
+def test_what_a_side_folder_with_its_own_readme_imports_is_suggested(gpuenv):
+    config, text, _ = found(gpuenv, {**_CLASSIFIER, "detection/README.md": "pip install mmcv-full\n"})
+    assert config.packages == ("einops", "timm")
+    assert "#   mmcv  # imported beside the main programs: detection/train.py\n" in text
+    assert "#   lmdb  # imported beside the main programs: detection/data/load.py\n" in text
+    assert "import: mmcv" not in text and "#   - import: einops  # imported in models/net.py\n" in text
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"detection/README.md": "", "README.md": "Then `python detection/train.py --gpus 8` trains it.\n"},
+        {"detection/README.md": "", "INSTALL.md": "    torchrun -m detection.train\n"},
+        {"detection/README.md": "", "detection/__init__.py": ""},
+        {"detection/README.md": "", "tool.py": "from detection import train\n"},
+        {"detection/README.md": "", "models/net.py": "import torch, einops\nfrom data.load import load\n"},
+    ],
+)
+def test_it_is_a_package_where_nothing_sets_the_folder_apart(gpuenv, more):
+    """Without documents of its own, run by the project's document, or imported (also with the folder in the path)."""
+    config, _, _ = found(gpuenv, {**_CLASSIFIER, **more})
+    assert config.packages == ("einops", "flask", "lmdb", "mmcv", "timm")
+
+
+def test_no_folder_is_apart_where_the_programs_at_the_top_use_no_framework(gpuenv):
+    files = {
+        "download.py": "import requests\n",
+        "first/README.md": "",
+        "first/run.py": "import torch, timm\n",
+    }
+    config, _, _ = found(gpuenv, files)
+    assert config.packages == ("requests", "timm")
+
+
+def test_beside_a_requirements_file_side_programs_add_no_packages(gpuenv):
+    """A project with requirements left these out: its documents name other programs, and no program imports these."""
+    files = {
+        "requirements.txt": "torch\n", "README.md": "[train](train.py) it, see https://example.com/side/port.py\n",
+        "train.py": "import torch, timm\nfrom log import note\n", "log.py": "import wandb\n",
+        "export.py": "import torch, onnx\n", "convert/port.py": "import torch, clu\n",
+    }  # fmt: skip
+    config, text, _ = found(gpuenv, files)
+    assert config.packages == ("timm", "wandb")
+    assert (
+        "#   onnx  # imported in export.py\n" in text and "#   clu  # imported in convert/port.py\n" in text
+    )
+
+
+def test_what_another_requirements_file_has_is_suggested(gpuenv):
+    files = {
+        "requirements.txt": "torch\n", "requirements-extras.txt": "mmcv-full==1.5.0\n",
+        "requirements-dev.txt": "pytest\n", "net/__init__.py": "import torch\n", "net/eval.py": "import mmcv, timm\n",
+        "tests/test_net.py": "import pytest\n",
+    }  # fmt: skip
+    config, text, _ = found(gpuenv, files)
+    assert config.packages == ("timm",)
+    said = "imported in net/eval.py; requirements-extras.txt, which is not listed, has it"
+    assert f"#   mmcv  # {said}\n" in text and "pytest  #" not in text

@@ -43,6 +43,7 @@ def signs(folder: Path, known: Known, environ: Mapping[str, str]) -> Signs:
         covered |= set(asked.files)
         if not listed:
             found.remarks.append(f"{name} is not listed: add it to requirements if the project needs it")
+            found.unlisted |= {canonicalize_name(n.name): name or "" for n in asked.needs if n.name}
         elif asked.missing:
             found.remarks += [f"{name} is not listed: {missing}" for missing in asked.missing]
             _carry_frameworks(found, asked.frameworks, asked.bounds, {}, default=name or "")
@@ -203,7 +204,8 @@ def _include(
 
 def _imports(found: Signs, folder: Path, known: Known) -> None:
     """The frameworks that programs import, where no file names one, and the packages that no file names."""
-    seen = third_party(folder, [module for module in known.imports if "." in module])
+    listed = bool(found.requirements or found.project)
+    seen = third_party(folder, [module for module in known.imports if "." in module], listed=listed)
     users = framework_users(seen, known)
     ranked = sorted(users, key=lambda name: (-len(users[name]), FRAMEWORKS.index(name)))
     if not found.frameworks and ranked:

@@ -32,6 +32,7 @@ def add_imports(found: Signs, seen: Mapping[str, Import], known: Known) -> None:
     A module with a row of known names becomes a package; where the project lists requirements, only if it is
     imported at the top level of a program, and if most programs that import it need it. The rest is suggested. A
     module without a row is only named: its distribution is a guess, and a stranger may have registered the name.
+    Where the project lists requirements, what only its other requirements files name is suggested too.
     """
     listed = bool(found.requirements or found.project)
     for module in sorted(seen, key=str.lower):
@@ -39,21 +40,25 @@ def add_imports(found: Signs, seen: Mapping[str, Import], known: Known) -> None:
         package = _package(module, known)
         if module in FRAMEWORKS or _is_covered(module, package, found, known):
             continue
-        where = imported.files or imported.aside or imported.inner
+        where = imported.files or imported.aside or imported.inner or imported.apart
         if package is None:
             known_parts = any(other.startswith(f"{module}.") for other in seen)
             if where and not known_parts:
                 found.remarks.append(f"{module}, imported in {some(where)}, is of no known distribution")
-        elif _is_needed(imported, listed=listed):
+        elif where or imported.guarded:
+            other = listed and _of_other_file(package, module, found, known)
+            if other or not _is_needed(imported, listed=listed):
+                said = f"; {other}, which is not listed, has it" if other else ""
+                found.suggested[package] = _say_where(imported) + said
+                continue
             found.packages[package] = f"imported in {some(where)}"
             found.named[canonicalize_name(package)] = package
-        elif where or imported.guarded:
-            found.suggested[package] = _say_where(imported)
 
 
 def _is_needed(imported: Import, *, listed: bool) -> bool:
     """Whether programs need a module to start. A project that lists requirements has left out the module on purpose
-    where as many programs do without it (a `try` that catches ImportError), or where scripts aside import it."""
+    where as many programs do without it (a `try` that catches ImportError), or where programs aside import it. Side
+    folders with documents of their own never count."""
     if listed:
         return len(imported.files) > len(imported.guarded)
     return bool(imported.files or imported.aside or imported.inner)
@@ -64,7 +69,9 @@ def _say_where(imported: Import) -> str:
         return f"imported where it may be missing: {some(imported.guarded)}"
     if imported.inner and not imported.files:
         return f"imported in a function or notebook: {some(imported.inner)}"
-    return f"imported in {some(imported.files or imported.aside)}"
+    if imported.files or imported.aside:
+        return f"imported in {some(imported.files or imported.aside)}"
+    return f"imported beside the main programs: {some(imported.apart)}"
 
 
 def _package(module: str, known: Known) -> str | None:
@@ -73,6 +80,13 @@ def _package(module: str, known: Known) -> str | None:
         return module
     row = known.imports.get(module)
     return row.package if row else None
+
+
+def _of_other_file(package: str, module: str, found: Signs, known: Known) -> str | None:
+    """The requirements file that is not listed and names a package, where another one is listed."""
+    row = known.imports.get(module)
+    names = [canonicalize_name(name) for name in (package, *(row.also if row else ()))]
+    return next((found.unlisted[n] for n in names if n in found.unlisted), None)
 
 
 def _is_covered(module: str, package: str | None, found: Signs, known: Known) -> bool:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .main_programs import Layout, layout
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
@@ -41,47 +43,60 @@ _DEVELOPMENT_FILE = re.compile(r"test_.*\.py|.*_test\.py|conftest\.py|setup\.py|
 class Import:
     """A module that programs import, and where: `files` at their top level, `inner` inside functions or in
     notebooks only, `guarded` only where its absence is expected (in a `try` that catches ImportError). `aside` are
-    programs that import it at their top level in a folder of scripts below a folder of the project (`utils/rest/`,
-    without `__init__.py`). `development` are tests, documentation and build scripts, which no user of the project
-    runs. Paths are relative, with /."""
+    programs that import it at their top level and are no main programs: those in a folder of scripts below a folder of
+    the project (`utils/rest/`, without `__init__.py`), and those that the layout names. `apart` are programs of side
+    folders with documents of their own. `development` are tests, documentation and build scripts, which no user of
+    the project runs. Paths are relative, with /."""
 
     files: list[str] = field(default_factory=list)
     aside: list[str] = field(default_factory=list)
     inner: list[str] = field(default_factory=list)
     guarded: list[str] = field(default_factory=list)
+    apart: list[str] = field(default_factory=list)
     development: list[str] = field(default_factory=list)
 
     @property
     def all_files(self) -> list[str]:
-        return sorted({*self.files, *self.aside, *self.inner, *self.guarded, *self.development})
+        return sorted({*self.files, *self.aside, *self.inner, *self.guarded, *self.apart, *self.development})
 
 
-def third_party(folder: Path, submodules: Collection[str] = ()) -> dict[str, Import]:
+def third_party(folder: Path, submodules: Collection[str] = (), *, listed: bool = False) -> dict[str, Import]:
     """The modules that programs below a folder import, and that are neither Python's own nor the project's. Each is
-    the first part of a dotted name; those of `submodules` ("torch.utils.tensorboard") are named as well.
+    the first part of a dotted name; those of `submodules` ("torch.utils.tensorboard") are named as well. Where the
+    project has `listed` its requirements, fewer programs count as main ones.
 
     At most some hundred programs and notebooks are read, none of them large. A file that is not Python is
     ignored. Nothing is run.
     """
     paths = list(programs(folder))
     own = _own_modules(folder, paths)
+    read = {path: _modules(path, submodules) for path in paths}
+    names = {path: path.relative_to(folder).as_posix() for path in paths}
+    parts = layout(
+        folder,
+        {n: {m.partition(".")[0] for m in read[p]} for p, n in names.items() if not _is_development(n)},
+    )
     found: dict[str, Import] = {}
-    for path in paths:
-        name = path.relative_to(folder).as_posix()
-        for module, binding in sorted(_modules(path, submodules).items()):
-            place = binding
+    for path, name in names.items():
+        aside = (listed and name in parts.aside) or _is_aside(path, folder)
+        for module, binding in sorted(read[path].items()):
             first = module.partition(".")[0]
             if first in _PYTHONS_OWN or first in own or _is_beside(first, path, folder):
                 continue
-            seen = found.setdefault(module, Import())
-            if _is_development(name):
-                place = "development"
-            elif path.suffix == ".ipynb" and place == "files":
-                place = "inner"
-            elif place == "files" and _is_aside(path, folder):
-                place = "aside"
-            getattr(seen, place).append(name)
+            place = _place(path, name, binding, parts, aside=aside)
+            getattr(found.setdefault(module, Import()), place).append(name)
     return found
+
+
+def _place(path: Path, name: str, binding: str, parts: Layout, *, aside: bool) -> str:
+    """The field of Import that an import of a program belongs to."""
+    if _is_development(name):
+        return "development"
+    if name in parts.apart and binding != "guarded":
+        return "apart"
+    if path.suffix == ".ipynb" and binding == "files":
+        return "inner"
+    return "aside" if binding == "files" and aside else binding
 
 
 def _own_modules(folder: Path, paths: list[Path]) -> set[str]:

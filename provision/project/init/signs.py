@@ -35,6 +35,7 @@ class Signs:
     """What was found: frameworks with where they are named, the files to list in gpuenv.yaml, packages to list
     there (text -> origin), packages to suggest (text -> why), and remarks. `bounds` are those of frameworks
     whose file is not listed; `named` has the packages that a file asks for: canonical name -> the text.
+    `unlisted` are those of requirements files that are not listed: canonical name -> the file.
     `not_installed` is why the project's dependencies are taken without the project.
     `bounded` are the frameworks that a listed file puts bounds on. `imported` are the modules of others that programs
     import at their top level: module -> where."""
@@ -52,6 +53,7 @@ class Signs:
     suggested: dict[str, str] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
     named: dict[str, str] = field(default_factory=dict)
+    unlisted: dict[str, str] = field(default_factory=dict)
     bounded: set[str] = field(default_factory=set)
     imported: dict[str, str] = field(default_factory=dict)
 
