@@ -69,7 +69,7 @@ def _run(screen: show.Screen, words: command_words.Words) -> int:
         if type(error).__name__ == "NoArgsIsHelpError" and not screen.json:
             screen.say(str(error), always=True)  # nothing was typed: what there is
             return exit_codes.USAGE
-        return _failed(screen, _usage(error))
+        return _failed(screen, _usage(error, ours))
     except (KeyboardInterrupt, typer.Abort):
         return _stopped(screen, exit_codes.INTERRUPTED, "interrupted")
     except SystemExit as error:
@@ -110,8 +110,13 @@ def _stopped(screen: show.Screen, code: int, word: str) -> int:
     return code
 
 
-def _usage(error: Exception) -> UsageError:
+def _usage(error: Exception, ours: list[str]) -> UsageError:
+    """Return what typer says of a wrong command line as our error, with the frameworks among its words as a hint."""
     message = getattr(error, "format_message", lambda: str(error))()
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "gpuenv"
+    from ..commands.framework_words import options_for
+
+    if "unexpected extra argument" in message and (options := options_for(ours)):
+        return UsageError(message, hint=f"{command} {options}")
     return UsageError(message, hint=f"{command} --help lists what there is")

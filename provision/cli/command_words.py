@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from ..model import option
@@ -45,6 +46,8 @@ class _Flags:
 def read(argv: Sequence[str]) -> Words:
     """Read a command line. Whether a word is the path of an environment is looked up on the disk."""
     argv = _named_first(list(argv))
+    if argv[:1] == ["create"]:
+        argv = [_as_path(word) for word in argv]
     if argv[:1] != ["run"]:
         return Words(argv, None)
     flags = _flags()
@@ -70,6 +73,13 @@ def read(argv: Sequence[str]) -> Words:
 def split(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
     """Return gpuenv's own words, and the command of `run` (None where no command is named)."""
     return read(argv)[:2]
+
+
+def _as_path(word: str) -> str:
+    """Return `./torch` as a path from the root: a Path would make it `torch`, which is also a framework."""
+    from ..commands.framework_words import framework_of
+
+    return str(Path.cwd() / word) if word.startswith("./") and framework_of(word[2:]) else word
 
 
 def _flags() -> _Flags:

@@ -14,9 +14,12 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> Created | Plan:
     from ..request import made_with, paths as where
     from . import up_to_date
     from .default_env import env_to_change
+    from .framework_words import refuse_framework_as_path
 
     if options.locked and options.frozen:
         raise UsageError("--locked and --frozen exclude each other", hint="--frozen takes the lock unchecked")
+    if not options.choices.framework:
+        refuse_framework_as_path(options.env)
     env = env_to_change(emit, options.env)
     lock, recreate = options.takes_lock, options.recreate
     choices = made_with.of_create(env, options.choices, lock=lock, recreate=recreate)

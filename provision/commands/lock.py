@@ -22,6 +22,7 @@ from .accepting import read, virtual_packages
 from .asking import judged, locking_of
 from .default_env import note_project
 from .foreseen import MissingLibraries
+from .framework_words import options_for
 from .resolve import by_itself, noted
 from .solving import locked
 
@@ -50,7 +51,9 @@ class LockOptions:
 def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan:
     """Write the lock, or say whether it still holds. Return the plan where no build fits."""
     if options.packages and not options.upgrade:
+        options_meant = options_for(options.packages)
         hint = "gpuenv lock --upgrade PKG moves that package only"
+        hint = f"gpuenv lock {options_meant}" if options_meant else hint
         raise UsageError(f"unexpected {options.packages[0]!r}", hint=hint)
     names = tuple(str(canonicalize_name(n)) for n in options.packages)
     upgrade = Upgrade(all=options.upgrade and not names, names=names)

@@ -115,6 +115,8 @@ def found_in(env: Path) -> tuple[Path, Path]:
             return path, path / folder
     of_project = env == project_env() and project_file() is not None
     hint = "make it: gpuenv create" if of_project else f"make it: gpuenv create {env} --framework torch"
+    if path.exists():
+        hint = "name the folder of an environment, or its Python"
     if env.name == str(env) and not path.exists() and shutil.which(str(env)):
         hint += f"; to run the program {env} in the project's environment: gpuenv run -- {env}"
     raise UsageError(f"{path} holds no Python", hint=hint)

@@ -88,6 +88,17 @@ def refuse_half_changed(path: Path) -> None:
         )
 
 
+def holds_more_than_an_environment(path: Path) -> bool:
+    """Return whether a folder is the root of the file system, one just below it, or has the home folder in it. Nobody
+    is advised to remove such a folder."""
+    real, home = path.resolve(), home_folder()
+    return (
+        real == real.parent
+        or real.parent == Path(real.anchor)
+        or bool(home and home.resolve().is_relative_to(real))
+    )
+
+
 def check_place(path: Path) -> None:
     """Refuse a place that is a file, a link to somewhere else, or a folder of someone else's.
 
@@ -110,7 +121,8 @@ def check_place(path: Path) -> None:
     if path.is_dir() and not made_by_gpuenv(path) and any(path.iterdir()):
         raise UsageError(
             f"{path} is a folder that gpuenv did not make; it is left alone",
-            hint="name another ENV, or remove the folder yourself",
+            hint="name another ENV"
+            + ("" if holds_more_than_an_environment(path) else ", or remove the folder yourself"),
         )
     if made_by_gpuenv(path) and not has_been_made(path):
         raise UsageError(

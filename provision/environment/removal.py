@@ -10,6 +10,8 @@ from pathlib import Path
 from ..errors import BuildError, UsageError
 from . import place
 
+_LISTED = "`gpuenv list` shows the environments that gpuenv made"
+
 
 def check(env: Path) -> None:
     """Refuse what must not be removed. Raises UsageError, and BuildError where it cannot be looked at."""
@@ -22,6 +24,14 @@ def check(env: Path) -> None:
 
 
 def _check_is_ours(env: Path) -> None:
+    if os.path.lexists(env) and not place.made_by_gpuenv(env) and place.holds_more_than_an_environment(env):
+        home = place.home_folder()
+        why = (
+            "has your home folder in it"
+            if home and home.resolve().is_relative_to(env.resolve())
+            else "is no environment of gpuenv"
+        )
+        raise UsageError(f"{env} {why}; gpuenv never removes it", hint=_LISTED)
     if env.is_symlink():
         raise UsageError(
             f"{env} is a symbolic link to {env.readlink()}; it is left alone",
@@ -29,7 +39,7 @@ def _check_is_ours(env: Path) -> None:
         )
     if not os.path.lexists(env):
         if not list(leftovers(env)):
-            raise UsageError(f"{env} is not there", hint="`gpuenv list` shows what gpuenv made")
+            raise UsageError(f"{env} is not there", hint=_LISTED)
     elif not env.is_dir():
         raise UsageError(f"{env} is a file, not an environment")
     elif not place.made_by_gpuenv(env):

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 _PROOFS = ("runtime", "cudnn", "framework", "convolution")
 """The stages that run something of the environment. Without one that passed there is no verdict of success."""
-_WITHOUT_FRAMEWORK = "Install a framework there, or: gpuenv create {env} --framework torch."
+_WITHOUT_FRAMEWORK = (
+    "Install a framework there, or make an environment: gpuenv create {env} --framework torch."
+)
 
 __all__ = ["Begun", "Options", "begin", "child_environ", "locate", "verify"]
 
@@ -139,9 +141,17 @@ def _hint(run: Run, outcome: Outcome, findings: Sequence[Finding]) -> str | None
     if first is None and outcome == "unproven":
         if run.found.frameworks:
             return "Nothing of the environment was run; verify without --quick runs its framework."
-        return _WITHOUT_FRAMEWORK.format(env=run.env.path)
+        return _without_framework(run.env)
     if first is None:
         return "Only warnings stand against it; verify without --strict accepts them."
     if first.stage == "framework" and not run.found.frameworks:
-        return _WITHOUT_FRAMEWORK.format(env=run.env.path)
+        return _without_framework(run.env)
     return f"The {first.stage} stage failed: {first.detail}. Run gpuenv diagnose --env {run.env.path}."
+
+
+def _without_framework(env: Environment) -> str:
+    """Return what to do about an environment without a framework. Where another tool made it, create would refuse its
+    path."""
+    import shlex
+
+    return _WITHOUT_FRAMEWORK.format(env=shlex.quote(env.path) if env.made_by_gpuenv else "NEW")

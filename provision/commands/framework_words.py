@@ -1,0 +1,40 @@
+"""Words of a command line that are frameworks where a path is expected: `gpuenv create torch`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import UsageError
+from ..model import FRAMEWORKS
+
+_OTHER_NAMES = {"pytorch": "torch", "tf": "tensorflow", "jaxlib": "jax"}
+_WORD = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)((?:\[[^\]]*\])?\s*(?:[=<>!~@].*)?)")
+
+
+def framework_of(word: str) -> str | None:
+    """Return the value of --framework that a word is meant to be, as "torch>=2.6"; None for any other word."""
+    found = _WORD.fullmatch(word)
+    if not found:
+        return None
+    name = _OTHER_NAMES.get(found[1].lower(), found[1].lower())
+    return f"{name}{found[2]}" if name in FRAMEWORKS else None
+
+
+def options_for(words: Sequence[str]) -> str | None:
+    """Return the options that name the frameworks among some words; None where there is none."""
+    found = [meant for word in words if (meant := framework_of(word))]
+    return " ".join(f"--framework {shlex.quote(meant)}" for meant in found) or None
+
+
+def refuse_framework_as_path(env: Path | None) -> None:
+    """Raise UsageError where the path of a new environment is the name of a framework."""
+    word = "" if env is None else str(env)
+    if (meant := framework_of(word)) and not os.path.lexists(word):
+        raise UsageError(
+            f"{word} is a framework, and ENV is the path of an environment",
+            hint=f"gpuenv create --framework {shlex.quote(meant)}; for a folder of this name: gpuenv create ./{word}",
+        )

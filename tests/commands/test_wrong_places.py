@@ -1,0 +1,80 @@
+"""Words and paths that are no environment: the message says what was meant, and nothing proposes a harmful step."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("word", "option"),
+    [
+        ("torch", "--framework torch"),
+        ("pytorch", "--framework torch"),
+        ("TensorFlow", "--framework tensorflow"),
+        ("jax>=0.5", "--framework 'jax>=0.5'"),
+        ("torch==2.6.0", "--framework torch==2.6.0"),
+    ],
+)
+def test_a_framework_in_the_place_of_a_path_is_corrected(gpuenv, word, option):
+    for more in ((), ("--dry-run",), ("--device", "cpu")):
+        ran = gpuenv("create", word, *more)
+        assert ran.code == 2 and f"error: {word} is a framework" in ran.err
+        assert f"gpuenv create {option}" in " ".join(ran.err.split())
+    assert not list(gpuenv.work.iterdir())
+
+
+def test_a_path_that_is_called_like_a_framework_is_a_path(gpuenv):
+    words = ("--device", "cpu", "--dry-run", "--index", "pypi", "--framework", "jax")
+    assert gpuenv("create", "./torch", *words).code == 0
+    assert gpuenv("create", "torch", *words).code == 0
+    (gpuenv.work / "torch").mkdir()
+    ran = gpuenv("create", "torch", "--dry-run")
+    assert ran.code == 2 and "no framework was named" in ran.err
+    ran = gpuenv("create", "./jax", "--dry-run")
+    assert ran.code == 2 and "no framework was named" in ran.err
+
+
+def test_a_project_does_not_make_a_framework_a_path(gpuenv):
+    (gpuenv.work / "gpuenv.yaml").write_text("frameworks: [jax]\ndevice: cpu\n")
+    ran = gpuenv("create", "torch", "--dry-run")
+    assert ran.code == 2 and "error: torch is a framework" in ran.err
+
+
+@pytest.mark.parametrize("command", ["resolve", "lock"])
+def test_a_framework_without_its_option_is_corrected(gpuenv, command):
+    ran = gpuenv(command, "torch>=2.6")
+    assert ran.code == 2 and f"hint: gpuenv {command} --framework 'torch>=2.6'" in ran.err
+    ran = gpuenv(command, "nonsense")
+    assert ran.code == 2 and "--framework" not in ran.err
+
+
+def test_nobody_is_advised_to_create_where_another_tool_is_at_home(gpuenv):
+    ran = gpuenv("verify", "/usr", "--device", "cpu", "--json")
+    assert "gpuenv create /usr" not in ran.out
+    ran = gpuenv("verify", "/usr", "--device", "cpu")
+    assert ran.code == 8 and "create /usr" not in ran.out + ran.err
+    (gpuenv.work / "thesis").mkdir()
+    ran = gpuenv("run", "thesis", "--", "python")
+    assert ran.code == 2 and "holds no Python" in ran.err and "create" not in ran.err
+
+
+@pytest.mark.parametrize("place", ["/", "/usr", "/tmp", "~", "home/.."])
+def test_no_advice_to_remove_the_system_or_a_home_by_hand(gpuenv, place):
+    home = Path(gpuenv.env["HOME"])
+    named = {"~": str(home), "home/..": str(home.parent)}.get(place, place)
+    (home / "thesis.tex").write_text("x")
+    ran = gpuenv("remove", named)
+    assert ran.code == 2 and "never removes it" in ran.err
+    assert "hint: `gpuenv list`" in ran.err
+    ran = gpuenv("create", named, "--framework", "jax", "--device", "cpu")
+    assert ran.code == 2
+    for word in ("yourself", "by hand", " rm"):
+        assert word not in ran.err
+    assert (home / "thesis.tex").read_text() == "x"
+
+
+def test_a_link_to_a_home_is_no_environment_either(gpuenv):
+    link = gpuenv.work / "link"
+    link.symlink_to(gpuenv.env["HOME"])
+    ran = gpuenv("remove", "link")
+    assert ran.code == 2 and "rm" not in ran.err.split() and link.is_symlink()
