@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import bz2
+import functools
 import gzip
 import io
 import lzma
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -69,6 +71,52 @@ def read_of_sdist(path: Path, file: str, most: int = MOST_TEXT) -> bytes:
             stream = tar.extractfile(member)
             return stream.read() if stream else b""
     raise KeyError(file)
+
+
+def list_sdist(path: Path, wanted: Callable[[str], bool]) -> dict[str, bytes | None]:
+    """Return the regular files of a source archive, by their path below its top folder, with the content of those
+    that are `wanted`. Links and paths that lead out are left out. Raises LockError where it is too large, and one of
+    DAMAGED."""
+    found: dict[str, bytes | None] = {}
+    left = MOST_TEXT
+    for count, (name, size, read) in enumerate(_files_of_sdist(path)):
+        if count > _MOST_MEMBERS:
+            raise LockError(f"{path.name} has more than {_MOST_MEMBERS} members", hint=_HINT)
+        file = _below_top(name)
+        if file is None:
+            continue
+        found[file] = None
+        if wanted(file):
+            if size > left:
+                raise _too_large(path.name, name, size, left)
+            left -= size
+            found[file] = read()
+    return found
+
+
+def _files_of_sdist(path: Path) -> Iterator[tuple[str, int, Callable[[], bytes]]]:
+    """Yield name and size of each regular file, with what reads it; it is read before the next one is asked for."""
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                if not info.is_dir():
+                    read = functools.partial(read_member, archive, info.filename, path.name)
+                    yield info.filename, info.file_size, read
+        return
+    opened: Any = _OPENERS.get(path.suffix, Path.open)(path, "rb")
+    with opened, tarfile.open(fileobj=_Bounded(opened, path.name), mode="r:") as tar:
+        for member in tar:
+            stream = tar.extractfile(member) if member.isreg() else None
+            if stream is not None:
+                yield member.name, member.size, stream.read
+
+
+def _below_top(name: str) -> str | None:
+    """Return the path below an archive's top folder; None for a file beside it and for a path that leads out."""
+    parts = [part for part in name.split("/") if part != "."]
+    if ".." in parts or "" in parts or len(parts) < 2:
+        return None
+    return "/".join(parts[1:])
 
 
 _HINT = "Do not use this archive."

@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import tarfile
+import zipfile
 from pathlib import Path
 
 _PYPROJECT = """[build-system]
@@ -92,3 +93,30 @@ def packed(where: Path, name: str, version: str) -> tuple[str, bytes]:
         tar.addfile(info, io.BytesIO(about))
         tar.add(where, arcname=f"{name}-{version}")
     return f"{name}-{version}.tar.gz", buffer.getvalue()
+
+
+def sdist(
+    name: str, version: str, files: dict[str, str | bytes], *, form: str = "tar.gz"
+) -> tuple[str, bytes]:
+    """A source archive with exactly these files below its top folder: its file name and its bytes."""
+    buffer = io.BytesIO()
+    top = f"{name}-{version}"
+    if form == "zip":
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path, text in files.items():
+                archive.writestr(f"{top}/{path}", text)
+    else:
+        with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+            for path, text in files.items():
+                data = text if isinstance(text, bytes) else text.encode()
+                info = tarfile.TarInfo(f"{top}/{path}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    return f"{top}.{form}", buffer.getvalue()
+
+
+def about(name: str, version: str, *requires: str, since: str = "2.1", dynamic: tuple[str, ...] = ()) -> str:
+    """A PKG-INFO."""
+    rows = [f"Metadata-Version: {since}", f"Name: {name}", f"Version: {version}"]
+    rows += [f"Requires-Dist: {r}" for r in requires] + [f"Dynamic: {d}" for d in dynamic]
+    return "\n".join(rows) + "\n"

@@ -1,0 +1,261 @@
+"""Whether the build of a source archive compiles anything, read from its build files and the names of its files."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from .stated_requirements import calls_of_setup, last_name, parse_python, read_toml
+
+_LANGUAGES = {
+    **dict.fromkeys((".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".s"), "C/C++"),
+    **dict.fromkeys((".cu", ".cuh"), "CUDA"),
+    **dict.fromkeys((".pyx", ".pxd"), "Cython"),
+    **dict.fromkeys((".f", ".for", ".f77", ".f90", ".f95"), "Fortran"),
+    ".rs": "Rust", ".go": "Go",
+}  # fmt: skip
+_TOOLS = {"C/C++": "a C/C++ compiler", "CUDA": "nvcc", "Cython": "a C/C++ compiler", "Rust": "a Rust compiler",
+          "Fortran": "a Fortran compiler", "Go": "a Go compiler"}  # fmt: skip
+_FEW = 0.02
+"""The share of files up to which a language counts for nothing: bundled libraries have bindings of their own."""
+_ASIDE = re.compile(
+    r"(?:^|/)(?:tests?|testing|examples?|docs?|doc|benchmarks?|samples?|demos?)/", re.IGNORECASE
+)
+_PURE_BACKENDS = (
+    "flit_core",
+    "flit",
+    "uv_build",
+    "hatchling",
+    "poetry",
+    "pdm",
+    "setuptools",
+    "pbr",
+    "jupyter_packaging",
+)
+_OF_TORCH = frozenset({"CUDAExtension", "CppExtension", "SyclExtension"})
+_EXTENSIONS = frozenset({
+    "Extension", "cythonize", "Pybind11Extension", "CMakeExtension", "RustExtension", "mypycify", *_OF_TORCH,
+})  # fmt: skip
+_MODULES = frozenset({"ext_modules", "cffi_modules", "rust_extensions", "cmake_source_dir", "libraries"})
+_COMPILING_REQUIRES = frozenset(
+    {"cython", "pybind11", "nanobind", "scikit-build", "cmake", "setuptools-golang"}
+)
+_HOOKS = ("hatch_build.py",)
+_RUST_REQUIRES = ("setuptools-rust", "maturin")
+_BUILD_COMMAND = re.compile(r"""["'](?:cmake|make|cargo|go|nvcc|ninja|gcc|g\+\+|bazel)["' ]""")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compiling:
+    """What a build compiles. `evidence` is a clause about the archive, empty where nothing is compiled; `tools` are
+    what it takes ("a C/C++ compiler", "nvcc"). `files` is the number of files of compiled languages in the archive,
+    whether its build uses them or not."""
+
+    evidence: str = ""
+    tools: tuple[str, ...] = ()
+    files: int = 0
+
+
+def read_compiling(files: Mapping[str, bytes | None]) -> Compiling:
+    """Return what the build of an archive with these files compiles."""
+    native = _native(files)
+    pyproject = read_toml(files.get("pyproject.toml"))
+    evidence = _of_backend(files, pyproject, native) or _of_tables(pyproject)
+    scripts = _scripts(pyproject)
+    for path in scripts:
+        evidence = evidence or _of_script(path, files.get(path), pyproject, native)
+    count = sum(map(len, native.values()))
+    if not evidence:
+        return Compiling(files=count)
+    shown = f"{evidence} ({count} files such as {_example(evidence, native)})" if count > 1 else evidence
+    return Compiling(evidence=shown, tools=_tools(evidence, native), files=count)
+
+
+def _example(evidence: str, native: Mapping[str, list[str]]) -> str:
+    """Return one of the compiled files: in CUDA where that is compiled, and the one that lies highest."""
+    paths = native.get("CUDA") if "CUDA" in evidence else None
+    every = paths or [path for some in native.values() for path in some]
+    return min(every, key=lambda path: (path.endswith((".h", ".hpp", ".cuh", ".pxd")), path.count("/"), path))
+
+
+def is_building(path: str) -> bool:
+    """Whether a file of an archive can say what is compiled; the path is below the archive's top folder."""
+    return "/" not in path and path.endswith((".py", ".toml", ".build"))
+
+
+def _native(files: Iterable[str]) -> dict[str, list[str]]:
+    """Return the files in compiled languages, by language; those of tests, examples and documentation are left out."""
+    found: dict[str, list[str]] = {}
+    for path in files:
+        language = _LANGUAGES.get(path[path.rfind(".") :].lower()) if "." in path else None
+        if language and not _ASIDE.search(path):
+            found.setdefault(language, []).append(path)
+    return found
+
+
+def _tools(evidence: str, native: Mapping[str, list[str]]) -> tuple[str, ...]:
+    named = [
+        tool for word, tool in (("Rust", "a Rust compiler"), ("CUDAExtension", "nvcc")) if word in evidence
+    ]
+    count = sum(map(len, native.values()))
+    tools = [_TOOLS[name] for name in _TOOLS if len(native.get(name, ())) > count * _FEW]
+    if (
+        "CppExtension" not in evidence
+        and "CUDAExtension" not in evidence
+        and "nvcc" in tools
+        and len(tools) > 1
+    ):
+        tools.remove("nvcc")  # CUDA files beside C++ are mostly optional where no CUDA extension is named
+    return tuple(dict.fromkeys([*tools, *named])) or ("a compiler",)
+
+
+# --- pyproject.toml ----------------------------------------------------------------------------------
+
+
+def _of_backend(
+    files: Mapping[str, bytes | None], pyproject: dict[str, Any], native: Mapping[str, list[str]]
+) -> str:
+    system = _table(pyproject, "build-system")
+    backend = str(system.get("build-backend") or "setuptools.build_meta")
+    requires = {_name(str(r)) for r in system.get("requires") or () if isinstance(r, str)}
+    top = re.split(r"[.:]", backend)[0]
+    if top == "maturin" or (top == "setuptools" and requires & set(_RUST_REQUIRES)):
+        return f"its build backend {top} compiles Rust"
+    if top in ("scikit_build_core", "py_build_cmake", "cmeel") and "CMakeLists.txt" in files:
+        return f"its build backend {top} runs CMake"
+    if top == "mesonpy":
+        return "its build backend mesonpy compiles with Meson" if native else ""
+    if native and (tool := next(iter(sorted(requires & _COMPILING_REQUIRES)), None)):
+        return f"its build requires {tool}"
+    if native and top == "hatchling" and (hook := next((h for h in _HOOKS if h in files), None)):
+        return f"its build runs {hook}, beside files in {', '.join(native)}"
+    if top in _PURE_BACKENDS and not system.get("backend-path"):
+        return ""
+    return f"its build backend {backend} is its own, beside files in {', '.join(native)}" if native else ""
+
+
+def _of_tables(pyproject: dict[str, Any]) -> str:
+    """Return what tables of build tools declare as extension modules."""
+    tool = _table(pyproject, "tool")
+    if _table(tool, "setuptools").get("ext-modules"):
+        return "pyproject.toml lists ext-modules"
+    if _table(tool, "setuptools-rust"):
+        return "pyproject.toml lists modules in Rust"
+    hooks = [*_table(_table(_table(tool, "hatch"), "build"), "hooks")]
+    targets = _table(_table(_table(tool, "hatch"), "build"), "targets")
+    hooks += [*_table(_table(targets, "wheel"), "hooks")]
+    if made := next((h for h in hooks if h in ("cython", "mypyc", "scikit-build", "autorun", "rust")), None):
+        return f"pyproject.toml names the build hook {made}"
+    return ""
+
+
+def _scripts(pyproject: dict[str, Any]) -> Iterator[str]:
+    """Yield the Python files that a build runs."""
+    tool = _table(pyproject, "tool")
+    top = re.split(r"[.:]", str(_table(pyproject, "build-system").get("build-backend") or "setuptools"))[0]
+    if top in ("setuptools", "pbr") or _table(_table(tool, "pdm"), "build").get("run-setuptools"):
+        yield "setup.py"
+    build = _table(tool, "poetry").get("build")
+    script = build.get("script") if isinstance(build, dict) else build
+    if isinstance(script, str):
+        yield script
+    hatch = _table(_table(tool, "hatch"), "build")
+    wheel = _table(_table(hatch, "targets"), "wheel")
+    for hooks in (_table(hatch, "hooks"), _table(wheel, "hooks")):
+        if "custom" in hooks:
+            yield str(_table(hooks, "custom").get("path") or "hatch_build.py")
+
+
+# --- setup.py and its like ---------------------------------------------------------------------------
+
+
+def _of_script(
+    path: str, text: bytes | None, pyproject: dict[str, Any], native: Mapping[str, list[str]]
+) -> str:
+    """Return what a build script compiles; "" where it compiles nothing."""
+    if text is None:
+        return ""
+    tree = parse_python(text)
+    if tree is None:  # Python 2: its words decide
+        found = sorted(w for w in _EXTENSIONS if re.search(rf"\b{w}\(", text.decode("utf-8", "replace")))
+        return f"{path} names {found[0]}" if found and native else ""
+    calls = {last_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    made = sorted((calls | _used(tree)) & _EXTENSIONS)
+    if made and not (calls & _EXTENSIONS):
+        made = [name for name in made if native]
+    passed = _passed_modules(tree)
+    if (made or passed) and _is_without_torch(tree, pyproject, made):
+        return ""
+    if made:
+        return f"{path} builds extension modules with {_first(made)}"
+    if passed:
+        return f"{path} passes {passed} to setup()"
+    if native and (command := _BUILD_COMMAND.search(text.decode("utf-8", "replace"))):
+        return f"{path} runs {command[0].strip(chr(34) + chr(39) + ' ')}"
+    return ""
+
+
+def _first(made: list[str]) -> str:
+    return next((name for name in made if name in _OF_TORCH and name.startswith("CUDA")), made[0])
+
+
+def _passed_modules(tree: ast.Module) -> str:
+    """Return the keyword with which setup() gets modules to compile; an empty list is none."""
+    for call in calls_of_setup(tree):
+        for keyword in call.keywords:
+            empty = isinstance(keyword.value, (ast.List, ast.Tuple)) and not keyword.value.elts
+            none = isinstance(keyword.value, ast.Constant) and not keyword.value.value
+            if keyword.arg in _MODULES and not (empty or none):
+                return keyword.arg or ""
+    return ""
+
+
+def _used(tree: ast.Module) -> set[str]:
+    """Return the names that a script uses; an import alone uses none, but for one under another name."""
+    found = {last_name(n) for n in ast.walk(tree) if isinstance(n, (ast.Name, ast.Attribute))}
+    imports = (n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom))
+    return found | {a.name for n in imports for a in n.names if a.asname and a.asname != a.name}
+
+
+def _is_without_torch(tree: ast.Module, pyproject: dict[str, Any], made: list[str]) -> bool:
+    """Whether a script goes on without torch, and no other tool makes its extension modules. An isolated build has no
+    torch unless the project names it as a build requirement, so that nothing is compiled then."""
+    requires = {_name(str(r)) for r in _table(pyproject, "build-system").get("requires") or ()}
+    if "torch" in requires or set(made) - _OF_TORCH:
+        return False
+    caught = {id(node) for t in ast.walk(tree) if isinstance(t, ast.Try) and _catches_import(t)
+              for part in t.body for node in ast.walk(part)}  # fmt: skip
+    imports = [n for n in ast.walk(tree) if isinstance(n, (ast.Import, ast.ImportFrom)) and _is_of_torch(n)]
+    return bool(imports) and all(id(n) in caught for n in imports)
+
+
+def _catches_import(node: ast.Try) -> bool:
+    names = {
+        last_name(n) for h in node.handlers for n in ([h.type] if h.type else []) if isinstance(n, ast.expr)
+    }
+    names |= {last_name(e) for h in node.handlers if isinstance(h.type, ast.Tuple) for e in h.type.elts}
+    bare = any(h.type is None for h in node.handlers)
+    return bare or bool(names & {"ImportError", "ModuleNotFoundError", "Exception"})
+
+
+def _is_of_torch(node: ast.Import | ast.ImportFrom) -> bool:
+    names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+    return any(n.partition(".")[0] == "torch" for n in names)
+
+
+def _table(value: dict[str, Any], key: str) -> dict[str, Any]:
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _name(text: str) -> str:
+    try:
+        return str(canonicalize_name(Requirement(text).name))
+    except InvalidRequirement:
+        return ""

@@ -1,0 +1,222 @@
+"""Source archives of an index: their stated metadata, and whether a build needs a compiler.
+
+    archives = SourceArchives(sources)
+    found = archives.describe(packages)     # {Package: SourceArchive}, what cannot be fetched is missing
+    found[package].requires                 # Requires-Dist as stated, None where only build code knows them
+    found[package].compiler                 # "" for Python only, else what the build needs and the evidence
+
+A `Package` needs `name`, `version`, `url`, and `sha256` where the index states one: `package_of(name, file)` makes it
+of a `File` of an index page, and `archives.listed(name)` looks for them on the configured indexes. An archive is downloaded
+once, compared with its hash and read; nothing of it is executed. What was read is kept by sha256 in gpuenv's own cache.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
+from packaging.version import Version
+
+from ..errors import BuildError, LockError
+from ..index.archives import DAMAGED, list_sdist
+from ..index.fetching import Addresses, Wanted, download
+from ..index.http import AT_ONCE, Http
+from ..index.pipconf import default_index, pip_configuration
+from ..index.simple import File, project_files
+from ..model import Package, Sources, as_plain, from_plain
+from ..system import foreign, process, writing
+from ..system.path_names import UnsafeNameError
+from ..system.redaction import redact
+from ..system.safe_write import write_file
+from .compiled_sources import is_building, read_compiling
+from .local_files import file_name, own_cache
+from .stated_requirements import is_stating, read_stated
+
+MOST_ARCHIVE = 256 << 20
+"""Bytes of a source archive that is downloaded to be described."""
+BUILT = "the package that was built from it before"
+_TRIES, _SECONDS = 2, 30.0
+_FORMAT = 1  # of what is kept; another number is read anew
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceArchive:
+    """A source archive, described by its files.
+
+    `requires` is Requires-Dist as stated, None where no file states it; `changeable` says that a build may state other
+    requirements (metadata that is dynamic, or older than 2.2). `stated_in` is the file that states them. `compiles` is
+    a clause on what the build compiles, "" where it compiles nothing, and `tools` is what that takes ("a C/C++
+    compiler", "nvcc"). `compiled_files` counts files of compiled languages, also those that no build uses.
+    """
+
+    name: str
+    version: str
+    metadata_version: str = ""
+    requires: tuple[str, ...] | None = None
+    requires_python: str | None = None
+    extras: tuple[str, ...] = ()
+    changeable: bool = True
+    stated_in: str = ""
+    compiles: str = ""
+    tools: tuple[str, ...] = ()
+    compiled_files: int = 0
+
+    @property
+    def needs_compiler(self) -> bool:
+        """Whether a build compiles anything."""
+        return bool(self.compiles)
+
+    @property
+    def needs_nvcc(self) -> bool:
+        """Whether a build compiles CUDA."""
+        return "nvcc" in self.tools
+
+    @property
+    def compiler(self) -> str:
+        """What the build needs, with the evidence, as a clause; "" where it needs no compiler."""
+        return f"{' and '.join(self.tools)}: {self.compiles}" if self.compiles else ""
+
+
+def read_archive(path: Path, name: str = "", version: str = "") -> SourceArchive:
+    """Describe a source archive on this machine. Raises LockError for one that cannot be read."""
+    try:
+        files = list_sdist(path, lambda file: is_stating(file) or is_building(file))
+    except DAMAGED as error:
+        raise LockError(
+            f"the source archive {path.name} cannot be read: {error}",
+            hint="Copy the archive again, or remove it.",
+        ) from error
+    stated, compiling = read_stated(files), read_compiling(files)
+    return SourceArchive(
+        name=name or str(canonicalize_name(stated.name)), version=version or stated.version,
+        metadata_version=stated.metadata_version, requires=stated.requires,
+        requires_python=stated.requires_python, extras=stated.extras, changeable=stated.changeable,
+        stated_in=stated.file, compiles=compiling.evidence, tools=compiling.tools, compiled_files=compiling.files,
+    )  # fmt: skip
+
+
+def package_of(name: str, file: File) -> Package | None:
+    """Return the source archive that an index lists for a package; None for a wheel and for other files."""
+    try:
+        found, version = parse_sdist_filename(file.name)
+    except (InvalidSdistFilename, ValueError):
+        return None
+    if found != canonicalize_name(name):
+        return None
+    return Package(
+        name=str(found), version=str(version), url=file.url, sha256=file.sha256, size=file.size,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SourceArchives:
+    """The source archives of the configured indexes and folders."""
+
+    sources: Sources
+
+    def describe(self, packages: Iterable[Package]) -> dict[Package, SourceArchive]:
+        """Describe source archives. One that is too large, or cannot be fetched or read, is missing in the answer."""
+        wanted = list(dict.fromkeys(packages))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            found = pool.map(self._one, wanted)
+            return {package: archive for package, archive in zip(wanted, found, strict=True) if archive}
+
+    def listed(self, name: str) -> tuple[Package, ...]:
+        """Return the source archives of a package on the indexes and in folders, the newest first; those that are
+        yanked last. An index that does not answer is passed over."""
+        files = [file for index in self._indexes() for file in self._page(index, name)]
+        files += [File(name=p.name, url=p.as_uri()) for p in self._in_folders()]
+        ordered = sorted(files, key=lambda file: file.yanked is not None)
+        made = [package for file in ordered if (package := package_of(name, file))]
+        first: dict[str, Package] = {}
+        for package in made:
+            first.setdefault(package.version, package)
+        return tuple(sorted(first.values(), key=lambda p: Version(p.version), reverse=True))
+
+    def correct(self, package: Package, requires: Iterable[str]) -> None:
+        """Remember what a build of an archive requires, where that is not what the archive states."""
+        if package.sha256 and (found := self._one(package)):
+            corrected = dataclasses.replace(found, requires=tuple(requires), stated_in=BUILT)
+            _remember(self._kept(package), corrected)
+
+    def _kept(self, package: Package) -> Path:
+        return own_cache(self.sources) / "source-archives" / f"{package.sha256}-{_FORMAT}.json"
+
+    def _page(self, index: str, name: str) -> Sequence[File]:
+        try:
+            return project_files(self._http(), index, name)
+        except LockError:
+            return ()
+
+    def _in_folders(self) -> Iterator[Path]:
+        for folder in self._folders():
+            yield from (p for p in folder.iterdir() if p.name.endswith((".tar.gz", ".zip")))
+
+    def _folders(self) -> list[Path]:
+        return [Path(p) for p in self.sources.find_links if "://" not in p and Path(p).is_dir()]
+
+    def _http(self) -> Http:
+        return Http(
+            pip_configuration(process.environ()), tries=_TRIES, timeout=self.sources.timeout or _SECONDS
+        )
+
+    def _indexes(self) -> list[str]:
+        if self.sources.offline or self.sources.no_index:
+            return []
+        cache = Path(self.sources.cache_dir) if self.sources.cache_dir else None
+        default = self.sources.default or default_index(process.environ(), cache_dir=cache)
+        return [default, *self.sources.extra]
+
+    def _one(self, package: Package) -> SourceArchive | None:
+        kept = self._kept(package)
+        if package.sha256 and (found := _recall(kept)):
+            return found
+        if (package.size or 0) > MOST_ARCHIVE:
+            return None
+        try:
+            found = self._fetched(package)
+        except (LockError, BuildError, OSError, UnsafeNameError):
+            return None  # the solver, or the installer, says what is wrong with it
+        if package.sha256:
+            _remember(kept, found)
+        return found
+
+    def _fetched(self, package: Package) -> SourceArchive:
+        """Download an archive, compare it with its hash and describe it. Raises LockError, BuildError, OSError."""
+        left = MOST_ARCHIVE
+
+        def count(more: int) -> None:
+            nonlocal left
+            left -= more
+            if left < 0:
+                raise LockError(f"{redact(package.url)} has more than {MOST_ARCHIVE} bytes")
+
+        addresses = Addresses(self._http(), self._folders(), offline=self.sources.offline)
+        with writing.scratch("source") as scratch:
+            path = scratch / file_name(package)
+            download(self._http(), Wanted(
+                path=path, urls=addresses.of(package, self._indexes()), shown=redact(package.url),
+                hashes={"sha256": package.sha256} if package.sha256 else {}, size=package.size,
+            ), count)  # fmt: skip
+            return read_archive(path, package.name, package.version)
+
+
+def _recall(path: Path) -> SourceArchive | None:
+    try:
+        return from_plain(SourceArchive, json.loads(foreign.read_text(path)))
+    except (OSError, ValueError):
+        return None
+
+
+def _remember(path: Path, archive: SourceArchive) -> None:
+    """Keep what was read. A cache that cannot be written to is done without."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, json.dumps(as_plain(archive)))
+    except OSError:
+        return
