@@ -121,11 +121,14 @@ class Ask:
         """The solution. uv is asked again where it may build what it refused to build, or leave it out."""
         while True:
             try:
-                return self._compiled(source, form, *more)
+                text = self._compiled(source, form, *more)
             except LockError as error:
                 if error.unbuilt is None:
                     raise
                 self.builds.allow_unread(error.unbuilt, error, self.needs)
+            else:
+                if not self.builds.learn(text, self.needs, self.plan):
+                    return text
 
     @functools.cached_property
     def _times(self) -> UploadTimes:
@@ -134,7 +137,7 @@ class Ask:
     def _compiled(self, source: Path, form: str, *more: str) -> str:
         words = [
             "pip", "compile", str(source), *self._files(), "--format", form, "--no-header",
-            "--emit-index-annotation", *self.builds.options(),
+            "--emit-index-annotation", *self.builds.options(), *self.builds.stated_options(self.needs, self.scratch),
             "--python-version", self.plan.python or "", *self._times.options(),
             "--python-platform", _uv_platform(self.plan.platform, self.plan.target.glibc), *more,
         ]  # fmt: skip
@@ -144,12 +147,14 @@ class Ask:
             only_wheels=only_files(self.sources), git_logins=self.git_logins, timeout=_TIMEOUT
         )
         done = uv.run_uv(words, self.sources, python=self.python or sys.executable, settings=settings)
+        text = output.read_text(encoding="utf-8") if output else done.stdout
+        if output:
+            output.write_text(before, encoding="utf-8")  # else uv would prefer what it has just found
         if self._times.learn(done.stderr):
-            if output:
-                output.write_text(before, encoding="utf-8")  # else uv would prefer what it has just found
             return self._compiled(source, form, *more)
         if done.ok:
-            return output.read_text(encoding="utf-8") if output else done.stdout
+            return text
+        self.builds.note_refusal(done.stderr)
         raise failure(done, self.sources, self.needs)
 
     def _override(self, need: Need) -> str:
@@ -160,7 +165,8 @@ class Ask:
         """The project's needs as files beside the pins."""
         needs, limits = self.scratch / "needs.in", self.scratch / "limits.in"
         told = self.builds.kept(self.needs)
-        text = "".join(need_line(n) + "\n" for n in told if not n.constraint)
+        lines = (f"-e {n.local}" if n.editable and n.local else n.text for n in told if not n.constraint)
+        text = "".join(f"{line}\n" for line in lines)
         bare, self.git_logins = without_credentials(text)
         needs.write_text(bare, encoding="utf-8")
         bounds = "".join(n.text + "\n" for n in self.needs if n.constraint and not n.override)
@@ -186,11 +192,6 @@ def only_files(sources: Sources) -> bool:
     """Whether folders and pages of wheels are all there is: offline, an index's answers in the cache would
     name files that cannot be had."""
     return sources.no_index or (sources.offline and bool(sources.find_links))
-
-
-def need_line(need: Need) -> str:
-    """A need as a line of a requirements file."""
-    return f"-e {need.local}" if need.editable and need.local else need.text
 
 
 def _bound_to_pytorch(plan: Plan, pins: Sequence[str], needs: Sequence[Need]) -> list[str]:

@@ -25,6 +25,7 @@ from ..index.uv import without_credentials
 from ..model import Event, Lock, Package, Sources
 from ..system import process, writing
 from . import after_install, bytecode, local_files
+from .built_metadata import check_built
 from .compiling import Compiling, parted
 from .local_files import UNPACKED, check_disk, installer_cache, own_cache, size
 from .uv_log import TIMEOUT, cache_is_damaged, not_built, only_missing, progress, undeclared, why_not
@@ -47,10 +48,9 @@ def install_wheels(
     Raises BuildError."""
     _refuse_builds(lock, sources)
     held = [p for p in lock.packages if not p.unhashed]
-    total = sum(p.size or 0 for p in held)
     words = "fetching what is new" if target else "installing from the cache"
     emit(Event(kind="start", stage="build", text=words, total=len(lock.packages)))
-    check_disk(path, total)
+    check_disk(path, sum(p.size or 0 for p in held))
     whole = Wanted(lock, path, sources, reinstall=reinstall, target=target, fetched=fetched)
     with _compiling(path, sources, emit) if not target else nullcontext() as compiling:
         if held:
@@ -171,12 +171,12 @@ def _build(wanted: Wanted, emit: Callable[[Event], None]) -> None:
     if not done.ok and not wanted.sources.offline and not undeclared(done.stderr):
         done = wanted.install(offline=False, emit=emit)
     if not done.ok and undeclared(done.stderr):
-        own = dataclasses.replace(
-            wanted, options=(*wanted.options, "--no-build-isolation-package", package.name)
-        )
+        more = ("--no-build-isolation-package", package.name)
+        own = dataclasses.replace(wanted, options=(*wanted.options, *more))
         done = own.install(offline=wanted.sources.offline, emit=emit)
     if not done.ok:
         raise not_built(package, done)
+    check_built(package, wanted.lock.plan, wanted.target or wanted.path, wanted.sources)
 
 
 def _install_unhashed(whole: Wanted, emit: Callable[[Event], None]) -> None:

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 import tomli
 import tomli_w
 from packaging.pylock import Pylock, PylockValidationError
+from packaging.requirements import Requirement
 
 from ..errors import LockError
 from ..model import ExcludeNewer, Lock, Package, Plan, Target, as_plain, check_forms, from_plain
@@ -74,7 +75,10 @@ def _package_table(package: Package) -> dict[str, Any]:
     if package.size is not None:
         file["size"] = package.size
     file["hashes"] = {k: v for k, v in (("sha256", package.sha256), ("md5", package.md5)) if v}
-    return {**table, "sdist": file} if is_source(package) else {**table, "wheels": [file]}
+    if not is_source(package):
+        return {**table, "wheels": [file]}
+    recorded = {"tool": {"gpuenv": {"depends": list(package.depends)}}} if package.depends else {}
+    return {**table, "sdist": file, **recorded}
 
 
 def _vcs_table(url: str) -> dict[str, Any]:
@@ -163,8 +167,20 @@ def _package(package: Any, position: int) -> Package:
     if sha256 is None:
         raise ValueError(f"{where}: no sha256")
     return Package(
-        name=package.name, version=version, url=address, sha256=sha256, index=package.index, size=file.size
-    )
+        name=package.name, version=version, url=address, sha256=sha256, index=package.index, size=file.size,
+        depends=_depends(package.tool, where) if file is package.sdist else (),
+    )  # fmt: skip
+
+
+def _depends(tool: Any, where: str) -> tuple[str, ...]:
+    """Return the requirements that a source archive was solved with. Raises ValueError."""
+    ours = (tool or {}).get("gpuenv", {})
+    found = ours.get("depends", []) if isinstance(ours, dict) else None
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise ValueError(f"{where}: tool.gpuenv.depends: expected a list of strings")
+    for text in found[1:]:
+        Requirement(text)  # raises ValueError
+    return tuple(found)
 
 
 def vcs_url(vcs: Any) -> str:

@@ -23,7 +23,8 @@ from ..system.redaction import redact
 from .asking import Ask
 from .locks import file_name, is_source
 from .solved import parse_annotations, parse_pylock
-from .source_builds import SourceBuilds, source_builds
+from .source_archives import SourceArchive
+from .source_builds import SourceBuilds, describe_build, source_builds
 
 
 def lock(
@@ -55,9 +56,10 @@ def lock(
     _assert_no_other_framework(plan, packages, {*elsewhere, *_named_for_cpu(plan, needs)})
     _assert_is_plan(plan, packages, sources)
     assert_hashes(needs, packages)
-    for package in packages:
-        if is_source(package):
-            emit(Event(kind="warning", stage="lock", text=_built_here(package, plan)))
+    described = {p: _described(p, builds, ask) for p in packages if is_source(p)}
+    for package, archive in described.values():
+        emit(describe_build(package, archive, plan))
+    packages = tuple(described[p][0] if p in described else p for p in packages)
     emit(Event(kind="done", stage="lock", text=f"{len(packages)} packages", done=len(packages)))
     return Lock(manager="venv", target=plan.target, plan=plan, packages=packages)
 
@@ -98,12 +100,12 @@ def allowed(plan: Plan, sources: Sources, needs: Sequence[Need], builds: SourceB
     return {b.framework: found[b.framework] for b in plan.builds if b.framework in found}
 
 
-def _built_here(package: Package, plan: Plan) -> str:
-    return (
-        f"{package.name} {package.version} has no wheel for Python {plan.python} on {plan.platform}: it is "
-        "built from its source when it is installed, by build tools that no hash holds, and with a compiler where "
-        "it holds compiled code"
-    )
+def _described(package: Package, builds: SourceBuilds, ask: Ask) -> tuple[Package, SourceArchive | None]:
+    """Return a source archive with the requirements that it was solved with, and its description."""
+    if builds.stated is None:
+        return package, None
+    found = builds.stated.archive(package) or builds.stated.archives.describe([package]).get(package)
+    return builds.stated.recorded(package, ask.needs, ask.plan), found
 
 
 def _pins(plan: Plan, sources: Sources) -> list[str]:

@@ -1,8 +1,9 @@
 """Which source code a solve may run, and the line that names it before it runs.
 
-uv reads metadata that is stated in files (pyproject.toml, PKG-INFO) without running anything. Where only build
-code knows what a package requires, uv refuses first, and its refusal names the package. It is then allowed here,
-forbidden here, or left out of a solve that only reads.
+uv reads metadata that is stated in files (pyproject.toml, PKG-INFO) without running anything. For packages of an index
+that have no wheel, `stated_metadata` reads them for uv. Where only build code knows what a folder or a commit requires,
+uv refuses first, and its refusal names the package. It is then allowed here, forbidden here, or left out of a solve
+that only reads.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
 from ..errors import LockError
-from ..model import Brought, Event, Need, Sources
+from ..model import Brought, Event, Need, Package, Plan, Sources
 from ..system.redaction import redact_text
+from .source_archives import SourceArchive, SourceArchives
+from .stated_metadata import StatedMetadata
 
 _DISABLED = re.compile(r"Building source distributions(?: for `([^`]+)`)? is disabled")
 _ADDRESS = re.compile(r"Failed to (?:\w+ and )?build `([^`]+)`")
@@ -37,7 +41,8 @@ class SourceBuilds:
     """The packages that a solve may build from source.
 
     `reading` says that nothing may be built and that what cannot be read is left out; `forbidden_by` is the
-    option that forbids all builds, `only_binary` are packages that are never built.
+    option that forbids all builds, `only_binary` are packages that are never built. `stated` reads the source
+    archives of packages without wheels; without it uv runs their build code.
     """
 
     emit: Callable[[Event], None]
@@ -46,6 +51,7 @@ class SourceBuilds:
     only_binary: frozenset[str] = frozenset()
     allowed: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    stated: StatedMetadata | None = None
 
     def options(self) -> list[str]:
         """The options of uv: wheels only, but for what is allowed."""
@@ -59,6 +65,24 @@ class SourceBuilds:
         """The needs without those whose very name is not readable, where some were left out."""
         return tuple(n for n in needs if not (self.unread and n.name is None and n.vcs))
 
+    def stated_options(self, needs: Iterable[Need], folder: Path) -> list[str]:
+        """Return the options with which uv reads what source archives state. Files are written into the folder."""
+        return self.stated.options(self._of_indexes(needs), folder) if self.stated else []
+
+    def learn(self, text: str, needs: Iterable[Need], plan: Plan) -> bool:
+        """Read the source archives that a solve took. Return whether uv has to be asked again."""
+        return self.stated is not None and self.stated.learn(text, self._of_indexes(needs), plan)
+
+    def note_refusal(self, log: str) -> None:
+        """Remember which versions of packages a refusal names as without wheels."""
+        if self.stated:
+            self.stated.note_refusal(log)
+
+    def _of_indexes(self, needs: Iterable[Need]) -> list[str]:
+        """Return the allowed packages that come from an index."""
+        own = {canonicalize_name(n.name) for n in needs if n.name and (n.local or n.vcs or " @ " in n.text)}
+        return [name for name in self.allowed if name not in own]
+
     def allow_wheelless(self, name: str, where: str) -> None:
         """Allow a package of an index that has no wheel. Raises LockError where that is forbidden."""
         if name in self.allowed:
@@ -68,8 +92,11 @@ class SourceBuilds:
             raise LockError(
                 f"{why}, and {forbidden} forbids to build its source archive", hint=_HINT.format(forbidden)
             )
-        self._allow(name, f"{why}: its source archive is read; its build code runs where only that tells "
-                          "what it requires")  # fmt: skip
+        if self.stated is None:
+            self._allow(name, f"{why}: its source archive is read; its build code runs where only that tells "
+                              "what it requires")  # fmt: skip
+        else:  # which release is taken, and what its source is, a solve tells
+            self.allowed.append(name)
 
     def allow_unread(self, refused: str, error: LockError, needs: Sequence[Need]) -> None:
         """Allow, or leave out, a package whose requirements only its build code tells. Raises LockError."""
@@ -116,8 +143,31 @@ def source_builds(
     before = before or Brought()
     return SourceBuilds(
         emit, reading=reading, forbidden_by=forbidden, only_binary=names, allowed=list(before.allowed),
-        unread=list(before.unread),
+        unread=list(before.unread), stated=StatedMetadata(SourceArchives(sources), emit),
     )  # fmt: skip
+
+
+def describe_build(package: Package, archive: SourceArchive | None, plan: Plan) -> Event:
+    """Return the line for a locked source archive: what building it takes, and where its requirements come from."""
+    why = f"{package.name} {package.version} has no wheel for Python {plan.python} on {plan.platform}"
+    if archive is None:
+        text = (
+            f"{why}: it is built from its source when it is installed, by build tools that no hash holds, and with a "
+            "compiler where it holds compiled code"
+        )
+        return Event(kind="warning", stage="lock", text=text)
+    if archive.needs_compiler:
+        tools = " and ".join(archive.tools)
+        text = f"{why}: it is built from its source when it is installed, which needs {tools}; {archive.compiles}"
+    else:
+        pure = "needs no compiler" if archive.compiled_files else "is Python only"
+        text = f"{why}: it is installed from its source, which {pure}, by build tools that no hash holds"
+    if package.depends:
+        text += (
+            f". Its requirements are those of {archive.stated_in}; `gpuenv create` compares them with the package "
+            "that it builds"
+        )
+    return Event(kind="warning" if archive.needs_compiler else "note", stage="lock", text=text)
 
 
 def _unnamed(needs: Sequence[Need]) -> str:

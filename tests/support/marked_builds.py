@@ -35,5 +35,20 @@ class Marks:
         file, data = project_packages.packed(path, name, "1.0")
         index.wheels[name] = {file: data}
 
+    def stated(self, index, name, version, stated, built=None, **kinds):
+        """A package of the index that has no wheel, whose PKG-INFO states requirements; a build gives `built`."""
+        path = self._code(self.folder / f"{name}-{version}", name, True, stated if built is None else built)
+        text = project_packages.about(name, version, *stated, **kinds)
+        backend = (path / "backend.py").read_text().replace("'1.0'", repr(version), 1)
+        pyproject = (path / "pyproject.toml").read_text().replace('"1.0"', f'"{version}"')
+        files = {
+            "PKG-INFO": text,
+            "pyproject.toml": pyproject,
+            "backend.py": backend,
+            f"{name}/__init__.py": "",
+        }
+        file, data = project_packages.sdist(name, version, files)
+        index.wheels.setdefault(name, {})[file] = data
+
     def left(self):
         return sorted(p.name.removeprefix("mark-") for p in self.folder.glob("mark-*"))

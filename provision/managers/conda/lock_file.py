@@ -122,6 +122,8 @@ def _locked(package: Package, platform: str) -> Any:
     for text in package.depends:
         name, _, version = text.partition(" ")
         depends[name.rpartition("::")[2]] = version
+    if not is_conda(package) and len(depends) != len(package.depends):
+        depends = {}  # a name with two requirements cannot be written
     return LockedDependency(
         name=package.name, version=package.version, platform=platform, dependencies=depends,
         manager="conda" if is_conda(package) else "pip", url=package.url, categories={"main"},
@@ -198,8 +200,9 @@ def read(path: Path, platform: str) -> tuple[tuple[Package, ...], Plan | None, T
 
 def _package(held: Any, sizes: dict[str, int]) -> Package:
     conda = held.manager == "conda"
+    recorded = next(iter(held.dependencies), None) == "python"  # of a source archive, written by gpuenv
     return Package(
         name=held.name, version=held.version, url=held.url, sha256=held.hash.sha256, md5=held.hash.md5,
         index=held.url.rsplit("/", 2)[0] if conda else None, size=sizes.get(held.name),
-        depends=tuple(f"{n} {v}".strip() for n, v in held.dependencies.items()) if conda else (),
+        depends=tuple(f"{n} {v}".strip() for n, v in held.dependencies.items() if conda or recorded),
     )  # fmt: skip

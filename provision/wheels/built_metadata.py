@@ -1,0 +1,60 @@
+"""The requirements of a package that was built here, compared with those that its lock was solved with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from packaging.metadata import parse_email
+from packaging.requirements import InvalidRequirement
+
+from ..environment.state import normal
+from ..errors import BuildError
+from ..model import Package, Plan, Sources
+from ..system import foreign
+from .source_archives import SourceArchives
+from .stated_metadata import applying, extras_in
+
+
+def check_built(package: Package, plan: Plan, env: Path, sources: Sources) -> None:
+    """Raise BuildError where a source archive gave a package that requires something else than the lock says.
+
+    What was built is remembered by the hash of the archive: the next lock is solved with it.
+    """
+    if not package.depends:
+        return
+    stated = package.depends[1:]  # the first one is Python
+    for path in _metadata_of(package, env):
+        try:
+            about, _ = parse_email(foreign.read_bytes(path))
+            every = about.get("requires_dist") or ()
+            built = applying(every, plan, extras_in(stated))
+        except (OSError, InvalidRequirement, RecursionError) as error:
+            raise BuildError(
+                f"the metadata of the built {package.name} {package.version} cannot be read: {error}",
+                hint=f"leave {package.name} out, or ask for another release of it",
+            ) from error
+        if _bare(built) != _bare(stated):
+            SourceArchives(sources).correct(package, every)
+            raise BuildError(
+                f"the built {package.name} {package.version} requires {_words(built)}; the lock was solved with what "
+                f"its source archive states: {_words(stated)}",
+                hint=f"lock again: gpuenv lock; it then takes the requirements of the built {package.name}",
+            )
+
+
+def _metadata_of(package: Package, env: Path) -> Iterator[Path]:
+    """Yield the package's metadata in an environment, or in a folder that packages were unpacked into."""
+    found = (*env.glob("lib*/python3*/site-packages/*.dist-info/METADATA"), *env.glob("*.dist-info/METADATA"))
+    for path in found:
+        if normal(path.parent.name.partition("-")[0]) == normal(package.name):
+            yield path
+
+
+def _bare(requires: tuple[str, ...]) -> set[str]:
+    """Return requirements without their markers, which apply on both sides."""
+    return {text.partition(" ; ")[0] for text in requires}
+
+
+def _words(requires: tuple[str, ...]) -> str:
+    return ", ".join(sorted(_bare(requires))) or "no package"

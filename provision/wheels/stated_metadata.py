@@ -1,0 +1,182 @@
+"""The stated metadata of packages that come from source, as uv reads it in place of running their build code.
+
+uv takes requirements from `dependency-metadata` of its configuration. A version whose archive was read is stated there.
+Other versions of the package are stated to require nothing until a solve takes one: then its archive is read, and uv
+is asked again. A package whose archive does not state its requirements is left to uv, which runs its build code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import tomli_w
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from ..index.platforms import CPYTHON, markers_of
+from ..model import Emit, Event, Need, Package, Plan
+from .source_archives import SourceArchive, SourceArchives
+
+_MOST_VERSIONS = 8
+"""Archives of one package that are read in a search; after that its build code runs."""
+_REFUSED = re.compile(
+    r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})([<>=!~][^\s`]{1,200}) has no usable wheels"
+)
+
+
+@dataclass
+class StatedMetadata:
+    """What archives state, by package and version. `unstated` are packages whose build code has to run."""
+
+    archives: SourceArchives
+    emit: Emit
+    found: dict[str, dict[str, SourceArchive]] = field(default_factory=dict)
+    unstated: set[str] = field(default_factory=set)
+    refused: dict[str, str] = field(default_factory=dict)
+    listed: dict[str, tuple[Package, ...]] = field(default_factory=dict)
+
+    def note_refusal(self, log: str) -> None:
+        """Remember which versions a refusal names as without wheels: of these one is going to be taken."""
+        for name, bounds in _REFUSED.findall(" ".join(log.split())):
+            self.refused[str(canonicalize_name(name))] = bounds
+
+    def options(self, names: Iterable[str], folder: Path) -> list[str]:
+        """Write what is stated of these packages into a file, and return the options with which uv reads it."""
+        stated = [name for name in names if name not in self.unstated]
+        self._read_newest([name for name in stated if name not in self.found])
+        tables = [_table(a) for name in stated for a in self.found.get(name, {}).values()]
+        tables += [{"name": name, "requires-dist": []} for name in stated if name not in self.unstated]
+        if not tables:
+            return []
+        path = folder / "stated.toml"
+        path.write_text(tomli_w.dumps({"dependency-metadata": tables}), encoding="utf-8")
+        return ["--config-file", str(path)]
+
+    def learn(self, text: str, names: Iterable[str], plan: Plan) -> bool:
+        """Read the archives of the versions that a solve took without knowing them. Return whether that changes the
+        question."""
+        pins = dict(re.findall(r"(?m)^([A-Za-z0-9._-]+)==([^\s;]+)", text))
+        new = {n: pins[n] for n in names if n in pins and n not in self.unstated}
+        new = {name: version for name, version in new.items() if version not in self.found.get(name, {})}
+        self._read(new)
+        for name, version in new.items():
+            archive = self.found.get(name, {}).get(version)
+            if archive is None or len(self.found[name]) > _MOST_VERSIONS:
+                self._announce(name, version, plan)
+        return any(
+            name in self.unstated or applying(self.found[name][version].requires or (), plan, None)
+            for name, version in new.items()
+        )
+
+    def recorded(self, package: Package, needs: Sequence[Need], plan: Plan) -> Package:
+        """Return a package with what its archive states as `depends`, where a build may state something else: its
+        Python first, then the requirements that apply to the plan."""
+        archive = self.archive(package)
+        if archive is None or archive.requires is None or not archive.changeable:
+            return package
+        python = f"python {archive.requires_python or ''}".rstrip()
+        lines = applying(archive.requires, plan, _extras(package.name, needs, plan))
+        return dataclasses.replace(package, depends=(python, *lines))
+
+    def archive(self, package: Package) -> SourceArchive | None:
+        """Return the description of a package that was solved by its stated metadata."""
+        if package.name in self.unstated:
+            return None
+        return self.found.get(package.name, {}).get(package.version)
+
+    def _announce(self, name: str, version: str, plan: Plan) -> None:
+        self.unstated.add(name)
+        text = (
+            f"{name} has no wheel for Python {plan.python} on {plan.platform}, and no file of its source archive "
+            f"states what {name} {version} requires: running its build code"
+        )
+        self.emit(Event(kind="warning", stage="lock", text=text))
+
+    def _read_newest(self, names: Iterable[str]) -> None:
+        """Read the newest archive within the bounds of the refusal: mostly the one that is going to be taken."""
+        wanted = {}
+        for name in names:
+            bounds = _specifier(self.refused.get(name, ""))
+            fitting = [p.version for p in self._listed(name) if bounds.contains(p.version)]
+            if fitting:
+                wanted[name] = fitting[0]
+        self._read(wanted)
+
+    def _read(self, wanted: Mapping[str, str]) -> None:
+        packages = [p for name, version in wanted.items() for p in self._listed(name) if _is_same(p, version)]
+        for package, archive in self.archives.describe(packages).items():
+            if archive.requires is not None:
+                version = wanted[package.name]
+                self.found.setdefault(package.name, {})[version] = dataclasses.replace(
+                    archive, version=version
+                )
+
+    def _listed(self, name: str) -> tuple[Package, ...]:
+        if name not in self.listed:
+            self.listed[name] = self.archives.listed(name)
+        return self.listed[name]
+
+
+def applying(requires: Iterable[str], plan: Plan, extras: Iterable[str] | None) -> tuple[str, ...]:
+    """Return the requirements that apply to a plan's Python and platform, in one spelling; those of all extras where
+    `extras` is None."""
+    versions = {"python_version": plan.python or "", "python_full_version": f"{plan.python}.0"}
+    markers = markers_of(plan.platform) | CPYTHON | versions
+    found: dict[str, None] = {}
+    for text in requires:
+        need = Requirement(text)
+        asked = ["", *(extras_in([text]) if extras is None else extras)]
+        if need.marker is None or any(need.marker.evaluate({**markers, "extra": e}) for e in asked):
+            found[_spelled(need)] = None
+    return tuple(sorted(found))
+
+
+def _spelled(need: Requirement) -> str:
+    """Return a requirement as "NAME SPECIFIER ; MARKER": conda's form as well as that of PEP 508."""
+    extras = f"[{','.join(sorted(need.extras))}]" if need.extras else ""
+    target = f"@ {need.url}" if need.url else ",".join(sorted(map(str, need.specifier)))
+    line = f"{canonicalize_name(need.name)}{extras} {target}".rstrip()
+    return f"{line} ; {need.marker}" if need.marker else line
+
+
+def extras_in(requires: Iterable[str]) -> list[str]:
+    """Return the extras that the markers of requirements name."""
+    return sorted({e for text in requires for e in re.findall(r"""extra\s*==\s*["']([\w.-]+)["']""", text)})
+
+
+def _extras(name: str, needs: Sequence[Need], plan: Plan) -> list[str]:
+    """Return the extras of a package that a project or a plan asks for."""
+    texts = [n.text for n in needs if n.name and canonicalize_name(n.name) == name]
+    found: set[str] = set()
+    for text in (*texts, *plan.packages):
+        try:
+            need = Requirement(text)
+        except InvalidRequirement:
+            continue  # a folder or a commit: not a release of an index
+        found |= set(need.extras) if canonicalize_name(need.name) == name else set()
+    return sorted(found)
+
+
+def _table(archive: SourceArchive) -> dict[str, object]:
+    table: dict[str, object] = {
+        "name": archive.name, "version": archive.version, "provides-extra": list(archive.extras),
+        "requires-dist": [str(Requirement(text)) for text in archive.requires or ()],
+    }  # fmt: skip
+    return table | ({"requires-python": archive.requires_python} if archive.requires_python else {})
+
+
+def _is_same(package: Package, version: str) -> bool:
+    return package.version == version or Version(package.version) == Version(version)
+
+
+def _specifier(text: str) -> SpecifierSet:
+    try:
+        return SpecifierSet(text)
+    except InvalidSpecifier:
+        return SpecifierSet()

@@ -1,0 +1,180 @@
+"""Packages that have no wheel: their archives state what they require, and no build code runs while a lock is solved.
+
+Every backend here leaves a mark when it is started, whichever of its hooks is called.
+"""
+
+import sys
+
+import project_packages
+import pytest
+import tomli
+from marked_builds import Marks
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+CPU = ("--device", "cpu", "--python", HERE)
+
+
+@pytest.fixture
+def marks(tmp_path):
+    (tmp_path / "code").mkdir()
+    return Marks(tmp_path / "code")
+
+
+@pytest.fixture
+def jax(gpuenv, index):
+    """An index with jax for the CPU, and two packages without requirements."""
+    plan = gpuenv("resolve", "--json", "--framework", "jax", *CPU).json
+    index.add_plan(plan)
+    index.add("plain", "1.0")
+    index.add("other", "1.0")
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+
+
+def locked(gpuenv):
+    return {p["name"]: p for p in tomli.loads((gpuenv.work / "pylock.toml").read_text())["packages"]}
+
+
+def ask(gpuenv, *packages):
+    return ("--framework", "jax", *CPU, *(word for name in packages for word in ("--with", name)))
+
+
+DYNAMIC = {"since": "2.4", "dynamic": ("requires-dist",)}
+DYNAMIC_AS_WRITTEN = {"since": "2.2", "dynamic": ("Requires-Dist",)}
+OLD = {"since": "1.2"}
+
+
+@pytest.mark.parametrize("kinds", [DYNAMIC, DYNAMIC_AS_WRITTEN, OLD], ids=["dynamic", "Dynamic", "old"])
+def test_stated_requirements_are_solved_without_build_code_and_compared_when_built(
+    gpuenv, jax, index, marks, kinds
+):
+    marks.stated(
+        index, "stated", "1.0", ("plain>=1.0", "other; python_version<'3'", "other; extra=='more'"), **kinds
+    )
+    ran = gpuenv("lock", *ask(gpuenv, "stated"))
+    assert ran.code == 0, ran.err
+    assert marks.left() == []
+    told = " ".join(ran.err.split())
+    assert "stated 1.0 has no wheel" in told and "installed from its source, which is Python only" in told
+    assert "requirements are those of PKG-INFO; `gpuenv create` compares them" in told
+    assert told.count("stated 1.0") == 1, "one line for the package"
+    held = locked(gpuenv)
+    assert "plain" in held and "other" not in held
+    assert held["stated"]["tool"]["gpuenv"]["depends"] == ["python", "plain >=1.0"]
+    ran = gpuenv("create", "--locked", "--no-verify")
+    assert ran.code == 0, ran.err
+    assert marks.left() == ["stated"]
+
+
+def test_an_extra_of_a_source_brings_its_requirements(gpuenv, jax, index, marks):
+    marks.stated(index, "stated", "1.0", ("plain", "other>=1; extra=='more'"), **DYNAMIC)
+    assert gpuenv("lock", *ask(gpuenv, "stated[more]")).code == 0
+    held = locked(gpuenv)
+    assert "other" in held and marks.left() == []
+    assert held["stated"]["tool"]["gpuenv"]["depends"] == ["python", 'other >=1 ; extra == "more"', "plain"]
+    ran = gpuenv("create", "--locked", "--no-verify")
+    assert ran.code == 0, ran.err
+
+
+def test_metadata_that_no_build_may_change_is_not_recorded(gpuenv, jax, index, marks):
+    marks.stated(index, "stated", "1.0", ("plain",), since="2.2")
+    ran = gpuenv("lock", *ask(gpuenv, "stated"))
+    assert ran.code == 0 and marks.left() == [], ran.err
+    assert "plain" in locked(gpuenv) and "tool" not in locked(gpuenv)["stated"]
+    assert "compares them" not in ran.err
+
+
+def test_a_built_package_that_requires_something_else_stops_create(gpuenv, jax, index, marks):
+    marks.stated(index, "stated", "1.0", ("plain",), ("plain", "other>=1"), **DYNAMIC)
+    assert gpuenv("lock", *ask(gpuenv, "stated")).code == 0
+    ran = gpuenv("create", "--locked", "--no-verify")
+    told = " ".join(ran.err.split())
+    assert ran.code == 7, ran.err
+    assert "the built stated 1.0 requires other >=1, plain; the lock was solved with" in told
+    assert "states: plain" in told and "hint: lock again: gpuenv lock" in told
+    assert not (gpuenv.work / ".venv").exists()
+    # what was built is known from then on
+    ran = gpuenv("lock", *ask(gpuenv, "stated"))
+    assert ran.code == 0 and "those of the package that was built from it before" in " ".join(ran.err.split())
+    assert locked(gpuenv)["stated"]["tool"]["gpuenv"]["depends"] == ["python", "other >=1", "plain"]
+    assert "other" in locked(gpuenv)
+    ran = gpuenv("create", "--locked", "--no-verify")
+    assert ran.code == 0, ran.err
+
+
+def test_a_difference_rolls_back_what_add_did(gpuenv, jax, index, marks):
+    assert gpuenv("create", "--framework", "jax", "--no-verify", *CPU).code == 0
+    marks.stated(index, "stated", "1.0", ("plain",), (), **DYNAMIC)
+    ran = gpuenv("add", "stated", "--no-verify")
+    assert ran.code == 7 and "the built stated 1.0 requires no package" in " ".join(ran.err.split()), ran.err
+    names = {
+        p.name.partition("-")[0]
+        for p in (gpuenv.work / ".venv").glob("lib/python3*/site-packages/*.dist-info")
+    }
+    assert "jax" in names and not names & {"stated", "plain"}
+
+
+def test_an_older_release_is_taken_where_the_newest_does_not_fit(gpuenv, jax, index, marks):
+    marks.stated(index, "stated", "3.0", ("absent",), **DYNAMIC)
+    marks.stated(index, "stated", "2.0", ("plain>=5",), **DYNAMIC)
+    marks.stated(index, "stated", "1.0", ("plain",), **DYNAMIC)
+    ran = gpuenv("lock", *ask(gpuenv, "stated"))
+    assert ran.code == 0, ran.err
+    assert locked(gpuenv)["stated"]["version"] == "1.0" and "plain" in locked(gpuenv) and marks.left() == []
+
+
+def test_several_packages_without_wheels_and_what_they_bring(gpuenv, jax, index, marks):
+    marks.stated(index, "first", "1.0", ("second", "plain"), **DYNAMIC)
+    marks.stated(index, "second", "2.0", ("other",), **OLD)
+    ran = gpuenv("lock", *ask(gpuenv, "first"))
+    assert ran.code == 0 and marks.left() == [], ran.err
+    assert {"first", "second", "plain", "other"} <= set(locked(gpuenv))
+
+
+def test_what_nothing_states_is_built_and_named_first(gpuenv, jax, index, marks):
+    marks.archive(index, "archived")
+    ran = gpuenv("lock", *ask(gpuenv, "archived"))
+    told = " ".join(ran.err.split())
+    assert ran.code == 0 and marks.left() == ["archived"]
+    assert "no file of its source archive states what archived 1.0 requires: running its build code" in told
+
+
+@pytest.mark.parametrize("option", [("--no-build",), ("--only-binary", "stated"), ("--only-binary", ":all:")])
+def test_no_build_stops_at_the_release_that_is_named(gpuenv, jax, index, marks, option):
+    marks.stated(index, "stated", "2.0", ("plain",), **DYNAMIC)
+    index.add("stated", "1.0")
+    ran = gpuenv("lock", *ask(gpuenv, "stated==2.0"), *option)
+    told = " ".join(ran.err.split())
+    assert ran.code == 6 and "stated has no wheel" in told and f"{' '.join(option)} forbids" in told, ran.err
+    assert not (gpuenv.work / "pylock.toml").exists() and marks.left() == []
+
+
+def test_the_line_says_what_compiling_needs(gpuenv, jax, index):
+    setup = (
+        "from setuptools import setup\nfrom torch.utils.cpp_extension import CUDAExtension\n"
+        "setup(ext_modules=[CUDAExtension('k', ['csrc/k.cu', 'csrc/k.cpp'])])\n"
+    )
+    files = {
+        "PKG-INFO": project_packages.about("kernels", "1.0", "plain", since="2.2"),
+        "setup.py": setup, "csrc/k.cu": "", "csrc/k.cpp": "",
+    }  # fmt: skip
+    file, data = project_packages.sdist("kernels", "1.0", files)
+    index.wheels["kernels"] = {file: data}
+    ran = gpuenv("lock", *ask(gpuenv, "kernels"))
+    told = " ".join(ran.err.split())
+    assert ran.code == 0 and "plain" in locked(gpuenv), ran.err
+    assert "warning: kernels 1.0 has no wheel" in told
+    assert (
+        "which needs a C/C++ compiler and nvcc; setup.py builds extension modules with CUDAExtension" in told
+    )
+    assert "such as csrc/k.cu" in told
+
+
+def test_a_lock_with_another_form_of_requirements_is_refused(gpuenv, jax, index, marks):
+    marks.stated(index, "stated", "1.0", ("plain",), **DYNAMIC)
+    assert gpuenv("lock", *ask(gpuenv, "stated")).code == 0
+    path = gpuenv.work / "pylock.toml"
+    text = path.read_text()
+    assert '"plain"' in text
+    path.write_text(text.replace('    "plain",\n', '    "plain; rm",\n', 1))
+    ran = gpuenv("create", "--locked", "--no-verify")
+    assert ran.code == 6 and not (gpuenv.work / ".venv").exists(), ran.err
