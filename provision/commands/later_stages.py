@@ -74,7 +74,7 @@ def _packages(
         emit(Event(kind="progress", stage="verify", text=f"importing {names}"))
     asked = packages.Asked(
         env=env, found=surroundings, options=options, environ=verify.child_environ(begun, options),
-        known=lambda: facts.for_verdict(choices),
+        known=lambda: facts.for_fixes(choices),
         required=_required(env, made, choices, surroundings.version) if made else None,
     )  # fmt: skip
     return packages.judge(reading, asked)

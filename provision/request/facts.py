@@ -12,6 +12,7 @@ from .options import Choices
 from .paths import cache_dir
 
 _FOR_VERDICT = ("cudnn", "system_libraries", "opened_libraries", "replacements")
+_FOR_FIXES = ("system_libraries", "replacements", "satellites", "toolkits")
 
 
 def own_profiles() -> Path:
@@ -46,9 +47,15 @@ def for_verdict(c: Choices) -> Profiles:
     """What a verdict asks of each environment: cuDNN's releases, and what packages need of the system. Raises
     DataError, UsageError."""
     folders = tuple(overlays(c))
-    return _parts(profiles.digest(folders), folders, cache_dir(c))
+    return _parts(_FOR_VERDICT, profiles.digest(folders), folders, cache_dir(c))
 
 
-@functools.lru_cache(maxsize=1)
-def _parts(_digest: str, folders: tuple[Path, ...], cache: Path) -> Profiles:
-    return profiles.load_parts(_FOR_VERDICT, folders, cache_dir=cache)
+def for_fixes(c: Choices) -> Profiles:
+    """What names the package, wheel or release that brings a missing library. Raises DataError, UsageError."""
+    folders = tuple(overlays(c))
+    return _parts(_FOR_FIXES, profiles.digest(folders), folders, cache_dir(c))
+
+
+@functools.lru_cache(maxsize=2)
+def _parts(parts: tuple[str, ...], _digest: str, folders: tuple[Path, ...], cache: Path) -> Profiles:
+    return profiles.load_parts(parts, folders, cache_dir=cache)

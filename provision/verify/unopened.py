@@ -36,6 +36,8 @@ _WHEELS = {
     "nccl": "nccl",
     "nvshmem": "nvshmem",
     "cufile": "cufile",
+    "nvjpeg": "nvjpeg",
+    "npp": "npp",
 }
 _EXTRAS = {"tensorflow": "and-cuda"}
 

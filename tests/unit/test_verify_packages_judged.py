@@ -229,5 +229,7 @@ def test_the_distribution_is_read_from_os_release(tmp_path, text, family, t64):
 
 
 def test_another_build_names_the_framework():
-    text = of_other_build([Package("xformers", "0.0.30", "/site", ())], ["torch"], ["libcudart.so.12"])
+    text = of_other_build(
+        [Package("xformers", "0.0.30", "/site", ())], ["torch"], ["nvidia-cuda-runtime-cu12"]
+    )
     assert "xformers" in text and "torch" in text and "nvidia-cuda-runtime-cu12" in text

@@ -15,6 +15,7 @@ from ...model import FRAMEWORKS, Environment, Finding, Profiles, Stage, Status
 from . import findings as named, remedy
 from .importing import Attempt, attempt
 from .installed import Package
+from .measured_releases import beside
 from .reading import Nominated, Reading, read
 
 if TYPE_CHECKING:
@@ -61,7 +62,11 @@ def judge(reading: Reading, asked: Asked) -> tuple[Stage, tuple[Finding, ...]]:
     rows = asked.known() if left else Profiles()
     place = named.Place(
         env=asked.env, sites=asked.found.sites, here=remedy.distribution(),
-        rows=remedy.Rows(system=rows.system_libraries, replacements=rows.replacements),
+        rows=remedy.Rows(
+            system=rows.system_libraries, replacements=rows.replacements,
+            satellites=rows.satellites, toolkits=rows.toolkits,
+        ),
+        beside=beside(reading.packages, asked.found.version, asked.found.prefix),
     )  # fmt: skip
     found = named.findings(left, attempts, failing, place)
     status: Status = "fail" if failing else "warn" if left else "pass"

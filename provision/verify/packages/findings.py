@@ -6,12 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...model import FRAMEWORKS, Environment, Evidence, Finding
+from ...model import Environment, Evidence, Finding
 from ..unopened import nvidia_wheel
 from . import remedy
+from .build_fix import fix_of_build
 from .importing import Attempt
 from .installed import Package
 from .lookup import Problem
+from .measured_releases import Beside
 from .reading import Nominated
 
 MISSING, OLD, OTHER_BUILD, DAMAGED = (
@@ -30,6 +32,7 @@ class Place:
     sites: Sequence[str]
     rows: remedy.Rows
     here: remedy.Distribution
+    beside: Beside
 
 
 def cause_of(problem: Problem) -> str:
@@ -115,12 +118,10 @@ def sentence(package: Package, problems: Sequence[Problem]) -> str:
 def _fix(cause: str, found: Mapping[Package, Sequence[Problem]], place: Place) -> str:
     packages = list(found)
     problems = [p for rows in found.values() for p in rows]
-    libraries = list(dict.fromkeys(p.library for p in problems))
     if cause == DAMAGED:
         return remedy.of_damage(place.env, packages, place.sites)
     if cause == OLD:
         return remedy.of_versions(packages, list(dict.fromkeys(p.detail for p in problems)))
     if cause == OTHER_BUILD:
-        required = {r for p in packages for r in p.requires}
-        return remedy.of_other_build(packages, [f for f in FRAMEWORKS if f in required], libraries)
+        return fix_of_build(found, place.rows, place.beside, place.env, place.sites)
     return remedy.of_missing(found, place.rows, place.env, place.sites, place.here)

@@ -90,7 +90,7 @@ def installed(sites: Sequence[str], prefix: str) -> tuple[Package, ...]:
 
 def _of_records(sites: Sequence[str]) -> Iterator[Package]:
     for site in sites:
-        for name in _listed(site):
+        for name in listed(site):
             stem = name.removesuffix(".dist-info")
             package, _, version = stem.partition("-")
             if stem == name or not version or name.startswith("~"):
@@ -116,7 +116,7 @@ def _paths(folder: str, rows: Iterable[str]) -> Iterator[str]:
 def _of_conda(prefix: str, sites: Sequence[str]) -> Iterator[Package]:
     """What conda-meta lists in site-packages: conda's packages need not have a RECORD."""
     meta = f"{prefix}/conda-meta"
-    for name in _listed(meta):
+    for name in listed(meta):
         stem = name.removesuffix(".json")
         if stem == name or stem.count("-") < 2:
             continue
@@ -137,7 +137,8 @@ def _wheel(name: str) -> str:
     return normal(WHEEL_NAMES.get(name, name))
 
 
-def _listed(folder: str) -> list[str]:
+def listed(folder: str) -> list[str]:
+    """The names in a folder, none where it cannot be read."""
     try:
         return sorted(os.listdir(folder))
     except OSError:

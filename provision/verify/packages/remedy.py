@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...model import Environment, Replacement, SystemLibrary
+from ...model import Environment, Replacement, Satellite, SystemLibrary, ToolkitRelease
 from ...system import foreign
 from ..unopened import nvidia_wheel, pip_install
 from .installed import Package
@@ -21,10 +21,12 @@ _T64 = {"debian": 13.0, "ubuntu": 24.04}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rows:
-    """What is known of libraries: rows of profiles/system_libraries.yaml."""
+    """What is known of libraries: rows of profiles/system_libraries.yaml, satellites.yaml and toolkits.yaml."""
 
     system: Sequence[SystemLibrary] = ()
     replacements: Sequence[Replacement] = ()
+    satellites: Sequence[Satellite] = ()
+    toolkits: Sequence[ToolkitRelease] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,12 +118,11 @@ def _search(names: Sequence[str], here: Distribution) -> str:
     return f"Install the system's package that brings {', '.join(names)}{shown}"
 
 
-def of_other_build(packages: Sequence[Package], frameworks: Sequence[str], libraries: Sequence[str]) -> str:
-    """How to get a build for the framework and the CUDA that are installed."""
+def of_other_build(packages: Sequence[Package], frameworks: Sequence[str], wheels: Sequence[str]) -> str:
+    """How to get a build for the framework and the CUDA that are installed. `wheels` bring what is missing."""
     named = " ".join(p.name for p in packages)
     beside = " and ".join(frameworks) or "the CUDA"
-    wheels = list(dict.fromkeys(w for n in libraries if (w := nvidia_wheel(n))))
-    brings = f" ({', '.join(wheels)} would bring the libraries alone)" if wheels else ""
+    brings = f" ({', '.join(dict.fromkeys(wheels))} would bring the libraries alone)" if wheels else ""
     return f"Install the release of {named} that was built for the installed {beside}{brings}."
 
 

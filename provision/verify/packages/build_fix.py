@@ -1,0 +1,123 @@
+"""The fix for a package that was built for another framework or CUDA: an extra, another release, or the wheels that
+bring its libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from packaging.requirements import Requirement
+
+from ...model import FRAMEWORKS, Environment, Satellite
+from ..unopened import pip_install
+from . import remedy
+from .installed import Package
+from .lookup import Problem
+from .measured_releases import Beside, fitting_release, framework_of, rows_of
+from .nvidia_wheels import cuda_of, wheel_of
+
+Step = tuple[list[str], str]
+"""Requirements to install, and why."""
+
+
+def fix_of_build(
+    found: Mapping[Package, Sequence[Problem]],
+    rows: remedy.Rows,
+    here: Beside,
+    env: Environment,
+    sites: Sequence[str],
+) -> str:
+    """How the packages get what they were built for, each in the first way that the rows know."""
+    wanted: list[str] = []
+    reasons: list[str] = []
+    left: dict[Package, list[str]] = {}
+    for package, problems in found.items():
+        libraries = list(dict.fromkeys(p.library for p in problems))
+        step = _step(package, libraries, rows, here)
+        if step:
+            wanted += step[0]
+            reasons.append(step[1])
+        else:
+            left[package] = libraries
+    texts = []
+    if wanted:
+        texts.append(f"{pip_install(env, sites, list(dict.fromkeys(wanted)))} ({'; '.join(reasons)}).")
+    if left:
+        texts.append(_of_unknown(left, rows, here))
+    return " ".join(texts)
+
+
+def _step(package: Package, libraries: Sequence[str], rows: remedy.Rows, here: Beside) -> Step | None:
+    mine = rows_of(package, rows.satellites, here)
+    if extras := next((r.extras for r in mine if r.extras and set(libraries) <= set(r.needs)), ()):
+        named = ",".join(extras)
+        return [
+            f"{package.name}[{named}]=={package.version}"
+        ], f"{package}[{named}] brings {', '.join(libraries)}"
+    other = fitting_release(package, rows.satellites, here)
+    if other:
+        return (
+            [f"{other.package}=={other.version}"],
+            f"{package} was built for {_built_for(mine) or 'other libraries'}, {other.package} {other.version} for {_what(other)}",
+        )
+    if framework := _missing_framework(libraries, mine, package, here):
+        return [str(framework)], f"{package} was built for {framework}"
+    return _wheels(package, libraries, mine, rows, here)
+
+
+def _wheels(
+    package: Package, libraries: Sequence[str], mine: Sequence[Satellite], rows: remedy.Rows, here: Beside
+) -> Step | None:
+    """The wheels of NVIDIA's that bring the libraries, where the environment has no other CUDA."""
+    wanted, present = _cuda(libraries, mine), cuda_of(here.libraries)
+    if present and wanted and present != wanted:
+        return None
+    wheels = [wheel_of(n, rows.toolkits, wanted or present) for n in libraries]
+    names = [w for w in wheels if w]
+    if len(names) < len(libraries):
+        return None
+    return (
+        names,
+        f"{'they bring' if len(set(names)) > 1 else 'it brings'} {', '.join(libraries)} for {package}",
+    )
+
+
+def _of_unknown(left: Mapping[Package, Sequence[str]], rows: remedy.Rows, here: Beside) -> str:
+    """The packages of which no release that fits is known."""
+    libraries = [n for names in left.values() for n in names]
+    cuda = cuda_of(libraries)
+    wheels = [w for n in libraries if (w := wheel_of(n, rows.toolkits, cuda))]
+    required = {r for package in left for r in package.requires}
+    text = remedy.of_other_build(list(left), [f for f in FRAMEWORKS if f in required], wheels)
+    built = [
+        f"{p} was built for {words}" for p in left if (words := _built_for(rows_of(p, rows.satellites, here)))
+    ]
+    return f"{text} {'; '.join(built)}." if built else text
+
+
+def _cuda(libraries: Sequence[str], mine: Sequence[Satellite]) -> str | None:
+    stated = next((r.cuda.partition(".")[0] for r in mine if r.cuda), None)
+    return cuda_of(libraries) or stated
+
+
+def _built_for(mine: Sequence[Satellite]) -> str:
+    return _what(mine[0]) if mine else ""
+
+
+def _what(row: Satellite) -> str:
+    """The framework and the CUDA that a release was built for."""
+    return " and ".join(x for x in (row.built_for, f"CUDA {row.cuda}" if row.cuda else None) if x)
+
+
+def _missing_framework(
+    libraries: Sequence[str], mine: Sequence[Satellite], package: Package, here: Beside
+) -> Requirement | None:
+    """The framework whose libraries are missing because it is not installed."""
+    owners = {o for n in libraries for prefix, o in _OWNERS.items() if n.startswith(prefix)}
+    if len(owners) != 1 or not owners.isdisjoint(here.versions):
+        return None
+    owner = owners.pop()
+    stated = next((f for r in mine if (f := framework_of(r)) and f.name == owner), None)
+    return stated or (Requirement(owner) if owner in package.requires else None)
+
+
+_OWNERS = {"libtorch": "torch", "libc10": "torch", "libshm": "torch", "libtensorflow": "tensorflow"}

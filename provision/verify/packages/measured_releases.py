@@ -1,0 +1,101 @@
+"""Which release of a package goes with what an environment has: the measured rows of profiles/satellites.yaml."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion, Version
+
+from ...model import Satellite
+from ...system.loader_cache import loader_cache
+from .installed import Package, listed
+
+_OF_THE_DRIVER = {"libcuda.so.1", "libnvidia-ml.so.1"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Beside:
+    """What an environment has: its Python ("3.12"), the versions of its packages, and the names of its libraries.
+    `system` are those of the system's loader cache, `platform` and `glibc` those of the machine."""
+
+    python: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    libraries: frozenset[str] = frozenset()
+    system: frozenset[str] = frozenset()
+    platform: str = ""
+    glibc: str | None = None
+
+
+def beside(packages: Sequence[Package], python: str, prefix: str, root: Path = Path("/")) -> Beside:
+    """What an environment has. `python` is its version, `root` the system's."""
+    machine = platform.machine()
+    names = {f.rpartition("/")[2] for p in packages for f in p.files}
+    return Beside(
+        python=".".join(python.split(".")[:2]),
+        versions={p.name: p.version for p in packages},
+        libraries=frozenset(names.union(listed(f"{prefix}/lib"))),
+        system=frozenset(name for name, _ in loader_cache(root, machine)),
+        platform=f"linux-{machine}",
+        glibc=(os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")[2] or None,
+    )
+
+
+def rows_of(package: Package, rows: Iterable[Satellite], here: Beside) -> list[Satellite]:
+    """The rows of the release that is installed, on this platform."""
+    return [
+        row
+        for row in rows
+        if row.package == package.name and row.platform == here.platform and _is(row.version, package.version)
+    ]
+
+
+def fitting_release(package: Package, rows: Iterable[Satellite], here: Beside) -> Satellite | None:
+    """The newest measured release of a package whose framework, CUDA libraries, Python and glibc are those of an
+    environment; None where there is none, or only the installed one."""
+    fitting = [r for r in rows if r.package == package.name and r.form == "wheel" and _fits(r, here)]
+    newest = max(fitting, key=lambda r: Version(r.version), default=None)
+    return None if newest is None or _is(newest.version, package.version) else newest
+
+
+def framework_of(row: Satellite) -> Requirement | None:
+    """The framework that a release was built for."""
+    try:
+        return Requirement(row.built_for) if row.built_for else None
+    except InvalidRequirement:
+        return None
+
+
+def _fits(row: Satellite, here: Beside) -> bool:
+    return (
+        row.platform == here.platform
+        and any(_has_python(text, here.python) for text in row.pythons)
+        and not (row.glibc and here.glibc and Version(row.glibc) > Version(here.glibc))
+        and set(row.needs) - _OF_THE_DRIVER <= here.libraries | here.system
+        and _has_framework(row, here)
+    )
+
+
+def _has_python(text: str, python: str) -> bool:
+    """Whether a wheel for "3.12", or for "3.10+" and all later ones, is one for a Python."""
+    return Version(python) >= Version(text[:-1]) if text.endswith("+") else text == python
+
+
+def _has_framework(row: Satellite, here: Beside) -> bool:
+    wanted = framework_of(row)
+    if wanted is None:
+        return not row.built_for
+    version = here.versions.get(wanted.name)
+    return version is not None and wanted.specifier.contains(version.partition("+")[0], prereleases=True)
+
+
+def _is(row: str, installed: str) -> bool:
+    """Whether a row's version is an installed one, whatever its local label."""
+    try:
+        return Version(row) == Version(installed.partition("+")[0])
+    except InvalidVersion:
+        return row == installed
