@@ -22,6 +22,7 @@ from ..system import process, references, writing
 from ..system.redaction import redact
 from .asking import Ask
 from .locks import file_name, is_source
+from .refusals import question_of
 from .solved import parse_annotations, parse_pylock
 from .source_archives import SourceArchive
 from .source_builds import SourceBuilds, describe_build, source_builds
@@ -50,7 +51,10 @@ def lock(
     with writing.scratch("lock") as scratch:
         builds = builds or source_builds(sources, emit)
         ask = Ask(scratch, plan, sources, python, tuple(needs), builds)
-        annotated, solved = ask.solved(_pins(plan, sources), prefer or {})
+        pins = _pins(plan, sources)
+        question = question_of(plan, pins, needs, sources)
+        builds.recall(question)
+        annotated, solved = ask.solved(pins, prefer or {})
     packages = _with_indexes(parse_pylock(solved, plan), parse_annotations(annotated))
     packages = _with_sizes(_of_pages(packages, sources), sources)
     _assert_no_other_framework(plan, packages, {*elsewhere, *_named_for_cpu(plan, needs)})
@@ -60,6 +64,7 @@ def lock(
     for package, archive in described.values():
         emit(describe_build(package, archive, plan))
     packages = tuple(described[p][0] if p in described else p for p in packages)
+    builds.remember(question, (p.name for p in described), needs)
     emit(Event(kind="done", stage="lock", text=f"{len(packages)} packages", done=len(packages)))
     return Lock(manager="venv", target=plan.target, plan=plan, packages=packages)
 

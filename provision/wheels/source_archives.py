@@ -16,7 +16,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
@@ -118,6 +118,7 @@ class SourceArchives:
     """The source archives of the configured indexes and folders."""
 
     sources: Sources
+    _pages: dict[str, list[File]] = field(default_factory=dict, repr=False, compare=False)
 
     def describe(self, packages: Iterable[Package]) -> dict[Package, SourceArchive]:
         """Describe source archives. One that is too large, or cannot be fetched or read, is missing in the answer."""
@@ -127,16 +128,26 @@ class SourceArchives:
             return {package: archive for package, archive in zip(wanted, found, strict=True) if archive}
 
     def listed(self, name: str) -> tuple[Package, ...]:
-        """Return the source archives of a package on the indexes and in folders, the newest first; those that are
-        yanked last. An index that does not answer is passed over."""
-        files = [file for index in self._indexes() for file in self._page(index, name)]
-        files += [File(name=p.name, url=p.as_uri()) for p in self._in_folders()]
+        """Return the source archives of a package on the indexes and in folders, the newest first. An index that does
+        not answer is passed over."""
+        files = [*self._files(name), *(File(name=p.name, url=p.as_uri()) for p in self._in_folders())]
         ordered = sorted(files, key=lambda file: file.yanked is not None)
-        made = [package for file in ordered if (package := package_of(name, file))]
         first: dict[str, Package] = {}
-        for package in made:
-            first.setdefault(package.version, package)
+        for file in ordered:
+            if package := package_of(name, file):
+                first.setdefault(package.version, package)
         return tuple(sorted(first.values(), key=lambda p: Version(p.version), reverse=True))
+
+    def wheels(self, name: str) -> tuple[str, ...]:
+        """Return the names of the wheels of a package on the indexes, those that are yanked left out."""
+        return tuple(
+            sorted(f.name for f in self._files(name) if f.name.endswith(".whl") and f.yanked is None)
+        )
+
+    def _files(self, name: str) -> Sequence[File]:
+        if name not in self._pages:
+            self._pages[name] = [file for index in self._indexes() for file in self._page(index, name)]
+        return self._pages[name]
 
     def correct(self, package: Package, requires: Iterable[str]) -> None:
         """Remember what a build of an archive requires, where that is not what the archive states."""
@@ -168,8 +179,7 @@ class SourceArchives:
     def _indexes(self) -> list[str]:
         if self.sources.offline or self.sources.no_index:
             return []
-        cache = Path(self.sources.cache_dir) if self.sources.cache_dir else None
-        default = self.sources.default or default_index(process.environ(), cache_dir=cache)
+        default = self.sources.default or default_index(process.environ(), cache_dir=own_cache(self.sources))
         return [default, *self.sources.extra]
 
     def _one(self, package: Package) -> SourceArchive | None:

@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 from ..errors import LockError
 from ..model import Brought, Event, Need, Package, Plan, Sources
 from ..system.redaction import redact_text
+from . import refusals
 from .source_archives import SourceArchive, SourceArchives
 from .stated_metadata import StatedMetadata
 
@@ -77,6 +78,19 @@ class SourceBuilds:
         """Remember which versions of packages a refusal names as without wheels."""
         if self.stated:
             self.stated.note_refusal(log)
+
+    def recall(self, question: str) -> None:
+        """Allow the packages without wheels of the last answer to a question, where nothing forbids it."""
+        if self.stated and not self.reading:
+            archives = self.stated.archives
+            found = refusals.recall(question, archives.sources, archives.wheels)
+            self.allowed += [n for n in found if n not in self.allowed and not self._forbidden(n)]
+
+    def remember(self, question: str, names: Iterable[str], needs: Iterable[Need]) -> None:
+        """Keep which packages of the answer to a question came from source for lack of a wheel."""
+        if self.stated and not self.reading:
+            archives, own = self.stated.archives, self._of_indexes(needs)
+            refusals.remember(question, set(names) & set(own), archives.sources, archives.wheels)
 
     def _of_indexes(self, needs: Iterable[Need]) -> list[str]:
         """Return the allowed packages that come from an index."""

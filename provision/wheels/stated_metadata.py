@@ -39,7 +39,6 @@ class StatedMetadata:
     found: dict[str, dict[str, SourceArchive]] = field(default_factory=dict)
     unstated: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
-    listed: dict[str, tuple[Package, ...]] = field(default_factory=dict)
 
     def note_refusal(self, log: str) -> None:
         """Remember which versions a refusal names as without wheels: of these one is going to be taken."""
@@ -103,24 +102,21 @@ class StatedMetadata:
         wanted = {}
         for name in names:
             bounds = _specifier(self.refused.get(name, ""))
-            fitting = [p.version for p in self._listed(name) if bounds.contains(p.version)]
+            fitting = [p.version for p in self.archives.listed(name) if bounds.contains(p.version)]
             if fitting:
                 wanted[name] = fitting[0]
         self._read(wanted)
 
     def _read(self, wanted: Mapping[str, str]) -> None:
-        packages = [p for name, version in wanted.items() for p in self._listed(name) if _is_same(p, version)]
+        packages = [
+            p for name, version in wanted.items() for p in self.archives.listed(name) if _is_same(p, version)
+        ]
         for package, archive in self.archives.describe(packages).items():
             if archive.requires is not None:
                 version = wanted[package.name]
                 self.found.setdefault(package.name, {})[version] = dataclasses.replace(
                     archive, version=version
                 )
-
-    def _listed(self, name: str) -> tuple[Package, ...]:
-        if name not in self.listed:
-            self.listed[name] = self.archives.listed(name)
-        return self.listed[name]
 
 
 def applying(requires: Iterable[str], plan: Plan, extras: Iterable[str] | None) -> tuple[str, ...]:

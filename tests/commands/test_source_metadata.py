@@ -178,3 +178,44 @@ def test_a_lock_with_another_form_of_requirements_is_refused(gpuenv, jax, index,
     path.write_text(text.replace('    "plain",\n', '    "plain; rm",\n', 1))
     ran = gpuenv("create", "--locked", "--no-verify")
     assert ran.code == 6 and not (gpuenv.work / ".venv").exists(), ran.err
+
+
+# --- the next run ------------------------------------------------------------------------------------
+
+
+def solves(ran):
+    return ran.err.count("solving the packages")
+
+
+def test_the_same_question_is_not_refused_twice(gpuenv, jax, index, marks):
+    marks.stated(index, "first", "1.0", ("second",), **DYNAMIC)
+    marks.stated(index, "second", "1.0", (), **DYNAMIC)
+    first = gpuenv("lock", *ask(gpuenv, "first"))
+    assert first.code == 0 and solves(first) == 3, first.err
+    before = locked(gpuenv)
+    (gpuenv.work / "pylock.toml").unlink()
+    second = gpuenv("lock", *ask(gpuenv, "first"))
+    assert second.code == 0 and solves(second) == 1 and locked(gpuenv) == before, second.err
+    assert second.err.count("installed from its source") == 2
+    forbidden = gpuenv("lock", *ask(gpuenv, "first"), "--no-build")
+    assert forbidden.code == 6 and "first has no wheel" in " ".join(forbidden.err.split())
+
+
+def test_a_wheel_that_is_there_by_now_is_taken(gpuenv, jax, index, marks):
+    marks.stated(index, "stated", "1.0", (), **DYNAMIC)
+    assert gpuenv("lock", *ask(gpuenv, "stated==1.0")).code == 0
+    assert "sdist" in locked(gpuenv)["stated"]
+    index.add("stated", "1.0")
+    (gpuenv.work / "pylock.toml").unlink()
+    ran = gpuenv("lock", *ask(gpuenv, "stated==1.0"))
+    assert ran.code == 0 and "wheels" in locked(gpuenv)["stated"] and solves(ran) == 1, ran.err
+
+
+def test_another_question_is_answered_as_if_it_were_the_first(gpuenv, jax, index, marks):
+    marks.stated(index, "stated", "2.0", (), **DYNAMIC)
+    index.add("stated", "1.0")
+    assert gpuenv("lock", *ask(gpuenv, "stated==2.0")).code == 0
+    (gpuenv.work / "pylock.toml").unlink()
+    index.add("brings", "1.0", requires=("stated",))
+    ran = gpuenv("lock", *ask(gpuenv, "brings"))
+    assert ran.code == 0 and "wheels" in locked(gpuenv)["stated"], ran.err
