@@ -23,6 +23,7 @@ from .asking import judged, locking_of
 from .default_env import note_project
 from .foreseen import MissingLibraries
 from .framework_words import options_for
+from .host_compiler import warn_of_host_compiler
 from .resolve import by_itself, noted
 from .solving import locked
 
@@ -79,6 +80,7 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan:
         return _checked(emit, made, held, output, _next(choices, output))
     way.write_lock(output, made, virtual_packages(asked, choices))
     MissingLibraries(emit, made, choices, asked.sources).warn()
+    warn_of_host_compiler(emit, made.plan, choices)
     emit(Event(kind="next", stage="lock", text=_next(choices, output)))
     # The note is on this machine, and not in the file.
     return dataclasses.replace(made, plan=noted(made.plan, asked, choices))

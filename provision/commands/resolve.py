@@ -14,6 +14,7 @@ from ..request import project_options as inproject
 from ..request.options import Choices
 from .asking import judged, locking_of
 from .default_env import note_project
+from .host_compiler import host_compiler_problem
 from .stages import plan_for
 
 _WORDS = {"with_": "--with", "requirement": "-r"}
@@ -44,9 +45,10 @@ def by_itself(asked: Asked, choices: Choices) -> str | None:
 
 
 def noted(plan: Plan, asked: Asked, choices: Choices) -> Plan:
-    """The plan with the note that it is for the CPU, where nobody asked for that."""
-    told = by_itself(asked, choices)
-    return dataclasses.replace(plan, notes=(*plan.notes, told)) if told and plan.builds else plan
+    """The plan with notes on this machine: it is for the CPU, where nobody asked for that, or its gcc does not go with
+    the plan's nvcc."""
+    told = filter(None, (by_itself(asked, choices), host_compiler_problem(plan, choices)))
+    return dataclasses.replace(plan, notes=(*plan.notes, *told)) if plan.builds else plan
 
 
 def show_plan(emit: Emit, choices: Choices, *, explain: bool = False) -> Plan:

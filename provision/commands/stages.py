@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 def plan_for(asked: Asked) -> Plan:
     """Return the plan. Where no Python of this machine fits, one that uv could fetch is tried as well."""
     plan = _plan_for(asked)
-    return dataclasses.replace(plan, notes=(*plan.notes, *asked.demands.left_out))
+    left = [said for said in asked.demands.left_out if not _is_said(said, plan)]
+    return dataclasses.replace(plan, notes=(*plan.notes, *left))
+
+
+def _is_said(left_out: str, plan: Plan) -> bool:
+    """Whether a note of the plan says what it takes for a line that is left to it."""
+    line = left_out.removesuffix("is left to the plan")
+    return line != left_out and any(note.startswith(f"{line}is taken as ") for note in plan.notes)
 
 
 def _plan_for(asked: Asked) -> Plan:

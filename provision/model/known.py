@@ -95,6 +95,16 @@ class ToolkitRelease:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CudaCompiler:
+    """nvcc of a CUDA release ("13.2"): the newest major version of gcc that it takes, and the extras of
+    `cuda-toolkit` that bring it with what compiling needs; none where no wheel has it."""
+
+    cuda: str
+    gcc: str
+    extras: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GpuModel:
     """A compute capability: its generation, boards, the CUDA releases that know it (`last_cuda`
     None while current), the first and last driver branch ("470"; None while current or unknown),
@@ -294,6 +304,7 @@ class Profiles:
     builds: tuple[Build, ...] = ()
     cudnn: tuple[CudnnRelease, ...] = ()
     toolkits: tuple[ToolkitRelease, ...] = ()
+    compilers: tuple[CudaCompiler, ...] = ()
     gpus: tuple[GpuModel, ...] = ()
     cuda: tuple[CudaRelease, ...] = ()
     majors: tuple[CudaMajor, ...] = ()

@@ -75,7 +75,8 @@ class Demands:
 
     `left_out` are lines that the plan decides (nvidia-*, triton, plugins), each with its origin; `files`
     are the absolute paths of every file read. `missing` are sentences on included files that do not exist.
-    `cpu` are those of `frameworks` of which only the CPU build is named.
+    `cpu` are those of `frameworks` of which only the CPU build is named. `stack` are the lines of `left_out` that
+    name a package.
     """
 
     frameworks: tuple[str, ...] = ()
@@ -93,6 +94,7 @@ class Demands:
     files: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     cpu: tuple[CpuPackage, ...] = ()
+    stack: tuple[Need, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,12 +150,14 @@ class Request:
     supports. `python` is one the user insists on. `cuda` is a prefix ("12" or "12.6"). `index`
     is auto, pypi, pytorch or a URL. `device` is already "cuda" or "cpu" when resolve sees it.
     `packages` are companions and other packages to be locked along, as PEP 508 requirements.
+    `stack` are lines of the project's files on packages that the plan decides, as NVIDIA's.
     `along` are the names of what the project's files ask for beside frameworks, `bounds` are what they say
     of frameworks, `requires_python` (with `python_origin`, where it is written) of the Python.
     """
 
     frameworks: tuple[Wanted, ...]
     packages: tuple[str, ...] = ()
+    stack: tuple[Need, ...] = ()
     along: tuple[str, ...] = ()
     bounds: tuple[Bound, ...] = ()
     requires_python: str = ""

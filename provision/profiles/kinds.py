@@ -65,6 +65,9 @@ KINDS = {
         lists=("along",),
     ),
     "toolkits": Kind(model.ToolkitRelease, "toolkits", ("version",), ("version", "parts"), lists=("parts",)),
+    "compilers": Kind(
+        model.CudaCompiler, "compilers", ("cuda",), ("cuda", "gcc", "source", "read"), words=("extras",)
+    ),
     "gpus": Kind(
         model.GpuModel,
         "gpus",
@@ -132,7 +135,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "drivers.yaml": ("cuda", "majors", "branches"),
     "gpus.yaml": ("gpus",),
     "cudnn.yaml": ("cudnn", "floors"),
-    "toolkits.yaml": ("toolkits",),
+    "toolkits.yaml": ("toolkits", "compilers"),
     "torch.yaml": ("builds", "tested"),
     "tensorflow.yaml": ("builds", "tested"),
     "jax.yaml": ("builds",),
@@ -176,6 +179,7 @@ _PATTERNS = {
     "driver_windows": _NUMBERS,
     "sha256": re.compile(r"[0-9a-f]{64}"),
     "bytes": re.compile(r"\d+"),
+    "gcc": re.compile(r"\d+"),
     "index": re.compile("pypi|pytorch"),
     "url": re.compile(r"(https?|file)://[^@\s]+"),  # without a password: profiles are shown
     "read": re.compile(r"\d{4}-\d\d-\d\d"),

@@ -171,7 +171,7 @@ def judged(
     request = Request(
         frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
         device=device, python=minor(c.python), pythons=pythons, pre=c.pre or demands.pre,  # type: ignore[arg-type]  # judged
-        along=tuple(n.name for n in demands.needs if n.name and not n.override), bounds=demands.bounds, requires_python=demands.requires_python, python_origin=demands.python_origin,
+        along=tuple(n.name for n in demands.needs if n.name and not n.override), bounds=demands.bounds, stack=demands.stack, requires_python=demands.requires_python, python_origin=demands.python_origin,
     )  # fmt: skip
     return Asked(
         request=request, target=target, machine=machine, profiles=data, supply=at_hand, sources=where,
@@ -277,6 +277,12 @@ def named(c: Choices, data: Profiles) -> tuple[tuple[Wanted, ...], tuple[str, ..
             near = f". Did you mean {alias}?" if alias else _near(name, FRAMEWORKS)
             raise UsageError(f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}{near}")
     along = [_requirement("--with", text) for text in c.with_]
+    for need in along:
+        if canonicalize_name(need.name) == "nvcc" and (need.specifier or need.extras):
+            raise UsageError(
+                f"--with {str(need)!r}: nvcc is the compiler of the plan's CUDA, without bounds of its own",
+                hint="--with nvcc --cuda 13.0 for the compiler of that CUDA",
+            )
     packages += [str(need) for need in along if not need.url]  # an address goes with the project's needs
     if not wanted and not (c.requirement or c.project):
         hint = cpu_builds.hint_on_cpu_packages([str(need) for need in along])

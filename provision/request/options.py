@@ -33,7 +33,9 @@ class Choices:
         list, "--framework", "-f", help="torch, tensorflow or jax, as 'torch>=2.6,<2.9'; repeatable.",
         panel=CHOICE, complete="frameworks",
     )  # fmt: skip
-    with_: list[str] = option(list, "--with", help="A package to lock along, as torchvision.", panel=CHOICE)
+    with_: list[str] = option(
+        list, "--with", help="A package to lock along, as torchvision; nvcc: the compiler.", panel=CHOICE
+    )
     requirement: list[Path] = option(
         list, "--requirement", "-r", help="A requirements file to lock along; repeatable.", panel=CHOICE
     )

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from ..model import Build, Plan, Profiles, Reason, Rejected, Request, Supply, Target, Wanted
 from .choice import candidates, clash, fit
@@ -20,6 +21,7 @@ from .kernels import gpu_named
 from .objections import objections
 from .pins import planned, toolkit_note
 from .question import Question
+from .toolkit import is_toolkit_part, toolkit_packages
 from .versions import is_exact, major, version
 
 __all__ = ["gpu_named", "resolve"]
@@ -56,13 +58,14 @@ def _filled(asked: Question, plan: Plan, chosen: list[Build], python: str) -> Pl
     cudnn = next((b.cudnn for b in builds if b.cudnn), None)
     cuda = next((b.cuda for b in chosen if b.cuda), None) if asked.request.device == "cuda" else None
     packages, notes = _companions(asked, chosen)
+    parts, of_parts = toolkit_packages(asked, chosen)
     return dataclasses.replace(
         plan,
         builds=builds,
         cuda_major=major(cuda) if cuda else None,
         cudnn=cudnn,
-        packages=packages,
-        notes=(*_notes(asked, chosen), *notes),
+        packages=(*packages, *parts),
+        notes=(*_notes(asked, chosen), *notes, *of_parts),
     )
 
 
@@ -145,6 +148,8 @@ def _companions(asked: Question, chosen: list[Build]) -> tuple[tuple[str, ...], 
     packages, notes = [], []
     for text in asked.request.packages:
         need = Requirement(text)
+        if not need.url and is_toolkit_part(asked, canonicalize_name(need.name)):
+            continue
         owner = next((b for b in chosen if need.name in _companion_names(asked, b.framework)), None)
         if owner is None or need.specifier:
             packages.append(text)

@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 from ..model import Plan
 from .axes import AXES, CPU, Axis, with_request
 from .choice import opens
 from .question import Question
+from .toolkit import NVCC, asks_for_nvcc
 from .versions import meets, specifiers, version
 
 _MOST_AXES = 3  # more changes than this are another question, not a hint
@@ -22,7 +26,7 @@ _MOST_AXES = 3  # more changes than this are another question, not a hint
 def hint_for(asked: Question, plan: Plan) -> str | None:
     """The fewest and nearest changes under which some build fits, cheapest for the user first. None
     if none helps. `plan` is the one that came out empty."""
-    parts = [*_newer_than_known(asked), *_apart(asked, plan)]
+    parts = [*_newer_than_known(asked), *_apart(asked, plan), *_without_nvcc(asked)]
     if change := _smallest_change(asked):
         parts.append(change)
     return "; or ".join(parts) or None
@@ -83,6 +87,14 @@ def _newer_than_known(asked: Question) -> Iterator[str]:
                 f"gpuenv profiles update: {wanted.name}{wanted.specifier} is newer than the "
                 f"{newest} that the profiles know"
             )
+
+
+def _without_nvcc(asked: Question) -> Iterator[str]:
+    """Builds for a CUDA whose nvcc no wheel has: the compiler comes from elsewhere."""
+    if asks_for_nvcc(asked):
+        others = tuple(p for p in asked.request.packages if canonicalize_name(Requirement(p).name) != NVCC)
+        if opens(with_request(asked, packages=others)):
+            yield "leave nvcc out and install the CUDA toolkit of the system, or --manager conda --with cuda-nvcc"
 
 
 def _apart(asked: Question, plan: Plan) -> Iterator[str]:

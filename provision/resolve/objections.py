@@ -14,6 +14,7 @@ from ..model import Build, Reason, TargetGpu, Wanted
 from .kernels import how_they_run, named, needs_cuda
 from .question import Question
 from .supply import at_hand, cudnn_objections, missing, wheels_for
+from .toolkit import compiler_objections
 from .versions import has_prefix, is_exact, major, meets, version
 
 
@@ -37,6 +38,7 @@ def _objections(asked: Question, wanted: Wanted, build: Build) -> Iterator[Reaso
         yield from asked.once(("driver", build.cuda), lambda: _driver(asked, build))
         yield from asked.once(("kernels", build.kernels, build.cuda), lambda: _kernels(asked, build))
         yield from cudnn_objections(asked, build)
+        yield from asked.once(("nvcc", build.cuda), lambda: compiler_objections(asked, build))
 
 
 def _not_wanted(asked: Question, wanted: Wanted, build: Build) -> Iterator[Reason]:

@@ -61,17 +61,17 @@ def _toolkit_pin(asked: Question, build: Build, chosen: list[Build], python: str
     """Hold loose runtime wheels to one CUDA release, through NVIDIA's own `cuda-toolkit` package,
     which pins every part of it: parts of different releases do not always go together (cuSPARSE of
     12.9 does not load beside nvJitLink of 12.5)."""
-    if any(_pins_toolkit(b) for b in chosen):
+    if _pins_toolkit(build):
         return []
-    for toolkit in _toolkits(asked, chosen):
-        parts = _parts(toolkit)
+    for toolkit in toolkits(asked, chosen):
+        parts = toolkit_parts(toolkit)
         extras = sorted(parts[name][0] for name in _needs(build.requires) if name in parts)
         if extras and _toolkit_at_hand(asked, build, python, toolkit.version):
             return [f"cuda-toolkit[{','.join(extras)}]=={toolkit.version}"]
     return []
 
 
-def _toolkits(asked: Question, chosen: list[Build]) -> Iterator[ToolkitRelease]:
+def toolkits(asked: Question, chosen: list[Build]) -> Iterator[ToolkitRelease]:
     """The releases that meet the bounds of all builds: the newest of the CUDA minor that the newest
     build was made with (libraries keep working for programs of an older minor), then the nearest
     later minors. A wheel can ask for more than the release it was built with has."""
@@ -83,14 +83,14 @@ def _toolkits(asked: Question, chosen: list[Build]) -> Iterator[ToolkitRelease]:
             minors.setdefault(minor, []).append(release)
     for minor in sorted(minors, key=version):
         for release in sorted(minors[minor], key=lambda r: version(r.version), reverse=True):
-            parts = _parts(release)
+            parts = toolkit_parts(release)
             needs = [pair for b in chosen for pair in _needs(b.requires).items() if pair[0] in parts]
             if all(_overlap(bounds, parts[name][1]) for name, bounds in needs):
                 yield release
 
 
 @cache
-def _parts(toolkit: ToolkitRelease) -> dict[str, tuple[str, str]]:
+def toolkit_parts(toolkit: ToolkitRelease) -> dict[str, tuple[str, str]]:
     """Package to (the extra that brings it and least besides, bounds)."""
     found: dict[str, tuple[str, str]] = {}
     for part in sorted(toolkit.parts, key=lambda p: p.count(" ")):

@@ -77,6 +77,7 @@ def demands(
         files=tuple(reading.files),
         missing=tuple(reading.missing),
         cpu=cpu_packages(parsed, stack, markers),
+        stack=tuple(result.stack),
     )
 
 

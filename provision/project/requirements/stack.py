@@ -29,13 +29,14 @@ _BUILD_EXTRA = re.compile(r"(and-)?cuda.*|cudnn.*|cpu|gpu|tpu|rocm.*|minimum-jax
 
 @dataclass(kw_only=True, slots=True)
 class Sorted:
-    """The requirements, sorted. `left_out` are sentences."""
+    """The requirements, sorted. `left_out` are sentences, `stack` the lines on packages of the plan."""
 
     frameworks: dict[str, None] = field(default_factory=dict)
     bounds: list[Bound] = field(default_factory=list)
     needs: dict[Need, None] = field(default_factory=dict)
     left_out: dict[str, None] = field(default_factory=dict)
     folders: list[str] = field(default_factory=list)
+    stack: list[Need] = field(default_factory=list)
 
 
 def sort(found: Iterable[Parsed], stack: frozenset[str], markers: Mapping[str, str]) -> Sorted:
@@ -55,6 +56,8 @@ def sort(found: Iterable[Parsed], stack: frozenset[str], markers: Mapping[str, s
                 _framework(result, one, ALIASES.get(name or "", name or ""), named=name or "")
         elif name and (name in stack or _STACK.fullmatch(name)):
             result.left_out[f"{_short(one)} ({one.line.origin}) is left to the plan"] = None
+            if not (one.line.constraint or one.url) and may_hold(one.marker, markers):
+                result.stack.append(one.need())
         else:
             specifier = _without_builds(result, one) if name else one.specifier
             result.needs[_with(one, specifier).need()] = None

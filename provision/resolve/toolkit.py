@@ -1,0 +1,168 @@
+"""Parts of NVIDIA's CUDA toolkit that are asked for by name: in the versions of the plan's CUDA release."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ..model import Build, CudaCompiler, Reason, ToolkitRelease
+from .pins import toolkit_parts, toolkits
+from .question import Question
+from .versions import meets
+
+NVCC = "nvcc"
+"""The word of gpuenv for the compiler and what compiling needs."""
+
+_META = "cuda-toolkit"
+_SUFFIX = re.compile(r"-cu\d+$")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """A part that is asked for: the requirement, and its place in a file, None for an option."""
+
+    need: Requirement
+    origin: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.need} ({self.origin})" if self.origin else str(self.need)
+
+
+def toolkit_packages(asked: Question, chosen: list[Build]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the lines for the parts of the toolkit that options and files name, and notes on what changed."""
+    parts = list(_asked_for(asked))
+    if not parts or asked.request.device != "cuda":
+        return (), tuple(f"{NVCC} is left out: the environment is for the CPU" for p in parts if _is_nvcc(p))
+    release = next(toolkits(asked, chosen), None)
+    if release is None:
+        return (), tuple(f"{p} is left out: no CUDA toolkit fits the plan" for p in parts)
+    brought = {canonicalize_name(Requirement(r).name) for b in chosen for r in b.requires}
+    lines: list[str] = []
+    notes = []
+    for part in parts:
+        found = list(_lines(asked, part, release))
+        if part.origin and not part.need.extras and _own(part, found) in brought:
+            continue  # a note says already that the plan decides it
+        lines += found
+        if note := _note(part, found, release):
+            notes.append(note)
+    return tuple(dict.fromkeys(lines)), tuple(notes)
+
+
+def is_toolkit_part(asked: Question, name: str) -> bool:
+    """Whether `toolkit_packages` has the line for a package that an option names."""
+    if asked.request.device != "cuda":
+        return name == NVCC
+    return name in (NVCC, _META) or _bare(name) in _bare_names(asked)
+
+
+def compiler_of(asked: Question, cuda: str) -> CudaCompiler | None:
+    """Return what is known of nvcc of a CUDA release."""
+    minor = ".".join(cuda.split(".")[:2])
+    return next((row for row in asked.profiles.compilers if row.cuda == minor), None)
+
+
+def asks_for_nvcc(asked: Question) -> bool:
+    """Whether an option asks for the compiler by the word of gpuenv."""
+    needs = map(Requirement, asked.request.packages)
+    return any(canonicalize_name(need.name) == NVCC and not need.url for need in needs)
+
+
+def compiler_objections(asked: Question, build: Build) -> Iterator[Reason]:
+    """Object to a build for whose CUDA no wheel has nvcc, where nvcc is asked for."""
+    if asks_for_nvcc(asked):
+        row = compiler_of(asked, build.cuda or "")
+        if row is None or not row.extras:
+            yield Reason(
+                code="not_requested",
+                text=f"no wheel has nvcc for CUDA {build.cuda}, which --with nvcc asks for",
+            )
+
+
+def _asked_for(asked: Question) -> Iterator[Asked]:
+    for text in asked.request.packages:
+        need = Requirement(text)
+        if not need.url and is_toolkit_part(asked, canonicalize_name(need.name)):
+            yield Asked(need=need)
+    for line in asked.request.stack:
+        need = Requirement(line.text)
+        name = canonicalize_name(need.name)
+        if name == _META or _bare(name) in _bare_names(asked):
+            yield Asked(need=need, origin=line.origin)
+
+
+def _is_nvcc(part: Asked) -> bool:
+    return part.origin is None and canonicalize_name(part.need.name) == NVCC
+
+
+def _bare(name: str) -> str:
+    """A part's name without the CUDA major that wheels before CUDA 13 have at the end."""
+    return _SUFFIX.sub("", name)
+
+
+def _bare_names(asked: Question) -> frozenset[str]:
+    return _all_bare(asked.profiles.toolkits)
+
+
+@cache
+def _all_bare(releases: tuple[ToolkitRelease, ...]) -> frozenset[str]:
+    return frozenset(_bare(name) for row in releases for name in toolkit_parts(row))
+
+
+def _lines(asked: Question, part: Asked, release: ToolkitRelease) -> Iterator[str]:
+    """The lines for one part in a release of the toolkit; none where that has no such part."""
+    name = canonicalize_name(part.need.name)
+    if _is_nvcc(part):
+        row = compiler_of(asked, release.version)
+        yield from _of_extras(release, row.extras if row else ())
+    elif name == _META:
+        extras = f"[{','.join(sorted(part.need.extras))}]" if part.need.extras else ""
+        yield f"{_META}{extras}=={release.version}"
+    else:
+        for own, (extra, _) in toolkit_parts(release).items():
+            if _bare(own) == _bare(name):
+                yield from _of_extras(release, _with_compiler(asked, extra, release))
+
+
+def _with_compiler(asked: Question, extra: str, release: ToolkitRelease) -> tuple[str, ...]:
+    """The extras that a part belongs to: nvcc of one CUDA does not go with the parts of another."""
+    row = compiler_of(asked, release.version)
+    return row.extras if row and extra in row.extras else (extra,)
+
+
+def _own(part: Asked, lines: list[str]) -> str | None:
+    """The name, among the lines, of the package that was asked for."""
+    names = (Requirement(line).name for line in lines)
+    return next((n for n in names if _bare(n) == _bare(canonicalize_name(part.need.name))), None)
+
+
+def _of_extras(release: ToolkitRelease, extras: tuple[str, ...]) -> Iterator[str]:
+    """The requirements of some extras of `cuda-toolkit`."""
+    for part in release.parts:
+        extra, *texts = part.split(" ")
+        if extra in extras:
+            yield from texts
+
+
+def _note(part: Asked, lines: list[str], release: ToolkitRelease) -> str | None:
+    """What is taken in place of what was written, None where that is the same."""
+    if not lines:
+        return f"{part} is left out: CUDA {release.version} has no such wheel"
+    if _is_nvcc(part):
+        return (
+            f"nvcc is that of CUDA {release.version}: {', '.join(Requirement(line).name for line in lines)}"
+        )
+    line = next(line for line in lines if Requirement(line).name == _own(part, lines))
+    own, wanted = Requirement(line), part.need
+    exact = next((s.version.removesuffix(".*") for s in own.specifier if s.operator == "=="), None)
+    same = canonicalize_name(wanted.name) == own.name and (
+        exact is None or meets(exact, str(wanted.specifier))
+    )
+    if same and part.origin is None:
+        return None
+    return f"{part} is taken as {line}, of CUDA {release.version}"
