@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from ..model import Device, Evidence, Finding, Holder, Machine, Plan, Profiles, Request, Target, Verdict
 from .candidates import Candidate, Case
+from .catalogue import by_catalogue
 from .facts import Facts
 from .installs import with_installs
 from .judges import JUDGES
@@ -68,9 +69,10 @@ def diagnose(
             str(ran.oom_kills),
             Evidence(text=f"oom_kill rose by {ran.oom_kills}", source=ran.oom_source),
         )
-    said = Said(lines, profiles.messages, profiles.failures)
+    said = Said(lines, profiles.messages, profiles.failures, profiles.catalogue)
     case = Case(facts=facts, said=said, profiles=profiles, serves=serves, for_cpu=device == "cpu", ran=ran)
-    found = possible([*(c for judge in JUDGES for c in judge(case)), *by_rules(case)], case)
+    judged = [*(c for judge in JUDGES for c in judge(case)), *by_rules(case)]
+    found = possible([*judged, *by_catalogue(case, judged)], case)
     if not here:  # it may have been written on another machine
         found = [_less_sure(c) if set(seen_here) & set(c.evidence) else c for c in found]
     ordered = findings(found, case, advise, machine, verdict, here=here)

@@ -2,7 +2,8 @@
 
 A pattern is what the program prints, with `...` for anything between (on the same line), `#` for a
 number, `{v}` for a version ("12.4") and `{w}` for a word. Letters match in any case, a space matches
-any blanks, a quote any quote; `^` in front means that the line begins so. Pieces are looked for one
+any blanks, a quote any quote; `^` in front means that the line begins so. The name of a CUDA, cuBLAS or
+cuDNN status is matched whole, because one is often the beginning of another. Pieces are looked for one
 after the other from the left, each with bounded repetition only, so the time is that of a few searches
 whatever the line holds.
 """
@@ -14,11 +15,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from ..model import Evidence, FailureMessage, FailureRule
+from ..model import CatalogueMessage, Evidence, FailureMessage, FailureRule
 from .text import Line
 
 _SLOTS = {"#": r"\d{1,12}", "{v}": r"\d{1,5}(?:\.\d{1,6}){0,4}", "{w}": r"[\w.+-]{1,80}"}
 _TOKENS = re.compile(r"#|\{v\}|\{w\}|['\"`]|[^#{'\"`]+|\{")
+_STATUS = re.compile(r"(?:cudnn_status|cublas_status|cuda_error)_\w*[a-z0-9]|cudaerror[a-z]+")
 _QUOTES = "'\"`\u2018\u2019\u201c\u201d\u00b4"
 _QUOTE = f"[{_QUOTES}]"
 _NO_DIGITS = str.maketrans("", "", "0123456789")
@@ -58,6 +60,8 @@ class Pattern:
 
 def _compiled(piece: str) -> str | re.Pattern[str]:
     piece = piece.lower()
+    if _STATUS.fullmatch(piece):
+        return re.compile(re.escape(piece) + r"(?!\w)")
     if not any(mark in piece for mark in ("#", "{v}", "{w}", "'", '"', "`")):
         return piece
     parts = [
@@ -81,13 +85,18 @@ class Said:
     """Which patterns a text says, and where. Groups of patterns have names (`messages`)."""
 
     def __init__(
-        self, lines: Sequence[Line], messages: Sequence[FailureMessage], rules: Sequence[FailureRule]
+        self,
+        lines: Sequence[Line],
+        messages: Sequence[FailureMessage],
+        rules: Sequence[FailureRule],
+        catalogue: Sequence[CatalogueMessage] = (),
     ) -> None:
         self.lines = lines
         self._groups = {m.name: m.says for m in messages}
         wanted = {p for m in messages for p in m.says} | {
             p for r in rules for p in r.says if not p.startswith("@")
         }
+        wanted |= {p for row in catalogue for p in row.says}
         self._where = _searched(lines, sorted(wanted))
 
     def __call__(self, says: Iterable[str]) -> tuple[Evidence, ...]:

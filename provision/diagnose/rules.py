@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ..errors import DataError
-from ..model import Evidence, FailureCause, FailureMessage, FailureRule, Profiles
+from ..model import CatalogueMessage, Evidence, FailureCause, FailureMessage, FailureRule, Profiles
 from .candidates import Candidate, Case
 from .facts import CONDITIONS
 from .patterns import pattern
@@ -53,12 +53,14 @@ def _shown(case: Case, condition: str) -> tuple[Evidence, ...]:
 
 def check(known: Profiles) -> None:
     """Raise DataError with everything that is wrong with the rules beyond their keys."""
-    problems = mistakes(known.failures, known.causes, known.messages)
+    problems = mistakes(known.failures, known.causes, known.messages) + catalogue_mistakes(
+        known.catalogue, known.causes
+    )
     if problems:
         raise DataError(
             f"The rules of diagnose are invalid: {len(problems)} mistake{'s' * (len(problems) > 1)}.",
             problems=tuple(f"failures.yaml: {p}" for p in problems),
-            hint="Mend the rows named.",
+            hint="Correct the rows named.",
         )
 
 
@@ -88,6 +90,20 @@ def mistakes(
             for w in (*rule.wants, *rule.lacks)
             if w not in names and re.split(r"[=<>!~]", w, maxsplit=1)[0] not in CONDITIONS
         ]
+    return wrong
+
+
+def catalogue_mistakes(rows: Iterable[CatalogueMessage], causes: Iterable[FailureCause]) -> list[str]:
+    """A message without a cause or with an unknown one; a pattern without a word."""
+    known = {c.cause for c in causes}
+    wrong = []
+    for row in rows:
+        wrong += [
+            f"{row.name}: cause {c!r} is not in the table of causes" for c in row.causes if c not in known
+        ]
+        wrong += [f"{row.name}: {problem}" for s in row.says if (problem := _pattern_problem(s))]
+        if not row.causes:
+            wrong.append(f"{row.name}: no cause is named")
     return wrong
 
 

@@ -185,6 +185,23 @@ class FailureMessage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CatalogueMessage:
+    """A message as the source of its program has it: `says` are its spellings (patterns), `code` its number where
+    the program prints it by number too. `causes` are what it can mean, the likeliest first. `releases` are
+    those in which it was read, or seen in public logs; `source` is the file that prints it. Where one of the messages
+    in `lacks` is said, it means something else."""
+
+    name: str
+    program: str
+    says: tuple[str, ...]
+    causes: tuple[str, ...]
+    releases: str
+    source: str
+    code: str | None = None
+    lacks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FailureRule:
     """What a text means: any of `says` stands in it (patterns, or "@name" of a message), all of
     `wants` hold and none of `lacks`: names of messages, or facts ("torch==1.8.0", "os=windows").
@@ -313,6 +330,7 @@ class Profiles:
     causes: tuple[FailureCause, ...] = ()
     messages: tuple[FailureMessage, ...] = ()
     failures: tuple[FailureRule, ...] = ()
+    catalogue: tuple[CatalogueMessage, ...] = ()
     conda: tuple[CondaBuild, ...] = ()
     images: tuple[Image, ...] = ()
     indexes: tuple[IndexAddress, ...] = ()

@@ -129,6 +129,13 @@ KINDS = {
         ("name", "cause", "says", "example", "source", "confidence", "weight"),
         lists=("says", "wants", "lacks"),
     ),
+    "catalogue": Kind(
+        model.CatalogueMessage,
+        "catalogue",
+        ("name",),
+        ("name", "program", "says", "causes", "releases", "source"),
+        lists=("says", "causes", "lacks"),
+    ),
 }
 
 FILES: dict[str, tuple[str, ...]] = {
@@ -146,7 +153,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "indexes.yaml": ("indexes", "pages"),
     "package_names.yaml": ("imports", "conda_names"),
     "system_libraries.yaml": ("system_libraries", "opened_libraries", "replacements"),
-    "failures.yaml": ("causes", "messages", "failures"),
+    "failures.yaml": ("causes", "messages", "failures", "catalogue"),
 }
 
 

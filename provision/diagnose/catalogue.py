@@ -1,0 +1,65 @@
+"""The messages of the programs' own sources (the table `catalogue`), where no rule and no judge speaks.
+
+A rule reads a message beside what else the text says. The catalogue only knows what the message can mean, so it is
+the floor: each of its messages leads to its causes, in the order of the row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ..model import CatalogueMessage, Confidence, Evidence
+from .candidates import Candidate, Case
+from .patterns import evidence
+
+_ONE, _FIRST, _STEP = (
+    60,
+    34,
+    3,
+)  # weights: of an only cause, of the first of several, and from one to the next
+_NUMBERED = re.compile(
+    r"\bcu(?:da|Init|dart)\w{0,40}(?:\(\w{0,20}\))?[\w ,:'\"-]{0,40}?"
+    r"(?:error|failure|failed|returned|code|status)\b[ :=#(]{1,4}(\d{1,3})\b(?! ?(?:mi?b|gi?b|%|\.\d))",
+    re.IGNORECASE,
+)
+_SHOWN = 3
+
+
+def by_catalogue(case: Case, found: Sequence[Candidate]) -> list[Candidate]:
+    """Candidates for the catalogue's messages that the text has and of whose causes none was found."""
+    causes = {c.cause for c in found}
+    numbered = _numbered(case)
+    rows = [r for r in case.profiles.catalogue if not causes & set(r.causes) and not _means_other(case, r)]
+    return [
+        candidate
+        for row in rows
+        if (shows := case.said(row.says) or numbered.get(row.code or "", ()))
+        for candidate in _candidates(row, shows)
+    ]
+
+
+def _means_other(case: Case, row: CatalogueMessage) -> bool:
+    return any(case.said.group(name) for name in row.lacks)
+
+
+def _candidates(row: CatalogueMessage, shows: tuple[Evidence, ...]) -> list[Candidate]:
+    alone = len(row.causes) == 1
+    confidence: Confidence = "likely" if alone else "possible"
+    first = _ONE if alone else _FIRST
+    return [
+        Candidate(cause=cause, weight=first - _STEP * i, confidence=confidence, evidence=shows)
+        for i, cause in enumerate(row.causes)
+    ]
+
+
+def _numbered(case: Case) -> dict[str, tuple[Evidence, ...]]:
+    """The lines with a CUDA error that is given by its number, as "cudaGetDeviceCount returned 35"."""
+    known = {row.code for row in case.profiles.catalogue if row.code}
+    where: dict[str, tuple[Evidence, ...]] = {}
+    for line in case.said.lines:
+        for match in _NUMBERED.finditer(line.text):
+            number = match.group(1)
+            if number in known and len(where.get(number, ())) < _SHOWN:
+                where[number] = (*where.get(number, ()), evidence(line))
+    return where
