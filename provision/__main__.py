@@ -51,7 +51,7 @@ def _applies_pythonpath() -> bool:
 
 
 def _run(argv: list[str]) -> int:
-    if argv in (["--version"], ["-V"]):
+    if argv in (["--version"], ["-V"], ["version"]):
         from . import __version__
 
         sys.stdout.write(f"gpuenv {__version__}\n")

@@ -13,7 +13,7 @@ from ..model import Run, option
 from ..model.option import OUTPUT
 from ..system import process
 from . import exit_codes, signatures
-from .verbs import GROUPS, VERBS, loaded
+from .verbs import ALIASES, GROUPS, VERBS, loaded
 
 _HELP = "GPU Python environments that match the driver, the GPUs and cuDNN, and are proved."
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -61,10 +61,15 @@ class Commands(TyperGroup):
         if not self.first:
             self.commands.update((name, _group(name)) for name in GROUPS)
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command by its name or its other name."""
+        return super().get_command(ctx, cmd_name if self.first else ALIASES.get(cmd_name, cmd_name))
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the command that is asked for with its options, and the words after it."""
         name, command, rest = super().resolve_command(ctx, args)
-        if name is not None and not isinstance(command, Commands):
+        if command is not None and not isinstance(command, Commands):
+            name = command.name
             command = _prepared(f"{self.first} {name}".strip())
         return name, command, rest
 

@@ -45,7 +45,7 @@ class _Flags:
 
 def read(argv: Sequence[str]) -> Words:
     """Read a command line. Whether a word is the path of an environment is looked up on the disk."""
-    argv = _named_first(list(argv))
+    argv = _as_options(_named_first(list(argv)))
     if argv[:1] == ["create"]:
         argv = [_as_path(word) for word in argv]
     if argv[:1] != ["run"]:
@@ -91,6 +91,13 @@ def _flags() -> _Flags:
             names = how.flags or (option.flag_of(field.name),)
             (plain if isinstance(field.default, bool) else valued).update(names)
     return _Flags(frozenset(valued), frozenset(plain))
+
+
+def _as_options(argv: list[str]) -> list[str]:
+    """Return `help CMD` as `CMD --help`, and `version` as `--version`."""
+    if argv[:1] == ["help"]:
+        return [*(word for word in argv[1:] if not word.startswith("-")), "--help"]
+    return ["--version", *argv[1:]] if argv[:1] == ["version"] else argv
 
 
 def _named_first(argv: list[str]) -> list[str]:

@@ -61,6 +61,7 @@ VERBS = {
     "create": Verb(
         "CreateOptions", "Build an environment that fits this machine, and prove it.", adapt=_shortened
     ),
+    "sync": Verb("SyncOptions", "The same as create, for the project of this folder.", adapt=_shortened),
     "verify": Verb(
         "VerifyOptions", "The verdict on any environment: a venv, a conda prefix, or a python executable."
     ),
@@ -87,6 +88,9 @@ VERBS = {
     "add": Verb(
         "AddOptions", "A package more: into gpuenv.yaml, the lock and the environment, under the plan."
     ),
+    "drop": Verb(
+        "DropOptions", "A package less: the inverse of add, in gpuenv.yaml, the lock and the environment."
+    ),
     "repair": Verb(
         "RepairOptions", "Put back what was replaced, removed or changed in an environment, from its lock."
     ),
@@ -95,6 +99,9 @@ VERBS = {
         "A lock in another tool's form: of ENV, of a lock file, or of ./pylock.toml where ENV is not there.",
     ),
     "bundle": Verb("BundleOptions", "Everything that a machine without a network needs, in one folder."),
+    "cache dir": Verb("CacheDirOptions", "The folder that gpuenv keeps files in between runs."),
+    "cache prune": Verb("CachePruneOptions", "Remove what was not used for a month."),
+    "cache clean": Verb("CacheCleanOptions", "Remove all that gpuenv keeps; later runs make it again."),
     "profiles list": Verb("ProfilesListOptions", "The tables: how many rows, from where, read when."),
     "profiles show": Verb("ProfilesShowOptions", "The rows of profile files."),
     "profiles check": Verb(
@@ -106,7 +113,12 @@ VERBS = {
     ),
 }  # fmt: skip
 """The commands by the words that ask for them. The module has the first word's name, the function the last's."""
-GROUPS = {"profiles": "What is known of drivers, GPUs, cuDNN and framework builds."}
+GROUPS = {
+    "cache": "What gpuenv keeps between runs.",
+    "profiles": "What is known of drivers, GPUs, cuDNN and framework builds.",
+}
+ALIASES = {"ls": "list", "rm": "remove"}
+"""Other names of commands, which the help does not list."""
 
 
 def loaded(name: str) -> tuple[type, Callable[..., Any]]:

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from ..environment import place
 from ..errors import UsageError
-from ..managers.protocol import NAMES, locking
-from ..model import FRAMEWORKS, Created, Emit, Event, Lock, drop_event
+from ..model import FRAMEWORKS, Created, Emit, Lock, drop_event
 from ..model.option import BUILD, argument, group, option
 from ..project.config.kinds import CONFIG_NAME
 from ..project.config.write import add_packages
-from ..request import facts, made_with, paths as where, project_options as inproject
 from ..request.made_with import others
 from ..request.options import Choices
-from ..request.project_folder import project_file
-from ..wheels import locks
-from . import interrupted
-from .create_options import CreateOptions
-from .default_env import env_to_change
-
-# Options of `add` that stand before those that the environment was made with.
-_OWN = ("profiles", "exclude_newer", "exclude_newer_except")
+from .package_edit import OPTIONS, Edit, Place, apply
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +27,7 @@ class AddOptions:
     env: Path | None = option(
         None, help="Path of the environment.  [default: .venv]", complete="environments"
     )
-    choices: Choices = group(
-        Choices, "find_links", "offline", "no_build", "only_binary", "exclude_newer", "exclude_newer_except",
-        "profiles", "cache_dir",
-    )  # fmt: skip
+    choices: Choices = group(Choices, *OPTIONS)
     verify: bool | None = option(None, "--verify/--no-verify", help="Verify again / not at all.", panel=BUILD)
     checks: bool = option(
         True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml / not.", panel=BUILD
@@ -49,35 +36,19 @@ class AddOptions:
 
 def add(options: AddOptions, emit: Emit = drop_event) -> Created | Lock:
     """Add packages to gpuenv.yaml, the lock and the environment. Return the lock where there is no environment."""
-    from .creating import change  # a shell that completes ENV does not wait for it
-
     wanted = [_package(text) for text in options.packages]
-    path, file = where.absolute(env_to_change(emit, options.env)), project_file()
-    place.check_place(path)
-    names = [locking(name).lock_name(options.choices.target_name) for name in NAMES]
-    kept = (file, *(file.parent / name for name in names)) if file else ()
-    with interrupted.told_by(interrupted.before(path, kept).look), place.held(path):
-        place.recover(path)
-        choices = _as_made(path, options.choices)
-        if file is None:
-            choices = _remembered(choices, path, wanted)
-        else:
-            choices, made = _in_project(emit, choices, file, wanted, path)
-            if not place.made_by_gpuenv(path):
-                told = f"{file.name} and the lock have it; there is no environment at {path} yet"
-                emit(Event(kind="note", stage="build", text=told))
-                emit(Event(kind="next", stage="build", text="gpuenv create"))
-                return made
-        return change(emit, path, choices, CreateOptions(verify=options.verify, checks=options.checks), None)
+    edit = Edit(
+        chosen=lambda have: [*others([*have], wanted), *wanted],
+        write=lambda file: add_packages(file, wanted),
+        check=_accept,
+        told=f"with {', '.join(wanted)}",
+    )
+    where = Place(env=options.env, choices=options.choices, verify=options.verify, checks=options.checks)
+    return apply(edit, where, emit)
 
 
-def _as_made(env: Path, base: Choices) -> Choices:
-    """The options that the environment was made with; folders of wheels named now are taken beside its own."""
-    made = made_with.recalled(env, base, {name for name in _OWN if getattr(base, name)})
-    links = list(dict.fromkeys([*made.find_links, *base.find_links]))
-    binary = list(dict.fromkeys([*made.only_binary, *base.only_binary]))
-    more = made_with.record(Choices(find_links=links, only_binary=binary))
-    return dataclasses.replace(made, find_links=links, only_binary=binary, given=made.given | more)
+def _accept(have: Sequence[str], file: Path | None) -> None:
+    """Any package can be added."""
 
 
 def _package(text: str) -> str:
@@ -91,49 +62,3 @@ def _package(text: str) -> str:
             hint=f"name it under `frameworks:` in {CONFIG_NAME}, or gpuenv create --framework {need.name}",
         )
     return text
-
-
-def _in_project(emit: Emit, mine: Choices, file: Path, wanted: list[str], env: Path) -> tuple[Choices, Lock]:
-    """Solve the project's lock with the packages first; only what can be solved is written, the lock after
-    the file. Returns the options for the environment, and the lock."""
-    from . import project_lock
-
-    own = locks.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
-    asked = project_lock.with_more(mine, own, wanted, emit)
-    add_packages(file, wanted)
-    return inproject.laid(mine), asked.write()
-
-
-def _remembered(made: Choices, env: Path, wanted: list[str]) -> Choices:
-    """What the environment was made of, and the packages. Raises UsageError where there is none."""
-    if not place.made_by_gpuenv(env):
-        raise UsageError(
-            f"there is no {CONFIG_NAME} here and no environment of gpuenv at {env}",
-            hint="gpuenv init writes one; gpuenv create makes the other",
-        )
-    if not (made.framework or made.requirement or made.project):
-        made = _of_its_lock(made, locks.read_in(env / place.MARK))
-    more = dataclasses.replace(made, with_=[*others(made.with_, wanted), *wanted])
-    return dataclasses.replace(more, given=made_with.record(more))
-
-
-def _of_its_lock(made: Choices, held: Lock) -> Choices:
-    """The options for an environment that was made from a lock alone: its frameworks, and all other packages
-    that the plan does not bring. Raises UsageError for a package that only a file can ask for."""
-    if not locking(held.manager).PLANS_FIRST:
-        raise UsageError(
-            "the environment was made from a conda lock, which does not say what was asked for",
-            hint="gpuenv lock --manager conda --with PKG, then gpuenv create --lock conda-lock.yml",
-        )
-    planned = {Requirement(text).name for b in held.plan.builds for text in b.requirements}
-    planned = {canonicalize_name(n) for n in planned} | inproject.stack(facts.known(made)) | {"pip"}
-    rest = [p for p in held.packages if canonicalize_name(p.name) not in planned]
-    if editable := [p.name for p in rest if p.editable]:
-        raise UsageError(
-            f"{editable[0]} is an editable package of the lock, which cannot be solved again without its file",
-            hint="name it in a requirements file: gpuenv lock -r FILE, then gpuenv create --lock pylock.toml",
-        )
-    named = [f"{p.name} @ {p.url}" if p.unhashed else p.name for p in rest]
-    return dataclasses.replace(
-        made, framework=[b.framework for b in held.plan.builds], with_=[*others(made.with_, [p.name for p in rest]), *named],
-    )  # fmt: skip

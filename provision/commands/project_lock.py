@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..environment import place
@@ -12,7 +12,6 @@ from ..errors import LockError, OtherPlatformError, ResolveError
 from ..managers.protocol import locking
 from ..model import Asked, Emit, Event, Lock, Plan
 from ..request import facts, made_with, project_options as inproject, upload_limits
-from ..request.made_with import others
 from ..request.options import Choices
 from ..request.project_folder import project_folder
 from ..wheels import locks
@@ -101,9 +100,12 @@ class Solved:
         return digested
 
 
-def with_more(mine: Choices, own: Lock | None, wanted: list[str], emit: Emit) -> Solved:
-    """The project's lock with packages more, near to the one that is there, else to the environment's `own`.
-    `mine` are the options of the environment. Raises LockError, ResolveError."""
+def with_packages(
+    mine: Choices, own: Lock | None, chosen: Callable[[Sequence[str]], list[str]], told: str, emit: Emit
+) -> Solved:
+    """The project's lock with other packages, near to the one that is there, else to the environment's `own`.
+    `mine` are the options of the environment, `chosen` returns the packages for those that there are, and `told`
+    names the change. Raises LockError, ResolveError."""
     of_env = inproject.laid(mine)
     way = locking_of(of_env)
     way.require()
@@ -111,11 +113,11 @@ def with_more(mine: Choices, own: Lock | None, wanted: list[str], emit: Emit) ->
     own = own if own and own.manager == of_env.manager else None
     before = _for_all(mine, held)
     now = inproject.laid(before)
-    now = dataclasses.replace(now, with_=[*others(now.with_, wanted), *wanted])
+    now = dataclasses.replace(now, with_=chosen(now.with_))
     asked = _judged(now, held, own, lambda c: judged(c, emit))
     plan, made = locked_like(asked, now, emit, held or own, Upgrade())
     if made is None:
-        raise ResolveError(f"with {', '.join(wanted)} no build fits", hint=plan.hint)
+        raise ResolveError(f"{told} no build fits", hint=plan.hint)
     path, virtual = project_folder() / lock_name(now), virtual_packages(asked, now)
     return Solved(
         made=made, choices=before, asked=asked, put=lambda made: way.write_lock(path, made, virtual)

@@ -134,6 +134,17 @@ class Removal:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Cache:
+    """The folder of gpuenv's cache. What was removed from it is None where nothing was to be removed."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.cache/1"
+
+    path: str
+    removed_files: int | None = None
+    freed_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
     """A text to paste into an issue; `hidden` counts what was left out of it, by kind."""
 

@@ -17,6 +17,7 @@ __all__ = ["Screen", "bug", "emitter", "error", "event", "result"]
 # What has a value's words, by the value's name: only the one that is asked for is loaded.
 _SHOWN_BY = {
     "Bundle": ".files:show_bundle",
+    "Cache": ".files:show_cache",
     "Created": ".created:show_created",
     "Exported": ".files:show_export",
     "Findings": ".verdict:show_findings",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..model import Bundle, Exported, Initialised, ProfileTables, Report
+from ..model import Bundle, Cache, Exported, Initialised, ProfileTables, Report
+from .listing import amount
 from .screen import Screen, clean
 
 
@@ -40,6 +41,15 @@ def show_initialised(screen: Screen, made: Initialised) -> None:
         screen.wrapped(note, indent="    ", first="  ")
     if all(file.done == "kept" for file in made.files):
         screen.line("nothing was changed")
+
+
+def show_cache(screen: Screen, cache: Cache) -> None:
+    """The folder alone, so that a script can read it; or what was removed from it."""
+    if cache.removed_files is None:
+        screen.line(cache.path)
+        return
+    many = f"{cache.removed_files} file{'' if cache.removed_files == 1 else 's'}"
+    screen.line(f"{cache.path}: {many} removed, {amount(cache.freed_bytes or 0)} freed")
 
 
 def show_report(screen: Screen, report: Report) -> None:

@@ -1,9 +1,13 @@
 """The words of a command line: options before a command, and the command of `run`."""
 
+import json
+import os
+import subprocess
 import sys
 
 import pytest
 
+from provision import __version__
 from provision.cli import command_words
 
 
@@ -67,3 +71,19 @@ def test_an_environment_without_dashes_is_noted(here):
 )
 def test_options_before_a_command(here, typed, read):
     assert command_words.split(typed.split())[0] == read.split()
+
+
+def test_python_dash_m_gpuenv_is_the_command(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuenv", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert done.stdout == f"gpuenv {__version__}\n"
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuenv", "list", "--json"], capture_output=True, text=True, check=True,
+        cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert json.loads(done.stdout)["schema"] == "gpuenv.list/1"

@@ -11,7 +11,7 @@ import typer
 
 from provision import cli, commands
 from provision.cli import signatures
-from provision.cli.verbs import VERBS, Output, loaded
+from provision.cli.verbs import GROUPS, VERBS, Output, loaded
 from provision.model import option
 
 EXPECTED = json.loads((Path(__file__).resolve().parents[1] / "data" / "command_line.json").read_text())
@@ -58,7 +58,7 @@ def test_a_command_has_the_options_that_it_had(words):
 
 def test_no_command_came_or_went():
     command, context = prepared(())
-    groups = {"profiles"}
+    groups = set(GROUPS)
     words = {"", *command.list_commands(context)}
     for name in groups:
         inner, below = prepared([name])

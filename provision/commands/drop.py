@@ -1,0 +1,83 @@
+"""`gpuenv drop`: a package less in the project's file, its lock and the environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UsageError
+from ..model import FRAMEWORKS, Created, Emit, Event, Lock, drop_event
+from ..model.option import BUILD, argument, group, option
+from ..project.config.write import drop_packages, name_of
+from ..request.options import Choices
+from .package_edit import OPTIONS, Edit, Place, apply
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropOptions:
+    """The options of `drop`."""
+
+    packages: list[str] = argument(metavar="PKG...", help="Names of packages, as einops.")
+    env: Path | None = option(
+        None, help="Path of the environment.  [default: .venv]", complete="environments"
+    )
+    choices: Choices = group(Choices, *OPTIONS)
+    verify: bool | None = option(None, "--verify/--no-verify", help="Verify again / not at all.", panel=BUILD)
+    checks: bool = option(
+        True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml / not.", panel=BUILD
+    )
+
+
+def drop(options: DropOptions, emit: Emit = drop_event) -> Created | Lock:
+    """Remove packages from the project's file, the lock and the environment: the inverse of `add`. Return the lock
+    where there is no environment."""
+    names = list(dict.fromkeys(_name(text) for text in options.packages))
+
+    def check(have: Sequence[str], file: Path | None) -> None:
+        _refuse_unnamed(names, have, file)
+
+    edit = Edit(
+        chosen=lambda have: [text for text in have if name_of(text) not in names],
+        write=lambda file: drop_packages(file, names),
+        check=check,
+        told=f"without {', '.join(names)}",
+    )
+    where = Place(env=options.env, choices=options.choices, verify=options.verify, checks=options.checks)
+    made = apply(edit, where, emit)
+    lock = made if isinstance(made, Lock) else made.lock
+    for name in sorted({p.name for p in lock.packages} & {*names}) if lock else ():
+        emit(Event(kind="note", stage="drop", text=f"{name} stays in the lock: another package requires it"))
+    return made
+
+
+def _name(text: str) -> str:
+    """Return the canonical name of a package. Raises UsageError."""
+    try:
+        name = name_of(text)
+    except ValueError as error:
+        raise UsageError(f"{text!r} is no name of a package", hint="write it as einops") from error
+    if name != re.sub(r"[-_.]+", "-", text.strip().lower()):
+        raise UsageError(f"{text!r} has more than a name", hint=f"gpuenv drop {name}")
+    if name in FRAMEWORKS:
+        raise UsageError(
+            f"{name} is a framework, not a package beside one",
+            hint="remove it from frameworks in the project's file, then gpuenv create --recreate",
+        )
+    return name
+
+
+def _refuse_unnamed(names: Sequence[str], have: Sequence[str], file: Path | None) -> None:
+    """Raise UsageError for a package that is not named: other packages or files require it."""
+    known = [name_of(text) for text in have]
+    for name in names:
+        if name not in known:
+            of_file = f"packages of {file.name}" if file else "packages that the environment was made with"
+            listed = ", ".join(known)
+            raise UsageError(
+                f"{name} is not among the {of_file}",
+                hint=f"these can be dropped: {listed}"
+                if known
+                else "remove it from the file that requires it",
+            )

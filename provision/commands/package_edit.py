@@ -1,0 +1,136 @@
+"""A change of the packages beside the frameworks: in the project's file, its lock and the environment."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ..environment import place
+from ..errors import UsageError
+from ..managers.protocol import NAMES, locking
+from ..model import Created, Emit, Event, Lock
+from ..project.config.kinds import CONFIG_NAME
+from ..request import facts, made_with, paths as where, project_options as inproject
+from ..request.made_with import others
+from ..request.options import Choices
+from ..request.project_folder import project_file
+from ..wheels import locks
+from . import interrupted
+from .create_options import CreateOptions
+from .default_env import env_to_change
+
+# Options of `add` and `drop` that replace those that the environment was made with.
+_OWN = ("profiles", "exclude_newer", "exclude_newer_except")
+OPTIONS = (
+    "find_links", "offline", "no_build", "only_binary", "exclude_newer", "exclude_newer_except", "profiles",
+    "cache_dir",
+)  # fmt: skip
+"""The options that `add` and `drop` share with `create`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edit:
+    """What changes: `chosen` returns the requirements wanted for those that there are, `write` changes the project's
+    file, `check` refuses what cannot be done with the requirements that there are. `told` names it in errors."""
+
+    chosen: Callable[[Sequence[str]], list[str]]
+    write: Callable[[Path], object]
+    check: Callable[[Sequence[str], Path | None], None]
+    told: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where it changes: the environment that a command names, the options, and whether it is proved."""
+
+    env: Path | None
+    choices: Choices
+    verify: bool | None
+    checks: bool
+
+
+def apply(edit: Edit, at: Place, emit: Emit) -> Created | Lock:
+    """Make the change. Return the lock where there is no environment. Raises UsageError, LockError, ResolveError."""
+    from .creating import change  # a shell that completes ENV does not wait for it
+
+    path, file = where.absolute(env_to_change(emit, at.env)), project_file()
+    place.check_place(path)
+    names = [locking(name).lock_name(at.choices.target_name) for name in NAMES]
+    kept = (file, *(file.parent / name for name in names)) if file else ()
+    with interrupted.told_by(interrupted.before(path, kept).look), place.held(path):
+        place.recover(path)
+        choices = _as_made(path, at.choices)
+        if file is None:
+            choices = _remembered(choices, path, edit)
+        else:
+            choices, made = _in_project(emit, choices, file, edit, path)
+            if not place.made_by_gpuenv(path):
+                told = f"{file.name} and the lock are changed; there is no environment at {path} yet"
+                emit(Event(kind="note", stage="build", text=told))
+                emit(Event(kind="next", stage="build", text="gpuenv create"))
+                return made
+        return change(emit, path, choices, CreateOptions(verify=at.verify, checks=at.checks), None)
+
+
+def _as_made(env: Path, base: Choices) -> Choices:
+    """The options that the environment was made with; folders of wheels named now are taken beside its own."""
+    made = made_with.recalled(env, base, {name for name in _OWN if getattr(base, name)})
+    links = list(dict.fromkeys([*made.find_links, *base.find_links]))
+    binary = list(dict.fromkeys([*made.only_binary, *base.only_binary]))
+    more = made_with.record(Choices(find_links=links, only_binary=binary))
+    return dataclasses.replace(made, find_links=links, only_binary=binary, given=made.given | more)
+
+
+def _in_project(emit: Emit, mine: Choices, file: Path, edit: Edit, env: Path) -> tuple[Choices, Lock]:
+    """Solve the project's lock with the change first; only what can be solved is written, the lock after
+    the file. Returns the options for the environment, and the lock."""
+    from . import project_lock
+
+    own = locks.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
+    edit.check(inproject.laid(mine).with_, file)
+    asked = project_lock.with_packages(mine, own, edit.chosen, edit.told, emit)
+    edit.write(file)
+    mine = dataclasses.replace(mine, with_=[text for text in mine.with_ if edit.chosen([text])])
+    mine = dataclasses.replace(mine, given=made_with.record(mine))
+    return inproject.laid(mine), asked.write()
+
+
+def _remembered(made: Choices, env: Path, edit: Edit) -> Choices:
+    """What the environment was made of, with the change. Raises UsageError where there is none."""
+    if not place.made_by_gpuenv(env):
+        raise UsageError(
+            f"there is no {CONFIG_NAME} here and no environment of gpuenv at {env}",
+            hint="gpuenv init writes one; gpuenv create makes the other",
+        )
+    if not (made.framework or made.requirement or made.project):
+        made = _of_its_lock(made, locks.read_in(env / place.MARK))
+    edit.check(made.with_, None)
+    changed = dataclasses.replace(made, with_=edit.chosen(made.with_))
+    return dataclasses.replace(changed, given=made_with.record(changed))
+
+
+def _of_its_lock(made: Choices, held: Lock) -> Choices:
+    """The options for an environment that was made from a lock alone: its frameworks, and all other packages
+    that the plan does not bring. Raises UsageError for a package that only a file can ask for."""
+    if not locking(held.manager).PLANS_FIRST:
+        raise UsageError(
+            "the environment was made from a conda lock, which does not say what was asked for",
+            hint="gpuenv lock --manager conda --with PKG, then gpuenv create --lock conda-lock.yml",
+        )
+    planned = {Requirement(text).name for b in held.plan.builds for text in b.requirements}
+    planned = {canonicalize_name(n) for n in planned} | inproject.stack(facts.known(made)) | {"pip"}
+    rest = [p for p in held.packages if canonicalize_name(p.name) not in planned]
+    if editable := [p.name for p in rest if p.editable]:
+        raise UsageError(
+            f"{editable[0]} is an editable package of the lock, which cannot be solved again without its file",
+            hint="name it in a requirements file: gpuenv lock -r FILE, then gpuenv create --lock pylock.toml",
+        )
+    named = [f"{p.name} @ {p.url}" if p.unhashed else p.name for p in rest]
+    return dataclasses.replace(
+        made, framework=[b.framework for b in held.plan.builds], with_=[*others(made.with_, [p.name for p in rest]), *named],
+    )  # fmt: skip

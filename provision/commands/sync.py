@@ -1,0 +1,22 @@
+"""`gpuenv sync`: `create` for the project of this folder, under the name that it has in uv."""
+
+from __future__ import annotations
+
+from ..errors import UsageError
+from ..model import Created, Emit, Plan, drop_event
+from .create import create
+from .create_options import CreateOptions
+
+SyncOptions = CreateOptions
+
+
+def sync(options: CreateOptions, emit: Emit = drop_event) -> Created | Plan:
+    """Make or change the project's environment as `create` does. Raises UsageError where there is no project."""
+    from ..request.project_folder import project_file
+
+    if project_file() is None:
+        raise UsageError(
+            "there is no project here: neither gpuenv.yaml nor [tool.gpuenv] in pyproject.toml",
+            hint="gpuenv init writes gpuenv.yaml; without a project: gpuenv create --framework torch",
+        )
+    return create(options, emit)

@@ -1,0 +1,92 @@
+"""The files of gpuenv's cache, by name: what `cache prune` and `cache clean` remove, and nothing beside it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ..errors import BuildError
+
+_FILES = ("profiles-*", "project-*", "default-index-*", "pythons.json*")
+_FOLDERS = ("bytecode", "compiled", "measured", "pages", "system-needs")
+_OF_INSTALLERS = ("uv", "conda")
+"""Folders that only a cache named by --cache-dir has: otherwise uv and rattler have caches of their own."""
+_UNUSED_SECONDS = 30 * 86400.0
+
+
+def entries(cache: Path) -> list[Path]:
+    """Return the files and folders that gpuenv keeps in its cache. Others are left alone."""
+    files = [
+        path for pattern in _FILES for path in cache.glob(pattern) if path.is_file() or path.is_symlink()
+    ]
+    folders = [cache / name for name in (*_FOLDERS, *_OF_INSTALLERS)]
+    return sorted({*files, *(path for path in folders if path.is_dir() and not path.is_symlink())})
+
+
+def outdated(cache: Path) -> list[Path]:
+    """Return what was not read or written for a month, and bytecode of folders that are gone."""
+    old = time.time() - _UNUSED_SECONDS
+    found: list[Path] = []
+    for entry in entries(cache):
+        if entry.name == "bytecode":
+            found += _bytecode_of_nothing(entry)
+        elif entry.name not in _OF_INSTALLERS:
+            found += [file for file in _files(entry) if _last_used(file) < old]
+    return found
+
+
+def remove(paths: Sequence[Path]) -> tuple[int, int]:
+    """Remove files and folders, and return how many files there were and their bytes. Raises BuildError."""
+    files = freed = 0
+    for path in paths:
+        for file in _files(path):
+            files, freed = files + 1, freed + _size(file)
+        try:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        except FileNotFoundError:
+            continue  # another run removed it
+        except OSError as error:
+            raise BuildError(
+                f"{error.filename or path} cannot be removed: {error.strerror}",
+                hint="end runs that use this cache, or check its permissions",
+            ) from error
+    return files, freed
+
+
+def _bytecode_of_nothing(folder: Path) -> Iterator[Path]:
+    """Yield the folders of bytecode whose sources are gone: each has the path of its source below `folder`."""
+    for root, names, _ in os.walk(folder):
+        place = Path(root)
+        for name in [*names]:
+            if not Path("/", place.relative_to(folder), name).exists():
+                names.remove(name)
+                yield place / name
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if not path.is_dir() or path.is_symlink():
+        yield path
+        return
+    for root, _, names in os.walk(path):
+        yield from (Path(root, name) for name in names)
+
+
+def _last_used(file: Path) -> float:
+    try:
+        found = file.lstat()
+    except OSError:
+        return time.time()  # gone by now
+    return max(found.st_atime, found.st_mtime)
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.lstat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,96 @@
+"""`gpuenv drop`: the inverse of `gpuenv add`, in the project's file, the lock and the environment."""
+
+import sys
+
+import pytest
+from environment_facts import installed, ok
+from loopback import Index, serving
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+CPU = ("--index", "pypi", "--device", "cpu", "--python", HERE)
+YAML = "# ours\nframeworks: [jax]\ndevice: cpu\nindex: pypi\npackages:\n  - kept  # stays\n"
+TABLE = '[project]\nname = "x"  # ours\nversion = "1"\n\n[tool.gpuenv]\nframeworks = ["jax"]\ndevice = "cpu"\nindex = "pypi"\npackages = ["kept"]\n'
+
+
+@pytest.fixture
+def go(gpuenv):
+    plan = gpuenv("resolve", "--framework", "jax", "--json", *CPU)
+    with serving(Index()) as index:
+        index.add_plan(plan.json)
+        for name in ("kept", "more", "base"):
+            index.add(name, "1.0")
+        index.add("needs-base", "1.0", requires=("base",))
+        gpuenv.env["PIP_INDEX_URL"] = index.url
+        yield gpuenv
+
+
+@pytest.mark.parametrize(("name", "text"), [("gpuenv.yaml", YAML), ("pyproject.toml", TABLE)])
+def test_drop_takes_back_what_add_did(go, name, text):
+    file, lock, env = go.work / name, go.work / "pylock.toml", go.work / ".venv"
+    file.write_text(text)
+    ok(go("lock"))
+    first = lock.read_text()
+    ok(go("create", "--no-verify"))
+    before = installed(env)
+    below = go.work / "src"
+    below.mkdir()
+    go.work = below  # the project is found from below as well
+    ok(go("add", "more", "needs-base", "--no-verify"))
+    assert installed(env) == {**before, "more": "1.0", "needs-base": "1.0", "base": "1.0"}
+    assert "more" in file.read_text() and '"needs-base"' in lock.read_text()
+    assert not (below / "pylock.toml").exists() and not (below / ".venv").exists()
+    ran = ok(go("drop", "More", "needs_base", "--no-verify"))
+    assert installed(env) == before
+    assert file.read_text() == text and lock.read_text() == first
+    assert "-more" in ran.err and "-base" in ran.err
+    ran = ok(go("create", "--no-verify", "--json"))
+    assert ran.json["environment"]["changed"] is False
+
+
+def test_what_another_package_requires_stays_and_is_named(go):
+    (go.work / "gpuenv.yaml").write_text(YAML.replace("kept  # stays", "base\n  - needs-base"))
+    ok(go("create", "--no-verify"))
+    ran = ok(go("drop", "base", "--no-verify"))
+    assert "note: base stays in the lock: another package requires it" in ran.err
+    assert installed(go.work / ".venv")["base"] == "1.0"
+    assert "- base" not in (go.work / "gpuenv.yaml").read_text()
+
+
+def test_a_package_of_the_command_line_is_dropped_from_the_environment(go):
+    ok(go("create", "--framework", "jax", *CPU, "--with", "kept", "--with", "more", "--no-verify"))
+    before = installed(go.work / ".venv")
+    ok(go("drop", "more", "--no-verify"))
+    assert installed(go.work / ".venv") == {n: v for n, v in before.items() if n != "more"}
+    assert ok(go("create", "--no-verify", "--json")).json["environment"]["changed"] is False
+
+
+def test_without_an_environment_the_file_and_the_lock_change(go):
+    text = YAML + f'python: "{HERE}"\n'
+    (go.work / "gpuenv.yaml").write_text(text)
+    ran = ok(go("drop", "kept"))
+    assert (go.work / "gpuenv.yaml").read_text() == text.replace("\n  - kept  # stays", "")
+    assert '"kept"' not in (go.work / "pylock.toml").read_text()
+    assert "gpuenv create" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("jax", "is a framework"),
+        ("jaxlib", "jaxlib is not among the packages of gpuenv.yaml"),
+        ("nonsense", "these can be dropped: kept"),
+        ("kept==1.0", "gpuenv drop kept"),
+        ("kept[x]", "gpuenv drop kept"),
+        ("-- -", "is no name of a package"),
+    ],
+)
+def test_what_cannot_be_dropped_is_refused_and_nothing_changes(go, word, says):
+    (go.work / "gpuenv.yaml").write_text(YAML)
+    ran = go("drop", *word.split())
+    assert ran.code == 2 and says in " ".join(ran.err.split())
+    assert (go.work / "gpuenv.yaml").read_text() == YAML and len(list(go.work.iterdir())) == 1
+
+
+def test_without_a_project_and_an_environment_there_is_nothing_to_drop(gpuenv):
+    ran = gpuenv("drop", "more")
+    assert ran.code == 2 and "no environment of gpuenv" in ran.err

@@ -1,0 +1,115 @@
+"""Commands under the names that other tools have for them, and the cache."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from provision import __version__
+
+
+@pytest.mark.parametrize(
+    ("other", "own"),
+    [
+        (("ls",), ("list",)),
+        (("rm", "--help"), ("remove", "--help")),
+        (("help",), ("--help",)),
+        (("help", "create"), ("create", "--help")),
+        (("help", "profiles", "list"), ("profiles", "list", "--help")),
+        (("-v", "profiles", "list"), ("profiles", "list", "-v")),
+        (("--json", "list"), ("list", "--json")),
+    ],
+)
+def test_another_name_does_the_same(gpuenv, other, own):
+    first, second = gpuenv(*other), gpuenv(*own)
+    assert (first.code, first.out) == (second.code, second.out) and first.code == 0 and first.out
+
+
+def test_the_version_has_three_names(gpuenv):
+    for word in ("version", "--version", "-V"):
+        assert gpuenv(word).out == f"gpuenv {__version__}\n"
+
+
+def test_remove_by_its_other_name_refuses_the_same(gpuenv):
+    ran = gpuenv("rm", "missing")
+    assert ran.code == 2 and "missing is not there" in ran.err
+
+
+def test_sync_is_for_a_project(gpuenv):
+    ran = gpuenv("sync", "--dry-run")
+    assert ran.code == 2 and "there is no project here" in ran.err and "gpuenv init" in ran.err
+    (gpuenv.work / "gpuenv.yaml").write_text("frameworks: [torch]\ndevice: cpu\n")
+    synced, created = gpuenv("sync", "--dry-run"), gpuenv("create", "--dry-run")
+    assert synced.code == 0 and synced.out == created.out != ""
+
+
+# --- the cache -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(gpuenv):
+    """A cache as runs leave it, and beside it what is none of gpuenv's."""
+    folder = Path(gpuenv.env["XDG_CACHE_HOME"]) / "gpuenv"
+    gone = folder / "bytecode" / str(gpuenv.folder / "gone" / "lib").lstrip("/")
+    there = folder / "bytecode" / str(gpuenv.work).lstrip("/")
+    for place in (gone, there, folder / "measured", folder / "mine"):
+        place.mkdir(parents=True)
+        (place / "x.pyc").write_bytes(b"12345")
+    for name in ("profiles-a.json", "project-b.json", "pythons.json", "notes.txt"):
+        (folder / name).write_text("{}")
+    return folder
+
+
+def names(folder):
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_the_folder_of_the_cache_is_one_line(gpuenv, cache):
+    assert gpuenv("cache", "dir").out == f"{cache}\n"
+    assert gpuenv("cache", "dir", "--cache-dir", "other").out == f"{gpuenv.work / 'other'}\n"
+    assert gpuenv("cache", "dir", "--json").json["path"] == str(cache)
+
+
+def test_clean_removes_what_is_gpuenvs_and_nothing_else(gpuenv, cache):
+    ran = gpuenv("cache", "clean", "--json")
+    assert ran.code == 0 and ran.json["removed_files"] >= 6 and ran.json["freed_bytes"] >= 15 + 6
+    assert names(cache) == ["mine", "notes.txt"] and (cache / "mine" / "x.pyc").exists()
+    assert "uv cache clean" in ran.err
+    again = gpuenv("cache", "clean")
+    assert again.code == 0 and "0 files removed, 0 B freed" in again.out
+
+
+def test_clean_follows_no_link(gpuenv, cache):
+    target = gpuenv.folder / "target"
+    target.mkdir()
+    (target / "thesis").write_text("x")
+    (cache / "pages").symlink_to(target)
+    (cache / "measured" / "link").symlink_to(target)
+    (cache / "project-link").symlink_to(target / "thesis")
+    assert gpuenv("cache", "clean").code == 0
+    assert (target / "thesis").read_text() == "x"
+    assert not (cache / "project-link").is_symlink()
+
+
+def test_clean_of_a_named_folder_leaves_the_rest_of_it(gpuenv):
+    folder = gpuenv.work / "home"
+    (folder / "uv").mkdir(parents=True)
+    (folder / "uv" / "wheel").write_text("x")
+    (folder / "thesis").write_text("x")
+    ran = gpuenv("cache", "clean", "--cache-dir", "home")
+    assert ran.code == 0 and names(folder) == ["thesis"] and "uv cache clean" not in ran.err
+
+
+def test_prune_removes_what_is_old_and_bytecode_of_what_is_gone(gpuenv, cache):
+    old = time.time() - 40 * 86400
+    os.utime(cache / "profiles-a.json", (old, old))
+    os.utime(cache / "measured" / "x.pyc", (old, old))
+    os.utime(cache / "project-b.json", (time.time(), old))  # read today
+    os.utime(cache / "notes.txt", (old, old))
+    ran = gpuenv("cache", "prune", "--json")
+    assert ran.code == 0 and ran.json["removed_files"] == 3
+    assert {"project-b.json", "pythons.json", "notes.txt", "mine"} <= set(names(cache))
+    assert "profiles-a.json" not in names(cache)
+    bytecode = sorted(p.parent.name for p in (cache / "bytecode").rglob("*.pyc"))
+    assert bytecode == [gpuenv.work.name]
