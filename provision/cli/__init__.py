@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import typer
 
@@ -19,6 +19,11 @@ from .command_words import split as split
 _WRONG_USAGE: type[Exception] = typer.BadParameter.__mro__[1]
 
 
+def _is_on(environ: Mapping[str, str], variable: str) -> bool:
+    """Return whether a variable sets an option that has no value, in the words that typer takes for it."""
+    return environ.get(variable, "").strip().lower() in ("1", "true", "t", "yes", "y", "on")
+
+
 def _word(argv: list[str]) -> str:
     """The command that a command line asks for."""
     return next((a for a in argv if not a.startswith("-")), "")
@@ -28,7 +33,8 @@ def run(argv: Sequence[str]) -> int:
     """Run a command line and return its exit code; every failure is shown here."""
     process.hide_credentials()
     words = command_words.read(argv)
-    screen = show.Screen(json="--json" in words.ours, environ=process.environ())
+    environ = process.environ()
+    screen = show.Screen(json="--json" in words.ours or _is_on(environ, "GPUENV_JSON"), environ=environ)
     try:
         return _run(screen, words)
     except Exception as error:  # noqa: BLE001  # the last line of defence: show it as ours
@@ -52,7 +58,7 @@ def _run(screen: show.Screen, words: command_words.Words) -> int:
         return 0
     if told and "_GPUENV_COMPLETE" not in screen.environ:
         screen.say(f"note: {told}")
-    if note and not {"-q", "--quiet"} & {*ours}:
+    if note and not {"-q", "--quiet"} & {*ours} and not _is_on(screen.environ, "GPUENV_QUIET"):
         screen.say(f"note: {note}")
     try:
         code = typer.main.get_command(app).main(ours, prog_name="gpuenv", standalone_mode=False, obj=command)

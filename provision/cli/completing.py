@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..commands import known_words
-from ..model import FRAMEWORKS
+from ..model import FRAMEWORKS, MANAGERS, PLATFORMS
 from ..system import process
 
 # Not compiled here: every command imports this, and hardly any completes.
@@ -108,6 +108,37 @@ def _words(environ: Mapping[str, str]) -> list[str]:
 def targets(incomplete: str) -> list[tuple[str, str]]:
     """Return the targets that gpuenv.yaml names here."""
     return [(name, shown) for name, shown in known_words.targets() if name.startswith(incomplete)]
+
+
+def devices(incomplete: str) -> list[tuple[str, str]]:
+    """Return the devices that an environment can be made for."""
+    known = (
+        ("auto", "the GPU of the target, else the CPU"), ("cuda", "a GPU"), ("cpu", "the CPU"),
+    )  # fmt: skip
+    return [one for one in known if one[0].startswith(incomplete)]
+
+
+def tested_devices(incomplete: str) -> list[str]:
+    """Return the devices that `verify` takes: the GPUs of this machine, all of them, the CPU."""
+    return [name for name in (*known_words.cuda_devices(), "all", "cpu") if name.startswith(incomplete)]
+
+
+def managers(incomplete: str) -> list[str]:
+    """Return the managers."""
+    return [name for name in MANAGERS if name.startswith(incomplete)]
+
+
+def gpus(incomplete: str) -> list[tuple[str, str]]:
+    """Return boards, and behind a digit compute capabilities."""
+    names = known_words.gpus()
+    if not incomplete[:1].isdigit():
+        names = [one for one in names if not one[0][:1].isdigit()]
+    return [(_as_typed(name), shown) for name, shown in names if name.startswith(incomplete)]
+
+
+def platforms(incomplete: str) -> list[str]:
+    """Return the platforms of a target."""
+    return [name for name in PLATFORMS if name.startswith(incomplete)]
 
 
 def formats(incomplete: str) -> list[str]:

@@ -24,7 +24,9 @@ def callback(call: Callable[..., int], *kinds: type) -> Callable[..., int]:
         for owner, field, how in option.declared(kind):
             if owner not in hints:
                 hints[owner] = _types(owner)
-            parameters.append(_parameter(field, hints[owner][field.name], how))
+            parameters.append(
+                _parameter(field, hints[owner][field.name], how, variable_of(field.name, how, kind))
+            )
 
     def called(context: typer.Context, **given: Any) -> int:
         return call(context, {name: value for name, value in given.items() if value is not None})
@@ -34,9 +36,22 @@ def callback(call: Callable[..., int], *kinds: type) -> Callable[..., int]:
 
 
 def named(context: typer.Context, values: Mapping[str, Any]) -> frozenset[str]:
-    """Return the options that the command line names, also those with the value that they have without it."""
+    """Return the options that the command line or a variable names, also those with the value that they have
+    without it."""
     source = context.get_parameter_source
-    return frozenset(name for name in values if getattr(source(name), "name", "") == "COMMANDLINE")
+    return frozenset(
+        name for name in values if getattr(source(name), "name", "") in ("COMMANDLINE", "ENVIRONMENT")
+    )
+
+
+def variable_of(name: str, how: option.Option, kind: type) -> str | None:
+    """Return the variable that sets an option: GPUENV_ and its long flag. None for an option that permits something, or
+    that names what a command removes: what is left in a shell or a job must not decide that."""
+    if name == "force" or name.startswith("allow_") or name in getattr(kind, "NAMES_WHAT_IS_REMOVED", ()):
+        return None
+    flags = how.flags or (option.flag_of(name),)
+    long = next((flag for flag in flags if flag.startswith("--")), None)
+    return f"GPUENV_{long.partition('/')[0].strip('-').replace('-', '_').upper()}" if long else None
 
 
 def _types(owner: type) -> dict[str, Any]:
@@ -46,7 +61,7 @@ def _types(owner: type) -> dict[str, Any]:
     return get_type_hints(wanted, vars(sys.modules[owner.__module__]))
 
 
-def _parameter(field: Field[Any], kind: Any, how: option.Option) -> inspect.Parameter:
+def _parameter(field: Field[Any], kind: Any, how: option.Option, variable: str | None) -> inspect.Parameter:
     """Return the parameter of an option. A list is None where the command line does not name it."""
     default = inspect.Parameter.empty if field.default is MISSING else field.default
     if field.default_factory is not MISSING:
@@ -61,8 +76,9 @@ def _parameter(field: Field[Any], kind: Any, how: option.Option) -> inspect.Para
     else:
         flags = how.flags or (option.flag_of(field.name),)
         info = typer.Option(
-            *flags, help=how.help, metavar=how.metavar, rich_help_panel=how.panel, autocompletion=complete
-        )
+            *flags, help=how.help, metavar=how.metavar, rich_help_panel=how.panel, autocompletion=complete,
+            envvar=variable, show_envvar=False,
+        )  # fmt: skip
     return inspect.Parameter(
         field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from ..environment import cache_files
 from ..model import Cache, Emit, Event, drop_event
@@ -23,12 +24,16 @@ class CacheDirOptions:
 class CachePruneOptions:
     """The options of `cache prune`."""
 
+    NAMES_WHAT_IS_REMOVED: ClassVar = ("cache_dir",)
+
     choices: Choices = group(Choices, "cache_dir")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheCleanOptions:
     """The options of `cache clean`."""
+
+    NAMES_WHAT_IS_REMOVED: ClassVar = ("cache_dir",)
 
     choices: Choices = group(Choices, "cache_dir")
 

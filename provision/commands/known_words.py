@@ -1,4 +1,4 @@
-"""The words that a shell can complete: environments, versions of frameworks, targets, formats of an export.
+"""The words that a shell can complete: environments, versions of frameworks, targets, GPUs, formats of an export.
 
 A shell asks at every press of a key, so no stage is imported. Where something is broken there is nothing to
 complete, and the command itself says why.
@@ -53,6 +53,28 @@ def targets() -> list[tuple[str, str]]:
         (name, " ".join(x for x in (t.driver or t.file, *t.gpus, t.platform) if x))
         for name, t in said.items()
     ]
+
+
+def gpus() -> list[tuple[str, str]]:
+    """Return boards with their compute capability, and capabilities with their generation."""
+    from ..request import facts
+    from ..request.options import Choices
+
+    try:
+        models = facts.known(Choices()).gpus
+    except GpuenvError:
+        return []
+    boards = [
+        (board.removeprefix("GeForce "), f"capability {model.capability}")
+        for model in models for board in model.boards
+    ]  # fmt: skip
+    return [*boards, *((model.capability, model.generation) for model in models)]
+
+
+def cuda_devices() -> list[str]:
+    """Return a CUDA device for each device file that the driver made. Nothing is asked of the driver."""
+    found = [path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdigit()]
+    return [f"cuda:{number}" for number in range(len(found))]
 
 
 def formats() -> list[str]:

@@ -41,7 +41,7 @@ class VerifyOptions:
     deep: bool = option(False, help="Every case, dtype and hash.")
     strict: bool = option(False, help="Warnings fail.")
     locked: bool = option(False, help="Drift fails: what is not as its lock has it.")
-    device: str | None = option(None, help="cuda:N, all or cpu.")
+    device: str | None = option(None, help="cuda:N, all or cpu.", complete="tested_devices")
     framework: list[str] = option(list, "--framework", "-f", help="Only this one; repeatable.")
     timeout: float = option(300.0, help="Seconds for each child process.")
     check: list[str] = option(

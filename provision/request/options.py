@@ -23,9 +23,13 @@ class Choices:
     )  # fmt: skip
     driver: str | None = option(None, help="Driver version, as 535.129.03.", panel=TARGET)
     driver_os: str | None = option(None, help="linux or windows (WSL).", panel=TARGET)
-    gpu: list[str] = option(list, help="Capability (9.0) or board (RTX 4090); repeatable.", panel=TARGET)
+    gpu: list[str] = option(
+        list, help="Capability (9.0) or board (RTX 4090); repeatable.", panel=TARGET, complete="gpus"
+    )
     gpus: str | None = option(None, help="Only these cards of this machine, as 0,2.", panel=TARGET)
-    platform: str | None = option(None, help="linux-x86_64, linux-aarch64 or windows-x86_64.", panel=TARGET)
+    platform: str | None = option(
+        None, help="linux-x86_64, linux-aarch64 or windows-x86_64.", panel=TARGET, complete="platforms"
+    )
     glibc: str | None = option(None, help="glibc of the target, as 2.28.", panel=TARGET)
     python: str | None = option(None, help="Python version, as 3.11.", panel=TARGET)
     python_bounds: str = ""  # of gpuenv.yaml, as ">=3.9"
@@ -44,11 +48,11 @@ class Choices:
     group: list[str] = option(list, help="A dependency group of --project; repeatable.", panel=CHOICE)
     cuda: str | None = option(None, help="CUDA of the build, as 12 or 12.6.", panel=CHOICE)
     index: str = option("auto", help="auto, pypi, pytorch or a URL.", panel=SOURCES)
-    manager: str = option("venv", help="venv or conda.", panel=CHOICE)
+    manager: str = option("venv", help="venv or conda.", panel=CHOICE, complete="managers")
     channel: list[str] = option(
         list, help="conda: a channel's name, address or folder; repeatable.", panel=SOURCES
     )
-    device: str = option("auto", help="auto, cuda or cpu.", panel=CHOICE)
+    device: str = option("auto", help="auto, cuda or cpu.", panel=CHOICE, complete="devices")
     find_links: list[str] = option(list, help="A folder of wheels; repeatable.", panel=SOURCES)
     offline: bool = option(False, help="No network: wheels at hand only.", panel=SOURCES)
     pre: bool = option(False, help="Pre-releases too.", panel=CHOICE)

@@ -1,0 +1,113 @@
+"""Options that are set by variables, and the values that a shell completes for options."""
+
+import pytest
+
+from provision.cli import signatures
+from provision.cli.verbs import VERBS, loaded
+from provision.model import option
+
+EXCLUDED = {
+    ("create", "allow_md5"), ("sync", "allow_md5"), ("export", "allow_md5"), ("bundle", "allow_md5"),
+    ("export", "force"), ("bundle", "force"), ("lock", "force"), ("verify", "force"),
+    ("cache prune", "cache_dir"), ("cache clean", "cache_dir"),
+}  # fmt: skip
+
+
+def options():
+    for words, verb in VERBS.items():
+        kind, _ = loaded(words)
+        for _, field, how in (*option.declared(kind), *option.declared(verb.output)):
+            if not how.is_argument:
+                yield words, field.name, how, kind
+
+
+def test_every_long_option_has_a_variable_but_those_that_permit_or_remove():
+    without = set()
+    for words, name, how, kind in options():
+        variable = signatures.variable_of(name, how, kind)
+        if variable is None:
+            without.add((words, name))
+        else:
+            assert variable.startswith("GPUENV_") and variable.isupper(), (words, name)
+    assert without == EXCLUDED
+
+
+def test_a_variable_is_an_option_and_the_command_line_replaces_it(forked):
+    forked.env |= {"GPUENV_FRAMEWORK": "torch jax", "GPUENV_DEVICE": "cpu", "GPUENV_JSON": "1"}
+    plan = forked("resolve").json
+    assert [b["framework"] for b in plan["builds"]] == ["torch", "jax"] and plan["device"] == "cpu"
+    plan = forked("resolve", "--framework", "jax").json
+    assert [b["framework"] for b in plan["builds"]] == ["jax"]
+
+
+def test_an_error_is_one_document_as_well(forked):
+    forked.env["GPUENV_JSON"] = "true"
+    assert forked("nonsense").json["error"]["code"] == 2
+
+
+def test_a_wrong_value_is_refused_like_an_option(forked):
+    forked.env["GPUENV_DEVICE"] = "gpu"
+    ran = forked("resolve", "--framework", "jax")
+    assert ran.code == 2 and "--device gpu: not one of auto, cuda, cpu" in ran.err
+
+
+def test_an_empty_variable_is_none(forked):
+    forked.env |= {"GPUENV_DEVICE": "", "GPUENV_FRAMEWORK": ""}
+    ran = forked("resolve")
+    assert ran.code == 2 and "no framework was named" in ran.err
+
+
+def test_force_and_allow_are_not_taken_from_a_variable(forked):
+    forked.env |= {"GPUENV_FORCE": "1", "GPUENV_ALLOW_MD5": "1"}
+    (forked.work / "report.html").write_text("mine")
+    ran = forked("verify", "--report", "report.html")
+    assert ran.code == 2 and (forked.work / "report.html").read_text() == "mine"
+
+
+def test_a_variable_does_not_say_which_cache_is_removed(forked):
+    other = forked.work / "other"
+    (other / "uv").mkdir(parents=True)
+    forked.env["GPUENV_CACHE_DIR"] = str(other)
+    assert forked("cache", "dir").out == f"{other}\n"
+    for word in ("prune", "clean"):
+        assert str(other) not in forked("cache", word).out
+    assert (other / "uv").is_dir()
+
+
+def completed(gpuenv, *words):
+    gpuenv.env |= {
+        "_GPUENV_COMPLETE": "complete_bash",
+        "COMP_WORDS": "\n".join(("gpuenv", *words)),
+        "COMP_CWORD": str(len(words)),
+    }
+    return gpuenv().out.split("\n")[:-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        (("create", "--device", ""), ["auto", "cuda", "cpu"]),
+        (("create", "--device", "c"), ["cuda", "cpu"]),
+        (("verify", "--device", "c"), ["cpu"]),
+        (("lock", "--manager", ""), ["venv", "conda"]),
+        (("resolve", "--platform", "linux"), ["linux-x86_64", "linux-aarch64"]),
+        (("resolve", "--gpu", "H200"), ["H200", r"H200\ NVL"]),
+        (("resolve", "--gpu", "9."), ["9.0"]),
+        (("export", "--format", "py"), ["pylock"]),
+    ],
+)
+def test_values_of_options_are_completed(forked, words, values):
+    found = completed(forked, *words)
+    assert [value for value in found if not value.startswith("cuda:")] == values
+
+
+def test_the_blank_of_a_board_is_escaped(forked):
+    found = completed(forked, "create", "--gpu", "RTX")
+    assert r"RTX\ 4090" in found and all(value.startswith("RTX") for value in found)
+
+
+def test_the_targets_of_the_project_are_completed_below_it(forked):
+    (forked.work / "gpuenv.yaml").write_text("targets: {node-a: {device: cpu}, laptop: {device: cpu}}\n")
+    (forked.work / "src").mkdir()
+    forked.work = forked.work / "src"
+    assert completed(forked, "create", "--target", "n") == ["node-a"]
