@@ -76,7 +76,7 @@ class LockError(GpuenvError):
     `no_wheel` names the package that has no wheel for this Python and platform, `brought` the frameworks
     that came along though the plan does not hold them, `unbuilt` the package that would have to be built for its
     metadata ("" where it has no name), `companion` a package that is to be had only for another build of the
-    planned framework. `plan` is the plan whose packages were refused, where another plan may do."""
+    planned framework, `absent` a package that no index has. `plan` is the plan whose packages were refused, where another plan may do."""
 
     name = "lock"
 
@@ -90,9 +90,11 @@ class LockError(GpuenvError):
         brought: tuple[str, ...] = (),
         unbuilt: str | None = None,
         companion: str | None = None,
+        absent: str | None = None,
         **kwargs: str | None,
     ) -> None:
         super().__init__(message, **kwargs)
+        self.absent = absent
         self.unreachable = unreachable
         self.contradiction = contradiction
         self.no_wheel = no_wheel

@@ -56,12 +56,20 @@ def show_plan(emit: Emit, choices: Choices, *, explain: bool = False) -> Plan:
     choices = inproject.laid(choices)
     first = locking_of(choices).PLANS_FIRST
     asked = judged(choices, emit, reading=True)
+    if first and (asked.request.packages or asked.demands.needs):
+        asked = _with_newest_set(asked, choices, emit)
     plan = plan_for(asked) if first else _solved_plan(emit, asked, choices, explain=explain)
     plan = noted(plan, asked, choices)
     if choices.exclude_newer:
         told = "upload dates are compared when the packages are solved"
         plan = dataclasses.replace(plan, notes=(*plan.notes, told)) if plan.builds else plan
     return plan
+
+
+def _with_newest_set(asked: Asked, choices: Choices, emit: Emit) -> Asked:
+    from .joint_choice import JointChoice
+
+    return JointChoice(emit, allow_old=choices.allow_old).applied(asked)
 
 
 def _solved_plan(emit: Emit, asked: Asked, choices: Choices, *, explain: bool) -> Plan:

@@ -18,6 +18,7 @@ from ..request.options import Choices
 from ..wheels import pypi, several_pythons
 from ..wheels.asking import OTHER_PYTHONS
 from ..wheels.source_builds import SourceBuilds, source_builds
+from .joint_choice import JointChoice
 from .judging import made_for
 from .stages import stages
 
@@ -37,8 +38,10 @@ def locked(
         if name not in builds.only_binary:
             builds.allow_wheelless(name, asked.target.platform)
     task = Task(emit=emit, stages=stages(where.cache_dir(choices)), builds=builds, near=near)
+    held = frozenset(p.name for p in near.lock.packages) - near.moving if near.lock else frozenset()
+    joint = JointChoice(emit, allow_old=choices.allow_old, held=held)
     with made_for(asked.request.device):
-        return _Search(asked, builds, emit, python_is_given=bool(choices.python)).done(task)
+        return _Search(asked, builds, emit, joint, python_is_given=bool(choices.python)).done(task)
 
 
 def _lacking_bounds(name: str, log: str) -> str:
@@ -57,6 +60,7 @@ class _Search:
     asked: Asked
     builds: SourceBuilds
     emit: Emit
+    joint: JointChoice
     python_is_given: bool
     refused: LockError | None = None
     lacking: list[str] = dataclasses.field(default_factory=list)  # packages that some Python has no wheel of
@@ -65,18 +69,23 @@ class _Search:
     def done(self, task: Task) -> tuple[Plan, Lock | None]:
         """Try until a lock is found or a refusal says nothing new. Raises LockError, ResolveError."""
         search = locking(self.asked.request.manager).search(task)
-        for _ in range(_TRIES):
+        for attempt in range(1, _TRIES + 1):
             try:
-                plan, lock = search.solve(self.asked)
-                if lock or self.refused is None:
-                    return plan, lock
+                plan, lock = search.solve(self.joint.applied(self.asked))
+                if lock is None and self.refused is None:
+                    return plan, None
+                if lock:
+                    self._note(f"solves: {attempt} of at most {_TRIES}", "done")
+                    plan = self.joint.settled(plan, lock)
+                    return plan, dataclasses.replace(lock, plan=plan, held_back=plan.held_back)
             except LockError as error:
-                self.learn(error)
+                if not self.joint.learn(error):
+                    self.learn(error)
                 continue
             except ResolveError:
                 if self.refused is None:
                     raise
-            if not self.with_sources():
+            if self.refused and not self.with_sources():
                 raise self.refused
         assert self.refused is not None  # every turn of the loop returned, raised, or noted a refusal
         raise self.refused

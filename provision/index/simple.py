@@ -40,10 +40,14 @@ def project_files(http: Http, index: str, project: str) -> list[File]:
 
     `index` is a simple index (http, https or file). Raises LockError when it does not answer.
     """
-    base = index.rstrip("/") + "/" + canonicalize_name(project) + "/"
-    url = base + "index.html" if base.startswith("file:") else base
-    answer = http.get(url, accept=ACCEPT, missing_ok=True)
+    answer = http.get(project_url(index, project), accept=ACCEPT, missing_ok=True)
     return parse_project(answer) if answer else []
+
+
+def project_url(index: str, project: str) -> str:
+    """Where an index lists the files of a project; an index in a folder has a page per project."""
+    base = index.rstrip("/") + "/" + canonicalize_name(project) + "/"
+    return base + "index.html" if base.startswith("file:") else base
 
 
 def parse_project(answer: Response) -> list[File]:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import NormalizedName, canonicalize_name
 
 from ..errors import LockError
 from ..index import pytorch
-from ..model import Asked, Event, Lock, Plan, PlannedBuild, Profiles, Request, Sources, Supply, Wanted
+from ..model import Asked, Event, Lock, Need, Plan, PlannedBuild, Profiles, Request, Sources, Supply, Wanted
 from ..system.redaction import redact
 from .protocol import Preferred, Stages, Task
 
@@ -119,10 +119,17 @@ class Search:
     def _lock(self, asked: Asked, plan: Plan, sources: Sources, versions: Mapping[str, str]) -> Lock:
         from ..wheels import pypi
 
-        return pypi.lock(
-            plan, sources, self.task.emit, python=self.task.stages.interpreter(plan.python or "", asked.machine),
-            needs=asked.demands.needs, prefer=versions, builds=self.task.builds,
+        pins = {canonicalize_name(Requirement(pin).name): pin for pin in asked.request.pins}
+        pinned = dataclasses.replace(plan, packages=tuple(_pinned_to(p, pins) for p in plan.packages))
+        needs = [
+            dataclasses.replace(n, text=_pinned_to(n.text, pins)) if _is_of_index(n) else n
+            for n in asked.demands.needs
+        ]
+        lock = pypi.lock(
+            pinned, sources, self.task.emit, python=self.task.stages.interpreter(plan.python or "", asked.machine),
+            needs=(*needs, *_limits(asked)), prefer=versions, builds=self.task.builds,
         )  # fmt: skip
+        return dataclasses.replace(lock, plan=plan)
 
     def _with_pages(self, asked: Asked, plan: Plan) -> Sources:
         """The sources, and the pages of wheels that are compiled against the plan's very builds, where a
@@ -178,6 +185,35 @@ class Search:
 
     def _tell(self, text: str, kind: str = "note") -> None:
         self.task.emit(Event(kind=kind, stage="lock", text=text))
+
+
+def _is_of_index(need: Need) -> bool:
+    """Whether a need is for a release of an index."""
+    return bool(need.name) and not (need.local or need.vcs or need.constraint)
+
+
+def _pinned_to(text: str, pins: Mapping[NormalizedName, str]) -> str:
+    """A requirement with the release of the newest set in place of its bounds. As a constraint beside the requirement
+    the solver would take it for one of many reasons."""
+    need = Requirement(text)
+    pin = pins.get(canonicalize_name(need.name))
+    if pin is None or need.url:
+        return text
+    need.specifier = Requirement(pin).specifier
+    return str(need)
+
+
+def _limits(asked: Asked) -> list[Need]:
+    """Limits on packages that may come along, of which some releases do not go with the plan's builds."""
+    return [
+        Need(
+            text=text,
+            origin="measured needs",
+            name=canonicalize_name(Requirement(text).name),
+            constraint=True,
+        )
+        for text in (asked.joint.limits if asked.joint else ())
+    ]
 
 
 def _check_index(sources: Sources, plan: Plan) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # who reads the types sees them all
     from provision.model.decided import *
     from provision.model.known import *
     from provision.model.machine import *
+    from provision.model.package_sets import *
     from provision.model.plain import *
     from provision.model.proved import *
     from provision.model.satellites import *
@@ -36,6 +37,7 @@ _NOUNS = {
     "satellites": "Satellite PackageTrap",
     "cpu_names": "CPU_PACKAGES names_cpu_build",
     "wanted": "Wanted Bound Need PROJECT_FOLDER CpuPackage Demands ProjectTarget Project Request Wheel Supply Sources",
+    "package_sets": "Release NamedPackage PassedOver HeldBack PackageSet JointAnswer",
     "asked": "Brought Asked",
     "decided": "Reason Rejected PlannedBuild Plan Package ExcludeNewer Lock",
     "built": "Environment InstalledPackage Installed",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from provision.model.known import Profiles
 from provision.model.machine import Machine, Target
+from provision.model.package_sets import JointAnswer
 from provision.model.wanted import Demands, Request, Sources, Supply
 
 _NO_DEMANDS = Demands()
@@ -31,6 +32,7 @@ class Asked:
     `machine` is None where the options describe another one, `reason` says why the request has its device.
     `pythons_known` says that the request names the Pythons of this machine. `reading` forbids a solve to run
     source code, `brought` is what a solve of the project's packages found before.
+    `joint` is the newest set of builds and named packages, where packages are named.
     """
 
     request: Request
@@ -45,3 +47,4 @@ class Asked:
     channels: tuple[str, ...] = ()
     reading: bool = False
     brought: Brought = _NOTHING_BROUGHT
+    joint: JointAnswer | None = None

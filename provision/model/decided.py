@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from provision.model.machine import Target
+from provision.model.package_sets import HeldBack, PackageSet
 from provision.model.words import Device, Manager
 
 
@@ -47,7 +48,8 @@ class PlannedBuild:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What resolve decided, or why nothing fits (`builds` empty, `hint` what would help)."""
+    """What resolve decided, or why nothing fits (`builds` empty, `hint` what would help). Where packages are named,
+    `held_back` are those that do not get their newest release, and `sets` the best set for each framework version."""
 
     SCHEMA: ClassVar[str] = "gpuenv.plan/1"
     FORMS: ClassVar[dict[str, str]] = {"python": r"\d{1,2}\.\d{1,3}(\.\d{1,3})?", "platform": r"\w+-\w+"}
@@ -64,6 +66,8 @@ class Plan:
     notes: tuple[str, ...] = ()
     hint: str | None = None
     rejected: tuple[Rejected, ...] = ()
+    held_back: tuple[HeldBack, ...] = ()
+    sets: tuple[PackageSet, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +116,8 @@ class ExcludeNewer:
 class Lock:
     """Exactly what is installed, and the hardware it was made for. `inputs` is a digest of what the
     project's files asked for when the lock was made (None without files). `exclude_newer` is the limit on
-    uploads that it was solved with."""
+    uploads that it was solved with. `held_back` are the named packages that are not locked in their newest release,
+    known only where the lock was just made."""
 
     SCHEMA: ClassVar[str] = "gpuenv.lock/1"
 
@@ -122,3 +127,4 @@ class Lock:
     packages: tuple[Package, ...]
     inputs: str | None = None
     exclude_newer: ExcludeNewer | None = None
+    held_back: tuple[HeldBack, ...] = ()

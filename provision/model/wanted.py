@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from provision.model.checks import Check
+from provision.model.package_sets import PassedOver
 from provision.model.words import Device, Manager
 
 
@@ -152,7 +153,8 @@ class Request:
     `packages` are companions and other packages to be locked along, as PEP 508 requirements.
     `stack` are lines of the project's files on packages that the plan decides, as NVIDIA's.
     `along` are the names of what the project's files ask for beside frameworks, `bounds` are what they say
-    of frameworks, `requires_python` (with `python_origin`, where it is written) of the Python.
+    of frameworks, `requires_python` (with `python_origin`, where it is written) of the Python. `passed_over` are
+    builds that fit and do not go with the packages that were named; `pins` are the releases of those.
     """
 
     frameworks: tuple[Wanted, ...]
@@ -169,6 +171,8 @@ class Request:
     python: str | None = None
     pythons: tuple[str, ...] = ()
     pre: bool = False
+    passed_over: tuple[PassedOver, ...] = ()
+    pins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -56,6 +56,9 @@ class Choices:
     find_links: list[str] = option(list, help="A folder of wheels; repeatable.", panel=SOURCES)
     offline: bool = option(False, help="No network: wheels at hand only.", panel=SOURCES)
     pre: bool = option(False, help="Pre-releases too.", panel=CHOICE)
+    allow_old: bool = option(
+        False, help="Take a release that is more than two years older than the newest one.", panel=CHOICE
+    )
     no_build: bool = option(False, help="Run no build code: packages come as wheels, or not.", panel=SOURCES)
     only_binary: list[str] = option(
         list, help="Never build PKG from source; :all: for every package; repeatable.",

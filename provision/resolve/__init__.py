@@ -154,7 +154,8 @@ def _companions(asked: Question, chosen: list[Build]) -> tuple[tuple[str, ...], 
         if owner is None or need.specifier:
             packages.append(text)
             continue
-        match = next((c for c in owner.companions if Requirement(c).name == need.name), None)
+        known = (*owner.companions, *asked.request.pins)
+        match = next((c for c in known if Requirement(c).name == need.name), None)
         if match:
             packages.append(match)
             continue

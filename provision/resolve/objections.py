@@ -28,6 +28,14 @@ def fits(asked: Question, wanted: Wanted, build: Build) -> bool:
     return next(_objections(asked, wanted, build), None) is None
 
 
+def unbounded_versions(asked: Question, wanted: Wanted) -> frozenset[str]:
+    """The versions of a framework within the bounds of the user and the project, whatever the target is."""
+    here = (
+        b for b in asked.profiles.builds if b.framework == wanted.name and b.platform == asked.target.platform
+    )
+    return frozenset(b.version for b in here if next(_not_wanted(asked, wanted, b), None) is None)
+
+
 def _objections(asked: Question, wanted: Wanted, build: Build) -> Iterator[Reason]:
     yield from _not_wanted(asked, wanted, build)
     yield from _source(asked, build)
@@ -57,6 +65,9 @@ def _not_wanted(asked: Question, wanted: Wanted, build: Build) -> Iterator[Reaso
     asked_so = is_exact(wanted.specifier) if wanted.specifier else False
     if build.yanked and not asked_so:  # PEP 592: what is named exactly is still given
         yield Reason(code="yanked", text="withdrawn (yanked) from the index by its makers")
+    over = asked.passed_over.get((build.framework, build.version, build.cuda, build.index))
+    if over:
+        yield Reason(code="requirement_conflict", text=over)
     bad = asked.bad.get((build.framework, build.version))
     if bad and bad.effect == "refuse":
         yield Reason(code="known_bad", text=f"{bad.why} ({bad.source})")

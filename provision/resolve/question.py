@@ -56,6 +56,11 @@ class Question:
         }
 
     @cached_property
+    def passed_over(self) -> dict[tuple[str, str, str | None, str], str]:
+        """Why builds do not go with the packages that are named."""
+        return {(b.framework, b.version, b.cuda, b.index): b.because for b in self.request.passed_over}
+
+    @cached_property
     def bad(self) -> dict[tuple[str, str], KnownBad]:
         return {(b.package, b.version): b for b in self.profiles.known_bad}
 

@@ -32,9 +32,10 @@ def show_plan(
     if not plan.builds:
         screen.line(screen.colour("no build fits", "red") + f"  {plan.platform}{_target_words(plan)}")
     if explain:
+        _sets(screen, plan)
         _table(screen, plan)
     else:
-        for sentence in folded(plan):
+        for sentence in (*folded(plan), *_held_back(plan)):
             screen.wrapped(sentence, indent="    ", first="  ")
     for note in plan.notes:
         screen.wrapped(f"note: {note}", indent="    ", first="  ")
@@ -72,6 +73,24 @@ def folded(plan: Plan) -> Iterator[str]:
             versions = [r.version for r in group]
             span = versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
             yield f"not {framework} {span}: {text}"
+
+
+def _held_back(plan: Plan) -> Iterator[str]:
+    """One sentence for each package that does not get its newest release; `folded` has the frameworks."""
+    planned = {b.framework for b in plan.builds}
+    for held in plan.held_back:
+        if held.package not in planned:
+            price = f" ({held.alternative})" if held.alternative else ""
+            yield f"{held.package} {held.locked}, not {held.newest}: {held.because}{price}"
+
+
+def _sets(screen: Screen, plan: Plan) -> None:
+    """The best set for each framework version."""
+    for row in plan.sets:
+        head = " + ".join((*row.builds, *row.packages))
+        late = f"{row.oldest} is {row.behind} days behind its newest release" if row.oldest else ""
+        reason = row.reason or f"chosen: {late or 'nothing is held back'}"
+        screen.wrapped(f"{head}: {reason}", indent="      ", first="  ")
 
 
 def _table(screen: Screen, plan: Plan) -> None:

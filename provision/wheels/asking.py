@@ -268,7 +268,7 @@ def _absent(name: str, needs: Sequence[Need], log: str, held: Sequence[str]) -> 
     where = next((f" ({n.origin})" for n in needs if n.name == canonicalize_name(name)), "")
     said = f": {'; '.join(held)}" if held else ""
     return LockError(
-        f"no index and no folder of wheels has a package {name}{where}{said}", log=log,
+        f"no index and no folder of wheels has a package {name}{where}{said}", log=log, absent=str(canonicalize_name(name)),
         hint="check the name, or where packages come from: --index, --find-links, pip's configuration",
     )  # fmt: skip
 

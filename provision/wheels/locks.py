@@ -47,8 +47,9 @@ def write(path: Path, lock: Lock, *, root: Path | None = None) -> None:
 
 def _document(lock: Lock) -> dict[str, Any]:
     plan = as_plain(lock.plan)
-    # What was rejected depends on the day's profiles, not on the lock; `resolve` tells it anew.
+    # What was rejected or held back depends on the day's profiles and releases; `resolve` tells it anew.
     plan["rejected"] = []
+    del plan["held_back"], plan["sets"]
     ours = {"manager": lock.manager, "target": as_plain(lock.target), "plan": plan, "inputs": lock.inputs}
     ours["exclude_newer"] = as_plain(lock.exclude_newer) if lock.exclude_newer else None
     return {

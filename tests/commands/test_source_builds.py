@@ -7,6 +7,7 @@ import sys
 
 import project_packages
 import pytest
+import tomli
 from marked_builds import Marks
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -220,12 +221,23 @@ def test_only_binary_leaves_other_packages_alone(gpuenv, jax, index, marks):
     assert marks.left() == ["archived"]
 
 
-def test_a_wheel_of_an_older_release_is_taken_and_nothing_built(gpuenv, jax, index, marks):
+def test_a_source_without_compiled_code_is_taken_rather_than_an_older_wheel(gpuenv, jax, index, marks):
     marks.archive(index, "archived")
     index.add("archived", "0.9")
     ran = gpuenv("lock", "--framework", "jax", "--with", "archived", *CPU)
     assert ran.code == 0, ran.err
-    assert 'version = "0.9"' in (gpuenv.work / "pylock.toml").read_text() and marks.left() == []
+    locked = {
+        p["name"]: p["version"] for p in tomli.loads((gpuenv.work / "pylock.toml").read_text())["packages"]
+    }
+    assert locked["archived"] == "1.0" and "archived 1.0 has no wheel" in " ".join(ran.err.split())
+
+
+def test_where_nothing_may_be_built_an_older_wheel_is_no_way_out(gpuenv, jax, index, marks):
+    marks.archive(index, "archived")
+    index.add("archived", "0.9")
+    ran = gpuenv("lock", "--framework", "jax", "--with", "archived", "--no-build", *CPU)
+    assert ran.code == 6 and "archived" in ran.err and "--no-build" in ran.err, ran.err
+    assert not (gpuenv.work / "pylock.toml").exists() and marks.left() == []
 
 
 def test_credentials_in_an_address_are_not_in_the_line(gpuenv, jax, marks, tmp_path):

@@ -1,0 +1,224 @@
+"""The newest set of framework builds and named packages: reads what the search needs of releases, and keeps what refused
+solves tell."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..errors import LockError
+from ..model import FRAMEWORKS, Asked, Emit, Event, HeldBack, JointAnswer, Lock, NamedPackage, Plan
+from ..resolve.joint_answer import against_newest, answer, why_none
+from ..resolve.joint_search import OLD, Chosen, JointSearch, Refused
+from ..resolve.question import Question
+from ..wheels.releases import Named, ReleaseReader
+from .named_packages import named_packages
+
+_MOST_ROUNDS = 12
+_MOST_RELEASES = 120
+"""Releases of one package that are read at most."""
+_MOST_REFUSALS = 6
+_UNKNOWN = "what else is asked for does not go with it"
+_MOST_PRICES = 100
+
+
+@dataclass
+class JointChoice:
+    """The choice for a question that may change. `held` are packages that stay as a lock has them; once `off`, the
+    choice is left to the solver."""
+
+    emit: Emit
+    allow_old: bool = False
+    held: frozenset[str] = frozenset()
+    off: bool = False
+    _named: frozenset[str] = frozenset()
+    _refused: list[Refused] = field(default_factory=list)
+    _reader: ReleaseReader | None = None
+    _read_for: object = None
+    _search: JointSearch | None = None
+    _chosen: Chosen | None = None
+
+    def applied(self, asked: Asked) -> Asked:
+        """The question with the newest set laid over it; as it is where no packages are named, or where no index is
+        asked. Raises LockError where every set has a release that is too old."""
+        named = [n for n in named_packages(asked) if n.name not in self.held]
+        self._named = frozenset(n.name for n in named)
+        if self.off or not named or asked.sources.offline or asked.sources.no_index:
+            return asked
+        try:
+            self._choose(asked, named)
+        except LockError as error:
+            self._tell(f"the releases of {named[0].name} could not be read: {error.message}")
+            self.off = True
+            return asked
+        if self._search is None or self._chosen is None:
+            return asked
+        self._check_age(self._search, self._chosen)
+        return self._laid_over(asked, answer(self._search, self._chosen))
+
+    def _laid_over(self, asked: Asked, found: JointAnswer) -> Asked:
+        request = asked.request
+        changed = dataclasses.replace(
+            request, passed_over=found.passed_over, pins=found.pins,
+            pythons=request.pythons if request.python else (found.python,),
+        )  # fmt: skip
+        return dataclasses.replace(asked, request=changed, joint=found)
+
+    def _choose(self, asked: Asked, named: Sequence[Named]) -> None:
+        """Search with the Pythons of this machine, then with any that uv could fetch."""
+        self._search = self._searched(asked, named)
+        self._chosen = self._search.best() if self._search else None
+        good = self._search and self._chosen and not any(self._search.too_old(self._chosen))
+        if good or not asked.pythons_known or asked.request.python:
+            return
+        anywhere = dataclasses.replace(asked, request=dataclasses.replace(asked.request, pythons=()))
+        search = self._searched(anywhere, named)
+        if search and (chosen := search.best()):
+            self._search, self._chosen = search, chosen
+        elif self._search and self._chosen is None and self._search.packages:
+            self._tell(f"no set of the packages that were read goes together: {why_none(self._search)}")
+
+    def _tell(self, text: str) -> None:
+        self.emit(Event(kind="note", stage="resolve", text=text))
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def _searched(self, asked: Asked, named: Sequence[Named]) -> JointSearch | None:
+        """A search with all the releases that can matter; None where no build fits the target, or no index lists the
+        packages."""
+        question = Question(asked.request, asked.target, asked.profiles, asked.supply)
+        pythons = JointSearch(question, ()).pythons
+        reader = self._read(asked, named, pythons) if pythons else None
+        if reader is None or not reader.packages:
+            return None
+        search = JointSearch(question, reader.packages, self._refused)
+        for _ in range(_MOST_ROUNDS):
+            if not _read_more(reader, search):
+                break
+            search = JointSearch(question, reader.packages, self._refused)
+        if _read_prices(reader, search):
+            search = JointSearch(question, reader.packages, self._refused)
+        return search
+
+    def _read(self, asked: Asked, named: Sequence[Named], pythons: frozenset[str]) -> ReleaseReader:
+        key = (tuple(named), pythons, asked.sources)
+        if self._reader is None or self._read_for != key:
+            about = frozenset(n.name for n in named) | frozenset(FRAMEWORKS)
+            newest_first = sorted(pythons, key=lambda p: -int(p.split(".")[1]))
+            self._reader = ReleaseReader(
+                asked.sources, asked.supply, asked.target, newest_first, about, pre=asked.request.pre
+            )
+            self._reader.read(named)
+            self._read_for = key
+        return self._reader
+
+    def _check_age(self, search: JointSearch, chosen: Chosen) -> None:
+        """Raise LockError where the set has a release that is more than two years older than its newest one."""
+        for release, newest in () if self.allow_old else search.too_old(chosen):
+            why = against_newest(search, chosen, release.package)
+            days = newest.day - release.day
+            raise _too_old(release.package, release.version, newest.version, days, why)
+
+    # --- what solves tell ------------------------------------------------------------------------
+
+    def learn(self, error: LockError) -> bool:
+        """Whether a refusal tells of a set that cannot be completed, so that the next best one is to be tried. The
+        solver's reasons name every version that the contradiction needs."""
+        told = error.contradiction or (error.absent and error.absent not in self._named)
+        if self.off or self._chosen is None or not told or error.no_wheel:
+            return False
+        releases = {n: r.version for n, r in self._chosen.releases.items() if _is_named(n, error.log or "")}
+        if not releases or len(self._refused) >= _MOST_REFUSALS:
+            self.off = True
+            return False
+        builds = error.plan.builds if error.plan else ()
+        releases |= {b.framework: b.version for b in builds if _is_named(b.framework, error.log or "")}
+        self._refused.append(Refused(releases, _reason(error)))
+        return True
+
+    def settled(self, plan: Plan, lock: Lock) -> Plan:
+        """The plan with the packages that the lock has in older releases than the newest. Raises LockError where one
+        is more than two years older."""
+        if self._search is None or self._reader is None:
+            return plan
+        versions = {p.name: p.version for p in lock.packages}
+        for package in () if self.allow_old else self._search.packages:
+            locked = versions.get(package.name)
+            days = self._reader.behind(package.name, locked) if locked and package.dated else 0
+            if locked and days > OLD:
+                why = next((r.because for r in self._refused if package.name in r.versions), _UNKNOWN)
+                raise _too_old(package.name, locked, package.releases[0].version, days, why)
+        return _with_held_back(plan, self._search, versions)
+
+
+def _read_more(reader: ReleaseReader, search: JointSearch) -> bool:
+    """Read older releases of the packages that bind a framework or each other, where one of them could make a better
+    set; whether any was read."""
+    chosen = search.best()
+    if chosen is not None and not chosen.most_behind:
+        return False
+    names = search.binding or (frozenset() if chosen else frozenset(p.name for p in search.packages))
+
+    def wanted(package: NamedPackage) -> bool:
+        if package.next_day is None or len(package.releases) >= _MOST_RELEASES:
+            return False
+        newest = package.releases[0].day if package.releases else package.next_day
+        return chosen is None or newest - package.next_day < chosen.most_behind
+
+    return reader.deepen(names, wanted)
+
+
+def _read_prices(reader: ReleaseReader, search: JointSearch) -> bool:
+    """Read older releases of the packages that keep the newest build out of the set, so that the plan can say what it
+    would hold back; whether any was read."""
+    chosen = search.best()
+    if chosen is None or search.candidates[0].versions == chosen.candidate.versions:
+        return False
+    newest = [c for c in search.candidates if c.versions == search.candidates[0].versions]
+    if any(search.best_with(c) for c in newest):
+        return False
+    return reader.deepen(search.binding, lambda p: p.next_day is not None, most=_MOST_PRICES)
+
+
+def _with_held_back(plan: Plan, search: JointSearch, versions: dict[str, str]) -> Plan:
+    """The plan with the packages that the solver took in other releases than those of the set."""
+    known = {h.package: h for h in plan.held_back}
+    for package in search.packages:
+        newest = search.newest(package.name, plan.python or "")
+        locked = versions.get(package.name)
+        if package.specifier or newest is None or locked is None or locked == newest.version:
+            continue
+        why = next((r.because for r in search.refused if r.versions.get(package.name) == newest.version), "")
+        held = known.get(package.name)
+        known[package.name] = HeldBack(
+            package=package.name, locked=locked, newest=newest.version,
+            because=why or (held.because if held else _UNKNOWN),
+            alternative=held.alternative if held else None,
+        )  # fmt: skip
+    return dataclasses.replace(plan, held_back=tuple(known.values()))
+
+
+def _too_old(name: str, version: str, newest: str, days: int, why: str) -> LockError:
+    return LockError(
+        f"{name} {version} is the newest release that goes with the rest; it is {days / 365.25:.1f} years older than "
+        f"{newest}: {why}",
+        hint="name a release that will do (NAME==VERSION), or take this one: --allow-old",
+    )
+
+
+def _is_named(name: str, log: str) -> bool:
+    """Whether a solver's reasons name a package."""
+    written = re.escape(name).replace(r"\-", "[-_.]+")
+    return (
+        re.search(rf"(?<![A-Za-z0-9._-]){written}(?![A-Za-z0-9_.-]*[A-Za-z0-9_-])", log, re.IGNORECASE)
+        is not None
+    )
+
+
+def _reason(error: LockError) -> str:
+    """The first of the solver's reasons, on one line."""
+    text = " ".join(re.sub(r"[^\x20-\x7e]", " ", error.log or "").split())
+    found = re.search(r"Because (.{1,240}?)(?:, we can conclude|\.(?: |$)|$)", text)
+    return f"the solver finds no set with it: because {found[1]}" if found else error.message

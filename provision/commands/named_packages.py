@@ -1,0 +1,71 @@
+"""The packages that the user and the project name beside the frameworks, with their bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from ..index.platforms import CPYTHON, markers_of
+from ..model import FRAMEWORKS, Asked
+from ..wheels.releases import Named
+
+_MANY = 40
+"""From so many packages on, those that are pinned and of which nothing is measured are left to the solver."""
+
+
+@dataclass
+class _Collected:
+    specifier: SpecifierSet = field(default_factory=SpecifierSet)
+    extras: set[str] = field(default_factory=set)
+    named_by: str = ""
+    index: str | None = None
+
+
+def named_packages(asked: Asked) -> tuple[Named, ...]:
+    """The packages of --with, gpuenv.yaml and the project's files that come from an index; several lines on one
+    package are one."""
+    found: dict[str, _Collected] = {}
+    bounds: dict[str, SpecifierSet] = {}
+    for need, origin, index in _lines(asked):
+        name = str(canonicalize_name(need.name))
+        if origin is None:
+            bounds[name] = bounds.get(name, SpecifierSet()) & need.specifier
+            continue
+        mine = found.setdefault(name, _Collected(named_by=origin))
+        mine.specifier &= need.specifier
+        mine.extras |= need.extras
+        mine.index = mine.index or index
+    named = tuple(
+        Named(name=name, specifier=str(c.specifier & bounds.get(name, SpecifierSet())),
+              extras=tuple(sorted(c.extras)), named_by=c.named_by, index=c.index)
+        for name, c in found.items() if name not in FRAMEWORKS
+    )  # fmt: skip
+    if len(named) <= _MANY:
+        return named
+    measured = {row.package for row in asked.profiles.satellites}
+    return tuple(n for n in named if n.name in measured or not n.specifier.startswith("=="))
+
+
+def _lines(asked: Asked) -> Iterator[tuple[Requirement, str | None, str | None]]:
+    """The requirements that hold on the target, each with who names it and its own index; None for a constraint."""
+    environment = markers_of(asked.target.platform) | CPYTHON
+    if python := asked.request.python:
+        environment |= {"python_version": python, "python_full_version": f"{python}.0"}
+    texts: list[tuple[str, str | None, str | None]] = [
+        (p, f"--with {p}", None) for p in asked.request.packages
+    ]
+    texts += [
+        (n.text, None if n.constraint else n.origin, n.index)
+        for n in asked.demands.needs if n.name and not (n.local or n.vcs or n.override)
+    ]  # fmt: skip
+    for text, origin, index in texts:
+        try:
+            need = Requirement(text)
+        except InvalidRequirement:
+            continue  # a folder or an editable
+        if need.url is None and (need.marker is None or need.marker.evaluate(environment)):
+            yield need, origin, index

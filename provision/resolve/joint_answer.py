@@ -1,0 +1,257 @@
+"""What the search for the newest set found, in words: the pins, the builds that were passed over and why, which named
+packages are held back, and the ladder of sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from ..model import Build, HeldBack, JointAnswer, NamedPackage, PackageSet, PassedOver, Release
+from .joint_search import Candidate, Chosen, JointSearch
+from .objections import objections
+from .satellite_fit import unfit_series
+from .versions import version
+
+_MOST_RUNGS = 12
+
+
+def answer(search: JointSearch, chosen: Chosen) -> JointAnswer:
+    """What follows from a choice."""
+    return JointAnswer(
+        python=chosen.candidate.python,
+        pins=tuple(
+            f"{name}=={r.version}" for name, r in chosen.releases.items() if r.requires_known or not r.wheels
+        ),
+        limits=tuple(_limits(search, chosen)),
+        passed_over=tuple(_passed_over(search, chosen)),
+        held_back=(*_frameworks_held_back(search, chosen), *_packages_held_back(search, chosen)),
+        ladder=tuple(_ladder(search, chosen)),
+        unmeasured=tuple(_unmeasured(search, chosen)),
+    )
+
+
+def why_none(search: JointSearch) -> str:
+    """Why no set goes together: what speaks against the newest builds."""
+    if not search.candidates:
+        return "no build fits the target"
+    return objection_to(search, search.candidates[0])
+
+
+def objection_to(search: JointSearch, candidate: Candidate) -> str:
+    """What speaks against the newest releases of the named packages with builds, or what these builds would hold
+    back."""
+    best = search.best_with(candidate)
+    if best is None:
+        return _impossible(search, candidate)
+    name = max(best.behind, key=lambda n: best.behind[n], default="")
+    if not name or not best.behind[name]:
+        return "an older framework, without a newer package for it"
+    release = best.releases[name]
+    why = against_newest(search, best, name)
+    return f"{why}; with it {name} stays at {release.version}"
+
+
+def _impossible(search: JointSearch, candidate: Candidate) -> str:
+    for package in search.packages:
+        found = [search.objection(package, r, candidate) for r in package.releases]
+        if found and None not in found:
+            return found[0] or ""
+        if not found:
+            return f"no release of {package.name} is within the bounds"
+    newest = {
+        p.name: next(r for r in p.releases if search.objection(p, r, candidate) is None)
+        for p in search.packages
+    }
+    return next(search.clash(newest, candidate), "the packages contradict each other")
+
+
+def against_newest(search: JointSearch, chosen: Chosen, name: str) -> str:
+    """What speaks against the newest release of a package in a set, else the first release that it passes over."""
+    package = search.by_name[name]
+    for release in package.releases:
+        if release is chosen.releases[package.name]:
+            break
+        if chosen.candidate.python not in release.pythons:
+            continue
+        if why := search.objection(package, release, chosen.candidate):
+            return why
+        if why := next(search.clash({**chosen.releases, package.name: release}, chosen.candidate), None):
+            return why
+        if release.compiles and chosen.candidate.python not in release.wheels:
+            return f"{package.name} {release.version} has no wheel, and building it takes a compiler"
+    return f"a newer {package.name} does not go with the rest"
+
+
+def _passed_over(search: JointSearch, chosen: Chosen) -> Iterator[PassedOver]:
+    """The builds that fit and come before the chosen ones, once each, and those of other frameworks that come with
+    them."""
+    seen = {id(b) for b in chosen.candidate.builds}
+    for candidate in search.candidates:
+        if candidate.place >= chosen.candidate.place:
+            return
+        for build, mine in zip(candidate.builds, chosen.candidate.builds, strict=True):
+            if id(build) not in seen and not _before(build, mine):
+                seen.add(id(build))
+                yield PassedOver(
+                    framework=build.framework, version=build.version, cuda=build.cuda, index=build.index,
+                    because=objection_to(search, _likeliest(search, candidate, build)),
+                )  # fmt: skip
+
+
+def _before(build: Build, other: Build) -> bool:
+    return version(build.version) < version(other.version)
+
+
+def _likeliest(search: JointSearch, candidate: Candidate, build: Build) -> Candidate:
+    """The candidate with a build for which there is a set, else the given one: the Python is seldom what matters."""
+    same = [c for c in search.candidates if build in c.builds and c.builds == candidate.builds]
+    return next((c for c in same if search.best_with(c)), candidate)
+
+
+def _limits(search: JointSearch, chosen: Chosen) -> Iterator[str]:
+    """Constraints on packages that nobody named and that may come along."""
+    named = {p.name for p in search.packages}
+    for package in search.rows.packages:
+        if package not in named:
+            series = unfit_series(search.asked, search.rows, package, chosen.candidate.builds)
+            if series:
+                yield package + ",".join(f"!={s}.*" for s in series)
+
+
+# --- held back -----------------------------------------------------------------------------------
+
+
+def _packages_held_back(search: JointSearch, chosen: Chosen) -> Iterator[HeldBack]:
+    for package in search.packages:
+        release = chosen.releases[package.name]
+        newest = search.newest(package.name, chosen.candidate.python)
+        if package.specifier or newest is None or newest is release:
+            continue
+        yield HeldBack(
+            package=package.name, locked=release.version, newest=newest.version,
+            because=against_newest(search, chosen, package.name), alternative=_price(search, chosen, package, newest),
+        )  # fmt: skip
+
+
+def _price(search: JointSearch, chosen: Chosen, package: NamedPackage, newest: Release) -> str | None:
+    """What the newest release of a package costs the others."""
+    other = search.best({package.name: [newest]})
+    if other is None:
+        return None
+    changes = [
+        f"{b.framework} {b.version}" + (f" (CUDA {b.cuda})" if b.cuda and b.version == mine.version else "")
+        for b, mine in zip(other.candidate.builds, chosen.candidate.builds, strict=True)
+        if (b.version, b.cuda) != (mine.version, mine.cuda)
+    ]
+    changes += [
+        f"{name} {r.version}" for name, r in other.releases.items()
+        if name != package.name and r.version != chosen.releases[name].version
+    ]  # fmt: skip
+    changes += (
+        [f"Python {other.candidate.python}"] if other.candidate.python != chosen.candidate.python else []
+    )
+    return f"{package.name} {newest.version} goes with {' and '.join(changes)}" if changes else None
+
+
+def _frameworks_held_back(search: JointSearch, chosen: Chosen) -> Iterator[HeldBack]:
+    """The frameworks that are not planned in their newest version, with what that version would hold back."""
+    request = search.asked.request
+    bounded = {b.name for b in request.bounds} | {w.name for w in request.frameworks if w.specifier}
+    for wanted, mine in zip(request.frameworks, chosen.candidate.builds, strict=True):
+        newest = _newest_version(search, wanted.name)
+        if (
+            wanted.name in bounded
+            or request.cuda
+            or newest is None
+            or version(newest) <= version(mine.version)
+        ):
+            continue
+        having = [c for c in search.candidates if c.versions[wanted.name] == newest]
+        sets = [s for s in map(search.best_with, having) if s]
+        best = min(sets, key=lambda s: s.key, default=None)
+        if having:
+            because, alternative = (
+                objection_to(search, best.candidate if best else having[0]),
+                _would_hold(best),
+            )
+        else:
+            because, alternative = _target_objection(search, wanted.name, newest), None
+        yield HeldBack(
+            package=wanted.name, locked=mine.version, newest=newest, because=because, alternative=alternative
+        )
+
+
+def _would_hold(best: Chosen | None) -> str | None:
+    if best is None:
+        return None
+    behind = [f"{n} at {best.releases[n].version}" for n, days in best.behind.items() if days]
+    builds = " and ".join(f"{b.framework} {b.version}" for b in best.candidate.builds)
+    return f"{builds} would hold {', '.join(behind)}" if behind else None
+
+
+def _newest_version(search: JointSearch, framework: str) -> str | None:
+    builds = [
+        b for b in search.asked.profiles.builds
+        if b.framework == framework and b.platform == search.asked.target.platform and not b.yanked
+        and not version(b.version).is_prerelease
+    ]  # fmt: skip
+    return max((b.version for b in builds), key=version, default=None)
+
+
+def _target_objection(search: JointSearch, framework: str, newest: str) -> str:
+    """The objection to a version of the build that comes closest."""
+    wanted = next(w for w in search.asked.request.frameworks if w.name == framework)
+    told = [
+        objections(search.asked, wanted, b) for b in search.asked.profiles.builds
+        if b.framework == framework and b.version == newest and b.platform == search.asked.target.platform
+    ]  # fmt: skip
+    fewest = min((r for r in told if r), key=len, default=())
+    return fewest[0].text if fewest else "it does not go with the other frameworks"
+
+
+# --- the ladder ----------------------------------------------------------------------------------
+
+
+def _ladder(search: JointSearch, chosen: Chosen) -> Iterator[PackageSet]:
+    """For each version of the frameworks the best set, newest first, down to a few below the chosen one."""
+
+    def versions(candidate: Candidate) -> tuple[str, ...]:
+        return tuple(b.version for b in candidate.builds)
+
+    rungs, below = 0, 0
+    for _, group in groupby(search.candidates, key=versions):
+        same = list(group)
+        best = min((s for s in map(search.best_with, same) if s), key=lambda s: s.key, default=None)
+        here = best is not None and versions(best.candidate) == versions(chosen.candidate)
+        yield _rung(search, same, chosen if here else best, here=here)
+        rungs, below = rungs + 1, below + (below > 0 or here)
+        if rungs >= _MOST_RUNGS or below > 3:
+            return
+
+
+def _rung(search: JointSearch, same: Sequence[Candidate], best: Chosen | None, *, here: bool) -> PackageSet:
+    candidate = best.candidate if best else same[0]
+    builds = tuple(
+        f"{b.framework} {b.version} ({f'CUDA {b.cuda}' if b.cuda else 'CPU'})" for b in candidate.builds
+    )
+    if best is None:
+        return PackageSet(builds=builds, reason=_impossible(search, candidate))
+    oldest = max(best.behind, key=lambda n: best.behind[n], default=None)
+    days = best.behind[oldest] if oldest else 0
+    return PackageSet(
+        builds=builds, python=candidate.python,
+        packages=tuple(f"{n} {r.version}" for n, r in best.releases.items()),
+        oldest=oldest if days else None, behind=days, reason="" if here else objection_to(search, candidate),
+    )  # fmt: skip
+
+
+def _unmeasured(search: JointSearch, chosen: Chosen) -> Iterator[str]:
+    """Compiled packages for a framework without a measured row: what their libraries need is not known yet."""
+    frameworks = {b.framework for b in chosen.candidate.builds}
+    for package in search.packages:
+        release = chosen.releases[package.name]
+        if not release.compiled or search.rows.rows(package.name, release.version):
+            continue
+        needs = {n.name for n in search.requirements(package, release, chosen.candidate.python)}
+        if needs & frameworks:
+            yield f"{package.name} {release.version} has compiled code whose needs are not measured yet"

@@ -1,0 +1,143 @@
+"""Whether compiled packages go with framework builds: the measured rows of profiles/satellites.yaml.
+
+The libraries of such a package are linked to CUDA of one major and to the classes of one framework release, which its
+metadata often does not say. Sentences name both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ..model import Build, Profiles, Satellite
+from .kernels import how_they_run, named
+from .objections import floor_of
+from .question import Question
+from .versions import has_prefix, is_exact, major, meets, specifiers, version
+
+
+@dataclass(frozen=True)
+class SatelliteRows:
+    """The rows of the profiles for one platform, by package and version. Rows of one version are alternatives."""
+
+    profiles: Profiles
+    platform: str
+
+    @cached_property
+    def packages(self) -> Mapping[str, Mapping[str, tuple[Satellite, ...]]]:
+        found: dict[str, dict[str, tuple[Satellite, ...]]] = {}
+        for row in self.profiles.satellites:
+            if row.platform == self.platform:
+                versions = found.setdefault(row.package, {})
+                versions[row.version] = (*versions.get(row.version, ()), row)
+        return found
+
+    def rows(self, package: str, release: str) -> tuple[Satellite, ...]:
+        """The rows of a release, or of the measured release of its minor series; none where nothing was measured."""
+        versions = self.packages.get(package, {})
+        if release in versions:
+            return versions[release]
+        series = version(release).release[:2]
+        return next((rows for v, rows in versions.items() if version(v).release[:2] == series), ())
+
+
+def objection(
+    asked: Question, rows: Sequence[Satellite], builds: Sequence[Build], *, serve_gpus: bool = True
+) -> str | None:
+    """Why a release does not go with builds: the sentence of the alternative that comes closest; None where one goes.
+    With `serve_gpus` its kernels must serve every GPU of the target."""
+    found = [_first(_objections(asked, row, builds, serve_gpus)) for row in rows]
+    return None if not found or None in found else found[-1]
+
+
+def serves_gpus(asked: Question, row: Satellite) -> bool:
+    """Whether a release has kernels for every GPU of the target; True where it has none at all."""
+    return not row.kernels or not any(
+        how_they_run(row.kernels, g.capability, asked.tegra) is None for g in asked.target.gpus
+    )
+
+
+def unfit_series(asked: Question, rows: SatelliteRows, package: str, builds: Sequence[Build]) -> list[str]:
+    """The minor series ("0.17") of a package whose measured release does not go with builds."""
+    found = {}
+    for release in rows.packages.get(package, {}):
+        why = objection(asked, rows.rows(package, release), builds, serve_gpus=False)
+        found[".".join(map(str, version(release).release[:2]))] = why
+    return [series for series, why in found.items() if why]
+
+
+def _first(sentences: Iterator[str]) -> str | None:
+    return next(sentences, None)
+
+
+def _objections(asked: Question, row: Satellite, builds: Sequence[Build], serve_gpus: bool) -> Iterator[str]:
+    yield from _abi(row, builds)
+    if asked.request.device != "cuda":
+        return
+    yield from _cuda(asked, row, builds)
+    yield from _cudnn(row, builds)
+    if serve_gpus and not serves_gpus(asked, row):
+        gpus = [g for g in asked.target.gpus if how_they_run(row.kernels, g.capability, asked.tegra) is None]
+        yield f"{_name(row)} has no kernels for {named(gpus[0])}; built for {' '.join(row.kernels)}"
+
+
+def _name(row: Satellite) -> str:
+    return f"{row.package} {row.version}"
+
+
+def _abi(row: Satellite, builds: Sequence[Build]) -> Iterator[str]:
+    """A release compiled for one framework release goes with that one; with a stable ABI also with later ones."""
+    if not (row.abi and row.built_for):
+        return
+    need = Requirement(row.built_for)
+    for build in builds:
+        if canonicalize_name(need.name) != build.framework or meets(build.version, str(need.specifier)):
+            continue
+        floors = [
+            version(s.version.removesuffix(".*")) for s in need.specifier if s.operator in ("==", ">=", "~=")
+        ]
+        if row.abi == "stable" and floors and version(build.version) >= max(floors):
+            continue
+        yield f"{_name(row)} is compiled for {row.built_for}"
+
+
+def _cuda(asked: Question, row: Satellite, builds: Sequence[Build]) -> Iterator[str]:
+    cudas = [b for b in builds if b.cuda]
+    if row.cuda is None:
+        return
+    if brings_its_cuda(row) or not cudas:
+        floor, driver = floor_of(asked, row.cuda), asked.target.driver
+        if floor and driver and version(driver) < version(floor):
+            yield f"{_name(row)} has CUDA {row.cuda}, which needs driver {floor}; the driver is {driver}"
+        return
+    for build in cudas:
+        same = has_prefix(build.cuda or "", row.cuda if "." in row.cuda else major(row.cuda))
+        if not same:
+            yield f"{_name(row)} needs {_needed(row)}; {build.framework} has CUDA {_same_depth(build.cuda or '', row.cuda)}"
+
+
+def _same_depth(cuda: str, like: str) -> str:
+    """A CUDA release with as many parts as another has: "13.0" like "12" is "13"."""
+    return ".".join(cuda.split(".")[: like.count(".") + 1])
+
+
+def brings_its_cuda(row: Satellite) -> bool:
+    """Whether a release has its CUDA libraries inside: only its name says which CUDA that is."""
+    return row.cuda_by == "name" and not row.needs
+
+
+def _needed(row: Satellite) -> str:
+    runtime = [n for n in row.needs if n.startswith("libcudart.")]
+    return runtime[0] if runtime else f"CUDA {row.cuda}"
+
+
+def _cudnn(row: Satellite, builds: Sequence[Build]) -> Iterator[str]:
+    for build in builds if row.cudnn else ():
+        if build.cudnn and is_exact(build.cudnn):
+            pinned = next(s.version for s in specifiers(build.cudnn) if s.operator in ("==", "==="))
+            if not meets(pinned, row.cudnn or ""):
+                yield f"{_name(row)} needs cuDNN {row.cudnn}; {build.framework} {build.version} has {pinned}"

@@ -1,0 +1,132 @@
+"""What indexes state of packages, remembered: lists of files for as long as their server allows, and the requirements of single wheels by
+their sha256."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from packaging.metadata import parse_email
+
+from ..errors import LockError
+from ..index import uv_config
+from ..index.http import Http, Response
+from ..index.pipconf import default_index, pip_configuration
+from ..index.simple import ACCEPT, File, parse_project, project_url
+from ..index.wheels import local_metadata, metadata
+from ..model import Sources
+from ..system import foreign, process
+from ..system.safe_write import write_file
+from .local_files import own_cache
+
+_LONGEST = 600.0
+"""Seconds for which a list of files is taken from the cache at most; its server says how long it may be kept."""
+
+
+@dataclass
+class IndexMetadata:
+    """Lists of files and requirements, from the indexes of the configuration."""
+
+    sources: Sources
+
+    def files(self, name: str, index: str | None = None) -> list[File]:
+        """The files of a package in the indexes that a solve asks; `index` is the only one to ask. pip's extra
+        indexes are asked together, uv's one after the other until one has the package. Raises LockError where an
+        index does not answer."""
+        found: list[File] = []
+        for place in [index] if index else self._places:
+            found += self._page(project_url(place, name))
+            if found and not self.sources.extra:
+                break
+        return found
+
+    def requirements(self, file: File) -> tuple[str, ...] | None:
+        """The Requires-Dist of a wheel; None where they cannot be read."""
+        if file.url.startswith("file:"):
+            return _requirements(local_metadata(Path(unquote(urlsplit(file.url).path))))
+        kept = self._cache / "requirements" / f"{file.sha256}.json" if file.sha256 else None
+        if kept and (known := _remembered(kept)) is not None:
+            return known
+        try:
+            found = _requirements(metadata(self._http, file))
+        except LockError:
+            return None
+        if kept:
+            _keep(kept, json.dumps(found))
+        return found
+
+    def _page(self, url: str) -> list[File]:
+        if url.startswith("file:"):
+            answer = self._http.get(url, missing_ok=True)
+            return parse_project(answer) if answer else []
+        kept = self._cache / "pages" / f"{hashlib.sha256(url.encode()).hexdigest()}.json"
+        answer = _recent(kept)
+        if answer is None:
+            answer = self._http.get(url, accept=ACCEPT, missing_ok=True)
+            if answer is None:
+                return []
+            if seconds := _seconds_to_keep(answer):
+                until = time.time() + min(seconds, _LONGEST)
+                page = {"until": until, "url": answer.url, "body": answer.body.decode("utf-8", "replace")}
+                _keep(kept, json.dumps(page))
+        return parse_project(answer)
+
+    @cached_property
+    def _places(self) -> list[str]:
+        environ = process.environ()
+        cache = Path(self.sources.cache_dir) if self.sources.cache_dir else None
+        more = map(uv_config.address, uv_config.extra_indexes(uv_config.variables(environ)))
+        default = self.sources.default or default_index(environ, cache_dir=cache)
+        return list(dict.fromkeys([*self.sources.extra, *more, default]))
+
+    @cached_property
+    def _http(self) -> Http:
+        return Http(pip_configuration(process.environ()), tries=2, timeout=20.0)
+
+    @cached_property
+    def _cache(self) -> Path:
+        return own_cache(self.sources)
+
+
+def _requirements(text: str) -> tuple[str, ...]:
+    return tuple(parse_email(text)[0].get("requires_dist", ()))
+
+
+def _remembered(path: Path) -> tuple[str, ...] | None:
+    try:
+        return tuple(str(text) for text in json.loads(foreign.read_text(path)))
+    except (OSError, ValueError):
+        return None
+
+
+def _seconds_to_keep(answer: Response) -> int:
+    """For how long the server lets its answer be kept (RFC 9111, Cache-Control: max-age)."""
+    control = answer.headers.get("cache-control", "")
+    found = re.search(r"\bmax-age=(\d{1,9})", control)
+    return int(found[1]) if found and not re.search(r"no-cache|no-store|must-revalidate", control) else 0
+
+
+def _recent(path: Path) -> Response | None:
+    """The answer of an index, where it was kept and may still be used."""
+    try:
+        kept = json.loads(foreign.read_text(path))
+        if not time.time() < float(kept["until"]) < time.time() + _LONGEST:
+            return None
+        return Response(200, {}, str(kept["body"]).encode(), str(kept["url"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _keep(path: Path, text: str) -> None:
+    """Keep what was read. A cache that cannot be written to is done without."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, text)
+    except OSError:
+        return

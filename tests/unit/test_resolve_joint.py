@@ -1,0 +1,281 @@
+"""The newest set of builds and named packages: compared with every set of small made-up catalogues, and its words."""
+
+import datetime as dt
+import itertools
+
+from hypothesis import given, settings, strategies as st
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from provision.model import (
+    Build,
+    CudaMajor,
+    NamedPackage,
+    Profiles,
+    Release,
+    Request,
+    Satellite,
+    Supply,
+    Target,
+    TargetGpu,
+    Wanted,
+)
+from provision.resolve.joint_answer import answer
+from provision.resolve.joint_search import JointSearch, Refused
+from provision.resolve.question import Question
+
+PYTHONS = ("3.12", "3.11")
+TODAY = (dt.date(2026, 11, 1) - dt.date(1970, 1, 1)).days
+
+
+def build(version, cuda="13.0", pythons=PYTHONS, kernels=("8.0", "9.0"), **more):
+    return Build(
+        framework="torch", version=version, cuda=cuda, platform="linux-x86_64", index="pypi", python=pythons,
+        kernels=kernels, **more,
+    )  # fmt: skip
+
+
+def release(package, version, day, *requires, pythons=PYTHONS, wheels=None, **more):
+    wheels = pythons if wheels is None else wheels
+    return Release(
+        package=package,
+        version=version,
+        day=TODAY - day,
+        pythons=pythons,
+        wheels=wheels,
+        requires=requires,
+        **more,
+    )
+
+
+def package(name, *releases, **more):
+    return NamedPackage(name=name, releases=releases, **more)
+
+
+def search(builds, packages, *, satellites=(), refused=(), **request):
+    known = Profiles(
+        builds=tuple(builds), satellites=tuple(satellites),
+        majors=(CudaMajor(major="12", linux="525.60.13", windows="528.33"),
+                CudaMajor(major="13", linux="580.65.06", windows="580.65.06")),
+    )  # fmt: skip
+    asked = Request(frameworks=(Wanted(name="torch"),), device="cuda", **request)
+    target = Target(
+        platform="linux-x86_64", glibc="2.35", driver="580.95.05", driver_os="linux",
+        gpus=(TargetGpu(capability="9.0", name="H100"),),
+    )  # fmt: skip
+    return JointSearch(Question(asked, target, known, Supply()), packages, refused)
+
+
+def satellite(package, version, **columns):
+    return Satellite(
+        package=package, version=version, platform="linux-x86_64", index="pypi", form="wheel", **columns
+    )
+
+
+# --- no better set exists ---------------------------------------------------------------------------
+
+VERSIONS = ("1.0", "2.0", "3.0", "4.0")
+NAMES = ("alpha", "beta", "gamma")
+
+
+@st.composite
+def catalogues(draw):
+    """Builds of torch, and up to three packages whose releases bind torch, each other, and the Python."""
+    torches = [build(v, draw(st.sampled_from(("12.8", "13.0")))) for v in reversed(VERSIONS)]
+    names = NAMES[: draw(st.integers(1, 3))]
+    packages = []
+    for name in names:
+        days = sorted(draw(st.lists(st.integers(0, 1500), min_size=1, max_size=4)))
+        releases = []
+        for i, day in enumerate(days):
+            needs = []
+            if draw(st.booleans()):
+                needs.append(
+                    f"torch{draw(st.sampled_from(('==', '>=', '<=')))}{draw(st.sampled_from(VERSIONS))}"
+                )
+            others = [n for n in names if n != name]
+            if others and draw(st.integers(0, 2)) == 0:
+                needs.append(f"{draw(st.sampled_from(others))}{draw(st.sampled_from(('==', '>=', '<=')))}"
+                             f"{draw(st.integers(1, 4))}.0")  # fmt: skip
+            pythons = draw(st.sampled_from((PYTHONS, PYTHONS, ("3.12",), ("3.11",))))
+            compiles = draw(st.integers(0, 4)) == 0
+            releases.append(
+                release(name, f"{len(days) - i}.0", day, *needs, pythons=pythons, compiles=compiles,
+                        wheels=() if compiles else pythons)
+            )  # fmt: skip
+        packages.append(package(name, *releases))
+    rows = [
+        satellite(p.name, r.version, cuda=draw(st.sampled_from(("12", "13"))), cuda_by="needed", needs=("libcudart",))
+        for p in packages for r in p.releases if draw(st.integers(0, 3)) == 0
+    ]  # fmt: skip
+    refused = []
+    for _ in range(draw(st.integers(0, 2))):
+        versions = {p.name: p.releases[0].version for p in packages if draw(st.booleans())}
+        versions |= {"torch": draw(st.sampled_from(VERSIONS))} if draw(st.booleans()) else {}
+        refused += [Refused(versions, "no")] if set(versions) - {"torch"} else []
+    return torches, packages, rows, refused
+
+
+def every_set(builds, packages, rows, refused):
+    """The key of every set that holds, by the objective of docs/choice.md."""
+    cuda = {(r.package, r.version): r.cuda for r in rows}
+    newest = {p.name: max(r.day for r in p.releases) for p in packages}
+    wheels = {p.name: any(r.wheels for r in p.releases) for p in packages}
+    ranks = {v: i for i, v in enumerate(sorted({b.version for b in builds}, key=Version, reverse=True))}
+    for b, python in itertools.product(builds, PYTHONS):
+        for chosen in itertools.product(*(p.releases for p in packages)):
+            taken = {r.package: r.version for r in chosen} | {"torch": b.version}
+            needs = [Requirement(t) for r in chosen for t in r.requires]
+            if any(python not in r.pythons for r in chosen):
+                continue
+            if any(not n.specifier.contains(taken[n.name]) for n in needs):
+                continue
+            if any(cuda.get((r.package, r.version), b.cuda[:2]) != b.cuda[:2] for r in chosen):
+                continue
+            if any(r.versions.items() <= taken.items() for r in refused):
+                continue
+            compiled = any(r.compiles and python not in r.wheels and wheels[r.package] for r in chosen)
+            yield compiled, max(newest[r.package] - r.day for r in chosen), ranks[b.version]
+
+
+@settings(max_examples=400)
+@given(catalogues())
+def test_no_better_set_exists(catalogue):
+    builds, packages, rows, refused = catalogue
+    best = search(builds, packages, satellites=rows, refused=refused).best()
+    keys = list(every_set(builds, packages, rows, refused))
+    assert (best is None) == (not keys)
+    if best:
+        built, ages, ranks = best.key[:3]
+        assert (built, ages[0], ranks[0]) == min(keys)
+
+
+# --- examples ---------------------------------------------------------------------------------------
+
+
+def test_a_package_that_wants_an_older_framework_gets_it():
+    vllm = package(
+        "vllm", release("vllm", "0.33", 0, "torch==2.14"), release("vllm", "0.2", 1100, "torch>=2.0")
+    )
+    found = search([build("2.15"), build("2.14")], [vllm])
+    best = found.best()
+    assert best.candidate.builds[0].version == "2.14" and best.releases["vllm"].version == "0.33"
+    told = answer(found, best)
+    assert told.pins == ("vllm==0.33",)
+    over = told.passed_over[0]
+    assert (over.version, over.because) == (
+        "2.15",
+        "vllm 0.33 requires torch==2.14; with it vllm stays at 0.2",
+    )
+    held = told.held_back[0]
+    assert (held.package, held.locked, held.newest) == ("torch", "2.14", "2.15")
+    assert held.alternative == "torch 2.15 would hold vllm at 0.2"
+    assert [(s.builds, s.packages, s.behind) for s in told.ladder] == [
+        (("torch 2.15 (CUDA 13.0)",), ("vllm 0.2",), 1100),
+        (("torch 2.14 (CUDA 13.0)",), ("vllm 0.33",), 0),
+    ]
+
+
+def test_the_framework_stays_where_an_older_one_would_bring_nothing():
+    vllm = package("vllm", release("vllm", "0.33", 0, "torch>=2.13"))
+    assert search([build("2.15"), build("2.14")], [vllm]).best().candidate.builds[0].version == "2.15"
+
+
+def test_measured_needs_decide_as_requirements_do():
+    rows = [satellite("xformers", "0.35", cuda="12", cuda_by="needed", needs=("libcudart.so.12",))]
+    xformers = package("xformers", release("xformers", "0.35", 0, "torch>=2.10"))
+    found = search([build("2.15"), build("2.10", "12.8")], [xformers], satellites=rows)
+    best = found.best()
+    assert best.candidate.builds[0].version == "2.10"
+    why = answer(found, best).passed_over[0].because
+    assert why == "xformers 0.35 needs libcudart.so.12; torch has CUDA 13"
+
+
+def test_a_file_for_one_cuda_release_serves_that_release_only():
+    rows = [
+        satellite("bitsandbytes", "0.49", cuda=c, cuda_by="needed", needs=("libcudart",))
+        for c in ("12.8", "13.0")
+    ]
+    bnb = package("bitsandbytes", release("bitsandbytes", "0.49", 0))
+    builds = [build("2.15", "13.2"), build("2.14", "13.0")]
+    assert search(builds, [bnb], satellites=rows).best().candidate.builds[0].version == "2.14"
+
+
+def test_a_stable_abi_goes_with_later_releases_and_an_exact_one_does_not():
+    torchaudio = package("torchaudio", release("torchaudio", "2.11", 0))
+    stable = [satellite("torchaudio", "2.11", abi="stable", built_for="torch==2.11")]
+    exact = [satellite("torchaudio", "2.11", abi="exact", built_for="torch==2.11")]
+    builds = [build("2.15"), build("2.11"), build("2.10")]
+    assert search(builds, [torchaudio], satellites=stable).best().candidate.builds[0].version == "2.15"
+    found = search(builds, [torchaudio], satellites=exact)
+    assert found.best().candidate.builds[0].version == "2.11"
+    assert found.best_with(found.candidates[0]) is None
+
+
+def test_what_brings_its_own_cuda_needs_the_driver_only():
+    rows = [satellite("nvidia-dali-cuda130", "2.4", cuda="13", cuda_by="name")]
+    dali = package("nvidia-dali-cuda130", release("nvidia-dali-cuda130", "2.4", 0))
+    found = search([build("2.10", "12.8")], [dali], satellites=rows)
+    assert found.best() is not None
+
+
+def test_a_patch_release_has_the_needs_of_its_measured_minor():
+    rows = [satellite("torchao", "0.18.0", cuda="13", cuda_by="needed", needs=("libcudart.so.13",))]
+    torchao = package("torchao", release("torchao", "0.18.1", 0))
+    assert search([build("2.10", "12.8")], [torchao], satellites=rows).best() is None
+
+
+def test_wheels_come_before_a_newer_release_that_must_be_compiled():
+    lap = package("lap", release("lap", "2.0", 0, compiles=True, wheels=()), release("lap", "1.0", 300))
+    found = search([build("2.15")], [lap])
+    best = found.best()
+    assert best.releases["lap"].version == "1.0"
+    assert (
+        answer(found, best).held_back[0].because == "lap 2.0 has no wheel, and building it takes a compiler"
+    )
+    only = package("flash-attn", release("flash-attn", "2.8", 0, compiles=True, wheels=()))
+    assert search([build("2.15")], [only]).best() is not None
+
+
+def test_an_old_release_is_found_out_against_the_newest_within_the_bounds():
+    vllm = package(
+        "vllm", release("vllm", "0.33", 0, "torch==2.14"), release("vllm", "0.2", 1100, "torch>=2.0")
+    )
+    found = search([build("2.15")], [vllm])
+    assert [
+        (old.version, new.version) for old, new in found.too_old(found.best())
+    ] == []  # no torch 2.14 is known
+    found = search([build("2.15"), build("2.14", kernels=())], [vllm])
+    assert [(old.version, new.version) for old, new in found.too_old(found.best())] == [("0.2", "0.33")]
+
+
+def test_a_set_that_a_solver_could_not_complete_is_passed_over_with_its_reason():
+    vllm = package(
+        "vllm", release("vllm", "0.33", 0, "torch==2.14"), release("vllm", "0.32", 20, "torch==2.13")
+    )
+    builds = [build("2.14"), build("2.13")]
+    refused = [Refused({"vllm": "0.33"}, "certifi is too old on this index")]
+    found = search(builds, [vllm], refused=refused)
+    best = found.best()
+    assert best.releases["vllm"].version == "0.32" and best.candidate.builds[0].version == "2.13"
+    held = {h.package: h for h in answer(found, best).held_back}
+    assert held["vllm"].because == "certifi is too old on this index" and held["vllm"].newest == "0.33"
+    together = [Refused({"vllm": "0.33", "torch": "2.14"}, "no")]
+    assert (
+        search([build("2.14"), *builds], [vllm], refused=together).best().releases["vllm"].version == "0.32"
+    )
+
+
+def test_a_python_that_has_only_old_releases_is_not_chosen_for_its_number():
+    vllm = package("vllm", release("vllm", "0.33", 0, pythons=("3.11",)), release("vllm", "0.2", 1100))
+    assert search([build("2.15")], [vllm]).best().candidate.python == "3.11"
+
+
+def test_other_compiled_packages_are_kept_from_releases_that_do_not_fit():
+    rows = [
+        satellite("torchao", "0.18.0", cuda="13", cuda_by="needed", needs=("libcudart.so.13",)),
+        satellite("torchao", "0.16.0", cuda="12", cuda_by="needed", needs=("libcudart.so.12",)),
+    ]
+    einops = package("einops", release("einops", "0.8", 0))
+    found = search([build("2.15")], [einops], satellites=rows)
+    assert answer(found, found.best()).limits == ("torchao!=0.16.*",)
