@@ -29,7 +29,7 @@ from ..model import (
 from ..request import paths as where
 from ..request.options import Choices
 from ..wheels.build_failure import hint_dependencies_alone
-from . import bundled, checking, foreseen, host_compiler
+from . import added_extras, bundled, checking, foreseen, host_compiler
 from .judging import can_prove, is_expected, machine_for_verdict, made_for
 from .later_stages import add_later_stages
 from .proving import options_of, prove
@@ -118,6 +118,7 @@ def build(job: Job, work: Work) -> Verdict | None:
     verdict = None
     bundled.check(job.choices, job.emit)
     host_compiler.warn_of_host_compiler(job.emit, job.lock.plan, job.choices)
+    added_extras.warn_of_extras(job.emit, job.lock, job.choices)
     job.missing_libraries.warn()
     with made_for(device), _hints_for_project(job.choices.project):
         if work.packages:

@@ -19,6 +19,7 @@ from ..request.project_folder import project_folder
 from ..system.output_file import is_stdout, is_stream, refuse_to_replace
 from ..wheels.locks import is_source
 from .accepting import read, virtual_packages
+from .added_extras import warn_of_extras
 from .asking import judged, locking_of
 from .default_env import note_project
 from .foreseen import MissingLibraries
@@ -81,6 +82,7 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan:
     way.write_lock(output, made, virtual_packages(asked, choices))
     MissingLibraries(emit, made, choices, asked.sources).warn()
     warn_of_host_compiler(emit, made.plan, choices)
+    warn_of_extras(emit, made, choices)
     emit(Event(kind="next", stage="lock", text=_next(choices, output)))
     # The note is on this machine, and not in the file.
     return dataclasses.replace(made, plan=noted(made.plan, asked, choices))

@@ -10,6 +10,7 @@ from .. import resolve
 from ..model import Asked, Plan, Profiles, Request, Supply, Target
 from ..resolve.kernels import how_they_run
 from ..resolve.question import Question
+from .added_extras import with_extras
 from .asking import interpreter
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def plan_for(asked: Asked) -> Plan:
     """Return the plan. Where no Python of this machine fits, one that uv could fetch is tried as well."""
-    plan = _plan_for(asked)
+    plan = with_extras(_plan_for(asked), asked)
     notes = (*plan.notes, *(said for said in asked.demands.left_out if not _is_said(said, plan)))
     if asked.joint and plan.builds:
         held, sets = asked.joint.held_back, asked.joint.ladder

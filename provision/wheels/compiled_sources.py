@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,8 @@ _EXTENSIONS = frozenset({
     "Extension", "cythonize", "Pybind11Extension", "CMakeExtension", "RustExtension", "mypycify", *_OF_TORCH,
 })  # fmt: skip
 _MODULES = frozenset({"ext_modules", "cffi_modules", "rust_extensions", "cmake_source_dir", "libraries"})
+_WITHOUT_FILES = frozenset({"mypycify", "cffi_modules"})
+"""What compiles code that is in no file of a compiled language."""
 _COMPILING_REQUIRES = frozenset(
     {"cython", "pybind11", "nanobind", "scikit-build", "cmake", "setuptools-golang"}
 )
@@ -186,10 +188,8 @@ def _of_script(
         found = sorted(w for w in _EXTENSIONS if re.search(rf"\b{w}\(", text.decode("utf-8", "replace")))
         return f"{path} names {found[0]}" if found and native else ""
     calls = {last_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    made = sorted((calls | _used(tree)) & _EXTENSIONS)
-    if made and not (calls & _EXTENSIONS):
-        made = [name for name in made if native]
-    passed = _passed_modules(tree)
+    made = sorted((calls | _used(tree)) & (_EXTENSIONS if native else _WITHOUT_FILES))
+    passed = _passed_modules(tree, _MODULES if native else _WITHOUT_FILES)
     if (made or passed) and _is_without_torch(tree, pyproject, made):
         return ""
     if made:
@@ -205,13 +205,13 @@ def _first(made: list[str]) -> str:
     return next((name for name in made if name in _OF_TORCH and name.startswith("CUDA")), made[0])
 
 
-def _passed_modules(tree: ast.Module) -> str:
-    """Return the keyword with which setup() gets modules to compile; an empty list is none."""
+def _passed_modules(tree: ast.Module, words: Container[str]) -> str:
+    """Return the keyword of these with which setup() gets modules to compile; an empty list is none."""
     for call in calls_of_setup(tree):
         for keyword in call.keywords:
             empty = isinstance(keyword.value, (ast.List, ast.Tuple)) and not keyword.value.elts
             none = isinstance(keyword.value, ast.Constant) and not keyword.value.value
-            if keyword.arg in _MODULES and not (empty or none):
+            if keyword.arg in words and not (empty or none):
                 return keyword.arg or ""
     return ""
 

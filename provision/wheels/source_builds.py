@@ -163,25 +163,19 @@ def source_builds(
 
 def describe_build(package: Package, archive: SourceArchive | None, plan: Plan) -> Event:
     """Return the line for a locked source archive: what building it takes, and where its requirements come from."""
-    why = f"{package.name} {package.version} has no wheel for Python {plan.python} on {plan.platform}"
+    text = f"{package.name} {package.version} has no wheel for Python {plan.python} on {plan.platform}: "
     if archive is None:
-        text = (
-            f"{why}: it is built from its source when it is installed, by build tools that no hash holds, and with a "
-            "compiler where it holds compiled code"
-        )
-        return Event(kind="warning", stage="lock", text=text)
-    if archive.needs_compiler:
-        tools = " and ".join(archive.tools)
-        text = f"{why}: it is built from its source when it is installed, which needs {tools}; {archive.compiles}"
+        text += "built from its source when it is installed, with a compiler where it holds compiled code"
+    elif archive.needs_compiler:
+        text += f"built from its source when it is installed, which needs {archive.compiler}"
     else:
         pure = "needs no compiler" if archive.compiled_files else "is Python only"
-        text = f"{why}: it is installed from its source, which {pure}, by build tools that no hash holds"
-    if package.depends:
-        text += (
-            f". Its requirements are those of {archive.stated_in}; `gpuenv create` compares them with the package "
-            "that it builds"
-        )
-    return Event(kind="warning" if archive.needs_compiler else "note", stage="lock", text=text)
+        text += f"installed from its source, which {pure}"
+    text += ". It is built by build tools that no hash holds"
+    if archive and package.depends:
+        text += f". Its requirements are those of {archive.stated_in}; `gpuenv create` compares them with the built package"
+    kind = "note" if archive and not archive.needs_compiler else "warning"
+    return Event(kind=kind, stage="lock", text=text)
 
 
 def _unnamed(needs: Sequence[Need]) -> str:

@@ -14,6 +14,7 @@ import conda_channel as cc
 import yaml
 from command import Command
 from loopback import Index, serving
+from marked_builds import Marks
 
 BARE = ("--manager", "conda", "--device", "cpu")
 
@@ -312,3 +313,27 @@ def test_a_lock_holds_what_it_can_until_it_is_upgraded(gpuenv, tmp_path):
     cc.index(folder)
     ran = gpuenv("lock", *asked, "--check")
     assert ran.code == 6 and "scipy: 2.0 -> 1.0" in ran.err and "(1 packages differ)" in ran.err
+
+
+# --- packages without wheels -------------------------------------------------------------------------
+
+
+def test_a_source_on_top_is_solved_by_what_it_states_and_compared_when_it_is_built(gpuenv, index, tmp_path):
+    (tmp_path / "code").mkdir()
+    marks = Marks(tmp_path / "code")
+    marks.stated(
+        index, "stated", "1.0", ("other",), ("only-a-wheel",), since="2.4", dynamic=("requires-dist",)
+    )
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    asked = ("--framework", "jax", "--channel", cc.bare(), *files(gpuenv.work, asked="stated\n"))
+    ran = gpuenv("lock", *BARE, *asked)
+    assert ran.code == 0 and marks.left() == [], ran.err
+    assert "stated 1.0 has no wheel" in " ".join(ran.err.split())
+    rows = {p["name"]: p for p in yaml.safe_load((gpuenv.work / "conda-lock.yml").read_text())["package"]}
+    assert "other" in rows and rows["stated"]["dependencies"] == {"python": "", "other": ""}
+    ran = gpuenv("create", "--manager", "conda", "--locked", "--no-verify")
+    told = " ".join(ran.err.split())
+    assert ran.code == 7 and "the built stated 1.0 requires only-a-wheel; the lock was solved with" in told, (
+        ran.err
+    )
+    assert not (gpuenv.work / ".venv").exists()

@@ -122,6 +122,7 @@ PURE = {
         "setup.py": SETUP + OPTIONAL_TORCH + "modules = []\nif torch: modules.append(1)\nsetup(ext_modules=modules)\n",
         "csrc/k.cu": "", "csrc/k.cpp": "",
     },
+    "an extension module without its files": {"setup.py": SETUP + "m = [Extension('a', [])]\nsetup(ext_modules=m)\n"},
     "files of tests": {"setup.py": SETUP + "setup()\n", "tests/x.c": "", "examples/y.cu": "", "docs/z.rs": ""},
 }  # fmt: skip
 COMPILED = {

@@ -200,9 +200,11 @@ def read(path: Path, platform: str) -> tuple[tuple[Package, ...], Plan | None, T
 
 def _package(held: Any, sizes: dict[str, int]) -> Package:
     conda = held.manager == "conda"
-    recorded = next(iter(held.dependencies), None) == "python"  # of a source archive, written by gpuenv
+    rows = list(held.dependencies.items())
+    if not conda:  # a source archive, of which gpuenv names Python first and then what it was solved with
+        rows = sorted(rows, key=lambda row: row[0] != "python") if "python" in held.dependencies else []
     return Package(
         name=held.name, version=held.version, url=held.url, sha256=held.hash.sha256, md5=held.hash.md5,
         index=held.url.rsplit("/", 2)[0] if conda else None, size=sizes.get(held.name),
-        depends=tuple(f"{n} {v}".strip() for n, v in held.dependencies.items() if conda or recorded),
+        depends=tuple(f"{name} {version}".strip() for name, version in rows),
     )  # fmt: skip

@@ -1,0 +1,82 @@
+"""Extras that packages of a plan need for their CUDA libraries: added before the solve, compared after it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ..model import Asked, Emit, Event, Lock, Need, Plan, Profiles
+from ..request import facts
+from ..request.options import Choices
+from ..resolve.satellite_extras import Rows, disagreements, missing_extras, named_in
+
+
+def with_extras(plan: Plan, asked: Asked) -> Plan:
+    """Return the plan with the extras that its packages and the project's needs lack, and one note on them."""
+    if not plan.builds or not _takes_wheels(plan):
+        return plan
+    rows = _rows(plan, asked.profiles)
+    needs = [n for n in asked.demands.needs if _is_plain(n)]
+    overridden = {canonicalize_name(n.name or "") for n in needs if n.override}
+    constraints = [n.text for n in needs if n.constraint]
+    wanted = [n.text for n in needs if not n.constraint]
+    named = named_in((*plan.packages, *wanted), constraints)
+    missing = {n.name: missing_extras(n, rows) for n in named if n.name not in overridden}
+    missing = {name: extras for name, extras in missing.items() if extras}
+    if not missing:
+        return plan
+    packages = [_with(text, missing) for text in plan.packages]
+    have = {canonicalize_name(Requirement(text).name) for text in packages}
+    packages += [
+        _bare(text, missing) for text in wanted if (name := _name(text)) in missing and name not in have
+    ]
+    added = ", ".join(f"{name}[{','.join(extras)}]" for name, extras in missing.items())
+    note = f"{added}: these extras are added, for CUDA libraries that no requirement brings"
+    return dataclasses.replace(plan, packages=tuple(dict.fromkeys(packages)), notes=(*plan.notes, note))
+
+
+def warn_of_extras(emit: Emit, lock: Lock, choices: Choices) -> None:
+    """Warn where the extras of a lock's plan are not those that its releases need."""
+    if not _takes_wheels(lock.plan):
+        return
+    locked = {p.name: p.version for p in lock.packages}
+    rows = _rows(lock.plan, facts.known(choices))
+    for text in disagreements(named_in(lock.plan.packages), locked, rows):
+        emit(Event(kind="warning", stage="lock", text=text))
+
+
+def _takes_wheels(plan: Plan) -> bool:
+    """Whether CUDA libraries come as wheels: on the CPU none do, and conda's packages require their own."""
+    from ..managers.protocol import locking
+
+    return plan.device == "cuda" and locking(plan.manager).PLANS_FIRST
+
+
+def _rows(plan: Plan, known: Profiles) -> Rows:
+    return Rows(satellites=known.satellites, platform=plan.platform, cuda_major=plan.cuda_major)
+
+
+def _is_plain(need: Need) -> bool:
+    return bool(need.name) and not (need.local or need.vcs or need.editable)
+
+
+def _name(text: str) -> str:
+    return canonicalize_name(Requirement(text).name)
+
+
+def _with(text: str, missing: dict[str, tuple[str, ...]]) -> str:
+    need = Requirement(text)
+    extras = missing.get(canonicalize_name(need.name), ())
+    if need.url or not extras:
+        return text
+    need.extras |= set(extras)
+    return str(need)
+
+
+def _bare(text: str, missing: dict[str, tuple[str, ...]]) -> str:
+    """The extras of a need as a line of their own: its bounds and hashes stay in its own line."""
+    need = Requirement(text)
+    marker = f"; {need.marker}" if need.marker else ""
+    return f"{need.name}[{','.join(missing[canonicalize_name(need.name)])}]{marker}"

@@ -1,0 +1,95 @@
+"""Extras that a satellite needs for its CUDA libraries: which are missing, and what a lock has in their place."""
+
+import pytest
+from resolve_questions import SHIPPED
+
+from provision.model import Satellite
+from provision.resolve.satellite_extras import Rows, disagreements, missing_extras, named_in
+
+LINUX = "linux-x86_64"
+
+
+def row(version, cuda="13", extras=("cuda", "cudnn"), package="sat", platform=LINUX):
+    return Satellite(
+        package=package,
+        version=version,
+        platform=platform,
+        index="pypi",
+        form="wheel",
+        cuda=cuda,
+        extras=extras,
+    )
+
+
+MADE = (
+    row("3.0.1"), row("2.1.0"), row("2.0.4", extras=()), row("1.9.2", cuda="12"), row("1.8.0", cuda="12", extras=()),
+    row("4.0.0", platform="linux-aarch64"), row("5.0", package="other", extras=()),
+)  # fmt: skip
+
+
+def missing(*texts, cuda="13", constraints=(), rows=MADE):
+    (named,) = named_in(texts, constraints)
+    return missing_extras(named, Rows(satellites=rows, platform=LINUX, cuda_major=cuda))
+
+
+@pytest.mark.parametrize(
+    ("texts", "cuda", "extras"),
+    [
+        (["sat"], "13", ("cuda", "cudnn")),
+        (["Sat>=2"], "13", ("cuda", "cudnn")),
+        (["sat[cuda]"], "13", ("cudnn",)),
+        (["sat[cuda]", "sat[cudnn]"], "13", ()),
+        (["sat==2.1.7"], "13", ("cuda", "cudnn")),  # of the series of 2.1.0
+        (["sat==2.0.4"], "13", ()),
+        (["sat==2.0.1"], "13", ()),
+        (["sat<2"], "12", ("cuda", "cudnn")),
+        (["sat<1.9"], "12", ()),
+        (["sat<2"], "13", ()),  # the newest within the bounds is for CUDA 12
+        (["sat"], "12", ()),  # 3.0.1 is for CUDA 13
+        (["sat"], None, ()),
+        (["sat==7"], "13", ()),
+        (["other"], "13", ()),
+        (["unknown"], "13", ()),
+    ],
+)
+def test_the_newest_release_within_the_bounds_decides(texts, cuda, extras):
+    assert missing(*texts, cuda=cuda) == extras
+
+
+def test_constraints_bound_and_addresses_are_left_alone():
+    assert missing("sat", constraints=["sat<2"], cuda="12") == ("cuda", "cudnn")
+    assert missing("sat", constraints=["sat<2"], cuda="13") == ()
+    assert named_in(["sat @ https://host/sat-3.0-py3-none-any.whl"]) == ()
+
+
+def said(text, release, cuda="13"):
+    rows = Rows(satellites=MADE, platform=LINUX, cuda_major=cuda)
+    return list(disagreements(named_in([text]), {"sat": release}, rows))
+
+
+def test_a_lock_of_another_release_is_compared():
+    assert said("sat[cuda,cudnn]", "3.0.1") == said("sat", "2.0.4") == []
+    assert said("sat[cuda]", "3.0.0") == ["sat 3.0.0 needs CUDA libraries that its extras bring: sat[cudnn]"]
+    assert said("sat[cuda,cudnn]", "2.0.4") == [
+        "sat 2.0.4 has no extras cuda,cudnn for its CUDA libraries: a later release has"
+    ]
+    assert said("sat[own]", "2.0.4") == [], "an extra that is not about CUDA"
+    assert said("sat", "1.9.2") == [], "of another CUDA than the plan's: extras do not help"
+    assert said("sat", "9.0") == [], "not measured"
+
+
+@pytest.mark.parametrize(
+    ("text", "cuda", "extras"),
+    [
+        ("onnxruntime-gpu", "13", ("cuda", "cudnn")),
+        ("onnxruntime-gpu<1.27", "12", ("cuda", "cudnn")),
+        ("onnxruntime-gpu==1.27.0", "13", ()),  # its extra names a placeholder
+        ("onnxruntime-gpu==1.20.1", "12", ()),
+        ("cupy-cuda13x", "13", ("ctk",)),
+        ("cupy-cuda12x<14", "12", ()),
+        ("cupy-cuda12x", "12", ("ctk",)),
+        ("bitsandbytes", "13", ()),
+    ],
+)
+def test_the_shipped_rows(text, cuda, extras):
+    assert missing(text, cuda=cuda, rows=SHIPPED.satellites) == extras
