@@ -12,8 +12,10 @@ from ..errors import LockError
 from ..model import FRAMEWORKS, Asked, Emit, Event, HeldBack, JointAnswer, Lock, NamedPackage, Plan
 from ..resolve.joint_answer import against_newest, answer, why_none
 from ..resolve.joint_search import OLD, Chosen, JointSearch, Refused
+from ..resolve.other_cuda import OtherCuda, sentence_of
 from ..resolve.question import Question
 from ..wheels.releases import Named, ReleaseReader
+from .came_along import came_along
 from .named_packages import named_packages
 
 _MOST_ROUNDS = 12
@@ -22,6 +24,23 @@ _MOST_RELEASES = 120
 _MOST_REFUSALS = 6
 _UNKNOWN = "what else is asked for does not go with it"
 _MOST_PRICES = 100
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The first lock in which packages that came along do not go with the builds: taken where no other set is found."""
+
+    plan: Plan
+    lock: Lock
+    found: tuple[OtherCuda, ...]
+
+
+class OtherCudaError(LockError):
+    """Packages that came along do not go with the builds of a lock."""
+
+    def __init__(self, found: tuple[OtherCuda, ...]) -> None:
+        super().__init__(sentence_of(found[0]))
+        self.found = found
 
 
 @dataclass
@@ -33,6 +52,7 @@ class JointChoice:
     allow_old: bool = False
     held: frozenset[str] = frozenset()
     off: bool = False
+    kept: Kept | None = None
     _named: frozenset[str] = frozenset()
     _refused: list[Refused] = field(default_factory=list)
     _reader: ReleaseReader | None = None
@@ -126,6 +146,8 @@ class JointChoice:
     def learn(self, error: LockError) -> bool:
         """Whether a refusal tells of a set that cannot be completed, so that the next best one is to be tried. The
         solver's reasons name every version that the contradiction needs."""
+        if isinstance(error, OtherCudaError):
+            return self._refuse(error.found)
         told = error.contradiction or (error.absent and error.absent not in self._named)
         if self.off or self._chosen is None or not told or error.no_wheel:
             return False
@@ -138,9 +160,32 @@ class JointChoice:
         self._refused.append(Refused(releases, _reason(error)))
         return True
 
-    def settled(self, plan: Plan, lock: Lock) -> Plan:
+    def settled(self, asked: Asked, plan: Plan, lock: Lock) -> Plan:
         """The plan with the packages that the lock has in older releases than the newest. Raises LockError where one
-        is more than two years older."""
+        is more than two years older, and OtherCudaError where a package that came along does not go with the builds."""
+        plan = self._with_ages(plan, lock)
+        if found := tuple(came_along(asked, plan, lock)):
+            self.kept = self.kept or Kept(plan, lock, found)
+            raise OtherCudaError(found)
+        return plan
+
+    def _refuse(self, found: Sequence[OtherCuda]) -> bool:
+        """Whether the set is refused for a package that came along; not where nothing in the set can change it."""
+        if self.off or self._chosen is None or len(self._refused) >= _MOST_REFUSALS:
+            return False
+        for one in found:
+            root = next((n for n in one.roots if n in self._chosen.releases), None)
+            if root:
+                release = self._chosen.releases[root]
+                versions = {root: release.version} | (
+                    {} if one.cuda else dict(self._chosen.candidate.versions)
+                )
+                because = f"{root} {release.version} brings {one.package}, {one.why}"
+                self._refused.append(Refused(versions, because, one.cuda))
+                return True
+        return False
+
+    def _with_ages(self, plan: Plan, lock: Lock) -> Plan:
         if self._search is None or self._reader is None:
             return plan
         versions = {p.name: p.version for p in lock.packages}

@@ -15,6 +15,7 @@ from ..managers.protocol import Near, Task, locking
 from ..model import FRAMEWORKS, Asked, Bound, Emit, Event, Lock, Plan, Request, Wanted
 from ..request import paths as where
 from ..request.options import Choices
+from ..resolve.other_cuda import sentence_of
 from ..wheels import pypi, several_pythons
 from ..wheels.asking import OTHER_PYTHONS
 from ..wheels.source_builds import SourceBuilds, source_builds
@@ -44,6 +45,10 @@ def locked(
         return _Search(asked, builds, emit, joint, python_is_given=bool(choices.python)).done(task)
 
 
+def _with_held_back(plan: Plan, lock: Lock) -> Lock:
+    return dataclasses.replace(lock, plan=plan, held_back=plan.held_back)
+
+
 def _lacking_bounds(name: str, log: str) -> str:
     """The versions that the solver found without a wheel ("fire>=4.9,<=4.9.3 has no usable wheels")."""
     found = re.search(rf"{re.escape(name)}([<>=!~]\S*) has no usable wheels", " ".join(log.split()))
@@ -67,6 +72,18 @@ class _Search:
     before_pythons: Request | None = None
 
     def done(self, task: Task) -> tuple[Plan, Lock | None]:
+        """The lock; with warnings where packages that came along do not go with it and no other set is found. Raises
+        LockError, ResolveError."""
+        try:
+            return self._found(task)
+        except (LockError, ResolveError):
+            if (kept := self.joint.kept) is None:
+                raise
+        for one in kept.found:
+            self._note(sentence_of(one), "warning")
+        return kept.plan, _with_held_back(kept.plan, kept.lock)
+
+    def _found(self, task: Task) -> tuple[Plan, Lock | None]:
         """Try until a lock is found or a refusal says nothing new. Raises LockError, ResolveError."""
         search = locking(self.asked.request.manager).search(task)
         for attempt in range(1, _TRIES + 1):
@@ -76,8 +93,8 @@ class _Search:
                     return plan, None
                 if lock:
                     self._note(f"solves: {attempt} of at most {_TRIES}", "done")
-                    plan = self.joint.settled(plan, lock)
-                    return plan, dataclasses.replace(lock, plan=plan, held_back=plan.held_back)
+                    plan = self.joint.settled(self.asked, plan, lock)
+                    return plan, _with_held_back(plan, lock)
             except LockError as error:
                 if not self.joint.learn(error):
                     self.learn(error)

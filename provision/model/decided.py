@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from provision.model.machine import Target
@@ -117,7 +118,7 @@ class Lock:
     """Exactly what is installed, and the hardware it was made for. `inputs` is a digest of what the
     project's files asked for when the lock was made (None without files). `exclude_newer` is the limit on
     uploads that it was solved with. `held_back` are the named packages that are not locked in their newest release,
-    known only where the lock was just made."""
+    known only where the lock was just made, as are the packages that each package is `required_by`."""
 
     SCHEMA: ClassVar[str] = "gpuenv.lock/1"
 
@@ -128,3 +129,6 @@ class Lock:
     inputs: str | None = None
     exclude_newer: ExcludeNewer | None = None
     held_back: tuple[HeldBack, ...] = ()
+    required_by: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict, compare=False, metadata={"internal": True}
+    )

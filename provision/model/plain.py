@@ -12,9 +12,11 @@ T = TypeVar("T")
 
 
 def as_plain(value: Any) -> Any:
-    """A value as dicts, lists and scalars, field names as JSON names (`pass_` becomes `pass`)."""
+    """A value as dicts, lists and scalars, field names as JSON names (`pass_` becomes `pass`), without internal
+    fields."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name.rstrip("_"): as_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        fields = (f for f in dataclasses.fields(value) if not f.metadata.get("internal"))
+        return {f.name.rstrip("_"): as_plain(getattr(value, f.name)) for f in fields}
     if isinstance(value, (tuple, list)):
         return [as_plain(v) for v in value]
     if isinstance(value, dict):
@@ -43,6 +45,8 @@ def from_plain(cls: type[T], data: Any, where: str = "") -> T:
     hints = typing.get_type_hints(cls)
     kwargs = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # T is a dataclass by contract
+        if field.metadata.get("internal"):
+            continue
         key = field.name.rstrip("_")
         path = f"{where}.{key}" if where else key
         if key in data:

@@ -23,7 +23,7 @@ from .choice import against, candidates
 from .objections import fits, unbounded_versions
 from .question import Question
 from .satellite_fit import SatelliteRows, objection, serves_gpus
-from .versions import allows, meets, version
+from .versions import allows, major, meets, version
 
 OLD = 2 * 365
 """Days behind its newest release from which a release is not taken without being asked for."""
@@ -44,6 +44,11 @@ class Candidate:
     def versions(self) -> Mapping[str, str]:
         return {b.framework: b.version for b in self.builds}
 
+    @cached_property
+    def cudas(self) -> frozenset[str]:
+        """The CUDA majors of the builds."""
+        return frozenset(major(b.cuda) for b in self.builds if b.cuda)
+
 
 @dataclass(frozen=True)
 class Chosen:
@@ -61,10 +66,12 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Refused:
-    """Versions of named packages and of frameworks that do not go together, by what a solver said."""
+    """Versions of named packages and of frameworks that do not go together, by what a solver said; with `cuda` only
+    where no build has that CUDA major."""
 
     versions: Mapping[str, str]
     because: str
+    cuda: str | None = None
 
 
 @dataclass
@@ -138,6 +145,8 @@ class JointSearch:
 
     def _objection(self, package: NamedPackage, release: Release, candidate: Candidate) -> str | None:
         for refused in self.refused:
+            if refused.cuda in candidate.cudas:
+                continue
             rest = dict(refused.versions)
             if rest.pop(package.name, None) == release.version and rest.items() <= candidate.versions.items():
                 return refused.because

@@ -23,7 +23,7 @@ from ..system.redaction import redact
 from .asking import Ask
 from .locks import file_name, is_source
 from .refusals import question_of
-from .solved import parse_annotations, parse_pylock
+from .solved import parse_annotations, parse_pylock, parse_requirers
 from .source_archives import SourceArchive
 from .source_builds import SourceBuilds, describe_build, source_builds
 
@@ -66,7 +66,10 @@ def lock(
     packages = tuple(described[p][0] if p in described else p for p in packages)
     builds.remember(question, (p.name for p in described), needs)
     emit(Event(kind="done", stage="lock", text=f"{len(packages)} packages", done=len(packages)))
-    return Lock(manager="venv", target=plan.target, plan=plan, packages=packages)
+    return Lock(
+        manager="venv", target=plan.target, plan=plan, packages=packages,
+        required_by=parse_requirers(annotated),
+    )  # fmt: skip
 
 
 def frameworks_in(plan: Plan, sources: Sources, needs: Sequence[Need], builds: SourceBuilds) -> Brought:

@@ -107,3 +107,18 @@ def parse_annotations(text: str) -> dict[str, str]:
         if origin and name:
             found[name] = origin.group(1)
     return found
+
+
+def parse_requirers(text: str) -> dict[str, tuple[str, ...]]:
+    """The packages that require each package, from `# via NAME` under each pin of `uv pip compile`. Files and the
+    plan require packages too; they are left out."""
+    found: dict[str, tuple[str, ...]] = {}
+    name = ""
+    for line in text.splitlines():
+        if pin := re.match(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?(?:={2,3}| @ )", line):
+            name = pin[1].lower()
+            found[name] = ()
+        elif name and (by := re.fullmatch(r"\s+#\s+(?:via\s+)?([A-Za-z0-9][A-Za-z0-9._-]*)", line)):
+            found[name] = (*found[name], by[1].lower())
+    known = found.keys()
+    return {n: tuple(b for b in by if b in known) for n, by in found.items()}

@@ -1,0 +1,30 @@
+"""The packages of a lock that nobody named and that do not go with the plan's builds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..model import Asked, Build, Lock, Plan
+from ..resolve.other_cuda import LockedSet, OtherCuda
+from ..resolve.question import Question
+from ..resolve.satellite_fit import SatelliteRows
+from .named_packages import named_packages
+
+
+def came_along(asked: Asked, plan: Plan, lock: Lock) -> Iterator[OtherCuda]:
+    """The packages that came along with named ones and do not go with the plan's builds."""
+    named = frozenset(n.name for n in named_packages(asked))
+    builds = _builds(asked, plan) if named else ()
+    if builds:
+        question = Question(asked.request, asked.target, asked.profiles, asked.supply)
+        rows = SatelliteRows(asked.profiles, asked.target.platform)
+        yield from LockedSet(question, rows, builds, lock, named).strangers()
+
+
+def _builds(asked: Asked, plan: Plan) -> tuple[Build, ...]:
+    """The rows of the plan's builds."""
+    planned = {(b.framework, b.version, b.cuda, b.index) for b in plan.builds}
+    return tuple(
+        b for b in asked.profiles.builds
+        if b.platform == plan.platform and (b.framework, b.version, b.cuda, b.index) in planned
+    )  # fmt: skip
