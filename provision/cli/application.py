@@ -107,10 +107,11 @@ def _run(function: Any, options: Any, output: Any) -> int:
     if getattr(options, "takes_stdout", False):
         screen.out = screen.err
     value = function(options, show.emitter(screen))
-    show.result(screen, value, explain=getattr(options, "explain", False))
+    code = exit_codes.of(value, options)
+    show.result(screen, value, explain=getattr(options, "explain", False), good=code == 0)
     if isinstance(value, Run) and value.signal:
         return process.die_of(value.signal)
-    return exit_codes.of(value, options)
+    return code
 
 
 app = typer.Typer(

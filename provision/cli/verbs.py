@@ -16,7 +16,7 @@ class Output:
     """The options of what a command shows."""
 
     json: bool = option(False, help="One JSON document on standard output.", panel=OUTPUT)
-    quiet: bool = option(False, "--quiet", "-q", help="No progress, results only.", panel=OUTPUT)
+    quiet: bool = option(False, "--quiet", "-q", help="Errors and the last line only.", panel=OUTPUT)
     verbose: bool = option(False, "--verbose", "-v", help="Also notes, versions, logs.", panel=OUTPUT)
 
 

@@ -10,7 +10,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ..errors import UsageError
-from ..model import FRAMEWORKS, Created, Emit, Lock, drop_event
+from ..model import FRAMEWORKS, Created, Emit, Lock, Preview, drop_event
 from ..model.option import BUILD, argument, group, option
 from ..project.config.kinds import CONFIG_NAME
 from ..project.config.write import add_packages
@@ -28,13 +28,14 @@ class AddOptions:
         None, help="Path of the environment.  [default: .venv]", complete="environments"
     )
     choices: Choices = group(Choices, *OPTIONS)
+    dry_run: bool = option(False, help="Show what would change, change nothing.", panel=BUILD)
     verify: bool | None = option(None, "--verify/--no-verify", help="Verify again / not at all.", panel=BUILD)
     checks: bool = option(
         True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml / not.", panel=BUILD
     )
 
 
-def add(options: AddOptions, emit: Emit = drop_event) -> Created | Lock:
+def add(options: AddOptions, emit: Emit = drop_event) -> Created | Lock | Preview:
     """Add packages to gpuenv.yaml, the lock and the environment. Return the lock where there is no environment."""
     wanted = [_package(text) for text in options.packages]
     edit = Edit(
@@ -43,7 +44,13 @@ def add(options: AddOptions, emit: Emit = drop_event) -> Created | Lock:
         check=_accept,
         told=f"with {', '.join(wanted)}",
     )
-    where = Place(env=options.env, choices=options.choices, verify=options.verify, checks=options.checks)
+    where = Place(
+        env=options.env,
+        choices=options.choices,
+        verify=options.verify,
+        checks=options.checks,
+        dry_run=options.dry_run,
+    )
     return apply(edit, where, emit)
 
 

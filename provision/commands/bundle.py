@@ -29,6 +29,7 @@ from ..model import (
     Package,
     Plan,
     PlannedBuild,
+    Preview,
     drop_event,
 )
 from ..model.option import argument, group, option
@@ -55,15 +56,20 @@ class BundleOptions:
 
     folder: Path = argument(metavar="DIR", help="Where the bundle goes: a new folder, or a bundle.")
     lock: Path | None = option(None, help="The lock to bundle, in place of a fresh one.")
+    dry_run: bool = option(False, help="Show what would be fetched, fetch nothing.")
     force: bool = option(False, help="Replace files that gpuenv did not write, or that were edited since.")
     allow_md5: bool = option(False, help="conda: take locks that carry md5 alone.")
     choices: Choices = group(Choices)
 
 
-def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan:
+def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | Preview:
     """Make a bundle, or bring one to its end, or up to date. Return the plan where no build fits."""
     folder = where.absolute(options.folder)
     note_project(emit)
+    if options.dry_run:
+        from .bundle_preview import preview
+
+        return preview(folder, options.choices, options.lock, emit, allow_md5=options.allow_md5)
     stage.claim(folder)
     with place.held(folder):
         before = stage.claim(folder)

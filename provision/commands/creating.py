@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 
 from ..environment import place, state
 from ..environment.repair import changed_packages, difference
-from ..errors import BuildError, UsageError
+from ..errors import BuildError, ResolveError, UsageError
 from ..managers import venv
 from ..managers.protocol import manager, name_of
 from ..model import Asked, Created, Emit, Event, Lock, Machine, Plan, Sources
@@ -22,6 +22,7 @@ from .accepting import accepted
 from .building import Job, Work, replaced, settle, standing_verdict
 from .create_options import CreateOptions
 from .judging import machine_for_verdict, outgrown
+from .previewing import foresee
 from .project_lock import files_watched, lock_for, lock_of
 from .resolve import by_itself, show_plan
 from .up_to_date import finish, remembered
@@ -43,7 +44,9 @@ def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Creat
     asking.locking_of(choices).require()
     if how.dry_run:
         given = lock_for(env, choices, how, emit)
-        return show_plan(emit, choices) if given is None else given.plan
+        plan = show_plan(emit, choices) if given is None else given.plan
+        foresee(emit, env, plan, given, choices)
+        return plan
     with place.held(env):
         place.recover(env)
         with interrupted.told_by(interrupted.before(env).look):
@@ -211,6 +214,14 @@ def change(emit: Emit, env: Path, choices: Choices, how: CreateOptions, given: L
     told = f"in place: {', '.join(changed)}" if changed else "what is asked for has changed; no package does"
     emit(Event(kind="note", stage="build", text=told))
     return _changed(job, old) if difference(old, job.lock) else _recorded(job)
+
+
+def solved_near(emit: Emit, env: Path, choices: Choices, old: Lock) -> Lock:
+    """Return the lock that `change` would install. Raises ResolveError where no build fits."""
+    job = _job(emit, env, choices, CreateOptions(), None, old)
+    if isinstance(job, Created):
+        raise ResolveError("no build fits", hint=job.plan.hint if job.plan else None)
+    return job.lock
 
 
 def _changed(job: Job, old: Lock) -> Created:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
-from ..model import FRAMEWORKS, Created, Emit, Event, Lock, drop_event
+from ..model import FRAMEWORKS, Created, Emit, Event, Lock, Preview, drop_event
 from ..model.option import BUILD, argument, group, option
 from ..project.config.write import drop_packages, name_of
 from ..request.options import Choices
@@ -24,13 +24,14 @@ class DropOptions:
         None, help="Path of the environment.  [default: .venv]", complete="environments"
     )
     choices: Choices = group(Choices, *OPTIONS)
+    dry_run: bool = option(False, help="Show what would change, change nothing.", panel=BUILD)
     verify: bool | None = option(None, "--verify/--no-verify", help="Verify again / not at all.", panel=BUILD)
     checks: bool = option(
         True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml / not.", panel=BUILD
     )
 
 
-def drop(options: DropOptions, emit: Emit = drop_event) -> Created | Lock:
+def drop(options: DropOptions, emit: Emit = drop_event) -> Created | Lock | Preview:
     """Remove packages from the project's file, the lock and the environment: the inverse of `add`. Return the lock
     where there is no environment."""
     names = list(dict.fromkeys(_name(text) for text in options.packages))
@@ -44,8 +45,16 @@ def drop(options: DropOptions, emit: Emit = drop_event) -> Created | Lock:
         check=check,
         told=f"without {', '.join(names)}",
     )
-    where = Place(env=options.env, choices=options.choices, verify=options.verify, checks=options.checks)
+    where = Place(
+        env=options.env,
+        choices=options.choices,
+        verify=options.verify,
+        checks=options.checks,
+        dry_run=options.dry_run,
+    )
     made = apply(edit, where, emit)
+    if isinstance(made, Preview):
+        return made
     lock = made if isinstance(made, Lock) else made.lock
     for name in sorted({p.name for p in lock.packages} & {*names}) if lock else ():
         emit(Event(kind="note", stage="drop", text=f"{name} stays in the lock: another package requires it"))

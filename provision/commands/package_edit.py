@@ -13,12 +13,12 @@ from packaging.utils import canonicalize_name
 from ..environment import place
 from ..errors import UsageError
 from ..managers.protocol import NAMES, locking
-from ..model import Created, Emit, Event, Lock
+from ..model import Created, Emit, Event, Lock, Preview
 from ..project.config.kinds import CONFIG_NAME
 from ..request import facts, made_with, paths as where, project_options as inproject
 from ..request.made_with import others
 from ..request.options import Choices
-from ..request.project_folder import project_file
+from ..request.project_folder import project_file, project_folder
 from ..wheels import locks
 from . import interrupted
 from .create_options import CreateOptions
@@ -52,10 +52,13 @@ class Place:
     choices: Choices
     verify: bool | None
     checks: bool
+    dry_run: bool = False
 
 
-def apply(edit: Edit, at: Place, emit: Emit) -> Created | Lock:
+def apply(edit: Edit, at: Place, emit: Emit) -> Created | Lock | Preview:
     """Make the change. Return the lock where there is no environment. Raises UsageError, LockError, ResolveError."""
+    if at.dry_run:
+        return _preview(edit, at, emit)
     from .creating import change  # a shell that completes ENV does not wait for it
 
     path, file = where.absolute(env_to_change(emit, at.env)), project_file()
@@ -75,6 +78,27 @@ def apply(edit: Edit, at: Place, emit: Emit) -> Created | Lock:
                 emit(Event(kind="next", stage="build", text="gpuenv create"))
                 return made
         return change(emit, path, choices, CreateOptions(verify=at.verify, checks=at.checks), None)
+
+
+def _preview(edit: Edit, at: Place, emit: Emit) -> Preview:
+    """Solve with the change, and return what it would write. Raises UsageError, LockError, ResolveError."""
+    from . import previewing, project_lock
+    from .lock import lock_name
+
+    path, file = where.absolute(env_to_change(emit, at.env)), project_file()
+    place.check_place(path)
+    choices, own = _as_made(path, at.choices), previewing.lock_inside(path)
+    command = edit.told.partition(" ")[0].replace("without", "drop").replace("with", "add")
+    if file is None:
+        from .creating import solved_near
+
+        choices = _remembered(choices, path, edit)
+        assert own is not None
+        return previewing.preview_of_lock(command, path, own, solved_near(emit, path, choices, own))
+    edit.check(inproject.laid(choices).with_, file)
+    solved = project_lock.with_packages(choices, own, edit.chosen, edit.told, emit)
+    lock_file = project_folder() / lock_name(inproject.laid(solved.choices))
+    return previewing.preview_of_lock(command, path, own or solved.held, solved.made, (file, lock_file))
 
 
 def _as_made(env: Path, base: Choices) -> Choices:

@@ -84,12 +84,14 @@ def files_watched(choices: Choices, asked: Asked) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Solved:
-    """A solved lock that is not written yet: the project's file has to have the packages first."""
+    """A solved lock that is not written yet: the project's file has to have the packages first. `held` is the one that
+    is there."""
 
     made: Lock
     choices: Choices
     asked: Asked
     put: Write
+    held: Lock | None = None
 
     def write(self) -> Lock:
         """Write the lock with the digest of what the project asks for now, and return it."""
@@ -120,7 +122,11 @@ def with_packages(
         raise ResolveError(f"{told} no build fits", hint=plan.hint)
     path, virtual = project_folder() / lock_name(now), virtual_packages(asked, now)
     return Solved(
-        made=made, choices=before, asked=asked, put=lambda made: way.write_lock(path, made, virtual)
+        made=made,
+        choices=before,
+        asked=asked,
+        put=lambda made: way.write_lock(path, made, virtual),
+        held=held,
     )
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ..environment import kernel, place, registry, removal
 from ..errors import GpuenvError
-from ..model import Emit, Event, Removal, RemovedEnvironment, drop_event
-from ..model.option import argument, group
+from ..model import Emit, Event, Preview, Removal, RemovedEnvironment, drop_event
+from ..model.option import argument, group, option
 from ..request import paths as where
 from ..request.options import Choices
 from ..system import process
@@ -24,14 +24,18 @@ class RemoveOptions:
     envs: list[Path] = argument(
         metavar="ENV...", help="Environments that gpuenv made.", complete="environments"
     )
+    dry_run: bool = option(False, help="Show what would be removed, remove nothing.")
     choices: Choices = group(Choices, "cache_dir")
 
 
-def remove(options: RemoveOptions, emit: Emit = drop_event) -> Removal:
-    """Remove environments that gpuenv made. All are checked before the first is removed."""
+def remove(options: RemoveOptions, emit: Emit = drop_event) -> Removal | Preview:
+    """Remove environments that gpuenv made. All are checked before the first is removed. With `dry_run` return what
+    would be removed."""
     paths = list(dict.fromkeys(where.absolute(env) for env in options.envs))
     for path in paths:
         _check(path)
+    if options.dry_run:
+        return _preview(paths)
     done: list[RemovedEnvironment] = []
     left = interrupted.Left(text="what is left of an environment is removed by the same command, given again")
     try:
@@ -43,6 +47,18 @@ def remove(options: RemoveOptions, emit: Emit = drop_event) -> Removal:
             emit(Event(kind="log", stage="remove", text=f"{gone.path}: removed"))
         raise
     return Removal(removed=tuple(done))
+
+
+def _preview(envs: list[Path]) -> Preview:
+    """Return the folders that would be removed, and the bytes that nothing else shares."""
+    folders = [f for env in envs for f in (env, *removal.leftovers(env)) if os.path.lexists(f)]
+    sizes = [size for f in folders if (size := registry.measure(f))]
+    kernels = [name for env in envs for name in kernel.registered(env)]
+    notes = (f"Jupyter kernels would be removed too: {', '.join(kernels)}",) if kernels else ()
+    return Preview(
+        command="remove", removes=tuple(map(str, folders)), notes=notes,
+        freed_bytes=sum(s.bytes - s.shared for s in sizes),
+    )  # fmt: skip
 
 
 def _check(env: Path) -> None:

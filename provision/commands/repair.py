@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..environment import place, repair as repairs, state
 from ..errors import BuildError, UsageError
 from ..managers.protocol import manager
-from ..model import Drift, Emit, Event, Lock, Repaired, drop_event
+from ..model import Drift, Emit, Event, Lock, PackageChange, Preview, Repaired, drop_event
 from ..model.option import argument, group, option
 from ..request import ask, paths as where, project_options as inproject
 from ..request.options import Choices
@@ -19,6 +19,7 @@ from ..system import process
 from ..wheels import locks
 from .default_env import env_to_change
 from .judging import is_expected
+from .previewing import free_at
 from .shell import activate_line
 
 if TYPE_CHECKING:
@@ -38,16 +39,22 @@ class RepairOptions:
     )
     verify: bool = option(True, "--verify/--no-verify", help="Verify afterwards / not at all.")
     checks: bool = option(True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml / not.")
+    dry_run: bool = option(False, help="Show what would be put back and removed, change nothing.")
     deep: bool = option(False, help="Hash every file, not only those written since.")
     choices: Choices = group(Choices, "find_links", "channel", "offline", "profiles", "cache_dir")
 
 
-def repair(options: RepairOptions, emit: Emit = drop_event) -> Repaired:
-    """Put back what was replaced, removed or changed in an environment, from its lock, and prove it then."""
+def repair(options: RepairOptions, emit: Emit = drop_event) -> Repaired | Preview:
+    """Put back what was replaced, removed or changed in an environment, from its lock, and prove it then. With
+    `dry_run` return what would change."""
     from ..verify import drift  # a shell that completes ENV does not wait for it
     from .building import Job
 
     path = where.absolute(env_to_change(emit, options.env)).resolve()
+    if options.dry_run:
+        place.refuse_half_changed(path)
+        made = _lock_of(path)
+        return _preview(path, repairs.work(made, drift.find(path, made, thorough=True, deep=options.deep)))
     with place.held(path):
         place.recover(path)
         choices = _as_created(path, options.choices)
@@ -64,6 +71,19 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> Repaired:
     if done.verdict is None or is_expected(done.verdict, made.plan.device):
         emit(Event(kind="next", stage="repair", text=activate_line(path, process.environ())))
     return done
+
+
+def _preview(env: Path, work: repairs.Work) -> Preview:
+    """Return the packages that would be put back and removed."""
+    sizes = {state.normal(p.name): p.size for p in work.packages}
+    back = [PackageChange(name=t.name, before=t.had, after=t.now, size=sizes.get(t.name)) for t in work.told]
+    gone = [PackageChange(name=r.name, before=r.version) for r in work.removed]
+    left = ", ".join(f"{p.name} {p.version}" for p in work.left)
+    return Preview(
+        command="repair", path=str(env), packages=(*back, *gone),
+        download_bytes=sum(size or 0 for size in sizes.values()), free_bytes=free_at(env),
+        notes=(f"not in the lock, and left: {left}",) if left else (),
+    )  # fmt: skip
 
 
 def _lock_of(env: Path) -> Lock:

@@ -44,7 +44,7 @@ _NOUNS = {
     "checks": "Check CheckKind CheckResult",
     "changed": "ChangeKind Change Stranger Drift",
     "proved": "Stage Convolution DeviceVerdict FrameworkVerdict Verdict Findings",
-    "told": "PutBack Removed Left Repaired Failure Created ListedFramework Listed Listing RemovedEnvironment Removal Cache Report Exported BundleFile BundlePython Bundle Run WrittenFile Initialised",
+    "told": "PutBack Removed Left Repaired Failure Created ListedFramework Listed Listing RemovedEnvironment Removal PackageChange Preview Cache Report Exported BundleFile BundlePython Bundle Run WrittenFile Initialised",
     "plain": "as_plain as_document check_forms from_plain",
 }
 _HOME = {noun: home for home, nouns in _NOUNS.items() for noun in nouns.split()}

@@ -134,6 +134,34 @@ class Removal:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PackageChange:
+    """A package before and after a command: None where it is missing. `size` is of the file to download."""
+
+    name: str
+    before: str | None = None
+    after: str | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preview:
+    """What a command would do with `--dry-run`. `path` is the environment or folder that changes, `writes` and
+    `removes` are paths. `download_bytes` is at most what is fetched: the cache may have files already."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.preview/1"
+
+    command: str
+    path: str | None = None
+    writes: tuple[str, ...] = ()
+    removes: tuple[str, ...] = ()
+    packages: tuple[PackageChange, ...] = ()
+    download_bytes: int | None = None
+    freed_bytes: int | None = None
+    free_bytes: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Cache:
     """The folder of gpuenv's cache. What was removed from it is None where nothing was to be removed."""
 

@@ -26,6 +26,7 @@ _SHOWN_BY = {
     "Lock": ".plan:show_lock",
     "Machine": ".machine:show_machine",
     "Plan": ".plan:show_plan",
+    "Preview": ".preview:show_preview",
     "ProfileTables": ".files:show_tables",
     "Removal": ".listing:show_removal",
     "Repaired": ".created:show_repaired",
@@ -33,6 +34,8 @@ _SHOWN_BY = {
     "Run": ".verdict:show_run",
     "Verdict": ".verdict:show_verdict",
 }
+_DEEDS = frozenset({"Bundle", "Created", "Initialised", "Lock", "Removal", "Repaired", "Verdict"})
+"""Values that say what was done. The other ones are what was asked for, and --quiet leaves them whole."""
 _REMARKS = {"Report": ".files:remark_on_report"}
 """What is said on standard error after a value, also after its document."""
 
@@ -46,7 +49,7 @@ def event(screen: Screen, told: Event) -> None:
     elif told.kind == "log":
         screen.say(told.text, always=True)
     elif told.kind == "warning":
-        screen.say(f"{screen.colour('warning', 'yellow', screen.err)}: {told.text}", always=True)
+        screen.say(f"{screen.colour('warning', 'yellow', screen.err)}: {told.text}")
     elif told.kind == "note":
         screen.say(f"note: {told.text}")
     elif told.kind == "start" or screen.verbose:
@@ -58,15 +61,18 @@ def emitter(screen: Screen) -> Callable[[Event], None]:
     return lambda told: event(screen, told)
 
 
-def result(screen: Screen, value: Any, *, explain: bool = False) -> None:
-    """A command's value: one JSON document, or words and the next step, if an event named one."""
+def result(screen: Screen, value: Any, *, explain: bool = False, good: bool = True) -> None:
+    """A command's value: one JSON document, or words and the next step, if an event named one. With --quiet of what a
+    command did only the last line, unless it is not `good`."""
     kind = type(value).__name__
+    screen.last_only = screen.quiet and good and not screen.json and kind in _DEEDS
     if screen.json:
         screen.document(as_document(value))
     else:
         _function(_SHOWN_BY[kind])(screen, value, **({"explain": True} if explain else {}))
         if screen.next_step:
             screen.line(clean(screen.next_step))
+        screen.end()
     if kind in _REMARKS:
         _function(_REMARKS[kind])(screen, value)
 

@@ -44,6 +44,8 @@ class Screen:
     out: TextIO = field(default_factory=lambda: sys.stdout)
     err: TextIO = field(default_factory=lambda: sys.stderr)
     next_step: str | None = None  # what the result ends with
+    last_only: bool = False  # of the result only its last line is shown
+    held: list[str] = field(default_factory=list)  # the last line so far, where only that is shown
     live: bool = False  # a progress line is standing that the next line must replace
 
     def colour(self, text: str, name: str, stream: TextIO | None = None) -> str:
@@ -58,14 +60,25 @@ class Screen:
 
     def line(self, text: str = "") -> None:
         """A line of the result."""
-        if not self.json:
+        if self.last_only:
+            self.held = [text]
+        elif not self.json:
             self._settle()
             self._write(self.out, text)
 
+    def end(self) -> None:
+        """Show the last line of a result that is otherwise not shown."""
+        held, self.held, self.last_only = self.held, [], False
+        for row in held:
+            self.line(row)
+
     def wrapped(self, text: str, indent: str = "  ", first: str | None = None) -> None:
         """A paragraph of the result, broken at words only, so that paths stay whole."""
-        for row in self.fold(text, indent, first):
+        rows = self.fold(text, indent, first)
+        for row in rows:
             self.line(row)
+        if self.last_only:
+            self.held = rows
 
     def fold(self, text: str, indent: str = "  ", first: str | None = None) -> list[str]:
         return textwrap.wrap(

@@ -9,6 +9,7 @@ from provision.model import option
 EXCLUDED = {
     ("create", "allow_md5"), ("sync", "allow_md5"), ("export", "allow_md5"), ("bundle", "allow_md5"),
     ("export", "force"), ("bundle", "force"), ("lock", "force"), ("verify", "force"),
+    *((words, "allow_old") for words in ("create", "sync", "lock", "bundle", "resolve")),
     ("cache prune", "cache_dir"), ("cache clean", "cache_dir"),
 }  # fmt: skip
 

@@ -1,0 +1,54 @@
+"""What a command would do, in words: paths, sizes and changes of packages."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..model import PackageChange, Preview
+from .listing import amount
+from .screen import Screen
+
+_LISTED = 6
+"""More files than these are counted."""
+
+
+def show_preview(screen: Screen, preview: Preview) -> None:
+    """One line for each path and package, then the sizes, and that nothing was changed."""
+    for package in preview.packages:
+        screen.wrapped(_change(package), indent="      ", first="  ")
+    for verb, paths in (("write", preview.writes), ("remove", preview.removes)):
+        if len(paths) > _LISTED and preview.path:
+            screen.line(f"would {verb} {len(paths)} files in {_near(preview.path)}")
+            continue
+        for path in paths:
+            screen.line(f"would {verb} {_near(path)}")
+    counted = len(preview.writes) > _LISTED
+    if preview.path and not counted and preview.path not in (*preview.writes, *preview.removes):
+        changed = "would change" if preview.packages else "would not change"
+        screen.line(f"{changed} {_near(preview.path)}")
+    if preview.download_bytes:
+        free = f"; {amount(preview.free_bytes)} free" if preview.free_bytes is not None else ""
+        screen.line(f"would download up to {amount(preview.download_bytes)}{free}")
+    if preview.freed_bytes is not None:
+        screen.line(f"would free {amount(preview.freed_bytes)}")
+    for note in preview.notes:
+        screen.wrapped(f"note: {note}", indent="  ", first="")
+    screen.line("dry run: nothing was changed")
+
+
+def _change(package: PackageChange) -> str:
+    size = f" ({amount(package.size)})" if package.size else ""
+    if package.before is None:
+        return f"+ {package.name} {package.after}{size}"
+    if package.after is None:
+        return f"- {package.name} {package.before}"
+    if package.before == package.after:
+        return f"~ {package.name} {package.after}, installed again{size}"
+    return f"~ {package.name} {package.before} -> {package.after}{size}"
+
+
+def _near(path: str) -> str:
+    """Return a path as it is typed here, where it is below this folder."""
+    here = str(Path.cwd())
+    return os.path.relpath(path, here) if path.startswith(here + os.sep) else path

@@ -1,0 +1,150 @@
+"""`--dry-run` tells paths, sizes and changes, and changes nothing; `-q` leaves errors and the last line."""
+
+import importlib.metadata
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from environment_facts import ok
+from loopback import Index, serving, version_for, wheel_bytes
+from packaging.requirements import Requirement
+
+from provision.bundle import own
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+YAML = f'frameworks: [jax]\ndevice: cpu\nindex: pypi\npython: "{HERE}"\npackages: [kept]\n'
+
+
+@pytest.fixture
+def go(gpuenv):
+    (gpuenv.work / "gpuenv.yaml").write_text(YAML)
+    plan = gpuenv("resolve", "--json")
+    with serving(Index()) as index:
+        index.add_plan(plan.json)
+        for version in ("1.0", "2.0"):
+            index.add("kept", version)
+        index.add("more", "1.0")
+        gpuenv.env["PIP_INDEX_URL"] = index.url
+        gpuenv.index = index
+        yield gpuenv
+
+
+@pytest.fixture
+def made(go):
+    ok(go("create", "--no-verify", "-q"))
+    ok(go("lock"))
+    return go
+
+
+@pytest.fixture
+def index_of_gpuenv(go):
+    """What gpuenv itself requires, on the same index."""
+    for text in own.requirements():
+        go.index.add(Requirement(text).name, version_for(Requirement(text)))
+    uv = importlib.metadata.version("uv")
+    go.index.wheels["uv"] = {f"uv-{uv}-py3-none-manylinux_2_17_x86_64.whl": wheel_bytes("uv", uv)}
+
+
+def state(folder):
+    """Every path of a folder with its time and size; what was read may be new in a cache."""
+    return {
+        str(p): (p.lstat().st_mtime_ns, p.lstat().st_size)
+        for p in sorted(folder.rglob("*")) if "__pycache__" not in p.parts
+    }  # fmt: skip
+
+
+def tried(go, *words):
+    """Run a command with --dry-run, in words and as a document. Nothing in the project may change."""
+    before = state(go.work)
+    ran = ok(go(*words, "--dry-run"))
+    value = ok(go(*words, "--dry-run", "--json")).json
+    assert state(go.work) == before
+    return ran, value
+
+
+def test_create_says_where_and_how_much(go):
+    ran, value = tried(go, "create")
+    assert value["schema"] == "gpuenv.plan/1"
+    assert f"would make {go.work / '.venv'}" in ran.err and not (go.work / ".venv").exists()
+    ok(go("lock"))
+    ran, _ = tried(go, "create", "--locked")
+    assert "packages" in ran.err and "to download" in ran.err and "free" in ran.err
+    ok(go("create", "--no-verify"))
+    ran, _ = tried(go, "create", "--locked")
+    assert f"would change {go.work / '.venv'}: 0 packages differ" in ran.err
+
+
+def test_add_and_drop(made):
+    ran, value = tried(made, "add", "more", "kept<2")
+    assert value["schema"] == "gpuenv.preview/1" and value["command"] == "add"
+    changes = {p["name"]: (p["before"], p["after"]) for p in value["packages"]}
+    assert changes == {"more": (None, "1.0"), "kept": ("2.0", "1.0")}
+    assert value["path"] == str(made.work / ".venv")
+    assert value["writes"] == [str(made.work / "gpuenv.yaml"), str(made.work / "pylock.toml")]
+    assert value["download_bytes"] == sum(p["size"] for p in value["packages"]) > 0
+    for row in (
+        "+ more 1.0",
+        "~ kept 2.0 -> 1.0",
+        "would write gpuenv.yaml",
+        "would change .venv",
+        "would download",
+    ):
+        assert row in ran.out
+    assert ran.out.endswith("dry run: nothing was changed\n")
+    ran, value = tried(made, "drop", "kept")
+    assert [(p["name"], p["before"], p["after"]) for p in value["packages"]] == [("kept", "2.0", None)]
+    assert "- kept 2.0" in ran.out and value["command"] == "drop"
+
+
+def test_add_outside_of_a_project(made):
+    (made.work / "gpuenv.yaml").unlink()
+    _, value = tried(made, "add", "more")
+    assert [p["name"] for p in value["packages"]] == ["more"] and value["writes"] == []
+
+
+def test_repair(made):
+    ran, value = tried(made, "repair")
+    assert value["packages"] == [] and "would not change .venv" in ran.out
+    (package,) = (made.work / ".venv").glob("lib/python3*/site-packages/kept")
+    shutil.rmtree(package)
+    ran, value = tried(made, "repair")
+    assert [(p["name"], p["after"]) for p in value["packages"]] == [("kept", "2.0")]
+    assert "kept" in ran.out and not package.exists()
+
+
+def test_remove(made):
+    ran, value = tried(made, "remove", ".venv")
+    assert value["removes"] == [str(made.work / ".venv")] and value["freed_bytes"] > 1000
+    assert "would remove .venv" in ran.out and "would free" in ran.out
+    refused = made("remove", "/usr", "--dry-run")
+    assert refused.code == 2 and "never removes it" in refused.err
+
+
+def test_bundle(made, index_of_gpuenv):
+    ran, value = tried(made, "bundle", "stick")
+    names = {Path(path).name.partition("-")[0] for path in value["writes"]}
+    assert {"jax", "kept", "typer"} <= names and value["download_bytes"] > 0 < value["free_bytes"]
+    assert f"would write {len(value['writes'])} files in stick" in ran.out
+    assert not (made.work / "stick").exists()
+
+
+# --- -q ----------------------------------------------------------------------------------------------
+
+
+def test_quiet_leaves_the_last_line(go):
+    ran = ok(go("create", "--no-verify", "-q"))
+    assert (ran.out, ran.err) == ("source .venv/bin/activate\n", "")
+    ran = ok(go("lock", "-q"))
+    assert ran.out.startswith("gpuenv create --locked") and ran.out.count("\n") == 1 and ran.err == ""
+    ran = ok(go("remove", ".venv", "-q"))
+    assert " ".join(ran.out.split()).startswith(f"{go.work / '.venv'}: removed, ") and ran.err == ""
+
+
+def test_quiet_leaves_errors_and_what_was_asked_for(go):
+    ran = go("remove", "missing", "-q")
+    assert ran.code == 2 and "missing is not there" in ran.err
+    assert "jax" in ok(go("resolve", "-q")).out
+    assert ok(go("cache", "dir", "-q")).out.strip() == str(Path(go.env["XDG_CACHE_HOME"]) / "gpuenv")
+    ran = go("verify", "/usr", "-q", "--device", "cpu", "--quick")
+    assert ran.code == 8 and "verdict:" in ran.out and "driver" in ran.out and ran.err == ""
