@@ -20,7 +20,7 @@ def with_extras(plan: Plan, asked: Asked) -> Plan:
     rows = _rows(plan, asked.profiles)
     needs = [n for n in asked.demands.needs if _is_plain(n)]
     overridden = {canonicalize_name(n.name or "") for n in needs if n.override}
-    constraints = [n.text for n in needs if n.constraint]
+    constraints = [*(n.text for n in needs if n.constraint), *asked.request.pins]
     wanted = [n.text for n in needs if not n.constraint]
     named = named_in((*plan.packages, *wanted), constraints)
     missing = {n.name: missing_extras(n, rows) for n in named if n.name not in overridden}
