@@ -118,6 +118,8 @@ class SourceArchives:
     """The source archives of the configured indexes and folders."""
 
     sources: Sources
+    places: dict[str, str] = field(default_factory=dict)
+    """Indexes that alone have a package, by the package's name."""
     _pages: dict[str, list[File]] = field(default_factory=dict, repr=False, compare=False)
 
     def describe(self, packages: Iterable[Package]) -> dict[Package, SourceArchive]:
@@ -146,7 +148,7 @@ class SourceArchives:
 
     def _files(self, name: str) -> Sequence[File]:
         if name not in self._pages:
-            self._pages[name] = [file for index in self._indexes() for file in self._page(index, name)]
+            self._pages[name] = [file for index in self._indexes(name) for file in self._page(index, name)]
         return self._pages[name]
 
     def correct(self, package: Package, requires: Iterable[str]) -> None:
@@ -176,9 +178,12 @@ class SourceArchives:
             pip_configuration(process.environ()), tries=_TRIES, timeout=self.sources.timeout or _SECONDS
         )
 
-    def _indexes(self) -> list[str]:
+    def _indexes(self, name: str) -> list[str]:
+        """Return the indexes of a package."""
         if self.sources.offline or self.sources.no_index:
             return []
+        if name in self.places:
+            return [self.places[name]]
         default = self.sources.default or default_index(process.environ(), cache_dir=own_cache(self.sources))
         return [default, *self.sources.extra]
 
@@ -210,7 +215,7 @@ class SourceArchives:
         with writing.scratch("source") as scratch:
             path = scratch / file_name(package)
             download(self._http(), Wanted(
-                path=path, urls=addresses.of(package, self._indexes()), shown=redact(package.url),
+                path=path, urls=addresses.of(package, self._indexes(package.name)), shown=redact(package.url),
                 hashes={"sha256": package.sha256} if package.sha256 else {}, size=package.size,
             ), count)  # fmt: skip
             return read_archive(path, package.name, package.version)

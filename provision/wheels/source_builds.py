@@ -93,7 +93,11 @@ class SourceBuilds:
             refusals.remember(question, set(names) & set(own), archives.sources, archives.wheels)
 
     def _of_indexes(self, needs: Iterable[Need]) -> list[str]:
-        """Return the allowed packages that come from an index."""
+        """Return the allowed packages that come from an index, and note those that one index alone has."""
+        needs = tuple(needs)
+        if self.stated:
+            places = {str(canonicalize_name(n.name)): n.index for n in needs if n.name and n.index}
+            self.stated.archives.places.update(places)
         own = {canonicalize_name(n.name) for n in needs if n.name and (n.local or n.vcs or " @ " in n.text)}
         return [name for name in self.allowed if name not in own]
 

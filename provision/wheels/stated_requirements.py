@@ -15,11 +15,13 @@ import tomli
 from packaging.metadata import parse_email
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
 
 _MOST_PYTHON = 1 << 20
 _parsing = threading.Lock()
 _SINCE_DYNAMIC = (2, 2)  # PEP 643: metadata since this version names the fields that a build may change
 _DECIDING = frozenset({"requires-dist", "requires-python", "provides-extra"})
+_EXTRA = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _EGG_INFO = re.compile(r"(?:[^/]+/)?[^/]+\.egg-info/(?:PKG-INFO|requires\.txt)")
 _OF_SETUPTOOLS = ("setuptools.build_meta", "setuptools.build_meta:__legacy__", "")
 
@@ -86,7 +88,7 @@ def read_stated(files: Mapping[str, bytes | None]) -> Stated:
         name=about.get("name") or "", version=about.get("version") or "", metadata_version=version,
         requires=requires if requires is not None and all(map(_is_requirement, requires)) else None,
         requires_python=_specifier(about.get("requires_python")),
-        extras=tuple(about.get("provides_extra") or ()) or _extras_of(requires or ()),
+        extras=_extras_of(about.get("provides_extra") or (), requires or ()),
         changeable=changeable, file=file,
     )  # fmt: skip
 
@@ -163,24 +165,41 @@ def _of_requires_txt(text: str) -> Iterator[str]:
         yield f"{line} ; {condition}" if condition else line
 
 
-def _extras_of(requires: Sequence[str]) -> tuple[str, ...]:
-    found = (m for text in requires for m in re.findall(r"""extra\s*==\s*["']([\w.-]+)["']""", text))
+def _extras_of(named: Sequence[str], requires: Sequence[str]) -> tuple[str, ...]:
+    """Return the extras that are named, else those in the markers of requirements."""
+    found = [extra for extra in named if _EXTRA.fullmatch(extra)]
+    found = found or [m for text in requires for m in re.findall(r"""extra\s*==\s*["']([\w.-]+)["']""", text)]
     return tuple(dict.fromkeys(found))
 
 
 def _is_requirement(text: str) -> bool:
+    """Whether a requirement is one of releases. An address is left to a build: of an archive's metadata uv would read
+    any file or repository that it names."""
     try:
-        Requirement(text)
+        need = Requirement(text)
     except (InvalidRequirement, RecursionError):
         return False
-    return True
+    return need.url is None and _is_plain(need.specifier)
 
 
 def _specifier(text: str | None) -> str | None:
     try:
-        return text if text and str(SpecifierSet(text)) else None
+        return text if text and _is_plain(SpecifierSet(text)) else None
     except InvalidSpecifier:
         return None
+
+
+def _is_plain(specifier: SpecifierSet) -> bool:
+    """Whether uv reads a specifier too: `===` takes any text, uv only versions."""
+    return all(_is_version(s.version.removesuffix(".*")) for s in specifier)
+
+
+def _is_version(text: str) -> bool:
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ import sys
 import project_packages
 import pytest
 import tomli
+from loopback import Index, serving
 from marked_builds import Marks
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -135,7 +136,7 @@ def test_what_nothing_states_is_built_and_named_first(gpuenv, jax, index, marks)
     ran = gpuenv("lock", *ask(gpuenv, "archived"))
     told = " ".join(ran.err.split())
     assert ran.code == 0 and marks.left() == ["archived"]
-    assert "no file of its source archive states what archived 1.0 requires: running its build code" in told
+    assert "no file that can be read here states what archived 1.0 requires: running its build code" in told
 
 
 @pytest.mark.parametrize("option", [("--no-build",), ("--only-binary", "stated"), ("--only-binary", ":all:")])
@@ -178,6 +179,22 @@ def test_a_lock_with_another_form_of_requirements_is_refused(gpuenv, jax, index,
     path.write_text(text.replace('    "plain",\n', '    "plain; rm",\n', 1))
     ran = gpuenv("create", "--locked", "--no-verify")
     assert ran.code == 6 and not (gpuenv.work / ".venv").exists(), ran.err
+
+
+def test_a_package_of_one_index_is_read_there(gpuenv, jax, index, marks):
+    with serving(Index()) as own:
+        marks.stated(index, "stated", "1.0", ("plain",), **DYNAMIC)
+        marks.stated(own, "stated", "1.0", ("other",), **DYNAMIC)
+        (gpuenv.work / "pyproject.toml").write_text(
+            '[project]\nname = "mine"\nversion = "1"\ndependencies = ["stated"]\n'
+            f'[tool.uv.sources]\nstated = {{ index = "own" }}\n[[tool.uv.index]]\nname = "own"\nurl = "{own.url}"\n'
+            "explicit = true\n[tool.uv]\npackage = false\n"
+        )
+        ran = gpuenv("lock", "--framework", "jax", *CPU, "--project", ".")
+        assert ran.code == 0 and marks.left() == [], ran.err
+        assert "other" in locked(gpuenv) and "plain" not in locked(gpuenv)
+        assert locked(gpuenv)["stated"]["index"] == own.url
+        assert not [path for path in index.requests if path.endswith(".tar.gz")]
 
 
 # --- the next run ------------------------------------------------------------------------------------

@@ -37,7 +37,8 @@ class Marks:
 
     def stated(self, index, name, version, stated, built=None, **kinds):
         """A package of the index that has no wheel, whose PKG-INFO states requirements; a build gives `built`."""
-        path = self._code(self.folder / f"{name}-{version}", name, True, stated if built is None else built)
+        folder = self.folder / f"{name}-{version}-{len(list(self.folder.iterdir()))}"
+        path = self._code(folder, name, True, stated if built is None else built)
         text = project_packages.about(name, version, *stated, **kinds)
         backend = (path / "backend.py").read_text().replace("'1.0'", repr(version), 1)
         pyproject = (path / "pyproject.toml").read_text().replace('"1.0"', f'"{version}"')

@@ -98,7 +98,9 @@ def test_pyproject_states_what_no_build_changes(tmp_path):
     assert described(tmp_path, {"PKG-INFO": ABOUT, "pyproject.toml": dynamic}).requires is None
 
 
-@pytest.mark.parametrize("line", ["a >=dev", "; rm", "((" * 5000, "a @ "])
+@pytest.mark.parametrize(
+    "line", ["a >=dev", "; rm", "((" * 5000, "a @ ", "a @ ../x", "a @ file:///etc/passwd", "a ===1.0-x"]
+)
 def test_a_requirement_that_cannot_be_read_leaves_it_to_the_build(tmp_path, line):
     found = described(tmp_path, {"PKG-INFO": project_packages.about("some", "1.0", "b", line)})
     assert found.requires is None
