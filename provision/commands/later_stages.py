@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,18 +39,20 @@ def add_later_stages(
     options: verify.Options,
     begun: verify.Begun | None = None,
 ) -> Verdict:
-    """The verdict with the stage `packages`."""
+    """The verdict with the stage `packages`. After a framework that failed it only reads, and can only warn."""
     from ..verify.later_stages import with_stages
 
     if begun is None:
         with verify.begin(env, options, driver=False) as started:
             return add_later_stages(emit, env, made, choices, verdict, options, started)
-    failed = next((s.stage for s in verdict.stages if s.status == "fail"), None)
+    failed = next((s for s in verdict.stages if s.status == "fail"), None)
     found: Sequence[Finding] = ()
-    if failed:
-        stage = Stage(stage="packages", status="skip", detail=f"the {failed} stage failed")
+    if failed and not failed.framework:
+        stage = Stage(stage="packages", status="skip", detail=f"the {failed.stage} stage failed")
     else:
-        stage, found = _packages(emit, env, made, choices, options, begun)
+        # After a framework that failed nothing is imported, which can fail alike. Reading may show the reason.
+        how = dataclasses.replace(options, quick=True) if failed else options
+        stage, found = _packages(emit, env, made, choices, how, begun)
     emit(Event(kind="done", stage="verify", text=f"{stage.stage}: {stage.status}: {stage.detail}"))
     return with_stages(verdict, [stage], found, strict=options.strict)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # who reads the types sees them all
 _NOUNS = {
     "words": "Device Manager Status Confidence Outcome FRAMEWORKS MANAGERS PLATFORMS NVIDIA_LIBRARY_FAMILIES Event Emit drop_event",
     "machine": "TargetGpu Target Gpu Driver Context Hardware Python Library Evidence Finding Machine Holder",
-    "known": "Build CondaBuild CudnnRelease ToolkitRelease CudaCompiler GpuModel CudaRelease CudaMajor DriverBranch KnownBad CatalogueMessage FailureCause FailureMessage FailureRule Image IndexAddress WheelPage ImportName CondaName SystemLibrary OpenedLibrary Replacement Profiles ProfileTable ProfileTables",
+    "known": "Build CondaBuild CudnnRelease ToolkitRelease CudaCompiler GpuModel CudaRelease CudaMajor DriverBranch KnownBad CatalogueMessage FailureCause FailureMessage FailureRule Image IndexAddress WheelPage ImportName CondaName SystemLibrary OpenedLibrary OptionalLibraries Replacement Profiles ProfileTable ProfileTables",
     "satellites": "Satellite PackageTrap",
     "cpu_names": "CPU_PACKAGES names_cpu_build",
     "wanted": "Wanted Bound Need PROJECT_FOLDER CpuPackage Demands ProjectTarget Project Request Wheel Supply Sources",

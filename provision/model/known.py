@@ -306,6 +306,14 @@ class OpenedLibrary:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class OptionalLibraries:
+    """Libraries that only optional modules of a package need, by name without "lib" and ".so": it does without."""
+
+    package: str
+    libraries: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Replacement:
     """A package that brings the same modules without needing some libraries of the system."""
 
@@ -339,6 +347,7 @@ class Profiles:
     conda_names: tuple[CondaName, ...] = ()
     system_libraries: tuple[SystemLibrary, ...] = ()
     opened_libraries: tuple[OpenedLibrary, ...] = ()
+    optional_libraries: tuple[OptionalLibraries, ...] = ()
     replacements: tuple[Replacement, ...] = ()
     satellites: tuple[Satellite, ...] = ()
     traps: tuple[PackageTrap, ...] = ()

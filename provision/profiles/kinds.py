@@ -93,6 +93,13 @@ KINDS = {
     "opened_libraries": Kind(
         model.OpenedLibrary, "opened_libraries", ("package", "library"), ("package", "library")
     ),
+    "optional_libraries": Kind(
+        model.OptionalLibraries,
+        "optional_libraries",
+        ("package",),
+        ("package", "libraries", "source"),
+        words=("libraries",),
+    ),
     "replacements": Kind(
         model.Replacement,
         "replacements",
@@ -152,7 +159,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "satellites.yaml": tuple(SATELLITE_TABLES),
     "indexes.yaml": ("indexes", "pages"),
     "package_names.yaml": ("imports", "conda_names"),
-    "system_libraries.yaml": ("system_libraries", "opened_libraries", "replacements"),
+    "system_libraries.yaml": ("system_libraries", "opened_libraries", "optional_libraries", "replacements"),
     "failures.yaml": ("causes", "messages", "failures", "catalogue"),
 }
 

@@ -27,14 +27,6 @@ class SatelliteFramework:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SatelliteOptional:
-    """NVIDIA's libraries that only optional modules of a package need, by name without "lib" and ".so"."""
-
-    package: str
-    libraries: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class SatelliteExtras:
     """The extras without which releases of a package lack libraries; `versions` is a specifier."""
 
@@ -61,8 +53,8 @@ SATELLITE_TABLES = {
         ("package", "version", "built_for", "source", "read"),
     ),
     "satellite_optional": Kind(
-        SatelliteOptional,
-        "",
+        model.OptionalLibraries,
+        "optional_libraries",
         ("package",),
         ("package", "libraries", "source", "read"),
         words=("libraries",),

@@ -279,7 +279,9 @@ def test_a_cluster_login_node(cluster):
     assert [g["capability"] for g in node["target"]["gpus"]] == ["8.0"]
     assert f"torch {cluster.version} CUDA 12" in created.words and "unproven: `gpuenv verify" in created.words
     passed = re.findall(r"^  (pass|fail|skip|warn)  (\w+(?: torch)?) ", proof.out, re.MULTILINE)
-    assert [s for status, s in passed if status == "pass"] == ["driver", "runtime", "libraries", "cudnn"]
+    assert [s for status, s in passed if status == "pass"] == [
+        *("driver", "runtime", "libraries", "cudnn", "packages")
+    ]
     assert ("fail", "framework torch") in passed
     assert "#SBATCH --gres=gpu:1" in (cluster.work / "train.sbatch").read_text()
     assert "verdict: works" in job.words and f"trained with {cluster.version}" in job.out

@@ -14,6 +14,8 @@ from pathlib import Path
 
 LATER = {"pyzbar": ["pyzbar.pyzbar"]}
 """Modules that open a package's library, where the package itself does not."""
+OPTIONAL = {"numba": ["numba.np.ufunc.omppool", "numba.np.ufunc.tbbpool"]}
+"""Modules that a package tries to import and does without (numba's threading layers, by its documentation)."""
 CHILD = r"""
 import ctypes, importlib, json, os, re, sys
 own = None
@@ -86,7 +88,7 @@ def importing(python, site, dist):
     modules, libraries = files_of(dist, site)
     name = dist.metadata["Name"].lower()
     names = [*modules, *LATER.get(name, ())]
-    skipped = set()
+    skipped = set(OPTIONAL.get(name, ()))
     while True:
         asked = {
             "top": tops_of(dist, modules), "modules": [n for n in names if n not in skipped],

@@ -9,8 +9,9 @@ import pytest
 from elf_files import library, module, package
 from framework_envs import framework_env, venv
 
-from provision.model import OpenedLibrary
-from provision.verify.packages.reading import read
+from provision.model import OpenedLibrary, OptionalLibraries
+from provision.profiles import load
+from provision.verify.packages.reading import Known, read
 
 VERSION = "{}.{}.{}".format(*sys.version_info)
 TAG = f"cpython-{sys.version_info[0]}{sys.version_info[1]}-x86_64-linux-gnu"
@@ -22,9 +23,10 @@ def made(tmp_path):
     return env, site
 
 
-def nominated(env, site, opened=(), **environ):
+def nominated(env, site, opened=(), optional=(), **environ):
     plain = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
-    reading = read(str(env / "bin/python"), VERSION, [str(site)], str(env), {**plain, **environ}, opened)
+    known = Known(opened=opened, optional=optional)
+    reading = read(str(env / "bin/python"), VERSION, [str(site)], str(env), {**plain, **environ}, known)
     assert reading.unread is None
     return {n.package.name: n for n in reading.nominated}
 
@@ -187,6 +189,28 @@ def test_libraries_that_are_opened_by_name_are_rows(made):
     assert "sounds" not in nominated(env, site, rows) or len(nominated(env, site, rows)) == 1
 
 
+def test_libraries_of_optional_modules_alone_are_no_problem(made, tmp_path):
+    """As numba tries its threading layers: without libtbb it takes another one."""
+    env, site = made
+    gone = [lib(tmp_path / "build", f"libgpuenv_{name}.so.12") for name in ("layer", "core")]
+    layer = module(site / "fast" / f"layer.{TAG}.so", needs=[gone[0]])
+    core = module(site / "fast" / f"core.{TAG}.so", needs=gone)
+    other = module(site / "other" / f"layer.{TAG}.so", needs=[gone[0]])
+    for path in gone:
+        path.unlink()
+    package(site, "fast", "1", [layer, core], modules={"fast/__init__.py": ""})
+    package(site, "other", "1", [other], modules={"other/__init__.py": ""})
+    rows = [OptionalLibraries(package="fast", libraries=("gpuenv_layer",))]
+    found = nominated(env, site, optional=rows)
+    assert found["fast"].modules == ("fast.core",)
+    assert [p.library for p in found["fast"].problems] == ["libgpuenv_core.so.12"]
+    assert found["other"].modules == ("other.layer",), "the row is of another package"
+    assert set(nominated(env, site)["fast"].modules) == {"fast.layer", "fast.core"}
+    assert {"tbb", "gomp"} == {
+        n for row in load().optional_libraries if row.package == "numba" for n in row.libraries
+    }
+
+
 def test_a_file_that_is_cut_short_is_damaged(made):
     env, site = made
     mine = module(site / f"cut.{TAG}.so")
@@ -287,3 +311,23 @@ def test_packages_of_conda_are_read_from_their_records(made, tmp_path):
     assert {str(n.package) for n in found.values()} == {"lacks 2.1"}
     assert [p.library for p in found["lacks"].problems] == ["libgpuenv_gone.so"]
     assert found["lacks"].package.requires_always(VERSION) == ("torch", "python")
+
+
+def test_it_is_read_after_a_framework_that_failed_and_imports_nothing(gpuenv, made, tmp_path):
+    """The framework's import fails for what this stage finds: the finding names the package of the system."""
+    env, site = made
+    gone = lib(tmp_path / "build", "libgpuenv_none.so.1")
+    mine = module(site / "torch" / f"core.{TAG}.so", needs=[gone])
+    other = module(site / "pkg" / f"core.{TAG}.so", needs=[gone])
+    gone.unlink()
+    package(site, "torch", "2.6.0", [mine], modules={"torch/__init__.py": "from . import core\n"})
+    ran_ = f"open({str(tmp_path / 'ran')!r}, 'w')\nfrom . import core\n"
+    package(site, "pkg", "1.0", [other], modules={"pkg/__init__.py": ran_})
+    rows = rows_in(tmp_path / "rows", soname="libgpuenv_none.so.1", deb="libnone1", rpm="none-libs")
+    ran = gpuenv("verify", str(env), "--device", "cpu", "--json", "--profiles", rows)
+    assert ran.code == 8 and ran.json["verdict"] == "fails"
+    assert [s["status"] for s in ran.json["stages"] if s["stage"] == "framework"] == ["fail"]
+    stage = stage_of(ran)
+    assert stage["status"] == "warn" and "torch 2.6.0 needs libgpuenv_none.so.1" in stage["detail"]
+    assert any("libnone1" in (f["fix"] or "") for f in ran.json["findings"])
+    assert not (tmp_path / "ran").exists()

@@ -16,7 +16,7 @@ from . import findings as named, remedy
 from .importing import Attempt, attempt
 from .installed import Package
 from .measured_releases import beside
-from .reading import Nominated, Reading, read
+from .reading import Known, Nominated, Reading, read
 
 if TYPE_CHECKING:
     from ..locate import Surroundings
@@ -44,7 +44,14 @@ def read_environment(
     env: Environment, found: Surroundings, environ: Mapping[str, str], known: Profiles
 ) -> Reading:
     """Read the compiled files of an environment's packages."""
-    return read(env.python, found.version, found.sites, found.prefix, environ, known.opened_libraries)
+    return read(
+        env.python,
+        found.version,
+        found.sites,
+        found.prefix,
+        environ,
+        Known(opened=known.opened_libraries, optional=known.optional_libraries),
+    )
 
 
 def judge(reading: Reading, asked: Asked) -> tuple[Stage, tuple[Finding, ...]]:
@@ -59,6 +66,7 @@ def judge(reading: Reading, asked: Asked) -> tuple[Stage, tuple[Finding, ...]]:
         attempts = {a.nominated.package: a for a in tried}
     left = [n for n in reading.nominated if n.package not in attempts or not attempts[n.package].loads]
     failing = _failing(left, attempts, reading.packages, asked)
+    left.sort(key=lambda n: (n.package not in failing, n.package.name not in _OF_FRAMEWORKS))
     rows = asked.known() if left else Profiles()
     place = named.Place(
         env=asked.env, sites=asked.found.sites, here=remedy.distribution(),
@@ -94,7 +102,7 @@ def _failing(
 def _detail(reading: Reading, left: Sequence[Nominated], failing: set[Package]) -> str:
     if not left:
         return f"{reading.files} libraries of {len(reading.packages)} packages find what they need"
-    first = min(left, key=lambda n: n.package not in failing)
+    first = left[0]
     text = named.sentence(first.package, first.problems)
     if first.package in failing:
         text += "; its import fails"

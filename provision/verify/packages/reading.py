@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...model import FRAMEWORKS, OpenedLibrary
+from ...model import FRAMEWORKS, OpenedLibrary, OptionalLibraries
 from ...system.elf import Elf, ElfError
 from .installed import Package, installed, module_of
 from .lookup import Loader, Node, Problem, names_of, reached
@@ -40,34 +40,46 @@ class Reading:
     unread: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """Rows of the profiles: libraries that packages open by name, and those that only optional modules need."""
+
+    opened: Sequence[OpenedLibrary] = ()
+    optional: Sequence[OptionalLibraries] = ()
+
+
+_NOTHING_KNOWN = Known()
+
+
 def read(
     python: str,
     version: str,
     sites: Sequence[str],
     prefix: str,
     environ: Mapping[str, str],
-    opened: Sequence[OpenedLibrary] = (),
+    known: Known = _NOTHING_KNOWN,
 ) -> Reading:
-    """Read the compiled files of an environment. `python` is its executable, of `version`; `opened` are the rows of
-    libraries that packages open by name."""
+    """Read the compiled files of an environment. `python` is its executable, of `version`."""
     try:
         loader = Loader(python, environ)
     except ElfError as error:
         return Reading(unread=str(error))
     packages = installed(sites, prefix)
-    work = _Work(loader, version, packages)
+    work = _Work(loader, version, packages, known)
     for package in packages:
         work.load(package)
-    nominated = [n for p in packages if (n := work.nominate(p, [o for o in opened if o.package == p.name]))]
+    nominated = [n for p in packages if (n := work.nominate(p))]
     return Reading(packages=packages, files=work.count, nominated=tuple(nominated))
 
 
 class _Work:
     """The files of all packages as the loader would map them."""
 
-    def __init__(self, loader: Loader, version: str, packages: Sequence[Package]) -> None:
+    def __init__(self, loader: Loader, version: str, packages: Sequence[Package], known: Known) -> None:
         self._loader, self._version = loader, version
         self._packages = {p.name: p for p in packages}
+        self._opened = known.opened
+        self._optional = {o.package: frozenset(o.libraries) for o in known.optional}
         self._modules: dict[str, list[tuple[str, Node]]] = {}
         self._others: dict[str, list[Node]] = {}
         self._damaged: dict[str, list[tuple[str | None, Problem]]] = {}
@@ -106,7 +118,7 @@ class _Work:
         else:
             self._modules.setdefault(package.name, []).append((module, node))
 
-    def nominate(self, package: Package, opened: Sequence[OpenedLibrary]) -> Nominated | None:
+    def nominate(self, package: Package) -> Nominated | None:
         """What of a package may not load; None where all does."""
         modules: list[str] = []
         problems: list[Problem] = []
@@ -123,6 +135,7 @@ class _Work:
             if unmet and all(unmet):
                 several = len(group) > 1
                 problems += [replace(p, any_of=several) for found in unmet for p in found]
+        opened = (row for row in self._opened if row.package == package.name)
         problems += [self._absent(row) for row in opened if not self._is_there(row, package)]
         if not problems:
             return None
@@ -162,8 +175,9 @@ class _Work:
 
     def _unmet(self, package: Package, roots: Iterable[Node]) -> list[Problem]:
         """The problems of files and all that they need, but for libraries that the package, or what it requires,
-        has loaded by then."""
-        found = [p for node in reached(roots) for p in node.problems]
+        has loaded by then, and for those that only optional modules of it need."""
+        optional = self._optional.get(package.name, frozenset())
+        found = [p for node in reached(roots) for p in node.problems if not _is_optional(p, optional)]
         if not found:
             return []
         loaded = frozenset[str]().union(*(self._names(n) for n in self._required(package)))
@@ -191,3 +205,7 @@ class _Work:
 
     def _absent(self, row: OpenedLibrary) -> Problem:
         return Problem(kind="missing", file=row.package, library=row.library.split()[0])
+
+
+def _is_optional(problem: Problem, optional: frozenset[str]) -> bool:
+    return problem.kind == "missing" and problem.library[3:].partition(".so")[0] in optional
