@@ -142,11 +142,11 @@ def judged(
     demands = inproject.with_python_bounds(inproject.demanded(c, data, target), c)
     where = inproject.sources_with(sources(c, data), c, demands)
     at_hand = supply(where)
+    device, reason = device_of(c, machine, target, look)
     if plans_first:  # the names of conda's channels are others
         by_name = traps.named_packages(packages, demands, markers_of(target.platform))
-        warnings = traps.check_traps(by_name, data, at_hand, where)
+        warnings = traps.check_traps(by_name, data, at_hand, where, replaced=device == "cuda")
         demands = dataclasses.replace(demands, left_out=(*demands.left_out, *warnings))
-    device, reason = device_of(c, machine, target, look)
     pythons = pythons_of(c, machine, target, look)
     python = minor(c.python) or next(iter(pythons), None)
     held = {w.name for w in wanted}

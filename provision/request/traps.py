@@ -21,11 +21,14 @@ class Named:
     origin: str | None = None
 
 
-def check_traps(asked: Iterable[Named], known: Profiles, supply: Supply, sources: Sources) -> tuple[str, ...]:
+def check_traps(
+    asked: Iterable[Named], known: Profiles, supply: Supply, sources: Sources, *, replaced: bool = True
+) -> tuple[str, ...]:
     """Return warnings about packages that are not what their names say. Raises UsageError for one that is never
     what is meant.
 
-    A package with an address, or of a folder of wheels, is what its user means.
+    A package with an address, or of a folder of wheels, is what its user means. `replaced`: the plan has a CUDA, which
+    decides the packages that take the place of some.
     """
     by_name: dict[str, list[PackageTrap]] = {}
     for row in known.traps:
@@ -36,9 +39,9 @@ def check_traps(asked: Iterable[Named], known: Profiles, supply: Supply, sources
     for one in asked:
         name = canonicalize_name(one.need.name)
         for row in () if name in own else by_name.get(name, ()):
-            if row.action == "replace" or not _may_be(one.need, row):
+            if (replaced and row.action == "replace") or not _may_be(one.need, row):
                 continue
-            if row.action is None and not pages:
+            if row.action != "warn" and not pages:
                 raise UsageError(_sentence(one, row), hint=_hint(one, row))
             warnings.append(f"{_sentence(one, row)}. {_hint(one, row)}")
     return tuple(dict.fromkeys(warnings))

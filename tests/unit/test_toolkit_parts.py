@@ -1,10 +1,19 @@
 """Parts of the CUDA toolkit that are asked for by name: always of the plan's CUDA release."""
 
+import io
+import os
+import re
+import zipfile
+
 import pytest
 from packaging.requirements import Requirement
 from resolve_questions import R580, SHIPPED, ask
 
+from provision.index.http import Http
+from provision.index.pipconf import default_index, pip_configuration
 from provision.model import Need
+from provision.profiles.measure.reader import Reader
+from provision.system import process
 
 H100 = {**R580, "gpus": ["H100"], "index": "pypi"}
 R550 = {"driver": "550.54.15", "gpus": ["T4"], "index": "pypi"}
@@ -107,3 +116,18 @@ def test_every_compiler_row_is_of_a_release_of_the_toolkit():
     assert {c.cuda for c in SHIPPED.compilers} == minors
     for row in SHIPPED.compilers:
         assert bool(row.extras) == (int(row.cuda.split(".")[0]) >= 13), row
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("cuda", ["13.0", "13.2", "13.4"])
+def test_the_newest_gcc_is_what_the_header_of_that_cuda_takes(cuda):
+    (row,) = [c for c in SHIPPED.compilers if c.cuda == cuda]
+    environ = process.environ()
+    http = Http(pip_configuration(environ))
+    index = os.environ.get("GPUENV_INDEX_PYPI") or default_index(environ)
+    wheels = Reader(http, index, None).wheels("nvidia-cuda-crt")  # 130 kB each
+    wheel = next(w for w in wheels if str(w.version).startswith(f"{cuda}.") and w.platform == "linux-x86_64")
+    with zipfile.ZipFile(io.BytesIO(http.get(wheel.file.url).body)) as archive:
+        name = next(n for n in archive.namelist() if n.endswith("crt/host_config.h"))
+        header = archive.read(name).decode()
+    assert re.search(r"#if __GNUC__ > (\d+)", header)[1] == row.gcc
