@@ -37,7 +37,11 @@ def module(case: Case) -> list[Candidate]:
     where = (evidence(error.line),)
     if lost := _lost(case, name, where):
         return [lost]
-    if _STACK.match(name) or (case.ran and case.ran.own_module(name)):
+    if case.ran and case.ran.own_module(name):
+        return []
+    if name in FRAMEWORKS:
+        return [_framework(case, name, where)]
+    if _STACK.match(name):
         return []
     if case.ran and case.ran.has_module(name):
         return [_of_another_python(name, where)]
@@ -85,6 +89,24 @@ def _of_another_python(name: str, where: tuple[Evidence, ...]) -> Candidate:
         title=f"The module {name} is installed in this environment; the program ran with another Python, or without it",
         fix="Start the program with `python` of the environment: `gpuenv run ENV -- python PROGRAM`. Look at the "
         "program's first line, at PYTHONNOUSERSITE and at options such as -I and -S.",
+    )  # fmt: skip
+
+
+def _framework(case: Case, name: str, where: tuple[Evidence, ...]) -> Candidate:
+    """A framework itself: the program ran with a Python that has none, or the environment was made for another."""
+    if case.ran and case.ran.has_module(name):
+        return _of_another_python(name, where)
+    if case.said.group("isolated_build"):
+        return Candidate(
+            cause="build_toolkit_missing_or_mismatched", weight=60, confidence="possible", evidence=where,
+            title=f"A package that compiles against {name} is built in isolation, where {name} is not installed",
+            fix=f"Install {name} first, then the package with `pip install --no-build-isolation NAME`.",
+        )  # fmt: skip
+    return Candidate(
+        cause=_MISSING, weight=50, confidence="possible", evidence=where,
+        title=f"{name} is not installed in the Python that ran this",
+        fix=f"Start the program with the environment that has {name}: `gpuenv run ENV -- python PROGRAM`. Where none "
+        f"has: `gpuenv create --framework {name}`.",
     )  # fmt: skip
 
 

@@ -130,7 +130,7 @@ def crash(case: Case) -> list[Candidate]:
     here."""
     found = read(case.said.lines)
     if found is None:
-        return []
+        return _unseen_crash(case.ran)
     package, loaded = found.package, found.loaded()
     frameworks = [n for n in _FRAMEWORKS if n in loaded]
     shows = _shown(found)
@@ -157,6 +157,20 @@ def crash(case: Case) -> list[Candidate]:
         cause, weight, title = "framework_bug_upgrade", 40, f"The program crashed{where}"
     confidence: Confidence = "likely" if weight >= 66 else "possible"
     return [Candidate(cause=cause, weight=weight, confidence=confidence, evidence=shows, title=title)]
+
+
+def _unseen_crash(ran: Ran | None) -> list[Candidate]:
+    """A program that gpuenv ran and that SIGSEGV ended without a stack in its output."""
+    if ran is None or ran.signal != "SIGSEGV":
+        return []
+    return [
+        Candidate(
+            cause="framework_bug_upgrade", weight=24, confidence="possible", evidence=_signal(ran),
+            title="Compiled code crashed (SIGSEGV), and the output does not say in which library",
+            fix="See whether the environment is whole: `gpuenv verify`. Then find the library: `gpuenv run -- gdb "
+            "-batch -ex run -ex bt --args python PROGRAM`. Move the package that it belongs to to another release.",
+        )
+    ]  # fmt: skip
 
 
 def _where(found: Crash) -> str:

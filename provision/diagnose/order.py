@@ -41,7 +41,8 @@ def findings(
         best = best[:1] + [c for c in best[1:] if c.confidence != "possible"]
     shown = best[: max(0, _SHOWN - len(proved))]
     values = {**_values(case), **advice(shown[:1], case, advise, machine)}
-    read = [_finding(c, causes[c.cause], values) for c in shown]
+    place = _place_of(case, machine)
+    read = [_finding(c, causes[c.cause], place, values) for c in shown]
     first = [f for f in proved if f.confidence != "possible"]
     guessed = [f for f in proved if f.confidence == "possible"]
     return (*first, *sorted((*guessed, *read), key=lambda f: _RANK[f.confidence]))
@@ -113,8 +114,19 @@ def _values(case: Case) -> dict[str, str]:
     return values
 
 
-def _finding(candidate: Candidate, cause: FailureCause, values: dict[str, str]) -> Finding:
-    fix = filled(candidate.fix or cause.fix, values)
+def _place_of(case: Case, machine: Machine | None) -> str | None:
+    """Where the program ran, as far as it changes a fix: "container" or "windows"."""
+    if case.said.group("container") or (machine and machine.context.container):
+        return "container"
+    native = case.facts.holds("os=windows") and not case.facts.holds("os=wsl") and not case.said.group("wsl")
+    return "windows" if native else None
+
+
+def _finding(
+    candidate: Candidate, cause: FailureCause, place: str | None, values: dict[str, str]
+) -> Finding:
+    there = {"container": cause.in_container, "windows": cause.on_windows}.get(place or "")
+    fix = filled(candidate.fix or there or cause.fix, values)
     title = filled(candidate.title or cause.title, values)
     if re.search(r"\{\w+\}", title):  # a fact that this title tells is unknown
         title = filled(cause.title, values)

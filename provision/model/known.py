@@ -163,7 +163,8 @@ class FailureCause:
     """A root cause: its layer ("1" is the lowest, the driver), what it is called, what to do about it,
     and `decides`: the evidence that would prove it, with the command that finds it. One with `about_gpu` is a
     failure to use a GPU: no cause in an environment that was made for the CPU. In `title` and
-    `fix`, {name} is a fact, and a part in [[double brackets]] is left out where its fact is unknown."""
+    `fix`, {name} is a fact, and a part in [[double brackets]] is left out where its fact is unknown. `in_container`
+    and `on_windows` are the fix there, where it is another."""
 
     cause: str
     layer: str
@@ -171,6 +172,8 @@ class FailureCause:
     fix: str
     decides: str
     about_gpu: bool = False
+    in_container: str | None = None
+    on_windows: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -51,7 +51,6 @@ def test_a_machine_without_a_display_has_another_opencv():
         "ModuleNotFoundError: No module named 'yaml.foo'; 'yaml' is not a package",
         "ModuleNotFoundError: No module named '__main__.models'; '__main__' is not a package",
         "ImportError: attempted relative import with no known parent package",
-        missing("torch"),
         missing("jaxlib"),
         missing("tensorflow.keras"),
         missing("cupy"),
@@ -59,6 +58,23 @@ def test_a_machine_without_a_display_has_another_opencv():
 )
 def test_a_module_that_may_be_the_program_s_own_is_no_package(line):
     assert found("Traceback (most recent call last):", USERS, line) == ()
+
+
+@pytest.mark.parametrize("name", ["torch", "tensorflow", "jax"])
+def test_a_missing_framework_gets_an_answer(name):
+    [finding] = found("Traceback (most recent call last):", USERS, missing(name))
+    assert (finding.cause, finding.confidence) == ("python_package_missing", "possible")
+    assert "gpuenv run ENV -- python PROGRAM" in finding.fix and f"--framework {name}" in finding.fix
+    there = found(USERS, missing(name), ran=Ran(has_module=lambda module: module == name))[0]
+    assert "another Python" in there.title
+    assert found(USERS, missing(name), ran=Ran(own_module=lambda module: f"/p/{module}.py")) == ()
+
+
+def test_a_build_in_isolation_lacks_the_framework():
+    lines = ("  Getting requirements to build wheel did not run successfully.", USERS, missing("torch"))
+    finding = found(*lines)[0]
+    assert finding.cause == "build_toolkit_missing_or_mismatched"
+    assert "--no-build-isolation" in finding.fix
 
 
 def test_a_name_that_programs_use_too_is_only_possible():

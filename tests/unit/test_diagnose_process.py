@@ -197,6 +197,13 @@ def test_a_crash_without_a_framework_in_it_is_left_alone(lines):
     assert found(*lines) == ()
 
 
+def test_a_segmentation_fault_without_a_stack_gets_an_answer_where_gpuenv_ran_the_program():
+    [finding] = found("loading", ran=Ran(signal="SIGSEGV"))
+    assert finding.confidence == "possible" and "SIGSEGV" in finding.title
+    assert "gdb -batch" in finding.fix and "gpuenv verify" in finding.fix
+    assert found("loading", ran=Ran(signal="SIGTERM")) == ()
+
+
 def test_shared_memory_that_lacks_descriptors_is_a_limit_and_no_small_shm():
     line = "RuntimeError: unable to open shared memory object </torch_1_2> in read-write mode: Too many open files (24)"
     assert [f.cause for f in found(USERS, line)] == ["process_limit_reached"]
