@@ -21,11 +21,12 @@ from .judges import JUDGES
 from .made_for_cpu import possible, without_notices
 from .memory import with_holders
 from .order import findings
-from .patterns import Said
+from .patterns import Said, without
 from .ran import Ran
 from .readers import read_facts
 from .rules import by_rules, check
 from .text import Line, read
+from .wrappers import unwrapped
 
 __all__ = ["Ran", "diagnose"]
 
@@ -57,7 +58,8 @@ def diagnose(
     Raises DataError for rules that cannot be meant.
     """
     check(profiles)
-    lines: list[Line] = [line for name, chunks in texts for line in read(name, chunks)]
+    lines: list[Line] = [line for name, chunks in texts for line in unwrapped(read(name, chunks))]
+    lines = without(lines, profiles.messages, "harmless")
     if device == "cpu":
         lines = without_notices(lines, profiles.messages)
         machine = replace(machine, gpus=(), target=replace(machine.target, gpus=())) if machine else None

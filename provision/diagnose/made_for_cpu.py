@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from ..model import FailureCause, FailureMessage, Finding
 from .candidates import Candidate, Case
-from .patterns import pattern, plain
+from .patterns import without
 from .text import Line
 
 _NOTICES = "notices_without_gpu"
@@ -33,8 +33,7 @@ _CUDA_LIBRARY = re.compile(
 
 def without_notices(lines: Sequence[Line], messages: Iterable[FailureMessage]) -> list[Line]:
     """The lines without those that a framework prints on every machine without a GPU."""
-    notices = [pattern(p) for m in messages if m.name == _NOTICES for p in m.says]
-    return [line for line in lines if not any(n.found(plain(line.text)) for n in notices)]
+    return without(lines, messages, _NOTICES)
 
 
 def possible(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:

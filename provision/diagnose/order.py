@@ -122,9 +122,7 @@ def _place_of(case: Case, machine: Machine | None) -> str | None:
     return "windows" if native else None
 
 
-def _finding(
-    candidate: Candidate, cause: FailureCause, place: str | None, values: dict[str, str]
-) -> Finding:
+def _finding(candidate: Candidate, cause: FailureCause, place: str | None, values: dict[str, str]) -> Finding:
     there = {"container": cause.in_container, "windows": cause.on_windows}.get(place or "")
     fix = filled(candidate.fix or there or cause.fix, values)
     title = filled(candidate.title or cause.title, values)

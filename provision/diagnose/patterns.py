@@ -24,7 +24,7 @@ _STATUS = re.compile(r"(?:cudnn_status|cublas_status|cuda_error)_\w*[a-z0-9]|cud
 _QUOTES = "'\"`\u2018\u2019\u201c\u201d\u00b4"
 _QUOTE = f"[{_QUOTES}]"
 _NO_DIGITS = str.maketrans("", "", "0123456789")
-_SHORT = 400  # lines of a log that is read as a person pasted it: messages may be broken over two lines
+_SHORT = 1200  # lines of a log that is read as a person pasted it: messages may be broken over two lines
 _SHOWN = 300  # characters of a line that evidence shows
 
 
@@ -114,6 +114,16 @@ class Said:
 
     def knows(self, name: str) -> bool:
         return name in self._groups
+
+
+def without(lines: Sequence[Line], messages: Iterable[FailureMessage], name: str) -> list[Line]:
+    """The lines without those that say the message of that name."""
+    dropped = [pattern(p) for m in messages if m.name == name for p in m.says]
+
+    def says(low: str) -> bool:
+        return any(one.literal in low and one.found(low) for one in dropped)
+
+    return [line for line in lines if not says(plain(line.text))]
 
 
 def evidence(line: Line) -> Evidence:

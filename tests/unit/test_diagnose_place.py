@@ -3,8 +3,8 @@
 import dataclasses
 
 import pytest
-
 from diagnosed import KNOWN, found
+
 from provision.model import Context, Machine, Target
 
 NO_DRIVER = "RuntimeError: Found no NVIDIA driver on your system."
@@ -18,7 +18,11 @@ def fix_of(cause, *lines, machine=None):
 
 @pytest.mark.parametrize(
     ("lines", "machine"),
-    [((NO_DRIVER, "$ docker run -it ubuntu bash"), None), ((NO_DRIVER,), DOCKER), ((NO_DRIVER, "in the container"), PLAIN)],
+    [
+        ((NO_DRIVER, "$ docker run -it ubuntu bash"), None),
+        ((NO_DRIVER,), DOCKER),
+        ((NO_DRIVER, "in the container"), PLAIN),
+    ],
 )
 def test_in_a_container_the_driver_is_of_the_host(lines, machine):
     for finding in found(*lines, machine=machine):

@@ -1,0 +1,99 @@
+"""diagnose: the whole of a log, with what terminals, containers, schedulers and notebooks add to it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import log_noise
+import pytest
+from diagnosed import KNOWN, causes, found
+from log_noise import HARMLESS, KINDS, wrapped
+
+from provision.diagnose.text import read
+from provision.diagnose.wrappers import unwrapped
+
+EXAMPLES = [(r.name, r.example) for r in KNOWN.failures] + [(r.name, r.says[0]) for r in KNOWN.catalogue]
+
+
+def said(text):
+    return [f.cause for f in found(*text.splitlines())]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_changes_the_first_cause_of_two_in_a_hundred_at_most(seed):
+    examples = EXAMPLES[seed::4]
+    plain = [said(text)[:1] for _, text in examples]
+    noisy = [said(wrapped(text, seed * 1000 + i))[:1] for i, (_, text) in enumerate(examples)]
+    changed = [name for (name, _), a, b in zip(examples, plain, noisy, strict=True) if a != b]
+    assert len(changed) <= 0.02 * len(examples), changed
+
+
+@pytest.mark.parametrize("line", HARMLESS)
+def test_a_line_that_is_always_printed_says_nothing(line):
+    assert causes(line) == []
+    assert causes(*HARMLESS[:6], line, "Training finished, accuracy 0.98") == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_stands_around_the_lines_is_taken_off(kind):
+    lines = [
+        "Traceback (most recent call last):",
+        'File "train.py", line 3, in <module>',
+        "A module that was compiled using",
+        "NumPy 1.x cannot be run in NumPy 2.0.0",
+    ]
+    generator = log_noise.random.Random(7)
+    assert "numpy_abi" in causes(*KINDS[kind](lines, generator))
+
+
+def test_the_same_seed_gives_the_same_noise():
+    assert wrapped("a\nb", 5) == wrapped("a\nb", 5) != wrapped("a\nb", 6)
+
+
+def bare(*lines):
+    return [line.text for line in unwrapped(read("-", ["\n".join(lines).encode()]))]
+
+
+def test_evidence_keeps_the_number_of_its_line():
+    log = ["0: step 1", "3: OMP: Error #15: Initializing libiomp5.so", "0: step 2", "3: ended"]
+    finding = found(*log)[0]
+    assert (finding.evidence[0].line, finding.evidence[0].text) == (
+        2,
+        "OMP: Error #15: Initializing libiomp5.so",
+    )
+
+
+def test_two_wrappers_around_each_other_are_taken_off():
+    lines = [f"2024-05-01T10:00:0{i}.000000001Z [rank0]: line {i}" for i in range(5)]
+    assert bare(*lines) == [f"line {i}" for i in range(5)]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("1: one", "two words", "three", "four"),
+        ("| GPU | Name |", "| 0 | T4 |", "| 1 | T4 |"),
+        ("error: a", "b", "c"),
+        ('{"log": 3}', "{x}", '{"a": "b"}'),
+        ("ERROR: only", "two"),
+        (
+            "2024-05-01 10:00:00.000001: E tensorflow/a.cc:1] x",
+            "2024-05-01 10:00:00.000002: W tensorflow/b.cc:2] y",
+            "z",
+        ),
+    ],
+)
+def test_a_prefix_that_few_lines_have_is_the_program_s_own(lines):
+    assert bare(*lines) == list(lines)
+
+
+def test_the_script_wraps_a_file_of_reports(tmp_path):
+    reports = tmp_path / "reports.jsonl"
+    reports.write_text(json.dumps({"id": "a", "log": "OMP: Error #15"}) + "\n")
+    script = Path(__file__).parents[2] / "scripts" / "noisy_reports.py"
+    done = subprocess.run(
+        [sys.executable, script, reports, "--seed", "2"], capture_output=True, text=True, check=True
+    )
+    report = json.loads(done.stdout)
+    assert report["id"] == "a" and "OMP" in report["log"] and report["log"] != "OMP: Error #15"
