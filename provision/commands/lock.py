@@ -45,6 +45,11 @@ class LockOptions:
     choices: Choices = group(Choices)
 
     @property
+    def one_line(self) -> bool:
+        """Whether the result is shown in one line."""
+        return self.check
+
+    @property
     def takes_stdout(self) -> bool:
         """Whether the lock is written to standard output."""
         return self.output is not None and is_stdout(self.output)

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from .. import profiles
 from ..errors import DataError, UsageError
@@ -45,6 +45,7 @@ class ProfilesCheckOptions:
 
     folders: list[Path] = argument(list, help="Folders; the shipped one and yours if none.")
     choices: Choices = group(Choices, "profiles")
+    one_line: ClassVar = True
 
 
 @dataclass(frozen=True, kw_only=True)

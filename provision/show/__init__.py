@@ -61,7 +61,9 @@ def emitter(screen: Screen) -> Callable[[Event], None]:
     return lambda told: event(screen, told)
 
 
-def result(screen: Screen, value: Any, *, explain: bool = False, good: bool = True) -> None:
+def result(
+    screen: Screen, value: Any, *, explain: bool = False, one_line: bool = False, good: bool = True
+) -> None:
     """A command's value: one JSON document, or words and the next step, if an event named one. With --quiet of what a
     command did only the last line, unless it is not `good`."""
     kind = type(value).__name__
@@ -69,7 +71,8 @@ def result(screen: Screen, value: Any, *, explain: bool = False, good: bool = Tr
     if screen.json:
         screen.document(as_document(value))
     else:
-        _function(_SHOWN_BY[kind])(screen, value, **({"explain": True} if explain else {}))
+        how = {name: True for name, on in (("explain", explain), ("one_line", one_line)) if on}
+        _function(_SHOWN_BY[kind])(screen, value, **how)
         if screen.next_step:
             screen.line(clean(screen.next_step))
         screen.end()

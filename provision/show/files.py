@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from ..model import Bundle, Cache, Exported, Initialised, ProfileTables, Report
+from pathlib import Path
+from typing import Any
+
+from ..model import Bundle, Cache, Exported, Initialised, ProfileTable, ProfileTables, Report
 from .listing import amount
 from .screen import Screen, clean
+from .table import show_table
+
+_WIDE = 140
+"""Columns from which on a table of profiles names its sources."""
 
 
 def show_export(screen: Screen, value: Exported) -> None:
@@ -65,15 +72,46 @@ def remark_on_report(screen: Screen, report: Report) -> None:
             screen.say(row)
 
 
-def show_tables(screen: Screen, known: ProfileTables) -> None:
-    if not known.tables:
+def show_tables(screen: Screen, known: ProfileTables, *, one_line: bool = False) -> None:
+    """A row a table, or where rows are shown a table each; with `one_line` that all are valid."""
+    if one_line:
+        rows = sum(_count(table) for table in known.tables)
+        files = len({table.file for table in known.tables})
+        screen.line(f"the profiles are valid: {files} files, {len(known.tables)} tables, {rows} rows")
+    elif not known.tables:
         screen.line("nothing new: the profiles have all that the index has")
-    for table in known.tables:
-        name = " ".join(x for x in (table.table, table.framework) if x)
-        count = len(table.rows) if table.count is None else table.count
-        screen.wrapped(f"{name}: {count} rows, {table.kept or 'kept by hand'}, read {table.read}", first="")
-        screen.wrapped(f"{table.source}", indent="    ")
-        screen.wrapped(table.file, indent="    ")
-        for row in table.rows:
-            words = (f"{k} {' '.join(v) if isinstance(v, (list, tuple)) else v}" for k, v in row.items())
-            screen.wrapped("; ".join(words), indent="      ", first="  - ")
+    elif any(table.rows for table in known.tables):
+        for table in known.tables:
+            _show_rows(screen, table)
+    else:
+        heads = ("TABLE", "ROWS", "KEPT", "READ", "FILE", "SOURCE")
+        rows_of = [
+            (_title(t), str(_count(t)), t.kept or "by hand", t.read, Path(t.file).name, t.source)
+            for t in known.tables
+        ]
+        wide = screen.verbose or screen.columns() >= _WIDE
+        shown = heads if wide else heads[:-1]
+        show_table(screen, shown, [row[: len(shown)] for row in rows_of])
+
+
+def _show_rows(screen: Screen, table: ProfileTable) -> None:
+    screen.line(f"{_title(table)}: {_count(table)} rows, {table.kept or 'by hand'}, read {table.read}")
+    screen.wrapped(table.source, indent="  ")
+    keys = list(dict.fromkeys(key for row in table.rows for key in row))
+    cells = [[_cell(row.get(key)) for key in keys] for row in table.rows]
+    if cells:
+        show_table(screen, [key.upper() for key in keys], cells, indent=2)
+
+
+def _title(table: ProfileTable) -> str:
+    return " ".join(filter(None, (table.table, table.framework)))
+
+
+def _count(table: ProfileTable) -> int:
+    return len(table.rows) if table.count is None else table.count
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)

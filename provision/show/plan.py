@@ -10,6 +10,7 @@ from packaging.version import Version
 from ..model import Lock, Plan, Rejected
 from .listing import amount
 from .screen import Screen
+from .table import show_table
 
 _INDEX = {"pypi": "the default index", "pytorch": "the PyTorch index", "find-links": "wheels at hand"}
 
@@ -98,13 +99,18 @@ def _table(screen: Screen, plan: Plan) -> None:
     rows = [(r.framework, r.version, r.cuda or "cpu", r.index, "; ".join(x.text for x in r.reasons))
             for r in plan.rejected]  # fmt: skip
     rows += [(b.framework, b.version, b.cuda or "cpu", b.index, "chosen") for b in plan.builds]
-    widths = [max((len(r[i]) for r in rows), default=0) for i in range(4)]
-    for row in rows:
-        head = "  ".join(cell.ljust(w) for cell, w in zip(row[:4], widths, strict=True))
-        screen.wrapped(row[4], indent=" " * (len(head) + 4), first=f"  {head}  ")
+    if rows:
+        show_table(screen, ("FRAMEWORK", "VERSION", "CUDA", "INDEX", "RESULT"), rows, indent=2, whole=True)
 
 
-def show_lock(screen: Screen, lock: Lock) -> None:
+def show_lock(screen: Screen, lock: Lock, *, one_line: bool = False) -> None:
+    """The plan and how many packages; with `one_line` that the lock was checked."""
+    if one_line:
+        builds = ", ".join(f"{b.framework} {b.version}" for b in lock.plan.builds)
+        screen.line(
+            f"the lock is what is asked for: {', '.join(filter(None, (builds, f'{len(lock.packages)} packages')))}"
+        )
+        return
     show_plan(screen, lock.plan)
     total = sum(p.size or 0 for p in lock.packages)
     known = f", {amount(total)} to download" if total else ""

@@ -56,7 +56,11 @@ class Screen:
         return f"\x1b[{_COLOURS[name]}m{text}\x1b[0m"
 
     def width(self) -> int:
-        return max(40, min(shutil.get_terminal_size((80, 24)).columns, 120))
+        return max(40, min(self.columns(), 120))
+
+    def columns(self) -> int:
+        """Return the columns of the terminal, however many: tables become wide."""
+        return shutil.get_terminal_size((80, 24)).columns
 
     def line(self, text: str = "") -> None:
         """A line of the result."""

@@ -3,6 +3,8 @@ the likeliest whole, the others short."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..model import Finding, Findings, Run, Stage, Verdict
 from .screen import Screen
 
@@ -20,8 +22,11 @@ _SHOWN = 3
 
 def show_verdict(screen: Screen, verdict: Verdict) -> None:
     """Stages, findings, verdict, hint."""
-    for stage in verdict.stages:
-        _show_stage(screen, stage)
+    for stages in _folded(verdict.stages, whole=screen.verbose):
+        if len(stages) > 1:
+            _show_skipped(screen, stages)
+        else:
+            _show_stage(screen, stages[0])
     for finding in verdict.findings:
         show_finding(screen, finding)
     if screen.verbose:
@@ -32,6 +37,31 @@ def show_verdict(screen: Screen, verdict: Verdict) -> None:
     screen.line(screen.colour(f"verdict: {words}", colour) + f"  ({verdict.env})")
     if verdict.hint:
         screen.wrapped(verdict.hint, indent="  ")
+
+
+def _folded(stages: Sequence[Stage], *, whole: bool) -> list[list[Stage]]:
+    """Return the stages with neighbours that were skipped for one reason together; each alone for the `whole`."""
+    found: list[list[Stage]] = []
+    for stage in stages:
+        before = found[-1][-1] if found else None
+        same = before and before.status == stage.status == "skip" and before.detail == stage.detail
+        if same and not whole:
+            found[-1].append(stage)
+        else:
+            found.append([stage])
+    return found
+
+
+def _show_skipped(screen: Screen, stages: Sequence[Stage]) -> None:
+    """Show stages that were skipped for one reason: their names, or where these have no room the first and last."""
+    names = list(dict.fromkeys(stage.stage for stage in stages))
+    text = f"{', '.join(names)}: {stages[0].detail}"
+    if len(text) + 8 > screen.width():
+        text = f"{names[0]} to {names[-1]}: {stages[0].detail}"
+    first, *rest = screen.fold(text, indent=" " * 8, first=" " * 8)
+    screen.line(f"  {screen.colour('skip', _COLOUR['skip'])}  {first.strip()}")
+    for row in rest:
+        screen.line(row)
 
 
 def _show_stage(screen: Screen, stage: Stage) -> None:

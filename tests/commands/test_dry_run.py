@@ -141,6 +141,14 @@ def test_quiet_leaves_the_last_line(go):
     assert " ".join(ran.out.split()).startswith(f"{go.work / '.venv'}: removed, ") and ran.err == ""
 
 
+def test_a_checked_lock_is_one_line_and_the_next_step(go):
+    ok(go("lock"))
+    result, step = ok(go("lock", "--check")).out.splitlines()
+    assert result.startswith("the lock is what is asked for: jax ") and result.endswith(" packages")
+    assert step.startswith("gpuenv create --locked")
+    assert ok(go("lock", "--check", "--json")).json["schema"] == "gpuenv.lock/1"
+
+
 def test_quiet_leaves_errors_and_what_was_asked_for(go):
     ran = go("remove", "missing", "-q")
     assert ran.code == 2 and "missing is not there" in ran.err

@@ -1,0 +1,101 @@
+"""Results are short: one line for what has one cause, tables that fit the terminal."""
+
+import io
+
+import pytest
+
+from provision.model import Stage, Verdict
+from provision.show import Screen
+from provision.show.table import show_table
+from provision.show.verdict import show_verdict
+
+GPU = ("--driver", "535.129.03", "--gpu", "V100", "--python", "3.11")
+
+
+def shown(show, *values, columns=80, monkeypatch=None, **how):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    screen = Screen(out=io.StringIO(), err=io.StringIO(), **how.pop("screen", {}))
+    show(screen, *values, **how)
+    return screen.out.getvalue().splitlines()
+
+
+def verdict(*stages):
+    made = [
+        Stage(stage=name, status=status, detail=detail, framework=None, device=None, seconds=0.0, evidence=())
+        for name, status, detail in stages
+    ]
+    return Verdict(env="/e", python="3.11", verdict="fails", stages=tuple(made))
+
+
+FAILED = verdict(
+    ("driver", "fail", "no driver"),
+    *(
+        (name, "skip", "the driver stage failed")
+        for name in ("runtime", "libraries", "cudnn", "framework", "loaded")
+    ),
+    ("packages", "skip", "another reason"),
+)
+
+
+def test_neighbours_that_were_skipped_for_one_reason_take_one_line(monkeypatch):
+    rows = shown(show_verdict, FAILED, monkeypatch=monkeypatch)
+    assert rows[1:3] == [
+        "  skip  runtime, libraries, cudnn, framework, loaded: the driver stage failed",
+        "  skip  packages                 another reason",
+    ]
+    assert "  skip  runtime to loaded: the driver stage failed" in shown(
+        show_verdict, FAILED, monkeypatch=monkeypatch, columns=60
+    )
+
+
+def test_every_stage_is_shown_with_verbose(monkeypatch):
+    rows = shown(show_verdict, FAILED, monkeypatch=monkeypatch, screen={"verbose": True})
+    assert sum(row.startswith("  skip  ") for row in rows) == 6
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
+def test_a_table_fits_and_loses_no_word(monkeypatch, columns):
+    rows = [("torch", "2.15.0", "a sentence of many words about it " * 4), ("jax", "0.1", "")]
+    found = shown(show_table, ("NAME", "VERSION", "WHY"), rows, columns=columns, monkeypatch=monkeypatch)
+    assert found[0].split() == ["NAME", "VERSION", "WHY"] and max(map(len, found)) <= columns
+    words = " ".join(" ".join(found).split())
+    assert words.count("sentence") == 4 and words.count("words") == 4 and "jax" in words
+
+
+def test_columns_without_room_are_named(monkeypatch):
+    rows = [("a", "x" * 900, "b")]
+    found = shown(show_table, ("ONE", "LONG", "TWO"), rows, monkeypatch=monkeypatch)
+    assert found == ["ONE", "a", "no room for LONG, TWO: widen the terminal, or use --json"]
+    found = shown(show_table, ("ONE", "LONG", "TWO"), rows, columns=400, monkeypatch=monkeypatch)
+    assert found[0].split() == ["ONE", "LONG", "TWO"]
+
+
+def test_no_row_of_a_command_is_wider_than_the_terminal(forked):
+    forked.env["COLUMNS"] = "80"
+    commands = [
+        ("profiles", "list"), ("profiles", "show"), ("list",), ("resolve", "--framework", "torch", *GPU, "--explain"),
+    ]  # fmt: skip
+    for words in commands:
+        ran = forked(*words)
+        assert ran.code == 0, ran.err
+        wide = [row for row in ran.out.splitlines() if len(row) > 80 and len(row.split()) > 1]
+        assert not wide, wide[:3]
+
+
+def test_tables_have_heads_and_a_wide_terminal_more_of_them(forked):
+    forked.env["COLUMNS"] = "80"
+    heads = forked("profiles", "list").out.splitlines()[0].split()
+    assert heads == ["TABLE", "ROWS", "KEPT", "READ", "FILE"]
+    explained = forked("resolve", "--framework", "torch", *GPU, "--explain").out
+    assert "  FRAMEWORK  VERSION  CUDA  INDEX    RESULT" in explained and "chosen" in explained
+    forked.env["COLUMNS"] = "200"
+    assert forked("profiles", "list").out.splitlines()[0].split() == [*heads, "SOURCE"]
+    builds = forked("profiles", "show", "torch").out
+    assert (
+        "KERNELS" in builds and "CUDNN" in builds and "Tesla V100" in forked("profiles", "show", "gpus").out
+    )
+
+
+def test_the_profiles_are_checked_in_one_line(forked):
+    ran = forked("profiles", "check")
+    assert ran.code == 0 and ran.out.startswith("the profiles are valid: ") and ran.out.count("\n") == 1
