@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -19,9 +20,11 @@ from ..resolve.other_cuda import sentence_of
 from ..wheels import pypi, several_pythons
 from ..wheels.asking import OTHER_PYTHONS
 from ..wheels.source_builds import SourceBuilds, source_builds
-from .joint_choice import JointChoice
 from .judging import made_for
 from .stages import stages
+
+if TYPE_CHECKING:
+    from .joint_choice import JointChoice
 
 # Each try is a whole solve. What is learnt of one refusal mostly settles it; a project that is refused
 # this often contradicts itself.
@@ -39,6 +42,8 @@ def locked(
         if name not in builds.only_binary:
             builds.allow_wheelless(name, asked.target.platform)
     task = Task(emit=emit, stages=stages(where.cache_dir(choices)), builds=builds, near=near)
+    from .joint_choice import JointChoice
+
     held = frozenset(p.name for p in near.lock.packages) - near.moving if near.lock else frozenset()
     joint = JointChoice(emit, allow_old=choices.allow_old, held=held)
     with made_for(asked.request.device):
