@@ -45,7 +45,8 @@ def locked(
     from .joint_choice import JointChoice
 
     held = frozenset(p.name for p in near.lock.packages) - near.moving if near.lock else frozenset()
-    joint = JointChoice(emit, allow_old=choices.allow_old, held=held)
+    wheels = locking(asked.request.manager).PLANS_FIRST  # conda's solver chooses among the channels' packages
+    joint = JointChoice(emit, allow_old=choices.allow_old, held=held, off=not wheels)
     with made_for(asked.request.device):
         return _Search(asked, builds, emit, joint, python_is_given=bool(choices.python)).done(task)
 
