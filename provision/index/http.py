@@ -89,7 +89,7 @@ class Http:
             first, length = span
             headers["Range"] = f"bytes={first}" if first < 0 else f"bytes={first}-{first + length - 1}"
         if url.startswith("file:"):
-            return _local(url, span, missing_ok)
+            return _local(url, span, missing_ok, head=head)
         most = (-span[0] if span[0] < 0 else span[1]) if span else connections.MOST
         return self._retry(_request(url, headers, "HEAD" if head else "GET"), missing_ok, most)
 
@@ -253,10 +253,14 @@ def _path(url: str) -> Path:
     return Path(urllib.request.url2pathname(urllib.parse.urlsplit(url).path))
 
 
-def _local(url: str, span: tuple[int, int] | None, missing_ok: bool) -> Response | None:
+def _local(
+    url: str, span: tuple[int, int] | None, missing_ok: bool, *, head: bool = False
+) -> Response | None:
     try:
         with _path(url).open("rb") as file:
             total = file.seek(0, 2)
+            if head:
+                return Response(200, {"content-length": str(total)}, b"", url)
             first, length = span or (0, total)
             start = max(0, total + first) if first < 0 else first
             file.seek(start)

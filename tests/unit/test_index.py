@@ -165,6 +165,14 @@ def test_sizes_are_asked_by_head(server, web):
     assert sorted(path for method, path, _ in server.seen if method == "HEAD") == ["/a", "/none"]
 
 
+def test_the_size_of_a_local_file_is_read_without_its_bytes(tmp_path, web):
+    path = tmp_path / "a.whl"
+    path.write_bytes(b"12345")
+    answer = web.get(path.as_uri(), head=True)
+    assert (answer.headers["content-length"], answer.body) == ("5", b"")
+    assert web.sizes([path.as_uri()]) == {path.as_uri(): 5}
+
+
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
