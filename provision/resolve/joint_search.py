@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 
 from ..index.platforms import CPYTHON, markers_of
 from ..model import Build, NamedPackage, Release
+from .assignment import Assignments
 from .choice import against, candidates
 from .objections import fits, unbounded_versions
 from .question import Question
@@ -28,7 +29,6 @@ from .versions import allows, major, meets, version
 OLD = 2 * 365
 """Days behind its newest release from which a release is not taken without being asked for."""
 _MOST_COMBINATIONS = 500
-_MOST_STEPS = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +82,13 @@ class JointSearch:
     asked: Question
     packages: Sequence[NamedPackage]
     refused: Sequence[Refused] = ()
-    _fitting: dict[tuple[object, ...], str | None] = field(default_factory=dict, repr=False)
+    _objections: dict[tuple[str, str, int], str | None] = field(default_factory=dict, repr=False)
     _newest: dict[tuple[str, str], Release | None] = field(default_factory=dict, repr=False)
     _newest_days: dict[str, int] = field(default_factory=dict, repr=False)
     _references: dict[str, Release | None] = field(default_factory=dict, repr=False)
+    _joining: dict[tuple[str, str, int | None], Sequence[Release]] = field(default_factory=dict, repr=False)
+    _needs: dict[tuple[str, str, str], Mapping[str, Sequence[str]]] = field(default_factory=dict, repr=False)
+    _known_assignments: dict[tuple[object, ...], Assignments] = field(default_factory=dict, repr=False)
 
     @cached_property
     def rows(self) -> SatelliteRows:
@@ -115,33 +118,100 @@ class JointSearch:
 
     def best(self, allowed: Mapping[str, Sequence[Release]] | None = None) -> Chosen | None:
         """The best set, None where there is none. `allowed` are the releases of some packages that may be taken."""
-        found = (self.best_with(c, allowed) for c in self.candidates)
-        return min((c for c in found if c), key=lambda c: c.key, default=None)
+        options_of = ((c, self._options(c, allowed)) for c in self.candidates)
+        tries = [
+            (self._least_key(c, options), c, options) for c, options in options_of if options is not None
+        ]
+        best: Chosen | None = None
+        for least, candidate, options in sorted(tries, key=lambda t: (t[0], t[1].place)):
+            if best and best.key[: len(least)] < least:
+                break  # no set with these builds, nor with those after them, is as good
+            found = self._best_of(candidate, options)
+            best = min(filter(None, (best, found)), key=lambda c: c.key, default=None)
+        return best
 
-    def best_with(
-        self, candidate: Candidate, allowed: Mapping[str, Sequence[Release]] | None = None
-    ) -> Chosen | None:
+    def best_with(self, candidate: Candidate) -> Chosen | None:
         """The best set with these builds and this Python."""
-        options = {}
+        options = self._options(candidate, None)
+        return self._best_of(candidate, options) if options is not None else None
+
+    def _options(
+        self, candidate: Candidate, allowed: Mapping[str, Sequence[Release]] | None
+    ) -> dict[str, Sequence[Release]] | None:
+        """The releases of each package that can join builds and a Python; None where a package has none."""
+        options: dict[str, Sequence[Release]] = {}
         for package in self.packages:
-            mine = (allowed or {}).get(package.name, package.releases)
-            options[package.name] = [r for r in mine if self.objection(package, r, candidate) is None]
+            given = (allowed or {}).get(package.name)
+            options[package.name] = self._fitting(package, candidate) if given is None else given
+            if given is not None:
+                options[package.name] = [r for r in given if self.objection(package, r, candidate) is None]
             if not options[package.name]:
                 return None
+        return options
+
+    def _fitting(self, package: NamedPackage, candidate: Candidate) -> Sequence[Release]:
+        """The releases of a package that can join builds and a Python. Most packages bind no build."""
+        place = candidate.place if package.name in self._bound_to_builds else None
+        key = (package.name, candidate.python, place)
+        if key not in self._joining:
+            self._joining[key] = [
+                r for r in package.releases if self.objection(package, r, candidate) is None
+            ]
+        return self._joining[key]
+
+    @cached_property
+    def _bound_to_builds(self) -> frozenset[str]:
+        """The packages of which some releases go with some builds only."""
+        frameworks = {w.name for w in self.asked.request.frameworks}
+        refused = {n for r in self.refused for n in r.versions}
+        needing = {
+            p.name for p in self.packages if frameworks & {n for r in p.releases for n in self._names_in(r)}
+        }
+        return frozenset({*self.rows.packages, *self._companion_names, *refused, *needing})
+
+    @staticmethod
+    def _names_in(release: Release) -> frozenset[str]:
+        return frozenset(str(canonicalize_name(_requirement(t).name)) for t in release.requires)
+
+    def _best_of(self, candidate: Candidate, options: Mapping[str, Sequence[Release]]) -> Chosen | None:
         wheels = {n: [r for r in rs if not self._compiles(n, r, candidate)] for n, rs in options.items()}
         for built, given in ((False, wheels), (True, options)):
-            if all(given.values()) and (releases := self._assigned(candidate, given)):
+            if all(given.values()) and (releases := self._assignments(candidate).best(given)):
                 return self._chosen(candidate, releases, built=built and wheels != options)
         return None
+
+    def _least_key(
+        self, candidate: Candidate, options: Mapping[str, Sequence[Release]]
+    ) -> tuple[object, ...]:
+        """The first parts of a key that no set of these options is below."""
+        ages = [min(self.age(n, r) for r in rs) for n, rs in options.items()]
+        return False, (max(ages),) if ages else (), self._ranks(candidate)
+
+    def _assignments(self, candidate: Candidate) -> Assignments:
+        refused = tuple(self._refused_together(candidate))
+        key = (candidate.python, refused)
+        if key not in self._known_assignments:
+            self._known_assignments[key] = Assignments(
+                needs=lambda name, release: self.needs(name, release, candidate.python), age=self.age,
+                refused=[dict(versions) for versions in refused],
+            )  # fmt: skip
+        return self._known_assignments[key]
+
+    def _refused_together(self, candidate: Candidate) -> Iterator[tuple[tuple[str, str], ...]]:
+        """The versions of several packages that a solver refused together beside the versions of these frameworks."""
+        for refused in self.refused:
+            rest = {n: v for n, v in refused.versions.items() if candidate.versions.get(n) != v}
+            if len(rest) > 1 and rest.keys() <= self.by_name.keys():
+                yield tuple(rest.items())
 
     def objection(self, package: NamedPackage, release: Release, candidate: Candidate) -> str | None:
         """Why a release cannot join builds and a Python, None where it can."""
         if candidate.python not in release.pythons:
             return f"{package.name} {release.version} has no wheel for Python {candidate.python}"
         key = (package.name, release.version, candidate.place)
-        if key not in self._fitting:
-            self._fitting[key] = self._objection(package, release, candidate)
-        return self._fitting[key]
+        if key not in self._objections:
+            self._objections[key] = self._objection(package, release, candidate)
+        return self._objections[key]
 
     def _objection(self, package: NamedPackage, release: Release, candidate: Candidate) -> str | None:
         for refused in self.refused:
@@ -150,10 +220,11 @@ class JointSearch:
             rest = dict(refused.versions)
             if rest.pop(package.name, None) == release.version and rest.items() <= candidate.versions.items():
                 return refused.because
-        for need in self.requirements(package, release, candidate.python):
-            build = next((b for b in candidate.builds if b.framework == canonicalize_name(need.name)), None)
-            if build and not meets(build.version, str(need.specifier)):
-                return f"{package.name} {release.version} requires {need.name}{need.specifier}"
+        needs = self.needs(package.name, release, candidate.python)
+        for framework, mine in candidate.versions.items():
+            for bound in needs.get(framework, ()):
+                if not meets(mine, bound):
+                    return f"{package.name} {release.version} requires {framework}{bound}"
         if self._comes_along(package.name, release, candidate):
             return None
         if why := self._other_companion(package.name, release, candidate):
@@ -189,6 +260,16 @@ class JointSearch:
         """What a release requires of frameworks and of other named packages, with a Python."""
         return _requirements(release.requires, package.extras, python, self.asked.target.platform)
 
+    def needs(self, name: str, release: Release, python: str) -> Mapping[str, Sequence[str]]:
+        """The bounds of a release on frameworks and on other named packages, by name."""
+        key = (name, release.version, python)
+        if key not in self._needs:
+            found: dict[str, list[str]] = {}
+            for need in self.requirements(self.by_name[name], release, python):
+                found.setdefault(str(canonicalize_name(need.name)), []).append(str(need.specifier))
+            self._needs[key] = found
+        return self._needs[key]
+
     def _compiles(self, name: str, release: Release, candidate: Candidate) -> bool:
         """Whether a release must be compiled, although other releases of the package have wheels."""
         return release.compiles and candidate.python not in release.wheels and name in self._with_wheels
@@ -205,76 +286,21 @@ class JointSearch:
         for package in self.packages:
             if package.name in self.rows.packages or package.name in self._companion_names:
                 found.add(package.name)
-            texts = {t for r in package.releases for t in r.requires}
-            for name in {str(canonicalize_name(_requirement(t).name)) for t in texts}:
+            for name in {n for r in package.releases for n in self._names_in(r)}:
                 if name in frameworks or name in self.by_name:
                     found |= {package.name, name} & set(self.by_name)
         return frozenset(found)
 
-    # --- a release of each package, with given builds --------------------------------------------
-
-    def _assigned(
-        self, candidate: Candidate, options: Mapping[str, Sequence[Release]]
-    ) -> dict[str, Release] | None:
-        """A release of each package so that all go with each other and the one furthest behind is as little behind as
-        possible."""
-        newest = {name: releases[0] for name, releases in options.items()}
-        if not self._clashes(newest, candidate):
-            return newest
-        ages = sorted({self.age(n, r) for n, rs in options.items() for r in rs})
-        low, high, best = 0, len(ages) - 1, None
-        while low <= high:  # the fewest days with which some assignment holds
-            middle = (low + high) // 2
-            within = {n: [r for r in rs if self.age(n, r) <= ages[middle]]
-                      for n, rs in options.items()}  # fmt: skip
-            found = self._searched(within, candidate) if all(within.values()) else None
-            best, low, high = (found, low, middle - 1) if found else (best, middle + 1, high)
-        return best
-
-    def _searched(
-        self, options: Mapping[str, Sequence[Release]], candidate: Candidate
-    ) -> dict[str, Release] | None:
-        """The first assignment that holds, the newest release of each package first, in the order in which they are
-        named; None where there is none, or where finding it takes too many steps."""
-        names, steps = list(options), 0
-        taken: dict[str, Release] = {}
-        tried = {name: iter(options[name]) for name in names}
-        while len(taken) < len(names):
-            name = names[len(taken)]
-            steps += 1
-            if steps > _MOST_STEPS:
-                return None
-            for release in tried[name]:
-                if not self._clashes({**taken, name: release}, candidate, only=name):
-                    taken[name] = release
-                    break
-            else:
-                tried[name] = iter(options[name])
-                if not taken:
-                    return None
-                del taken[names[len(taken) - 1]]
-        return taken
-
-    def _clashes(
-        self, releases: Mapping[str, Release], candidate: Candidate, only: str | None = None
-    ) -> bool:
-        return any(self.clash(releases, candidate, only))
-
-    def clash(
-        self, releases: Mapping[str, Release], candidate: Candidate, only: str | None = None
-    ) -> Iterator[str]:
-        """What releases require of each other and do not get, and what a solver refused of them; with `only`, as far
-        as that package is part of it."""
+    def clash(self, releases: Mapping[str, Release], candidate: Candidate) -> Iterator[str]:
+        """What releases require of each other and do not get, and what a solver refused of them."""
         for name, release in releases.items():
-            for need in self.requirements(self.by_name[name], release, candidate.python):
-                other = str(canonicalize_name(need.name))
-                if other not in releases or (only is not None and only not in (name, other)):
-                    continue
-                if not meets(releases[other].version, str(need.specifier)):
-                    yield f"{name} {release.version} requires {need.name}{need.specifier}"
+            for other, bounds in self.needs(name, release, candidate.python).items():
+                for bound in bounds if other in releases else ():
+                    if not meets(releases[other].version, bound):
+                        yield f"{name} {release.version} requires {other}{bound}"
         taken = {n: r.version for n, r in releases.items()} | dict(candidate.versions)
         for refused in self.refused:
-            if refused.versions.items() <= taken.items() and (only is None or only in refused.versions):
+            if refused.versions.items() <= taken.items():
                 yield refused.because
 
     @cached_property
@@ -285,10 +311,12 @@ class JointSearch:
 
     def _chosen(self, candidate: Candidate, releases: Mapping[str, Release], *, built: bool) -> Chosen:
         behind = {n: self.age(n, r) for n, r in releases.items()}
-        ranks = tuple(self._version_ranks[b.framework][b.version] for b in candidate.builds)
         ages = tuple(sorted(behind.values(), reverse=True))
-        key = (built, ages[:1], ranks, ages, candidate.place)
+        key = (built, ages[:1], self._ranks(candidate), ages, candidate.place)
         return Chosen(candidate, releases, behind, key)
+
+    def _ranks(self, candidate: Candidate) -> tuple[int, ...]:
+        return tuple(self._version_ranks[b.framework][b.version] for b in candidate.builds)
 
     @cached_property
     def _version_ranks(self) -> Mapping[str, Mapping[str, int]]:

@@ -134,6 +134,8 @@ def every_set(builds, packages, rows, refused):
                 continue
             if any(r.versions.items() <= taken.items() for r in refused):
                 continue
+            if any(r.versions.items() <= taken.items() for r in refused):
+                continue
             compiled = any(r.compiles and python not in r.wheels and wheels[r.package] for r in chosen)
             yield compiled, max(newest[r.package] - r.day for r in chosen), ranks[b.version]
 
@@ -148,6 +150,25 @@ def test_no_better_set_exists(catalogue):
     if best:
         built, ages, ranks = best.key[:3]
         assert (built, ages[0], ranks[0]) == min(keys)
+
+
+def test_many_packages_that_bind_each_other_are_decided_without_trying_all_combinations():
+    """20 packages of 20 releases: each newest release but the last wants a release of the next that is older."""
+    names = [f"p{i:02}" for i in range(20)]
+
+    def releases(name, after):
+        for age in range(20):
+            need = (f"{after}<={19 - age}",) if after else ()
+            yield release(name, str(20 - age), age * 10, *need)
+
+    packages = [package(n, *releases(n, a)) for n, a in zip(names, [*names[1:], None], strict=True)] + [
+        package("last", release("last", "1", 0, "p19>=2"))
+    ]
+    best = search([build("2.15"), build("2.14")], packages).best()
+    assert best is None  # p19 has to be 1
+    packages[10] = package("p10", *releases("p10", None))
+    best = search([build("2.15"), build("2.14")], packages).best()
+    assert [best.releases[n].version for n in ("p00", "p10", "p11", "p19")] == ["20", "10", "20", "12"]
 
 
 # --- examples ---------------------------------------------------------------------------------------

@@ -1,0 +1,147 @@
+"""One release of each package, so that all go with each other and none is older than it has to be. Pure: no I/O.
+
+Packages that require nothing of each other are decided apart. Within such a group, releases that go with no release of a
+neighbour are removed before and after each choice (arc consistency), so that few choices have to be taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..model import Release
+from .versions import meets
+
+Options = Mapping[str, Sequence[Release]]
+"""The releases that may be taken of each package, newest first."""
+Needs = Callable[[str, Release], Mapping[str, Sequence[str]]]
+"""What a release of a package requires of others: their bounds by name."""
+_MOST_STEPS = 5_000
+
+
+@dataclass
+class Assignments:
+    """Answers for one Python. Equal questions are answered once. `refused` are versions of packages that do not go
+    together, whatever they require."""
+
+    needs: Needs
+    age: Callable[[str, Release], int]
+    refused: Sequence[Mapping[str, str]] = ()
+    _pairs: dict[tuple[str, str, str, str], bool] = field(default_factory=dict)
+    _groups: dict[tuple[tuple[str, tuple[str, ...]], ...], dict[str, Release] | None] = field(
+        default_factory=dict
+    )
+
+    def best(self, options: Options) -> dict[str, Release] | None:
+        """A release of each package, the oldest as new as possible; None where no releases go together."""
+        found: dict[str, Release] = {}
+        for group in self._apart(options):
+            mine = {name: options[name] for name in group}
+            key = tuple((name, tuple(r.version for r in mine[name])) for name in group)
+            if key not in self._groups:
+                self._groups[key] = self._best_of(mine)
+            if (part := self._groups[key]) is None:
+                return None
+            found |= part
+        return {name: found[name] for name in options}
+
+    def _apart(self, options: Options) -> list[list[str]]:
+        """The names in groups that require nothing of each other."""
+        near = self._neighbours(options)
+        groups, seen = [], set[str]()
+        for name in options:
+            if name in seen:
+                continue
+            group, left = {name}, [name]
+            while left:
+                more = near[left.pop()] - group
+                group |= more
+                left += more
+            seen |= group
+            groups.append([n for n in options if n in group])
+        return groups
+
+    def _neighbours(self, options: Options) -> dict[str, set[str]]:
+        near: dict[str, set[str]] = {name: set() for name in options}
+        for name, releases in options.items():
+            for release in releases:
+                for other in self.needs(name, release):
+                    if other in options and other != name:
+                        near[name].add(other)
+                        near[other].add(name)
+        for versions in self.refused:
+            for name in versions.keys() & near.keys():
+                near[name] |= versions.keys() & near.keys() - {name}
+        return near
+
+    def _best_of(self, options: Options) -> dict[str, Release] | None:
+        near = self._neighbours(options)
+        fitting = {n: [r for r in rs if self._fits(n, r, n, r)] for n, rs in options.items()}
+        possible = self._consistent(fitting, list(options), near)
+        if possible is None:
+            return None
+        ages = sorted({self.age(n, r) for n, rs in possible.items() for r in rs})
+        # Each set has a release this old; mostly no older one is needed.
+        low = ages.index(max(min(self.age(n, r) for r in rs) for n, rs in possible.items()))
+        middle, high, best = low, len(ages) - 1, None
+        while low <= high:  # the fewest days with which some assignment holds
+            within = {n: [r for r in rs if self.age(n, r) <= ages[middle]] for n, rs in possible.items()}
+            found = self._first(within, near)
+            best, low, high = (found, low, middle - 1) if found else (best, middle + 1, high)
+            middle = (low + high) // 2
+        return best
+
+    def _first(self, options: Options, near: Mapping[str, set[str]]) -> dict[str, Release] | None:
+        """The first assignment that holds, in the order of the names and of their releases; None where there is none, or
+        where finding it takes too many steps."""
+        left: list[tuple[Options, Sequence[str]]] = [(options, list(options))]
+        for _ in range(_MOST_STEPS):
+            if not left:
+                return None
+            current = self._consistent(*left.pop(), near)
+            if current is None:
+                continue
+            name = next((n for n, rs in current.items() if len(rs) > 1), None)
+            if self._has_refused(current):
+                continue
+            if name is None:
+                return {n: rs[0] for n, rs in current.items()}
+            newest, *others = current[name]
+            left += [({**current, name: others}, [name]), ({**current, name: [newest]}, [name])]
+        return None
+
+    def _has_refused(self, options: Options) -> bool:
+        """Whether only versions that do not go together are left."""
+        left = {n: rs[0].version for n, rs in options.items() if len(rs) == 1}
+        return any(versions.items() <= left.items() for versions in self.refused)
+
+    def _consistent(
+        self, options: Options, changed: Sequence[str], near: Mapping[str, set[str]]
+    ) -> dict[str, Sequence[Release]] | None:
+        """The options without releases that go with no release of a neighbour; None where a package has none left."""
+        left = dict(options)
+        queue = list(changed)
+        if not all(left.values()):
+            return None
+        while queue:
+            name = queue.pop()
+            for other in near[name]:
+                kept = [r for r in left[other] if any(self._fits(other, r, name, m) for m in left[name])]
+                if not kept:
+                    return None
+                if len(kept) < len(left[other]):
+                    left[other] = kept
+                    if other not in queue:
+                        queue.append(other)
+        return left
+
+    def _fits(self, name: str, release: Release, other: str, theirs: Release) -> bool:
+        """Whether two releases require nothing of each other that they do not have."""
+        key = (name, release.version, other, theirs.version)
+        found = self._pairs.get(key)
+        if found is None:
+            found = all(meets(theirs.version, s) for s in self.needs(name, release).get(other, ())) and all(
+                meets(release.version, s) for s in self.needs(other, theirs).get(name, ())
+            )
+            self._pairs[key] = self._pairs[other, theirs.version, name, release.version] = found
+        return found
