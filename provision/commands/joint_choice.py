@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from ..errors import LockError
 from ..model import FRAMEWORKS, Asked, Emit, Event, HeldBack, JointAnswer, Lock, NamedPackage, Plan
 from ..resolve.joint_answer import against_newest, answer, why_none
-from ..resolve.joint_search import OLD, Chosen, JointSearch, Refused
+from ..resolve.joint_search import Chosen, JointSearch, Refused
 from ..resolve.other_cuda import OtherCuda, sentence_of
 from ..resolve.question import Question
+from ..resolve.too_old import OLD, too_old
 from ..wheels.releases import Named, ReleaseReader
 from .came_along import came_along
 from .named_packages import named_packages
@@ -90,7 +91,7 @@ class JointChoice:
         """Search with the Pythons of this machine, then with any that uv could fetch."""
         self._search = self._searched(asked, named)
         self._chosen = self._search.best() if self._search else None
-        good = self._search and self._chosen and not any(self._search.too_old(self._chosen))
+        good = self._search and self._chosen and not any(too_old(self._search, self._chosen))
         if good or not asked.pythons_known or asked.request.python:
             return
         anywhere = dataclasses.replace(asked, request=dataclasses.replace(asked.request, pythons=()))
@@ -136,7 +137,7 @@ class JointChoice:
 
     def _check_age(self, search: JointSearch, chosen: Chosen) -> None:
         """Raise LockError where the set has a release that is more than two years older than its newest one."""
-        for release, newest in () if self.allow_old else search.too_old(chosen):
+        for release, newest in () if self.allow_old else too_old(search, chosen):
             why = against_newest(search, chosen, release.package)
             days = newest.day - release.day
             raise _too_old(release.package, release.version, newest.version, days, why)

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from ..model import Build, HeldBack, JointAnswer, NamedPackage, PackageSet, PassedOver, Release
-from .joint_search import Candidate, Chosen, JointSearch
+from .candidate_builds import Candidate
+from .joint_search import Chosen, JointSearch
 from .objections import objections
 from .satellite_fit import unfit_series
 from .versions import version

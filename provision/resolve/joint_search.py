@@ -18,36 +18,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..index.platforms import CPYTHON, markers_of
-from ..model import Build, NamedPackage, Release
+from ..model import NamedPackage, Release
 from .assignment import Assignments
-from .choice import against, candidates
-from .objections import fits, unbounded_versions
+from .candidate_builds import Candidate, candidates_of
+from .companions import comes_along, companion_names, companion_objection
 from .question import Question
 from .satellite_fit import SatelliteRows, objection, serves_gpus
-from .versions import allows, major, meets, version
-
-OLD = 2 * 365
-"""Days behind its newest release from which a release is not taken without being asked for."""
-_MOST_COMBINATIONS = 500
-
-
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """Builds that fit the target and each other, one per framework, and a Python that all of them have. `place` is
-    its place in the order of `resolve`."""
-
-    builds: tuple[Build, ...]
-    python: str
-    place: int
-
-    @cached_property
-    def versions(self) -> Mapping[str, str]:
-        return {b.framework: b.version for b in self.builds}
-
-    @cached_property
-    def cudas(self) -> frozenset[str]:
-        """The CUDA majors of the builds."""
-        return frozenset(major(b.cuda) for b in self.builds if b.cuda)
+from .versions import meets, version
 
 
 @dataclass(frozen=True)
@@ -85,7 +62,6 @@ class JointSearch:
     _objections: dict[tuple[str, str, int], str | None] = field(default_factory=dict, repr=False)
     _newest: dict[tuple[str, str], Release | None] = field(default_factory=dict, repr=False)
     _newest_days: dict[str, int] = field(default_factory=dict, repr=False)
-    _references: dict[str, Release | None] = field(default_factory=dict, repr=False)
     _joining: dict[tuple[str, str, int | None], Sequence[Release]] = field(default_factory=dict, repr=False)
     _needs: dict[tuple[str, str, str], Mapping[str, Sequence[str]]] = field(default_factory=dict, repr=False)
     _known_assignments: dict[tuple[object, ...], Assignments] = field(default_factory=dict, repr=False)
@@ -97,19 +73,7 @@ class JointSearch:
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
         """All that fit the target, in the order of `resolve`."""
-        chains = [
-            [b for b in candidates(self.asked, w) if fits(self.asked, w, b)]
-            for w in self.asked.request.frameworks
-        ]
-        found: list[Candidate] = []
-        for builds in _combinations(self.asked, (), chains):
-            shared = [
-                p for p in self.asked.pythons(builds[0]) if all(p in self.asked.pythons(b) for b in builds)
-            ]
-            found += [Candidate(builds, python, len(found) + i) for i, python in enumerate(shared)]
-            if len(found) >= _MOST_COMBINATIONS:
-                break
-        return tuple(found)
+        return candidates_of(self.asked)
 
     @cached_property
     def pythons(self) -> frozenset[str]:
@@ -197,9 +161,13 @@ class JointSearch:
             )  # fmt: skip
         return self._known_assignments[key]
 
+    def _refused_of(self, candidate: Candidate) -> Iterator[Refused]:
+        """What a solver refused that concerns these builds."""
+        return (r for r in self.refused if r.cuda not in candidate.cudas)
+
     def _refused_together(self, candidate: Candidate) -> Iterator[tuple[tuple[str, str], ...]]:
         """The versions of several packages that a solver refused together beside the versions of these frameworks."""
-        for refused in self.refused:
+        for refused in self._refused_of(candidate):
             rest = {n: v for n, v in refused.versions.items() if candidate.versions.get(n) != v}
             if len(rest) > 1 and rest.keys() <= self.by_name.keys():
                 yield tuple(rest.items())
@@ -214,9 +182,7 @@ class JointSearch:
         return self._objections[key]
 
     def _objection(self, package: NamedPackage, release: Release, candidate: Candidate) -> str | None:
-        for refused in self.refused:
-            if refused.cuda in candidate.cudas:
-                continue
+        for refused in self._refused_of(candidate):
             rest = dict(refused.versions)
             if rest.pop(package.name, None) == release.version and rest.items() <= candidate.versions.items():
                 return refused.because
@@ -225,32 +191,16 @@ class JointSearch:
             for bound in needs.get(framework, ()):
                 if not meets(mine, bound):
                     return f"{package.name} {release.version} requires {framework}{bound}"
-        if self._comes_along(package.name, release, candidate):
+        if comes_along(package.name, release.version, candidate.builds):
             return None
-        if why := self._other_companion(package.name, release, candidate):
+        if why := companion_objection(package.name, release.version, candidate.builds, self._companion_names):
             return why
         rows = self.rows.rows(package.name, release.version)
         return objection(self.asked, rows, candidate.builds, serve_gpus=self._some_serve_gpus(package.name))
 
-    def _comes_along(self, name: str, release: Release, candidate: Candidate) -> bool:
-        """Whether a build names this very release as its companion: it comes from the same index."""
-        texts = [c for b in candidate.builds for c in b.companions]
-        mine = [n for n in map(_requirement, texts) if canonicalize_name(n.name) == name]
-        return any(meets(release.version, str(n.specifier)) for n in mine)
-
-    def _other_companion(self, name: str, release: Release, candidate: Candidate) -> str | None:
-        for build in candidate.builds:
-            for text in build.companions:
-                if canonicalize_name(_requirement(text).name) == name:
-                    return f"{build.framework} {build.version} goes with {text}, not with {release.version}"
-            if build.local and name in self._companion_names:
-                return f"{build.framework} {build.version}+{build.local} has no {name} of its kind"
-        return None
-
     @cached_property
     def _companion_names(self) -> frozenset[str]:
-        texts = {c for b in self.asked.profiles.builds for c in b.companions}
-        return frozenset(canonicalize_name(_requirement(t).name) for t in texts)
+        return companion_names(self.asked.profiles.builds)
 
     def _some_serve_gpus(self, name: str) -> bool:
         versions = self.rows.packages.get(name, {})
@@ -299,7 +249,7 @@ class JointSearch:
                     if not meets(releases[other].version, bound):
                         yield f"{name} {release.version} requires {other}{bound}"
         taken = {n: r.version for n, r in releases.items()} | dict(candidate.versions)
-        for refused in self.refused:
+        for refused in self._refused_of(candidate):
             if refused.versions.items() <= taken.items():
                 yield refused.because
 
@@ -344,57 +294,6 @@ class JointSearch:
         if key not in self._newest:
             self._newest[key] = next((r for r in self.by_name[name].releases if python in r.pythons), None)
         return self._newest[key]
-
-    def reference(self, name: str) -> Release | None:
-        """The newest release that goes with some version of the frameworks within the bounds of the user and the
-        project, whatever the driver and the GPUs are."""
-        if name not in self._references:
-            self._references[name] = self._reference(self.by_name[name])
-        return self._references[name]
-
-    def _reference(self, package: NamedPackage) -> Release | None:
-        request = self.asked.request
-        pythons = {request.python} if request.python else None
-        for release in package.releases:
-            served = [
-                p for p in release.pythons
-                if (pythons is None or p in pythons)
-                and (not request.requires_python or allows(request.requires_python, p))
-            ]  # fmt: skip
-            if any(self._goes_with_some(package, release, p) for p in served):
-                return release
-        return None
-
-    def _goes_with_some(self, package: NamedPackage, release: Release, python: str) -> bool:
-        for need in self.requirements(package, release, python):
-            versions = self._within_bounds.get(str(canonicalize_name(need.name)))
-            if versions is not None and not any(meets(v, str(need.specifier)) for v in versions):
-                return False
-        return True
-
-    @cached_property
-    def _within_bounds(self) -> Mapping[str, frozenset[str]]:
-        return {w.name: unbounded_versions(self.asked, w) for w in self.asked.request.frameworks}
-
-    def too_old(self, chosen: Chosen) -> Iterator[tuple[Release, Release]]:
-        """The releases of a set that are more than two years behind, each with the newest one that the bounds allow."""
-        for name, release in chosen.releases.items():
-            reference = self.reference(name)
-            if reference and self.by_name[name].dated and reference.day - release.day > OLD:
-                yield release, reference
-
-
-def _combinations(
-    asked: Question, taken: tuple[Build, ...], chains: Sequence[Sequence[Build]]
-) -> Iterator[tuple[Build, ...]]:
-    """One build of each chain, those that go together, in the order of the chains."""
-    if not chains:
-        if taken:
-            yield taken
-        return
-    for build in chains[0]:
-        if not against(asked, list(taken), build):
-            yield from _combinations(asked, (*taken, build), chains[1:])
 
 
 @cache

@@ -23,6 +23,7 @@ from provision.model import (
 from provision.resolve.joint_answer import answer
 from provision.resolve.joint_search import JointSearch, Refused
 from provision.resolve.question import Question
+from provision.resolve.too_old import too_old
 
 PYTHONS = ("3.12", "3.11")
 TODAY = (dt.date(2026, 11, 1) - dt.date(1970, 1, 1)).days
@@ -264,10 +265,10 @@ def test_an_old_release_is_found_out_against_the_newest_within_the_bounds():
     )
     found = search([build("2.15")], [vllm])
     assert [
-        (old.version, new.version) for old, new in found.too_old(found.best())
+        (old.version, new.version) for old, new in too_old(found, found.best())
     ] == []  # no torch 2.14 is known
     found = search([build("2.15"), build("2.14", kernels=())], [vllm])
-    assert [(old.version, new.version) for old, new in found.too_old(found.best())] == [("0.2", "0.33")]
+    assert [(old.version, new.version) for old, new in too_old(found, found.best())] == [("0.2", "0.33")]
 
 
 def test_a_set_that_a_solver_could_not_complete_is_passed_over_with_its_reason():

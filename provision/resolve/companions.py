@@ -1,0 +1,44 @@
+"""Companions of builds (torchvision, torchaudio): packages that go with one release of a framework only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ..model import Build
+from .versions import meets
+
+
+def companion_names(builds: Iterable[Build]) -> frozenset[str]:
+    """The packages that are companions of some of the builds."""
+    texts = {c for b in builds for c in b.companions}
+    return frozenset(_named(t)[0] for t in texts)
+
+
+def comes_along(name: str, release: str, builds: Sequence[Build]) -> bool:
+    """Whether a build names this very release as its companion: it comes from the same index."""
+    mine = [_named(c) for b in builds for c in b.companions]
+    return any(meets(release, bounds) for companion, bounds in mine if companion == name)
+
+
+def companion_objection(
+    name: str, release: str, builds: Sequence[Build], names: frozenset[str]
+) -> str | None:
+    """Why a release is no companion of the builds, None where nothing is known against it. `names` are the packages
+    that are companions of some build."""
+    for build in builds:
+        for text in build.companions:
+            if _named(text)[0] == name:
+                return f"{build.framework} {build.version} goes with {text}, not with {release}"
+        if build.local and name in names:
+            return f"{build.framework} {build.version}+{build.local} has no {name} of its kind"
+    return None
+
+
+@cache
+def _named(text: str) -> tuple[str, str]:
+    need = Requirement(text)
+    return str(canonicalize_name(need.name)), str(need.specifier)
