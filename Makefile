@@ -8,7 +8,7 @@ TOOL := .gpuenv-tool
 GPUENV := $(TOOL)/bin/gpuenv
 DEV := .gpuenv-dev
 
-.PHONY: env verify test test-slow faults gpu check profiles bench release audit readme clean help
+.PHONY: env verify test test-slow faults gpu check profiles bench compare release audit readme clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -51,6 +51,9 @@ profiles: $(DEV)/.ready ## read the index and show what would change in profiles
 
 bench: $(DEV)/.ready ## speed against uv and pip, as ratios; growth as docs/growth.svg (ARGS=--readme)
 	@$(DEV)/bin/python scripts/bench.py $(ARGS)
+
+compare: $(DEV)/.ready ## 60 requirement sets of well-known projects: no release older than uv's unless it is said
+	@$(DEV)/bin/python scripts/compare_with_uv.py $(ARGS)
 
 release: $(DEV)/.ready ## build twice from clones of HEAD, compare, put wheel, archive, SBOM and sums into dist/
 	@$(DEV)/bin/python scripts/release.py $(ARGS)
