@@ -43,7 +43,7 @@ def check_traps(
                 continue
             if row.action != "warn" and not pages:
                 raise UsageError(_sentence(one, row), hint=_hint(one, row))
-            warnings.append(f"{_sentence(one, row)}. {_hint(one, row)}")
+            warnings.append(f"{_sentence(one, row)}; {_hint(one, row)}")
     return tuple(dict.fromkeys(warnings))
 
 
