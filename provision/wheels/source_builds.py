@@ -105,7 +105,8 @@ class SourceBuilds:
         """Allow a package of an index that has no wheel. Raises LockError where that is forbidden."""
         if name in self.allowed:
             return
-        why = f"{name} has no wheel for {where}"
+        requirer = self.stated.required_by.get(name) if self.stated else None
+        why = f"{name}{f' (required by {requirer})' if requirer else ''} has no wheel for {where}"
         if forbidden := self._forbidden(name):
             raise LockError(
                 f"{why}, and {forbidden} forbids to build its source archive", hint=_HINT.format(forbidden)

@@ -29,6 +29,12 @@ _REFUSED = re.compile(
     r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})([<>=!~][^\s`]{1,200}) has no usable wheels"
 )
 
+_DEPENDS = re.compile(
+    r"(?:all versions of )?(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})(?:==([\w.+!-]{1,100}))? depends? on "
+    r"([A-Za-z0-9._-]{1,200})"
+)
+_OURS = "gpuenv-plan"  # the project that the plan's pins are of
+
 
 @dataclass
 class StatedMetadata:
@@ -39,11 +45,17 @@ class StatedMetadata:
     found: dict[str, dict[str, SourceArchive]] = field(default_factory=dict)
     unstated: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
+    required_by: dict[str, str] = field(default_factory=dict)
 
     def note_refusal(self, log: str) -> None:
-        """Remember which versions a refusal names as without wheels: of these one is going to be taken."""
-        for name, bounds in _REFUSED.findall(" ".join(log.split())):
+        """Remember which versions a refusal names as without wheels, of which one is going to be taken, and which
+        releases require them."""
+        line = " ".join(log.split())
+        for name, bounds in _REFUSED.findall(line):
             self.refused[str(canonicalize_name(name))] = bounds
+        for release, version, name in _DEPENDS.findall(line):
+            if release != _OURS:
+                self.required_by[str(canonicalize_name(name))] = f"{release} {version}".rstrip()
 
     def options(self, names: Iterable[str], folder: Path) -> list[str]:
         """Write what is stated of these packages into a file, and return the options with which uv reads it."""

@@ -149,6 +149,14 @@ def test_no_build_stops_at_the_release_that_is_named(gpuenv, jax, index, marks, 
     assert not (gpuenv.work / "pylock.toml").exists() and marks.left() == []
 
 
+def test_no_build_names_the_release_that_requires_a_source(gpuenv, jax, index, marks):
+    marks.stated(index, "stated", "1.0", (), **DYNAMIC)
+    index.add("brings", "2.0", requires=("stated>=1",))
+    ran = gpuenv("lock", *ask(gpuenv, "brings==2.0"), "--no-build")
+    told = " ".join(ran.err.split())
+    assert ran.code == 6 and "stated (required by brings) has no wheel for Python" in told, ran.err
+
+
 def test_the_line_says_what_compiling_needs(gpuenv, jax, index):
     setup = (
         "from setuptools import setup\nfrom torch.utils.cpp_extension import CUDAExtension\n"
