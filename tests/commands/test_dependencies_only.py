@@ -169,6 +169,36 @@ def test_settings_of_tools_alone_are_not_read(gpuenv):
     assert (config.project, config.requirements) == (None, ("requirements.txt",))
 
 
+@pytest.mark.parametrize("itself", ["", "-e .\n", ".\n"])
+def test_a_folder_of_tool_settings_is_created_with_all_that_it_asks_for(gpuenv, itself):
+    """Also where its requirements file names the folder, which would be built as a package without a name."""
+    write(
+        gpuenv.work,
+        {
+            "pyproject.toml": "[tool.ruff]\nline-length = 99\n", "train.py": "import torch\n", "data/b.py": "",
+            "requirements.txt": f"torch\n{itself}plain<2\n", "models/a.py": "import torch\n",
+        },
+    )  # fmt: skip
+    assert gpuenv("init").code == 0
+    config = read_config(gpuenv.work / "gpuenv.yaml")
+    assert (config.project, config.install) == (("." if itself else None), not itself)
+    assert config.requirements == ("requirements.txt",) and config.frameworks == ("torch",)
+    ran = created(gpuenv)
+    assert ran.code == 0, ran.err
+    assert (
+        installed(gpuenv).keys() == {"torch", "triton", "pip", "plain"}
+        and installed(gpuenv)["plain"] == "1.0"
+    )
+
+
+def test_a_folder_of_tool_settings_that_is_named_as_the_project_hints_at_the_key(gpuenv):
+    text = "frameworks: [torch]\nproject: .\n"
+    write(gpuenv.work, {"pyproject.toml": "[tool.ruff]\n", "gpuenv.yaml": text})
+    ran = created(gpuenv)
+    assert ran.code == 2 and "error: pyproject.toml has no [project] table" in ran.err
+    assert "install: false" in ran.err
+
+
 _REFUSED = "Multiple top-level packages discovered in a flat-layout: ['data', 'models']."
 _BACKEND = f"import sys\n\ndef build_editable(*given):\n    print({'error: ' + _REFUSED!r}, file=sys.stderr)\n    sys.exit(1)\n"
 _OWN = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'

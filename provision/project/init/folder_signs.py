@@ -50,6 +50,8 @@ def signs(folder: Path, known: Known, environ: Mapping[str, str]) -> Signs:
             _carry_needs(found, folder, asked.needs)
         else:
             _list(found, name, asked, known.companions)
+            if not is_read(folder) and any(n.local == str(folder.resolve()) for n in asked.needs):
+                found.project = "."  # the file asks for the folder, which install: false leaves out
     _conda(found, folder, known, environ)
     _imports(found, folder, known)
     return found

@@ -90,7 +90,8 @@ def _stated(
     if may_be_empty:
         return Stated()
     raise UsageError(
-        f"{places.name} has no [project] table", hint="name a requirements file with -r, or groups"
+        f"{places.name} has no [project] table",
+        hint="name a requirements file with -r, or groups; in gpuenv.yaml write project: {path: ., install: false}",
     )
 
 
