@@ -30,6 +30,10 @@ VOLATILE = (
 )
 
 
+STILL = re.compile(r"(lock|build|verify): .*(, \d+ s|, \d+:\d\d min| left)$")
+"""A line that a slow machine adds every ten seconds."""
+
+
 def session() -> str:
     """The commands and their output, as a terminal of 80 columns shows them."""
     folder = Path(tempfile.mkdtemp(prefix="gpuenv-readme-")) / "project"
@@ -46,7 +50,9 @@ def session() -> str:
             shown = done.stdout.replace(str(folder), "~/project")
             if done.returncode:
                 sys.exit(f"{command}\n{shown}\nexit {done.returncode}")
-            kept = [x for x in shown.splitlines() if not x.startswith("build: downloading")]
+            kept = [
+                x for x in shown.splitlines() if not (x.startswith("build: downloading") or STILL.match(x))
+            ]
             lines += [f"$ {command}", *kept, ""]
     finally:
         shutil.rmtree(folder.parent)

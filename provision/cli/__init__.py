@@ -108,6 +108,7 @@ def _stopped(screen: show.Screen, code: int, word: str) -> int:
     """Say what a run leaves that a signal ended: a line, or the one document of `--json`."""
     from ..commands import interrupted
 
+    screen.rest()
     left = interrupted.left()
     if screen.json:
         show.error(screen, GpuenvError(f"{word}; {left.text}", hint=left.hint), code)

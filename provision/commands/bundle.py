@@ -257,7 +257,7 @@ class _Making:
             f"{size(need.bytes)} to download ({len(need.items)} of {len(items)} files, {size(total)} in all)"
         )
         self.emit(Event(kind="start", stage="bundle", text=f"{words}; {size(need.free)} free",
-                        total=need.bytes, unit="bytes"))  # fmt: skip
+                        total=need.bytes, unit="bytes", files=len(need.items)))  # fmt: skip
         if need.free < need.bytes + _PYTHON_ROOM:
             raise BuildError(
                 f"{self.folder} has {size(need.free)} free; the bundle needs {size(need.bytes + _PYTHON_ROOM)} more",

@@ -28,7 +28,8 @@ NVIDIA_LIBRARY_FAMILIES = ("libcudnn", "libcublas", "libcudart", "libnvrtc", "li
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
     """Something a stage tells while it works. `kind`: start, progress, note, warning or done; next, the command
-    that a success leads to; log, lines to show in any case. `done` and `total` are in `unit` (bytes, packages, stages)."""
+    that a success leads to; log, lines to show in any case. `done` and `total` are in `unit` (bytes, packages, stages);
+    `files` is how many files are downloaded."""
 
     kind: str
     stage: str
@@ -36,6 +37,7 @@ class Event:
     done: int | None = None
     total: int | None = None
     unit: str | None = None
+    files: int | None = None
 
 
 Emit = Callable[[Event], None]

@@ -42,9 +42,11 @@ _REMARKS = {"Report": ".files:remark_on_report"}
 
 def event(screen: Screen, told: Event) -> None:
     """One event of a stage: what starts and ends stays on the screen, what passes does not."""
+    if told.kind in ("start", "progress", "done"):
+        screen.watch(told)
     if told.kind == "progress":
-        screen.progress(f"  {told.stage}: {told.text}")
-    elif told.kind == "next":
+        return
+    if told.kind == "next":
         screen.next_step = told.text
     elif told.kind == "log":
         screen.say(told.text, always=True)
@@ -66,6 +68,7 @@ def result(
 ) -> None:
     """A command's value: one JSON document, or words and the next step, if an event named one. With --quiet of what a
     command did only the last line, unless it is not `good`."""
+    screen.rest()
     kind = type(value).__name__
     screen.last_only = screen.quiet and good and not screen.json and kind in _DEEDS
     if screen.json:
@@ -88,6 +91,7 @@ def _function(name: str) -> Callable[..., None]:
 
 def error(screen: Screen, failed: GpuenvError, code: int) -> None:
     """An error: what happened, the evidence, what to do. One document with --json, which has the exit code."""
+    screen.rest()
     message = clean(failed.message)
     if screen.json:
         body = {
@@ -126,6 +130,7 @@ def _last_lines(log: str, count: int) -> list[str]:
 
 def bug(screen: Screen, version: str) -> None:
     """Our own failure: the traceback and what to report."""
+    screen.rest()
     trace = traceback.format_exc()
     if screen.json:
         body = {"code": 1, "message": "a bug in gpuenv", "hint": _REPORT, "log": trace}

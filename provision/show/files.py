@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model import Bundle, Cache, Exported, Initialised, ProfileTable, ProfileTables, Report
-from .listing import amount
+from .amounts import amount
 from .screen import Screen, clean
 from .table import show_table
 
@@ -31,7 +31,7 @@ def show_bundle(screen: Screen, bundle: Bundle) -> None:
     screen.wrapped(f"{', '.join(bundle.frameworks)} for {bundle.device}: {meant}", first="")
     total = sum(f.size or 0 for f in bundle.files)
     python = f", with Python {bundle.archive.version}" if bundle.archive else ", without a Python"
-    screen.line(f"{len(bundle.files)} files, {total / 1e6:.1f} MB{python}")
+    screen.line(f"{len(bundle.files)} files, {amount(total)}{python}")
     if screen.verbose:
         for file in bundle.files:
             screen.line(f"  {file.path}")

@@ -6,6 +6,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from ..model import Listed, Listing, Removal
+from .amounts import amount
 from .screen import Screen, clean
 
 _HEADS = ("ENVIRONMENT", "MADE FOR", "PYTHON", "VERDICT", "SIZE")
@@ -67,15 +68,6 @@ def _folded(path: str, width: int) -> list[str]:
             rows.append("  ")
         rows[-1] += part
     return [r for r in rows if r.strip()]
-
-
-def amount(count: float) -> str:
-    """Bytes in powers of ten, as `df -H` and the makers of disks count: "2.4 GB"."""
-    for unit in ("B", "kB", "MB"):
-        if count < 999.5:
-            return f"{count:.0f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"
 
 
 def show_removal(screen: Screen, done: Removal) -> None:

@@ -8,7 +8,7 @@ from itertools import groupby
 from packaging.version import Version
 
 from ..model import Lock, Plan, Rejected
-from .listing import amount
+from .amounts import amount
 from .screen import Screen
 from .table import show_table
 

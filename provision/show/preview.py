@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from ..model import PackageChange, Preview
-from .listing import amount
+from .amounts import amount
 from .screen import Screen
 
 _LISTED = 6

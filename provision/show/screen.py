@@ -6,6 +6,7 @@ of devices and packages can carry terminal escapes, and addresses credentials.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -13,9 +14,13 @@ import sys
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ..system.redaction import redact_text, redact_value
+
+if TYPE_CHECKING:
+    from ..model import Event
+    from .progress import Progress
 
 _CONTROL = re.compile(
     r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
@@ -46,14 +51,23 @@ class Screen:
     next_step: str | None = None  # what the result ends with
     last_only: bool = False  # of the result only its last line is shown
     held: list[str] = field(default_factory=list)  # the last line so far, where only that is shown
+    activity: Progress | None = None  # what is drawn while the command waits
+    lock: Any = field(default_factory=contextlib.nullcontext)  # held to write, where a thread draws
     live: bool = False  # a progress line is standing that the next line must replace
 
     def colour(self, text: str, name: str, stream: TextIO | None = None) -> str:
-        """Text in a colour where the stream is a terminal and NO_COLOR is not set."""
-        watched = (stream or self.out).isatty() and not self.environ.get("NO_COLOR")
-        if not watched or self.environ.get("TERM") == "dumb":
+        """Text in a colour where the stream takes colours."""
+        if not self._takes_colours(stream or self.out):
             return text
         return f"\x1b[{_COLOURS[name]}m{text}\x1b[0m"
+
+    def _takes_colours(self, stream: TextIO) -> bool:
+        """Return whether a stream gets colours: a terminal does, FORCE_COLOR says so for any, NO_COLOR forbids it."""
+        if self.environ.get("NO_COLOR"):
+            return False
+        if self.environ.get("FORCE_COLOR", "0") not in ("", "0", "false"):
+            return True
+        return stream.isatty() and self.environ.get("TERM") != "dumb"
 
     def width(self) -> int:
         return max(40, min(self.columns(), 120))
@@ -90,10 +104,35 @@ class Screen:
             subsequent_indent=indent, break_long_words=False, break_on_hyphens=False,
         ) or [""]  # fmt: skip
 
+    def watch(self, event: Event) -> None:
+        """Show what a stage is at, as long as that lasts."""
+        if self.quiet:
+            return
+        if self.activity is None:
+            import threading
+
+            from .progress import Progress
+
+            self.lock = threading.RLock()
+            is_live = self.err.isatty() and self.environ.get("TERM") != "dumb"
+            self.activity = Progress(self.say, self.progress if is_live else None)
+        self.activity.take(event)
+
+    def rest(self) -> None:
+        """End what is shown of an activity: the result or an error follows."""
+        if self.activity:
+            self.activity.stop()
+        with self.lock:
+            self._settle()
+
     def say(self, text: str, *, always: bool = False) -> None:
         """A line of progress; broken at words where somebody watches."""
         if self.quiet and not always:
             return
+        with self.lock:
+            self._say(text)
+
+    def _say(self, text: str) -> None:
         self._settle()
         rows = [text]
         if self.err.isatty() and "\n" not in text and not text.startswith(" "):
@@ -107,9 +146,10 @@ class Screen:
         if self.quiet or not self.err.isatty() or self.environ.get("TERM") == "dumb":
             return
         row = clean(text)[: self.width() - 1]
-        self.err.write(f"\r\x1b[2K{row}")
-        self.err.flush()
-        self.live = True
+        with self.lock:
+            self.err.write(f"\r\x1b[2K{row}")
+            self.err.flush()
+            self.live = True
 
     def _settle(self) -> None:
         if self.live:
@@ -125,7 +165,7 @@ class Screen:
 
     def _write(self, stream: TextIO, text: str) -> None:
         """A line, cleaned, with the colours that are our own."""
-        if "\x1b" in text and stream.isatty():
+        if "\x1b" in text and self._takes_colours(stream):
             text = "".join(p if _OURS.fullmatch(p) else clean(p) for p in _OURS.split(text))
         else:
             text = clean(text)

@@ -122,6 +122,7 @@ def _install_held(whole: Wanted, emit: Callable[[Event], None], compiling: Compi
         emit(
             Event(
                 kind="start", stage="build", total=total or None, unit="bytes",
+                files=sum(len(w.lock.packages) for w in missing),
                 text=f"downloading up to {size(total)} for {sum(len(w.lock.packages) for w in missing)} packages, "
                 f"{size(total * (1 + UNPACKED))} of disk at most",
             )
@@ -276,9 +277,14 @@ class Wanted:
             *(["--reinstall"] if self.reinstall else []), "--requirements",
         ]  # fmt: skip
 
+        there: dict[str, int] = {}
+
         def told(line: str) -> None:
             if emit and (bar := progress(line)):
-                emit(Event(kind="progress", stage="build", text=bar))
+                name, done, _ = bar
+                there[name] = max(done, there.get(name, 0))
+                text = f"downloading {name}"
+                emit(Event(kind="progress", stage="build", text=text, done=sum(there.values()), unit="bytes"))
 
         # uv tells its progress to a terminal only, and draws it again and again: not where nobody would see it
         watched = emit is not None and os.name == "posix" and sys.stderr.isatty()

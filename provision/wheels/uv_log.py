@@ -20,10 +20,18 @@ _BAR = re.compile(
 )
 
 
-def progress(line: str) -> str | None:
-    """What a line of uv's progress says ("torch 120 MiB of 514 MiB"), None for any other line."""
+def progress(line: str) -> tuple[str, int, int] | None:
+    """Return the file, the bytes that are there and all bytes of a line of uv's progress, None for any other line."""
     bar = _BAR.search(_ESCAPE.sub("", line))
-    return f"{bar[1]} {bar[2]} of {bar[3]}" if bar else None
+    return (bar[1], _bytes(bar[2]), _bytes(bar[3])) if bar else None
+
+
+def _bytes(text: str) -> int:
+    """Return the bytes that uv shows as "120.5 MiB"; 0 for what is no such number."""
+    found = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?) ?([KMGT]?)(i?)B", text)
+    if not found:
+        return 0
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** " KMGT".index(found[2] or " "))
 
 
 def without_progress(log: str) -> str:

@@ -137,7 +137,11 @@ def _teller(emit: Emit) -> Callable[[dict[str, Any]], None]:
         if event["event"] == "fetching":
             total = event["total"]
             text = f"downloading {size(total)} for {event['packages']} packages, {size(total * (1 + _UNPACKED))} of disk"
-            emit(Event(kind="start", stage="build", text=text, total=total, unit="bytes"))
+            emit(
+                Event(
+                    kind="start", stage="build", text=text, total=total, unit="bytes", files=event["packages"]
+                )
+            )
         elif event["event"] == "download":
             fetched[event["name"]] = event["done"]
             done = sum(fetched.values())

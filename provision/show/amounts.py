@@ -1,0 +1,12 @@
+"""Bytes for people."""
+
+from __future__ import annotations
+
+
+def amount(count: float) -> str:
+    """Bytes in powers of ten, as `df -H` and the makers of disks count: "2.4 GB"."""
+    for unit in ("B", "kB", "MB"):
+        if count < 999.5:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

@@ -1,0 +1,153 @@
+"""What is shown while a command waits: a live line on a terminal, a line every so many seconds elsewhere."""
+
+import io
+import re
+import threading
+import time
+
+import pytest
+
+from provision.model import Event
+from provision.show import Screen, event, progress
+from provision.show.progress import Download, Progress, clock
+from provision.wheels import uv_log
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def start(text="solving", stage="lock", **more):
+    return Event(kind="start", stage=stage, text=text, **more)
+
+
+def until(said, condition):
+    """Wait for what a thread does, however slow the machine is."""
+    end = time.monotonic() + 30
+    while not condition(said) and time.monotonic() < end:
+        time.sleep(0.01)
+    return said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.9, "0 s"), (59.9, "59 s"), (60, "1:00 min"), (187, "3:07 min"), (7322, "122:02 min")],
+)
+def test_durations(seconds, words):
+    assert clock(seconds) == words
+
+
+def test_a_download_says_files_size_speed_and_time_left():
+    download = Download(total=5_100_000_000, files=23)
+    assert download.words(0.0) == "23 files, 0 B of 5.1 GB"
+    for second in range(5):
+        download.reach(second * 50_000_000, float(second))
+    assert download.words(4.0) == "23 files, 200 MB of 5.1 GB, 50 MB/s, 1:38 min left"
+
+
+def test_the_speed_is_that_of_the_last_seconds():
+    download = Download(total=1000)
+    for second in range(60):
+        download.reach(min(30, second), float(second))
+    assert "left" not in download.words(59.0), "it stands still"
+    assert len(download.seen) < 15
+
+
+def test_a_line_is_said_every_so_many_seconds_in_a_pipe():
+    said = []
+    shown = Progress(said.append, None, every=0.05)
+    shown.take(start())
+    until(said, lambda rows: len(rows) >= 3)
+    shown.stop()
+    assert len(said) >= 3 and set(said) == {"lock: solving, 0 s"}
+    count = len(said)
+    time.sleep(0.2)
+    assert len(said) == count, "nothing comes after stop"
+
+
+def test_what_is_over_soon_says_nothing():
+    said = []
+    shown = Progress(said.append, None, every=0.3)
+    for _ in range(4):
+        shown.take(start())
+        time.sleep(0.01)
+        shown.take(Event(kind="done", stage="lock", text="solved"))
+    time.sleep(0.5)
+    assert said == []
+
+
+def test_bytes_that_a_stage_tells_are_a_download():
+    said = []
+    shown = Progress(said.append, None, every=0.02)
+    shown.take(start("downloading", "build", total=2_000_000, unit="bytes", files=2))
+    shown.take(Event(kind="progress", stage="build", text="torch", done=500_000, unit="bytes"))
+    until(said, len)
+    shown.stop()
+    assert said[0] == "build: 2 files, 500 kB of 2 MB"
+
+
+def test_a_terminal_gets_a_spinner_with_seconds(monkeypatch):
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    screen = Screen(out=io.StringIO(), err=Terminal(), environ={"TERM": "xterm"})
+    event(screen, start("verifying /e", "verify"))
+    event(screen, Event(kind="progress", stage="verify", text="jax: import and convolutions"))
+    until(screen.err, lambda err: err.getvalue().count("\r") >= 3)
+    screen.rest()
+    text = screen.err.getvalue()
+    assert text.startswith("verify: verifying /e\n")
+    assert re.search(r"\r\x1b\[2K[|/\\-] verify: jax: import and convolutions, 0 s", text)
+    assert text.endswith("\r\x1b[2K"), "the live line is gone"
+
+
+@pytest.mark.parametrize("how", [{"quiet": True}, {"err": io.StringIO(), "environ": {}}])
+def test_quiet_and_a_pipe_have_no_live_line(how):
+    screen = Screen(**{"out": io.StringIO(), "err": Terminal(), **how})
+    event(screen, start())
+    time.sleep(0.3)
+    screen.rest()
+    assert "\r" not in screen.err.getvalue()
+
+
+def test_nobody_reads_any_more_and_the_thread_ends():
+    def broken(_row):
+        raise BrokenPipeError
+
+    before = threading.active_count()
+    shown = Progress(broken, None, every=0.01)
+    shown.take(start())
+    until(None, lambda _: threading.active_count() <= before)
+    assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize(
+    ("line", "read"),
+    [
+        ("torch      ------------------------------ 120.00 MiB/514.25 MiB", ("torch", 125829120, 539230208)),
+        ("\x1b[2mnumpy\x1b[0m --- 1.5 KB/2 MB", ("numpy", 1500, 2_000_000)),
+        ("nothing of the kind", None),
+    ],
+)
+def test_the_progress_of_uv_is_bytes(line, read):
+    assert uv_log.progress(line) == read
+
+
+@pytest.mark.parametrize(
+    ("environ", "tty", "coloured"),
+    [
+        ({}, False, False),
+        ({}, True, True),
+        ({"TERM": "dumb"}, True, False),
+        ({"NO_COLOR": "1"}, True, False),
+        ({"FORCE_COLOR": "1"}, False, True),
+        ({"FORCE_COLOR": "0"}, False, False),
+        ({"FORCE_COLOR": ""}, False, False),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, True, False),
+    ],
+)
+def test_colours(environ, tty, coloured):
+    out = Terminal() if tty else io.StringIO()
+    screen = Screen(out=out, err=io.StringIO(), environ=environ)
+    screen.line(screen.colour("works", "green"))
+    assert ("\x1b[32m" in out.getvalue()) == coloured
+    assert "works" in out.getvalue()
