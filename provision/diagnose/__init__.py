@@ -16,6 +16,7 @@ from ..model import Device, Evidence, Finding, Holder, Machine, Plan, Profiles, 
 from .candidates import Candidate, Case
 from .catalogue import by_catalogue
 from .facts import Facts
+from .here import contradicted, hidden_gpus, machine_facts
 from .installs import with_installs
 from .judges import JUDGES
 from .made_for_cpu import possible, without_notices
@@ -64,7 +65,8 @@ def diagnose(
         lines = without_notices(lines, profiles.messages)
         machine = replace(machine, gpus=(), target=replace(machine.target, gpus=())) if machine else None
     facts = read_facts(lines, profiles.gpus) if lines else Facts()
-    seen_here = _machine_facts(facts, machine) if lines else ()
+    seen_here = machine_facts(facts, machine) if lines else ()
+    ruled_out = contradicted(facts, machine) if lines and here else set()
     if ran and ran.oom_kills is not None:
         facts.add(
             "oom_kills",
@@ -72,33 +74,23 @@ def diagnose(
             Evidence(text=f"oom_kill rose by {ran.oom_kills}", source=ran.oom_source),
         )
     said = Said(lines, profiles.messages, profiles.failures, profiles.catalogue)
-    case = Case(facts=facts, said=said, profiles=profiles, serves=serves, for_cpu=device == "cpu", ran=ran)
+    case = Case(
+        facts=facts,
+        said=said,
+        profiles=profiles,
+        serves=serves,
+        for_cpu=device == "cpu",
+        ran=ran,
+        ruled_out=ruled_out,
+    )
     judged = [*(c for judge in JUDGES for c in judge(case)), *by_rules(case)]
+    judged += hidden_gpus(case, machine) if here else []
     found = possible([*judged, *by_catalogue(case, judged)], case)
     if not here:  # it may have been written on another machine
         found = [_less_sure(c) if set(seen_here) & set(c.evidence) else c for c in found]
     ordered = findings(found, case, advise, machine, verdict, here=here)
     ordered = with_installs(ordered, case, profiles.causes, lines)
     return with_holders(ordered, case, machine, holders) if holders else ordered
-
-
-def _machine_facts(facts: Facts, machine: Machine | None) -> tuple[Evidence, ...]:
-    """Add the GPU of the machine where the text names none, and no other driver; what shows it. GPUs that
-    differ decide nothing."""
-    driver = facts.first("driver")
-    if machine is None or (driver and driver != machine.target.driver):
-        return ()
-    gpus = machine.target.gpus
-    if len({g.capability for g in gpus}) != 1 or any(
-        map(facts.first, ("capability", "board_capability", "gpu"))
-    ):
-        return ()
-    gpu = gpus[0]
-    shows = Evidence(text=f"{gpu.name or 'GPU'} ({gpu.capability})", source="machine")
-    facts.add("capability", gpu.capability, shows)
-    if gpu.name:
-        facts.add("gpu", gpu.name, shows)
-    return (shows,)
 
 
 def _less_sure(candidate: Candidate) -> Candidate:

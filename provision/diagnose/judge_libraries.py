@@ -122,7 +122,8 @@ def _cudnn_major(name: str) -> str | None:
 def _cudnn_majors(case: Case) -> set[str]:
     """Majors of the cuDNN that the text shows installed, or that its frameworks bring."""
     facts = case.facts
-    majors = {v.split(".")[0] for v in facts.all("cudnn")}
+    wheels = (f"nvidia-cudnn-cu{major}" for major in range(11, 20))
+    majors = {v.split(".")[0] for name in ("cudnn", *wheels) for v in facts.all(name)}
     majors |= {m for p in facts.all("present") if "cudnn" in p and (m := _cudnn_major(p))}
     torch = facts.first("torch")
     if torch and not majors:

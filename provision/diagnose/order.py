@@ -82,7 +82,7 @@ def _proved(machine: Machine | None, verdict: Verdict | None, case: Case, *, her
     said = case.facts.first("driver")
     if machine and (here or not case.said.lines):
         found += machine.findings
-    elif machine and said in (None, machine.driver.library):
+    elif machine and said in (None, machine.driver.library, machine.target.driver):
         found += [f for f in machine.findings if f.confidence == "certain"]
     once: dict[str, Finding] = {}
     for finding in sorted(remaining(found, case), key=lambda f: _RANK[f.confidence]):

@@ -1,0 +1,68 @@
+"""What the machine says of a text: facts that the text leaves open, and causes that it contradicts or proves."""
+
+from __future__ import annotations
+
+import re
+
+from ..model import Evidence, Machine
+from .candidates import Candidate, Case
+from .facts import Facts
+
+_NO_GPU = ("no_cuda_gpus", "no_device", "sees_no_gpu", "bad_ordinal")
+
+
+def machine_facts(facts: Facts, machine: Machine | None) -> tuple[Evidence, ...]:
+    """Add the driver and the GPU of the machine where the text names none; what shows them. GPUs that differ decide
+    nothing, nor does a machine whose driver or GPU is another than the text's."""
+    driver = facts.first("driver")
+    if machine is None or (driver and driver != machine.target.driver):
+        return ()
+    named = any(map(facts.first, ("capability", "board_capability", "gpu")))
+    shown = []
+    if machine.target.driver and not driver and not named and not facts.first("driver_cuda"):
+        shown.append(Evidence(text=f"driver {machine.target.driver}", source="machine"))
+        facts.add("driver", machine.target.driver, shown[0])
+    gpus = machine.target.gpus
+    if len({g.capability for g in gpus}) == 1 and not named:
+        gpu = gpus[0]
+        shown.append(Evidence(text=f"{gpu.name or 'GPU'} ({gpu.capability})", source="machine"))
+        facts.add("capability", gpu.capability, shown[-1])
+        if gpu.name:
+            facts.add("gpu", gpu.name, shown[-1])
+    return tuple(shown)
+
+
+_NO_GPU_HERE = frozenset(
+    ("driver_missing", "driver_module_not_loaded", "container_without_gpu", "wsl_driver_missing")
+)
+
+
+def contradicted(facts: Facts, machine: Machine | None) -> set[str]:
+    """Causes that the machine contradicts on which the program ran a moment ago: its driver gives GPUs."""
+    works = machine and machine.target.driver and machine.gpus and not machine.findings
+    another = machine and facts.first("driver") not in (None, machine.target.driver)
+    return set(_NO_GPU_HERE) if works and not another else set()
+
+
+def hidden_gpus(case: Case, machine: Machine | None) -> list[Candidate]:
+    """A program that found no GPU where CUDA_VISIBLE_DEVICES names none that this machine has."""
+    visible = machine.environment.get("CUDA_VISIBLE_DEVICES") if machine else None
+    shows = next((found for name in _NO_GPU if (found := case.said.group(name))), ())
+    if machine is None or visible is None or not shows or not machine.gpus or _names_one(visible, machine):
+        return []
+    where = Evidence(text=f"CUDA_VISIBLE_DEVICES={visible}", source="environment")
+    return [
+        Candidate(
+            cause="visible_devices_invalid", weight=96, confidence="certain", evidence=(*shows[:1], where),
+            title=f"CUDA_VISIBLE_DEVICES={visible!r} names none of the {len(machine.gpus)} GPUs of this machine",
+            fix="`unset CUDA_VISIBLE_DEVICES`, or name GPUs that `nvidia-smi -L` lists, as `0` or `0,1`.",
+        )
+    ]  # fmt: skip
+
+
+def _names_one(visible: str, machine: Machine) -> bool:
+    """Whether the first entry, which decides, is a GPU of this machine. A UUID may be of a MIG device."""
+    first = visible.split(",", maxsplit=1)[0].strip()
+    if re.fullmatch(r"\d{1,9}", first):
+        return int(first) < len(machine.gpus)
+    return first.startswith(("GPU-", "MIG-"))
