@@ -24,7 +24,7 @@ def plan_for(asked: Asked) -> Plan:
     if asked.joint and plan.builds:
         held, sets = asked.joint.held_back, asked.joint.ladder
         plan = dataclasses.replace(plan, held_back=held, sets=sets)
-        notes = (*notes, *asked.joint.unmeasured)
+        notes = (*notes, *asked.joint.notes)
     return dataclasses.replace(plan, notes=notes)
 
 

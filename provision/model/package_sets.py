@@ -88,8 +88,8 @@ class PackageSet:
 class JointAnswer:
     """What the search for the newest set found. `pins` are the releases of the named packages ("vllm==0.33.0"),
     `limits` keep other packages away from releases that do not go with the builds ("torchao!=0.18.*"). `ladder` has
-    the best set for each framework version, newest first. `unmeasured` are sentences on compiled packages of which
-    no needs are known."""
+    the best set for each framework version, newest first. `notes` are sentences on compiled packages of which no
+    needs are known, and on companions that are no longer made."""
 
     python: str
     pins: tuple[str, ...] = ()
@@ -97,4 +97,4 @@ class JointAnswer:
     passed_over: tuple[PassedOver, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
     ladder: tuple[PackageSet, ...] = ()
-    unmeasured: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()

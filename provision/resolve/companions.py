@@ -42,3 +42,8 @@ def companion_objection(
 def _named(text: str) -> tuple[str, str]:
     need = Requirement(text)
     return str(canonicalize_name(need.name)), str(need.specifier)
+
+
+def lone_companions(build: Build, builds: Iterable[Build]) -> frozenset[str]:
+    """The companions that other versions of a framework have and this one does not."""
+    return companion_names(b for b in builds if b.framework == build.framework) - companion_names([build])

@@ -8,6 +8,7 @@ from itertools import groupby
 
 from ..model import Build, HeldBack, JointAnswer, NamedPackage, PackageSet, PassedOver, Release
 from .candidate_builds import Candidate
+from .companions import lone_companions
 from .joint_search import Chosen, JointSearch
 from .objections import objections
 from .satellite_fit import unfit_series
@@ -27,7 +28,7 @@ def answer(search: JointSearch, chosen: Chosen) -> JointAnswer:
         passed_over=tuple(_passed_over(search, chosen)),
         held_back=(*_frameworks_held_back(search, chosen), *_packages_held_back(search, chosen)),
         ladder=tuple(_ladder(search, chosen)),
-        unmeasured=tuple(_unmeasured(search, chosen)),
+        notes=(*_unmeasured(search, chosen), *_lone_companions(search, chosen)),
     )
 
 
@@ -80,7 +81,13 @@ def against_newest(search: JointSearch, chosen: Chosen, name: str) -> str:
             return why
         if release.compiles and chosen.candidate.python not in release.wheels:
             return f"{package.name} {release.version} has no wheel, and building it takes a compiler"
-    return f"a newer {package.name} does not go with the rest"
+    return _against_any(search, package) or f"a newer {package.name} does not go with the rest"
+
+
+def _against_any(search: JointSearch, package: NamedPackage) -> str | None:
+    """What speaks against the newest release of a package that some Python has, with the first builds for it."""
+    pairs = ((r, c) for r in package.releases for c in search.candidates if c.python in r.pythons)
+    return next((why for r, c in pairs if (why := search.objection(package, r, c))), None)
 
 
 def _passed_over(search: JointSearch, chosen: Chosen) -> Iterator[PassedOver]:
@@ -130,8 +137,16 @@ def _packages_held_back(search: JointSearch, chosen: Chosen) -> Iterator[HeldBac
             continue
         yield HeldBack(
             package=package.name, locked=release.version, newest=newest.version,
-            because=against_newest(search, chosen, package.name), alternative=_price(search, chosen, package, newest),
+            because=_refusal_of(search, newest) or against_newest(search, chosen, package.name),
+            alternative=_price(search, chosen, package, newest),
         )  # fmt: skip
+
+
+def _refusal_of(search: JointSearch, release: Release) -> str | None:
+    """Why a solver refused a release: without that the set would have it, whatever the builds are now."""
+    return next(
+        (r.because for r in search.refused if r.versions.get(release.package) == release.version), None
+    )
 
 
 def _price(search: JointSearch, chosen: Chosen, package: NamedPackage, newest: Release) -> str | None:
@@ -256,3 +271,16 @@ def _unmeasured(search: JointSearch, chosen: Chosen) -> Iterator[str]:
         needs = {n.name for n in search.requirements(package, release, chosen.candidate.python)}
         if needs & frameworks:
             yield f"{package.name} {release.version} has compiled code whose needs are not measured yet"
+
+
+def _lone_companions(search: JointSearch, chosen: Chosen) -> Iterator[str]:
+    """Companions of which the framework has no release of its own: they are no longer made with it."""
+    for build in chosen.candidate.builds:
+        for name in sorted(lone_companions(build, search.asked.profiles.builds) & chosen.releases.keys()):
+            release = chosen.releases[name].version
+            rows = search.rows.rows(name, release)
+            made = f", compiled for {rows[0].built_for}" if rows and rows[0].built_for else ""
+            yield (
+                f"{build.framework} {build.version} has no {name} of its own release; "
+                f"{name} {release} is the newest that goes with it{made}"
+            )

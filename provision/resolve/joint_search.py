@@ -182,10 +182,16 @@ class JointSearch:
         return self._objections[key]
 
     def _objection(self, package: NamedPackage, release: Release, candidate: Candidate) -> str | None:
+        if why := self._unfit(package, release, candidate):
+            return why
         for refused in self._refused_of(candidate):
             rest = dict(refused.versions)
             if rest.pop(package.name, None) == release.version and rest.items() <= candidate.versions.items():
                 return refused.because
+        return None
+
+    def _unfit(self, package: NamedPackage, release: Release, candidate: Candidate) -> str | None:
+        """What metadata and measured rows say against a release with builds."""
         needs = self.needs(package.name, release, candidate.python)
         for framework, mine in candidate.versions.items():
             for bound in needs.get(framework, ()):

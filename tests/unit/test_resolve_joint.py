@@ -20,7 +20,7 @@ from provision.model import (
     TargetGpu,
     Wanted,
 )
-from provision.resolve.joint_answer import answer
+from provision.resolve.joint_answer import against_newest, answer
 from provision.resolve.joint_search import JointSearch, Refused
 from provision.resolve.question import Question
 from provision.resolve.too_old import too_old
@@ -301,3 +301,61 @@ def test_other_compiled_packages_are_kept_from_releases_that_do_not_fit():
     einops = package("einops", release("einops", "0.8", 0))
     found = search([build("2.15")], [einops], satellites=rows)
     assert answer(found, found.best()).limits == ("torchao!=0.16.*",)
+
+
+def test_a_companion_that_is_no_longer_made_is_said():
+    builds = [build("2.15.0"), build("2.11.0", companions=("torchaudio==2.11.0",))]
+    row = satellite("torchaudio", "2.11.0", built_for="torch>=2.11", abi="stable", cuda="13")
+    asked = search(builds, [package("torchaudio", release("torchaudio", "2.11.0", 0))], satellites=[row])
+    best = asked.best()
+    assert best.candidate.versions == {"torch": "2.15.0"}
+    (note,) = answer(asked, best).notes
+    assert note == (
+        "torch 2.15.0 has no torchaudio of its own release; torchaudio 2.11.0 is the newest that goes with it, "
+        "compiled for torch>=2.11"
+    )
+    older = search(builds[1:], asked.packages, satellites=[row])
+    assert answer(older, older.best()).notes == ()
+
+
+def test_the_reason_against_a_release_is_found_with_a_python_that_has_it():
+    text = package("text", release("text", "0.18", 0, pythons=("3.11",)), release("text", "0.6", 900))
+    row = satellite("text", "0.18", built_for="torch<2.5,>=2.3", abi="exact")
+    asked = search([build("2.10.0")], [text], satellites=[row])
+    best = asked.best()
+    assert (best.candidate.python, best.releases["text"].version) == ("3.12", "0.6")
+    assert against_newest(asked, best, "text") == "text 0.18 is compiled for torch<2.5,>=2.3"
+
+
+def test_two_packages_that_a_solver_refused_together_are_not_tried_again():
+    packages = [package(n, release(n, "2.0", 0), release(n, "1.0", 30)) for n in ("alpha", "beta")]
+    refused = [Refused({"alpha": "2.0", "beta": "2.0", "torch": "2.15.0"}, "they want two of gamma")]
+    asked = search([build("2.15.0"), build("2.14.0")], packages, refused=refused)
+    best = asked.best()
+    assert best.candidate.versions == {"torch": "2.14.0"}, "with another torch they were not refused"
+    only = search([build("2.15.0")], packages, refused=refused)
+    best = only.best()
+    assert {n: r.version for n, r in best.releases.items()} == {"alpha": "2.0", "beta": "1.0"}
+    held = {h.package: h for h in answer(only, best).held_back}
+    assert held["beta"].because == "they want two of gamma"
+
+
+def test_what_brings_another_cuda_is_refused_with_builds_of_another_cuda_only():
+    serving = package("serving", release("serving", "2.0", 0), release("serving", "1.0", 30))
+    refused = [Refused({"serving": "2.0"}, "serving 2.0 brings wheels of CUDA 12", "12")]
+    builds = [build("2.15.0"), build("2.10.0", cuda="12.8")]
+    best = search(builds, [serving], refused=refused).best()
+    assert (best.candidate.versions, best.releases["serving"].version) == ({"torch": "2.10.0"}, "2.0")
+    best = search(builds[:1], [serving], refused=refused).best()
+    assert best.releases["serving"].version == "1.0"
+
+
+def test_a_requirement_comes_before_what_a_solver_said():
+    serving = package("serving", release("serving", "2.0", 0, "torch==2.14.0"), release("serving", "1.0", 30))
+    refused = [Refused({"serving": "2.0"}, "certifi is too old")]
+    asked = search([build("2.15.0"), build("2.14.0")], [serving], refused=refused)
+    candidates = asked.candidates
+    assert (
+        asked.objection(serving, serving.releases[0], candidates[0]) == "serving 2.0 requires torch==2.14.0"
+    )
+    assert asked.objection(serving, serving.releases[0], candidates[-1]) == "certifi is too old"

@@ -173,6 +173,22 @@ def test_of_libraries_that_a_package_opens_one_is_enough(made, tmp_path):
     assert not found.modules
 
 
+def test_a_plug_in_beside_a_library_that_others_need_is_no_need(made, tmp_path):
+    """As libcufile_rdma.so.1 beside libcufile.so.0, which torch needs."""
+    env, site = made
+    gone = lib(tmp_path, "libgpuenv_rdma.so")
+    shared = lib(site / "wheel" / "lib", "libgpuenv_file.so")
+    plugin = lib(site / "wheel" / "lib", "libgpuenv_file_rdma.so", needs=[gone])
+    alone = lib(site / "lone" / "lib", "libgpuenv_lone.so", needs=[gone])
+    gone.unlink()
+    core = module(site / f"core.{TAG}.so", needs=[shared], runpath="$ORIGIN/wheel/lib")
+    package(site, "core", "1", [core])
+    package(site, "wheel", "1", [shared, plugin])
+    package(site, "lone", "1", [alone])
+    assert imports(env, "core") is None
+    assert set(nominated(env, site)) == {"lone"}
+
+
 def test_libraries_that_are_opened_by_name_are_rows(made):
     env, site = made
     package(site, "sounds", "1", [], modules={"sounds.py": ""})

@@ -187,13 +187,14 @@ class _Work:
 
     def _groups(self, package: Package) -> list[list[Node]]:
         """The libraries that no module needs, by folder: a package opens one of each folder, or none. All plug-ins of a
-        program are alternatives, whatever their kind."""
+        program are alternatives, whatever their kind; so are all libraries of a package without modules, of which
+        others need some."""
         if self._of_modules is None:
             roots = [n for nodes in self._modules.values() for _, n in nodes]
             self._of_modules = {n.path for n in reached(roots)}
         groups: dict[str, list[Node]] = {}
         for node in self._others.get(package.name, ()):
-            if node.path not in self._of_modules:
+            if node.path not in self._of_modules or package.name not in self._modules:
                 folder = _PLUGINS.split(os.path.dirname(node.path))[0]
                 groups.setdefault(folder, []).append(node)
         return list(groups.values())
