@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,8 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
         raise UsageError("--no-machine and --machine contradict each other")
     if options.no_machine and not logs and not env:
         raise UsageError("--no-machine needs a log", hint="gpuenv diagnose LOG --no-machine")
+    if env is None and not (logs or machine or options.no_machine):
+        _offer_environment(emit)
     texts = [(str(path), pieces(path)) for path in logs]
     here = machine_of(machine) if machine else None if options.no_machine else detect.detect()
     verdict = proved(emit, env, options.choices) if env else None
@@ -68,7 +71,21 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     )
     if here and here.context.colab and not machine:
         found = with_later_installs(emit, found)
+    if logs and not found:
+        text = "`gpuenv run python PROGRAM` sees more than a log: signals, limits, the environment"
+        emit(Event(kind="note", stage="diagnose", text=text))
     return Findings(findings=found)
+
+
+def _offer_environment(emit: Emit) -> None:
+    """Name the environment that could be proved as well. Without --env no code of an environment runs."""
+    from ..request.project_folder import active_env, is_there, project_env
+
+    own, active = project_env(), active_env()
+    named = own if is_there(own) else active[1] if active else None
+    if named:
+        text = f"to prove {named} as well: gpuenv diagnose --env {shlex.quote(str(named))}"
+        emit(Event(kind="note", stage="diagnose", text=text))
 
 
 def judged(

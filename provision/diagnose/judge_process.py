@@ -147,7 +147,7 @@ def crash(case: Case) -> list[Candidate]:
         title = f"The program crashed{where}; {' and '.join(frameworks)} are loaded in one process"
         return [Candidate(cause=_TOGETHER, weight=84, confidence="likely", evidence=shows, title=title)]
     if package is None or not frameworks:
-        return []
+        return _own_crash(case.ran, found)
     if package not in _FRAMEWORKS:
         cause, weight = "extension_built_for_other_torch_or_cuda", 70 if found.loading else 46
         title = f"The program crashed{where} beside {frameworks[0]}"
@@ -157,6 +157,27 @@ def crash(case: Case) -> list[Candidate]:
         cause, weight, title = "framework_bug_upgrade", 40, f"The program crashed{where}"
     confidence: Confidence = "likely" if weight >= 66 else "possible"
     return [Candidate(cause=cause, weight=weight, confidence=confidence, evidence=shows, title=title)]
+
+
+def _own_crash(ran: Ran | None, found: Crash) -> list[Candidate]:
+    """A program that gpuenv ran and that SIGSEGV ended outside of every framework. A log alone may be of any program."""
+    if ran is None or ran.signal != "SIGSEGV":
+        return []
+    file, line, function = found.frames[0] if found.frames else ("", 0, "")
+    where = f" in {function} ({short_path(file)}, line {line})" if file else _where(found)
+    return [
+        Candidate(
+            cause="framework_bug_upgrade", weight=24, confidence="possible", evidence=_shown(found),
+            title=f"Compiled code crashed (SIGSEGV){where}; no framework is in its stack",
+            fix="Look at what the program calls there. See whether the environment is whole: `gpuenv verify`. The "
+            "library is named by: `gpuenv run gdb -batch -ex run -ex bt --args python PROGRAM`.",
+        )
+    ]  # fmt: skip
+
+
+def short_path(file: str) -> str:
+    """Return the path of a module below its library folder."""
+    return re.split(r"/(?:site-packages|dist-packages|lib/python3\.\d+)/", file)[-1]
 
 
 def _unseen_crash(ran: Ran | None) -> list[Candidate]:

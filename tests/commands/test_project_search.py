@@ -105,6 +105,22 @@ def test_the_active_environment_is_taken_where_the_project_has_none(gpuenv, vari
     assert report.code == 0 and "active" in report.out
 
 
+def test_diagnose_offers_the_active_environment_and_runs_nothing_of_it(gpuenv):
+    env = venv_at(gpuenv.folder / "active")
+    (env / "bin" / "python").unlink()
+    (env / "bin" / "python").write_text("#!/bin/sh\ntouch ran\n")
+    (env / "bin" / "python").chmod(0o755)
+    gpuenv.env["VIRTUAL_ENV"] = str(env)
+    ran = gpuenv("diagnose")
+    assert ran.code == 0 and f"gpuenv diagnose --env {env}" in ran.err
+    own = venv_at(gpuenv.work / ".venv")
+    assert f"gpuenv diagnose --env {own.name}" in gpuenv("diagnose").err
+    (gpuenv.work / "a.log").write_text("epoch 1\n")
+    ran = gpuenv("diagnose", "a.log")
+    assert "--env" not in ran.err and "nothing here" in ran.out and "gpuenv run python" in ran.err
+    assert not (gpuenv.work / "ran").exists()
+
+
 def test_virtual_env_comes_before_conda_and_the_projects_before_both(gpuenv):
     for name, variable in (("one", "VIRTUAL_ENV"), ("two", "CONDA_PREFIX")):
         gpuenv.env[variable] = str(venv_at(gpuenv.folder / name))

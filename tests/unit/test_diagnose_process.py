@@ -204,6 +204,16 @@ def test_a_segmentation_fault_without_a_stack_gets_an_answer_where_gpuenv_ran_th
     assert found("loading", ran=Ran(signal="SIGTERM")) == ()
 
 
+def test_a_segmentation_fault_outside_of_a_framework_gets_an_answer_where_gpuenv_ran_the_program():
+    lines = (*HEAD, '  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at', OWN)
+    [finding] = found(*lines, ran=Ran(signal="SIGSEGV"))
+    assert finding.title == (
+        "Compiled code crashed (SIGSEGV) in string_at (ctypes/__init__.py, line 519); no framework is in its stack"
+    )
+    assert finding.confidence == "possible" and "gpuenv run gdb" in finding.fix
+    assert found(*lines, ran=Ran(signal="SIGABRT")) == ()
+
+
 def test_shared_memory_that_lacks_descriptors_is_a_limit_and_no_small_shm():
     line = "RuntimeError: unable to open shared memory object </torch_1_2> in read-write mode: Too many open files (24)"
     assert [f.cause for f in found(USERS, line)] == ["process_limit_reached"]
