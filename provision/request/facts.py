@@ -11,7 +11,14 @@ from ..model import Profiles
 from .options import Choices
 from .paths import cache_dir
 
-_FOR_VERDICT = ("cudnn", "system_libraries", "opened_libraries", "optional_libraries", "replacements")
+_FOR_VERDICT = (
+    "cudnn",
+    "system_libraries",
+    "opened_libraries",
+    "optional_libraries",
+    "replacements",
+    "satellites",
+)
 _FOR_FIXES = ("system_libraries", "replacements", "satellites", "toolkits")
 
 

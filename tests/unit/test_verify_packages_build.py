@@ -118,6 +118,81 @@ def test_a_framework_that_is_not_installed_is_named(fixed):
     assert " torch==2.15.0 (ao 0.18.0 was built for torch==2.15.0)." in fix
 
 
+# --- built for another release of a framework ------------------------------------------------------
+
+
+@pytest.fixture
+def scattered(tmp_path):
+    """What the stage says of `ao` 0.18.0, which finds all its libraries, beside a release of torch."""
+    env, site = venv(tmp_path / "env")
+
+    def judged(row_, torch, *, init="", more=(), **options):
+        # A library that the package loads itself, as torch-scatter does
+        mine = library(site / "ao" / "_scatter.so")
+        package(site, "ao", "0.18.0", [mine], modules={"ao/__init__.py": init})
+        if torch:
+            package(site, "torch", torch, [], modules={"torch/__init__.py": "here = True\n"})
+        value = Environment(path=str(env), manager="venv", python=str(env / "bin/python"))
+        found = Surroundings(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
+        known = Profiles(satellites=(row_, *more), toolkits=TOOLKITS)
+        asked = Asked(
+            env=value, found=found, options=Options(**options), environ=dict(os.environ), known=lambda: known,
+            required=lambda _: {"ao"},
+        )  # fmt: skip
+        return judge(read_environment(value, found, dict(os.environ), known), asked)
+
+    return judged
+
+
+SYMBOL = "raise OSError('ao/_scatter.so: undefined symbol: _ZN3c10')\n"
+
+
+def test_a_package_for_another_torch_is_imported_and_named(scattered):
+    mine, other = (
+        row("0.18.0", None, "torch==2.9.*", needs=(), abi="exact"),
+        row("0.16.0", None, "torch==2.15.*", needs=()),
+    )
+    after = f"import sys\nassert 'torch' in sys.modules, 'torch comes first'\n{SYMBOL}"
+    stage, (finding,) = scattered(mine, "2.15.0+cu130", init=after, more=[other])
+    assert (stage.status, finding.cause) == ("fail", "extension_built_for_other_torch_or_cuda")
+    assert (
+        stage.detail
+        == "ao 0.18.0 was built for torch==2.9.*, and torch 2.15.0+cu130 is installed; its import fails"
+    )
+    assert "ao==0.16.0 (ao 0.18.0 was built for torch==2.9.*, ao 0.16.0 for torch==2.15.*)" in finding.fix
+    assert any("undefined symbol" in e.text for e in finding.evidence)
+
+
+def test_quick_warns_of_it_and_what_imports_all_the_same_passes(scattered):
+    mine = row("0.18.0", None, "torch==2.9.*", needs=(), abi="exact", extras=("more",))
+    stage, (finding,) = scattered(mine, "2.15.0", quick=True)
+    assert stage.status == "warn" and finding.confidence == "likely"
+    assert finding.fix == (
+        "Install the release of ao that was built for the installed torch. ao 0.18.0 was built for torch==2.9.*."
+    )
+
+
+def test_what_imports_beside_another_torch_passes(scattered):
+    stage, findings = scattered(row("0.18.0", None, "torch==2.9.*", needs=(), abi="exact"), "2.15.0")
+    assert (stage.status, findings) == ("pass", ())
+
+
+@pytest.mark.parametrize(
+    ("mine", "torch"),
+    [
+        (row("0.18.0", None, "torch==2.15.*", needs=(), abi="exact"), "2.15.0+cu130"),
+        (row("0.18.0", None, "torch>=2.11", needs=(), abi="stable"), "2.15.0"),
+        (row("0.18.0", None, "torch==2.9.*", needs=()), "2.15.0"),  # its code calls no framework
+        (row("0.18.0", None, "torch==2.9.*", needs=(), abi="exact", form="source"), "2.15.0"),
+        (row("0.17.0", None, "torch==2.9.*", needs=(), abi="exact"), "2.15.0"),
+        (row("0.18.0", None, "torch==2.9.*", needs=(), abi="exact"), None),
+    ],
+)
+def test_a_package_that_fits_its_framework_is_not_imported(scattered, mine, torch):
+    stage, _ = scattered(mine, torch, init=SYMBOL, quick=True)
+    assert stage.status == "pass"
+
+
 # --- the shipped rows ------------------------------------------------------------------------------
 
 

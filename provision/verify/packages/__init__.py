@@ -50,7 +50,11 @@ def read_environment(
         found.sites,
         found.prefix,
         environ,
-        Known(opened=known.opened_libraries, optional=known.optional_libraries),
+        Known(
+            opened=known.opened_libraries,
+            optional=known.optional_libraries,
+            satellites=known.satellites,
+        ),
     )
 
 

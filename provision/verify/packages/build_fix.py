@@ -31,7 +31,7 @@ def fix_of_build(
     reasons: list[str] = []
     left: dict[Package, list[str]] = {}
     for package, problems in found.items():
-        libraries = list(dict.fromkeys(p.library for p in problems))
+        libraries = list(dict.fromkeys(p.library for p in problems if p.kind != "framework"))
         step = _step(package, libraries, rows, here)
         if step:
             wanted += step[0]
@@ -48,7 +48,8 @@ def fix_of_build(
 
 def _step(package: Package, libraries: Sequence[str], rows: remedy.Rows, here: Beside) -> Step | None:
     mine = rows_of(package, rows.satellites, here)
-    if extras := next((r.extras for r in mine if r.extras and set(libraries) <= set(r.needs)), ()):
+    extras = next((r.extras for r in mine if r.extras and set(libraries) <= set(r.needs)), ())
+    if libraries and extras:
         named = ",".join(extras)
         return [
             f"{package.name}[{named}]=={package.version}"
@@ -73,7 +74,7 @@ def _wheels(
         return None
     wheels = [wheel_of(n, rows.toolkits, wanted or present) for n in libraries]
     names = [w for w in wheels if w]
-    if len(names) < len(libraries):
+    if not libraries or len(names) < len(libraries):
         return None
     return (
         names,
@@ -87,6 +88,8 @@ def _of_unknown(left: Mapping[Package, Sequence[str]], rows: remedy.Rows, here: 
     cuda = cuda_of(libraries)
     wheels = [w for n in libraries if (w := wheel_of(n, rows.toolkits, cuda))]
     required = {r for package in left for r in package.requires}
+    meant = (framework_of(row) for package in left for row in rows_of(package, rows.satellites, here))
+    required |= {found.name for found in meant if found}
     text = remedy.of_other_build(list(left), [f for f in FRAMEWORKS if f in required], wheels)
     built = [
         f"{p} was built for {words}" for p in left if (words := _built_for(rows_of(p, rows.satellites, here)))

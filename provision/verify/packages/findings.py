@@ -41,6 +41,8 @@ def cause_of(problem: Problem) -> str:
         return DAMAGED
     if problem.kind == "version":
         return OLD
+    if problem.kind == "framework":
+        return OTHER_BUILD
     built_for = _OF_FRAMEWORKS.match(problem.library) or nvidia_wheel(problem.library)
     return OTHER_BUILD if built_for else MISSING
 
@@ -95,6 +97,8 @@ def text_of(problem: Problem) -> str:
     """One problem in words."""
     if problem.kind == "damaged":
         return f"{problem.found} {problem.detail}"
+    if problem.kind == "framework":
+        return f"was built for {problem.library}, and {problem.found} is installed"
     if problem.kind == "version":
         return f"needs {problem.detail} of {problem.library}, which {problem.found} does not define"
     return f"needs {problem.library}, which is missing"
@@ -110,6 +114,8 @@ def sentence(package: Package, problems: Sequence[Problem]) -> str:
     if kinds == {"version"}:
         versions = list(dict.fromkeys(p.detail for p in problems))
         return f"{package} needs {', '.join(versions[:3])} of {shown}, which is older here"
+    if kinds == {"framework"}:
+        return f"{package} {text_of(problems[0])}"
     if all(p.any_of for p in problems):
         return f"{package} opens one of several libraries of its own, and none loads: {shown} missing"
     return f"{package} needs {shown}, which this system does not have"

@@ -43,7 +43,8 @@ class Attempt:
     @property
     def loads(self) -> bool:
         """Whether every module that was nominated imports after all."""
-        return bool(self.nominated.modules) and not self.errors and not self.death
+        built_for_other = all(p.kind == "framework" for p in self.nominated.problems)
+        return (bool(self.nominated.modules) or built_for_other) and not self.errors and not self.death
 
     def _of_a_library(self, error: str) -> bool:
         stems = {p.library[3:].partition(".so")[0].lower() for p in self.nominated.problems}

@@ -18,8 +18,9 @@ _TOKEN = re.compile(r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?!\w)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """Why the loader refuses a file: `kind` is missing, version or damaged. `file` needs `library`; `found` is
-    the library's file where there is one, `detail` the version or what is damaged. With `any_of` the file is one of
+    """Why the loader refuses a file: `kind` is missing, version, damaged, or framework for a file that was built for
+    another release of one. `file` needs `library`; `found` is the library's file or the framework where there is one,
+    `detail` the version or what is damaged. With `any_of` the file is one of
     several, and one of them is enough."""
 
     kind: str
@@ -71,6 +72,11 @@ class Loader:
         self._loaded = {name: n for n in reached([program]) for name in names_of(n)}
         python = [n for n in self._loaded.values() if os.path.basename(n.path).startswith("libpython")]
         self._base = tuple(dict.fromkeys(f for n in (*python, program) for f in self._rpath(n)))
+
+    @property
+    def machine(self) -> str:
+        """The machine that the process is for: "x86_64"."""
+        return self._name
 
     def elf(self, path: str, symbol: str | None = None) -> Elf | ElfError:
         """What a file says, or why it cannot be read."""

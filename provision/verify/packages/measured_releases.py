@@ -62,6 +62,26 @@ def fitting_release(package: Package, rows: Iterable[Satellite], here: Beside) -
     return None if newest is None or _is(newest.version, package.version) else newest
 
 
+def other_framework(
+    package: Package, rows: Iterable[Satellite], versions: Mapping[str, str], machine: str
+) -> tuple[str, str] | None:
+    """The framework that a measured wheel was built for, and the one that is installed and is another release; None where
+    they agree, or one of them is unknown. `machine` is that of its platform."""
+    mine = [
+        row
+        for row in rows
+        if row.package == package.name and row.form == "wheel" and row.abi
+        and row.platform == f"linux-{machine}" and _is(row.version, package.version)
+    ]  # fmt: skip
+    wanted = [w for row in mine if (w := framework_of(row))]
+    if not wanted or wanted[0].name not in versions:
+        return None
+    installed = versions[wanted[0].name]
+    if any(_contains(w, versions.get(w.name)) for w in wanted):
+        return None
+    return str(wanted[0]), f"{wanted[0].name} {installed}"
+
+
 def framework_of(row: Satellite) -> Requirement | None:
     """The framework that a release was built for."""
     try:
@@ -89,7 +109,11 @@ def _has_framework(row: Satellite, here: Beside) -> bool:
     wanted = framework_of(row)
     if wanted is None:
         return not row.built_for
-    version = here.versions.get(wanted.name)
+    return _contains(wanted, here.versions.get(wanted.name))
+
+
+def _contains(wanted: Requirement, version: str | None) -> bool:
+    """Whether an installed version, without its local label, is one that is wanted."""
     return version is not None and wanted.specifier.contains(version.partition("+")[0], prereleases=True)
 
 

@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...model import FRAMEWORKS, OpenedLibrary, OptionalLibraries
+from ...model import FRAMEWORKS, OpenedLibrary, OptionalLibraries, Satellite
 from ...system.elf import Elf, ElfError
 from .installed import Package, installed, module_of
 from .lookup import Loader, Node, Problem, names_of, reached
+from .measured_releases import other_framework
 
 _TAGGED = re.compile(r"\.cpython-[\w-]+\.so$|\.pypy[\w-]+\.so$")
 """The names of extension modules, which are not opened as libraries."""
@@ -42,10 +43,12 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-    """Rows of the profiles: libraries that packages open by name, and those that only optional modules need."""
+    """Rows of the profiles: libraries that packages open by name, those that only optional modules need, and packages
+    that are built for a framework."""
 
     opened: Sequence[OpenedLibrary] = ()
     optional: Sequence[OptionalLibraries] = ()
+    satellites: Sequence[Satellite] = ()
 
 
 _NOTHING_KNOWN = Known()
@@ -79,6 +82,9 @@ class _Work:
         self._loader, self._version = loader, version
         self._packages = {p.name: p for p in packages}
         self._opened = known.opened
+        self._satellites: dict[str, list[Satellite]] = {}
+        for row in known.satellites:
+            self._satellites.setdefault(row.package, []).append(row)
         self._optional = {o.package: frozenset(o.libraries) for o in known.optional}
         self._modules: dict[str, list[tuple[str, Node]]] = {}
         self._others: dict[str, list[Node]] = {}
@@ -137,12 +143,22 @@ class _Work:
                 problems += [replace(p, any_of=several) for found in unmet for p in found]
         opened = (row for row in self._opened if row.package == package.name)
         problems += [self._absent(row) for row in opened if not self._is_there(row, package)]
+        frameworks = {f for f in FRAMEWORKS if f in self._required(package)}
+        if package.files and (other := self._other_framework(package)):
+            problems.append(other)
+            frameworks.add(str(other.found).partition(" ")[0])
         if not problems:
             return None
         return Nominated(
             package=package, problems=tuple(dict.fromkeys(problems)), modules=tuple(dict.fromkeys(modules)),
-            frameworks=tuple(f for f in FRAMEWORKS if f != package.name and f in self._required(package)),
+            frameworks=tuple(f for f in FRAMEWORKS if f != package.name and f in frameworks),
         )  # fmt: skip
+
+    def _other_framework(self, package: Package) -> Problem | None:
+        rows = self._satellites.get(package.name, ())
+        versions = {p.name: p.version for p in self._packages.values()}
+        found = other_framework(package, rows, versions, self._loader.machine) if rows else None
+        return found and Problem(kind="framework", file=package.files[0], library=found[0], found=found[1])
 
     # --- what is loaded by then --------------------------------------------------------------------
 
