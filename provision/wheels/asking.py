@@ -154,7 +154,8 @@ class Ask:
             return self._compiled(source, form, *more)
         if done.ok:
             return text
-        self.builds.note_refusal(done.stderr)
+        asked = [*self.pinned.values(), *(n.text for n in self.needs if n.name)]
+        self.builds.note_refusal(done.stderr, asked, self.sources)
         raise failure(done, self.sources, self.needs)
 
     def _override(self, need: Need) -> str:

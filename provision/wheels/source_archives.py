@@ -23,6 +23,7 @@ from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist
 from packaging.version import Version
 
 from ..errors import BuildError, LockError
+from ..index import uv_config
 from ..index.archives import DAMAGED, list_sdist
 from ..index.fetching import Addresses, Wanted, download
 from ..index.http import AT_ONCE, Http
@@ -100,6 +101,12 @@ def read_archive(path: Path, name: str = "", version: str = "") -> SourceArchive
     )  # fmt: skip
 
 
+def has_pages(sources: Sources) -> bool:
+    """Whether pages of wheels are named, which are not listed here."""
+    configured = uv_config.variables(process.environ()).get("UV_FIND_LINKS")
+    return bool(configured) or any("://" in place for place in sources.find_links)
+
+
 def package_of(name: str, file: File) -> Package | None:
     """Return the source archive that an index lists for a package; None for a wheel and for other files."""
     try:
@@ -141,10 +148,10 @@ class SourceArchives:
         return tuple(sorted(first.values(), key=lambda p: Version(p.version), reverse=True))
 
     def wheels(self, name: str) -> tuple[str, ...]:
-        """Return the names of the wheels of a package on the indexes, those that are yanked left out."""
-        return tuple(
-            sorted(f.name for f in self._files(name) if f.name.endswith(".whl") and f.yanked is None)
-        )
+        """Return the names of the wheels of a package on the indexes and in folders, those that are yanked left out."""
+        names = [f.name for f in self._files(name) if f.name.endswith(".whl") and f.yanked is None]
+        here = (p.name for folder in self._folders() for p in folder.glob("*.whl"))
+        return tuple(sorted([*names, *(n for n in here if canonicalize_name(n.partition("-")[0]) == name)]))
 
     def _files(self, name: str) -> Sequence[File]:
         if name not in self._pages:

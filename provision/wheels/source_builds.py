@@ -19,7 +19,7 @@ from ..errors import LockError
 from ..model import Brought, Event, Need, Package, Plan, Sources
 from ..system.redaction import redact_text
 from . import refusals
-from .source_archives import SourceArchive, SourceArchives
+from .source_archives import SourceArchive, SourceArchives, has_pages
 from .stated_metadata import StatedMetadata
 
 _DISABLED = re.compile(r"Building source distributions(?: for `([^`]+)`)? is disabled")
@@ -74,10 +74,11 @@ class SourceBuilds:
         """Read the source archives that a solve took. Return whether uv has to be asked again."""
         return self.stated is not None and self.stated.learn(text, self._of_indexes(needs), plan)
 
-    def note_refusal(self, log: str) -> None:
-        """Remember which versions of packages a refusal names as without wheels."""
+    def note_refusal(self, log: str, asked: Iterable[str], sources: Sources) -> None:
+        """Remember which versions of packages a refusal names as without wheels; `asked` are all requirements, and
+        `sources` the places that were asked."""
         if self.stated:
-            self.stated.note_refusal(log)
+            self.stated.note_refusal(log, () if has_pages(sources) else asked)
 
     def recall(self, question: str) -> None:
         """Allow the packages without wheels of the last answer to a question, where nothing forbids it."""
@@ -115,7 +116,10 @@ class SourceBuilds:
             self._allow(name, f"{why}: its source archive is read; its build code runs where only that tells "
                               "what it requires")  # fmt: skip
         else:  # which release is taken, and what its source is, a solve tells
-            self.allowed.append(name)
+            more = (
+                n for n in self.stated.without_any_wheel() if n not in self.allowed and not self._forbidden(n)
+            )
+            self.allowed += dict.fromkeys([name, *more])
 
     def allow_unread(self, refused: str, error: LockError, needs: Sequence[Need]) -> None:
         """Allow, or leave out, a package whose requirements only its build code tells. Raises LockError."""

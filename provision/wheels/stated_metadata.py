@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,8 +18,9 @@ import tomli_w
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
+from ..index.http import AT_ONCE
 from ..index.platforms import CPYTHON, markers_of
 from ..model import Emit, Event, Need, Package, Plan
 from .source_archives import SourceArchive, SourceArchives
@@ -46,16 +48,31 @@ class StatedMetadata:
     unstated: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
     required_by: dict[str, str] = field(default_factory=dict)
+    asked: tuple[str, ...] = ()
 
-    def note_refusal(self, log: str) -> None:
-        """Remember which versions a refusal names as without wheels, of which one is going to be taken, and which
-        releases require them."""
+    def note_refusal(self, log: str, asked: Iterable[str]) -> None:
+        """Remember which versions a refusal names as without wheels, of which one is going to be taken, which
+        releases require them, and what was `asked` for."""
+        self.asked = tuple(asked)
         line = " ".join(log.split())
         for name, bounds in _REFUSED.findall(line):
             self.refused[str(canonicalize_name(name))] = bounds
         for release, version, name in _DEPENDS.findall(line):
             if release != _OURS:
                 self.required_by[str(canonicalize_name(name))] = f"{release} {version}".rstrip()
+
+    def without_any_wheel(self) -> list[str]:
+        """Return the packages that were asked for in one version which has a source archive and no wheel for any
+        Python. uv's refusal names one of them only."""
+        exact = dict(filter(None, map(_exact, self.asked)))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            has_wheel = pool.map(self._has_wheel, exact, exact.values())
+            found = [name for name, wheel in zip(exact, has_wheel, strict=True) if not wheel]
+        return [n for n in found if any(_is_same(p, exact[n]) for p in self.archives.listed(n))]
+
+    def _has_wheel(self, name: str, version: str) -> bool:
+        parts = (file.split("-") for file in self.archives.wheels(name))
+        return any(_is_version(p[1], version) for p in parts if len(p) > 1)
 
     def options(self, names: Iterable[str], folder: Path) -> list[str]:
         """Write what is stated of these packages into a file, and return the options with which uv reads it."""
@@ -179,8 +196,26 @@ def _table(archive: SourceArchive) -> dict[str, object]:
     return table | ({"requires-python": archive.requires_python} if archive.requires_python else {})
 
 
+def _exact(text: str) -> tuple[str, str] | None:
+    """Return name and version of a requirement of one version; None for any other."""
+    try:
+        need = Requirement(text)
+    except InvalidRequirement:
+        return None  # a folder or a commit
+    versions = [s.version for s in need.specifier if s.operator == "==" and not s.version.endswith(".*")]
+    return (str(canonicalize_name(need.name)), versions[0]) if versions else None
+
+
 def _is_same(package: Package, version: str) -> bool:
-    return package.version == version or Version(package.version) == Version(version)
+    return _is_version(package.version, version)
+
+
+def _is_version(text: str, version: str) -> bool:
+    """Whether two texts are the same version."""
+    try:
+        return text == version or Version(text) == Version(version)
+    except InvalidVersion:
+        return False
 
 
 def _specifier(text: str) -> SpecifierSet:

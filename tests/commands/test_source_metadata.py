@@ -8,7 +8,7 @@ import sys
 import project_packages
 import pytest
 import tomli
-from loopback import Index, serving
+from loopback import Index, serving, wheel_bytes
 from marked_builds import Marks
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -224,6 +224,26 @@ def test_the_same_question_is_not_refused_twice(gpuenv, jax, index, marks):
     assert second.err.count("installed from its source") == 2
     forbidden = gpuenv("lock", *ask(gpuenv, "first"), "--no-build")
     assert forbidden.code == 6 and "first has no wheel" in " ".join(forbidden.err.split())
+
+
+def test_sources_that_are_named_cost_one_refusal(gpuenv, jax, index, marks):
+    for name in ("first", "second", "third"):
+        marks.stated(index, name, "1.0", ("plain",), **DYNAMIC)
+    index.add("wheeled", "1.0")
+    ran = gpuenv("lock", *ask(gpuenv, "first==1.0", "second==1.0", "third==1.0", "wheeled==1.0"))
+    assert ran.code == 0 and solves(ran) == 2 and marks.left() == [], ran.err
+    assert {"first", "second", "third"} == {n for n, p in locked(gpuenv).items() if "sdist" in p}
+
+
+def test_a_wheel_in_a_folder_is_taken_beside_a_named_source(gpuenv, jax, index, marks, tmp_path):
+    marks.stated(index, "first", "1.0", ("plain",), **DYNAMIC)
+    marks.stated(index, "second", "1.0", ("plain",), **DYNAMIC)
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels" / "second-1.0-py3-none-any.whl").write_bytes(wheel_bytes("second", "1.0"))
+    links = ("--find-links", str(tmp_path / "wheels"))
+    ran = gpuenv("lock", *ask(gpuenv, "first==1.0", "second==1.0"), *links)
+    assert ran.code == 0 and solves(ran) == 2, ran.err
+    assert "sdist" in locked(gpuenv)["first"] and "wheels" in locked(gpuenv)["second"]
 
 
 def test_a_wheel_that_is_there_by_now_is_taken(gpuenv, jax, index, marks):
