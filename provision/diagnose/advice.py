@@ -74,22 +74,27 @@ def target_of(case: Case, machine: Machine | None) -> Target:
 
 
 def _spoken(case: Case) -> str:
-    """The framework that the text speaks of without a version."""
-    for name, words in (
+    """The framework that the text speaks of most without a version: by its name, else by a message that only it has."""
+    lines = [line.text.lower() for line in case.said.lines]
+    named = {name: sum(name in line for line in lines) for name in FRAMEWORKS}
+    most = max(named, key=lambda name: named[name])
+    if named[most]:
+        return most
+    messages = (
         ("tensorflow", "imports_tensorflow"),
-        ("jax", "jax_fell_back"),
         ("tensorflow", "dnn_handle"),
-    ):
-        if case.said.group(words):
-            return name
-    return "torch"
+        ("tensorflow", "loaded_older"),
+    )
+    return next((name for name, words in messages if case.said.group(words)), "torch")
 
 
 def _command(framework: str, target: Target, advise: Callable[[Request, Target], Plan]) -> str | None:
     """As: "Driver 535.129.03 runs torch 2.10.0 for CUDA 12.8: `gpuenv create --framework 'torch==2.10.*'`."""
     plan = advise(Request(frameworks=(Wanted(name=framework),), device="cuda"), target)
     if not plan.builds:
-        return f"No build of {framework} runs there; what would help: {plan.hint}." if plan.hint else None
+        return (
+            f"No GPU build of {framework} fits there (`gpuenv resolve`: {plan.hint})." if plan.hint else None
+        )
     build = plan.builds[0]
     minor = ".".join(build.version.split(".")[:2])
     whose = [f"driver {target.driver}"] if target.driver else []

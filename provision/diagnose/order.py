@@ -12,6 +12,7 @@ from .candidates import Candidate, Case
 from .made_for_cpu import remaining
 
 _RANK = {"certain": 0, "likely": 1, "possible": 2}
+_COMMAND = re.compile(r"`[^`]+`")
 _SHOWN = 5
 _EVIDENCE = 6
 _BESIDE = frozenset(
@@ -43,6 +44,8 @@ def findings(
     values = {**_values(case), **advice(shown[:1], case, advise, machine)}
     place = _place_of(case, machine)
     read = [_finding(c, causes[c.cause], place, values) for c in shown]
+    if not proved:
+        read = _with_deciding_command(read, causes, values)
     first = [f for f in proved if f.confidence != "possible"]
     guessed = [f for f in proved if f.confidence == "possible"]
     return (*first, *sorted((*guessed, *read), key=lambda f: _RANK[f.confidence]))
@@ -139,6 +142,24 @@ def _finding(candidate: Candidate, cause: FailureCause, place: str | None, value
         fix=fix,
         confidence=candidate.confidence,
     )
+
+
+def _with_deciding_command(
+    read: list[Finding], causes: dict[str, FailureCause], values: dict[str, str]
+) -> list[Finding]:
+    """The findings, the first with the one command that decides between it and the second: that of the lower layer,
+    which explains the upper one."""
+    if len(read) < 2 or read[0].confidence == "certain":
+        return read
+    both = sorted((causes[f.cause] for f in read[:2]), key=lambda c: int(c.layer))
+    command = next(
+        (found.group(0) for c in both if (found := _COMMAND.search(filled(c.decides, values)))), None
+    )
+    if command is None:
+        return read
+    text = f"to tell it from {read[1].cause}: {command}"
+    first = dataclasses.replace(read[0], evidence=(*read[0].evidence, Evidence(text=text, source="to check")))
+    return [first, *read[1:]]
 
 
 def filled(template: str, values: dict[str, str]) -> str:

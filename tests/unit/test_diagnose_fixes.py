@@ -1,0 +1,146 @@
+"""The commands in fixes: each is one that a shell, gpuenv, pip or resolve accepts."""
+
+import re
+import shlex
+import subprocess
+
+import pytest
+from diagnosed import KNOWN, found
+from packaging.requirements import Requirement
+
+from provision.commands.diagnose import judged
+from provision.diagnose.order import filled
+from provision.model import Request, Target, TargetGpu, Wanted
+from provision.resolve import resolve
+
+FACTS = {
+    "driver": "535.129.03", "gpu": "Tesla T4", "cuda_build": "12.4", "floor": "525.60.13", "missing": "libcudnn.so.9",
+    "visible": "1", "library_path": "/opt/lib", "cudnn_built": "9.1.0", "cudnn_loaded": "8.9.7", "jax": "0.6.2",
+    "release": "torch 2.6.0", "advice": "", "cudnn_upgrade": "", "cudnn_package": "cu12", "cuda": "12.4",
+}  # fmt: skip
+PROGRAMS = (
+    "sudo", "pip", "pip3", "python", "gpuenv", "export", "unset", "conda", "docker", "rm", "ls", "nvidia-smi", "ldconfig",
+    "find", "wsl", "ulimit", "systemctl", "apt-get", "apt-file", "apt", "dnf", "cat", "df", "echo", "env", "lspci", "lsmod",
+    "which", "ldd", "sbatch", "gdb", "where",
+)  # fmt: skip
+
+
+def texts():
+    """Every text of the tables that proposes something, with its facts filled in."""
+    for cause in KNOWN.causes:
+        for text in (cause.fix, cause.decides, cause.in_container, cause.on_windows):
+            if text:
+                yield filled(text, FACTS)
+    for rule in KNOWN.failures:
+        if rule.fix:
+            yield filled(rule.fix, FACTS)
+
+
+COMMANDS = sorted({c for text in texts() for c in re.findall(r"`([^`]+)`", text) if c.split()[0] in PROGRAMS})
+GPUENV = [c for c in COMMANDS if c.startswith("gpuenv ")]
+
+
+def test_there_are_commands_to_try():
+    assert len(COMMANDS) > 120 and len(GPUENV) > 10
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_is_one_that_a_shell_reads(command):
+    done = subprocess.run(["bash", "-n", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(("unset ", "export "))])
+def test_a_command_of_the_shell_itself_runs(command):
+    done = subprocess.run(["bash", "-e", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_damaged_cache_is_removed(tmp_path):
+    assert "rm -rf ~/.nv" in COMMANDS
+    (tmp_path / ".nv" / "ComputeCache").mkdir(parents=True)
+    subprocess.run(
+        ["bash", "-c", "rm -rf ~/.nv"], env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, check=True
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", GPUENV)
+def test_gpuenv_has_the_command_and_its_options(gpuenv, command):
+    words = shlex.split(command.split(" -- ")[0])[1:]
+    helped = gpuenv(words[0], "--help")
+    assert helped.code == 0, helped.err
+    for option in (w for w in words[1:] if w.startswith("--")):
+        assert option in helped.out, option
+
+
+@pytest.mark.parametrize(
+    "command", [c for c in COMMANDS if re.match(r"python -c|export LD_LIBRARY_PATH=\$\(python", c)]
+)
+def test_a_line_of_python_compiles(command):
+    [code] = re.findall(r"python -c '([^']*)'", command)
+    compile(code, "fix", "exec")
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if re.match(r"(?:python -m )?pip install ", c)])
+def test_pip_gets_requirements_that_it_reads(command):
+    words = shlex.split(command.removeprefix("python -m "))[2:]
+    address = words.index("--index-url") if "--index-url" in words else len(words)
+    for word in words[address + 1 : address + 2]:
+        assert any(word.startswith(row.url.rstrip("/").rsplit("/", 1)[0]) for row in KNOWN.indexes), word
+    for word in words[:address]:
+        if not word.startswith("-") and not word.startswith("NAME"):
+            Requirement(word)
+
+
+TARGETS = {
+    "h100": ("550.54.14", "9.0", "linux"),
+    "t4": ("535.129.03", "7.5", "linux"),
+    "blackwell": ("575.57.08", "12.0", "linux"),
+    "old driver": ("470.256.02", "8.0", "linux"),
+    "volta": ("580.65.06", "7.0", "linux"),
+}
+BROKEN = {
+    "arch_not_in_wheel_too_new": "CUDA error: no kernel image is available for execution on the device\ntorch: 1.5.0+cu101",
+    "cpu_only_build": "AssertionError: Torch not compiled with CUDA enabled",
+    "driver_too_old_for_runtime": "RuntimeError: The NVIDIA driver on your system is too old (found version 10020).",
+    "cudnn_older_than_compiled": "Loaded runtime CuDNN library: 8.2.1 but source was compiled with: 8.6.0.",
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_release_that_a_fix_names_is_one_that_resolve_chooses(broken, name):
+    driver, capability, system = TARGETS[name]
+    log = f"{BROKEN[broken]}\ndriver: {driver}\ngpu capability: {capability}"
+    finding = next(f for f in judged([("log", [log.encode()])], KNOWN, None) if f.cause == broken)
+    if "CuDNN" in log and capability == "12.0":
+        assert "No GPU build of tensorflow fits there" in finding.fix
+        return
+    named = re.search(r"`gpuenv create --framework '(\w+)==([\d.]+)\.\*'`", finding.fix or "")
+    assert named
+    assert named.group(1) == ("tensorflow" if "CuDNN" in log else "torch")
+    target = Target(platform="linux-x86_64", glibc="2.35", driver=driver, driver_os=system,
+                    gpus=(TargetGpu(capability=capability),))  # fmt: skip
+    wanted = Wanted(name=named.group(1), specifier=f"=={named.group(2)}.*")
+    plan = resolve(Request(frameworks=(wanted,), device="cuda"), target, KNOWN)
+    assert plan.builds and plan.builds[0].version.startswith(named.group(2))
+
+
+def test_each_possible_cause_says_what_would_decide():
+    for finding in found("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"):
+        decides = [e.text for e in finding.evidence if e.source == "to check"]
+        assert decides and all("`" in text for text in decides)
+
+
+@pytest.mark.parametrize("cause", KNOWN.causes, ids=lambda c: c.cause)
+def test_each_cause_names_a_command_that_would_decide(cause):
+    assert re.search(r"`[^`]+`", cause.decides)
+
+
+def test_one_command_decides_between_the_first_two():
+    first, second, *_ = found("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED")
+    apart = [e.text for e in first.evidence if e.text.startswith("to tell it from")]
+    assert len(apart) == 1 and second.cause in apart[0] and apart[0].count("`") == 2
+    certain = found("OMP: Error #15: Initializing libiomp5.so")
+    assert not any("to tell it from" in e.text for f in certain for e in f.evidence)
