@@ -11,7 +11,7 @@ import typer
 from .. import __version__, show
 from ..errors import GpuenvError, UsageError
 from ..system import process
-from . import command_words, completing, exit_codes, system_errors
+from . import command_words, exit_codes, system_errors
 from .application import app
 from .command_words import split as split
 
@@ -53,10 +53,13 @@ def _run(screen: show.Screen, words: command_words.Words) -> int:
         refused = UsageError("gpuenv was started with another user's rights (setuid): it does nothing")
         return _failed(screen, refused)
     told = process.settle_home(cache="--cache-dir" not in ours) if command is None else None
-    if (versions := completing.version_in_bash(screen.environ)) is not None:
-        screen.line("\n".join(versions))
-        return 0
-    if told and "_GPUENV_COMPLETE" not in screen.environ:
+    if "_GPUENV_COMPLETE" in screen.environ:
+        from . import completing  # hardly any command line completes words
+
+        if (versions := completing.version_in_bash(screen.environ)) is not None:
+            screen.line("\n".join(versions))
+            return 0
+    elif told:
         screen.say(f"note: {told}")
     if note and not {"-q", "--quiet"} & {*ours} and not _is_on(screen.environ, "GPUENV_QUIET"):
         screen.say(f"note: {note}")

@@ -11,7 +11,6 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from ..model import option
-from . import completing
 
 CONTEXT = "context"
 
@@ -61,12 +60,23 @@ def _types(owner: type) -> dict[str, Any]:
     return get_type_hints(wanted, vars(sys.modules[owner.__module__]))
 
 
+def _completion(name: str) -> Callable[[str], Any]:
+    """Return a completion that is imported when a shell asks for it."""
+
+    def complete(incomplete: str) -> Any:
+        from . import completing
+
+        return getattr(completing, name)(incomplete)
+
+    return complete
+
+
 def _parameter(field: Field[Any], kind: Any, how: option.Option, variable: str | None) -> inspect.Parameter:
     """Return the parameter of an option. A list is None where the command line does not name it."""
     default = inspect.Parameter.empty if field.default is MISSING else field.default
     if field.default_factory is not MISSING:
         kind, default = kind | None, None
-    complete = getattr(completing, how.complete) if how.complete else None
+    complete = _completion(how.complete) if how.complete else None
     info: Any
     if how.is_argument:
         info = typer.Argument(
