@@ -100,7 +100,7 @@ def _install_held(whole: Wanted, emit: Callable[[Event], None], compiling: Compi
     lock, sources = whole.lock, whole.sources
     held = tuple(p for p in lock.packages if not p.unhashed and is_wheel(p))
     archives = tuple(p for p in lock.packages if not p.unhashed and not is_wheel(p))
-    at_hand, missing = _may_be_at_hand(held, sources), []
+    at_hand, missing = local_files.may_be_here(held, sources), []
     parts = [
         p for some in filter(None, pytorch.split(held, lock.plan)) for p in local_files.split(some, sources)
     ]
@@ -144,22 +144,6 @@ def _fetch(wanted: Wanted, lock: Lock, emit: Callable[[Event], None]) -> None:
     done = wanted.install(offline=False, emit=emit)
     if not done.ok:
         raise why_not(done, wanted.path, lock)
-
-
-def _may_be_at_hand(packages: Sequence[Package], sources: Sources) -> bool:
-    """Whether uv could put them in without the network: not on a machine's first run, where its cache has no
-    wheel unpacked (they lie in `archive-v*`) and no folder of wheels is named."""
-    configured = uv_config.variables(process.environ()).get("UV_FIND_LINKS")
-    local = sources.offline or sources.find_links or configured
-    if local or any(p.url.startswith("file:") for p in packages):
-        return True
-    # where uv keeps it unless it is told otherwise: to ask uv costs a child
-    usual = Path(process.environ().get("XDG_CACHE_HOME") or Path.home() / ".cache", "uv")
-    return _holds_wheels(usual) or _holds_wheels(installer_cache(sources))
-
-
-def _holds_wheels(cache: Path) -> bool:
-    return any(cache.glob("archive-v*/*"))
 
 
 def _build(wanted: Wanted, emit: Callable[[Event], None]) -> None:

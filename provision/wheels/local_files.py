@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -44,6 +44,22 @@ def is_cached(sources: Sources, name: str, version: str) -> bool:
     """Whether uv's cache has a downloaded wheel of a version from any index (uv's cache layout, wheels-v*)."""
     pattern = f"wheels-v*/*/**/{name}/{version}-*.http"
     return next(installer_cache(sources).glob(pattern), None) is not None
+
+
+def may_be_here(packages: Sequence[Package], sources: Sources) -> bool:
+    """Whether uv could put them in without the network: not on a machine's first run, where its cache has no
+    wheel unpacked (they lie in `archive-v*`) and no folder of wheels is named."""
+    configured = uv_config.variables(process.environ()).get("UV_FIND_LINKS")
+    local = sources.offline or sources.find_links or configured
+    if local or any(p.url.startswith("file:") for p in packages):
+        return True
+    # where uv keeps it unless it is told otherwise: to ask uv costs a child
+    usual = Path(process.environ().get("XDG_CACHE_HOME") or Path.home() / ".cache", "uv")
+    return _holds_wheels(usual) or _holds_wheels(installer_cache(sources))
+
+
+def _holds_wheels(cache: Path) -> bool:
+    return any(cache.glob("archive-v*/*"))
 
 
 def own_cache(sources: Sources) -> Path:
