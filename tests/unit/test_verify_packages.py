@@ -347,3 +347,23 @@ def test_it_is_read_after_a_framework_that_failed_and_imports_nothing(gpuenv, ma
     assert stage["status"] == "warn" and "torch 2.6.0 needs libgpuenv_none.so.1" in stage["detail"]
     assert any("libnone1" in (f["fix"] or "") for f in ran.json["findings"])
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("folder", "requires", "missing"),
+    [("cuda_runtime", ("torch",), False), ("cuda_runtime", (), True), ("elsewhere", ("torch",), True)],
+)
+def test_torch_loads_the_libraries_of_nvidias_wheels_for_what_requires_it(
+    made, tmp_path, folder, requires, missing
+):
+    """Seen on an H200: xformers for CUDA 12 loads beside torch for CUDA 13 where nvidia-cuda-runtime-cu12 is there."""
+    env, site = made
+    gone = library(tmp_path / "build" / "libcudart.so.12")
+    mine = module(site / "former" / f"core.{TAG}.so", needs=[gone])
+    gone.unlink()
+    package(site, "former", "1", [mine], modules={"former/__init__.py": ""}, requires=requires)
+    package(site, "torch", "2", [], modules={"torch/__init__.py": ""})
+    package(
+        site, "nvidia-cuda-runtime-cu12", "12", [lib(site / "nvidia" / folder / "lib", "libcudart.so.12")]
+    )
+    assert ("former" in nominated(env, site)) == missing

@@ -189,6 +189,13 @@ class _Work:
             self._brought[name] = frozenset(x for n in nodes for x in names_of(n))
         return self._brought[name]
 
+    def _loaded_by_torch(self) -> frozenset[str]:
+        """The names of NVIDIA's libraries that torch loads itself, whoever brought their wheels (torch/__init__.py,
+        _preload_cuda_deps: nvidia/NAME/lib in each folder of sys.path)."""
+        wheels = (n for n in self._packages if n.startswith("nvidia-"))
+        nodes = (n for name in wheels for n in self._others.get(name, ()) if _PRELOADED.search(n.path))
+        return frozenset(x for n in nodes for x in names_of(n))
+
     def _unmet(self, package: Package, roots: Iterable[Node]) -> list[Problem]:
         """The problems of files and all that they need, but for libraries that the package, or what it requires,
         has loaded by then, and for those that only optional modules of it need."""
@@ -196,7 +203,9 @@ class _Work:
         found = [p for node in reached(roots) for p in node.problems if not _is_optional(p, optional)]
         if not found:
             return []
-        loaded = frozenset[str]().union(*(self._names(n) for n in self._required(package)))
+        required = self._required(package)
+        loaded = frozenset[str]().union(*(self._names(n) for n in required))
+        loaded |= self._loaded_by_torch() if "torch" in required else frozenset()
         return [p for p in found if p.kind != "missing" or p.library not in loaded]
 
     # --- libraries that a package opens ------------------------------------------------------------
@@ -222,6 +231,12 @@ class _Work:
 
     def _absent(self, row: OpenedLibrary) -> Problem:
         return Problem(kind="missing", file=row.package, library=row.library.split()[0])
+
+
+_PRELOADED = re.compile(
+    r"/nvidia/(?:cublas|cudnn|cuda_nvrtc|cuda_runtime|cuda_cupti|cufft|curand|nvjitlink|cusparse|cusparselt|cusolver"
+    r"|nccl|nvshmem|cufile|nvtx)/lib/[^/]+$"
+)
 
 
 def _is_optional(problem: Problem, optional: frozenset[str]) -> bool:
