@@ -32,6 +32,7 @@ from ..wheels.build_failure import hint_dependencies_alone
 from . import added_extras, bundled, checking, foreseen, host_compiler
 from .judging import can_prove, is_expected, machine_for_verdict, made_for
 from .later_stages import add_later_stages
+from .measuring import Measuring
 from .proving import options_of, prove
 from .up_to_date import finish
 
@@ -64,12 +65,22 @@ class Job:
         """The warnings of libraries that this machine lacks."""
         return foreseen.MissingLibraries(self.emit, self.local_lock, self.choices, self.sources)
 
+    @functools.cached_property
+    def measuring(self) -> Measuring:
+        """The measuring of wheels without a row."""
+        return Measuring(self.emit, self.local_lock, self.choices)
+
+    def read_fetched(self, prefix: Path) -> None:
+        """Read the wheels that have come into an environment."""
+        self.missing_libraries.warn_of_installed(prefix)
+        self.measuring.measure(prefix)
+
     @property
     def how(self) -> Building:
         """What the manager builds with."""
         return Building(
             env=self.env, sources=self.sources, emit=self.emit, channels=tuple(self.choices.channel),
-            python=self.python, distrust=self.distrust, fetched=self.missing_libraries.warn_of_installed,
+            python=self.python, distrust=self.distrust, fetched=self.read_fetched,
         )  # fmt: skip
 
     def record(self, prefix: Path) -> None:

@@ -8,6 +8,8 @@ from ..model import Asked, Build, Lock, Plan
 from ..resolve.other_cuda import LockedSet, OtherCuda
 from ..resolve.question import Question
 from ..resolve.satellite_fit import SatelliteRows
+from ..wheels.local_files import own_cache
+from ..wheels.measured_rows import MeasuredRows
 from .named_packages import named_packages
 
 
@@ -18,7 +20,9 @@ def came_along(asked: Asked, plan: Plan, lock: Lock) -> Iterator[OtherCuda]:
     if builds:
         question = Question(asked.request, asked.target, asked.profiles, asked.supply)
         rows = SatelliteRows(asked.profiles, asked.target.platform)
-        yield from LockedSet(question, rows, builds, lock, named).strangers()
+        kept = MeasuredRows(own_cache(asked.sources))
+        mine = LockedSet(question, rows, builds, lock, named, lambda sha: kept.of([sha], plan.platform))
+        yield from mine.strangers()
 
 
 def _builds(asked: Asked, plan: Plan) -> tuple[Build, ...]:

@@ -13,7 +13,7 @@ from ..request import facts
 from ..request.options import Choices
 
 if TYPE_CHECKING:
-    from ..model import Environment, Finding, Lock, Verdict
+    from ..model import Environment, Finding, Lock, Profiles, Verdict
     from ..verify.locate import Surroundings
     from ..verify.packages import Reading
     from ..verify.packages.installed import Package
@@ -77,10 +77,18 @@ def _packages(
         emit(Event(kind="progress", stage="verify", text=f"importing {names}"))
     asked = packages.Asked(
         env=env, found=surroundings, options=options, environ=verify.child_environ(begun, options),
-        known=lambda: facts.for_fixes(choices),
+        known=lambda: _known(made, choices),
         required=_required(env, made, choices, surroundings.version) if made else None,
     )  # fmt: skip
     return packages.judge(reading, asked)
+
+
+def _known(made: Lock | None, choices: Choices) -> Profiles:
+    """What the profiles say of libraries, and what was measured on this machine."""
+    from .measuring import measured_rows
+
+    known = facts.for_fixes(choices)
+    return dataclasses.replace(known, satellites=(*known.satellites, *measured_rows(made, choices)))
 
 
 def _required(

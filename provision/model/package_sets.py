@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from provision.model.satellites import Satellite
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Release:
@@ -14,7 +16,7 @@ class Release:
     versions with a file, `wheels` those of them with a wheel. `requires` are the requirements (PEP 508, markers as
     written) on frameworks and on other named packages. `compiles` says that a source archive has
     code to compile, `compiled` that a wheel has compiled code.
-    `requires_known` is False where the metadata was not read.
+    `requires_known` is False where the metadata was not read. `measured` are rows that were measured on this machine.
     """
 
     package: str
@@ -26,6 +28,7 @@ class Release:
     compiles: bool = False
     compiled: bool = False
     requires_known: bool = True
+    measured: tuple[Satellite, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -266,7 +266,7 @@ def _unmeasured(search: JointSearch, chosen: Chosen) -> Iterator[str]:
     frameworks = {b.framework for b in chosen.candidate.builds}
     for package in search.packages:
         release = chosen.releases[package.name]
-        if not release.compiled or search.rows.rows(package.name, release.version):
+        if not release.compiled or search.rows.rows(package.name, release.version, release.measured):
             continue
         needs = {n.name for n in search.requirements(package, release, chosen.candidate.python)}
         if needs & frameworks:

@@ -131,7 +131,8 @@ class JointSearch:
         needing = {
             p.name for p in self.packages if frameworks & {n for r in p.releases for n in self._names_in(r)}
         }
-        return frozenset({*self.rows.packages, *self._companion_names, *refused, *needing})
+        measured = {p.name for p in self.packages if any(r.measured for r in p.releases)}
+        return frozenset({*self.rows.packages, *measured, *self._companion_names, *refused, *needing})
 
     @staticmethod
     def _names_in(release: Release) -> frozenset[str]:
@@ -201,7 +202,7 @@ class JointSearch:
             return None
         if why := companion_objection(package.name, release.version, candidate.builds, self._companion_names):
             return why
-        rows = self.rows.rows(package.name, release.version)
+        rows = self.rows.rows(package.name, release.version, release.measured)
         return objection(self.asked, rows, candidate.builds, serve_gpus=self._some_serve_gpus(package.name))
 
     @cached_property
@@ -240,7 +241,8 @@ class JointSearch:
         frameworks = {w.name for w in self.asked.request.frameworks}
         found: set[str] = set()
         for package in self.packages:
-            if package.name in self.rows.packages or package.name in self._companion_names:
+            measured = package.name in self.rows.packages or any(r.measured for r in package.releases)
+            if measured or package.name in self._companion_names:
                 found.add(package.name)
             for name in {n for r in package.releases for n in self._names_in(r)}:
                 if name in frameworks or name in self.by_name:

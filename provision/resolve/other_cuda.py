@@ -7,14 +7,14 @@ What other packages need is measured (profiles/satellites.yaml).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import Build, Lock, Package, ToolkitRelease
+from ..model import Build, Lock, Package, Satellite, ToolkitRelease
 from .question import Question
 from .satellite_fit import SatelliteRows, brings_its_cuda, objection
 from .versions import major, meets
@@ -47,13 +47,14 @@ def sentence_of(found: OtherCuda) -> str:
 @dataclass(frozen=True)
 class LockedSet:
     """A lock beside the question that it answers. `builds` are the plan's, `named` the packages that the user or the
-    project names."""
+    project names, `measured` the rows of a wheel that was measured on this machine."""
 
     asked: Question
     rows: SatelliteRows
     builds: Sequence[Build]
     lock: Lock
     named: frozenset[str]
+    measured: Callable[[str | None], tuple[Satellite, ...]] = lambda _sha256: ()
 
     def strangers(self) -> Iterator[OtherCuda]:
         """What came along unnamed and does not go with the builds. Nothing where a solver did not say who brings
@@ -87,7 +88,8 @@ class LockedSet:
         return f"which is of CUDA {mine}; {build.framework} has CUDA {major(build.cuda or '')}"
 
     def _of_measured(self, package: Package) -> str | None:
-        rows = self.rows.rows(package.name, package.version.partition("+")[0])
+        release = package.version.partition("+")[0]
+        rows = self.rows.rows(package.name, release, self.measured(package.sha256))
         why = objection(self.asked, rows, self.builds, serve_gpus=False)
         return why and f"and {why}"
 

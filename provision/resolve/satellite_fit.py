@@ -36,11 +36,12 @@ class SatelliteRows:
                 versions[row.version] = (*versions.get(row.version, ()), row)
         return found
 
-    def rows(self, package: str, release: str) -> tuple[Satellite, ...]:
-        """The rows of a release, or of the measured release of its minor series; none where nothing was measured."""
+    def rows(self, package: str, release: str, measured: tuple[Satellite, ...] = ()) -> tuple[Satellite, ...]:
+        """The rows of a release: of the profiles, else those `measured` on this machine, else those of the measured
+        release of its minor series; none where nothing was measured."""
         versions = self.packages.get(package, {})
-        if release in versions:
-            return versions[release]
+        if release in versions or measured:
+            return versions.get(release, measured)
         series = version(release).release[:2]
         return next((rows for v, rows in versions.items() if version(v).release[:2] == series), ())
 

@@ -28,6 +28,8 @@ from ..index.platforms import wheel_tags
 from ..index.simple import File
 from ..model import NamedPackage, Release, Sources, Supply, Target
 from .index_metadata import IndexMetadata
+from .local_files import own_cache
+from .measured_rows import MeasuredRows
 from .source_archives import SourceArchive, SourceArchives, package_of
 
 _MOST_ARCHIVES = 5
@@ -186,7 +188,12 @@ class ReleaseReader:
             requires_known=requires is not None,
             compiles=archive.needs_compiler if archive else bool(compiled) or not wheels,
             compiled=any(fitting[f] for f in compiled),
+            measured=self._measured.of((f.sha256 for f in compiled), self.target.platform),
         )  # fmt: skip
+
+    @cached_property
+    def _measured(self) -> MeasuredRows:
+        return MeasuredRows(own_cache(self.sources))
 
     def _described(self, name: str, archives: Sequence[File]) -> SourceArchive | None:
         """What the source archive of a release without wheels states."""

@@ -59,7 +59,7 @@ def needs_of(
     found: dict[Package, SystemNeeds] = {}
     places = [*folders, *(Path(p) for p in sources.find_links if "://" not in p)]
     unpacked: list[Path] | None = None
-    for package in filter(_is_readable, packages):
+    for package in filter(is_compiled_wheel, packages):
         kept = _place(package, sources)
         needs = _recall(kept)
         if needs is None:
@@ -77,7 +77,7 @@ def needs_of_installed(
     packages: Iterable[Package], env: Path, sources: Sources
 ) -> dict[Package, SystemNeeds]:
     """What each wheel needs, read from its files in an environment, where it was put with its hash compared."""
-    wanted = {normal(p.name): p for p in packages if _is_readable(p)}
+    wanted = {normal(p.name): p for p in packages if is_compiled_wheel(p)}
     found: dict[Package, SystemNeeds] = {}
     for record in sorted(env.glob("lib/python3*/site-packages/*.dist-info/RECORD")):
         package = wanted.get(normal(record.parent.name.partition("-")[0]))
@@ -88,7 +88,7 @@ def needs_of_installed(
     return found
 
 
-def _is_readable(package: Package) -> bool:
+def is_compiled_wheel(package: Package) -> bool:
     """Whether a package is a wheel with compiled files and a hash."""
     name = file_name(package)
     compiled = name.endswith(".whl") and not name.endswith("-any.whl")

@@ -5,6 +5,7 @@ Each library is unpacked once, to a temporary file that is gone when the next on
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import tempfile
@@ -17,6 +18,7 @@ from provision.system.elf_symbols import undefined_symbols
 
 if TYPE_CHECKING:
     import zipfile
+    from collections.abc import Callable, Iterable
 
 MOST = 3 << 30
 """Bytes of one library unpacked. The largest on the public index have 1.5 GB."""
@@ -57,8 +59,13 @@ class _Copy:
 def measure_libraries(wheel: zipfile.ZipFile) -> dict[str, Any]:
     """Return what each library of a wheel says, by member name, and all library names. Raises ValueError."""
     names = [i.filename for i in wheel.infolist() if LIBRARY.fullmatch(i.filename) and i.file_size]
-    found = {name: library for name in names if (library := _read(wheel, name))}
-    return {"libraries": found, "size": _size(wheel)}
+    files = ((name, functools.partial(wheel.open, name)) for name in names)
+    return {"libraries": measure_files(files), "size": _size(wheel)}
+
+
+def measure_files(files: Iterable[tuple[str, Callable[[], IO[bytes]]]]) -> dict[str, Any]:
+    """Return what each library says, by its name. `files` are names, and what opens them. Raises ValueError."""
+    return {name: library for name, opened in files if (library := _read(name, opened))}
 
 
 def _size(wheel: zipfile.ZipFile) -> int:
@@ -66,10 +73,10 @@ def _size(wheel: zipfile.ZipFile) -> int:
     return wheel.fp.seek(0, os.SEEK_END)
 
 
-def _read(wheel: zipfile.ZipFile, name: str) -> dict[str, Any] | None:
+def _read(name: str, opened: Callable[[], IO[bytes]]) -> dict[str, Any] | None:
     """One library; None for a linker script and other text that is called like one."""
     try:
-        with tempfile.TemporaryFile() as target, wheel.open(name) as source:
+        with tempfile.TemporaryFile() as target, opened() as source:
             copy: Any = _Copy(source, target)
             kernels = read_fatbins(copy, enough=1 << 30, budget=MOST).kinds
             while copy.read(1 << 18):

@@ -211,6 +211,20 @@ def _cudnn(needs: Iterable[str], opened: Iterable[str]) -> dict[str, str]:
 def _add_framework(row: dict[str, Any], fact: dict[str, Any], documents: Documents) -> None:
     """The framework that metadata or a document states, and the extras that a document names."""
     package, version = row["package"], row["version"]
+    documented = [
+        d["built_for"]
+        for d in documents.get("satellite_frameworks", ())
+        if d["package"] == package and f"{version}.".startswith(f"{d['version']}.")
+    ]
+    if found := [*documented, *filter(None, [framework_of(fact)])]:
+        row["built_for"] = found[0]
+    for extra in documents.get("satellite_extras", ()):
+        if extra["package"] == package and SpecifierSet(extra["versions"]).contains(version):
+            row["extras"] = extra["extras"]
+
+
+def framework_of(fact: dict[str, Any]) -> str | None:
+    """The requirement on the framework that a wheel's code calls, or on its only one; None where there is none."""
     symbols = [s for lib in fact.get("libraries", {}).values() for s in lib["symbols"]]
     called = abi.framework_called(symbols)
     minors = _minors(fact)
@@ -220,14 +234,6 @@ def _add_framework(row: dict[str, Any], fact: dict[str, Any], documents: Documen
         for r, _ in rq.required(fact["requires"], PLATFORM, [python])
         if canonicalize_name(r.name) in model.FRAMEWORKS
     }
-    documented = [
-        d["built_for"]
-        for d in documents.get("satellite_frameworks", ())
-        if d["package"] == package and f"{version}.".startswith(f"{d['version']}.")
-    ]
-    mine = [stated[called]] if called in stated else [] if called or len(stated) != 1 else [*stated.values()]
-    if found := [*documented, *mine]:
-        row["built_for"] = found[0]
-    for extra in documents.get("satellite_extras", ()):
-        if extra["package"] == package and SpecifierSet(extra["versions"]).contains(version):
-            row["extras"] = extra["extras"]
+    if called:
+        return stated.get(called)
+    return next(iter(stated.values())) if len(stated) == 1 else None

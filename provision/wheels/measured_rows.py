@@ -1,0 +1,59 @@
+"""The measured rows of wheels that no profile has: kept in gpuenv's cache by the sha256 of the wheel."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from ..model import Satellite, as_plain, from_plain
+from ..system import foreign
+from ..system.safe_write import write_file
+
+
+@dataclass
+class MeasuredRows:
+    """The rows that are kept in a cache folder."""
+
+    cache: Path
+
+    @cached_property
+    def _folder(self) -> Path:
+        return self.cache / "satellites"
+
+    @cached_property
+    def _known(self) -> set[str]:
+        """The digests of which there are rows: one look at the folder, most often at none."""
+        try:
+            return {name.removesuffix(".json") for name in os.listdir(self._folder)}  # noqa: PTH208  # names alone
+        except OSError:
+            return set()
+
+    def __contains__(self, sha256: str | None) -> bool:
+        return sha256 in self._known
+
+    def of(self, sha256s: Iterable[str | None], platform: str) -> tuple[Satellite, ...]:
+        """The rows of the first of some wheels that was measured. The wheels of one release have the same needs."""
+        for sha256 in sha256s:
+            if sha256 in self._known and (rows := self._read(str(sha256))):
+                return tuple(row for row in rows if row.platform == platform)
+        return ()
+
+    def keep(self, sha256: str, rows: Iterable[Satellite]) -> None:
+        """Keep the rows of a wheel. A cache that cannot be written to is done without."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_file(self._folder / f"{sha256}.json", json.dumps([as_plain(row) for row in rows]))
+        except OSError:
+            return
+        self._known.add(sha256)
+
+    def _read(self, sha256: str) -> list[Satellite]:
+        try:
+            kept = json.loads(foreign.read_text(self._folder / f"{sha256}.json"))
+            return [from_plain(Satellite, row) for row in kept]
+        except (OSError, ValueError, TypeError):
+            return []

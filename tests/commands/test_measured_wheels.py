@@ -1,0 +1,76 @@
+"""A compiled wheel without a row is measured when it is fetched, and remembered by its sha256 for later plans."""
+
+import hashlib
+import json
+
+import pytest
+from elf_files import library, module
+from loopback import wheel_bytes
+
+GPU = ("--driver", "580.95.05", "--gpu", "H100", "--glibc", "2.35", "--platform", "linux-x86_64")
+ASK = ("--framework", "torch==2.15.0", "--index", "pypi", "--python", "3.11", *GPU)
+UNMEASURED = "drawn 2.0 has compiled code whose needs are not measured yet"
+
+
+@pytest.fixture
+def torches(gpuenv, index, tmp_path):
+    """`gpuenv` and an index with torch 2.15.0 for CUDA 13 and drawn 2.0, whose library is linked to CUDA 12."""
+    gpuenv.env |= {"PIP_INDEX_URL": index.url}
+    index.add_plan(gpuenv("resolve", "--json", *ASK).json)
+    index.tells_sizes, index.uploaded = True, "2026-10-01T00:00:00Z"
+    gone = library(tmp_path / "build" / "libcudart.so.12")
+    built = module(tmp_path / "build" / "drawn.abi3.so", needs=[gone])
+    content = wheel_bytes("drawn", "2.0", ("torch",), "", {"drawn.abi3.so": built.read_bytes()})
+    index.wheels["drawn"] = {"drawn-2.0-cp38-abi3-manylinux_2_17_x86_64.whl": content}
+    gpuenv.digest = hashlib.sha256(content).hexdigest()
+    gpuenv.cache = tmp_path / "kept"
+    return lambda *argv: gpuenv(*argv, "--cache-dir", gpuenv.cache)
+
+
+def plan_of(ran):
+    assert ran.code == 0, ran.err
+    return ran.json["plan"]
+
+
+def test_a_fetched_wheel_decides_in_the_next_plan(torches, gpuenv, index):
+    before = torches("lock", "--json", "--with", "drawn", *ASK)
+    assert plan_of(before)["notes"].count(UNMEASURED) == 1
+    made = torches("create", "env", "--with", "drawn", "--no-verify", *ASK)
+    assert made.code == 0 and "measuring what drawn 2.0 needs" in made.err, made.err
+    (row,) = json.loads((gpuenv.cache / "satellites" / f"{gpuenv.digest}.json").read_text())
+    assert (row["package"], row["cuda"], row["needs"]) == ("drawn", "12", ["libcudart.so.12"])
+    assert row["built_for"] == "torch"
+
+    index.add("drawn", "1.0", requires=("torch",))
+    after = torches("lock", "--json", "--with", "drawn", "-o", "other.toml", *ASK)
+    assert after.code == 0, after.err
+    assert {p["name"]: p["version"] for p in after.json["packages"]}["drawn"] == "1.0"
+    (held,) = after.json["held_back"]
+    assert held["because"] == "drawn 2.0 needs libcudart.so.12; torch has CUDA 13"
+    assert UNMEASURED not in plan_of(after)["notes"]
+
+
+def test_another_file_of_the_same_version_is_not_taken_for_it(torches, gpuenv, index):
+    assert torches("create", "env", "--with", "drawn", "--no-verify", *ASK).code == 0
+    (name,) = index.wheels["drawn"]
+    index.wheels["drawn"][name] = wheel_bytes("drawn", "2.0", ("torch",), "", {"drawn.py": b"x = 1\n"})
+    fresh = torches("lock", "--json", "--with", "drawn", "-o", "other.toml", "--upgrade", *ASK)
+    assert UNMEASURED in plan_of(fresh)["notes"]
+
+
+def test_a_wheel_is_measured_once_and_others_not_at_all(torches, gpuenv, index, tmp_path):
+    plain = module(tmp_path / "build" / "plain.abi3.so")
+    content = wheel_bytes("plain", "1.0", (), "", {"plain.abi3.so": plain.read_bytes()})
+    index.wheels["plain"] = {"plain-1.0-cp38-abi3-manylinux_2_17_x86_64.whl": content}
+    ask = ("--with", "drawn", "--with", "plain", "--no-verify", *ASK)
+    assert torches("create", "env", *ask).err.count("measuring what") == 1
+    assert "measuring what" not in torches("create", "again", *ask).err
+    assert [p.stem for p in (gpuenv.cache / "satellites").iterdir()] == [gpuenv.digest]
+
+
+def test_rows_that_cannot_be_read_are_none(torches, gpuenv):
+    assert torches("create", "env", "--with", "drawn", "--no-verify", *ASK).code == 0
+    for text in ("{", "[1]", '[{"package": "drawn"}]'):
+        (gpuenv.cache / "satellites" / f"{gpuenv.digest}.json").write_text(text)
+        ran = torches("lock", "--json", "--with", "drawn", "-o", "other.toml", "--upgrade", *ASK)
+        assert UNMEASURED in plan_of(ran)["notes"]
