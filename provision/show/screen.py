@@ -154,6 +154,7 @@ class Screen:
     def _settle(self) -> None:
         if self.live:
             self.err.write("\r\x1b[2K")
+            self.err.flush()  # the result goes to another stream of the same terminal
             self.live = False
 
     def document(self, data: dict[str, Any]) -> None:

@@ -100,6 +100,26 @@ def test_a_terminal_gets_a_spinner_with_seconds(monkeypatch):
     assert text.endswith("\r\x1b[2K"), "the live line is gone"
 
 
+def test_the_live_line_is_gone_before_the_result_is_written():
+    """Both streams go to one terminal: what is not flushed comes behind the result."""
+    terminal = []
+
+    class Buffered(Terminal):
+        def flush(self):
+            terminal.append(self.getvalue())
+            self.seek(self.truncate(0))
+
+    class Result(io.StringIO):
+        def write(self, text):
+            terminal.append(text)
+            return len(text)
+
+    screen = Screen(out=Result(), err=Buffered(), environ={"TERM": "xterm"})
+    screen.progress("| lock: solving, 1 s")
+    screen.line("jax 0.12")
+    assert "".join(terminal) == "\r\x1b[2K| lock: solving, 1 s\r\x1b[2Kjax 0.12\n"
+
+
 @pytest.mark.parametrize("how", [{"quiet": True}, {"err": io.StringIO(), "environ": {}}])
 def test_quiet_and_a_pipe_have_no_live_line(how):
     screen = Screen(**{"out": io.StringIO(), "err": Terminal(), **how})
