@@ -14,6 +14,7 @@ from ..system import process
 from . import command_words, exit_codes, system_errors
 from .application import app
 from .command_words import split as split
+from .verbs import OF_OTHER_TOOLS
 
 # What typer and the click inside it raise for a wrong command line, wherever that click lives.
 _WRONG_USAGE: type[Exception] = typer.BadParameter.__mro__[1]
@@ -127,6 +128,8 @@ def _usage(error: Exception, ours: list[str]) -> UsageError:
     command = context.command_path if context else "gpuenv"
     from ..commands.framework_words import options_for
 
+    if "No such command" in message and (meant := OF_OTHER_TOOLS.get(_word(ours))):
+        return UsageError(message, hint=meant)
     if "unexpected extra argument" in message and (options := options_for(ours)):
         return UsageError(message, hint=f"{command} {options}")
     return UsageError(message, hint=f"{command} --help lists what there is")

@@ -117,6 +117,17 @@ GROUPS = {
     "cache": "What gpuenv keeps between runs.",
     "profiles": "What is known of drivers, GPUs, cuDNN and framework builds.",
 }
+OF_OTHER_TOOLS = {
+    "install": "gpuenv create builds an environment; gpuenv add PKG adds a package",
+    "uninstall": "gpuenv drop PKG removes a package; gpuenv remove ENV an environment",
+    "upgrade": "gpuenv lock --upgrade, then gpuenv create",
+    "update": "gpuenv lock --upgrade, then gpuenv create",
+    "new": "gpuenv init",
+    "venv": "gpuenv create --framework torch",
+    "info": "gpuenv detect",
+    "exec": "gpuenv run CMD",
+}
+"""Commands of uv, pixi, conda and poetry, and what to type in their place."""
 ALIASES = {"ls": "list", "rm": "remove"}
 """Other names of commands, which the help does not list."""
 

@@ -25,13 +25,7 @@ def check(env: Path) -> None:
 
 def _check_is_ours(env: Path) -> None:
     if os.path.lexists(env) and not place.made_by_gpuenv(env) and place.holds_more_than_an_environment(env):
-        home = place.home_folder()
-        why = (
-            "has your home folder in it"
-            if home and home.resolve().is_relative_to(env.resolve())
-            else "is no environment of gpuenv"
-        )
-        raise UsageError(f"{env} {why}; gpuenv never removes it", hint=_LISTED)
+        raise UsageError(f"{env} {_why_kept(env)}; gpuenv never removes it", hint=_LISTED)
     if env.is_symlink():
         raise UsageError(
             f"{env} is a symbolic link to {env.readlink()}; it is left alone",
@@ -49,6 +43,18 @@ def _check_is_ours(env: Path) -> None:
         )
     elif not place.has_been_made(env):
         raise UsageError(f"{env} is no environment, though it has a folder {place.MARK}; it is left alone")
+
+
+def _why_kept(env: Path) -> str:
+    """Return why a folder that holds more than an environment is never removed."""
+    home, real = place.home_folder(), env.resolve()
+    if home and home.resolve() == real:
+        return "is your home folder"
+    return (
+        "has your home folder in it"
+        if home and home.resolve().is_relative_to(real)
+        else "is no environment of gpuenv"
+    )
 
 
 def _check_nobody_needs(env: Path) -> None:

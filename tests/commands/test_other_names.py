@@ -36,6 +36,20 @@ def test_remove_by_its_other_name_refuses_the_same(gpuenv):
     assert ran.code == 2 and "missing is not there" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("install", "gpuenv add PKG"),
+        ("uninstall", "gpuenv drop PKG"),
+        ("upgrade", "gpuenv lock --upgrade"),
+        ("info", "gpuenv detect"),
+    ],
+)
+def test_a_command_of_another_tool_is_answered(gpuenv, word, hint):
+    ran = gpuenv(word, "numpy")
+    assert ran.code == 2 and hint in " ".join(ran.err.split())
+
+
 def test_sync_is_for_a_project(gpuenv):
     ran = gpuenv("sync", "--dry-run")
     assert ran.code == 2 and "there is no project here" in ran.err and "gpuenv init" in ran.err
