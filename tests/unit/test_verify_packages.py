@@ -138,6 +138,25 @@ def test_what_a_required_package_has_loaded_satisfies_a_need(made):
     assert set(nominated(env, site)) == {"alone"}
 
 
+def test_a_package_that_searches_nvidias_wheels_finds_what_they_have(made, tmp_path):
+    """As cupy, which requires cuda-pathfinder and loads libcublas.so with it before its own module."""
+    env, site = made
+    blas = lib(site / "nvidia" / "lib", "libgpuenv_blas.so")
+    gone = lib(tmp_path, "libgpuenv_solver.so")
+    package(site, "nvidia-blas", "1", [blas])
+    package(site, "cuda-pathfinder", "1", [], modules={"pathfinder.py": ""})
+    files = [module(site / "arrays" / f"blas.{TAG}.so", needs=[blas]),
+             module(site / "arrays" / f"solver.{TAG}.so", needs=[gone])]  # fmt: skip
+    gone.unlink()
+    package(site, "arrays", "1", files, requires=["cuda-pathfinder>=1"])
+    other = module(site / f"other.{TAG}.so", needs=[blas])
+    package(site, "other", "1", [other], requires=["arrays"])
+    found = nominated(env, site)
+    assert {n: [p.library for p in found[n].problems] for n in found} == {
+        "arrays": ["libgpuenv_solver.so"], "other": ["libgpuenv_blas.so"],
+    }  # fmt: skip
+
+
 def test_which_files_are_modules(made, tmp_path):
     env, site = made
     gone = lib(tmp_path, "libgpuenv_gone.so")

@@ -17,6 +17,8 @@ _TAGGED = re.compile(r"\.cpython-[\w-]+\.so$|\.pypy[\w-]+\.so$")
 """The names of extension modules, which are not opened as libraries."""
 _LINKED = re.compile(r"lib(torch|c10|tensorflow)")
 """The libraries of frameworks that packages are linked with."""
+_PATHFINDER = "cuda-pathfinder"
+"""NVIDIA's package that loads the libraries of its wheels by name."""
 _PLUGINS = re.compile(r"/(?:plugins|qml)(?:/|$)")
 
 
@@ -204,9 +206,14 @@ class _Work:
         if not found:
             return []
         required = self._required(package)
-        loaded = frozenset[str]().union(*(self._names(n) for n in required))
+        loaded = frozenset[str]().union(*(self._names(n) for n in (*required, *self._searched(package))))
         loaded |= self._loaded_by_torch() if "torch" in required else frozenset()
         return [p for p in found if p.kind != "missing" or p.library not in loaded]
+
+    def _searched(self, package: Package) -> list[str]:
+        """The wheels of NVIDIA's in which a package searches for libraries: all, where it requires what does that."""
+        searches = _PATHFINDER in package.requires_always(self._version)
+        return [n for n in self._packages if n.startswith("nvidia-")] if searches else []
 
     # --- libraries that a package opens ------------------------------------------------------------
 
