@@ -6,7 +6,7 @@ from typing import Any
 
 from ..commands.judging import is_expected, is_good
 from ..errors import GpuenvError
-from ..model import Created, Plan, Repaired, Run, Verdict
+from ..model import Created, Fleet, FleetLocks, Plan, Repaired, Run, Verdict
 
 BUG, USAGE, INTERRUPTED = 1, 2, 130
 _NO_BUILD, _VERIFY = 5, 8
@@ -36,6 +36,9 @@ def of(value: Any, options: Any) -> int:
     if isinstance(value, Plan):
         given = getattr(options, "takes_lock", False)  # a lock may be for no framework
         return 0 if value.builds or given else _NO_BUILD
+    if isinstance(value, (Fleet, FleetLocks)):
+        found = value.fleet if isinstance(value, FleetLocks) else value
+        return _NO_BUILD if found.unserved else 0
     if isinstance(value, Created):
         return _of_created(value)
     if isinstance(value, Verdict):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from dataclasses import dataclass
+from pathlib import Path
 
 from .. import detect
 from ..errors import ResolveError
-from ..model import Asked, Emit, Event, Plan, drop_event
+from ..model import Asked, Emit, Event, Fleet, Plan, drop_event
 from ..model.option import group, option
 from ..request import project_options as inproject
 from ..request.options import Choices
+from . import many_targets
 from .asking import judged, locking_of
 from .default_env import note_project
 from .host_compiler import host_compiler_problem
@@ -26,16 +28,33 @@ class ResolveOptions:
     """The options of `resolve`."""
 
     explain: bool = option(False, help="Every build and what speaks against it.")
-    choices: Choices = group(Choices, without=("exclude_newer", "exclude_newer_except"))
+    targets: list[Path] = many_targets.targets_option()
+    choices: Choices = group(
+        Choices, without=("exclude_newer", "exclude_newer_except", *many_targets.NOT_SHARED)
+    )
 
 
-def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan:
-    """Return the plan: the builds that fit, and why nothing newer does. Builds nothing."""
+def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet:
+    """Return the plan: the builds that fit, and why nothing newer does. For several targets return the fewest plans.
+    Builds nothing."""
     note_project(emit)
-    plan = show_plan(emit, options.choices, explain=options.explain)
+    choices = many_targets.with_one_target(options.choices, options.targets)
+    if choices is None:
+        return _fleet(options, emit)
+    plan = show_plan(emit, choices, explain=options.explain)
     if plan.builds:
-        emit(Event(kind="next", stage="resolve", text=next_step(options.choices, plan)))
+        emit(Event(kind="next", stage="resolve", text=next_step(choices, plan)))
     return plan
+
+
+def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
+    from . import fleet
+
+    found = fleet.plan_targets(options.targets, options.choices, emit, reading=True).fleet
+    if found.plans:
+        words = " ".join(["gpuenv lock", *_words_of(options.choices), many_targets.words_of(options.targets)])
+        emit(Event(kind="next", stage="resolve", text=words))
+    return found
 
 
 def by_itself(asked: Asked, choices: Choices) -> str | None:
@@ -91,6 +110,12 @@ def next_step(given: Choices, plan: Plan) -> str:
     """`gpuenv create` with the options that the plan was asked for with; `lock` where nothing can be built
     here, on another platform."""
     words = ["gpuenv", "create" if plan.platform == detect.detect(()).target.platform else "lock"]
+    return " ".join([*words, *_words_of(given)])
+
+
+def _words_of(given: Choices) -> list[str]:
+    """The options that were given, as words of a command line."""
+    words: list[str] = []
     for field in sorted(dataclasses.fields(Choices), key=lambda f: f.name != "framework"):
         value = getattr(given, field.name)
         if field.name in _OF_THE_FILE or not value or value == field.default:
@@ -98,4 +123,4 @@ def next_step(given: Choices, plan: Plan) -> str:
         name = _WORDS.get(field.name, f"--{field.name.replace('_', '-')}")
         for one in value if isinstance(value, list) else [value]:
             words += [name] if one is True else [name, shlex.quote(str(one))]
-    return " ".join(words)
+    return words

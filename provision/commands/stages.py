@@ -35,12 +35,19 @@ def _is_said(left_out: str, plan: Plan) -> bool:
 
 
 def _plan_for(asked: Asked) -> Plan:
-    plan = resolve.resolve(asked.request, asked.target, asked.profiles, asked.supply)
+    plan = _resolved(asked, asked.request)
     if plan.builds or not asked.pythons_known or asked.sources.offline:
         return plan
     anywhere = dataclasses.replace(asked.request, pythons=())
-    wider = resolve.resolve(anywhere, asked.target, asked.profiles, asked.supply)
+    wider = _resolved(asked, anywhere)
     return wider if wider.builds else plan
+
+
+def _resolved(asked: Asked, request: Request) -> Plan:
+    """The plan for the target, or for several targets the one plan that serves them all."""
+    first, *others = asked.targets or (asked.target,)
+    plan = resolve.resolve(request, first, asked.profiles, asked.supply, others)
+    return dataclasses.replace(plan, target=asked.target)
 
 
 def _spoken_cuda(target: Target, known: Profiles) -> str | None:

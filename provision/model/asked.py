@@ -32,7 +32,8 @@ class Asked:
     `machine` is None where the options describe another one, `reason` says why the request has its device.
     `pythons_known` says that the request names the Pythons of this machine. `reading` forbids a solve to run
     source code, `brought` is what a solve of the project's packages found before.
-    `joint` is the newest set of builds and named packages, where packages are named.
+    `joint` is the newest set of builds and named packages, where packages are named. `targets` are those of several
+    machines for which one plan is wanted; `target` is then their oldest driver and glibc with all their GPUs.
     """
 
     request: Request
@@ -48,3 +49,4 @@ class Asked:
     reading: bool = False
     brought: Brought = _NOTHING_BROUGHT
     joint: JointAnswer | None = None
+    targets: tuple[Target, ...] = ()

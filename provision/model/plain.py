@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import types
 import typing
@@ -42,7 +43,7 @@ def from_plain(cls: type[T], data: Any, where: str = "") -> T:
     schema = data.pop("schema", None)
     if schema is not None and schema != getattr(cls, "SCHEMA", None):
         raise ValueError(f"{where or 'schema'}: {schema!r} is not {getattr(cls, 'SCHEMA', None)!r}")
-    hints = typing.get_type_hints(cls)
+    hints = _hints(typing.cast("Any", cls))
     kwargs = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # T is a dataclass by contract
         if field.metadata.get("internal"):
@@ -60,6 +61,12 @@ def from_plain(cls: type[T], data: Any, where: str = "") -> T:
     value = cls(**kwargs)
     check_forms(value, where)
     return value
+
+
+@functools.cache
+def _hints(cls: Any) -> dict[str, Any]:
+    """The types of a class's fields. To evaluate them takes longer than to read a value."""
+    return typing.get_type_hints(cls)
 
 
 def check_forms(value: Any, where: str = "") -> None:

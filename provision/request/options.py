@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from ..model import Target
 
 
+STDIN = "-"
+"""The value of --target that reads hosts from standard input."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Choices:
     """The options of target, choice and sources as they were given."""

@@ -27,13 +27,20 @@ from .versions import is_exact, major, version
 __all__ = ["gpu_named", "resolve"]
 
 
-def resolve(request: Request, target: Target, profiles: Profiles, supply: Supply | None = None) -> Plan:
+def resolve(
+    request: Request,
+    target: Target,
+    profiles: Profiles,
+    supply: Supply | None = None,
+    others: Iterable[Target] = (),
+) -> Plan:
     """The plan for a request on a target, or a plan without builds that says why (`rejected`) and
-    what would help (`hint`).
+    what would help (`hint`). With `others` the builds fit these targets as well.
 
     `request.device` must be cuda or cpu. Framework names are taken as known. Raises nothing.
     """
     asked = Question(request, target, profiles, supply or Supply())
+    asked = asked.on_all(asked.changed(target=other) for other in others)
     plan = _attempt(asked)
     if plan.builds and request.device == "cpu":
         plan = dataclasses.replace(plan, notes=(*plan.notes, *_newer_cuda_builds(asked, plan)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..model import Build, Reason, Wanted
 from .objections import fits
 from .pins import conflict
@@ -21,8 +23,14 @@ def candidates(asked: Question, wanted: Wanted) -> list[Build]:
         # A CPU build is an objection worth telling only where the version has no CUDA build here.
         with_cuda = {b.version for b in here if b.cuda}
         here = [b for b in here if b.cuda or (b.version not in with_cuda and b.index == "pypi")]
-    by_age = {v: i for i, v in enumerate(sorted({b.version for b in here}, key=version, reverse=True))}
-    return sorted(here, key=lambda b: _rank(asked, b, by_age[b.version]))
+    return in_order(asked, here)
+
+
+def in_order(asked: Question, builds: Iterable[Build]) -> list[Build]:
+    """Builds of one framework in order of preference."""
+    every = list(builds)
+    by_age = {v: i for i, v in enumerate(sorted({b.version for b in every}, key=version, reverse=True))}
+    return sorted(every, key=lambda b: _rank(asked, b, by_age[b.version]))
 
 
 def _rank(asked: Question, build: Build, age: int) -> tuple[object, ...]:
@@ -31,7 +39,7 @@ def _rank(asked: Question, build: Build, age: int) -> tuple[object, ...]:
     if asked.request.device == "cpu":
         return (build.cuda is not None, age, index)
     cuda = version(build.cuda) if build.cuda else version("0")
-    native = asked.speaks is None or cuda <= version(asked.speaks)
+    native = all(q.speaks is None or cuda <= version(q.speaks) for q in (asked, *asked.others))
     return (age, not native, tuple(-n for n in cuda.release), index)
 
 
@@ -101,7 +109,7 @@ def against(asked: Question, taken: list[Build], build: Build) -> Reason | None:
 def _common_python(asked: Question, builds: list[Build]) -> str | None:
     for python in asked.pythons(builds[0]):
         if all(python in asked.pythons(b) for b in builds) and all(
-            not asked.supply.only_wheels or missing(asked.supply, b, python, asked.target.glibc) is None
+            not asked.supply.only_wheels or missing(asked.supply, b, python, asked.oldest_glibc) is None
             for b in builds
         ):
             return python

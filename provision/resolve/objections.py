@@ -20,11 +20,14 @@ from .versions import has_prefix, is_exact, major, meets, version
 
 def objections(asked: Question, wanted: Wanted, build: Build) -> tuple[Reason, ...]:
     """All that speaks against a build, what the user asked for first."""
-    return tuple(_objections(asked, wanted, build))
+    found = [r for one in (asked, *asked.others) for r in _objections(one, wanted, build)]
+    return tuple(dict.fromkeys(found))
 
 
 def fits(asked: Question, wanted: Wanted, build: Build) -> bool:
     """Whether nothing speaks against a build; stops at the first thing that does."""
+    if asked.others:
+        return not objections(asked, wanted, build)
     return next(_objections(asked, wanted, build), None) is None
 
 

@@ -103,7 +103,7 @@ def toolkit_parts(toolkit: ToolkitRelease) -> dict[str, tuple[str, str]]:
 def _toolkit_at_hand(asked: Question, build: Build, python: str, release: str) -> bool:
     if not asked.supply.only_wheels:
         return True
-    found = wheels_for(asked.supply, "cuda-toolkit", python, build.platform, asked.target.glibc)
+    found = wheels_for(asked.supply, "cuda-toolkit", python, build.platform, asked.oldest_glibc)
     return any(w.version == release for w in found)
 
 

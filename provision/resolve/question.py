@@ -13,12 +13,14 @@ from .versions import allows, major, version
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked, with the profiles made quick to look up. `device` is cuda or cpu."""
+    """What is asked, with the profiles made quick to look up. `device` is cuda or cpu. `others` are the same question on
+    further targets: a build has to fit them all."""
 
     request: Request
     target: Target
     profiles: Profiles
     supply: Supply
+    others: tuple[Question, ...] = ()
     _usable: dict[Hashable, tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
     _told: dict[Hashable, tuple[Reason, ...]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -30,10 +32,24 @@ class Question:
 
     def changed(self, **parts: Request | Target | Supply) -> Question:
         """The same question with another request, target or supply; what the profiles tell stays."""
-        other = dataclasses.replace(self, _told={}, _usable={}, **parts)  # type: ignore[arg-type]  # by name
+        beside = tuple(o.changed(**parts) for o in self.others) if "target" not in parts else ()
+        other = dataclasses.replace(self, others=beside, _told={}, _usable={}, **parts)  # type: ignore[arg-type]  # by name
         for name in ("gpus", "tegra", "releases", "bad"):
             other.__dict__[name] = getattr(self, name)  # where cached_property keeps it
         return other
+
+    def on_all(self, others: Iterable[Question]) -> Question:
+        """The question on this target and on those of others, of the same request, profiles and supply."""
+        joined = dataclasses.replace(self, others=tuple(others), _told={}, _usable={})
+        for name in ("gpus", "tegra", "releases", "bad"):
+            joined.__dict__[name] = getattr(self, name)
+        return joined
+
+    @cached_property
+    def oldest_glibc(self) -> str | None:
+        """The oldest glibc of all targets, None where none is known."""
+        known = [q.target.glibc for q in (self, *self.others) if q.target.glibc]
+        return min(known, key=version) if known else None
 
     @cached_property
     def gpus(self) -> dict[str, GpuModel]:

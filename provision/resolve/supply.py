@@ -88,13 +88,21 @@ def cudnn_choice(
     refused: list[Reason] = []
     second: CudnnRelease | None = None
     for release in allowed:
-        reasons = list(_release_objections(asked, build, release))
+        reasons = [r for q in (asked, *asked.others) for r in _release_objections(q, build, release)]
         if not reasons:
             if _effect(asked, build, release) != "avoid":
                 return release, []
             second = second or release
         refused = refused or reasons
     return second, [] if second else refused
+
+
+def serving_releases(asked: Question, build: Build) -> frozenset[str]:
+    """The cuDNN releases that the build allows and the target can use; none where the build has none of its own."""
+    if not build.cudnn:
+        return frozenset()
+    found = (r for r in _releases(asked, build) if not r.yanked)
+    return frozenset(r.version for r in found if next(_release_objections(asked, build, r), None) is None)
 
 
 def _releases(asked: Question, build: Build) -> list[CudnnRelease]:

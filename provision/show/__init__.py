@@ -21,6 +21,8 @@ _SHOWN_BY = {
     "Created": ".created:show_created",
     "Exported": ".files:show_export",
     "Findings": ".verdict:show_findings",
+    "Fleet": ".fleet:show_fleet",
+    "FleetLocks": ".fleet:show_fleet_locks",
     "Initialised": ".files:show_initialised",
     "Listing": ".listing:show_listing",
     "Lock": ".plan:show_lock",

@@ -1,0 +1,59 @@
+"""The plans of many targets: what `resolve`, `lock` and `bundle` do where --target names several machines."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from .. import fleet
+from ..errors import UsageError
+from ..model import Device, Emit, Event, FleetClass
+from ..request import facts
+from ..request.fleet_targets import HostsOf, read_hosts
+from ..request.options import Choices
+from .asking import LOOKING, judged, locking_of
+from .stages import plan_for
+
+
+def plan_targets(targets: Sequence[Path], choices: Choices, emit: Emit, *, reading: bool) -> fleet.Answer:
+    """Return the fewest plans for the hosts of all targets. With `reading` no source code is run. Raises UsageError,
+    MachineError, DataError."""
+    locking_of(choices)
+    groups, left_out = read_hosts(targets, choices, facts.known(choices), LOOKING)
+    for group in groups:
+        if not locking_of(group.choices).PLANS_FIRST:
+            raise UsageError(
+                f"--manager {group.choices.manager}: several targets are planned for venv only",
+                hint="give one --target, or --manager venv",
+            )
+    classes = _classes(groups)
+    if len(targets) and sum(len(c.hosts) for _, found in classes for c in found) > 1:
+        count = sum(len(found) for _, found in classes)
+        emit(Event(kind="note", stage="resolve", text=f"{count} classes of hosts"))
+    parts = [part for group, found in classes for part in _parts(group, found, emit, reading=reading)]
+    return fleet.plan_fleet(parts, plan_for, left_out)
+
+
+def _classes(groups: Sequence[HostsOf]) -> list[tuple[Choices, tuple[FleetClass, ...]]]:
+    """The classes of each group of options. Ids are unique in all of them."""
+    found = [(group.choices, fleet.group(group.hosts)) for group in groups]
+    if len(found) < 2:
+        return found
+    return [
+        (choices, tuple(dataclasses.replace(c, id=f"{c.id}-{number}") for c in classes))
+        for number, (choices, classes) in enumerate(found, 1)
+    ]
+
+
+def _parts(choices: Choices, classes: Sequence[FleetClass], emit: Emit, *, reading: bool) -> list[fleet.Part]:
+    """The classes of one platform and device each, with what is asked for on them."""
+    kinds: dict[tuple[str, Device], list[FleetClass]] = {}
+    for one in classes:
+        kinds.setdefault((one.target.platform, one.device), []).append(one)
+    parts = []
+    for (_, device), members in kinds.items():
+        own = dataclasses.replace(choices, planned=members[0].target, target=None, device=device)
+        asked = judged(own, emit, reading=reading)
+        parts.append(fleet.Part(asked, tuple(members)))
+    return parts

@@ -1,0 +1,43 @@
+"""--target of the commands that take several machines."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..model.option import TARGET, option
+from ..request.options import STDIN, Choices
+
+NOT_SHARED = ("target",)
+"""The options that commands for several targets declare themselves."""
+
+
+def targets_option() -> list[Path]:
+    """Declare --target of a command that takes several."""
+    found: list[Path] = option(
+        list, "--target", panel=TARGET, complete="targets",
+        help="JSON of `gpuenv detect` of another machine, a target of gpuenv.yaml, a folder of such files, or - for "
+        "JSON lines; repeatable.",
+    )  # fmt: skip
+    return found
+
+
+def with_one_target(choices: Choices, targets: Sequence[Path]) -> Choices | None:
+    """The options with the one target that was given or none; None where several machines are meant."""
+    if means_several(targets):
+        return None
+    if not targets:
+        return choices
+    return dataclasses.replace(choices, target=targets[0], named=choices.named | {"target"})
+
+
+def means_several(targets: Sequence[Path]) -> bool:
+    """Whether --target was given for several machines."""
+    return len(targets) > 1 or any(str(t) == STDIN or t.is_dir() for t in targets)
+
+
+def words_of(targets: Sequence[Path]) -> str:
+    """The targets as options of a command line."""
+    return " ".join(f"--target {shlex.quote(str(t))}" for t in targets)

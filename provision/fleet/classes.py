@@ -1,0 +1,104 @@
+"""Hosts in classes: what no plan can tell apart is one class."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable
+
+from ..model import FleetClass, Host, Target, TargetGpu
+
+_NO_FORWARD_COMPAT = ("geforce", "titan")
+"""Boards on which a forward-compatibility libcuda may not be used; their name decides."""
+
+
+def group(hosts: Iterable[Host]) -> tuple[FleetClass, ...]:
+    """Return the classes, most hosts first. The order of the hosts changes nothing."""
+    read: dict[
+        tuple[int, str], list[Host]
+    ] = {}  # readers keep equal targets once: to compare them takes longer
+    for host in hosts:
+        read.setdefault((id(host.target), host.device), []).append(host)
+    found: dict[tuple[Target, str], list[Host]] = {}
+    for members in read.values():
+        found.setdefault((_alike(members[0].target), members[0].device), []).extend(members)
+    ordered = sorted(found.items(), key=lambda item: (-len(item[1]), repr(item[0])))
+    ids = _ids([key for key, _ in ordered])
+    return tuple(
+        FleetClass(
+            id=name, target=_with_names(key[0], members), device=members[0].device,
+            hosts=tuple(sorted(h.name for h in members)),
+        )
+        for name, (key, members) in zip(ids, ordered, strict=True)
+    )  # fmt: skip
+
+
+def _alike(target: Target) -> Target:
+    """The target without what no plan depends on: how many cards there are, their order and their names."""
+    gpus = tuple(TargetGpu(capability=c) for c in sorted({g.capability for g in target.gpus}, key=_number))
+    names = " ".join(g.name or "" for g in target.gpus).lower()
+    refused = any(word in names for word in _NO_FORWARD_COMPAT)
+    compat = None if refused else target.forward_compat
+    return dataclasses.replace(target, gpus=gpus, forward_compat=compat)
+
+
+def _number(capability: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in capability.split("."))
+
+
+def _with_names(target: Target, members: Iterable[Host]) -> Target:
+    """The target with the first name, by the alphabet, that a board of each capability has on these hosts."""
+    names: dict[str, str] = {}
+    for seen in {id(m.target): m.target.gpus for m in members}.values():
+        for gpu in seen:
+            if gpu.name:
+                names[gpu.capability] = min(gpu.name, names.get(gpu.capability, gpu.name))
+    gpus = tuple(dataclasses.replace(g, name=names.get(g.capability)) for g in target.gpus)
+    return dataclasses.replace(target, gpus=gpus)
+
+
+def _ids(keys: list[tuple[Target, str]]) -> list[str]:
+    """A short name for each class, which can be part of a file name: "sm80-sm90-r535", with the whole driver, glibc
+    and a number only where they are needed."""
+    names = [_name(target, device, driver_parts=1) for target, device in keys]
+    for parts, with_glibc in ((4, False), (4, True)):
+        seen = Counter(names)
+        names = [
+            name if seen[name] == 1 else _name(target, device, driver_parts=parts, with_glibc=with_glibc)
+            for name, (target, device) in zip(names, keys, strict=True)
+        ]
+    seen, used = Counter(names), Counter[str]()
+    for i, name in enumerate(names):
+        if seen[name] > 1:
+            used[name] += 1
+            names[i] = f"{name}-{used[name]}"
+    return names
+
+
+def _name(target: Target, device: str, *, driver_parts: int, with_glibc: bool = False) -> str:
+    place = target.platform.removeprefix("linux-").removeprefix("x86_64")
+    boards = [f"sm{g.capability.replace('.', '')}" for g in target.gpus][:6]
+    words = [place, *(boards if device == "cuda" else ["cpu"])]
+    if target.driver and device == "cuda":
+        words.append("r" + ".".join(target.driver.split(".")[:driver_parts]))
+    if target.driver_os == "windows" and place:
+        words = [w for w in words if w]
+    elif target.driver_os == "windows":
+        words.append("wsl")
+    if with_glibc and target.glibc:
+        words.append(f"glibc{target.glibc}")
+    return "-".join(w.lower().replace("_", "-") for w in words if w) or "any"
+
+
+def joint_target(targets: Iterable[Target]) -> Target:
+    """The target that a plan for several is shown with: the oldest driver and glibc, and all capabilities."""
+    every = list(targets)
+    gpus = {g.capability: g for t in reversed(every) for g in t.gpus}
+    drivers = [t.driver for t in every if t.driver]
+    oldest = min(drivers, key=_number) if drivers else None
+    at = next((t for t in every if t.driver == oldest), every[0])
+    glibcs = [t.glibc for t in every if t.glibc]
+    return dataclasses.replace(
+        at, glibc=min(glibcs, key=_number) if glibcs else None,
+        gpus=tuple(gpus[c] for c in sorted(gpus, key=_number)),
+    )  # fmt: skip

@@ -1,0 +1,175 @@
+"""The fewest plans that serve all classes, the newest among equals. Pure sets: nothing here knows builds.
+
+A candidate is a plan that could be made: a bit mask of the classes that it serves, and its age (0 is the newest).
+The objective, in this order:
+
+1. as few plans as possible;
+2. the plan of the class with the most hosts is as new as possible, then that of the next class, and so on.
+
+Classes that the same candidates serve count as one. Up to EXACT_CLASSES of them the answer is exact: a depth-first
+search branches on the class that the fewest candidates serve, with one more plan allowed each time it fails. Above
+that a greedy choice takes the candidate that serves the most classes left. It takes at most 1 + ln(d) times the fewest
+plans, where d is the number of classes that one candidate serves (Chvatal 1979). Classes of which no two share a
+candidate need a plan each: their number is the lower bound. Where both are equal, the greedy answer is exact too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+EXACT_CLASSES = 40
+
+
+class Candidate(NamedTuple):
+    """A plan that could be made: the classes that it serves as bits, and how many newer plans there are."""
+
+    mask: int
+    age: int
+
+
+class Cover(NamedTuple):
+    """The chosen candidates, newest first. `at_least` is the number of plans proved to be needed."""
+
+    chosen: tuple[Candidate, ...]
+    exact: bool
+    at_least: int
+
+
+def fewest(candidates: Iterable[Candidate], weights: Sequence[int]) -> Cover:
+    """Return the fewest candidates that serve every class that any of them serves. `weights` are the hosts of each
+    class."""
+    best = _newest_of_each(candidates)
+    everything = 0
+    for candidate in best:
+        everything |= candidate.mask
+    if not everything:
+        return Cover((), exact=True, at_least=0)
+    columns = _columns(best, everything, weights)
+    small = [Candidate(_renumbered(c.mask, columns), c.age) for c in best]
+    whole = (1 << len(columns)) - 1
+    at_least = len(_pairwise_apart(small, len(columns)))
+    if len(columns) > EXACT_CLASSES:
+        found = _greedy(small, whole)
+        exact = len(found) == at_least
+    else:
+        found, exact = _exact(small, len(columns), at_least), True
+    back = {(new.mask, new.age): old for new, old in zip(small, best, strict=True)}
+    chosen = sorted((back[c] for c in found), key=lambda c: (c.age, -c.mask.bit_count(), c.mask))
+    return Cover(tuple(chosen), exact, len(chosen) if exact else at_least)
+
+
+def bits(mask: int) -> list[int]:
+    """The positions of the bits that are set."""
+    found = []
+    while mask:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return found
+
+
+def _newest_of_each(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The newest candidate of each mask."""
+    ages: dict[int, int] = {}
+    for mask, age in candidates:
+        ages[mask] = min(age, ages.get(mask, age))
+    return [Candidate(mask, age) for mask, age in sorted(ages.items()) if mask]
+
+
+def _columns(candidates: Sequence[Candidate], everything: int, weights: Sequence[int]) -> list[int]:
+    """One class for each set of classes that the same candidates serve, those with the most hosts first."""
+    hosts: dict[tuple[int, ...], int] = {}
+    first: dict[tuple[int, ...], int] = {}
+    for place in bits(everything):
+        key = tuple(i for i, c in enumerate(candidates) if c.mask >> place & 1)
+        hosts[key] = hosts.get(key, 0) + weights[place]
+        first.setdefault(key, place)
+    return [first[key] for key in sorted(hosts, key=lambda k: (-hosts[k], first[k]))]
+
+
+def _renumbered(mask: int, columns: Sequence[int]) -> int:
+    return sum(1 << new for new, old in enumerate(columns) if mask >> old & 1)
+
+
+def _pairwise_apart(candidates: Sequence[Candidate], count: int) -> list[int]:
+    """Classes of which no two share a candidate, chosen greedily: the one with the fewest neighbours first."""
+    near = [0] * count
+    for candidate in candidates:
+        for place in bits(candidate.mask):
+            near[place] |= candidate.mask
+    found: list[int] = []
+    left = (1 << count) - 1
+    for place in sorted(range(count), key=lambda p: (near[p].bit_count(), p)):
+        if left >> place & 1:
+            found.append(place)
+            left &= ~near[place]
+    return found
+
+
+def _greedy(candidates: Sequence[Candidate], whole: int) -> list[Candidate]:
+    """Take what serves the most classes left, the newest among equals; then leave out what is not needed."""
+    found: list[Candidate] = []
+    left = whole
+    while left:
+        best = max(candidates, key=lambda c: ((c.mask & left).bit_count(), -c.age))
+        found.append(best)
+        left &= ~best.mask
+    for one in sorted(found, key=lambda c: -c.age):
+        others = 0
+        for other in found:
+            others |= other.mask if other is not one else 0
+        if others == whole:
+            found.remove(one)
+    return found
+
+
+def _exact(candidates: Sequence[Candidate], count: int, at_least: int) -> list[Candidate]:
+    """The best cover by the objective. Classes are numbered by their hosts, the most first."""
+    limits = [max(c.age for c in candidates)] * count
+    most = at_least
+    while (found := _within(candidates, limits, most)) is None:
+        most += 1
+    for place in range(count):
+        ages = sorted({c.age for c in candidates if c.mask >> place & 1 and c.age <= limits[place]})
+        low, high = 0, len(ages) - 1  # the oldest of them is known to do
+        while low < high:
+            middle = (low + high) // 2
+            tried = [*limits[:place], ages[middle], *limits[place + 1 :]]
+            if (other := _within(candidates, tried, most)) is None:
+                low = middle + 1
+            else:
+                found, high = other, middle
+        limits[place] = ages[high]
+    return found
+
+
+def _within(candidates: Sequence[Candidate], limits: Sequence[int], most: int) -> list[Candidate] | None:
+    """At most `most` candidates that serve each class with one no older than its limit; None where there are none."""
+    usable: dict[int, Candidate] = {}
+    for candidate in sorted(candidates, key=lambda c: c.age):
+        mask = sum(1 << p for p in bits(candidate.mask) if candidate.age <= limits[p])
+        if mask:
+            usable.setdefault(mask, candidate)
+    masks = [m for m in usable if not any(m != other and m & other == m for other in usable)]
+    serving = [[m for m in masks if m >> place & 1] for place in range(len(limits))]
+    found = _search(serving, (1 << len(limits)) - 1, most, set())
+    return None if found is None else [usable[m] for m in found]
+
+
+def _search(
+    serving: Sequence[Sequence[int]], left: int, most: int, failed: set[tuple[int, int]]
+) -> list[int] | None:
+    """Depth first: branch on the class that the fewest masks serve. `failed` are states known to lead nowhere."""
+    if not left:
+        return []
+    if most == 0 or (left, most) in failed:
+        return None
+    place = min(bits(left), key=lambda p: len(serving[p]))
+    for mask in sorted(serving[place], key=lambda m: -(m & left).bit_count()):
+        if most == 1 and left & ~mask:
+            continue
+        if (rest := _search(serving, left & ~mask, most - 1, failed)) is not None:
+            return [mask, *rest]
+    failed.add((left, most))
+    return None

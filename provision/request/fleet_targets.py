@@ -1,0 +1,180 @@
+"""The hosts of a fleet: files, names of gpuenv.yaml, folders of files, and JSON lines on standard input."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import MachineError, UsageError
+from ..model import Device, Host, Machine, Profiles, Target, Unserved, from_plain
+from ..system import foreign
+from . import project_options
+from .options import STDIN, Choices
+from .target import Looking, target_of
+
+_MOST = 16 << 20  # bytes of one line
+_HINT = "write one with `gpuenv detect --json`"
+_OF_ONE_TARGET = ("driver", "driver_os", "gpu", "gpus", "platform", "glibc")
+_NAMED_CHOICES = ("python", "cuda", "manager", "device")
+_KNOWN_SCHEMAS = (None, Machine.SCHEMA, Target.SCHEMA)
+
+
+@dataclass(frozen=True)
+class HostsOf:
+    """Hosts that are planned with the same options: those of gpuenv.yaml's targets can have some of their own."""
+
+    choices: Choices
+    hosts: list[Host]
+
+
+@dataclass
+class _Reading:
+    """What was read so far. Targets that many hosts have are checked and kept once."""
+
+    choices: Choices
+    look: Looking
+    named: dict[str, Target] = field(default_factory=dict)
+    left_out: list[Unserved] = field(default_factory=list)
+    parts: dict[tuple[object, ...], HostsOf] = field(default_factory=dict)
+    targets: dict[str, Target] = field(default_factory=dict)
+
+    def add(self, name: str, target: Target, device: Device, choices: Choices) -> None:
+        """Add a host. The same host twice is one, if its target is the same."""
+        if name in self.named:
+            if self.named[name] != target:
+                raise UsageError(
+                    f"--target: the host {name!r} is there twice, with different targets",
+                    hint="remove one of its documents; `host` in a document names it",
+                )
+            return
+        self.named[name] = target
+        key = tuple(getattr(choices, n) for n in _NAMED_CHOICES)
+        self.parts.setdefault(key, HostsOf(choices, [])).hosts.append(
+            Host(name=name, target=target, device=device)
+        )
+
+    def add_document(self, data: Any, name: str, origin: str) -> None:
+        """Add the host of a document: a machine or a target, with its name in `host` where it has one. Of a machine
+        only the target is read. Raises UsageError."""
+        if not isinstance(data, dict):
+            raise UsageError(
+                f"--target {origin}: expected a JSON object, got {type(data).__name__}", hint=_HINT
+            )
+        own = data.pop("host", name)
+        if not isinstance(own, str) or not own.isprintable() or not own.strip() or len(own) > 255:
+            raise UsageError(f"--target {origin}: host {own!r:.80} is no name of a host", hint=_HINT)
+        if data.get("schema") not in _KNOWN_SCHEMAS:
+            raise UsageError(
+                f"--target {origin}: {data['schema']!r:.60} is not {Machine.SCHEMA!r}", hint=_HINT
+            )
+        is_machine = data.get("schema") == Machine.SCHEMA
+        try:
+            target = self._target(data.get("target") if is_machine else data)
+            device = self._device(data, target) if is_machine else _device_of(self.choices, target)
+        except ValueError as error:
+            raise UsageError(f"--target {origin} is no target: {error}", hint=_HINT) from error
+        except MachineError as error:
+            self.left_out.append(Unserved(hosts=1, host=own, reason=error.message, hint=error.hint))
+            return
+        self.add(own, target, device, self.choices)
+
+    def _target(self, data: Any) -> Target:
+        key = json.dumps(data, sort_keys=True)
+        if key not in self.targets:
+            self.targets[key] = from_plain(Target, data, "target")
+        return self.targets[key]
+
+    def _device(self, data: dict[str, Any], target: Target) -> Device:
+        """The device of a machine. One whose NVIDIA driver does not work is never planned for the CPU. Raises
+        MachineError, ValueError."""
+        driver = data.get("driver")
+        works = target.driver and target.gpus and not (isinstance(driver, dict) and driver.get("problem"))
+        if works or self.choices.device != "auto":
+            return _device_of(self.choices, target)
+        return self.look.judge_device("auto", from_plain(Machine, data))[0]
+
+
+def _device_of(choices: Choices, target: Target) -> Device:
+    if choices.device != "auto":
+        return "cpu" if choices.device == "cpu" else "cuda"
+    return "cuda" if target.driver or target.gpus else "cpu"
+
+
+def read_hosts(
+    targets: Sequence[Path], choices: Choices, data: Profiles, look: Looking
+) -> tuple[list[HostsOf], list[Unserved]]:
+    """Return the hosts by the options that they are planned with, and those that cannot be planned for. Raises
+    UsageError."""
+    for name in _OF_ONE_TARGET:
+        if getattr(choices, name):
+            raise UsageError(
+                f"--{name.replace('_', '-')} describes one machine, and --target names several",
+                hint=f"leave --{name.replace('_', '-')} out, or give one --target",
+            )
+    reading = _Reading(project_options.laid(choices), look)
+    for path in targets:
+        if str(path) == STDIN:
+            for number, line in enumerate(_lines(), 1):
+                _read_line(reading, line, number)
+        elif path.is_dir():
+            for file in _files(path):
+                _read_file(reading, file)
+        elif path.exists():
+            _read_file(reading, path)
+        else:
+            _read_named(reading, path, choices, data)
+    if not reading.named and not reading.left_out:
+        raise UsageError("--target names no host", hint=_HINT)
+    return list(reading.parts.values()), reading.left_out
+
+
+def _files(folder: Path) -> list[Path]:
+    found = sorted(p for p in folder.iterdir() if p.suffix == ".json")
+    if not found:
+        raise UsageError(f"--target {folder}: the folder has no .json file", hint=_HINT)
+    return found
+
+
+def _read_file(reading: _Reading, path: Path) -> None:
+    try:
+        data = json.loads(foreign.read_strictly(path))
+    except OSError as error:
+        raise UsageError(f"--target {path}: {error.strerror}", hint=_HINT) from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--target {path} is no target: {error}", hint=_HINT) from error
+    name = path.stem if path.stem not in reading.named else str(path)
+    reading.add_document(data, name, str(path))
+
+
+def _lines() -> Iterator[bytes]:
+    """The lines of standard input, each of bounded length. Raises UsageError."""
+    while line := sys.stdin.buffer.readline(_MOST + 1):
+        if len(line) > _MOST:
+            raise UsageError(
+                f"--target -: a line is longer than {_MOST >> 20} MiB", hint="one document a line"
+            )
+        yield line
+
+
+def _read_line(reading: _Reading, line: bytes, number: int) -> None:
+    if not line.strip():
+        return
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--target -: line {number} is no JSON document: {error}", hint=_HINT) from error
+    reading.add_document(data, f"line-{number}", f"-: line {number}")
+
+
+def _read_named(reading: _Reading, name: Path, choices: Choices, data: Profiles) -> None:
+    """A target of gpuenv.yaml, with the Python, CUDA, device and manager that it has there. Raises UsageError."""
+    laid = project_options.laid(dataclasses.replace(choices, target=name))
+    _, target = target_of(laid, data, reading.look)
+    device = _device_of(laid, target)
+    own = {n: getattr(laid, n) for n in _NAMED_CHOICES}
+    reading.add(str(name), target, device, dataclasses.replace(reading.choices, **own))

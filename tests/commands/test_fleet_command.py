@@ -1,0 +1,162 @@
+"""`--target` for several machines: files, folders, JSON lines and names of gpuenv.yaml."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+import simulate_fleet  # noqa: E402  # scripts/ is no package
+
+A100, B200, K80 = ("8.0", "NVIDIA A100"), ("10.0", "NVIDIA B200"), ("3.7", "Tesla K80")
+
+
+def machine(gpu, driver, **more):
+    """What `gpuenv detect --json` says of a machine with one GPU."""
+    target = {"platform": "linux-x86_64", "glibc": "2.35", "driver": driver, "driver_os": "linux", "driver_cuda": None,
+              "gpus": [{"capability": gpu[0], "name": gpu[1]}], "forward_compat": None}  # fmt: skip
+    return {"schema": "gpuenv.machine/1", "target": target, **more}
+
+
+@pytest.fixture
+def hosts(gpuenv):
+    """A folder with four machines, of which two are alike."""
+    folder = gpuenv.work / "hosts"
+    folder.mkdir()
+    for name, data in {
+        "node1": machine(A100, "535.129.03"), "node2": machine(A100, "535.129.03"),
+        "node3": machine(B200, "580.95.05"), "old": machine(K80, "470.256.02"),
+    }.items():  # fmt: skip
+        (folder / f"{name}.json").write_text(json.dumps(data))
+    return folder
+
+
+def piped(gpuenv, text, *args):
+    return subprocess.run(
+        [sys.executable, "-m", "provision", *args], env=gpuenv.env, cwd=gpuenv.work, input=text, text=True,
+        capture_output=True, check=False,
+    )  # fmt: skip
+
+
+def test_a_folder_is_a_fleet(gpuenv, hosts):
+    ran = gpuenv("resolve", "-f", "torch", "--target", "hosts", "--json", "--python", "3.10")
+    assert ran.code == 0, ran.err
+    found = ran.json
+    assert set(found) == {"schema", "classes", "plans", "apart", "unserved", "exact", "at_least"}
+    assert found["schema"] == "gpuenv.fleet/1" and found["exact"] and found["at_least"] == 2
+    assert [(c["id"], c["hosts"], c["target"]["driver"]) for c in found["classes"]] == [
+        ("sm80-r535", ["node1", "node2"], "535.129.03"),
+        ("sm37-r470", ["old"], "470.256.02"),
+        ("sm100-r580", ["node3"], "580.95.05"),
+    ]
+    assert [(p["classes"], p["hosts"]) for p in found["plans"]] == [
+        (["sm80-r535", "sm100-r580"], 3), (["sm37-r470"], 1),
+    ]  # fmt: skip
+    (apart,) = found["apart"]
+    assert apart["plans"] == [0, 1] and apart["would_merge"] is None
+    assert "Tesla K80" in apart["reason"] and "470.256.02" in apart["reason"]
+
+
+def test_files_lines_and_folders_say_the_same(gpuenv, hosts):
+    files = [w for f in sorted(hosts.iterdir()) for w in ("--target", str(f))]
+    folder = gpuenv("resolve", "-f", "torch", "--target", "hosts", "--json")
+    assert gpuenv("resolve", "-f", "torch", *files, "--json").json == folder.json
+    lines = "".join(json.dumps({"host": f.stem, **json.loads(f.read_text())}) + "\n" for f in hosts.iterdir())
+    done = piped(gpuenv, f"\n{lines}", "resolve", "-f", "torch", "--target", "-", "--json")
+    assert json.loads(done.stdout) == folder.json
+
+
+def test_one_file_is_one_plan_as_before(gpuenv, hosts):
+    ran = gpuenv("resolve", "-f", "torch", "--target", "hosts/node1.json", "--json")
+    assert ran.json["schema"] == "gpuenv.plan/1" and ran.json["target"]["driver"] == "535.129.03"
+    same = gpuenv(
+        "resolve", "-f", "torch", "--driver", "535.129.03", "--gpu", "A100", "--glibc", "2.35", "--json"
+    )
+    assert ran.json["builds"] == same.json["builds"]
+    gpuenv.env["GPUENV_TARGET"] = "hosts/node1.json"
+    assert gpuenv("resolve", "-f", "torch", "--json").json == ran.json
+
+
+def test_names_of_the_project_keep_what_they_say(gpuenv, hosts):
+    (gpuenv.work / "gpuenv.yaml").write_text(
+        "frameworks: [torch]\ntargets:\n  ci: {device: cpu, python: '3.11'}\n"
+        "  node: {driver: '535.129.03', gpus: [A100], glibc: '2.35'}\n"
+    )
+    ran = gpuenv("resolve", "--target", "ci", "--target", "node", "--target", "hosts/node3.json", "--json")
+    assert ran.code == 0, ran.err
+    plans = {tuple(p["classes"]): p["plan"] for p in ran.json["plans"]}
+    assert sorted(h for c in ran.json["classes"] for h in c["hosts"]) == ["ci", "node", "node3"]
+    (cpu,) = [p for p in plans.values() if p["device"] == "cpu"]
+    assert cpu["python"] == "3.11" and len(plans) == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--driver", "535.129.03"], ["--gpu", "A100"], ["--gpus", "0"], ["--platform", "linux-aarch64"],
+     ["--glibc", "2.28"], ["--driver-os", "windows"]],
+)  # fmt: skip
+def test_an_option_for_one_machine_beside_several_is_refused(gpuenv, hosts, words):
+    ran = gpuenv("resolve", "-f", "torch", "--target", "hosts", *words)
+    assert ran.code == 2 and f"{words[0]} describes one machine, and --target names several" in ran.err
+
+
+def test_conda_takes_one_target(gpuenv, hosts):
+    ran = gpuenv("resolve", "-f", "torch", "--target", "hosts", "--manager", "conda")
+    assert ran.code == 2 and "several targets are planned for venv only" in ran.err
+
+
+def test_a_broken_driver_never_gets_a_cpu_plan(gpuenv, hosts):
+    broken = machine(A100, None)
+    broken["driver"] = {"kernel_module": "535.129.03", "problem": "libcuda.so.1 is missing"}
+    broken["target"]["gpus"] = []
+    broken["hardware"] = [{"vendor": "nvidia", "address": "0000:01:00.0", "device": "10de:20b0"}]
+    (hosts / "sick.json").write_text(json.dumps(broken))
+    ran = gpuenv("resolve", "-f", "torch", "--target", "hosts", "--json")
+    assert ran.code == 5 and len(ran.json["plans"]) == 2
+    (missing,) = ran.json["unserved"]
+    assert missing["host"] == "sick" and "libcuda.so.1 is missing" in missing["reason"]
+    assert all("sick" not in c["hosts"] for c in ran.json["classes"])
+    words = gpuenv("resolve", "-f", "torch", "--target", "hosts").out
+    assert "no plan for sick: This machine shows NVIDIA hardware" in " ".join(words.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "line 2 is no JSON document"),
+        ("[]", "line 2: expected a JSON object, got list"),
+        ('{"schema": "gpuenv.plan/1"}', "line 2: 'gpuenv.plan/1' is not 'gpuenv.machine/1'"),
+        ('{"platform": "linux-x86_64", "driver": "five"}', "line 2 is no target: target.driver: 'five'"),
+        ('{"platform": "linux-x86_64", "host": "a\\u001b[2J"}', "is no name of a host"),
+        (
+            '{"platform": "linux-x86_64", "host": "one"}',
+            "the host 'one' is there twice, with different targets",
+        ),
+    ],
+)
+def test_a_line_that_is_no_host_is_named(gpuenv, line, said):
+    first = json.dumps({"host": "one", **machine(A100, "535.129.03")})
+    done = piped(gpuenv, f"{first}\n{line}\n", "resolve", "-f", "torch", "--target", "-")
+    assert done.returncode == 2 and said in " ".join(done.stderr.split())
+
+
+def test_an_empty_folder_and_no_lines_name_no_host(gpuenv):
+    (gpuenv.work / "empty").mkdir()
+    ran = gpuenv("resolve", "-f", "torch", "--target", "empty")
+    assert ran.code == 2 and "the folder has no .json file" in ran.err
+    done = piped(gpuenv, "", "resolve", "-f", "torch", "--target", "-")
+    assert done.returncode == 2 and "--target names no host" in done.stderr
+
+
+def test_the_table_of_a_simulated_fleet_fits_a_terminal(gpuenv):
+    gpuenv.env["COLUMNS"] = "80"
+    lines = "".join(json.dumps(h) + "\n" for h in simulate_fleet.hosts(300, 7))
+    assert lines == "".join(json.dumps(h) + "\n" for h in simulate_fleet.hosts(300, 7))
+    done = piped(gpuenv, lines, "resolve", "-f", "torch", "--target", "-")
+    rows = done.stdout.splitlines()
+    assert max(map(len, rows[:-1])) <= 80 and rows[0].startswith("300 hosts, ")
+    assert rows[1].split() == ["PLAN", "HOSTS", "BUILDS", "AND", "CLASSES"]
+    assert rows[-1] == "gpuenv lock --framework torch --target -"

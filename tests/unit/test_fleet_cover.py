@@ -1,0 +1,105 @@
+"""The fewest plans, and the newest among equals: compared with every choice that there is."""
+
+import math
+from itertools import combinations
+
+from hypothesis import given, settings, strategies as st
+
+from provision.fleet.cover import EXACT_CLASSES, Candidate, bits, fewest
+
+MOST = 8
+
+
+@st.composite
+def covers(draw):
+    count = draw(st.integers(1, MOST))
+    masks = draw(st.lists(st.integers(1, 2**count - 1), min_size=1, max_size=9))
+    ages = draw(st.lists(st.integers(0, 5), min_size=len(masks), max_size=len(masks)))
+    weights = draw(st.lists(st.integers(1, 40), min_size=count, max_size=count))
+    return list(map(Candidate, masks, ages)), weights
+
+
+def served(chosen):
+    whole = 0
+    for one in chosen:
+        whole |= one.mask
+    return whole
+
+
+def by_brute_force(candidates, weights):
+    """The size of the smallest choice, and the best ages of the classes in the order of their hosts."""
+    whole = served(candidates)
+    for size in range(len(candidates) + 1):
+        choices = [c for c in combinations(candidates, size) if served(c) == whole]
+        if choices:
+            return size, min(ages_of(choice, candidates, weights) for choice in choices)
+    raise AssertionError("all candidates together serve what they serve")
+
+
+def ages_of(chosen, candidates, weights):
+    """The age that each group of alike classes gets, the group with the most hosts first."""
+    groups = {}
+    for place in range(len(weights)):
+        key = frozenset(c.mask for c in candidates if c.mask >> place & 1)
+        if key:
+            groups.setdefault(key, []).append(place)
+    ordered = sorted(groups.values(), key=lambda g: (-sum(weights[p] for p in g), g[0]))
+    return [min(c.age for c in chosen if c.mask >> group[0] & 1) for group in ordered]
+
+
+@settings(max_examples=400, deadline=None)
+@given(covers())
+def test_the_cover_is_the_best_of_all(question):
+    candidates, weights = question
+    found = fewest(candidates, weights)
+    size, ages = by_brute_force(candidates, weights)
+    assert found.exact and found.at_least == len(found.chosen) == size
+    assert served(found.chosen) == served(candidates)
+    assert ages_of(found.chosen, candidates, weights) == ages
+
+
+def test_nothing_serves_nothing():
+    assert fewest([], [3, 4]).chosen == ()
+    assert fewest([Candidate(0, 1)], [3]).chosen == ()
+
+
+def test_above_the_limit_the_greedy_choice_keeps_its_bound():
+    """Greedy is led astray: it takes the long masks, and two plans would do."""
+    half = 2 ** (EXACT_CLASSES.bit_length())
+    top = (1 << half) - 1
+    candidates, start, length = [Candidate(top, 9), Candidate(top << half, 9)], 0, half // 2
+    while length:
+        part = ((1 << length) - 1) << start
+        candidates.append(Candidate(part | part << half, 0))
+        start, length = start + length, length // 2
+    candidates += [Candidate(1 << place, 0) for place in range(2 * half)]
+    # Every class has a candidate of its own, so that no two classes are alike.
+    found = fewest(candidates, [1] * (2 * half))
+    assert served(found.chosen) == top << half | top
+    assert not found.exact and found.at_least <= 2 <= len(found.chosen)
+    assert len(found.chosen) <= 2 * (1 + math.log(half))
+
+
+def test_a_greedy_answer_that_meets_the_lower_bound_is_exact():
+    count = EXACT_CLASSES + 5
+    found = fewest([Candidate(1 << place, 0) for place in range(count)], [1] * count)
+    assert found.exact and found.at_least == len(found.chosen) == count
+
+
+def test_many_alike_classes_count_as_one():
+    """100 classes of two kinds: the exact search has two to serve."""
+    left, right = (1 << 50) - 1, ((1 << 50) - 1) << 50
+    found = fewest([Candidate(left, 3), Candidate(right, 0), Candidate(left, 1)], [1] * 100)
+    assert found.exact and set(found.chosen) == {Candidate(right, 0), Candidate(left, 1)}
+
+
+def test_forty_classes_without_structure_are_answered_exactly():
+    """Each candidate serves three neighbours on a ring: 14 of 40 are needed, and greedy would take more or as many."""
+    count = EXACT_CLASSES
+    ring = [sum(1 << (place + k) % count for k in range(3)) for place in range(count)]
+    found = fewest([Candidate(mask, place) for place, mask in enumerate(ring)], [1] * count)
+    assert found.exact and len(found.chosen) == math.ceil(count / 3)
+
+
+def test_bits_are_positions():
+    assert bits(0b10110) == [1, 2, 4] and bits(0) == []
