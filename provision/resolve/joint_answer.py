@@ -11,7 +11,7 @@ from .candidate_builds import Candidate
 from .companions import lone_companions
 from .joint_search import Chosen, JointSearch
 from .objections import objections
-from .satellite_fit import unfit_series
+from .satellite_fit import objection, unfit_series
 from .versions import version
 
 _MOST_RUNGS = 12
@@ -28,7 +28,11 @@ def answer(search: JointSearch, chosen: Chosen) -> JointAnswer:
         passed_over=tuple(_passed_over(search, chosen)),
         held_back=(*_frameworks_held_back(search, chosen), *_packages_held_back(search, chosen)),
         ladder=tuple(_ladder(search, chosen)),
-        notes=(*_unmeasured(search, chosen), *_lone_companions(search, chosen)),
+        notes=(
+            *_unmeasured(search, chosen),
+            *_lone_companions(search, chosen),
+            *_without_kernels(search, chosen),
+        ),
     )
 
 
@@ -284,3 +288,14 @@ def _lone_companions(search: JointSearch, chosen: Chosen) -> Iterator[str]:
                 f"{build.framework} {build.version} has no {name} of its own release; "
                 f"{name} {release} is the newest that goes with it{made}"
             )
+
+
+def _without_kernels(search: JointSearch, chosen: Chosen) -> Iterator[str]:
+    """Packages that have code for GPUs, but in no release for those of the target."""
+    for package in search.packages:
+        if search.some_serve_gpus(package.name):
+            continue
+        release = chosen.releases[package.name]
+        rows = search.rows.rows(package.name, release.version, release.measured)
+        if why := objection(search.asked, rows, chosen.candidate.builds):
+            yield f"{why}. No other release has any"

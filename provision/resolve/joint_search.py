@@ -203,13 +203,13 @@ class JointSearch:
         if why := companion_objection(package.name, release.version, candidate.builds, self._companion_names):
             return why
         rows = self.rows.rows(package.name, release.version, release.measured)
-        return objection(self.asked, rows, candidate.builds, serve_gpus=self._some_serve_gpus(package.name))
+        return objection(self.asked, rows, candidate.builds, serve_gpus=self.some_serve_gpus(package.name))
 
     @cached_property
     def _companion_names(self) -> frozenset[str]:
         return companion_names(self.asked.profiles.builds)
 
-    def _some_serve_gpus(self, name: str) -> bool:
+    def some_serve_gpus(self, name: str) -> bool:
         versions = self.rows.packages.get(name, {})
         return any(serves_gpus(self.asked, row) for rows in versions.values() for row in rows)
 

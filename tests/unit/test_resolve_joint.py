@@ -359,3 +359,17 @@ def test_a_requirement_comes_before_what_a_solver_said():
         asked.objection(serving, serving.releases[0], candidates[0]) == "serving 2.0 requires torch==2.14.0"
     )
     assert asked.objection(serving, serving.releases[0], candidates[-1]) == "certifi is too old"
+
+
+def test_kernels_that_no_release_has_are_said():
+    named = [package("quants", release("quants", "2.0", 0), release("quants", "1.0", 90))]
+    rows = [satellite("quants", v, cuda="13", cuda_by="needed", kernels=("10.0",)) for v in ("2.0", "1.0")]
+    asked = search([build("2.15.0")], named, satellites=rows)
+    best = asked.best()
+    assert best.releases["quants"].version == "2.0"
+    assert answer(asked, best).notes == (
+        "quants 2.0 has no kernels for H100 (9.0); built for 10.0. No other release has any",
+    )
+    served = satellite("quants", "1.0", cuda="13", cuda_by="needed", kernels=("9.0",))
+    asked = search([build("2.15.0")], named, satellites=[rows[0], served])
+    assert asked.best().releases["quants"].version == "1.0" and answer(asked, asked.best()).notes == ()
