@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from . import judge_build, judge_libraries, judge_machine, judge_packages, judge_process, judge_system
+from . import (
+    judge_build,
+    judge_libraries,
+    judge_machine,
+    judge_order,
+    judge_packages,
+    judge_process,
+    judge_system,
+)
 from .candidates import Judge
 
 JUDGES: tuple[Judge, ...] = (
@@ -20,4 +28,5 @@ JUDGES: tuple[Judge, ...] = (
     judge_process.memory,
     judge_process.open_files,
     judge_process.crash,
+    judge_order.import_order,
 )

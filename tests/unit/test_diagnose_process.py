@@ -214,6 +214,34 @@ def test_a_segmentation_fault_outside_of_a_framework_gets_an_answer_where_gpuenv
     assert found(*lines, ran=Ran(signal="SIGABRT")) == ()
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("$ python -c 'import torch, scipy.misc'", "Segmentation fault (core dumped)", "$ python -c 'import scipy.misc, torch'"),
+        ("Segmentation fault:", "import torchvision", "import mine", "Works:", "import mine", "import torchvision"),
+        (">>> import vaex", ">>> import torch", "fine", ">>> import torch", ">>> import vaex", "Segmentation fault"),
+        ("In [1]: from sklearn import svm", "In [2]: import torch", "works", "In [1]: import torch",
+         "In [2]: from sklearn import svm", "Segmentation fault (core dumped)"),
+    ],
+)  # fmt: skip
+def test_two_orders_of_imports_of_which_one_crashes(lines):
+    finding = found(*lines)[0]
+    assert (finding.cause, finding.confidence) == ("conflicting_frameworks_in_one_env", "likely")
+    assert "decides whether the program crashes" in finding.title
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("import torch", "import scipy", "Segmentation fault"),
+        ("import torch", "import scipy", "works", "import scipy", "import torch", "KeyError: 'x'"),
+        ("import a", "x", "import b", "y", "Segmentation fault"),
+    ],
+)
+def test_one_order_of_imports_is_no_proof(lines):
+    assert "decides whether" not in " ".join(f.title for f in found(*lines))
+
+
 def test_shared_memory_that_lacks_descriptors_is_a_limit_and_no_small_shm():
     line = "RuntimeError: unable to open shared memory object </torch_1_2> in read-write mode: Too many open files (24)"
     assert [f.cause for f in found(USERS, line)] == ["process_limit_reached"]

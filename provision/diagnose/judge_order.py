@@ -1,0 +1,63 @@
+"""Imports that a text shows in two orders, of which one crashes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from ..model import Evidence
+from .candidates import Candidate, Case
+from .patterns import evidence
+from .text import Line
+
+_ON_ONE_LINE = re.compile(r"python\S{0,6} (?:-\S{1,20} ){0,3}-c ['\"]([^'\"]{1,400})")
+_STATEMENT = re.compile(
+    r"^\s{0,12}(?:>>> |In \[\d{1,5}\]: |\d{1,3}\. )?(?:import|from) ([A-Za-z_][\w., ]{0,200})"
+)
+_MODULES = re.compile(r"(?:^|;)\s*(?:import|from) ([A-Za-z_][\w., ]{0,200})")
+_NAME = re.compile(r"[A-Za-z_]\w{0,60}")
+_MOST = 20  # modules of one run of imports that are looked at
+
+
+def import_order(case: Case) -> list[Candidate]:
+    """Two modules that the text imports in both orders, and a crash."""
+    crashed = case.said.group("crash")
+    if not crashed:
+        return []
+    orders: dict[tuple[str, str], Evidence] = {}
+    for modules, line in _runs(case.said.lines):
+        for i, first in enumerate(modules):
+            for second in modules[i + 1 :]:
+                if (second, first) in orders:
+                    shows = (*crashed[:1], orders[second, first], evidence(line))
+                    title = f"The order of importing {first} and {second} decides whether the program crashes"
+                    return [
+                        Candidate(cause="conflicting_frameworks_in_one_env", weight=86, confidence="likely",
+                                  evidence=shows, title=title)
+                    ]  # fmt: skip
+                orders.setdefault((first, second), evidence(line))
+    return []
+
+
+def _runs(lines: Sequence[Line]) -> Iterable[tuple[list[str], Line]]:
+    """The modules of each program on one line, and of each run of import statements, with its first line."""
+    run: list[str] = []
+    began: Line | None = None
+    for line in lines:
+        if found := _ON_ONE_LINE.search(line.text):
+            yield [n for part in _MODULES.findall(found.group(1)) for n in _names(part)][:_MOST], line
+        elif found := _STATEMENT.match(line.text):
+            began = began or line
+            run += [n for n in _names(found.group(1)) if n not in run][: max(0, _MOST - len(run))]
+            continue
+        if began:
+            yield run, began
+        run, began = [], None
+    if began:
+        yield run, began
+
+
+def _names(part: str) -> list[str]:
+    """The packages of "a.b as c, d" or of "a.b import c"."""
+    first = part.split(" import ", maxsplit=1)[0]
+    return [found.group(0) for one in first.split(",") if (found := _NAME.match(one.strip()))]
