@@ -54,6 +54,7 @@ class JointChoice:
     held: frozenset[str] = frozenset()
     off: bool = False
     kept: Kept | None = None
+    _said_of: set[str] = field(default_factory=set)
     _named: frozenset[str] = frozenset()
     _refused: list[Refused] = field(default_factory=list)
     _reader: ReleaseReader | None = None
@@ -77,6 +78,7 @@ class JointChoice:
         if self._search is None or self._chosen is None:
             return asked
         self._check_age(self._search, self._chosen)
+        self._tell_of_python(self._search, self._chosen)
         return self._laid_over(asked, answer(self._search, self._chosen))
 
     def _laid_over(self, asked: Asked, found: JointAnswer) -> Asked:
@@ -100,6 +102,17 @@ class JointChoice:
             self._search, self._chosen = search, chosen
         elif self._search and self._chosen is None and self._search.packages:
             self._tell(f"no set of the packages that were read goes together: {why_none(self._search)}")
+
+    def _tell_of_python(self, search: JointSearch, chosen: Chosen) -> None:
+        """Say once why the set has another Python than the one that builds alone would get."""
+        mine = search.candidates[0].python
+        if mine == chosen.candidate.python or mine in self._said_of:
+            return
+        self._said_of.add(mine)
+        for name, release in chosen.releases.items():
+            if mine not in release.pythons:
+                self._tell(f"not with Python {mine}: {name} {release.version} has no wheel for Python {mine}")
+                return
 
     def _tell(self, text: str) -> None:
         self.emit(Event(kind="note", stage="resolve", text=text))
