@@ -52,7 +52,7 @@ def test_resolve_document(gpuenv):
     assert ran.code == 0 and ran.err == ""
     assert set(plan) == {
         "schema", "builds", "cuda_major", "cudnn", "python", "platform", "manager", "device", "target",
-        "notes", "hint", "rejected", "packages",
+        "notes", "hint", "rejected", "packages", "held_back", "sets",
     }  # fmt: skip
     assert plan["schema"] == "gpuenv.plan/1"
     (build,) = plan["builds"]
