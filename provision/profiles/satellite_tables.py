@@ -19,11 +19,13 @@ class SatellitePackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SatelliteFramework:
-    """The framework that documents state for releases of a package whose metadata is silent; `version` is a prefix."""
+    """The framework that documents state for releases of a package whose metadata is silent; `version` is a prefix.
+    `cuda` is the release ("13.0") that the package compares with the framework's when it is imported."""
 
     package: str
     version: str
     built_for: str
+    cuda: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -77,9 +77,9 @@ def _first(sentences: Iterator[str]) -> str | None:
 
 def _objections(asked: Question, row: Satellite, builds: Sequence[Build], serve_gpus: bool) -> Iterator[str]:
     yield from _abi(row, builds)
+    yield from _cuda(asked, row, builds)
     if asked.request.device != "cuda":
         return
-    yield from _cuda(asked, row, builds)
     yield from _cudnn(row, builds)
     if serve_gpus and not serves_gpus(asked, row):
         gpus = [g for g in asked.target.gpus if how_they_run(row.kernels, g.capability, asked.tegra) is None]
@@ -112,13 +112,15 @@ def _cuda(asked: Question, row: Satellite, builds: Sequence[Build]) -> Iterator[
         return
     if brings_its_cuda(row) or not cudas:
         floor, driver = floor_of(asked, row.cuda), asked.target.driver
-        if floor and driver and version(driver) < version(floor):
+        on_gpu = asked.request.device == "cuda"
+        if on_gpu and floor and driver and version(driver) < version(floor):
             yield f"{_name(row)} has CUDA {row.cuda}, which needs driver {floor}; the driver is {driver}"
         return
     for build in cudas:
         same = has_prefix(build.cuda or "", row.cuda if "." in row.cuda else major(row.cuda))
         if not same:
-            yield f"{_name(row)} needs {_needed(row)}; {build.framework} has CUDA {_same_depth(build.cuda or '', row.cuda)}"
+            needed = f"CUDA {row.cuda}" if has_prefix(build.cuda or "", major(row.cuda)) else _needed(row)
+            yield f"{_name(row)} needs {needed}; {build.framework} has CUDA {_same_depth(build.cuda or '', row.cuda)}"
 
 
 def _same_depth(cuda: str, like: str) -> str:

@@ -53,13 +53,13 @@ def package(name, *releases, **more):
     return NamedPackage(name=name, releases=releases, **more)
 
 
-def search(builds, packages, *, satellites=(), refused=(), **request):
+def search(builds, packages, *, satellites=(), refused=(), device="cuda", **request):
     known = Profiles(
         builds=tuple(builds), satellites=tuple(satellites),
         majors=(CudaMajor(major="12", linux="525.60.13", windows="528.33"),
                 CudaMajor(major="13", linux="580.65.06", windows="580.65.06")),
     )  # fmt: skip
-    asked = Request(frameworks=(Wanted(name="torch"),), device="cuda", **request)
+    asked = Request(frameworks=(Wanted(name="torch"),), device=device, **request)
     target = Target(
         platform="linux-x86_64", glibc="2.35", driver="580.95.05", driver_os="linux",
         gpus=(TargetGpu(capability="9.0", name="H100"),),
@@ -373,3 +373,16 @@ def test_kernels_that_no_release_has_are_said():
     served = satellite("quants", "1.0", cuda="13", cuda_by="needed", kernels=("9.0",))
     asked = search([build("2.15.0")], named, satellites=[rows[0], served])
     assert asked.best().releases["quants"].version == "1.0" and answer(asked, asked.best()).notes == ()
+
+
+def test_a_release_of_cuda_that_an_import_compares_is_needed_exactly():
+    """As torchaudio 2.11.0, which does not import beside torch for CUDA 13.2, on a CPU neither."""
+    builds = [build("2.15.0", cuda="13.2"), build("2.14.1", cuda="13.0")]
+    row = satellite("audio", "2.11.0", cuda="13.0", cuda_by="needed", needs=("libcudart.so.13",))
+    named = [package("audio", release("audio", "2.11.0", 0))]
+    for device in ("cuda", "cpu"):
+        asked = search(builds, named, satellites=[row], device=device)
+        best = asked.best()
+        assert best.candidate.versions == {"torch": "2.14.1"}
+        (held,) = answer(asked, best).held_back
+        assert held.because == "audio 2.11.0 needs CUDA 13.0; torch has CUDA 13.2"

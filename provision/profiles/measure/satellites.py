@@ -212,12 +212,13 @@ def _add_framework(row: dict[str, Any], fact: dict[str, Any], documents: Documen
     """The framework that metadata or a document states, and the extras that a document names."""
     package, version = row["package"], row["version"]
     documented = [
-        d["built_for"]
-        for d in documents.get("satellite_frameworks", ())
+        d for d in documents.get("satellite_frameworks", ())
         if d["package"] == package and f"{version}.".startswith(f"{d['version']}.")
-    ]
-    if found := [*documented, *filter(None, [framework_of(fact)])]:
+    ]  # fmt: skip
+    if found := [*(d["built_for"] for d in documented), *filter(None, [framework_of(fact)])]:
         row["built_for"] = found[0]
+    if cudas := [d["cuda"] for d in documented if "cuda" in d and row.get("cuda")]:
+        row["cuda"] = cudas[0]
     for extra in documents.get("satellite_extras", ()):
         if extra["package"] == package and SpecifierSet(extra["versions"]).contains(version):
             row["extras"] = extra["extras"]
