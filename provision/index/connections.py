@@ -18,6 +18,7 @@ from email.message import Message
 from typing import Any
 
 from ..system.redaction import redact
+from .addresses import connect
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -123,9 +124,17 @@ class _Response(http.client.HTTPResponse):
 class _Connection(http.client.HTTPConnection):
     response_class = _Response
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._create_connection = connect
+
 
 class _SecureConnection(http.client.HTTPSConnection):
     response_class = _Response
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._create_connection = connect
 
 
 class _HttpHandler(urllib.request.HTTPHandler):
