@@ -66,7 +66,8 @@ class RequirementSet:
 
 @dataclass(kw_only=True)
 class Compared:
-    """What both took of one set. `error` says why gpuenv gave no lock, `passed_over` why uv gave no answer."""
+    """What both took of one set. `error` says why gpuenv gave no lock, `passed_over` why uv gave no answer, `stopped`
+    which old release gpuenv asked about: the comparison is then with --allow-old."""
 
     name: str
     python: str = ""
@@ -79,6 +80,7 @@ class Compared:
     faults: list[str] = field(default_factory=list)
     error: str = ""
     passed_over: str = ""
+    stopped: str = ""
 
     @property
     def ok(self) -> bool:
@@ -137,11 +139,13 @@ def compare(mine: RequirementSet, scratch: Path, *, repeat: bool) -> Compared:
 def _lock(mine: RequirementSet, wanted: Path, found: Compared) -> dict[str, Any] | None:
     """Lock the set and return the document; None where there is no lock, with the reason in `found`."""
     words = ["-m", "provision", "lock", "-f", mine.framework, "-r", wanted.name, *TARGET, "--json", "-v"]
+    words += ["-o", "pylock.toml", *(["--allow-old"] if found.stopped else [])]
+    (wanted.parent / "pylock.toml").unlink(missing_ok=True)  # a lock that is there keeps its versions
     began = time.monotonic()
     try:
         done = subprocess.run(
-            [sys.executable, *words, "-o", "pylock.toml", "--force"], cwd=wanted.parent, capture_output=True,
-            text=True, timeout=_TIMEOUT, check=False,
+            [sys.executable, *words], cwd=wanted.parent, capture_output=True, text=True, timeout=_TIMEOUT,
+            check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         found.error = f"no answer within {_TIMEOUT:.0f} s"
@@ -150,7 +154,12 @@ def _lock(mine: RequirementSet, wanted: Path, found: Compared) -> dict[str, Any]
     if solves := _SOLVES.search(done.stderr):
         found.solves = int(solves[1])
     if done.returncode:
-        found.error = f"exit {done.returncode}: {done.stderr.strip()[-1500:]}"
+        _, _, error = done.stderr.rpartition("\nerror: ")
+        if "--allow-old" in error and not found.stopped:
+            found.stopped = error.partition("\n")[0]
+            found.seconds.clear()
+            return _lock(mine, wanted, found)
+        found.error = f"exit {done.returncode}: {error.strip()[:1500]}"
         return None
     return dict(json.loads(done.stdout))
 
@@ -194,9 +203,10 @@ def _sentence(held: dict[str, Any]) -> str:
 def show(found: Compared) -> None:
     """Print the row of a set, and what is wrong with it."""
     print(found.row(), flush=True)
-    for text in (*found.faults, found.error, found.passed_over):
-        if text:
-            print(f"    {text}", flush=True)
+    for text in filter(None, (*found.faults, found.error, found.passed_over)):
+        print(f"    {text}", flush=True)
+    if found.stopped:
+        print(f"    without --allow-old: {found.stopped}", flush=True)
     for name, text in found.held_back.items():
         if any(n.startswith(f"{name} ") for n in found.notes):
             print(f"    held back: {text}", flush=True)

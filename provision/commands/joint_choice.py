@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import LockError
-from ..model import FRAMEWORKS, Asked, Emit, Event, HeldBack, JointAnswer, Lock, NamedPackage, Plan
+from ..model import FRAMEWORKS, Asked, Emit, Event, HeldBack, JointAnswer, Lock, Plan
 from ..resolve.joint_answer import against_newest, answer, why_none
 from ..resolve.joint_search import Chosen, JointSearch, Refused
 from ..resolve.other_cuda import OtherCuda, sentence_of
@@ -18,13 +18,10 @@ from ..resolve.too_old import OLD, too_old
 from ..wheels.releases import Named, ReleaseReader
 from .came_along import came_along
 from .named_packages import named_packages
+from .release_reading import read_what_matters
 
-_MOST_ROUNDS = 12
-_MOST_RELEASES = 120
-"""Releases of one package that are read at most."""
 _MOST_REFUSALS = 6
 _UNKNOWN = "what else is asked for does not go with it"
-_MOST_PRICES = 100
 
 
 @dataclass(frozen=True)
@@ -57,14 +54,33 @@ class JointChoice:
     _said_of: set[str] = field(default_factory=set)
     _named: frozenset[str] = frozenset()
     _refused: list[Refused] = field(default_factory=list)
+    _loose: dict[str, str] = field(default_factory=dict)  # packages that the solver chooses, and why
+    _takes_old: bool = False
     _reader: ReleaseReader | None = None
     _read_for: object = None
     _search: JointSearch | None = None
     _chosen: Chosen | None = None
+    _answered: tuple[Asked, tuple[int, int, bool], Asked] | None = None
 
     def applied(self, asked: Asked) -> Asked:
         """The question with the newest set laid over it; as it is where no packages are named, or where no index is
         asked. Raises LockError where every set has a release that is too old."""
+        learnt = (len(self._refused), len(self._loose), self._takes_old)
+        if self._answered and not self.off and self._answered[:2] == (asked, learnt):
+            return self._answered[2]  # only what may come from source has changed
+        found = self._applied(asked)
+        self._answered = (asked, learnt, found)
+        return found
+
+    @property
+    def wheelless(self) -> list[str]:
+        """The named packages whose chosen releases have no wheel for the chosen Python."""
+        if self.off or self._chosen is None:
+            return []
+        python, releases = self._chosen.candidate.python, self._chosen.releases
+        return [n for n, r in releases.items() if python not in r.wheels and n not in self._loose]
+
+    def _applied(self, asked: Asked) -> Asked:
         named = [n for n in named_packages(asked) if n.name not in self.held]
         self._named = frozenset(n.name for n in named)
         if self.off or not named or asked.sources.offline or asked.sources.no_index:
@@ -84,10 +100,19 @@ class JointChoice:
     def _laid_over(self, asked: Asked, found: JointAnswer) -> Asked:
         request = asked.request
         changed = dataclasses.replace(
-            request, passed_over=found.passed_over, pins=found.pins,
+            request, passed_over=found.passed_over, pins=tuple(map(self._pin, found.pins)),
             pythons=request.pythons if request.python else (found.python,),
         )  # fmt: skip
         return dataclasses.replace(asked, request=changed, joint=found)
+
+    def _pin(self, pin: str) -> str:
+        """The pin of a package, or the bounds in which the solver chooses its release."""
+        name = pin.partition("==")[0]
+        if name not in self._loose or self._search is None or self._reader is None:
+            return pin
+        bounds = self._search.by_name[name].specifier
+        floor = "" if self._takes_old else f">={self._reader.oldest(name, OLD)}"
+        return name + ",".join(filter(None, (floor, bounds)))
 
     def _choose(self, asked: Asked, named: Sequence[Named]) -> None:
         """Search with the Pythons of this machine, then with any that uv could fetch."""
@@ -127,14 +152,7 @@ class JointChoice:
         reader = self._read(asked, named, pythons) if pythons else None
         if reader is None or not reader.packages:
             return None
-        search = JointSearch(question, reader.packages, self._refused)
-        for _ in range(_MOST_ROUNDS):
-            if not _read_more(reader, search):
-                break
-            search = JointSearch(question, reader.packages, self._refused)
-        if _read_prices(reader, search):
-            search = JointSearch(question, reader.packages, self._refused)
-        return search
+        return read_what_matters(question, reader, tuple(self._refused))
 
     def _read(self, asked: Asked, named: Sequence[Named], pythons: frozenset[str]) -> ReleaseReader:
         key = (tuple(named), pythons, asked.sources)
@@ -166,12 +184,30 @@ class JointChoice:
         if self.off or self._chosen is None or not told or error.no_wheel:
             return False
         releases = {n: r.version for n, r in self._chosen.releases.items() if _is_named(n, error.log or "")}
+        if self._loosen(releases, _reason(error)):
+            return True
         if not releases or len(self._refused) >= _MOST_REFUSALS:
             self.off = True
             return False
         builds = error.plan.builds if error.plan else ()
         releases |= {b.framework: b.version for b in builds if _is_named(b.framework, error.log or "")}
         self._refused.append(Refused(releases, _reason(error)))
+        return True
+
+    def _loosen(self, names: Iterable[str], because: str) -> bool:
+        """Whether the solver is to choose the releases of packages that bind no build, where it refuses them through
+        packages that nobody names: one solve finds what would take many by leaving out one set after the other. After
+        a second refusal it chooses all of them, after a third also releases that are two years old."""
+        if self._search is None or self._search.bound_to_builds.intersection(names):
+            return False
+        fresh = [n for n in names if n not in self._loose]
+        if fresh and self._loose:
+            unbound = [p.name for p in self._search.packages if p.name not in self._search.bound_to_builds]
+            self._loose = dict.fromkeys(unbound, _UNKNOWN) | self._loose
+        elif not fresh and (self._takes_old or not self._loose):
+            return False
+        self._takes_old = not fresh
+        self._loose |= dict.fromkeys(fresh, because)
         return True
 
     def settled(self, asked: Asked, plan: Plan, lock: Lock) -> Plan:
@@ -207,53 +243,27 @@ class JointChoice:
             locked = versions.get(package.name)
             days = self._reader.behind(package.name, locked) if locked and package.dated else 0
             if locked and days > OLD:
-                why = next((r.because for r in self._refused if package.name in r.versions), _UNKNOWN)
+                why = next((r.because for r in self._refused if package.name in r.versions), None)
+                why = why or self._loose.get(package.name, _UNKNOWN)
                 raise _too_old(package.name, locked, package.releases[0].version, days, why)
-        return _with_held_back(plan, self._search, versions)
+        return _with_held_back(plan, self._search, versions, self._loose)
 
 
-def _read_more(reader: ReleaseReader, search: JointSearch) -> bool:
-    """Read older releases of the packages that bind a framework or each other, where one of them could make a better
-    set; whether any was read."""
-    chosen = search.best()
-    if chosen is not None and not chosen.most_behind:
-        return False
-    names = search.binding or (frozenset() if chosen else frozenset(p.name for p in search.packages))
-
-    def wanted(package: NamedPackage) -> bool:
-        if package.next_day is None or len(package.releases) >= _MOST_RELEASES:
-            return False
-        newest = package.releases[0].day if package.releases else package.next_day
-        return chosen is None or newest - package.next_day < chosen.most_behind
-
-    return reader.deepen(names, wanted)
-
-
-def _read_prices(reader: ReleaseReader, search: JointSearch) -> bool:
-    """Read older releases of the packages that keep the newest build out of the set, so that the plan can say what it
-    would hold back; whether any was read."""
-    chosen = search.best()
-    if chosen is None or search.candidates[0].versions == chosen.candidate.versions:
-        return False
-    newest = [c for c in search.candidates if c.versions == search.candidates[0].versions]
-    if any(search.best_with(c) for c in newest):
-        return False
-    return reader.deepen(search.binding, lambda p: p.next_day is not None, most=_MOST_PRICES)
-
-
-def _with_held_back(plan: Plan, search: JointSearch, versions: dict[str, str]) -> Plan:
+def _with_held_back(
+    plan: Plan, search: JointSearch, versions: dict[str, str], loose: Mapping[str, str]
+) -> Plan:
     """The plan with the packages that the solver took in other releases than those of the set."""
     known = {h.package: h for h in plan.held_back}
     for package in search.packages:
         newest = search.newest(package.name, plan.python or "")
         locked = versions.get(package.name)
-        if package.specifier or newest is None or locked is None or locked == newest.version:
+        if newest is None or locked is None or locked == newest.version:
             continue
         why = next((r.because for r in search.refused if r.versions.get(package.name) == newest.version), "")
         held = known.get(package.name)
         known[package.name] = HeldBack(
             package=package.name, locked=locked, newest=newest.version,
-            because=why or (held.because if held else _UNKNOWN),
+            because=why or loose.get(package.name) or (held.because if held else _UNKNOWN),
             alternative=held.alternative if held else None,
         )  # fmt: skip
     return dataclasses.replace(plan, held_back=tuple(known.values()))

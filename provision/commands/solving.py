@@ -94,7 +94,9 @@ class _Search:
         search = locking(self.asked.request.manager).search(task)
         for attempt in range(1, _TRIES + 1):
             try:
-                plan, lock = search.solve(self.joint.applied(self.asked))
+                asked = self.joint.applied(self.asked)
+                self.builds.allow_chosen(self.joint.wheelless)
+                plan, lock = search.solve(asked)
                 if lock is None and self.refused is None:
                     return plan, None
                 if lock:

@@ -17,6 +17,7 @@ class Release:
     written) on frameworks and on other named packages. `compiles` says that a source archive has
     code to compile, `compiled` that a wheel has compiled code.
     `requires_known` is False where the metadata was not read. `measured` are rows that were measured on this machine.
+    A release without a version stands for older ones of which nothing was read.
     """
 
     package: str
@@ -63,8 +64,8 @@ class PassedOver:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeldBack:
-    """A package that was named without bounds and is not locked in its newest release: what holds it back, and what
-    its newest release would cost (None where no set has that release)."""
+    """A named package that is not locked in the newest release within its bounds: what holds it back, and what that
+    release would cost (None where no set has it)."""
 
     package: str
     locked: str

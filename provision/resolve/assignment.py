@@ -140,8 +140,13 @@ class Assignments:
         key = (name, release.version, other, theirs.version)
         found = self._pairs.get(key)
         if found is None:
-            found = all(meets(theirs.version, s) for s in self.needs(name, release).get(other, ())) and all(
-                meets(release.version, s) for s in self.needs(other, theirs).get(name, ())
+            found = all(_meets(theirs, s) for s in self.needs(name, release).get(other, ())) and all(
+                _meets(release, s) for s in self.needs(other, theirs).get(name, ())
             )
             self._pairs[key] = self._pairs[other, theirs.version, name, release.version] = found
         return found
+
+
+def _meets(release: Release, bound: str) -> bool:
+    """Whether a release is within bounds; one without a version stands for others, some of which may be."""
+    return not release.version or meets(release.version, bound)

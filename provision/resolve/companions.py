@@ -1,4 +1,4 @@
-"""Companions of builds (torchvision, torchaudio): packages that go with one release of a framework only."""
+"""Packages that a build decides: its companions (torchvision), and what it requires itself (triton)."""
 
 from __future__ import annotations
 
@@ -35,6 +35,20 @@ def companion_objection(
                 return f"{build.framework} {build.version} goes with {text}, not with {release}"
         if build.local and name in names:
             return f"{build.framework} {build.version}+{build.local} has no {name} of its kind"
+    return None
+
+
+def required_names(builds: Iterable[Build]) -> frozenset[str]:
+    """The packages that some of the builds require."""
+    return frozenset(_named(text)[0] for text in {r for b in builds for r in b.requires})
+
+
+def requirement_of_builds(name: str, release: str, builds: Sequence[Build]) -> str | None:
+    """Why a release does not go with what the builds require, None where it does."""
+    for build in builds:
+        for needed, bounds in map(_named, build.requires):
+            if needed == name and not meets(release, bounds):
+                return f"{build.framework} {build.version} requires {name}{bounds}"
     return None
 
 

@@ -137,7 +137,7 @@ def _packages_held_back(search: JointSearch, chosen: Chosen) -> Iterator[HeldBac
     for package in search.packages:
         release = chosen.releases[package.name]
         newest = search.newest(package.name, chosen.candidate.python)
-        if package.specifier or newest is None or newest is release:
+        if newest is None or newest is release:
             continue
         yield HeldBack(
             package=package.name, locked=release.version, newest=newest.version,

@@ -21,7 +21,13 @@ from ..index.platforms import CPYTHON, markers_of
 from ..model import NamedPackage, Release
 from .assignment import Assignments
 from .candidate_builds import Candidate, candidates_of
-from .companions import comes_along, companion_names, companion_objection
+from .companions import (
+    comes_along,
+    companion_names,
+    companion_objection,
+    required_names,
+    requirement_of_builds,
+)
 from .question import Question
 from .satellite_fit import SatelliteRows, objection, serves_gpus
 from .versions import meets, version
@@ -115,7 +121,8 @@ class JointSearch:
 
     def _fitting(self, package: NamedPackage, candidate: Candidate) -> Sequence[Release]:
         """The releases of a package that can join builds and a Python. Most packages bind no build."""
-        place = candidate.place if package.name in self._bound_to_builds else None
+        bound = package.name in self.bound_to_builds or package.name in self._refused_names
+        place = candidate.place if bound else None
         key = (package.name, candidate.python, place)
         if key not in self._joining:
             self._joining[key] = [
@@ -124,15 +131,20 @@ class JointSearch:
         return self._joining[key]
 
     @cached_property
-    def _bound_to_builds(self) -> frozenset[str]:
-        """The packages of which some releases go with some builds only."""
+    def _refused_names(self) -> frozenset[str]:
+        return frozenset(n for r in self.refused for n in r.versions)
+
+    @cached_property
+    def bound_to_builds(self) -> frozenset[str]:
+        """The packages of which some releases go with some builds only, as far as is known."""
         frameworks = {w.name for w in self.asked.request.frameworks}
-        refused = {n for r in self.refused for n in r.versions}
         needing = {
-            p.name for p in self.packages if frameworks & {n for r in p.releases for n in self._names_in(r)}
-        }
+            p.name for p in self.packages for r in p.releases for python in self.pythons
+            if any(any(self.needs(p.name, r, python).get(f, ())) for f in frameworks)
+        }  # fmt: skip
         measured = {p.name for p in self.packages if any(r.measured for r in p.releases)}
-        return frozenset({*self.rows.packages, *measured, *self._companion_names, *refused, *needing})
+        required = required_names(b for c in self.candidates for b in c.builds)
+        return frozenset({*self.rows.packages, *measured, *self._companion_names, *required, *needing})
 
     @staticmethod
     def _names_in(release: Release) -> frozenset[str]:
@@ -177,6 +189,8 @@ class JointSearch:
         """Why a release cannot join builds and a Python, None where it can."""
         if candidate.python not in release.pythons:
             return f"{package.name} {release.version} has no wheel for Python {candidate.python}"
+        if not release.version:
+            return None  # it stands for older ones that were not read
         key = (package.name, release.version, candidate.place)
         if key not in self._objections:
             self._objections[key] = self._objection(package, release, candidate)
@@ -198,6 +212,8 @@ class JointSearch:
             for bound in needs.get(framework, ()):
                 if not meets(mine, bound):
                     return f"{package.name} {release.version} requires {framework}{bound}"
+        if why := requirement_of_builds(package.name, release.version, candidate.builds):
+            return why
         if comes_along(package.name, release.version, candidate.builds):
             return None
         if why := companion_objection(package.name, release.version, candidate.builds, self._companion_names):

@@ -107,6 +107,16 @@ class ReleaseReader:
         place = next((i for i, (v, _) in enumerate(listing.versions) if v == Version(version)), None)
         return listing.days[0] - listing.days[place] if place is not None else 0
 
+    def oldest(self, name: str, days: int) -> str:
+        """The oldest version of a package that is at most some days behind its newest one."""
+        listing = self._listings[name]
+        within = [
+            v
+            for (v, _), day in zip(listing.versions, listing.days, strict=True)
+            if listing.days[0] - day <= days
+        ]
+        return within[-1].public
+
     def _deeper(self, listing: _Listing, wanted: Callable[[NamedPackage], bool], most: int) -> bool:
         before = len(listing.releases)
         last = before

@@ -52,6 +52,7 @@ class SourceBuilds:
     only_binary: frozenset[str] = frozenset()
     allowed: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    chosen: list[str] = field(default_factory=list)
     stated: StatedMetadata | None = None
 
     def options(self) -> list[str]:
@@ -86,6 +87,16 @@ class SourceBuilds:
             archives = self.stated.archives
             found = refusals.recall(question, archives.sources, archives.wheels)
             self.allowed += [n for n in found if n not in self.allowed and not self._forbidden(n)]
+
+    def allow_chosen(self, names: Iterable[str]) -> None:
+        """Allow the packages whose chosen releases have no wheel, where nothing forbids it, and no longer those of the
+        choice before."""
+        if self.stated is None or self.reading:
+            return
+        wanted = [n for n in names if not self._forbidden(n)]
+        others = [n for n in self.allowed if n not in self.chosen or n in wanted]
+        self.chosen = [n for n in wanted if n in self.chosen or n not in others]
+        self.allowed = list(dict.fromkeys([*others, *wanted]))
 
     def remember(self, question: str, names: Iterable[str], needs: Iterable[Need]) -> None:
         """Keep which packages of the answer to a question came from source for lack of a wheel."""

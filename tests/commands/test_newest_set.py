@@ -83,6 +83,34 @@ def test_packages_that_bind_each_other(torches, index):
     ]
 
 
+def test_the_solver_chooses_what_contradicts_through_a_package_that_nobody_names(torches, index):
+    index.add("trainer", "2.0", requires=("helper",))
+    index.add("trainer", "1.9", requires=("helper",))
+    index.add("helper", "1.0", requires=("models<5",))
+    for models in ("5.1", "4.9", "4.8"):
+        index.add("models", models)
+    ran = torches("lock", "--json", "-v", "--with", "trainer", "--with", "models", *ASK)
+    assert (versions(ran)["trainer"], versions(ran)["models"]) == ("2.0", "4.9")
+    assert "solves: 2 of at most" in ran.err
+    held = ran.json["held_back"]
+    assert [(h["package"], h["locked"], h["newest"]) for h in held] == [("models", "4.9", "5.1")]
+    assert "helper" in held[0]["because"] and "models" in held[0]["because"]
+
+
+def test_a_release_from_long_ago_is_found_by_the_solver_and_said(torches, index):
+    index.add("trainer", "2.0", requires=("helper",))
+    index.add("helper", "1.0", requires=("models<5",))
+    index.add("models", "5.1")
+    index.add("models", "4.9")
+    index.uploads = {"models-4.9-py3-none-any.whl": "2023-05-01T00:00:00Z"}
+    asked = ("--with", "trainer", "--with", "models", *ASK)
+    ran = torches("lock", *asked)
+    assert ran.code == 6 and "models 4.9 is the newest release that goes with the rest" in " ".join(
+        ran.err.split()
+    )
+    assert versions(torches("lock", "--json", "--allow-old", *asked))["models"] == "4.9"
+
+
 @pytest.fixture
 def aged(torches, index):
     """A package whose newest release wants a torch that this driver cannot run, and one from long ago that runs."""

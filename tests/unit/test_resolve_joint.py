@@ -7,6 +7,7 @@ from hypothesis import given, settings, strategies as st
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from provision.commands.release_reading import priced, promising
 from provision.model import (
     Build,
     CudaMajor,
@@ -386,3 +387,48 @@ def test_a_release_of_cuda_that_an_import_compares_is_needed_exactly():
         assert best.candidate.versions == {"torch": "2.14.1"}
         (held,) = answer(asked, best).held_back
         assert held.because == "audio 2.11.0 needs CUDA 13.0; torch has CUDA 13.2"
+
+
+def test_what_a_build_requires_itself_decides_about_a_named_package():
+    triton = package("triton", release("triton", "3.9", 0), release("triton", "3.8", 30))
+    found = search(
+        [build("2.15", requires=("triton==3.8",)), build("2.14", requires=("triton==3.7",))], [triton]
+    )
+    best = found.best()
+    assert (best.candidate.builds[0].version, best.releases["triton"].version) == ("2.15", "3.8")
+    held = answer(found, best).held_back
+    assert [(h.package, h.newest, h.because) for h in held] == [
+        ("triton", "3.9", "torch 2.15 requires triton==3.8")
+    ]
+
+
+def test_a_package_with_bounds_that_is_not_its_newest_within_them_is_held_back():
+    trainer = package("trainer", release("trainer", "2.0", 0, "models<5"))
+    models = package("models", release("models", "5.1", 0), release("models", "4.9", 9), specifier=">=4")
+    found = search([build("2.15")], [trainer, models])
+    held = answer(found, found.best()).held_back
+    assert [(h.package, h.locked, h.newest) for h in held] == [("models", "4.9", "5.1")]
+
+
+# --- which older releases are read --------------------------------------------------------------------
+
+
+def test_only_packages_whose_older_releases_could_help_are_read_further():
+    serving = package("serving", release("serving", "2.0", 0, "torch==2.14"))
+    quiet = package("quiet", release("quiet", "9", 0, "torch>=2.0"), complete=False, next_day=TODAY - 1)
+    models = package("models", release("models", "5.1", 0), complete=False, next_day=TODAY - 9)
+    builds = [build("2.15"), build("2.14")]
+    assert promising(search(builds, [serving, quiet, models])) == []
+    trainer = package(
+        "trainer", release("trainer", "2.0", 0, "models<5"), complete=False, next_day=TODAY - 40
+    )
+    assert promising(search(builds, [trainer, quiet, models])) == ["models"]
+
+
+def test_older_releases_of_what_keeps_the_newest_build_out_are_read_for_its_price():
+    serving = package(
+        "serving", release("serving", "2.0", 0, "torch==2.14"), complete=False, next_day=TODAY - 300
+    )
+    quiet = package("quiet", release("quiet", "9", 0, "torch>=2.0"), complete=False, next_day=TODAY - 1)
+    assert priced(search([build("2.15"), build("2.14")], [serving, quiet])) == ["serving"]
+    assert priced(search([build("2.14")], [serving, quiet])) == []
