@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from benches import builds, growth, memory, plot, proving, readme, starting
+from benches import builds, fleets, growth, memory, plot, proving, readme, starting
 from benches.ground import Ground
 from benches.measuring import Row
 
@@ -35,6 +35,7 @@ PARTS: dict[str, Callable[[Ground], Iterator[Row]]] = {
     "memory": memory.memory,
     "pip": builds.pip,
     "cold": builds.cold,
+    "fleet": fleets.fleets,
 }
 
 

@@ -10,23 +10,22 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from ..errors import LockError, UsageError
-from ..managers.protocol import Near, locking
-from ..model import Asked, Bound, Emit, Event, Lock, Plan, drop_event
+from ..model import Emit, Event, FleetLocks, Lock, Plan, drop_event
 from ..model.option import argument, group, option
-from ..request import project_options as inproject, upload_limits
+from ..request import project_options as inproject
 from ..request.options import Choices
 from ..request.project_folder import project_folder
-from ..system.output_file import is_stdout, is_stream, refuse_to_replace
-from ..wheels.locks import is_source
-from .accepting import read, virtual_packages
+from ..system.output_file import is_stdout, refuse_to_replace
+from . import many_targets
+from .accepting import virtual_packages
 from .added_extras import warn_of_extras
 from .asking import judged, locking_of
 from .default_env import note_project
 from .foreseen import MissingLibraries
 from .framework_words import options_for
 from .host_compiler import warn_of_host_compiler
+from .lock_near import Upgrade, held_lock, locked_like
 from .resolve import by_itself, noted
-from .solving import locked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +41,8 @@ class LockOptions:
         False, "--upgrade", "-U", help="Newer versions of all packages, or of those named after it."
     )
     packages: list[str] = argument(list, metavar="[PKG]...", hidden=True)
-    choices: Choices = group(Choices)
+    targets: list[Path] = many_targets.targets_option()
+    choices: Choices = group(Choices, without=many_targets.NOT_SHARED)
 
     @property
     def one_line(self) -> bool:
@@ -55,8 +55,34 @@ class LockOptions:
         return self.output is not None and is_stdout(self.output)
 
 
-def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan:
-    """Write the lock, or say whether it still holds. Return the plan where no build fits."""
+def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLocks:
+    """Write the lock, or say whether it still holds. Return the plan where no build fits. For several targets write
+    one lock for each of the fewest plans."""
+    one = many_targets.with_one_target(options.choices, options.targets)
+    if one is None:
+        note_project(emit)
+        return _lock_fleet(options, emit)
+    return _lock_one(dataclasses.replace(options, choices=one), emit)
+
+
+def _lock_fleet(options: LockOptions, emit: Emit) -> FleetLocks:
+    from .fleet_lock import lock_targets
+
+    for name, given in (
+        ("--output", options.output),
+        ("--check", options.check),
+        ("a package", options.packages),
+    ):
+        if given:
+            raise UsageError(
+                f"{name} is for the lock of one target, and --target names several",
+                hint="give one --target; with several, each plan gets a lock of its own",
+            )
+    upgrade = Upgrade(all=options.upgrade)
+    return lock_targets(options.targets, options.choices, emit, upgrade, force=options.force)
+
+
+def _lock_one(options: LockOptions, emit: Emit) -> Lock | Plan:
     if options.packages and not options.upgrade:
         options_meant = options_for(options.packages)
         hint = "gpuenv lock --upgrade PKG moves that package only"
@@ -74,7 +100,7 @@ def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan:
     asked = judged(choices, emit)
     if told := by_itself(asked, choices):
         emit(Event(kind="warning", stage="resolve", text=f"this will be for {told}"))
-    held = _held(output, choices, asked.target.platform, strict=options.check)
+    held = held_lock(output, choices, asked.target.platform, strict=options.check)
     plan, made = locked_like(asked, choices, emit, held, upgrade)
     if made is None:
         return plan
@@ -112,70 +138,6 @@ def _next(choices: Choices, output: Path) -> str:
     own = output.name == lock_name(choices)
     which = f"--locked{manager}" if own else f"--lock {shlex.quote(str(output))}"
     return f"gpuenv create {which}{named}  # installs exactly {output.name}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Upgrade:
-    """Which packages of a lock that is there may move: all, or those named."""
-
-    all: bool = False
-    names: tuple[str, ...] = ()
-
-
-def _held(path: Path, choices: Choices, platform: str, *, strict: bool) -> Lock | None:
-    """The lock that is there. One that cannot be read is written anew, except where it is checked."""
-    if not strict and (not path.exists() or is_stream(path)):
-        return None
-    try:
-        return read(path, choices, platform)
-    except LockError:
-        if strict:
-            raise
-        return None
-
-
-def locked_like(
-    asked: Asked, choices: Choices, emit: Emit, held: Lock | None, upgrade: Upgrade
-) -> tuple[Plan, Lock | None]:
-    """A lock as near to the one that is held as what is asked for allows, under the limit that applies."""
-    limit = upload_limits.applying(choices, held, renewed=upgrade.all)
-    asked = dataclasses.replace(asked, sources=upload_limits.limited(asked.sources, limit))
-    plan, made = _locked_near(asked, choices, emit, held, upgrade)
-    return plan, dataclasses.replace(made, exclude_newer=limit) if made else None
-
-
-def _locked_near(
-    asked: Asked, choices: Choices, emit: Emit, held: Lock | None, upgrade: Upgrade
-) -> tuple[Plan, Lock | None]:
-    if held is None or upgrade.all or held.plan.platform != asked.target.platform:
-        return locked(asked, choices, emit)
-    unknown = [n for n in upgrade.names if n not in {p.name for p in held.packages}]
-    if unknown:
-        raise UsageError(f"--upgrade {unknown[0]}: the lock has no such package")
-    near = Near(lock=held, moving=frozenset(upgrade.names))
-    if locking(asked.request.manager).PLANS_FIRST:
-        built = [p.name for p in held.packages if is_source(p)]
-        try:
-            plan, made = locked(_with_builds_of(near, asked), choices, emit, near, built)
-            if made:
-                return plan, made
-        except LockError as error:
-            if error.unreachable:
-                raise
-            emit(Event(kind="note", stage="lock", text=f"not with the frameworks as locked: {error.message}"))
-    return locked(asked, choices, emit, near)
-
-
-def _with_builds_of(near: Near, asked: Asked) -> Asked:
-    """What is asked for, with the frameworks and the Python of a lock: its builds are planned again."""
-    assert near.lock
-    plan, request = near.lock.plan, asked.request
-    same = tuple(
-        Bound(name=b.framework, specifier=f"=={b.version}", origin="the lock that is there")
-        for b in plan.builds if b.framework not in near.moving
-    )  # fmt: skip
-    bounds, python = (*request.bounds, *same), request.python or plan.python
-    return dataclasses.replace(asked, request=dataclasses.replace(request, bounds=bounds, python=python))
 
 
 def _checked(emit: Emit, fresh: Lock, held: Lock, path: Path, step: str) -> Lock:

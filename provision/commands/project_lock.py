@@ -19,7 +19,8 @@ from . import same_stack
 from .accepting import accepted, check, read, virtual_packages
 from .asking import judged, locking_of
 from .create_options import CreateOptions
-from .lock import Upgrade, differences, lock_name, locked_like
+from .lock import differences, lock_name
+from .lock_near import Upgrade, locked_like
 
 Write = Callable[[Lock], None]
 

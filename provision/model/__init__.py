@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # who reads the types sees them all
     from provision.model.cpu_names import *
     from provision.model.decided import *
     from provision.model.fleet import *
+    from provision.model.fleet_classes import *
     from provision.model.known import *
     from provision.model.machine import *
     from provision.model.package_sets import *
@@ -41,7 +42,8 @@ _NOUNS = {
     "package_sets": "Release NamedPackage PassedOver HeldBack PackageSet JointAnswer",
     "asked": "Brought Asked",
     "decided": "Reason Rejected PlannedBuild Plan Package ExcludeNewer Lock",
-    "fleet": "Host FleetClass FleetPlan Apart Unserved Fleet FleetLock FleetLocks",
+    "fleet_classes": "Host FleetClass",
+    "fleet": "FleetPlan Apart Unserved Fleet FleetLock FleetLocks",
     "built": "Environment InstalledPackage Installed",
     "checks": "Check CheckKind CheckResult",
     "changed": "ChangeKind Change Stranger Drift",

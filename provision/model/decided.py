@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from provision.model.fleet_classes import FleetClass
 from provision.model.machine import Target
 from provision.model.package_sets import HeldBack, PackageSet
 from provision.model.words import Device, Manager
@@ -118,7 +119,7 @@ class Lock:
     """Exactly what is installed, and the hardware it was made for. `inputs` is a digest of what the
     project's files asked for when the lock was made (None without files). `exclude_newer` is the limit on
     uploads that it was solved with. `held_back` are the named packages that are not locked in their newest release,
-    known only where the lock was just made, as are the packages that each package is `required_by`."""
+    known only where the lock was just made, as are the packages that each package is `required_by`. `classes` are the hosts that a lock of a fleet is for."""
 
     SCHEMA: ClassVar[str] = "gpuenv.lock/1"
 
@@ -129,6 +130,7 @@ class Lock:
     inputs: str | None = None
     exclude_newer: ExcludeNewer | None = None
     held_back: tuple[HeldBack, ...] = ()
+    classes: tuple[FleetClass, ...] = ()
     required_by: Mapping[str, tuple[str, ...]] = field(
         default_factory=dict, compare=False, metadata={"internal": True}
     )

@@ -1,4 +1,4 @@
-"""A fleet: hosts in classes, the fewest plans that serve them, and what keeps two plans apart."""
+"""A fleet: the fewest plans that serve its classes of hosts, what keeps two plans apart, and their locks."""
 
 from __future__ import annotations
 
@@ -6,30 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from provision.model.decided import Lock, Plan
-from provision.model.machine import Target
-from provision.model.words import Device
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Host:
-    """A host by its name, with the target and the device that it is planned for."""
-
-    name: str
-    target: Target
-    device: Device
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FleetClass:
-    """Hosts that no plan can tell apart: one platform, glibc, driver, set of capabilities and device. `target` has each
-    capability once. `hosts` are names, sorted."""
-
-    FORMS: ClassVar[dict[str, str]] = {"id": r"[a-z0-9][a-z0-9._-]{0,63}"}
-
-    id: str
-    target: Target
-    device: Device
-    hosts: tuple[str, ...]
+from provision.model.fleet_classes import FleetClass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,7 @@ from packaging.pylock import Pylock, PylockValidationError
 from packaging.requirements import Requirement
 
 from ..errors import LockError
-from ..model import ExcludeNewer, Lock, Package, Plan, Target, as_plain, check_forms, from_plain
+from ..model import ExcludeNewer, FleetClass, Lock, Package, Plan, Target, as_plain, check_forms, from_plain
 from ..system import foreign
 from ..system.output_file import signed, write_output
 from ..system.path_names import UnsafeNameError, file_name_of_url, last_segments
@@ -52,6 +52,8 @@ def _document(lock: Lock) -> dict[str, Any]:
     del plan["held_back"], plan["sets"]
     ours = {"manager": lock.manager, "target": as_plain(lock.target), "plan": plan, "inputs": lock.inputs}
     ours["exclude_newer"] = as_plain(lock.exclude_newer) if lock.exclude_newer else None
+    if lock.classes:
+        ours["classes"] = [as_plain(c) for c in lock.classes]
     return {
         "lock-version": "1.0",
         "created-by": "gpuenv",
@@ -131,6 +133,7 @@ def read(path: Path) -> Lock:
         inputs: Any = ours.get("inputs")
         limit = ours.get("exclude_newer")
         newer = from_plain(ExcludeNewer, limit, "tool.gpuenv.exclude_newer") if limit is not None else None
+        classes = _classes(ours.get("classes", []))
         packages = tuple(_package(p, i) for i, p in enumerate(locked.packages))
         check_file_names(packages, "packages")
     except OSError as error:
@@ -143,8 +146,16 @@ def read(path: Path) -> Lock:
         ) from error
     digest = inputs if isinstance(inputs, str) else None
     return Lock(
-        manager=manager, target=target, plan=plan, packages=packages, inputs=digest, exclude_newer=newer
-    )
+        manager=manager, target=target, plan=plan, packages=packages, inputs=digest, exclude_newer=newer,
+        classes=classes,
+    )  # fmt: skip
+
+
+def _classes(data: Any) -> tuple[FleetClass, ...]:
+    """The classes of hosts that a lock of a fleet is for; none in the lock of one machine. Raises ValueError."""
+    if not isinstance(data, list):
+        raise ValueError("tool.gpuenv.classes: expected a list")  # noqa: TRY004  # as every mistake in a lock
+    return tuple(from_plain(FleetClass, row, f"tool.gpuenv.classes[{i}]") for i, row in enumerate(data))
 
 
 def _package(package: Any, position: int) -> Package:

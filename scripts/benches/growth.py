@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from provision import profiles, resolve
 from provision.model import Request, Target, TargetGpu, Wanted
 
+from .fleets import resolved
 from .ground import JAX, Ground
 from .measuring import GPUENV, Row, ran, timed
 from .plot import Curve
@@ -32,6 +33,8 @@ def growth(ground: Ground) -> Iterator[tuple[Row, Curve]]:
         ("diagnose", "MB of log", (1, 10, 100), lambda n: log(ground, n)),
     ):
         yield _grown(name, unit, sizes, [_median(ground.runs, lambda n=n, t=take: t(n)) for n in sizes])  # type: ignore[misc]
+    sizes = (1_000, 10_000, 100_000)
+    yield _grown("fleet", "hosts", sizes, [resolved(ground, n) for n in sizes])
     yield from packages(ground)
     yield from environments(ground)
 

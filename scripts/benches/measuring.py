@@ -16,6 +16,17 @@ BIN = Path(sysconfig.get_path("scripts"))
 GPUENV = str(BIN / "gpuenv")
 UV = str(BIN / "uv")
 PASS = [sys.executable, "-c", "pass"]
+# The peak of this process alone, as the kernel has it when the command ends: what getrusage tells can be a child's.
+PEAK = """
+import sys
+out, sys.argv = sys.argv[1], ["gpuenv", *sys.argv[2:]]
+from provision.__main__ import main
+try:
+    main()
+finally:
+    with open("/proc/self/status") as status, open(out, "w") as file:
+        file.write(next(row.split()[1] for row in status if row.startswith("VmHWM")))
+"""
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 

@@ -9,20 +9,9 @@ from pathlib import Path
 
 from .ground import JAX, Ground
 from .growth import log
-from .measuring import Row
+from .measuring import PEAK, Row
 
 _LIMIT = 150.0  # MiB
-# The peak of this process alone, as the kernel has it when the command ends: what getrusage tells can be a child's.
-_PEAK = """
-import sys
-out, sys.argv = sys.argv[1], ["gpuenv", *sys.argv[2:]]
-from provision.__main__ import main
-try:
-    main()
-finally:
-    with open("/proc/self/status") as status, open(out, "w") as file:
-        file.write(next(row.split()[1] for row in status if row.startswith("VmHWM")))
-"""
 
 
 def memory(ground: Ground) -> Iterator[Row]:
@@ -66,7 +55,7 @@ def memory(ground: Ground) -> Iterator[Row]:
 def _peak(ground: Ground, args: list[str], folder: Path, env: dict[str, str]) -> Row:
     out = ground.folder / "peak"
     out.unlink(missing_ok=True)
-    argv = [sys.executable, "-c", _PEAK, str(out), *args]
+    argv = [sys.executable, "-c", PEAK, str(out), *args]
     done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=False)
     # 6 is `lock --check` of a lock for other words, 8 a verdict without a GPU: both have done their work.
     if done.returncode not in (0, 6, 8) or not out.exists():

@@ -47,6 +47,11 @@ def _worst(rows: Sequence[Row]) -> list[str]:
         for r in rows
         if r.name.startswith("disk")
     ]
+    lines += [
+        f"| {r.name} | ({r.unit}) | {_times(r.found)} | {_times(r.limit)} |"
+        for r in rows
+        if r.part == "fleet"
+    ]
     if peaks := [r for r in rows if r.part == "memory"]:
         top = max(peaks, key=lambda r: r.found)
         lines.append(

@@ -6,14 +6,16 @@ import re
 import sys
 import urllib.request
 import xml.etree.ElementTree as ET
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
-from benches import growth, plot, readme, serving, tiny, watched  # noqa: E402  # scripts/ is no package
-from benches.measuring import Row, interleaved  # noqa: E402
+from benches import fleets, growth, plot, readme, serving, tiny, watched  # noqa: E402  # scripts/ is no package
+from benches.ground import Ground  # noqa: E402
+from benches.measuring import PEAK, Row, interleaved  # noqa: E402
 
 RESOLVE = ("resolve", "-f", "torch", "--driver", "550.54.15", "--gpu", "8.0")
 
@@ -91,6 +93,7 @@ def test_the_table_goes_between_the_marks_of_the_readme(tmp_path):
         Row("warm", "create, no lock", "uv venv + uv pip install", 0.5, 1.1, 1.0, 2.0, runs=3),
         Row("start", "--version", "network, child or heavy import", 0, 0, unit=""),
         Row("memory", "list", "", 40.2, 150, unit="MiB"),
+        Row("fleet", "resolve, 1,000 hosts", "", 1.26, 2, unit="seconds"),
         Row("memory", "lock", "", 90.2, 150, unit="MiB"),
     ]
     file = tmp_path / "README.md"
@@ -99,5 +102,18 @@ def test_the_table_goes_between_the_marks_of_the_readme(tmp_path):
     text = file.read_text()
     assert text.startswith("before\n<!-- bench -->\n") and text.endswith("<!-- /bench -->\nafter\n")
     assert "| warm cache: `create`, no lock | `uv venv + uv pip install` | 0.50 | 1.10 |" in text
+    assert "| resolve, 1,000 hosts | (seconds) | 1.26 | 2 |" in text
     assert "peak memory of 2 commands, children apart | (`lock`) | 90 MiB | 150 MiB" in text
     assert "old" not in text and "network" not in text
+
+
+def test_a_simulated_fleet_is_resolved_and_timed(gpuenv, tmp_path):
+    with ExitStack() as stack:
+        ground = Ground(tmp_path / "bench", 1, stack)
+        ground.place("fleets")
+        assert fleets.resolved(ground, 40) > 0
+        lines = fleets.simulated(ground, 40).read_text().splitlines()
+        peak = tmp_path / "peak"
+        fleets.resolved(ground, 40, [sys.executable, "-c", PEAK, str(peak)])
+    assert len({json.loads(line)["host"] for line in lines}) == 40
+    assert 10_000 < int(peak.read_text()) < 500_000

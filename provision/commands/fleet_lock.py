@@ -1,0 +1,85 @@
+"""`gpuenv lock` for several targets: one lock for each plan of the fleet, with its hosts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import LockError
+from ..fleet import Answer
+from ..model import Asked, Emit, Event, FleetClass, FleetLock, FleetLocks, Lock
+from ..request import project_options as inproject
+from ..request.options import Choices
+from ..request.project_folder import project_folder
+from ..system.output_file import refuse_to_replace
+from .accepting import virtual_packages
+from .asking import locking_of
+from .fleet import plan_targets
+from .lock_near import Upgrade, held_lock, locked_like
+
+
+def lock_targets(
+    targets: Sequence[Path], choices: Choices, emit: Emit, upgrade: Upgrade, *, force: bool
+) -> FleetLocks:
+    """Write `pylock.CLASS.toml` for each plan, named after the class with the most hosts. Raises UsageError, LockError,
+    ResolveError."""
+    locking_of(choices).require()
+    found = plan_targets(targets, choices, emit, reading=False)
+    choices = inproject.laid(choices)
+    files = _files(found, choices)
+    for path in files:
+        refuse_to_replace(path, force=force)
+    locks = [_locked(_Task(place, path, found, choices, upgrade), emit) for place, path in enumerate(files)]
+    if locks:
+        step = f"gpuenv create --lock {locks[0].file}  # on the hosts that the file lists under [tool.gpuenv]"
+        emit(Event(kind="next", stage="lock", text=step))
+    return FleetLocks(fleet=found.fleet, locks=tuple(locks))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    """One plan of a fleet, by its place, and the file that its lock goes to."""
+
+    place: int
+    path: Path
+    found: Answer
+    choices: Choices
+    upgrade: Upgrade
+
+    @property
+    def asked(self) -> Asked:
+        """What is asked for on all hosts of the plan."""
+        return self.found.asked[self.place]
+
+    @property
+    def classes(self) -> tuple[FleetClass, ...]:
+        """The classes of the plan, most hosts first."""
+        by_id = {c.id: c for c in self.found.fleet.classes}
+        return tuple(by_id[i] for i in self.found.fleet.plans[self.place].classes)
+
+
+def _files(found: Answer, choices: Choices) -> Sequence[Path]:
+    """The lock file of each plan, relative where the project is this folder."""
+    folder, way = project_folder(), locking_of(choices)
+    names = [way.lock_name(plan.classes[0]) for plan in found.fleet.plans]
+    return [Path(n) if folder == Path.cwd() else folder / n for n in names]
+
+
+def _locked(task: _Task, emit: Emit) -> FleetLock:
+    asked, choices = task.asked, task.choices
+    emit(Event(kind="start", stage="lock", text=f"{task.path.name}, for plan {task.place + 1}"))
+    held = held_lock(task.path, choices, asked.target.platform, strict=False)
+    plan, made = locked_like(asked, choices, emit, held, task.upgrade)
+    if made is None:
+        raise LockError(
+            f"plan {task.place + 1}, for {', '.join(c.id for c in task.classes)}: the packages leave no build",
+            hint=plan.hint,
+        )
+    made = _with_hosts(made, task, inproject.files_of(choices, asked.demands))
+    locking_of(choices).write_lock(task.path, made, virtual_packages(asked, choices))
+    return FleetLock(file=str(task.path), plan=task.place, lock=made)
+
+
+def _with_hosts(made: Lock, task: _Task, files: list[str]) -> Lock:
+    return dataclasses.replace(made, inputs=inproject.inputs(task.choices, files), classes=task.classes)

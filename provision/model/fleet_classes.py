@@ -1,0 +1,31 @@
+"""Hosts of a fleet, and the classes that they are planned in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from provision.model.machine import Target
+from provision.model.words import Device
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Host:
+    """A host by its name, with the target and the device that it is planned for."""
+
+    name: str
+    target: Target
+    device: Device
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FleetClass:
+    """Hosts that no plan can tell apart: one platform, glibc, driver, set of capabilities and device. `target` has each
+    capability once. `hosts` are names, sorted."""
+
+    FORMS: ClassVar[dict[str, str]] = {"id": r"[a-z0-9][a-z0-9._-]{0,63}"}
+
+    id: str
+    target: Target
+    device: Device
+    hosts: tuple[str, ...]

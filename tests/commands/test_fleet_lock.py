@@ -1,0 +1,114 @@
+"""`gpuenv lock` for several targets: one lock for each plan, which lists its hosts."""
+# fixtures are imported by their names
+
+import json
+
+import pytest
+import tomllib
+from test_fleet_command import A100, B200, machine
+
+from provision.commands.accepting import check
+from provision.errors import LockError
+from provision.request.options import Choices
+from provision.request.target import read_target
+from provision.wheels import locks
+
+CHOICE = ("-f", "torch", "--index", "pypi", "--python", "3.11", "--target", "hosts")
+NAMES = ["pylock.sm80-r470.toml", "pylock.sm100-r580.toml"]
+
+
+@pytest.fixture
+def fleet(gpuenv, index):
+    """A folder with three hosts that need two plans, and an index with what both install."""
+    folder = gpuenv.work / "hosts"
+    folder.mkdir()
+    for name, data in {
+        "a1": machine(A100, "470.256.02"), "a2": machine(A100, "470.256.02"), "b": machine(B200, "580.95.05"),
+    }.items():  # fmt: skip
+        (folder / f"{name}.json").write_text(json.dumps(data))
+    ran = gpuenv("resolve", *CHOICE, "--json")
+    assert ran.code == 0 and len(ran.json["plans"]) == 2, ran.err
+    for plan in ran.json["plans"]:
+        index.add_plan(plan["plan"])
+    gpuenv.env["PIP_INDEX_URL"] = index.url
+    return ran.json
+
+
+def test_each_plan_has_a_lock_with_its_hosts(gpuenv, fleet):
+    ran = gpuenv("lock", *CHOICE, "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["schema"] == "gpuenv.fleet-locks/1" and ran.json["fleet"]["plans"] == fleet["plans"]
+    assert [(one["file"], one["plan"]) for one in ran.json["locks"]] == list(zip(NAMES, [0, 1], strict=True))
+    for name, plan, hosts in zip(NAMES, fleet["plans"], (["a1", "a2"], ["b"]), strict=True):
+        data = tomllib.loads((gpuenv.work / name).read_text())
+        (kind,) = data["tool"]["gpuenv"]["classes"]
+        assert kind["id"] == plan["classes"][0] and kind["hosts"] == hosts
+        locked = {p["name"]: p["version"] for p in data["packages"]}
+        assert locked["torch"] == plan["plan"]["builds"][0]["version"]
+        read = locks.read(gpuenv.work / name)
+        assert [c.hosts for c in read.classes] == [tuple(hosts)] and read.target.driver == kind["target"][
+            "driver"
+        ]
+
+
+def test_a_lock_of_a_fleet_is_for_each_of_its_hosts_and_no_other(gpuenv, fleet):
+    assert gpuenv("lock", *CHOICE).code == 0
+    choices = Choices(cache_dir=gpuenv.folder / "cache")
+    for name, own, other in ((NAMES[0], "a1", "b"), (NAMES[1], "b", "a1")):
+        lock = locks.read(gpuenv.work / name)
+        check(lock, choices, read_target(gpuenv.work / "hosts" / f"{own}.json"), None)
+        with pytest.raises(LockError, match="does not fit this machine"):
+            check(lock, choices, read_target(gpuenv.work / "hosts" / f"{other}.json"), None)
+
+
+def test_a_lock_again_writes_the_same_files(gpuenv, fleet):
+    assert gpuenv("lock", *CHOICE).code == 0
+    before = {name: (gpuenv.work / name).read_bytes() for name in NAMES}
+    ran = gpuenv("lock", *CHOICE)
+    assert ran.code == 0 and f"plan 1: {NAMES[0]}" in ran.out
+    assert {name: (gpuenv.work / name).read_bytes() for name in NAMES} == before
+
+
+def test_a_file_that_gpuenv_did_not_write_stops_all_locks(gpuenv, fleet):
+    (gpuenv.work / NAMES[1]).write_text("mine\n")
+    ran = gpuenv("lock", *CHOICE)
+    assert ran.code != 0 and NAMES[1] in ran.err and not (gpuenv.work / NAMES[0]).exists()
+
+
+@pytest.mark.parametrize("words", [["--output", "x.toml"], ["--check"], ["--upgrade", "numpy"]])
+def test_options_for_the_lock_of_one_target_are_refused(gpuenv, fleet, words):
+    ran = gpuenv("lock", *CHOICE, *words)
+    assert ran.code == 2 and "is for the lock of one target, and --target names several" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('id = "sm80-r470"', 'id = "../../x"', "tool.gpuenv.classes[0].id: '../../x'"),
+        ('id = "sm80-r470"', 'id = "sm80-r470"\nmore = 1', "tool.gpuenv.classes[0].more: unknown key"),
+        (
+            'device = "cuda"\nhosts',
+            'device = "tpu"\nhosts',
+            "tool.gpuenv.classes[0].device: 'tpu' is not one of",
+        ),
+    ],
+)
+def test_classes_in_a_lock_are_read_strictly(gpuenv, fleet, old, new, said):
+    assert gpuenv("lock", *CHOICE).code == 0
+    path = gpuenv.work / NAMES[0]
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(LockError) as refused:
+        locks.read(path)
+    assert said in refused.value.message
+
+
+def test_a_lock_without_classes_is_read_as_before(gpuenv, fleet):
+    assert (
+        gpuenv("lock", "-f", "torch", "--index", "pypi", "--python", "3.11", "--target", "hosts/b.json").code
+        == 0
+    )
+    data = tomllib.loads((gpuenv.work / "pylock.toml").read_text())
+    assert "classes" not in data["tool"]["gpuenv"]
+    assert locks.read(gpuenv.work / "pylock.toml").classes == ()
