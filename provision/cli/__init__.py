@@ -14,7 +14,7 @@ from ..system import process
 from . import command_words, exit_codes, system_errors
 from .application import app
 from .command_words import split as split
-from .verbs import OF_OTHER_TOOLS
+from .verbs import OF_OTHER_TOOLS, SEVERAL_TARGETS
 
 # What typer and the click inside it raise for a wrong command line, wherever that click lives.
 _WRONG_USAGE: type[Exception] = typer.BadParameter.__mro__[1]
@@ -65,6 +65,7 @@ def _run(screen: show.Screen, words: command_words.Words) -> int:
     if note and not {"-q", "--quiet"} & {*ours} and not _is_on(screen.environ, "GPUENV_QUIET"):
         screen.say(f"note: {note}")
     try:
+        _refuse_several_targets(ours)
         code = typer.main.get_command(app).main(ours, prog_name="gpuenv", standalone_mode=False, obj=command)
     except GpuenvError as error:
         system_errors.add_limits(error)
@@ -89,6 +90,18 @@ def _run(screen: show.Screen, words: command_words.Words) -> int:
     if code == exit_codes.INTERRUPTED and command is None:  # typer makes an exit code of an interrupt
         return _stopped(screen, exit_codes.INTERRUPTED, "interrupted")
     return code if isinstance(code, int) else 0
+
+
+def _refuse_several_targets(ours: list[str]) -> None:
+    """Raise UsageError where --target is repeated for a command of one machine: typer would take the last one."""
+    if _word(ours) in SEVERAL_TARGETS:
+        return
+    given = sum(word == "--target" or word.startswith("--target=") for word in ours)
+    if given > 1:
+        raise UsageError(
+            f"--target is given {given} times; `gpuenv {_word(ours)}` is for one machine",
+            hint=f"give one; {' and '.join(SEVERAL_TARGETS)} take several",
+        )
 
 
 def _failed(screen: show.Screen, error: GpuenvError) -> int:

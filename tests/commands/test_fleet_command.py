@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from provision.cli.verbs import SEVERAL_TARGETS, VERBS, loaded
+from provision.model.option import declared
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 import simulate_fleet  # noqa: E402  # scripts/ is no package
@@ -101,6 +104,19 @@ def test_names_of_the_project_keep_what_they_say(gpuenv, hosts):
 def test_an_option_for_one_machine_beside_several_is_refused(gpuenv, hosts, words):
     ran = gpuenv("resolve", "-f", "torch", "--target", "hosts", *words)
     assert ran.code == 2 and f"{words[0]} describes one machine, and --target names several" in ran.err
+
+
+@pytest.mark.parametrize("words", [["create", "env"], ["bundle", "out"]])
+def test_a_command_for_one_machine_refuses_a_second(gpuenv, hosts, words):
+    ran = gpuenv(*words, "-f", "torch", "--target", "hosts/node1.json", "--target=hosts/node3.json")
+    assert ran.code == 2 and f"--target is given 2 times; `gpuenv {words[0]}` is for one machine" in ran.err
+    assert not (gpuenv.work / words[1]).exists()
+
+
+def test_the_commands_for_several_machines_are_those_whose_option_repeats():
+    kinds = {name: loaded(name)[0] for name in VERBS}
+    repeats = {n for n, kind in kinds.items() for _, field, _ in declared(kind) if field.name == "targets"}
+    assert repeats == set(SEVERAL_TARGETS)
 
 
 def test_conda_takes_one_target(gpuenv, hosts):
