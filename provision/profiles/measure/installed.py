@@ -60,7 +60,8 @@ class InstalledWheel:
             built_for = framework_of(fact)
         except (ValueError, OSError):
             return [_satellite(row)]
-        return [_satellite(one | ({"built_for": built_for} if built_for else {})) for one in made]
+        stated = {"built_for": built_for} if built_for else {}
+        return [_satellite(_without_names(one) | stated) for one in made]
 
     @functools.cached_property
     def _requires(self) -> Sequence[str]:
@@ -96,6 +97,12 @@ def _is_linked(library: Path) -> bool:
 
 def _open(path: Path) -> IO[bytes]:
     return path.open("rb")
+
+
+def _without_names(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without what only names in the code say: nobody has looked whether they are alternatives."""
+    opened = {n for n in ("cuda", "cudnn") if row.get(f"{n}_by") == "dlopen"}
+    return {n: v for n, v in row.items() if n.removesuffix("_by") not in opened}
 
 
 def _satellite(row: dict[str, Any]) -> Satellite:
