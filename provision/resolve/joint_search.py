@@ -146,10 +146,6 @@ class JointSearch:
         required = required_names(b for c in self.candidates for b in c.builds)
         return frozenset({*self.rows.packages, *measured, *self._companion_names, *required, *needing})
 
-    @staticmethod
-    def _names_in(release: Release) -> frozenset[str]:
-        return frozenset(str(canonicalize_name(_requirement(t).name)) for t in release.requires)
-
     def _best_of(self, candidate: Candidate, options: Mapping[str, Sequence[Release]]) -> Chosen | None:
         wheels = {n: [r for r in rs if not self._compiles(n, r, candidate)] for n, rs in options.items()}
         for built, given in ((False, wheels), (True, options)):
@@ -250,20 +246,6 @@ class JointSearch:
     @cached_property
     def _with_wheels(self) -> frozenset[str]:
         return frozenset(p.name for p in self.packages if any(r.wheels for r in p.releases))
-
-    @cached_property
-    def binding(self) -> frozenset[str]:
-        """The packages that bind a framework or another package, or are bound by one, as far as is known."""
-        frameworks = {w.name for w in self.asked.request.frameworks}
-        found: set[str] = set()
-        for package in self.packages:
-            measured = package.name in self.rows.packages or any(r.measured for r in package.releases)
-            if measured or package.name in self._companion_names:
-                found.add(package.name)
-            for name in {n for r in package.releases for n in self._names_in(r)}:
-                if name in frameworks or name in self.by_name:
-                    found |= {package.name, name} & set(self.by_name)
-        return frozenset(found)
 
     def clash(self, releases: Mapping[str, Release], candidate: Candidate) -> Iterator[str]:
         """What releases require of each other and do not get, and what a solver refused of them."""
