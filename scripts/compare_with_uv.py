@@ -127,13 +127,20 @@ def compare(mine: RequirementSet, scratch: Path, *, repeat: bool) -> Compared:
     theirs = _compile(wanted, found)
     if theirs is None:
         return found
+    decided = _decided_by_builds(lock["plan"], found.held_back)
     ours = {p["name"]: p["version"] for p in lock["packages"] if p["version"]}
     for name, text in _older(mine.named, ours, theirs):
-        (found.notes if name in found.held_back else found.faults).append(text)
+        (found.notes if name in {*found.held_back, *decided} else found.faults).append(text)
     if repeat:
         _lock(mine, wanted, found)
         _compile(wanted, found)
     return found
+
+
+def _decided_by_builds(plan: dict[str, Any], held_back: dict[str, str]) -> set[str]:
+    """The packages that builds of frameworks require which are held back: their lines are left to the plan (triton)."""
+    builds = [b for b in plan["builds"] if b["framework"] in held_back]
+    return {str(canonicalize_name(Requirement(r).name)) for b in builds for r in b["requirements"]}
 
 
 def _lock(mine: RequirementSet, wanted: Path, found: Compared) -> dict[str, Any] | None:
@@ -154,12 +161,12 @@ def _lock(mine: RequirementSet, wanted: Path, found: Compared) -> dict[str, Any]
     if solves := _SOLVES.search(done.stderr):
         found.solves = int(solves[1])
     if done.returncode:
-        _, _, error = done.stderr.rpartition("\nerror: ")
-        if "--allow-old" in error and not found.stopped:
-            found.stopped = error.partition("\n")[0]
+        error = json.loads(done.stdout or "{}").get("error", {"message": done.stderr[-1500:], "hint": ""})
+        if "--allow-old" in (error["hint"] or "") and not found.stopped:
+            found.stopped = error["message"]
             found.seconds.clear()
             return _lock(mine, wanted, found)
-        found.error = f"exit {done.returncode}: {error.strip()[:1500]}"
+        found.error = f"exit {done.returncode}: {error['message']}"
         return None
     return dict(json.loads(done.stdout))
 
