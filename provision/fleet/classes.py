@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Iterable
 
@@ -10,6 +11,9 @@ from ..model import FleetClass, Host, Target, TargetGpu
 
 _NO_FORWARD_COMPAT = ("geforce", "titan")
 """Boards on which a forward-compatibility libcuda may not be used; their name decides."""
+
+_MOST_LETTERS = 56
+"""Of an id without the numbers that tell equal ones apart."""
 
 
 def group(hosts: Iterable[Host]) -> tuple[FleetClass, ...]:
@@ -87,7 +91,8 @@ def _name(target: Target, device: str, *, driver_parts: int, with_glibc: bool = 
         words.append("wsl")
     if with_glibc and target.glibc:
         words.append(f"glibc{target.glibc}")
-    return "-".join(w.lower().replace("_", "-") for w in words if w) or "any"
+    name = "-".join(re.sub(r"[^a-z0-9.]+", "-", w.lower()).strip("-.") for w in words if w)
+    return name.strip("-.")[:_MOST_LETTERS] or "any"
 
 
 def joint_target(targets: Iterable[Target]) -> Target:

@@ -11,7 +11,7 @@ from resolve_rules import BUILDS, codes, key, usable, wants_package
 from provision import fleet
 from provision.commands.stages import plan_for
 from provision.fleet.classes import joint_target
-from provision.model import Asked, Host, Request, Sources, Supply, Target, TargetGpu, Wanted
+from provision.model import Asked, Host, Request, Sources, Supply, Target, TargetGpu, Wanted, check_forms
 from provision.resolve import resolve
 
 MOST = 8
@@ -253,6 +253,17 @@ def test_hosts_that_no_plan_tells_apart_are_one_class_in_any_order():
 def test_classes_have_names_of_their_own(others, ids):
     hosts = [host("a", ("8.0", None)), *(host(f"b{i}", ("8.0", None), **o) for i, o in enumerate(others))]
     assert sorted(c.id for c in fleet.group(hosts)) == ids
+
+
+def test_an_id_can_be_part_of_a_file_name_whatever_a_document_says():
+    boards = [(f"{n}.0", None) for n in range(7, 40)]
+    odd = host("odd", *boards, driver="123456.123456.123456.123456.123456")
+    again = host("again", *boards, driver="123456.123456.123456.123456.123455")
+    elsewhere = dataclasses.replace(odd.target, platform="../../etc/x y", gpus=())
+    found = fleet.group([odd, again, Host(name="b", target=elsewhere, device="cpu")])
+    assert len({c.id for c in found}) == 3
+    for one in found:
+        check_forms(one)
 
 
 def test_forward_compatibility_counts_only_where_the_board_takes_it():
