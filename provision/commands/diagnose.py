@@ -33,9 +33,10 @@ from ..request.target import read_json
 from ..system import foreign
 
 if TYPE_CHECKING:
-    from ..diagnose import Ran
+    from ..diagnose import Ran, Remarks
 
 _PIECE = 1 << 20
+_SEES_MORE = "`gpuenv run python PROGRAM` sees more than a log: signals, limits, the environment"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,8 @@ class DiagnoseOptions:
 
 def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     """Return the causes of a failure and their fixes, from logs, a machine and an environment."""
+    from ..diagnose import Remarks
+
     logs, env, machine = options.logs, options.env, options.machine
     if options.no_machine and machine:
         raise UsageError("--no-machine and --machine contradict each other")
@@ -61,6 +64,7 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     texts = [(str(path), pieces(path)) for path in logs]
     here = machine_of(machine) if machine else None if options.no_machine else detect.detect()
     verdict = proved(emit, env, options.choices) if env else None
+    remarks = Remarks()
     found = judged(
         texts,
         facts.known(options.choices),
@@ -68,11 +72,12 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
         verdict,
         device=made_for(where.absolute(env)) if env else None,
         holders=not (machine or options.no_machine),
+        remarks=remarks,
     )
     if here and here.context.colab and not machine:
         found = with_later_installs(emit, found)
     if logs and not found:
-        text = "`gpuenv run python PROGRAM` sees more than a log: signals, limits, the environment"
+        text = remarks.crash or _SEES_MORE
         emit(Event(kind="note", stage="diagnose", text=text))
     return Findings(findings=found)
 
@@ -98,10 +103,11 @@ def judged(
     device: Device | None = None,
     holders: bool = False,
     ran: Ran | None = None,
+    remarks: Remarks | None = None,
 ) -> tuple[Finding, ...]:
     """What the diagnose stage finds, given resolve's plans and its rule of kernels. `holders` lets it ask
     who holds the memory of this machine's GPUs; `device` is what the environment was made for; `ran` is how the
-    program ended, where gpuenv ran it."""
+    program ended, where gpuenv ran it; `remarks` gets what is no finding."""
     from .. import resolve as resolving
     from ..diagnose import diagnose as stage
     from ..resolve.kernels import how_they_run
@@ -125,6 +131,7 @@ def judged(
         device=device,
         holders=detect.read_holders if holders else None,
         ran=ran,
+        remarks=remarks,
     )
 
 

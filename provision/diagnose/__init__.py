@@ -18,6 +18,7 @@ from .catalogue import by_catalogue
 from .facts import Facts
 from .here import contradicted, hidden_gpus, machine_facts
 from .installs import with_installs
+from .judge_crash import describe
 from .judges import JUDGES
 from .made_for_cpu import possible, without_notices
 from .memory import with_holders
@@ -25,11 +26,12 @@ from .order import findings
 from .patterns import Said, without
 from .ran import Ran
 from .readers import read_facts
+from .remarks import Remarks
 from .rules import by_rules, check
 from .text import Line, read
 from .wrappers import unwrapped
 
-__all__ = ["Ran", "diagnose"]
+__all__ = ["Ran", "Remarks", "diagnose"]
 
 Advise = Callable[[Request, Target], Plan]
 Serves = Callable[[Sequence[str], str], bool]
@@ -47,6 +49,7 @@ def diagnose(
     device: Device | None = None,
     holders: Callable[[], Sequence[Holder]] | None = None,
     ran: Ran | None = None,
+    remarks: Remarks | None = None,
 ) -> tuple[Finding, ...]:
     """The causes of what the texts show, the likeliest first; empty where nothing is known. `device` is what the
     environment was made for, where that is known: with "cpu" no cause needs a GPU.
@@ -55,7 +58,7 @@ def diagnose(
     kernels; `advise` makes a plan for the target of the text or machine, for fixes with real versions.
     `here` says that the texts were written on `machine`, a moment ago; `holders` asks who holds the
     memory of its GPUs now, and is called only where that is the question. `ran` is how the program ended, where
-    gpuenv ran it.
+    gpuenv ran it. `remarks` gets what is no finding.
     Raises DataError for rules that cannot be meant.
     """
     check(profiles)
@@ -89,6 +92,8 @@ def diagnose(
     if not here:  # it may have been written on another machine
         found = [_less_sure(c) if set(seen_here) & set(c.evidence) else c for c in found]
     ordered = findings(found, case, advise, machine, verdict, here=here)
+    if remarks and not ordered:
+        remarks.crash = describe(lines)
     ordered = with_installs(ordered, case, profiles.causes, lines)
     return with_holders(ordered, case, machine, holders) if holders else ordered
 

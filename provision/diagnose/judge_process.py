@@ -7,6 +7,7 @@ import re
 from ..model import Confidence, Evidence
 from .candidates import Candidate, Case
 from .crashes import Crash, read
+from .judge_crash import unexplained
 from .patterns import evidence
 from .ran import Ran
 from .tracebacks import raised
@@ -147,7 +148,7 @@ def crash(case: Case) -> list[Candidate]:
         title = f"The program crashed{where}; {' and '.join(frameworks)} are loaded in one process"
         return [Candidate(cause=_TOGETHER, weight=84, confidence="likely", evidence=shows, title=title)]
     if package is None or not frameworks:
-        return _own_crash(case.ran, found)
+        return _own_crash(case.ran, found) if case.ran else unexplained(case)
     if package not in _FRAMEWORKS:
         cause, weight = "extension_built_for_other_torch_or_cuda", 70 if found.loading else 46
         title = f"The program crashed{where} beside {frameworks[0]}"

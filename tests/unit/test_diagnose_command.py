@@ -30,6 +30,40 @@ def test_the_command_has_nothing_to_say_about_what_it_does_not_know(gpuenv):
     assert (done.code, done.out) == (0, "nothing here that gpuenv knows\n")
 
 
+STACK = """Fatal Python error: Segmentation fault
+
+Current thread 0x00007fe5543d0b80 (most recent call first):
+  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at
+  File "/home/u/proj/train.py", line 5 in <module>
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("epoch 1\nSegmentation fault (core dumped)\n", "line 2 says that the program crashed, and there is no stack: `gpuenv run -- CMD`"),
+        ("train.sh: line 4:  4711 Segmentation fault      (core dumped) python train.py\n", "or `python -X faulthandler PROGRAM`, shows where"),
+        ("zsh: segmentation fault  python train.py\n", "there is no stack"),
+        ("Process finished with exit code 139\n", "line 1 says that the program crashed"),
+        (STACK, "the program crashed in string_at (ctypes/__init__.py, line 519), which is of no package that gpuenv knows: `gpuenv run -- gdb"),
+    ],
+)  # fmt: skip
+def test_a_crash_without_a_cause_says_what_decides(gpuenv, text, says):
+    (gpuenv.work / "a.log").write_text(text)
+    done = gpuenv("diagnose", "a.log", "--no-machine")
+    assert done.out == "nothing here that gpuenv knows\n"
+    assert says in done.err and "sees more than a log" not in done.err
+
+
+@pytest.mark.parametrize(
+    "text", ["epoch 139 loss 0.2", "This release fixes a segmentation fault in parser", "code 1390"]
+)
+def test_a_text_without_a_crash_says_nothing_of_one(gpuenv, text):
+    (gpuenv.work / "a.log").write_text(text)
+    done = gpuenv("diagnose", "a.log", "--no-machine")
+    assert "sees more than a log" in done.err and "crash" not in done.err
+
+
 def test_people_get_one_screen(gpuenv):
     (gpuenv.work / "a.log").write_text("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED\n")
     done = gpuenv("diagnose", "a.log", "--no-machine")

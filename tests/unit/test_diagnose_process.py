@@ -190,10 +190,46 @@ def test_a_native_stack_names_two_copies_of_one_library():
     [
         ("exit 139", "Segmentation fault"),
         (*HEAD, '  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at', OWN, modules("torch._C")),
-        (*HEAD, f'  File "{SITE}/cv2/__init__.py", line 9 in f', OWN, modules("cv2")),
+        ("kernel: gnome-shell[71]: segfault at 0 ip 00007f01 sp 00007ffd error 4 in libmutter-10.so.0[7f00+1000]",),
+        ("Program received signal SIGSEGV, Segmentation fault.", "#0  0x00007ffff7a1 in draw () from /usr/lib/libgtk-3.so.0"),
+        ("terminate called", "/opt/x/libtorch_cpu.so(+0x12) [0x7f1122334455]"),
     ],
 )  # fmt: skip
 def test_a_crash_without_a_framework_in_it_is_left_alone(lines):
+    assert found(*lines) == ()
+
+
+LOADING = (
+    '  File "<frozen importlib._bootstrap>", line 241 in _call_with_frames_removed',
+    '  File "<frozen importlib._bootstrap_external>", line 1233 in create_module',
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause", "title"),
+    [
+        ((*HEAD, f'  File "{SITE}/cv2/__init__.py", line 9 in f', OWN, modules("cv2")),
+         "framework_bug_upgrade", "The program crashed in cv2 (line 9 of cv2/__init__.py)"),
+        ((*HEAD, *LOADING, f'  File "{SITE}/cv2/__init__.py", line 9 in <module>', OWN),
+         "package_files_damaged", "The program crashed while it loaded a library of cv2 (line 9 of cv2/__init__.py)"),
+        (("python[7]: segfault at 0 ip 00007f01 sp 00007ffd error 4 in libtorch_cuda.so[7f00+1000]",),
+         "framework_bug_upgrade", "The program crashed in libtorch_cuda.so, a library of torch"),
+        (("SIGSEGV received", "/usr/lib/libcudnn_ops.so.9(+0x1a2b) [0x7f1122334455]"),
+         "cudnn_shadowed_by_other_copy", "The program crashed in libcudnn_ops.so.9; a mix of two builds of cuDNN does that"),
+        (("Segmentation fault", "#0  0x00007ffff7a1 in gemm () from /usr/local/cuda/lib64/libcublasLt.so.12"),
+         "nvidia_lib_symbol_mismatch", "The program crashed in libcublasLt.so.12; a mix of two CUDA releases does that"),
+    ],
+)  # fmt: skip
+def test_the_top_of_a_stack_is_named_with_what_is_possible(lines, cause, title):
+    [finding] = found(*lines)
+    assert (finding.cause, finding.confidence, finding.title) == (cause, "possible", title)
+    assert finding.evidence[-1].text.startswith("would decide: ")
+
+
+def test_a_mix_of_builds_gets_no_cause_where_the_library_is_of_another_program():
+    """A stack is judged by its top: a library further down did not crash."""
+    lines = ("Segmentation fault", "#0  0x00007ffff7a1 in f () from /opt/lib/libmine.so",
+             "#1  0x00007ffff7a2 in g () from /opt/lib/libcudnn.so.9")  # fmt: skip
     assert found(*lines) == ()
 
 

@@ -1,0 +1,104 @@
+"""A crash by SIGSEGV or SIGBUS that no framework's stack explains: what is on top of its stack, and what it can mean.
+
+Most programs that crash have nothing to do with a GPU. So a cause comes only from a package of Python or a library of
+CUDA or of a framework on top of the stack; it is never more than possible. Everything else gets a sentence that says
+what decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from .candidates import Candidate, Case
+from .crashes import Crash, read
+from .patterns import evidence
+from .text import Line
+
+_CRASHED = re.compile(
+    r"^(?:.{0,120}[\s:])?Segmentation fault(?: {1,12}\(core dumped\)(?: .{0,200})?|[.!]{0,3})$|^zsh: segmentation fault|"
+    r"Fatal Python error: (?:Segmentation fault|Bus error)|\bsegfault at [0-9a-f]|(?:received|signal:?|by) .{0,12}SIGSEGV|"
+    r"\bSIGSEGV.{0,12}(?:received|caught)|\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]{1,3}(?:139|-11)\b|"
+    r"\bexitcode {0,4}: {0,2}-11\b",
+    re.IGNORECASE,
+)
+_BY_SIGNAL = ("Segmentation fault", "Bus error")  # an abort says its reason in its own words
+_OF_TORCH = re.compile(r"lib(?:torch|c10)(?:_\w{1,30})?\.so")
+_OF_TENSORFLOW = re.compile(r"(?:libtensorflow\w{0,30}|_pywrap_tensorflow\w{0,30})\.so")
+_OF_CUDNN = re.compile(r"libcudnn\w{0,40}\.so")
+_OF_CUDA = re.compile(r"lib(?:cublas|cudart|nccl|nvrtc|cusparse|cusolver|cufft|curand|nvJitLink|cupti)\w{0,20}\.so")  # fmt: skip
+_RUNNER = "`gpuenv run -- CMD`, or `python -X faulthandler PROGRAM`,"
+_STACK = "`gpuenv run -- gdb -batch -ex run -ex bt --args python PROGRAM` names the libraries on the stack"
+
+
+def unexplained(case: Case) -> list[Candidate]:
+    """Return what can have caused a crash outside of every framework, by the top of its stack."""
+    found = read(case.said.lines)
+    if found is None or found.how not in _BY_SIGNAL or not _says_crash(case.said.lines):
+        return []
+    return _by_library(found) if found.libraries else _by_package(found)
+
+
+def _by_library(found: Crash) -> list[Candidate]:
+    """Return the causes of a crash in a library of a framework or of CUDA."""
+    name = found.libraries[0].rpartition("/")[2]
+    title, fix = f"The program crashed in {name}", None
+    if framework := _framework_of(name):
+        cause, title = "framework_bug_upgrade", f"{title}, a library of {framework}"
+        fix = f"See whether the files of {framework} are whole: `gpuenv verify`. Else move to another release of it."
+    elif _OF_CUDNN.match(name):
+        cause, title = "cudnn_shadowed_by_other_copy", f"{title}; a mix of two builds of cuDNN does that"
+    elif _OF_CUDA.match(name):
+        cause, title = "nvidia_lib_symbol_mismatch", f"{title}; a mix of two CUDA releases does that"
+    else:
+        return []
+    shown = tuple(evidence(x) for x in dict.fromkeys((found.line, found.library_lines[0])))
+    return [Candidate(cause=cause, weight=30, confidence="possible", evidence=shown, title=title, fix=fix)]
+
+
+def _framework_of(library: str) -> str | None:
+    if _OF_TORCH.match(library):
+        return "torch"
+    return "tensorflow" if _OF_TENSORFLOW.match(library) else None
+
+
+def _by_package(found: Crash) -> list[Candidate]:
+    """Return the causes of a crash in a package, or while Python loads one: damaged files, else a fault of its own."""
+    package = found.package
+    if package is None or found.place is None:
+        return []
+    file, line, _ = found.frames[found.place]
+    where = f"{package} (line {line} of {file.rpartition('-packages/')[2]})"
+    shown = tuple(evidence(x) for x in (found.line, found.frame_lines[found.place]))
+    if found.loading:
+        cause, title = "package_files_damaged", f"The program crashed while it loaded a library of {where}"
+        fix = f"Install {package} again: `gpuenv repair`, or `python -m pip install --force-reinstall --no-deps NAME`. "
+        fix += (
+            f"Where that does not help, import {package} first: another package can bring the same library."
+        )
+    else:
+        cause, title = "framework_bug_upgrade", f"The program crashed in {where}"
+        fix = f"Move {package} to another release. If it still crashes: {_STACK}."
+    return [Candidate(cause=cause, weight=30, confidence="possible", evidence=shown, title=title, fix=fix)]
+
+
+def describe(lines: Sequence[Line]) -> str | None:
+    """Return what a text shows of a crash, and the command that finds more; None where it shows no crash."""
+    said = next((x for x in lines if _CRASHED.search(x.text.strip())), None)
+    if said is None:
+        return None
+    found = read(lines)
+    if found is None:
+        return (
+            f"line {said.number} says that the program crashed, and there is no stack: {_RUNNER} shows where"
+        )
+    if found.libraries:
+        place = found.libraries[0].rpartition("/")[2]
+    else:
+        file, line, function = found.frames[0]
+        place = f"{function} ({'/'.join(file.split('/')[-2:])}, line {line})"
+    return f"the program crashed in {place}, which is of no package that gpuenv knows: {_STACK}"
+
+
+def _says_crash(lines: Sequence[Line]) -> bool:
+    return any(_CRASHED.search(x.text.strip()) for x in lines)
