@@ -250,7 +250,9 @@ def test_an_archive_that_unpacks_without_end_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\x1f\x8b", b"PK\x03\x04", b"<html></html>", packed([member("x")])[:40]]
+    "data",
+    [b"", b"\x1f\x8b", b"PK\x03\x04", b"<html></html>", packed([member("x")])[:40]],
+    ids=["empty", "gzip", "zip", "page", "half"],
 )
 @pytest.mark.parametrize("name", ["some-1.0.tar.gz", "some-1.0.zip"])
 def test_a_damaged_archive_is_an_error_and_nothing_else(tmp_path, name, data):
