@@ -62,7 +62,7 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     if env is None and not (logs or machine or options.no_machine):
         _offer_environment(emit)
     texts = [(str(path), pieces(path)) for path in logs]
-    here = machine_of(machine) if machine else None if options.no_machine else detect.detect()
+    here = machine_of(machine) if machine else None if options.no_machine else detect.detect(detect.WITH_CUDA)
     verdict = proved(emit, env, options.choices) if env else None
     remarks = Remarks()
     found = judged(

@@ -213,5 +213,6 @@ def explained(
     found = judged(text, known, None, device=device, ran=how)
     if found:
         holders = device != "cpu"
-        found = judged(text, known, detect.detect(), here=True, device=device, holders=holders, ran=how)
+        here = detect.detect(detect.WITH_CUDA if holders else detect.PARTS)
+        found = judged(text, known, here, here=True, device=device, holders=holders, ran=how)
     return found

@@ -15,9 +15,11 @@ from .pythons import read_pythons
 from .surroundings import judge_hardware, read_context, read_hardware, read_wsl
 from .system import judge_platform, read_environment, read_platform
 
-__all__ = ["PARTS", "detect", "judge_device", "read_holders"]
+__all__ = ["PARTS", "WITH_CUDA", "detect", "judge_device", "read_holders"]
 
 PARTS = ("driver", "gpus", "context", "hardware", "pythons", "libraries", "environment")
+WITH_CUDA = (*PARTS, "cuda")
+"""With the part "cuda", CUDA is started also where NVML gives GPUs. It takes seconds where there are many GPUs."""
 
 
 def detect(
@@ -28,7 +30,7 @@ def detect(
     seconds: float = 30.0,
     cache: Path | None = None,
 ) -> Machine:
-    """Read this machine, and only the parts asked for; platform and glibc always.
+    """Read this machine, and only the parts asked for (of WITH_CUDA); platform and glibc always.
 
     `root` is where /proc, /sys, /dev and /etc are read, `environ` replaces this process's
     environment, `seconds` is the deadline of the child that asks libcuda (cuInit takes some
@@ -37,7 +39,7 @@ def detect(
     error here: it is `driver.problem` and a finding, for which context and hardware are looked at
     too. Raises ValueError for an unknown part.
     """
-    wrong = set(parts) - set(PARTS)
+    wrong = set(parts) - set(WITH_CUDA)
     if wrong:
         raise ValueError(f"unknown part of a machine: {', '.join(sorted(wrong))}")
     environ = process.environ() if environ is None else environ
@@ -45,7 +47,7 @@ def detect(
     machine = platform.split("-")[1]
     seen = Seen(driver=Driver())
     if "driver" in parts or "gpus" in parts:
-        seen = read_driver(root, environ, machine, seconds)
+        seen = read_driver(root, environ, machine, seconds, start_cuda="cuda" in parts)
     hardware = read_hardware(root) if "hardware" in parts else ()
     driver = seen.driver if "driver" in parts else Driver()
     gpus = seen.gpus if "gpus" in parts else ()

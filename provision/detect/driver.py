@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
 from ..model import Driver, Evidence, Finding, Gpu
 from .answers import Answer, Trouble, ask_nvml, ask_smi
+from .driver_facts import Facts
 from .files import device_nodes, is_there, kernel_module, library_version, under
-from .findings import NVML_GPU_LOST, NVML_NO_PERMISSION, Facts, explain
+from .findings import NVML_GPU_LOST, NVML_NO_PERMISSION, explain, explain_cuda
 from .libcuda import NOT_THERE, ask_libcuda
 from .libraries import find_files
 from .surroundings import read_context, read_hardware
@@ -27,18 +28,38 @@ class Seen:
     findings: tuple[Finding, ...] = ()
 
 
-def read_driver(root: Path, environ: Mapping[str, str], machine: str, seconds: float) -> Seen:
+def read_driver(
+    root: Path, environ: Mapping[str, str], machine: str, seconds: float, *, start_cuda: bool = False
+) -> Seen:
     """Ask NVML; only where it gives no GPU, libcuda in a child, /proc, /sys, and nvidia-smi.
 
-    `machine` is the processor as in platform strings, `seconds` the deadline of a child.
+    `machine` is the processor as in platform strings, `seconds` the deadline of a child. With `start_cuda` CUDA is
+    started in a child also where NVML gives GPUs: cuInit can fail there.
     """
     nvml = ask_nvml()
     module, source = kernel_module(root)
     files = find_files(("libcuda.so.1", "libnvidia-ml.so.1"), root, environ, machine)
     libcuda = files.get("libcuda.so.1")
-    if nvml.ok and nvml.gpus:
-        return _working(nvml, module, libcuda)
     nodes = device_nodes(root)
+    if nvml.ok and nvml.gpus:
+        seen = _working(nvml, module, libcuda)
+        if not start_cuda:
+            return seen
+        cuda = ask_libcuda(environ, seconds)
+        version = cuda.driver or library_version(files.get("libnvidia-ml.so.1"))
+        return _with_cuda(
+            seen,
+            Facts(
+                nvml=nvml,
+                cuda=cuda,
+                kernel_module=module,
+                kernel_source=source,
+                libcuda=libcuda,
+                library=version,
+                nodes=nodes,
+                context=read_context(root, environ),
+            ),
+        )
     trace = nvml.code is not None or module or libcuda or nodes
     cuda = ask_libcuda(environ, seconds) if trace else NOT_THERE
     if cuda.ok and cuda.gpus:
@@ -95,6 +116,16 @@ def _working(answer: Answer, module: str | None, libcuda: str | None, aside: str
         forward_compat=answer.cuda if compat else None,
         findings=tuple(findings),
     )
+
+
+def _with_cuda(seen: Seen, facts: Facts) -> Seen:
+    """A driver that gave GPUs, with why CUDA does not start on them."""
+    finding = explain_cuda(facts)
+    if finding is None:
+        return seen
+    others = tuple(f for f in seen.findings if f.cause != finding.cause)
+    driver = replace(seen.driver, problem=finding.title)
+    return replace(seen, driver=driver, findings=(finding, *others))
 
 
 def is_newer(library: str | None, module: str | None) -> bool:

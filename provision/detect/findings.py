@@ -6,60 +6,20 @@ that what a library says by its own return code goes before what is only inferre
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ..model import Confidence, Context, Evidence, Finding, Hardware
-from .answers import Answer
-from .files import Node
+from ..model import Evidence, Finding
+from .driver_facts import Facts, make_finding
+from .place_findings import (
+    beside_stub,
+    no_driver,
+    no_driver_of_windows,
+    no_gpu_in_container,
+    no_gpu_of_slurm,
+)
 
 NVML_NO_PERMISSION, NVML_NOT_LOADED, NVML_GPU_LOST = 4, 9, 15
 NVML_MISMATCH, NVML_UNKNOWN = 18, 999
 CUDA_STUB, CUDA_NO_DEVICE, CUDA_NOT_READY = 34, 100, 802
 CUDA_MISMATCH, CUDA_COMPAT, CUDA_UNKNOWN = 803, 804, 999
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
-    """All that was seen when the driver did not work. `nouveau` is whether that module is loaded,
-    `libcuda` the file that the loader finds, `library` the version of the driver's libraries (by their
-    file names), `smi` None where there is no nvidia-smi."""
-
-    nvml: Answer
-    cuda: Answer
-    context: Context
-    smi: Answer | None = None
-    kernel_module: str | None = None
-    kernel_source: str | None = None
-    libcuda: str | None = None
-    library: str | None = None
-    nodes: tuple[Node, ...] = ()
-    hardware: tuple[Hardware, ...] = ()
-    nouveau: bool = False
-
-    @property
-    def said(self) -> tuple[Evidence, ...]:
-        """What each way of asking answered."""
-        answers = (self.nvml, self.cuda, *((self.smi,) if self.smi else ()))
-        return tuple(Evidence(text=a.error, source=a.path or a.source) for a in answers if a.error)
-
-    @property
-    def seen(self) -> tuple[Evidence, ...]:
-        """The hardware and the module."""
-        evidence = [
-            Evidence(text=f"{h.vendor} device {h.device or ''}".strip(), source=h.address)
-            for h in self.hardware
-            if h.vendor == "nvidia"
-        ]
-        if self.kernel_module:
-            where = {"proc": "/proc/driver/nvidia/version", "sys": "/sys/module/nvidia/version"}
-            text = f"kernel module {self.kernel_module}"
-            evidence.append(Evidence(text=text, source=where.get(self.kernel_source or "")))
-        return tuple(evidence)
-
-    @property
-    def boards(self) -> bool:
-        """Whether NVIDIA hardware is on the PCI bus."""
-        return any(h.vendor == "nvidia" and ":" in h.address for h in self.hardware)
 
 
 def explain(facts: Facts) -> tuple[str, tuple[Finding, ...]]:
@@ -70,29 +30,25 @@ def explain(facts: Facts) -> tuple[str, tuple[Finding, ...]]:
         _denied,
         _told_by_code,
         _hung,
-        _slurm,
-        _wsl,
-        _container,
+        no_gpu_of_slurm,
+        no_driver_of_windows,
+        no_gpu_in_container,
         _no_files,
         _module,
         _libraries,
     )
-    found = next((finding for rule in rules if (finding := rule(facts))), None) or _missing(facts)
-    if found.cause == "cuda_stub_library_loaded" and not facts.kernel_module:
-        return found.title, (found, _missing(facts))
+    found = next((finding for rule in rules if (finding := rule(facts))), None) or no_driver(facts)
+    if found.cause == "cuda_stub_library_loaded":
+        return found.title, (found, *beside_stub(facts))
     return found.title, (found,)
 
 
-def _finding(
-    cause: str, title: str, facts: Facts, fix: str, confidence: Confidence, *evidence: Evidence
-) -> Finding:
-    return Finding(
-        cause=cause,
-        title=title,
-        evidence=(*evidence, *facts.said, *facts.seen),
-        fix=fix,
-        confidence=confidence,
-    )
+def explain_cuda(facts: Facts) -> Finding | None:
+    """Why CUDA does not start though NVML gives GPUs; None where it starts, or where its code says too little."""
+    if facts.cuda.ok or (facts.cuda.code is None and not facts.cuda.hung):
+        return None
+    rules = (_mismatch, _stub, _denied, _told_by_code, _hung)
+    return next((finding for rule in rules if (finding := rule(facts))), None)
 
 
 def _mismatch(facts: Facts) -> Finding | None:
@@ -113,7 +69,7 @@ def _mismatch(facts: Facts) -> Finding | None:
             "Reboot (`sudo reboot`), or stop all GPU programs and reload the module: "
             "`sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia`."
         )
-    return _finding("driver_library_mismatch", title, facts, fix, "certain")
+    return make_finding("driver_library_mismatch", title, facts, fix, "certain")
 
 
 def _stub(facts: Facts) -> Finding | None:
@@ -123,7 +79,7 @@ def _stub(facts: Facts) -> Finding | None:
     title = f"The loader finds the toolkit's stub library instead of the driver's libcuda: {path}"
     folder = path.rpartition("/")[0] or "the stubs folder"
     fix = f"Take {folder} out of LD_LIBRARY_PATH (`echo $LD_LIBRARY_PATH`): stubs are for linking only."
-    return _finding("cuda_stub_library_loaded", title, facts, fix, "certain")
+    return make_finding("cuda_stub_library_loaded", title, facts, fix, "certain")
 
 
 def _denied(facts: Facts) -> Finding | None:
@@ -142,7 +98,7 @@ def _denied(facts: Facts) -> Finding | None:
             "See who may: `ls -l /dev/nvidia*`; join that group (`sudo usermod -aG video $USER`, then log in "
             "again) or give the files mode 666 (`sudo nvidia-modprobe -u -c 0`)."
         )
-    return _finding(
+    return make_finding(
         "gpu_device_access_denied", title, facts, fix, "certain" if by_code else "likely", *evidence
     )
 
@@ -154,23 +110,23 @@ def _told_by_code(facts: Facts) -> Finding | None:
             "On the host: `systemctl status nvidia-fabricmanager`; install the one of exactly the driver's "
             "version and `sudo systemctl enable --now nvidia-fabricmanager`."
         )
-        return _finding("fabricmanager_not_running", title, facts, fix, "certain")
+        return make_finding("fabricmanager_not_running", title, facts, fix, "certain")
     if facts.cuda.code == CUDA_COMPAT:
         title = f"A cuda-compat libcuda is in use on a GPU that does not allow it: {facts.cuda.path}"
         fix = "Upgrade the host's driver, or take the compat folder off LD_LIBRARY_PATH."
-        return _finding("forward_compat_unsupported_hw", title, facts, fix, "certain")
+        return make_finding("forward_compat_unsupported_hw", title, facts, fix, "certain")
     if NVML_GPU_LOST in (facts.nvml.code, *(trouble.code for trouble in facts.nvml.troubles)):
         title = "A GPU has fallen off the bus"
         fix = "See `sudo dmesg | grep -i xid`; power-cycle the machine, check the card, replace it."
-        return _finding("gpu_hardware_fault", title, facts, fix, "certain")
+        return make_finding("gpu_hardware_fault", title, facts, fix, "certain")
     if facts.nvml.code == NVML_UNKNOWN and facts.context.container and facts.nodes:
         title = "This container had the GPU and lost it (its device cgroup was rewritten)"
         fix = "Restart the container (`docker restart NAME`); on the host use the cgroupfs driver or CDI."
-        return _finding("container_lost_gpu_cgroup", title, facts, fix, "likely")
+        return make_finding("container_lost_gpu_cgroup", title, facts, fix, "likely")
     if facts.cuda.code == CUDA_UNKNOWN and facts.nvml.ok:
         title = "CUDA does not start though the driver answers: nvidia_uvm is stale, as after suspend"
         fix = "`sudo rmmod nvidia_uvm && sudo modprobe nvidia_uvm`, or reboot."
-        return _finding("nvidia_uvm_stale", title, facts, fix, "likely")
+        return make_finding("nvidia_uvm_stale", title, facts, fix, "likely")
     return None
 
 
@@ -182,61 +138,7 @@ def _hung(facts: Facts) -> Finding | None:
         "See what the driver says: `sudo dmesg | grep -i -e nvrm -e xid`; end processes that hold the GPU "
         "(`sudo fuser -v /dev/nvidia*`), then reboot."
     )
-    return _finding("gpu_hardware_fault", title, facts, fix, "possible")
-
-
-def _slurm(facts: Facts) -> Finding | None:
-    """Slurm hides the GPUs of its node from a job that did not ask for them (ConstrainDevices)."""
-    if facts.context.slurm != "job" or not facts.kernel_module:
-        return None
-    title = "This Slurm job was given no GPU of its node"
-    fix = "Ask for one: `srun --gpus=1 ...`, or `#SBATCH --gpus=1` in the job's script."
-    return _finding("gpu_device_access_denied", title, facts, fix, "likely")
-
-
-def _wsl(facts: Facts) -> Finding | None:
-    if not facts.context.wsl:
-        return None
-    offered = any(h.address.startswith("/usr/lib/wsl/") for h in facts.hardware)
-    if offered and facts.cuda.code is None and not facts.libcuda:
-        title = "Windows offers the driver in /usr/lib/wsl/lib, but the loader does not look there"
-        fix = (
-            "`echo /usr/lib/wsl/lib | sudo tee /etc/ld.so.conf.d/ld.wsl.conf && sudo ldconfig`, or "
-            "`export LD_LIBRARY_PATH=/usr/lib/wsl/lib`."
-        )
-        return _finding("wsl_libcuda_wrong_or_unlinked", title, facts, fix, "likely")
-    title = "WSL is not offered a working NVIDIA driver by Windows"
-    fix = (
-        "On Windows: install the current NVIDIA driver, `wsl --update`, `wsl --shutdown`; `wsl -l -v` must say "
-        "version 2. Install no Linux driver inside WSL."
-    )
-    dxg = any(node.path == "/dev/dxg" for node in facts.nodes)
-    evidence = Evidence(text="present" if dxg else "absent", source="/dev/dxg")
-    return _finding("wsl_driver_missing", title, facts, fix, "likely", evidence)
-
-
-def _container(facts: Facts) -> Finding | None:
-    kind = facts.context.container
-    if any(node.path != "/dev/dxg" for node in facts.nodes):
-        return None
-    if facts.context.colab:
-        evidence = Evidence(text="no /dev/nvidia* in this runtime", source="Colab")
-        fix = "Choose one: Runtime, Change runtime type."
-        return _finding("driver_missing", "The notebook's runtime has no GPU", facts, fix, "likely", evidence)
-    if not kind:
-        return None
-    host = bool(facts.kernel_module) or facts.boards
-    title = "This container was started without its host's GPU" if host else "This container has no GPU"
-    fixes = {
-        "kubernetes": "Ask for one in the pod: `resources: {limits: {nvidia.com/gpu: 1}}`.",
-        "podman": "Start it with `podman run --device nvidia.com/gpu=all ...` (nvidia-ctk cdi generate, once).",
-        "apptainer": "Start it with `apptainer exec --nv ...`.",
-    }
-    fix = fixes.get(
-        kind, "Start it with `docker run --gpus all ...`; the host needs nvidia-container-toolkit."
-    )
-    evidence = Evidence(text="no /dev/nvidia* in this container", source=kind)
-    return _finding("container_without_gpu", title, facts, fix, "certain" if host else "possible", evidence)
+    return make_finding("gpu_hardware_fault", title, facts, fix, "possible")
 
 
 def _no_files(facts: Facts) -> Finding | None:
@@ -248,7 +150,7 @@ def _no_files(facts: Facts) -> Finding | None:
     title = "The kernel module is loaded, but its device file /dev/nvidiactl is not there"
     fix = "Have it made: `sudo nvidia-modprobe -u -c 0` (a container needs it from its host: `--device /dev/nvidiactl`)."
     evidence = Evidence(text="absent", source="/dev/nvidiactl")
-    return _finding("gpu_device_access_denied", title, facts, fix, "likely", evidence)
+    return make_finding("gpu_device_access_denied", title, facts, fix, "likely", evidence)
 
 
 def _module(facts: Facts) -> Finding | None:
@@ -269,7 +171,7 @@ def _module(facts: Facts) -> Finding | None:
         "Blackwell on)."
     )
     evidence = (Evidence(text="nouveau is loaded", source="/sys/module/nouveau"),) if facts.nouveau else ()
-    return _finding("driver_module_not_loaded", title, facts, fix, "certain", *evidence)
+    return make_finding("driver_module_not_loaded", title, facts, fix, "certain", *evidence)
 
 
 def _libraries(facts: Facts) -> Finding | None:
@@ -282,29 +184,5 @@ def _libraries(facts: Facts) -> Finding | None:
             "Find it (`find / -name 'libcuda.so.1*' 2>/dev/null`) and put its folder on the loader's path: "
             "`export LD_LIBRARY_PATH=FOLDER`, or a file in /etc/ld.so.conf.d and `sudo ldconfig`."
         )
-        return _finding("nvidia_libs_not_on_loader_path", title, facts, fix, "certain")
+        return make_finding("nvidia_libs_not_on_loader_path", title, facts, fix, "certain")
     return None
-
-
-def _missing(facts: Facts) -> Finding:
-    if facts.kernel_module:
-        title = f"Kernel module {facts.kernel_module} is loaded, but the driver does not work"
-        if facts.nvml.code is None and facts.cuda.code is None:
-            title = (
-                f"Kernel module {facts.kernel_module} is loaded, but the driver's libraries are not installed"
-            )
-    elif facts.boards or any(h.vendor == "nvidia" for h in facts.hardware):
-        title = "There is an NVIDIA GPU, but no NVIDIA driver"
-    else:
-        return _finding(
-            "driver_missing",
-            "There is no NVIDIA driver and no NVIDIA GPU to be seen",
-            facts,
-            "Use a machine with an NVIDIA GPU, or make a CPU environment: `gpuenv create --device cpu`.",
-            "likely",
-        )
-    fix = (
-        "Install NVIDIA's driver (`sudo ubuntu-drivers install` on Ubuntu, `sudo apt install nvidia-driver` on "
-        "Debian, the vendor's package elsewhere), reboot, and run `nvidia-smi`."
-    )
-    return _finding("driver_missing", title, facts, fix, "certain")

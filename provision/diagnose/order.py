@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from ..model import Evidence, FailureCause, Finding, Machine, Plan, Request, Target, Verdict
 from .advice import advice
@@ -36,7 +36,7 @@ def findings(
     causes = {c.cause: c for c in case.profiles.causes}
     best = sorted(_merged(candidates, case), key=lambda c: _place(c, causes))
     here_too = None if best and _is_beside(best[0], causes) else machine
-    proved = _proved(here_too, verdict, case, here=here)
+    proved = _proved(here_too, verdict, case, {c.cause for c in best}, here=here)
     best = [c for c in best if c.cause not in {f.cause for f in proved}]
     if best and best[0].confidence == "certain":
         best = best[:1] + [c for c in best[1:] if c.confidence != "possible"]
@@ -78,15 +78,23 @@ def _merged(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:
     return [c for c in by_cause.values() if c.weight >= _FAINT]
 
 
-def _proved(machine: Machine | None, verdict: Verdict | None, case: Case, *, here: bool) -> list[Finding]:
+def _proved(
+    machine: Machine | None, verdict: Verdict | None, case: Case, named: Collection[str], *, here: bool
+) -> list[Finding]:
     """Findings of verify and of detect that outrank words. A machine whose driver is another than the text's
-    is not the one that the text is about; of one that may be, only what is certain counts."""
+    is not the one that the text is about. Of one that may be, only what is certain counts; and what is likely, where
+    its GPUs are there and the text allows that cause too (`named`)."""
     found = list(verdict.findings) if verdict else []
     said = case.facts.first("driver")
     if machine and (here or not case.said.lines):
         found += machine.findings
     elif machine and said in (None, machine.driver.library, machine.target.driver):
-        found += [f for f in machine.findings if f.confidence == "certain"]
+        agreed = named if machine.gpus else ()
+        found += [
+            f
+            for f in machine.findings
+            if f.confidence == "certain" or (f.confidence == "likely" and f.cause in agreed)
+        ]
     once: dict[str, Finding] = {}
     for finding in sorted(remaining(found, case), key=lambda f: _RANK[f.confidence]):
         once.setdefault(finding.cause, finding)

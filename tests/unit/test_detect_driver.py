@@ -12,8 +12,9 @@ from driver_stub import B200, H200, T4, V100, build, build_runtime, scenario, sp
 from driver_stub.compare import as_spec
 from provision.detect.answers import Answer, Trouble
 from provision.detect.driver import is_newer
+from provision.detect.driver_facts import Facts
 from provision.detect.files import Node
-from provision.detect.findings import Facts, explain
+from provision.detect.findings import explain
 from provision.detect.libcuda import read_told
 from provision.model import Context, Hardware
 
@@ -184,6 +185,47 @@ def test_stub_libcuda(detected):
     assert "CUDA_ERROR_STUB_LIBRARY" in json.dumps(machine["findings"][0]["evidence"])
     assert "LD_LIBRARY_PATH" in machine["findings"][0]["fix"]
     assert machine["target"]["driver"] is machine["driver"]["library"] is None
+
+
+@pytest.mark.parametrize("files", [{}, {"/dev/nvidiactl": ""}, H200_PCI])
+def test_stub_libcuda_in_a_container_has_a_fix_for_containers(detected, files):
+    machine = detected("stub-libcuda", {"/.dockerenv": "", **files}, driver="")
+    assert causes(machine)[0] == "cuda_stub_library_loaded"
+    assert len(machine["findings"]) == 2
+    assert "ubuntu-drivers" not in json.dumps(machine)
+    if "/dev/nvidiactl" not in files:
+        assert causes(machine)[1] == "container_without_gpu"
+
+
+def test_stub_libcuda_in_wsl_before_windows_own_is_the_whole_cause(detected):
+    files = {"/proc/sys/kernel/osrelease": "5.15.167.4-microsoft-standard-WSL2\n"}
+    files["/usr/lib/wsl/lib/libcuda.so.1"] = ""
+    assert causes(detected("stub-libcuda", files, driver="")) == ["cuda_stub_library_loaded"]
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        (34, "cuda_stub_library_loaded"),
+        (802, "fabricmanager_not_running"),
+        (803, "driver_library_mismatch"),
+        (804, "forward_compat_unsupported_hw"),
+        (999, "nvidia_uvm_stale"),
+    ],
+)
+def test_cuda_that_does_not_start_where_nvml_gives_gpus(detected, code, cause):
+    answers = spec(driver="580.159.04", cuda=13000, gpus=[H200], cu_init=code)
+    unasked = detected(answers, module("580.159.04"))
+    assert unasked["findings"] == [] and unasked["driver"]["problem"] is None
+    machine = detected(answers, module("580.159.04"), parts=("driver", "gpus", "cuda"))
+    assert causes(machine) == [cause]
+    assert machine["driver"]["problem"] == machine["findings"][0]["title"]
+    assert (machine["driver"]["library"], len(machine["gpus"])) == ("580.159.04", 1)
+
+
+def test_cuda_that_starts_is_no_finding(detected):
+    asked = detected("580-h200", module("580.159.04"), parts=("driver", "gpus", "cuda"))
+    assert asked == detected("580-h200", module("580.159.04"))
 
 
 def test_driver_and_library_of_different_versions(detected):

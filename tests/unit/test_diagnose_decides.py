@@ -1,7 +1,8 @@
 """The machine decides what a text leaves open: one and the same text, different answers on different machines.
 
-What a machine can decide: driver_library_mismatch, gpu_device_access_denied, cuda_stub_library_loaded (its libraries
-answer with a code of their own), arch_dropped_too_old, arch_not_in_wheel_too_new (its GPU beside the build),
+What a machine can decide: driver_library_mismatch, gpu_device_access_denied, cuda_stub_library_loaded,
+fabricmanager_not_running, forward_compat_unsupported_hw, nvidia_uvm_stale (its libraries answer with a code of their
+own), arch_dropped_too_old, arch_not_in_wheel_too_new (its GPU beside the build),
 driver_too_old_for_runtime (its driver beside the build's CUDA), visible_devices_invalid (its GPUs beside the variable),
 process_limit_reached (the kernel's count), gpu_memory_exhausted (who holds it), and that it is none of driver_missing,
 driver_module_not_loaded, container_without_gpu and wsl_driver_missing where its driver gives GPUs.
@@ -20,6 +21,10 @@ from provision.model import Driver, Gpu, Machine, Target, TargetGpu
 NO_GPUS = "RuntimeError: No CUDA GPUs are available"
 NO_KERNEL = (
     "RuntimeError: CUDA error: no kernel image is available for execution on the device\ntorch: 2.9.0+cu130"
+)
+UNKNOWN = (
+    "UserWarning: CUDA initialization: CUDA unknown error - this may be due to an incorrectly set up environment, "
+    "e.g. changing env variable CUDA_VISIBLE_DEVICES after program start."
 )
 FALSE = "CUDA available: False\ntorch: 2.11.0+cu130"
 
@@ -53,6 +58,28 @@ def test_the_driver_s_own_answer_decides(gpuenv, tmp_path, what, driver, cause):
     gpuenv.env |= scenario(build(tmp_path / "driver", driver), SCENARIOS[what])
     first = gpuenv("diagnose", "a.log", "--json").json["findings"][0]
     assert (first["cause"], first["confidence"]) == (cause, "certain")
+
+
+@pytest.mark.parametrize(
+    ("code", "cause", "confidence"),
+    [
+        (34, "cuda_stub_library_loaded", "certain"),
+        (802, "fabricmanager_not_running", "certain"),
+        (803, "driver_library_mismatch", "certain"),
+        (804, "forward_compat_unsupported_hw", "certain"),
+        (999, "nvidia_uvm_stale", "likely"),
+    ],
+)
+def test_cuda_s_own_code_decides_where_nvml_gives_the_gpus(gpuenv, tmp_path, code, cause, confidence):
+    """nvidia-smi lists the GPU on such a machine, and every program sees none."""
+    (gpuenv.work / "a.log").write_text(UNKNOWN)
+    alone = gpuenv("diagnose", "a.log", "--no-machine", "--json").json["findings"]
+    assert {f["confidence"] for f in alone} == {"possible"}
+    answers = spec(driver="580.159.04", cuda=13000, gpus=[H200], cu_init=code)
+    gpuenv.env |= scenario(build(tmp_path / "driver"), answers)
+    first = gpuenv("diagnose", "a.log", "--json").json["findings"][0]
+    assert (first["cause"], first["confidence"]) == (cause, confidence)
+    assert any(f"cuInit returned {code}" in e["text"] for e in first["evidence"])
 
 
 def test_a_machine_whose_driver_answers_decides_nothing_against_itself(gpuenv, tmp_path):

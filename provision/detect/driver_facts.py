@@ -1,0 +1,65 @@
+"""What was seen of a driver that does not work, and findings with it as their evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..model import Confidence, Context, Evidence, Finding, Hardware
+from .answers import Answer
+from .files import Node
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """All that was seen when the driver did not work. `nouveau` is whether that module is loaded,
+    `libcuda` the file that the loader finds, `library` the version of the driver's libraries (by their
+    file names), `smi` None where there is no nvidia-smi."""
+
+    nvml: Answer
+    cuda: Answer
+    context: Context
+    smi: Answer | None = None
+    kernel_module: str | None = None
+    kernel_source: str | None = None
+    libcuda: str | None = None
+    library: str | None = None
+    nodes: tuple[Node, ...] = ()
+    hardware: tuple[Hardware, ...] = ()
+    nouveau: bool = False
+
+    @property
+    def said(self) -> tuple[Evidence, ...]:
+        """What each way of asking answered."""
+        answers = (self.nvml, self.cuda, *((self.smi,) if self.smi else ()))
+        return tuple(Evidence(text=a.error, source=a.path or a.source) for a in answers if a.error)
+
+    @property
+    def seen(self) -> tuple[Evidence, ...]:
+        """The hardware and the module."""
+        evidence = [
+            Evidence(text=f"{h.vendor} device {h.device or ''}".strip(), source=h.address)
+            for h in self.hardware
+            if h.vendor == "nvidia"
+        ]
+        if self.kernel_module:
+            where = {"proc": "/proc/driver/nvidia/version", "sys": "/sys/module/nvidia/version"}
+            text = f"kernel module {self.kernel_module}"
+            evidence.append(Evidence(text=text, source=where.get(self.kernel_source or "")))
+        return tuple(evidence)
+
+    @property
+    def boards(self) -> bool:
+        """Whether NVIDIA hardware is on the PCI bus."""
+        return any(h.vendor == "nvidia" and ":" in h.address for h in self.hardware)
+
+
+def make_finding(
+    cause: str, title: str, facts: Facts, fix: str, confidence: Confidence, *evidence: Evidence
+) -> Finding:
+    return Finding(
+        cause=cause,
+        title=title,
+        evidence=(*evidence, *facts.said, *facts.seen),
+        fix=fix,
+        confidence=confidence,
+    )
