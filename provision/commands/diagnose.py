@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import detect
-from ..errors import BuildError, GpuenvError, LockError, UsageError
+from ..errors import GpuenvError, LockError, UsageError
 from ..model import (
     Device,
     Emit,
@@ -31,9 +31,10 @@ from ..request import facts, paths as where
 from ..request.options import Choices
 from ..request.target import read_json
 from ..system import foreign
+from .active_facts import default_env, made_for, read_installed
 
 if TYPE_CHECKING:
-    from ..diagnose import Ran, Remarks
+    from ..diagnose import Installed, Ran, Remarks
 
 _PIECE = 1 << 20
 _SEES_MORE = "`gpuenv run python PROGRAM` sees more than a log: signals, limits, the environment"
@@ -65,6 +66,7 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     here = machine_of(machine) if machine else None if options.no_machine else detect.detect(detect.WITH_CUDA)
     verdict = proved(emit, env, options.choices) if env else None
     remarks = Remarks()
+    installed = None if env or machine or options.no_machine else read_installed()
     found = judged(
         texts,
         facts.known(options.choices),
@@ -73,7 +75,10 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
         device=made_for(where.absolute(env)) if env else None,
         holders=not (machine or options.no_machine),
         remarks=remarks,
+        installed=installed,
     )
+    if found and remarks.environment:
+        emit(Event(kind="note", stage="diagnose", text=remarks.environment))
     if here and here.context.colab and not machine:
         found = with_later_installs(emit, found)
     if logs and not found:
@@ -84,12 +89,8 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
 
 def _offer_environment(emit: Emit) -> None:
     """Name the environment that could be proved as well. Without --env no code of an environment runs."""
-    from ..request.project_folder import active_env, is_there, project_env
-
-    own, active = project_env(), active_env()
-    named = own if is_there(own) else active[1] if active else None
-    if named:
-        text = f"to prove {named} as well: gpuenv diagnose --env {shlex.quote(str(named))}"
+    if named := default_env():
+        text = f"to prove {named[1]} as well: gpuenv diagnose --env {shlex.quote(str(named[1]))}"
         emit(Event(kind="note", stage="diagnose", text=text))
 
 
@@ -104,10 +105,12 @@ def judged(
     holders: bool = False,
     ran: Ran | None = None,
     remarks: Remarks | None = None,
+    installed: Installed | None = None,
 ) -> tuple[Finding, ...]:
     """What the diagnose stage finds, given resolve's plans and its rule of kernels. `holders` lets it ask
     who holds the memory of this machine's GPUs; `device` is what the environment was made for; `ran` is how the
-    program ended, where gpuenv ran it; `remarks` gets what is no finding."""
+    program ended, where gpuenv ran it; `remarks` gets what is no finding;
+    `installed` is the environment that the texts are probably of."""
     from .. import resolve as resolving
     from ..diagnose import diagnose as stage
     from ..resolve.kernels import how_they_run
@@ -132,18 +135,8 @@ def judged(
         holders=detect.read_holders if holders else None,
         ran=ran,
         remarks=remarks,
+        installed=installed,
     )
-
-
-def made_for(env: Path) -> Device | None:
-    """The device that an environment of gpuenv's was made for; None for any other, and where its state is damaged."""
-    from ..environment import state
-
-    try:
-        plan = state.plan_of(env)
-    except BuildError:
-        return None
-    return plan.device if plan else None
 
 
 def of_log(log: str, device: Device | None = None) -> tuple[Finding, ...]:

@@ -205,7 +205,8 @@ def explained(
     name: str, ended: process.Attended, choices: Choices, root: Path, how: Ran
 ) -> tuple[Finding, ...]:
     """Diagnose the last output of a program, with this machine's facts. `how` is what else is known of its end."""
-    from .diagnose import judged, made_for
+    from .active_facts import made_for
+    from .diagnose import judged
 
     known = facts.known(choices)
     text = [(name, [ended.stderr])]

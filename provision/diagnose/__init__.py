@@ -17,6 +17,7 @@ from .candidates import Candidate, Case
 from .catalogue import by_catalogue
 from .facts import Facts
 from .here import contradicted, hidden_gpus, machine_facts
+from .installed import Installed, add_facts, applicable, device_of
 from .installs import with_installs
 from .judge_crash import describe
 from .judges import JUDGES
@@ -31,7 +32,7 @@ from .rules import by_rules, check
 from .text import Line, read
 from .wrappers import unwrapped
 
-__all__ = ["Ran", "Remarks", "diagnose"]
+__all__ = ["Installed", "Ran", "Remarks", "diagnose"]
 
 Advise = Callable[[Request, Target], Plan]
 Serves = Callable[[Sequence[str], str], bool]
@@ -50,6 +51,7 @@ def diagnose(
     holders: Callable[[], Sequence[Holder]] | None = None,
     ran: Ran | None = None,
     remarks: Remarks | None = None,
+    installed: Installed | None = None,
 ) -> tuple[Finding, ...]:
     """The causes of what the texts show, the likeliest first; empty where nothing is known. `device` is what the
     environment was made for, where that is known: with "cpu" no cause needs a GPU.
@@ -58,17 +60,22 @@ def diagnose(
     kernels; `advise` makes a plan for the target of the text or machine, for fixes with real versions.
     `here` says that the texts were written on `machine`, a moment ago; `holders` asks who holds the
     memory of its GPUs now, and is called only where that is the question. `ran` is how the program ended, where
-    gpuenv ran it. `remarks` gets what is no finding.
+    gpuenv ran it. `remarks` gets what is no finding. `installed` is the environment
+    that the texts are probably of.
     Raises DataError for rules that cannot be meant.
     """
     check(profiles)
     lines: list[Line] = [line for name, chunks in texts for line in unwrapped(read(name, chunks))]
     lines = without(lines, profiles.messages, "harmless")
+    facts = read_facts(lines, profiles.gpus) if lines else Facts()
+    installed = applicable(installed, lines, facts, remarks)
+    device = device or device_of(installed, lines)
     if device == "cpu":
         lines = without_notices(lines, profiles.messages)
         machine = replace(machine, gpus=(), target=replace(machine.target, gpus=())) if machine else None
-    facts = read_facts(lines, profiles.gpus) if lines else Facts()
+        facts = read_facts(lines, profiles.gpus) if lines else Facts()
     seen_here = machine_facts(facts, machine) if lines else ()
+    seen_here += add_facts(facts, installed)
     ruled_out = contradicted(facts, machine) if lines and here else set()
     if ran and ran.oom_kills is not None:
         facts.add(

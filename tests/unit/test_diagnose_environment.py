@@ -1,0 +1,146 @@
+"""diagnose with the files of the environment here: facts that the text leaves open."""
+
+import sys
+
+import pytest
+
+from provision import profiles
+from provision.commands.diagnose import judged
+from provision.diagnose import Installed, Remarks
+
+KNOWN = profiles.load()
+OLD_DRIVER = "RuntimeError: The NVIDIA driver on your system is too old (found version 11040)."
+NO_CUDA = "AssertionError: Torch not compiled with CUDA enabled"
+CPU = {"torch": "2.4.0+cpu"}
+
+
+def answer(*lines, versions, path="/envs/a", **more):
+    """The findings and the remark on the environment."""
+    remarks = Remarks()
+    env = Installed(path=path, why="VIRTUAL_ENV names it", versions=versions, **more)
+    text = "\n".join(lines).encode()
+    return judged([("log", [text])], KNOWN, None, remarks=remarks, installed=env), remarks.environment
+
+
+def shown(findings, path="/envs/a"):
+    """What the evidence has from the environment."""
+    return [e.text for f in findings for e in f.evidence if e.source == path]
+
+
+def test_the_build_of_the_environment_is_evidence():
+    findings, said = answer(OLD_DRIVER, versions={"torch": "2.4.0+cu121"})
+    assert findings[0].cause == "driver_too_old_for_runtime"
+    assert "12.1" in findings[0].title, "the CUDA of the build, which the text lacks"
+    assert "torch 2.4.0+cu121" in shown(findings)
+    assert (
+        said
+        == "the files of /envs/a (VIRTUAL_ENV names it) say: torch 2.4.0+cu121; the text comes first; to prove it: gpuenv diagnose --env /envs/a"
+    )
+
+
+def test_the_cuda_of_a_build_without_a_label_is_that_of_its_wheels():
+    findings, _ = answer(OLD_DRIVER, versions={"torch": "2.4.0", "nvidia-cuda-runtime-cu12": "12.1.105"})
+    assert "12.1" in findings[0].title
+
+
+def test_what_only_the_environment_shows_is_not_certain():
+    """The driver of the text is too old for the build that is in the environment."""
+    lines = ("torch.cuda.is_available() returned False", "Driver Version: 450.80.02")
+    stated = judged([("log", ["\n".join((*lines, "torch: 2.4.0+cu121")).encode()])], KNOWN, None)
+    findings, _ = answer(*lines, versions={"torch": "2.4.0+cu121"})
+    assert findings[0].cause == stated[0].cause == "driver_too_old_for_runtime"
+    assert (stated[0].confidence, findings[0].confidence) == ("certain", "likely")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("torch: 2.1.0", "the text states torch 2.1.0, the environment has 2.4.0"),
+        ("tensorflow: 2.15.0", "the text states tensorflow 2.15.0, the environment has none"),
+        ("Python 3.9.18 /usr/lib/python3.9/runpy.py", "the text states python 3.9, the environment has 3.11"),
+        ('  File "/data/b/lib/python3.11/site-packages/torch/cuda/__init__.py", line 3, in f', "the text has paths of /data/b"),
+        ("C:\\Users\\u\\a.py", "the text is of windows"),
+    ],
+)  # fmt: skip
+def test_a_text_from_elsewhere_gets_no_facts_of_the_environment(line, reason):
+    findings, said = answer(line, OLD_DRIVER, versions={"torch": "2.4.0+cu121"}, python="3.11")
+    assert findings and shown(findings) == []
+    assert said == f"nothing of /envs/a is used: {reason}"
+    assert findings == judged([("log", [f"{line}\n{OLD_DRIVER}".encode()])], KNOWN, None)
+
+
+def test_a_short_version_and_the_environments_own_paths_are_no_contradiction():
+    own = '  File "/envs/a/lib/python3.11/site-packages/torch/cuda/__init__.py", line 3, in f'
+    _, said = answer("torch: 2.4", own, OLD_DRIVER, versions={"torch": "2.4.0+cu121"}, python="3.11")
+    assert said.startswith("the files of /envs/a")
+
+
+def test_a_path_with_a_blank_is_recognised():
+    own = '  File "/home/my user/a/lib/python3.11/site-packages/torch/cuda/__init__.py", line 3, in f'
+    _, said = answer(own, OLD_DRIVER, versions={"torch": "2.4.0+cu121"}, path="/home/my user/a")
+    assert said.startswith("the files of /home/my user/a")
+
+
+def test_an_environment_for_the_cpu_excludes_gpu_causes_only_where_the_text_is_surely_of_it():
+    own = '  File "/envs/a/lib/python3.11/site-packages/torch/cuda/__init__.py", line 3, in f'
+    findings, _ = answer(own, NO_CUDA, versions=CPU, device="cpu")
+    assert findings[0].title == "This environment was made for the CPU, and the program asks for a GPU"
+    findings, _ = answer(NO_CUDA, versions=CPU, device="cpu")
+    assert findings[0].title != "This environment was made for the CPU, and the program asks for a GPU"
+
+
+def test_an_environment_without_a_framework_is_not_mentioned():
+    assert answer(OLD_DRIVER, versions={"requests": "2.32.0"}, python="3.11")[1] is None
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def active(gpuenv):
+    """An active environment with a torch, whose Python must not run."""
+    env = gpuenv.folder / "active"
+    (env / "bin").mkdir(parents=True)
+    (env / "bin" / "python").write_text("#!/bin/sh\ntouch ran\n")
+    (env / "bin" / "python").chmod(0o755)
+    (env / "lib/python3.11/site-packages/torch-2.4.0+cu121.dist-info").mkdir(parents=True)
+    (gpuenv.work / "a.log").write_text(OLD_DRIVER + "\n")
+    return env
+
+
+@pytest.mark.parametrize("variable", ["VIRTUAL_ENV", "CONDA_PREFIX"])
+def test_the_active_environment_gives_facts_and_nothing_of_it_runs(gpuenv, active, variable):
+    gpuenv.env[variable] = str(active)
+    done = gpuenv("diagnose", "a.log", "--json")
+    assert "12.1" in done.json["findings"][0]["title"]
+    said = f"the files of {active} ({variable} names it) say: torch 2.4.0+cu121, Python 3.11"
+    assert done.err.count(said) == 1 and f"to prove it: gpuenv diagnose --env {active}" in done.err
+    assert not (gpuenv.work / "ran").exists()
+    (gpuenv.work / "a.log").write_text(f"torch: 2.1.0\n{OLD_DRIVER}\n")
+    other = gpuenv("diagnose", "a.log").err
+    assert (
+        other
+        == f"note: nothing of {active} is used: the text states torch 2.1.0, the environment has 2.4.0\n"
+    )
+
+
+def test_a_log_alone_or_of_another_machine_gets_no_facts_of_the_environment(gpuenv, active):
+    gpuenv.env["VIRTUAL_ENV"] = str(active)
+    done = gpuenv("diagnose", "a.log", "--no-machine")
+    assert "12.1" not in done.out and str(active) not in done.err
+
+
+def test_gpuenvs_own_environment_is_never_taken(gpuenv, active):
+    gpuenv.env["VIRTUAL_ENV"] = sys.prefix
+    done = gpuenv("diagnose", "a.log")
+    assert done.code == 0 and sys.prefix not in done.err
+    assert sys.prefix not in gpuenv("diagnose").err
+
+
+def test_the_projects_environment_comes_before_the_active_one(gpuenv, active):
+    gpuenv.env["VIRTUAL_ENV"] = str(active)
+    own = gpuenv.work / ".venv"
+    (own / "lib/python3.12/site-packages/torch-2.5.1+cu118.dist-info").mkdir(parents=True)
+    done = gpuenv("diagnose", "a.log")
+    assert f"the files of {own} (the project's environment) say: torch 2.5.1+cu118" in done.err
+    assert str(active) not in done.err
