@@ -1,11 +1,6 @@
 """The machine decides what a text leaves open: one and the same text, different answers on different machines.
 
-What a machine can decide: driver_library_mismatch, gpu_device_access_denied, cuda_stub_library_loaded,
-fabricmanager_not_running, forward_compat_unsupported_hw, nvidia_uvm_stale (its libraries answer with a code of their
-own), arch_dropped_too_old, arch_not_in_wheel_too_new (its GPU beside the build),
-driver_too_old_for_runtime (its driver beside the build's CUDA), visible_devices_invalid (its GPUs beside the variable),
-process_limit_reached (the kernel's count), gpu_memory_exhausted (who holds it), and that it is none of driver_missing,
-driver_module_not_loaded, container_without_gpu and wsl_driver_missing where its driver gives GPUs.
+docs/diagnose.md lists what a machine decides, and by what.
 """
 
 import dataclasses
