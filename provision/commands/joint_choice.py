@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from ..errors import LockError
 from ..model import FRAMEWORKS, Asked, Emit, Event, HeldBack, JointAnswer, Lock, Plan
+from ..resolve.companions import companion_names, known_companion
 from ..resolve.joint_answer import against_newest, answer, why_none
 from ..resolve.joint_search import Chosen, JointSearch, Refused
 from ..resolve.other_cuda import OtherCuda, sentence_of
@@ -110,6 +111,8 @@ class JointChoice:
         name = pin.partition("==")[0]
         if name not in self._loose or self._search is None or self._reader is None:
             return pin
+        if name in {p.name for p in self._reader.known}:
+            return pin
         bounds = self._search.by_name[name].specifier
         floor = "" if self._takes_old else f">={self._reader.oldest(name, OLD)}"
         return name + ",".join(filter(None, (floor, bounds)))
@@ -159,10 +162,16 @@ class JointChoice:
         if self._reader is None or self._read_for != key:
             about = frozenset(n.name for n in named) | frozenset(FRAMEWORKS)
             newest_first = sorted(pythons, key=lambda p: -int(p.split(".")[1]))
+            companions = companion_names(asked.profiles.builds)
+            known = [
+                known_companion(n.name, n.specifier, asked.profiles, asked.target.platform, newest_first)
+                for n in named if n.name in companions and not n.index
+            ]  # fmt: skip
             self._reader = ReleaseReader(
-                asked.sources, asked.supply, asked.target, newest_first, about, pre=asked.request.pre
-            )
-            self._reader.read(named)
+                asked.sources, asked.supply, asked.target, newest_first, about, pre=asked.request.pre,
+                known=tuple(p for p in known if p.releases),
+            )  # fmt: skip
+            self._reader.read([n for n in named if n.name not in companions or n.index])
             self._read_for = key
         return self._reader
 

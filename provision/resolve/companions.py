@@ -8,8 +8,8 @@ from functools import cache
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import Build
-from .versions import meets
+from ..model import Build, NamedPackage, Profiles, Release
+from .versions import meets, version
 
 
 def companion_names(builds: Iterable[Build]) -> frozenset[str]:
@@ -61,3 +61,20 @@ def _named(text: str) -> tuple[str, str]:
 def lone_companions(build: Build, builds: Iterable[Build]) -> frozenset[str]:
     """The companions that other versions of a framework have and this one does not."""
     return companion_names(b for b in builds if b.framework == build.framework) - companion_names([build])
+
+
+def known_companion(
+    name: str, specifier: str, profiles: Profiles, platform: str, pythons: Sequence[str]
+) -> NamedPackage:
+    """A companion with the releases that the profiles know, newest first. No index is asked for it: a build decides
+    which index has its companions, and neither index is asked for what the other one has."""
+    builds = [b for b in profiles.builds if b.platform == platform]
+    bounds = {text for b in builds for text in b.companions if _named(text)[0] == name}
+    found = {_named(text)[1].lstrip("=") for text in bounds if _named(text)[1].startswith("==")}
+    found |= {row.version for row in profiles.satellites if (row.package, row.platform) == (name, platform)}
+    ordered = sorted((v for v in found if meets(v, specifier)), key=version, reverse=True)
+    releases = tuple(
+        Release(package=name, version=text, day=-place, pythons=tuple(pythons), wheels=tuple(pythons))
+        for place, text in enumerate(ordered)
+    )
+    return NamedPackage(name=name, specifier=specifier, releases=releases, dated=False)

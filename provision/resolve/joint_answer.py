@@ -8,7 +8,7 @@ from itertools import groupby
 
 from ..model import Build, HeldBack, JointAnswer, NamedPackage, PackageSet, PassedOver, Release
 from .candidate_builds import Candidate
-from .companions import lone_companions
+from .companions import companion_names, lone_companions
 from .joint_search import Chosen, JointSearch
 from .objections import objections
 from .satellite_fit import objection, unfit_series
@@ -121,8 +121,8 @@ def _likeliest(search: JointSearch, candidate: Candidate, build: Build) -> Candi
 
 
 def _limits(search: JointSearch, chosen: Chosen) -> Iterator[str]:
-    """Constraints on packages that nobody named and that may come along."""
-    named = {p.name for p in search.packages}
+    """Constraints on packages that nobody named and that may come along; companions are the plan's."""
+    named = {p.name for p in search.packages} | companion_names(search.asked.profiles.builds)
     for package in search.rows.packages:
         if package not in named:
             series = unfit_series(search.asked, search.rows, package, chosen.candidate.builds)

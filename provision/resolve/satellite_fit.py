@@ -42,6 +42,8 @@ class SatelliteRows:
         versions = self.packages.get(package, {})
         if release in versions or measured:
             return versions.get(release, measured)
+        if not release:  # a folder or a commit
+            return ()
         series = version(release).release[:2]
         return next((rows for v, rows in versions.items() if version(v).release[:2] == series), ())
 

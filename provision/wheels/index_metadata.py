@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.metadata import parse_email
 
 from ..errors import LockError
-from ..index import uv_config
+from ..index import pytorch, uv_config
 from ..index.http import Http, Response
 from ..index.pipconf import default_index, pip_configuration
 from ..index.simple import ACCEPT, File, parse_project, project_url
@@ -83,7 +83,8 @@ class IndexMetadata:
         cache = Path(self.sources.cache_dir) if self.sources.cache_dir else None
         more = map(uv_config.address, uv_config.extra_indexes(uv_config.variables(environ)))
         default = self.sources.default or default_index(environ, cache_dir=cache)
-        return list(dict.fromkeys([*self.sources.extra, *more, default]))
+        places = dict.fromkeys([*self.sources.extra, *more, default])
+        return [p for p in places if not pytorch.is_one(p, self.sources.pytorch)]
 
     @cached_property
     def _http(self) -> Http:

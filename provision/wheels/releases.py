@@ -79,6 +79,7 @@ class ReleaseReader:
     pythons: Sequence[str]
     about: frozenset[str]
     pre: bool = False
+    known: tuple[NamedPackage, ...] = ()
     _listings: dict[str, _Listing] = field(default_factory=dict)
 
     def read(self, named: Iterable[Named]) -> None:
@@ -93,7 +94,7 @@ class ReleaseReader:
     @property
     def packages(self) -> tuple[NamedPackage, ...]:
         """The packages as far as they were read."""
-        return tuple(listing.package() for listing in self._listings.values())
+        return (*(listing.package() for listing in self._listings.values()), *self.known)
 
     def deepen(self, names: Iterable[str], wanted: Callable[[NamedPackage], bool], most: int = 8) -> bool:
         """Read up to `most` older releases of each package while they are wanted; whether any was read."""
@@ -102,7 +103,9 @@ class ReleaseReader:
             return any(list(pool.map(lambda listing: self._deeper(listing, wanted, most), listings)))
 
     def behind(self, name: str, version: str) -> int:
-        """The days by which a version of a package is behind its newest one."""
+        """The days by which a version of a package is behind its newest one; 0 where no index was asked."""
+        if name not in self._listings:
+            return 0
         listing = self._listings[name]
         place = next((i for i, (v, _) in enumerate(listing.versions) if v == Version(version)), None)
         return listing.days[0] - listing.days[place] if place is not None else 0

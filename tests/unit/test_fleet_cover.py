@@ -47,7 +47,7 @@ def ages_of(chosen, candidates, weights):
     return [min(c.age for c in chosen if c.mask >> group[0] & 1) for group in ordered]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(covers())
 def test_the_cover_is_the_best_of_all(question):
     candidates, weights = question
