@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from ..model import Build, HeldBack, JointAnswer, NamedPackage, PackageSet, PassedOver, Release
+from ..model import Build, HeldBack, JointAnswer, NamedPackage, PackageSet, PassedOver, Release, Wanted
 from .candidate_builds import Candidate
 from .companions import companion_names, lone_companions
 from .joint_search import Chosen, JointSearch
 from .objections import objections
 from .satellite_fit import objection, unfit_series
-from .versions import version
+from .versions import meets, version
 
 _MOST_RUNGS = 12
 
@@ -174,17 +174,12 @@ def _price(search: JointSearch, chosen: Chosen, package: NamedPackage, newest: R
 
 
 def _frameworks_held_back(search: JointSearch, chosen: Chosen) -> Iterator[HeldBack]:
-    """The frameworks that are not planned in their newest version, with what that version would hold back."""
+    """The frameworks that are not planned in their newest version within the bounds, with what that version would hold
+    back."""
     request = search.asked.request
-    bounded = {b.name for b in request.bounds} | {w.name for w in request.frameworks if w.specifier}
     for wanted, mine in zip(request.frameworks, chosen.candidate.builds, strict=True):
-        newest = _newest_version(search, wanted.name)
-        if (
-            wanted.name in bounded
-            or request.cuda
-            or newest is None
-            or version(newest) <= version(mine.version)
-        ):
+        newest = _newest_version(search, wanted)
+        if request.cuda or newest is None or version(newest) <= version(mine.version):
             continue
         having = [c for c in search.candidates if c.versions[wanted.name] == newest]
         sets = [s for s in map(search.best_with, having) if s]
@@ -209,11 +204,13 @@ def _would_hold(best: Chosen | None) -> str | None:
     return f"{builds} would hold {', '.join(behind)}" if behind else None
 
 
-def _newest_version(search: JointSearch, framework: str) -> str | None:
+def _newest_version(search: JointSearch, wanted: Wanted) -> str | None:
+    """The newest version within the bounds of the user and the project."""
+    bounds = [wanted.specifier, *(b.specifier for b in search.asked.request.bounds if b.name == wanted.name)]
     builds = [
         b for b in search.asked.profiles.builds
-        if b.framework == framework and b.platform == search.asked.target.platform and not b.yanked
-        and not version(b.version).is_prerelease
+        if b.framework == wanted.name and b.platform == search.asked.target.platform and not b.yanked
+        and not version(b.version).is_prerelease and all(meets(b.version, s) for s in bounds)
     ]  # fmt: skip
     return max((b.version for b in builds), key=version, default=None)
 

@@ -9,6 +9,7 @@ from packaging.version import Version
 
 from provision.commands.release_reading import priced, promising
 from provision.model import (
+    Bound,
     Build,
     CudaMajor,
     NamedPackage,
@@ -408,6 +409,18 @@ def test_a_package_with_bounds_that_is_not_its_newest_within_them_is_held_back()
     found = search([build("2.15")], [trainer, models])
     held = answer(found, found.best()).held_back
     assert [(h.package, h.locked, h.newest) for h in held] == [("models", "4.9", "5.1")]
+
+
+def test_a_framework_with_bounds_that_is_not_its_newest_within_them_is_held_back():
+    vllm = package("vllm", release("vllm", "0.33", 0, "torch==2.14"))
+    builds = [build("2.16"), build("2.15"), build("2.14")]
+    bounds = (Bound(name="torch", specifier=">=1.5,<2.16", origin="requirements.txt line 1"),)
+    found = search(builds, [vllm], bounds=bounds)
+    held = answer(found, found.best()).held_back
+    assert [(h.package, h.locked, h.newest) for h in held] == [("torch", "2.14", "2.15")]
+    exact = (Bound(name="torch", specifier="==2.14", origin="requirements.txt line 1"),)
+    found = search(builds, [vllm], bounds=exact)
+    assert answer(found, found.best()).held_back == ()
 
 
 # --- which older releases are read --------------------------------------------------------------------
