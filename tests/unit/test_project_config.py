@@ -396,7 +396,7 @@ def _counted(choices):
     of_the_run = ("cache_dir", "offline", "no_build", "config", "requirement", "project", "profiles", "target",
                   "exclude_newer", "exclude_newer_except")  # fmt: skip
     of_the_plan = ("driver", "driver_os", "gpu", "gpus", "platform", "glibc", "target_name", "device", "python",
-                   "python_bounds", "cuda", "only_binary", "dependencies_only")  # fmt: skip
+                   "python_bounds", "cuda", "only_binary", "dependencies_only", "allow_old")  # fmt: skip
     plain = project_options.plain(choices)
     kept = {k: v for k, v in plain.items() if k not in (*of_the_run, *of_the_plan)} | {"find_links": []}
     return json.dumps(kept, sort_keys=True)
