@@ -1,4 +1,4 @@
-"""`gpuenv report`: one text to paste into an issue."""
+"""`gpuenv report`: one text to paste into an issue, or the results of many hosts as one table."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from typing import TypeVar
 
 from .. import __version__, detect, report as stage
 from ..environment import place, state
-from ..errors import GpuenvError
-from ..model import Emit, Report, Sources, drop_event
-from ..model.option import argument
+from ..errors import GpuenvError, UsageError
+from ..model import Emit, FleetResults, Report, Sources, drop_event
+from ..model.option import argument, option
 from ..request import ask, options as o, paths as where
 from ..request.project_folder import project_env
 from ..system import process
+from ..system.output_file import is_stdout
 from ..wheels import locks
 from .default_env import env_to_read
 from .list import verified
@@ -33,10 +34,33 @@ class ReportOptions:
     env: Path | None = argument(
         None, metavar="[ENV]", help="Path of the environment. [default: .venv]", complete="environments"
     )
+    hosts: Path | None = option(
+        None, help="Show the results of many hosts as one table instead: a gpuenv.fleet-results/1 file, or -."
+    )
+    output: Path | None = option(
+        None, "--output", "-o", help="With --hosts, also write them as one HTML page."
+    )
+    force: bool = option(False, help="Replace files that gpuenv did not write, or that were edited since.")
+
+    @property
+    def takes_stdout(self) -> bool:
+        """Whether the page is written to standard output."""
+        return self.output is not None and is_stdout(self.output)
 
 
-def report(options: ReportOptions, emit: Emit = drop_event) -> Report:
-    """Return the report on this machine and an environment, without names, addresses and credentials."""
+def report(options: ReportOptions, emit: Emit = drop_event) -> Report | FleetResults:
+    """Return the report on this machine and an environment, without names, addresses and credentials; with `hosts` the
+    results of many hosts."""
+    if options.hosts is not None:
+        if options.env is not None:
+            raise UsageError("ENV and --hosts are both given", hint="give one of them")
+        from .fleet_report import report_hosts
+
+        return report_hosts(options.hosts, options.output, emit, force=options.force)
+    if options.output is not None:
+        raise UsageError(
+            "--output is for the page of --hosts", hint="redirect standard output to keep the text"
+        )
     return stage.report(_known(emit, options.env), _whose())
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
-from html import escape
 from itertools import groupby
 
 from ..model import Convolution, DeviceVerdict, Evidence, Finding, FrameworkVerdict, Library, Stage, Verdict
-from .report_style import STYLE
+from .html_page import document, escaped
 
 _OUTCOMES = {
     "works": ("pass", "works", "Every convolution is right, through the environment's own cuDNN."),
@@ -27,8 +25,8 @@ def page(verdict: Verdict, made: str) -> str:
     if verdict.verdict == "works" and not verdict.frameworks:
         meaning = "Driver, runtime, libraries and cuDNN are right; no framework was tried."
     header = (
-        f'<header><p class="mark {status}">{word}</p><h1>{_text(verdict.env)}</h1>'
-        f"<p>{_text(meaning)}</p><p class=quiet>{_text(verdict.python)}</p></header>"
+        f'<header><p class="mark {status}">{word}</p><h1>{escaped(verdict.env)}</h1>'
+        f"<p>{escaped(meaning)}</p><p class=quiet>{escaped(verdict.python)}</p></header>"
     )
     parts = [
         header,
@@ -36,33 +34,21 @@ def page(verdict: Verdict, made: str) -> str:
         _findings(verdict.findings),
         _stages(verdict.stages),
         *(_framework(f) for f in verdict.frameworks),
-        f"<footer>{_text(made)}</footer>",
+        f"<footer>{escaped(made)}</footer>",
     ]
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{_text(word)}: {_text(verdict.env)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(p for p in parts if p)
-        + "\n</main>\n</body>\n</html>\n"
-    )
-
-
-def _text(value: object) -> str:
-    """Text from outside, made harmless: markup escaped, control characters shown as a mark."""
-    return escape(re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", str(value)))
+    return document(f"{word}: {verdict.env}", parts)
 
 
 def _hint(verdict: Verdict) -> str:
-    return f"<p class=hint><b>Do this:</b> {_text(verdict.hint)}</p>" if verdict.hint else ""
+    return f"<p class=hint><b>Do this:</b> {escaped(verdict.hint)}</p>" if verdict.hint else ""
 
 
 def _evidence(rows: tuple[Evidence, ...]) -> str:
     if not rows:
         return ""
     items = "".join(
-        f"<li>{_text(r.text)}"
-        + (f" <cite>{_text(r.source)}{':' + str(r.line) if r.line else ''}</cite>" if r.source else "")
+        f"<li>{escaped(r.text)}"
+        + (f" <cite>{escaped(r.source)}{':' + str(r.line) if r.line else ''}</cite>" if r.source else "")
         + "</li>"
         for r in rows
     )
@@ -71,9 +57,9 @@ def _evidence(rows: tuple[Evidence, ...]) -> str:
 
 def _findings(findings: tuple[Finding, ...]) -> str:
     cards = [
-        f"<article class=card><h3>{_text(f.title)}</h3><p class=quiet><code>{_text(f.cause)}</code>, "
-        f"{_text(f.confidence)}</p>"
-        + (f"<p><b>Fix:</b> {_text(f.fix)}</p>" if f.fix else "")
+        f"<article class=card><h3>{escaped(f.title)}</h3><p class=quiet><code>{escaped(f.cause)}</code>, "
+        f"{escaped(f.confidence)}</p>"
+        + (f"<p><b>Fix:</b> {escaped(f.fix)}</p>" if f.fix else "")
         + _evidence(f.evidence)
         + "</article>"
         for f in findings
@@ -93,8 +79,8 @@ def _stages(stages: tuple[Stage, ...]) -> str:
             more = f"<details{opened}><summary>{len(s.evidence)} {word} of evidence</summary>{more}</details>"
         rows.append(
             f'<li class=stage><span class="mark {s.status}">{s.status}</span>'
-            f"<span class=name><b>{_text(s.stage)}</b> {_text(about)}</span>"
-            f"<span class=seconds>{seconds}</span><div class=detail>{_text(s.detail)}{more}</div></li>"
+            f"<span class=name><b>{escaped(s.stage)}</b> {escaped(about)}</span>"
+            f"<span class=seconds>{seconds}</span><div class=detail>{escaped(s.detail)}{more}</div></li>"
         )
     return f"<section><h2>Stages</h2><ol class=stages>{''.join(rows)}</ol></section>"
 
@@ -108,8 +94,8 @@ def _framework(framework: FrameworkVerdict) -> str:
     told = ", ".join(f"{name} {value}" for name, value in facts if value)
     title = f"{framework.name} {framework.version or ''}".strip()
     return (
-        f"<section><h2>{_text(title)}</h2>"
-        + (f"<p class=quiet>{_text(told)}</p>" if told else "")
+        f"<section><h2>{escaped(title)}</h2>"
+        + (f"<p class=quiet>{escaped(told)}</p>" if told else "")
         + "".join(_device(d) for d in framework.devices)
         + _libraries(framework.libraries)
         + "</section>"
@@ -121,15 +107,15 @@ def _device(device: DeviceVerdict) -> str:
     words = [name, device.name, device.capability and f"compute capability {device.capability}", device.uuid]
     title = ", ".join(w for w in words if w)
     if not device.convolutions:
-        return f"<h3>{_text(title)}</h3><p class=quiet>No convolution was graded here.</p>"
+        return f"<h3>{escaped(title)}</h3><p class=quiet>No convolution was graded here.</p>"
     groups = [
-        f"<div class=case><h4>{_text(case)} <span class=quiet>{_text(dtype)}, at most {rows[0].tolerance:g}"
+        f"<div class=case><h4>{escaped(case)} <span class=quiet>{escaped(dtype)}, at most {rows[0].tolerance:g}"
         f"</span></h4>{''.join(_bar(c) for c in rows)}</div>"
         for (case, dtype), group in groupby(device.convolutions, key=lambda c: (c.case, c.dtype))
         if (rows := list(group))
     ]
     return (
-        f"<h3>{_text(title)}</h3><p class=quiet>Errors against the tolerance (the upright line), on a "
+        f"<h3>{escaped(title)}</h3><p class=quiet>Errors against the tolerance (the upright line), on a "
         f"logarithmic scale from a thousandth of it to ten times it.</p><div class=cases>{''.join(groups)}</div>"
     )
 
@@ -147,7 +133,7 @@ def _bar(c: Convolution) -> str:
     status = "pass" if c.ok else "fail"
     label = f"{c.pass_}: error {number}, at most {c.tolerance:g}: {'right' if c.ok else 'wrong'}"
     return (
-        f'<div class=result><span class=which>{_text(c.pass_)}</span><span class=bar role=img aria-label="{_text(label)}">'
+        f'<div class=result><span class=which>{escaped(c.pass_)}</span><span class=bar role=img aria-label="{escaped(label)}">'
         f'<i class="{status}" style="width:{width:.1f}%"></i></span>'
         f"<span class=number>{number}{'' if c.ok else ' wrong'}</span></div>"
     )
@@ -169,13 +155,13 @@ def _table(title: str, libraries: tuple[Library, ...]) -> str:
     if not libraries:
         return ""
     rows = "".join(
-        f"<tr><th scope=row>{_text(x.soname)}</th><td data-is=version>{_text(x.version or 'unknown')}</td>"
-        f"<td data-is=owner>{_text(x.owner or 'no package')}</td><td data-is=where>{_place(x)}</td>"
-        f"<td data-is=path class=path>{_text(x.path)}</td></tr>"
+        f"<tr><th scope=row>{escaped(x.soname)}</th><td data-is=version>{escaped(x.version or 'unknown')}</td>"
+        f"<td data-is=owner>{escaped(x.owner or 'no package')}</td><td data-is=where>{_place(x)}</td>"
+        f"<td data-is=path class=path>{escaped(x.path)}</td></tr>"
         for x in libraries
     )
     head = "".join(f"<th scope=col>{h}</th>" for h in ("library", "version", "owner", "where", "path"))
-    return f"<h3>{_text(title)}</h3><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return f"<h3>{escaped(title)}</h3><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def _place(library: Library) -> str:

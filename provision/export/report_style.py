@@ -50,7 +50,7 @@ th, td { text-align: left; vertical-align: top; padding: 5px 12px 5px 0;
   border-bottom: 1px solid var(--line); }
 tbody th { font-weight: 600; }
 thead th { color: var(--quiet); font-weight: normal; white-space: nowrap; }
-td[data-is=version], td[data-is=where] { white-space: nowrap; }
+td[data-is=version], td[data-is=where], td[data-is=seconds] { white-space: nowrap; }
 footer { margin-top: 48px; font-size: .85rem; }
 @media (max-width: 720px) {
   .stage { grid-template-columns: 76px 1fr auto; }

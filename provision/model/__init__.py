@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # who reads the types sees them all
     from provision.model.decided import *
     from provision.model.fleet import *
     from provision.model.fleet_classes import *
+    from provision.model.fleet_results import *
     from provision.model.known import *
     from provision.model.machine import *
     from provision.model.package_sets import *
@@ -44,6 +45,7 @@ _NOUNS = {
     "decided": "Reason Rejected PlannedBuild Plan Package ExcludeNewer Lock",
     "fleet_classes": "Host FleetClass",
     "fleet": "FleetPlan Apart Unserved Fleet FleetLock FleetLocks",
+    "fleet_results": "HostVerdict HostResult FleetResults",
     "built": "Environment InstalledPackage Installed",
     "checks": "Check CheckKind CheckResult",
     "changed": "ChangeKind Change Stranger Drift",

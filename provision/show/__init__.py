@@ -23,6 +23,7 @@ _SHOWN_BY = {
     "Findings": ".verdict:show_findings",
     "Fleet": ".fleet:show_fleet",
     "FleetLocks": ".fleet:show_fleet_locks",
+    "FleetResults": ".fleet_results:show_fleet_results",
     "Initialised": ".files:show_initialised",
     "Listing": ".listing:show_listing",
     "Lock": ".plan:show_lock",

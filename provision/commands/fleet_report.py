@@ -1,0 +1,67 @@
+"""`gpuenv report --hosts`: the results of many hosts as a table and a page."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections import Counter
+from datetime import datetime, timezone
+from pathlib import Path
+
+from .. import __version__
+from ..errors import UsageError
+from ..model import Emit, Event, FleetResults, from_plain
+from ..request.options import STDIN
+from ..system import foreign
+from ..system.output_file import refuse_to_replace, signed, write_output
+from ..system.redaction import redact_text, redact_value
+from ..system.safe_write import hint_of
+
+_MOST = 64 << 20  # bytes; a hundred thousand hosts take 20 MB
+
+
+def report_hosts(file: Path, output: Path | None, emit: Emit, *, force: bool) -> FleetResults:
+    """Return the results of a `gpuenv.fleet-results/1` document, hosts that are not ok first, and write them as a page.
+    Raises UsageError."""
+    results = _read(file)
+    if output:
+        refuse_to_replace(output, force=force)
+        _write(output, results)
+        emit(Event(kind="note", stage="report", text=f"the page is {output}"))
+    return results
+
+
+def _read(file: Path) -> FleetResults:
+    shown = f"--hosts {file}"
+    hint = f"expected a {FleetResults.SCHEMA} document; docs/fleet.md has its fields"
+    try:
+        text = _stdin() if str(file) == STDIN else foreign.read_strictly(file, _MOST)
+        found = from_plain(FleetResults, redact_value(json.loads(text)))
+    except OSError as error:
+        raise UsageError(f"{shown}: {error.strerror}", hint=hint) from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{shown}: {error}", hint=hint) from error
+    if twice := [name for name, count in Counter(h.host for h in found.hosts).items() if count > 1]:
+        raise UsageError(f"{shown}: the host {twice[0]!r} is there twice", hint="give each host one row")
+    ordered = sorted(found.hosts, key=lambda h: (h.ok, h.class_ or "", h.host))
+    return dataclasses.replace(found, hosts=tuple(ordered))
+
+
+def _stdin() -> str:
+    text = sys.stdin.buffer.read(_MOST + 1)
+    if len(text) > _MOST:
+        raise ValueError(f"longer than {_MOST >> 20} MiB")
+    return text.decode()
+
+
+def _write(output: Path, results: FleetResults) -> None:
+    from ..export.fleet_page import page
+
+    made = f"gpuenv {__version__}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
+    try:
+        write_output(output, signed(redact_text(page(results, made)), "<!--"))
+    except OSError as error:
+        raise UsageError(
+            f"--output {output}: {error.strerror}", hint=hint_of(error, "name a file that can be written")
+        ) from error
