@@ -6,38 +6,12 @@ import subprocess
 
 import pytest
 from diagnosed import KNOWN, found
+from fix_commands import COMMANDS, GPUENV
 from packaging.requirements import Requirement
 
 from provision.commands.diagnose import judged
-from provision.diagnose.order import filled
 from provision.model import Request, Target, TargetGpu, Wanted
 from provision.resolve import resolve
-
-FACTS = {
-    "driver": "535.129.03", "gpu": "Tesla T4", "cuda_build": "12.4", "floor": "525.60.13", "missing": "libcudnn.so.9",
-    "visible": "1", "library_path": "/opt/lib", "cudnn_built": "9.1.0", "cudnn_loaded": "8.9.7", "jax": "0.6.2",
-    "release": "torch 2.6.0", "advice": "", "cudnn_upgrade": "", "cudnn_package": "cu12", "cuda": "12.4",
-}  # fmt: skip
-PROGRAMS = (
-    "sudo", "pip", "pip3", "python", "gpuenv", "export", "unset", "conda", "docker", "rm", "ls", "nvidia-smi", "ldconfig",
-    "find", "wsl", "ulimit", "systemctl", "apt-get", "apt-file", "apt", "dnf", "cat", "df", "echo", "env", "lspci", "lsmod",
-    "which", "ldd", "sbatch", "gdb", "where",
-)  # fmt: skip
-
-
-def texts():
-    """Every text of the tables that proposes something, with its facts filled in."""
-    for cause in KNOWN.causes:
-        for text in (cause.fix, cause.decides, cause.in_container, cause.on_windows):
-            if text:
-                yield filled(text, FACTS)
-    for rule in KNOWN.failures:
-        if rule.fix:
-            yield filled(rule.fix, FACTS)
-
-
-COMMANDS = sorted({c for text in texts() for c in re.findall(r"`([^`]+)`", text) if c.split()[0] in PROGRAMS})
-GPUENV = [c for c in COMMANDS if c.startswith("gpuenv ")]
 
 
 def test_there_are_commands_to_try():

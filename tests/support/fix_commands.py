@@ -1,0 +1,96 @@
+"""The commands in the fixes of profiles/failures.yaml, and the tables of tests/data/fix_programs.yaml for them."""
+
+import re
+import shlex
+from pathlib import Path
+
+import yaml
+from diagnosed import KNOWN
+
+from provision.diagnose.order import filled
+
+FACTS = {
+    "driver": "535.129.03", "gpu": "Tesla T4", "cuda_build": "12.4", "floor": "525.60.13", "missing": "libcudnn.so.9",
+    "visible": "1", "library_path": "/opt/lib", "cudnn_built": "9.1.0", "cudnn_loaded": "8.9.7", "jax": "0.6.2",
+    "release": "torch 2.6.0", "advice": "", "cudnn_upgrade": "", "cudnn_package": "cu12", "cuda": "12.4",
+}  # fmt: skip
+DATA = Path(__file__).parents[1] / "data" / "fix_programs.yaml"
+TABLES = {t["table"]: t["rows"] for t in yaml.safe_load(DATA.read_text(encoding="utf-8"))}
+ROWS = TABLES["commands"]
+WORDS = {row["text"] for row in TABLES["words"]}
+
+_SETTING = re.compile(r"[A-Z_]+=\S*")
+_REDIRECTION = re.compile(r"\d?>&\d|\d?>\s*\S+")
+_PARTS = re.compile(r"\|\||&&|[|;]")
+_KERNEL = "6.8.0-45-generic"  # a release of Ubuntu's kernel, in place of $(uname -r)
+
+
+def fix_texts():
+    """Every text of the tables that proposes something, with its facts filled in."""
+    for cause in KNOWN.causes:
+        for text in (cause.fix, cause.decides, cause.in_container, cause.on_windows):
+            if text:
+                yield filled(text, FACTS)
+    for rule in KNOWN.failures:
+        if rule.fix:
+            yield filled(rule.fix, FACTS)
+
+
+def is_setting(text):
+    """Whether a text is the value of a variable: "TORCH_LOGS=help"."""
+    return _SETTING.fullmatch(text) is not None
+
+
+QUOTED = sorted({c for text in fix_texts() for c in re.findall(r"`([^`]+)`", text)})
+COMMANDS = [c for c in QUOTED if c not in WORDS and not is_setting(c)]
+GPUENV = [c for c in COMMANDS if c.startswith("gpuenv ")]
+
+
+def simple_commands(command):
+    """The words of each simple command of a line, without sudo, variables in front and redirections."""
+    line = _REDIRECTION.sub(" ", command.replace("$(uname -r)", _KERNEL))
+    if line.startswith("export "):
+        return [["export"]]
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;")
+    lexer.whitespace_split = True
+    parts, words = [], []
+    for token in [*lexer, ";"]:
+        if _PARTS.fullmatch(token):
+            parts, words = [*parts, words], []
+        else:
+            words.append(token)
+    return [cut for part in parts if (cut := _without_prefix(part))]
+
+
+def _without_prefix(words):
+    while words and (words[0] == "sudo" or is_setting(words[0])):
+        words = words[1:]
+    return words
+
+
+def rows_of(words):
+    """The rows whose command begins a simple command, the longest first."""
+    found = [r for r in ROWS if words[: len(r["command"].split())] == r["command"].split()]
+    return sorted(found, key=lambda r: -len(r["command"]))
+
+
+def arguments(row, words):
+    """The options and the other words that follow a row's command. "-aG" is "-a" and "-G"."""
+    options, others = [], []
+    for word in words[len(row["command"].split()) :]:
+        option = word.partition("=")[0]
+        if not word.startswith("-"):
+            others.append(word)
+        elif option in row.get("options", ()) or option.startswith("--"):
+            options.append(option)
+        else:
+            options += [f"-{letter}" for letter in option[1:]]
+    return options, others
+
+
+CLASSED = [(c, w, rows_of(w)[0]) for c in COMMANDS for w in simple_commands(c) if rows_of(w)]
+
+
+def checked_by(*checks):
+    """The simple commands of a class, as (line, words, row)."""
+    return [item for item in CLASSED if item[2]["check"] in checks]
