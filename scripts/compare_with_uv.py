@@ -7,7 +7,8 @@ Python, platform and indexes. A named package that is locked in an older release
 name, is a fault. A set that uv cannot solve is passed over. uv may build source archives, in a folder for temporary files.
 
 --json FILE keeps what was compared; the next run with the same file leaves these sets out. --time repeats both and prints
-the time of the second runs and their ratio. The exit status is 1 where a fault was found or gpuenv gave no lock.
+the times of the second runs, and two ratios: of gpuenv's time to that of plain uv, and to that of the slowest run of uv
+for the question that gpuenv ended with. The exit status is 1 where a fault was found or gpuenv gave no lock.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ GLIBC = "2.35"
 TARGET = ("--driver", "580.65.06", "--gpu", "H100", "--platform", "linux-x86_64", "--glibc", GLIBC)
 _TIMEOUT = 600.0
 _SOLVES = re.compile(r"solves: (\d+) of at most")
+_TOOK = re.compile(r"uv took ([\d., s]+)$", re.MULTILINE)
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
 
 
@@ -75,6 +77,7 @@ class Compared:
     solves: int = 0
     seconds: list[float] = field(default_factory=list)
     uv_seconds: list[float] = field(default_factory=list)
+    slowest: list[float] = field(default_factory=list)
     held_back: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
@@ -93,20 +96,27 @@ class Compared:
         both = len(self.seconds) > 1 and len(self.uv_seconds) > 1
         return self.seconds[1] / self.uv_seconds[1] if both else None
 
+    @property
+    def needed_ratio(self) -> float | None:
+        """The time of gpuenv's second run divided by that of the slowest run of uv for its last question."""
+        both = len(self.seconds) > 1 and len(self.slowest) > 1
+        return self.seconds[1] / self.slowest[1] if both else None
+
     def row(self) -> str:
         """One line of the table."""
-        times = [f"{runs[-1]:.1f}" if runs else "-" for runs in (self.seconds, self.uv_seconds)]
-        ratio = f"{self.ratio:.1f}" if self.ratio else "-"
+        times = [f"{runs[-1]:.1f}" if runs else "-" for runs in (self.seconds, self.uv_seconds, self.slowest)]
+        ratios = [f"{ratio:.1f}" if ratio else "-" for ratio in (self.ratio, self.needed_ratio)]
         state = (
             "no lock" if self.error else "passed over" if self.passed_over else "ok" if self.ok else "FAULT"
         )
         return (
-            f"{self.name:32} {self.python:6} {self.packages:5} {self.solves:3} {times[0]:>6} {times[1]:>6} {ratio:>5} "
-            f"{len(self.held_back):4}  {state}"
+            f"{self.name:32} {self.python:6} {self.packages:5} {self.solves:3} {times[0]:>6} {times[1]:>6} {ratios[0]:>5} "
+            f"{times[2]:>6} {ratios[1]:>5} {len(self.held_back):4}  {state}"
         )
 
 
-HEAD = f"{'set':32} {'python':6} {'named':>5} {'N':>3} {'s':>6} {'uv s':>6} {'ratio':>5} {'held':>4}  result"
+HEAD = f"{'set':32} {'python':6} {'named':>5} {'N':>3} {'s':>6} {'uv s':>6} {'ratio':>5} "
+HEAD += f"{'need s':>6} {'ratio':>5} {'held':>4}  result"
 
 
 def read_sets(path: Path = SETS) -> list[RequirementSet]:
@@ -160,11 +170,14 @@ def _lock(mine: RequirementSet, wanted: Path, found: Compared) -> dict[str, Any]
     found.seconds.append(round(time.monotonic() - began, 2))
     if solves := _SOLVES.search(done.stderr):
         found.solves = int(solves[1])
+    if took := _TOOK.findall(done.stderr):
+        found.slowest.append(max(float(text.rstrip(" s")) for text in took[-1].split(", ")))
     if done.returncode:
         error = json.loads(done.stdout or "{}").get("error", {"message": done.stderr[-1500:], "hint": ""})
         if "--allow-old" in (error["hint"] or "") and not found.stopped:
             found.stopped = error["message"]
             found.seconds.clear()
+            found.slowest.clear()
             return _lock(mine, wanted, found)
         found.error = f"exit {done.returncode}: {error['message']}"
         return None

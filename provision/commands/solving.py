@@ -18,7 +18,7 @@ from ..request import paths as where
 from ..request.options import Choices
 from ..resolve.other_cuda import sentence_of
 from ..wheels import pypi, several_pythons
-from ..wheels.asking import OTHER_PYTHONS
+from ..wheels.solve_failure import OTHER_PYTHONS
 from ..wheels.source_builds import SourceBuilds, source_builds
 from .judging import made_for
 from .stages import stages

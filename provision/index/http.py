@@ -7,6 +7,7 @@ import http.client
 import io
 import re
 import ssl
+import threading
 import time
 import urllib.error
 import urllib.parse
@@ -62,11 +63,10 @@ class Http:
     def __init__(
         self, config: PipConfig | None = None, *, timeout: float | None = None, tries: int = TRIES
     ) -> None:
-        context = ssl.create_default_context(cafile=config.cert if config else None)
-        proxies = _proxies(config)
+        self._config = config
+        self._lock = threading.Lock()
+        self._openers: dict[bool, urllib.request.OpenerDirector] = {}
         self._trusted = frozenset(config.trusted_hosts if config else ())
-        self._opener = opener(proxies, context)
-        self._trusting = opener(proxies, _believing()) if self._trusted else self._opener
         self._timeout = timeout or (config and config.timeout) or TIMEOUT
         self._tries = tries
 
@@ -127,7 +127,16 @@ class Http:
     def _opener_for(self, request: urllib.request.Request) -> urllib.request.OpenerDirector:
         host = urllib.parse.urlsplit(request.full_url)
         trusted = bool({host.hostname, host.netloc} & self._trusted)
-        return self._trusting if trusted else self._opener
+        with self._lock:  # made when it is needed: certificates take 30 ms to read, and a folder needs none
+            if trusted not in self._openers:
+                self._openers[trusted] = opener(_proxies(self._config), self._context(trusted))
+            return self._openers[trusted]
+
+    def _context(self, trusted: bool) -> ssl.SSLContext:
+        """What is taken for a certificate; of hosts that the user trusts whatever they show."""
+        if trusted:
+            return _believing()
+        return ssl.create_default_context(cafile=self._config.cert if self._config else None)
 
     def _retry(
         self, request: urllib.request.Request, missing_ok: bool, most: int = connections.MOST

@@ -7,6 +7,7 @@ file that PIP_CONFIG_FILE names, then the environment; in each, [global] before 
 from __future__ import annotations
 
 import configparser
+import contextlib
 import functools
 import hashlib
 import json
@@ -20,6 +21,7 @@ from pathlib import Path
 from provision.errors import LockError
 from provision.model import Sources
 from provision.system import foreign, writing
+from provision.system.safe_write import write_file
 
 from . import uv_config
 
@@ -130,8 +132,9 @@ def default_index(environ: Mapping[str, str], *, cache_dir: Path | None = None) 
         return url
     url = _ask_uv()
     if kept:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(url + "\n", encoding="utf-8")
+        with contextlib.suppress(OSError):  # a cache that cannot be written to is done without
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_file(kept, url + "\n")
     return url
 
 

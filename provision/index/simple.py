@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import html.parser
 import json
+import re
 import urllib.parse
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -91,14 +92,22 @@ def _no_index(url: str, what: str) -> LockError:
     )
 
 
+_ABSOLUTE = re.compile(r"https?://[a-z0-9.-]+(?::[0-9]+)?/[A-Za-z0-9/._+~!-]+")
+"""An address of which no part is encoded or relative."""
+
+
 def _from_json(base: str, entry: dict[str, object]) -> File | None:
-    url = urllib.parse.urljoin(base, str(entry["url"]))
-    if _file_name(url) is None or not _is_file_name(str(entry["filename"])):
+    name, url = str(entry["filename"]), str(entry["url"])
+    if not _ABSOLUTE.fullmatch(url) or not url.endswith(f"/{name}"):  # else the name is that of the address
+        url = urllib.parse.urljoin(base, url)
+        if _file_name(url) is None:
+            return None
+    if not _is_file_name(name):
         return None
     hashes, yanked, size = entry.get("hashes"), entry.get("yanked", False), entry.get("size")
     requires = entry.get("requires-python")
     return File(
-        name=str(entry["filename"]),
+        name=name,
         url=url,
         sha256=str(hashes["sha256"]) if isinstance(hashes, dict) and "sha256" in hashes else None,
         size=size if isinstance(size, int) else None,

@@ -144,16 +144,18 @@ def stack(data: Profiles) -> frozenset[str]:
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    parts = {Requirement(t).name for r in data.toolkits for part in r.parts for t in part.split(" ")[1:]}
-    pinned = {Requirement(text).name for b in data.builds for text in b.requires}
-    return frozenset(canonicalize_name(n) for n in parts | pinned | {r.package for r in data.cudnn})
+    texts = {t for r in data.toolkits for part in r.parts for t in part.split(" ")[1:]}
+    texts |= {text for b in data.builds for text in b.requires}  # few texts, of many rows
+    names = {Requirement(t).name for t in texts} | {r.package for r in data.cudnn}
+    return frozenset(canonicalize_name(n) for n in names)
 
 
 def _companions(data: Profiles) -> dict[str, str]:
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    return {canonicalize_name(Requirement(x).name): b.framework for b in data.builds for x in b.companions}
+    found = {x: b.framework for b in data.builds for x in b.companions}
+    return {canonicalize_name(Requirement(x).name): framework for x, framework in found.items()}
 
 
 def sources_with(s: Sources, c: Choices, demands: Demands) -> Sources:

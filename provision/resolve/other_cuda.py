@@ -58,14 +58,15 @@ class LockedSet:
 
     def strangers(self) -> Iterator[OtherCuda]:
         """What came along unnamed and does not go with the builds. Nothing where a solver did not say who brings
-        what."""
-        if self.asked.request.device != "cuda" or not self._majors or not self.lock.required_by:
+        what; who does is asked last, as it can take another solve."""
+        if self.asked.request.device != "cuda" or not self._majors:
             return
         for package in self.lock.packages:
             if package.name in self.named or package.name in self._planned:
                 continue
             mine = self._other_major(package)
-            if why := self._why(mine) if mine else self._of_measured(package):
+            why = self._why(mine) if mine else self._of_measured(package)
+            if why and self.lock.required_by:
                 yield OtherCuda(f"{package.name} {package.version}", why, self._roots(package.name), mine)
 
     @cached_property

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
 import re
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,26 +17,23 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..errors import LockError
-from ..index import pytorch, refusal, uv, uv_config
-from ..index.http import Http
-from ..index.pipconf import pip_configuration
-from ..index.simple import holdings
+from ..index import pytorch, uv
 from ..index.uv import without_credentials
 from ..model import Need, Plan, Sources
-from ..system import process
-from ..system.redaction import redact
-from .build_failure import explain_in_solve
-from .source_builds import SourceBuilds, build_refused
+from ..system import writing
+from .solve_failure import TIMEOUT, failure
+from .solved import versions_of
+from .source_builds import SourceBuilds
 from .upload_times import UploadTimes
 
 _UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}
-_TIMEOUT = 900.0
 
 
 @dataclass
 class Ask:
     """One question to uv: a folder for its files, and which packages may be built from source; nothing else is
-    ever built."""
+    ever built. `pins` is what was asked for last, `bound` the packages with the one index that each comes from, `cached`
+    asks nothing but uv's cache, and `seconds` has the time of each run of uv."""
 
     scratch: Path
     plan: Plan
@@ -42,47 +41,59 @@ class Ask:
     python: str | None
     needs: tuple[Need, ...]
     builds: SourceBuilds
+    pins: list[str] = field(default_factory=list)
     pinned: dict[str, str] = field(default_factory=dict)
+    bound: dict[str, str] = field(default_factory=dict)
     git_logins: tuple[str, ...] = ()
+    cached: bool = False
+    seconds: list[float] = field(default_factory=list)
 
-    def solved(self, pins: list[str], prefer: Mapping[str, str]) -> tuple[str, str]:
-        """The same solution twice: annotated with the indexes, and with addresses and hashes. What is named for
-        the PyTorch index and comes along of something else is asked for by itself: uv binds nothing else."""
-        annotated, solved = self._solved(pins, prefer)
-        if stray := self._stray(annotated, pins):
+    def solved(self, pins: list[str], prefer: Mapping[str, str]) -> str:
+        """The solution with addresses and hashes, as a pylock.toml. What is named for the PyTorch index and comes along
+        of something else is asked for by itself: uv binds nothing else."""
+        text = self._solved(pins, prefer)
+        if stray := self._stray(text, pins):
             return self._solved([*pins, *stray], prefer)
-        return annotated, solved
+        return text
 
-    def _stray(self, annotated: str, pins: list[str]) -> list[str]:
-        found = {canonicalize_name(row.partition("==")[0]) for row in annotated.splitlines() if "==" in row}
-        bound = _bound_to_pytorch(self.plan, pins, self.needs)
+    def annotated(self, text: str) -> str:
+        """A solution once more, annotated with indexes and requirers, in a folder of its own. Raises LockError."""
+        with writing.scratch("lock") as scratch:
+            again = dataclasses.replace(self, scratch=scratch)
+            return again._again(again.source(self.pins), versions_of(text), "requirements.txt")  # noqa: SLF001
+
+    def _stray(self, text: str, pins: list[str]) -> list[str]:
+        found, bound = versions_of(text), _bound_to_pytorch(self.plan, pins, self.needs)
         return [n for n in pytorch.named_for(self.plan) if n in found and n not in bound]
 
-    def _solved(self, pins: list[str], prefer: Mapping[str, str]) -> tuple[str, str]:
+    def _solved(self, pins: list[str], prefer: Mapping[str, str]) -> str:
         source = self.source(pins)
-        if prefer:
-            # First exactly as it was, which is mostly possible. What uv calls preferences are not enough:
-            # with several indexes it was seen to leave a version that fits (ml-dtypes, 0.13.8).
-            held = self.scratch / "held.txt"
-            held.write_text("".join(f"{n}=={v}\n" for n, v in prefer.items()), encoding="utf-8")
-            with contextlib.suppress(LockError):
-                return self._both(source, "--constraints", str(held))
+        if not prefer:
+            return self.compiled(source, "pylock.toml")
+        # First exactly as it was, which is mostly possible. What uv calls preferences are not enough:
+        # with several indexes it was seen to leave a version that fits (ml-dtypes, 0.13.8).
+        held = self.scratch / "held.txt"
+        held.write_text(_rows(prefer), encoding="utf-8")
+        with contextlib.suppress(LockError):
+            return self.compiled(source, "pylock.toml", "--constraints", str(held))
         kept = self.scratch / "before.txt"
-        kept.write_text("".join(f"{n}=={v}\n" for n, v in prefer.items()), encoding="utf-8")
-        return self._both(source, "--output-file", str(kept))
+        kept.write_text(_rows(prefer), encoding="utf-8")
+        found = self.compiled(source, "requirements.txt", "--output-file", str(kept))
+        return self._again(source, versions_of(found), "pylock.toml")
 
-    def _both(self, source: Path, *more: str) -> tuple[str, str]:
-        """The annotated form by a solve, the other by the pins that it found, and afterwards: what the first has
-        put into uv's cache is not asked for twice."""
-        annotated = self.compiled(source, "requirements.txt", *more)
+    def _again(self, source: Path, versions: Mapping[str, str], form: str) -> str:
+        """The same solution in another form. uv's cache has what it takes, unless it cannot be written to."""
         same = self.scratch / "same.txt"
-        rows = [row for row in annotated.splitlines() if re.match(r"[A-Za-z0-9._-]+==", row)]
-        same.write_text("\n".join(rows), encoding="utf-8")
-        return annotated, self.compiled(source, "pylock.toml", "--constraints", str(same))
+        same.write_text(_rows(versions), encoding="utf-8")
+        cached = dataclasses.replace(self, cached=True)
+        with contextlib.suppress(LockError):
+            return cached.compiled(source, form, "--constraints", str(same))
+        return self.compiled(source, form, "--constraints", str(same))
 
     def source(self, pins: list[str]) -> Path:
         """A pyproject.toml with the pins, each PyTorch-index package bound to that index alone; uv binds
         only what this very file names."""
+        self.pins = pins
         named = pytorch.named_for(self.plan)
         pins = [
             *pins,
@@ -109,6 +120,7 @@ class Ask:
         chosen = {canonicalize_name(n.name or ""): names[n.index or ""] for n in own} | dict.fromkeys(
             bound, "pytorch"
         )
+        self.bound = {str(name): indexes[index] for name, index in chosen.items()}
         lines += [
             "[tool.uv.sources]",
             *(f'{name} = {{ index = "{index}" }}' for name, index in chosen.items()),
@@ -127,7 +139,7 @@ class Ask:
                     raise
                 self.builds.allow_unread(error.unbuilt, error, self.needs)
             else:
-                if not self.builds.learn(text, self.needs, self.plan):
+                if not self.builds.learn(versions_of(text), self.needs, self.plan):
                     return text
 
     @functools.cached_property
@@ -144,9 +156,12 @@ class Ask:
         output = Path(more[1]) if more[:1] == ("--output-file",) else None
         before = output.read_text(encoding="utf-8") if output else ""
         settings = uv.Settings(
-            only_wheels=only_files(self.sources), git_logins=self.git_logins, timeout=_TIMEOUT
-        )
+            only_wheels=only_files(self.sources), git_logins=self.git_logins, timeout=TIMEOUT,
+            variables={"UV_OFFLINE": "1"} if self.cached else {},
+        )  # fmt: skip
+        began = time.monotonic()
         done = uv.run_uv(words, self.sources, python=self.python or sys.executable, settings=settings)
+        self.seconds.append(time.monotonic() - began)
         text = output.read_text(encoding="utf-8") if output else done.stdout
         if output:
             output.write_text(before, encoding="utf-8")  # else uv would prefer what it has just found
@@ -154,6 +169,8 @@ class Ask:
             return self._compiled(source, form, *more)
         if done.ok:
             return text
+        if self.cached:
+            raise LockError("uv's cache lacks a part of the answer")
         asked = [*self.pinned.values(), *(n.text for n in self.needs if n.name)]
         self.builds.note_refusal(done.stderr, asked, self.sources)
         raise failure(done, self.sources, self.needs)
@@ -182,17 +199,14 @@ class Ask:
         return files
 
 
-OTHER_PYTHONS = re.compile(
-    r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})[<>=!~]\S{0,200} has no wheels with a matching Python \w{1,20} tag"
-)
-"""A package that has wheels for other Pythons only, and no source archive."""
-_NO_WHEEL = re.compile(r"Wheels are required for `([A-Za-z0-9._-]+)`")
-
-
 def only_files(sources: Sources) -> bool:
     """Whether folders and pages of wheels are all there is: offline, an index's answers in the cache would
     name files that cannot be had."""
     return sources.no_index or (sources.offline and bool(sources.find_links))
+
+
+def _rows(versions: Mapping[str, str]) -> str:
+    return "".join(f"{name}=={version}\n" for name, version in versions.items())
 
 
 def _bound_to_pytorch(plan: Plan, pins: Sequence[str], needs: Sequence[Need]) -> list[str]:
@@ -216,84 +230,3 @@ def _uv_platform(platform: str, glibc: str | None) -> str:
             hint="use a newer system or a container",
         )
     return f"{machine}-manylinux_2_{max(fitting)}"
-
-
-def failure(done: process.Finished, sources: Sources, needs: Sequence[Need] = ()) -> LockError:
-    log = uv.redacted(done.stderr)
-    if done.timed_out:
-        return LockError(
-            f"solving the packages took longer than {_TIMEOUT:.0f} s", log=log,
-            hint="try again, or bound the packages that it went through",
-        )  # fmt: skip
-    if stored := refusal.storage(log):
-        return LockError(stored.message, hint=stored.hint, log=log)
-    if page := _PAGE.search(log):
-        return LockError(
-            f"the page of wheels {page[1]} cannot be read", log=log,
-            hint="where it is of wheels compiled against a build, there may be none for this one: name an older "
-            "framework; else check the network and --find-links",
-        )  # fmt: skip
-    configured = " or ".join(map(redact, filter(None, (sources.default, *sources.extra))))
-    if refused := refusal.refused(log, configured=configured or None):
-        of_torch = (refused.address or "").startswith(redact(sources.pytorch or "-").rstrip("/"))
-        kind = ("pytorch" if of_torch else "pypi") if refused.silent else None
-        return LockError(refused.message, hint=refused.hint, log=log, unreachable=kind)
-    if unbuilt := explain_in_solve(log, needs):
-        return unbuilt
-    if "No solution found" in log or "unsatisfiable" in log:
-        name = refusal.absent(log)
-        held = _held(name, sources)
-        if absent := _ABSENT.search(log):
-            return _absent(absent[1], needs, log, held)
-        told = "the packages of this plan cannot be solved together"
-        told = f"no version of {name} would do: {'; '.join(held)}" if held else told
-        lines = _lines_named(log, needs)
-        told += f": see {', '.join(lines)}" if lines else ""
-        return LockError(
-            told, log=log, contradiction=True, no_wheel=_lacking(log),
-            hint="loosen one of the requirements that the lines above name",
-        )  # fmt: skip
-    if (refused_build := build_refused(log)) is not None:
-        return LockError(f"{refused_build or 'a package'} was not built", log=log, unbuilt=refused_build)
-    first = next((x.removeprefix("error: ") for x in log.splitlines() if x.startswith("error")), "")
-    return LockError(f"the packages could not be solved: {first}", log=log, hint="mend what the log names")
-
-
-_PAGE = re.compile(r"Failed to read `--find-links` URL: (\S+)")
-_ABSENT = re.compile(
-    r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]+) was not found in the (?:package registry|provided package locations)"
-)
-
-
-def _absent(name: str, needs: Sequence[Need], log: str, held: Sequence[str]) -> LockError:
-    where = next((f" ({n.origin})" for n in needs if n.name == canonicalize_name(name)), "")
-    said = f": {'; '.join(held)}" if held else ""
-    return LockError(
-        f"no index and no folder of wheels has a package {name}{where}{said}", log=log, absent=str(canonicalize_name(name)),
-        hint="check the name, or where packages come from: --index, --find-links, pip's configuration",
-    )  # fmt: skip
-
-
-def _held(name: str | None, sources: Sources) -> list[str]:
-    """What each index has of a package that the solver could not find."""
-    if name is None or sources.offline or sources.no_index:
-        return []
-    environ = process.environ()
-    default = sources.default or uv_config.default_index(uv_config.variables(environ))
-    http = Http(pip_configuration(environ), tries=1, timeout=10.0)
-    return holdings(http, [*([default] if default else []), *sources.extra], name)
-
-
-def _lacking(log: str) -> str | None:
-    found = _NO_WHEEL.search(log) or OTHER_PYTHONS.search(" ".join(log.split()))
-    return str(canonicalize_name(found[1])) if found else None
-
-
-def _lines_named(log: str, needs: Sequence[Need]) -> list[str]:
-    """The project's lines whose packages the solver's reasons name."""
-    because = canonicalize_name(" ".join(log.split()).replace(".", "-").replace("_", "-"))
-    return [
-        f"{n.text} ({n.origin})"
-        for n in needs
-        if n.name and re.search(rf"(?<![a-z0-9-]){re.escape(canonicalize_name(n.name))}(?![a-z0-9])", because)
-    ][:5]

@@ -80,9 +80,8 @@ class IndexMetadata:
     @cached_property
     def _places(self) -> list[str]:
         environ = process.environ()
-        cache = Path(self.sources.cache_dir) if self.sources.cache_dir else None
         more = map(uv_config.address, uv_config.extra_indexes(uv_config.variables(environ)))
-        default = self.sources.default or default_index(environ, cache_dir=cache)
+        default = self.sources.default or default_index(environ, cache_dir=self._cache)
         places = dict.fromkeys([*self.sources.extra, *more, default])
         return [p for p in places if not pytorch.is_one(p, self.sources.pytorch)]
 

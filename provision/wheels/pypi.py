@@ -6,8 +6,9 @@ never ends in a CPU wheel and no environment gets two cuDNN packages.
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -20,10 +21,11 @@ from ..index.links import find_links
 from ..model import FRAMEWORKS, Brought, Event, Lock, Need, Package, Plan, Sources, names_cpu_build
 from ..system import process, references, writing
 from ..system.redaction import redact
-from .asking import Ask
+from .asking import Ask, only_files
+from .file_indexes import FileIndexes
 from .locks import file_name, is_source
 from .refusals import question_of
-from .solved import parse_annotations, parse_pylock, parse_requirers
+from .solved import Requirers, parse_annotations, parse_pylock, versions_of
 from .source_archives import SourceArchive
 from .source_builds import SourceBuilds, describe_build, source_builds
 
@@ -54,8 +56,12 @@ def lock(
         pins = _pins(plan, sources)
         question = question_of(plan, pins, needs, sources)
         builds.recall(question)
-        annotated, solved = ask.solved(pins, prefer or {})
-    packages = _with_indexes(parse_pylock(solved, plan), parse_annotations(annotated))
+        try:
+            solved = ask.solved(pins, prefer or {})
+            packages = _with_indexes(parse_pylock(solved, plan), ask, solved)
+        finally:
+            took = ", ".join(f"{s:.2f} s" for s in ask.seconds)
+            emit(Event(kind="done", stage="lock", text=f"uv took {took or 'no time'}"))
     packages = _with_sizes(_of_pages(packages, sources), sources)
     _assert_no_other_framework(plan, packages, {*elsewhere, *_named_for_cpu(plan, needs)})
     _assert_is_plan(plan, packages, sources)
@@ -68,7 +74,7 @@ def lock(
     emit(Event(kind="done", stage="lock", text=f"{len(packages)} packages", done=len(packages)))
     return Lock(
         manager="venv", target=plan.target, plan=plan, packages=packages,
-        required_by=parse_requirers(annotated),
+        required_by=Requirers(lambda: ask.annotated(solved)),
     )  # fmt: skip
 
 
@@ -132,9 +138,13 @@ def _has_wheel(sources: Sources, name: str) -> bool:
 # --- what came back --------------------------------------------------------------------------
 
 
-def _with_indexes(packages: Iterable[Package], indexes: dict[str, str]) -> tuple[Package, ...]:
-    import dataclasses
-
+def _with_indexes(packages: Sequence[Package], ask: Ask, solved: str) -> tuple[Package, ...]:
+    """The packages with their indexes: as their addresses show, else as uv states them in another run."""
+    of_index = versions_of(solved)
+    places = FileIndexes(ask.sources, ask.bound, only_wheels=only_files(ask.sources))
+    indexes = places.indexes([p for p in packages if p.name in of_index])
+    if indexes is None:
+        indexes = parse_annotations(ask.annotated(solved))
     return tuple(
         dataclasses.replace(p, index=redact(indexes[p.name]) if p.name in indexes else None,
                             url=_address(p))
@@ -155,8 +165,6 @@ def _address(package: Package) -> str:
 
 def _of_pages(packages: tuple[Package, ...], sources: Sources) -> tuple[Package, ...]:
     """What a page of wheels has, no index does: it is asked for at its own address when it is installed."""
-    import dataclasses
-
     pages = {redact(p).rstrip("/") for p in sources.find_links if p.startswith(("http:", "https:"))}
     return tuple(
         dataclasses.replace(p, index=None) if p.index and p.index.rstrip("/") in pages else p
@@ -167,8 +175,6 @@ def _of_pages(packages: tuple[Package, ...], sources: Sources) -> tuple[Package,
 def _with_sizes(packages: tuple[Package, ...], sources: Sources) -> tuple[Package, ...]:
     """Sizes that the index did not tell, asked by HEAD: how much there is to download is said
     before it is downloaded. A server that refuses the question leaves the size unknown."""
-    import dataclasses
-
     environ = process.environ()
     urls = {
         p.url: references.expand(p.url, environ, f"the address of {p.name}")

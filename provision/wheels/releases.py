@@ -6,10 +6,10 @@ Only metadata is read, and of old releases only as much as the search for the ne
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -142,7 +142,7 @@ class ReleaseReader:
 
     # --- the list of files -----------------------------------------------------------------------
 
-    @cached_property
+    @functools.cached_property
     def _metadata(self) -> IndexMetadata:
         return IndexMetadata(self.sources)
 
@@ -204,7 +204,7 @@ class ReleaseReader:
             measured=self._measured.of((f.sha256 for f in compiled), self.target.platform),
         )  # fmt: skip
 
-    @cached_property
+    @functools.cached_property
     def _measured(self) -> MeasuredRows:
         return MeasuredRows(own_cache(self.sources))
 
@@ -222,16 +222,22 @@ class ReleaseReader:
             p for p in self.pythons if _allows(file.requires_python, p) and not tags.isdisjoint(self._tags[p])
         )
 
-    @cached_property
+    @functools.cached_property
     def _tags(self) -> dict[str, frozenset[Tag]]:
         return {p: frozenset(wheel_tags(p, self.target.platform, self.target.glibc)) for p in self.pythons}
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _version(text: str) -> Version:
+    """A version; many files have the same. Raises InvalidVersion."""
+    return Version(text)
 
 
 def _version_of(file: str, name: str) -> Version | None:
     """The version in a file's name, None for a file that no installer takes. The wheel's other parts are not read."""
     try:
         if file.endswith(".whl"):
-            return Version(file.split("-", 2)[1].replace("_", "-"))
+            return _version(file.split("-", 2)[1].replace("_", "-"))
         found, version = parse_sdist_filename(file)
     except (InvalidSdistFilename, InvalidVersion, IndexError):
         return None
@@ -251,6 +257,7 @@ def _days(versions: Sequence[tuple[Version, Sequence[File]]]) -> tuple[list[int]
     return days, True
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def _allows(bounds: str | None, python: str) -> bool:
     """Whether a Requires-Python allows the newest releases of a Python minor. One that cannot be read forbids
     nothing."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import tomli
 from packaging.pylock import Pylock, PylockValidationError
@@ -23,7 +22,9 @@ from ..index.simple import project_files
 from ..model import Package, Plan, Sources
 from ..system import process, writing
 from ..system.redaction import redact
-from .asking import failure, only_files
+from .asking import only_files
+from .local_files import own_cache
+from .solve_failure import failure
 from .solved import best_wheel, target_tags
 
 _TIMEOUT = 900.0
@@ -76,8 +77,7 @@ def pythons_with_wheel(
 ) -> tuple[str, ...]:
     """Those of `minors` ("3.11") for which some release within the bounds has a wheel on the plan's
     platform, in their order. Raises LockError when the index does not answer."""
-    cache = Path(sources.cache_dir) if sources.cache_dir else None
-    where = sources.default or default_index(process.environ(), cache_dir=cache)
+    where = sources.default or default_index(process.environ(), cache_dir=own_cache(sources))
     bounds = SpecifierSet(specifier)
     tags: set[Tag] = set()
     for file in project_files(Http(), where, name):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import tomli
 from packaging.pylock import Package as PylockPackage, Pylock, PylockSelectError, PylockValidationError
 from packaging.tags import Tag
+from packaging.utils import canonicalize_name
 
 from ..errors import LockError
 from ..index.platforms import wheel_tags
@@ -27,15 +30,29 @@ def target_tags(plan: Plan) -> list[Tag]:
 
 def parse_pylock(text: str, plan: Plan) -> tuple[Package, ...]:
     """One wheel per package: the one whose tags fit the target best. Raises LockError."""
+    locked = _read_pylock(text)
+    ranks = {str(tag): i for i, tag in enumerate(target_tags(plan))}
+    return tuple(_file_of(p, ranks) for p in locked.packages)
+
+
+def versions_of(text: str) -> dict[str, str]:
+    """The version of each package of an index, from either form of uv's answer. Raises LockError."""
+    if not text.startswith("lock-version"):
+        pins = re.findall(r"(?m)^([A-Za-z0-9._-]+)={2,3}([^\s;]+)", text)
+        return {str(canonicalize_name(name)): version for name, version in pins}
+    found = _read_pylock(text).packages
+    return {str(p.name): str(p.version) for p in found if p.version and (p.wheels or p.sdist)}
+
+
+@functools.lru_cache(maxsize=2)
+def _read_pylock(text: str) -> Pylock:
     try:
-        locked = Pylock.from_dict(tomli.loads(text))
+        return Pylock.from_dict(tomli.loads(text))
     except (ValueError, PylockValidationError, PylockSelectError) as error:
         raise LockError(
             f"the solver's answer cannot be read: {error}",
             hint="another uv than gpuenv's own answers: install gpuenv again",
         ) from error
-    ranks = {str(tag): i for i, tag in enumerate(target_tags(plan))}
-    return tuple(_file_of(p, ranks) for p in locked.packages)
 
 
 def _file_of(package: PylockPackage, ranks: dict[str, int]) -> Package:
@@ -107,6 +124,26 @@ def parse_annotations(text: str) -> dict[str, str]:
         if origin and name:
             found[name] = origin.group(1)
     return found
+
+
+class Requirers(Mapping[str, tuple[str, ...]]):
+    """The packages that require each package, solved for when they are first asked for: few locks need them."""
+
+    def __init__(self, annotated: Callable[[], str]) -> None:
+        self._annotated = annotated
+
+    @functools.cached_property
+    def _found(self) -> dict[str, tuple[str, ...]]:
+        return parse_requirers(self._annotated())
+
+    def __getitem__(self, name: str) -> tuple[str, ...]:
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
 
 
 def parse_requirers(text: str) -> dict[str, tuple[str, ...]]:

@@ -9,7 +9,7 @@ that only reads.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,9 +71,9 @@ class SourceBuilds:
         """Return the options with which uv reads what source archives state. Files are written into the folder."""
         return self.stated.options(self._of_indexes(needs), folder) if self.stated else []
 
-    def learn(self, text: str, needs: Iterable[Need], plan: Plan) -> bool:
-        """Read the source archives that a solve took. Return whether uv has to be asked again."""
-        return self.stated is not None and self.stated.learn(text, self._of_indexes(needs), plan)
+    def learn(self, solved: Mapping[str, str], needs: Iterable[Need], plan: Plan) -> bool:
+        """Read the source archives of the versions that a solve took. Return whether uv has to be asked again."""
+        return self.stated is not None and self.stated.learn(solved, self._of_indexes(needs), plan)
 
     def note_refusal(self, log: str, asked: Iterable[str], sources: Sources) -> None:
         """Remember which versions of packages a refusal names as without wheels; `asked` are all requirements, and

@@ -86,11 +86,10 @@ class StatedMetadata:
         path.write_text(tomli_w.dumps({"dependency-metadata": tables}), encoding="utf-8")
         return ["--config-file", str(path)]
 
-    def learn(self, text: str, names: Iterable[str], plan: Plan) -> bool:
+    def learn(self, solved: Mapping[str, str], names: Iterable[str], plan: Plan) -> bool:
         """Read the archives of the versions that a solve took without knowing them. Return whether that changes the
         question."""
-        pins = dict(re.findall(r"(?m)^([A-Za-z0-9._-]+)==([^\s;]+)", text))
-        new = {n: pins[n] for n in names if n in pins and n not in self.unstated}
+        new = {n: solved[n] for n in names if n in solved and n not in self.unstated}
         new = {name: version for name, version in new.items() if version not in self.found.get(name, {})}
         self._read(new)
         for name, version in new.items():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from packaging.utils import (
     InvalidSdistFilename,
@@ -27,6 +26,7 @@ from ..index.simple import project_files
 from ..model import Plan, Sources
 from ..system import process
 from ..system.redaction import redact
+from .local_files import own_cache
 
 _UNDATED = re.compile(r"`([^`\n]+)` is missing an upload date")
 
@@ -94,8 +94,7 @@ class UploadTimes:
 
     @property
     def _default(self) -> str:
-        cache = Path(self.sources.cache_dir) if self.sources.cache_dir else None
-        return self.sources.default or default_index(process.environ(), cache_dir=cache)
+        return self.sources.default or default_index(process.environ(), cache_dir=own_cache(self.sources))
 
 
 def _name(file: str) -> str:

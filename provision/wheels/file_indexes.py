@@ -1,0 +1,91 @@
+"""The index of each file in an answer of uv, where the file's address shows it. uv states indexes in another form of
+its answer, which costs a second run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from ..errors import LockError
+from ..index import uv, uv_config
+from ..index.http import Http
+from ..index.pipconf import default_index
+from ..index.simple import project_files
+from ..model import Package, Sources
+from ..system import process
+from .local_files import own_cache
+
+
+@dataclass(frozen=True)
+class FileIndexes:
+    """The places that uv asks. `bound` are packages that one index alone is asked for, with its address;
+    `only_wheels` says that no index is asked."""
+
+    sources: Sources
+    bound: Mapping[str, str]
+    only_wheels: bool = False
+    _http: Http = field(default_factory=Http, repr=False, compare=False)
+
+    def indexes(self, packages: Sequence[Package]) -> dict[str, str] | None:
+        """The index of each package; None where an address can be of several places, or of none of them."""
+        found = {p.name: self._index(p.name, p.url) for p in packages}
+        known = {name: index for name, index in found.items() if index is not None}
+        return known if len(known) == len(found) else None
+
+    def _index(self, name: str, url: str) -> str | None:
+        indexes = [self.bound[name]] if name in self.bound else self._indexes
+        if not all(map(_is_plain, [*indexes, *self._links])):
+            return None
+        could = [index for index in indexes if self._could_be(index, name, url)]
+        could += [_as_url(link) for link in self._links if _is_in_folder(url, link)]
+        return could[0] if len(set(could)) == 1 else None
+
+    def _could_be(self, index: str, name: str, url: str) -> bool:
+        """Whether an index can list an address. The pages of a folder are read; any other is taken to list
+        everything that has to be fetched."""
+        if not index.startswith("file:"):
+            return not url.startswith("file:")
+        try:
+            return any(file.url == url for file in project_files(self._http, index, name))
+        except LockError:
+            return True
+
+    @cached_property
+    def _environ(self) -> dict[str, str]:
+        return uv.environment(self.sources, process.environ(), uv.Settings(only_wheels=self.only_wheels))
+
+    @cached_property
+    def _indexes(self) -> list[str]:
+        if uv_config.is_on(self._environ.get("UV_NO_INDEX")):
+            return []
+        default = uv_config.default_index(self._environ)
+        default = default or default_index(process.environ(), cache_dir=own_cache(self.sources))
+        return [*map(uv_config.address, uv_config.extra_indexes(self._environ)), default]
+
+    @cached_property
+    def _links(self) -> list[str]:
+        return list(filter(None, self._environ.get("UV_FIND_LINKS", "").split(",")))
+
+
+def _is_plain(place: str) -> bool:
+    """Whether uv's answer has a place as it is written here: a folder, or an address without credentials."""
+    scheme = place.partition("://")[0] if "://" in place else "file"
+    return scheme in ("http", "https", "file") and "@" not in place and "$" not in place
+
+
+def _is_in_folder(url: str, link: str) -> bool:
+    """Whether a file can be of a folder of wheels, or of a page of them, which can list every address."""
+    if link.startswith(("http:", "https:")):
+        return True
+    return url.startswith("file:") and _path(url).parent == _path(_as_url(link))
+
+
+def _as_url(place: str) -> str:
+    return place if "://" in place else Path(place).absolute().as_uri()
+
+
+def _path(url: str) -> Path:
+    return Path(unquote(urlsplit(url).path))

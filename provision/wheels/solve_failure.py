@@ -1,0 +1,110 @@
+"""What a refused solve means: uv's log as an error with its reason, the index that did not answer, or the package
+without a wheel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from packaging.utils import canonicalize_name
+
+from ..errors import LockError
+from ..index import refusal, uv, uv_config
+from ..index.http import Http
+from ..index.pipconf import pip_configuration
+from ..index.simple import holdings
+from ..model import Need, Sources
+from ..system import process
+from ..system.redaction import redact
+from .build_failure import explain_in_solve
+from .source_builds import build_refused
+
+OTHER_PYTHONS = re.compile(
+    r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]{1,200})[<>=!~]\S{0,200} has no wheels with a matching Python \w{1,20} tag"
+)
+"""A package that has wheels for other Pythons only, and no source archive."""
+_NO_WHEEL = re.compile(r"Wheels are required for `([A-Za-z0-9._-]+)`")
+TIMEOUT = 900.0
+"""Seconds that a solve may take."""
+
+
+def failure(done: process.Finished, sources: Sources, needs: Sequence[Need] = ()) -> LockError:
+    """The error for a run of uv that gave no solution."""
+    log = uv.redacted(done.stderr)
+    if done.timed_out:
+        return LockError(
+            f"solving the packages took longer than {TIMEOUT:.0f} s", log=log,
+            hint="try again, or bound the packages that it went through",
+        )  # fmt: skip
+    if stored := refusal.storage(log):
+        return LockError(stored.message, hint=stored.hint, log=log)
+    if page := _PAGE.search(log):
+        return LockError(
+            f"the page of wheels {page[1]} cannot be read", log=log,
+            hint="where it is of wheels compiled against a build, there may be none for this one: name an older "
+            "framework; else check the network and --find-links",
+        )  # fmt: skip
+    configured = " or ".join(map(redact, filter(None, (sources.default, *sources.extra))))
+    if refused := refusal.refused(log, configured=configured or None):
+        of_torch = (refused.address or "").startswith(redact(sources.pytorch or "-").rstrip("/"))
+        kind = ("pytorch" if of_torch else "pypi") if refused.silent else None
+        return LockError(refused.message, hint=refused.hint, log=log, unreachable=kind)
+    if unbuilt := explain_in_solve(log, needs):
+        return unbuilt
+    if "No solution found" in log or "unsatisfiable" in log:
+        name = refusal.absent(log)
+        held = _held(name, sources)
+        if absent := _ABSENT.search(log):
+            return _absent(absent[1], needs, log, held)
+        told = "the packages of this plan cannot be solved together"
+        told = f"no version of {name} would do: {'; '.join(held)}" if held else told
+        lines = _lines_named(log, needs)
+        told += f": see {', '.join(lines)}" if lines else ""
+        return LockError(
+            told, log=log, contradiction=True, no_wheel=_lacking(log),
+            hint="loosen one of the requirements that the lines above name",
+        )  # fmt: skip
+    if (refused_build := build_refused(log)) is not None:
+        return LockError(f"{refused_build or 'a package'} was not built", log=log, unbuilt=refused_build)
+    first = next((x.removeprefix("error: ") for x in log.splitlines() if x.startswith("error")), "")
+    return LockError(f"the packages could not be solved: {first}", log=log, hint="mend what the log names")
+
+
+_PAGE = re.compile(r"Failed to read `--find-links` URL: (\S+)")
+_ABSENT = re.compile(
+    r"(?<![A-Za-z0-9._-])([A-Za-z0-9._-]+) was not found in the (?:package registry|provided package locations)"
+)
+
+
+def _absent(name: str, needs: Sequence[Need], log: str, held: Sequence[str]) -> LockError:
+    where = next((f" ({n.origin})" for n in needs if n.name == canonicalize_name(name)), "")
+    said = f": {'; '.join(held)}" if held else ""
+    return LockError(
+        f"no index and no folder of wheels has a package {name}{where}{said}", log=log, absent=str(canonicalize_name(name)),
+        hint="check the name, or where packages come from: --index, --find-links, pip's configuration",
+    )  # fmt: skip
+
+
+def _held(name: str | None, sources: Sources) -> list[str]:
+    """What each index has of a package that the solver could not find."""
+    if name is None or sources.offline or sources.no_index:
+        return []
+    environ = process.environ()
+    default = sources.default or uv_config.default_index(uv_config.variables(environ))
+    http = Http(pip_configuration(environ), tries=1, timeout=10.0)
+    return holdings(http, [*([default] if default else []), *sources.extra], name)
+
+
+def _lacking(log: str) -> str | None:
+    found = _NO_WHEEL.search(log) or OTHER_PYTHONS.search(" ".join(log.split()))
+    return str(canonicalize_name(found[1])) if found else None
+
+
+def _lines_named(log: str, needs: Sequence[Need]) -> list[str]:
+    """The project's lines whose packages the solver's reasons name."""
+    because = canonicalize_name(" ".join(log.split()).replace(".", "-").replace("_", "-"))
+    return [
+        f"{n.text} ({n.origin})"
+        for n in needs
+        if n.name and re.search(rf"(?<![a-z0-9-]){re.escape(canonicalize_name(n.name))}(?![a-z0-9])", because)
+    ][:5]

@@ -1,0 +1,79 @@
+"""The index of a locked file, where its address shows it; None where it does not."""
+
+import pytest
+
+from provision.model import Package, Sources
+from provision.wheels.file_indexes import FileIndexes
+
+WEB = "https://packages.example/simple"
+WEB_FILE = "https://files.example/ab/plain-1.0-py3-none-any.whl"
+
+
+def package(url, name="plain"):
+    return Package(name=name, version="1.0", url=url)
+
+
+@pytest.fixture
+def folder_index(tmp_path, monkeypatch):
+    """Write a page of an index in a folder, which is configured beside the default one."""
+    for name in (
+        "PIP_EXTRA_INDEX_URL",
+        "UV_INDEX",
+        "UV_EXTRA_INDEX_URL",
+        "UV_FIND_LINKS",
+        "UV_DEFAULT_INDEX",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    page = tmp_path / "index" / "simple" / "plain" / "index.html"
+    page.parent.mkdir(parents=True)
+
+    def write(*links):
+        page.write_text("".join(f'<a href="{link}">file</a>\n' for link in links))
+        return page.parent.parent.as_uri()
+
+    return write
+
+
+def asked(tmp_path, *extra, default=WEB, bound=None, **more):
+    sources = Sources(default=default, extra=extra, cache_dir=str(tmp_path / "cache"), **more)
+    return FileIndexes(sources, bound or {})
+
+
+def test_what_is_fetched_comes_from_the_only_index_of_the_web(tmp_path, folder_index):
+    here = folder_index("../../files/plain-1.0-py3-none-any.whl")
+    assert asked(tmp_path, here).indexes([package(WEB_FILE)]) == {"plain": WEB}
+
+
+def test_a_file_of_a_folder_index_is_on_its_page(tmp_path, folder_index):
+    here = folder_index("../../files/plain-1.0-py3-none-any.whl#sha256=00")
+    file = (tmp_path / "index" / "files" / "plain-1.0-py3-none-any.whl").as_uri()
+    assert asked(tmp_path, here).indexes([package(file)]) == {"plain": here}
+    assert asked(tmp_path, here).indexes([package(file + "x")]) is None, "no page lists it"
+
+
+def test_a_file_of_a_folder_of_wheels(tmp_path, folder_index):
+    file = (tmp_path / "wheels" / "plain-1.0-py3-none-any.whl").as_uri()
+    places = asked(tmp_path, find_links=(str(tmp_path / "wheels"),))
+    assert places.indexes([package(file)]) == {"plain": (tmp_path / "wheels").as_uri()}
+
+
+def test_what_two_places_can_have_is_left_to_uv(tmp_path, folder_index):
+    here = folder_index(WEB_FILE)
+    assert asked(tmp_path, here).indexes([package(WEB_FILE)]) is None
+    other = "https://other.example/simple"
+    assert asked(tmp_path, other).indexes([package(WEB_FILE)]) is None
+    pages = asked(tmp_path, find_links=("https://pages.example/torch.html",))
+    assert pages.indexes([package(WEB_FILE)]) is None
+
+
+def test_a_package_that_is_bound_to_an_index_comes_from_there(tmp_path, folder_index):
+    bound = {"plain": "https://other.example/simple"}
+    places = asked(tmp_path, bound=bound)
+    found = places.indexes([package(WEB_FILE), package(WEB_FILE, name="free")])
+    assert found == {**bound, "free": WEB}
+
+
+def test_an_address_with_credentials_is_left_to_uv(tmp_path, folder_index):
+    places = asked(tmp_path, default="https://me:word@packages.example/simple")
+    assert places.indexes([package(WEB_FILE)]) is None
