@@ -21,12 +21,12 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from provision.index.http import Http
-from provision.index.pipconf import default_index, pip_configuration
-from provision.profiles.files import read_file
+from provision.index.pip_config import default_index, pip_configuration
 from provision.profiles.measure import abi
-from provision.profiles.measure.libraries import FRAMEWORK_SYMBOL, measure_libraries
-from provision.profiles.measure.reader import Reader, releases, representative
 from provision.profiles.measure.satellites import PLATFORM, STEP
+from provision.profiles.measure.wheel_libraries import FRAMEWORK_SYMBOL, measure_libraries
+from provision.profiles.measure.wheel_reader import Reader, releases, representative
+from provision.profiles.yaml_files import read_file
 from provision.system import process
 from provision.system.elf_symbols import defined_symbols
 

@@ -31,7 +31,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from provision.index.uv import Settings, run_uv
-from provision.request import ask
+from provision.request import read_options
 from provision.request.options import Choices
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -191,7 +191,7 @@ def _compile(wanted: Path, found: Compared) -> dict[str, str] | None:
         "--python-platform", f"x86_64-manylinux_{GLIBC.replace('.', '_')}",
     ]  # fmt: skip
     began = time.monotonic()
-    sources = ask.sources(Choices())
+    sources = read_options.sources(Choices())
     done = run_uv(words, sources, python=sys.executable, settings=Settings(timeout=_TIMEOUT))
     if not done.ok:
         found.passed_over = " ".join(done.stderr.split())[-600:] or "uv gave no answer in time"

@@ -25,11 +25,11 @@ from pathlib import Path
 from provision.cli import exit_codes
 from provision.errors import GpuenvError
 from provision.index.http import Http
-from provision.index.pipconf import default_index, pip_configuration
+from provision.index.pip_config import default_index, pip_configuration
 from provision.profiles import measure
-from provision.profiles.files import documents, dump, read_file, replaced
-from provision.profiles.kinds import KINDS, Table, row_key
-from provision.profiles.measure.reader import Reader, row_name
+from provision.profiles.measure.wheel_reader import Reader, row_name
+from provision.profiles.tables import KINDS, Table, row_key
+from provision.profiles.yaml_files import documents, dump, read_file, replaced
 from provision.system import process
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..errors import BuildError, LockError, UsageError
-from ..index.fetching import digests, is_right, part
+from ..index.download_files import digests, is_right, part
 from ..model import Bundle, BundleFile, as_document, from_plain
-from ..system import foreign, safe_write
+from ..system import safe_write, untrusted_files
 from ..system.path_names import UnsafeNameError, check_relative
 from ..system.redaction import redact_value
 
@@ -65,7 +65,7 @@ def read(folder: Path) -> Bundle:
     """The manifest of a bundle. Raises LockError where there is none or it is damaged."""
     path = folder / MANIFEST
     try:
-        found = from_plain(Bundle, json.loads(foreign.read_bytes(path)))
+        found = from_plain(Bundle, json.loads(untrusted_files.read_bytes(path)))
     except OSError as error:
         raise LockError(
             f"{folder} is no bundle: {path.name}: {error.strerror}", hint="make one: gpuenv bundle DIR"

@@ -11,10 +11,10 @@ import typer
 from .. import __version__, show
 from ..errors import GpuenvError, UsageError
 from ..system import process
-from . import command_words, exit_codes, system_errors
+from . import argument_order, exit_codes, system_errors
 from .application import app
-from .command_words import split as split
-from .verbs import OF_OTHER_TOOLS, SEVERAL_TARGETS
+from .argument_order import split as split
+from .command_table import OF_OTHER_TOOLS, SEVERAL_TARGETS
 
 # What typer and the click inside it raise for a wrong command line, wherever that click lives.
 _WRONG_USAGE: type[Exception] = typer.BadParameter.__mro__[1]
@@ -33,7 +33,7 @@ def _word(argv: list[str]) -> str:
 def run(argv: Sequence[str]) -> int:
     """Run a command line and return its exit code; every failure is shown here."""
     process.hide_credentials()
-    words = command_words.read(argv)
+    words = argument_order.read(argv)
     environ = process.environ()
     screen = show.Screen(json="--json" in words.ours or _is_on(environ, "GPUENV_JSON"), environ=environ)
     try:
@@ -45,7 +45,7 @@ def run(argv: Sequence[str]) -> int:
         return _failed(screen, refused)
 
 
-def _run(screen: show.Screen, words: command_words.Words) -> int:
+def _run(screen: show.Screen, words: argument_order.Words) -> int:
     ours, command, note = words
     _end_with_signals()
     if _word(ours) != "run":  # what a program of the user's leaves running is the user's
@@ -55,9 +55,9 @@ def _run(screen: show.Screen, words: command_words.Words) -> int:
         return _failed(screen, refused)
     told = process.settle_home(cache="--cache-dir" not in ours) if command is None else None
     if "_GPUENV_COMPLETE" in screen.environ:
-        from . import completing  # hardly any command line completes words
+        from . import completion  # hardly any command line completes words
 
-        if (versions := completing.version_in_bash(screen.environ)) is not None:
+        if (versions := completion.version_in_bash(screen.environ)) is not None:
             screen.line("\n".join(versions))
             return 0
     elif told:
@@ -123,10 +123,10 @@ def _end_with_signals() -> None:
 
 def _stopped(screen: show.Screen, code: int, word: str) -> int:
     """Say what a run leaves that a signal ended: a line, or the one document of `--json`."""
-    from ..commands import interrupted
+    from ..commands import interrupted_run
 
     screen.rest()
-    left = interrupted.left()
+    left = interrupted_run.left()
     if screen.json:
         show.error(screen, GpuenvError(f"{word}; {left.text}", hint=left.hint), code)
     else:
@@ -139,7 +139,7 @@ def _usage(error: Exception, ours: list[str]) -> UsageError:
     message = getattr(error, "format_message", lambda: str(error))()
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "gpuenv"
-    from ..commands.framework_words import options_for
+    from ..commands.framework_arguments import options_for
 
     if "No such command" in message and (meant := OF_OTHER_TOOLS.get(_word(ours))):
         return UsageError(message, hint=meant)

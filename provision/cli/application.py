@@ -13,7 +13,7 @@ from ..model import Run, option
 from ..model.option import OUTPUT
 from ..system import process
 from . import exit_codes, signatures
-from .verbs import ALIASES, GROUPS, VERBS, loaded
+from .command_table import ALIASES, GROUPS, VERBS, loaded
 
 _HELP = "GPU Python environments that match the driver, the GPUs and cuDNN, and are proved."
 _SETTINGS = {"help_option_names": ["-h", "--help"]}

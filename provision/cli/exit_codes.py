@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..commands.judging import is_expected, is_good
+from ..commands.verdict_inputs import is_expected, is_good
 from ..errors import GpuenvError
 from ..model import Created, Fleet, FleetLocks, Plan, Repaired, Run, Verdict
 

@@ -64,9 +64,9 @@ def _completion(name: str) -> Callable[[str], Any]:
     """Return a completion that is imported when a shell asks for it."""
 
     def complete(incomplete: str) -> Any:
-        from . import completing
+        from . import completion
 
-        return getattr(completing, name)(incomplete)
+        return getattr(completion, name)(incomplete)
 
     return complete
 

@@ -12,10 +12,10 @@ from packaging.utils import canonicalize_name
 from ..errors import UsageError
 from ..model import FRAMEWORKS, Created, Emit, Lock, Preview, drop_event
 from ..model.option import BUILD, argument, group, option
-from ..project.config.kinds import CONFIG_NAME
-from ..project.config.write import add_packages
-from ..request.made_with import others
+from ..project.config.edit_packages import add_packages
+from ..project.config.key_forms import CONFIG_NAME
 from ..request.options import Choices
+from ..request.recorded_options import others
 from .package_edit import OPTIONS, Edit, Place, apply
 
 

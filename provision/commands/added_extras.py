@@ -8,7 +8,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..model import Asked, Emit, Event, Lock, Need, Plan, Profiles
-from ..request import facts
+from ..request import load_profiles
 from ..request.options import Choices
 from ..resolve.satellite_extras import Rows, disagreements, missing_extras, named_in
 
@@ -42,7 +42,7 @@ def warn_of_extras(emit: Emit, lock: Lock, choices: Choices) -> None:
     if not _takes_wheels(lock.plan):
         return
     locked = {p.name: p.version for p in lock.packages}
-    rows = _rows(lock.plan, facts.known(choices))
+    rows = _rows(lock.plan, load_profiles.known(choices))
     for text in disagreements(named_in(lock.plan.packages), locked, rows):
         emit(Event(kind="warning", stage="lock", text=text))
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import __version__, bundle as stage, profiles
-from ..bundle import own, pythons, readme
-from ..bundle.collecting import Item, bytes_there, collect, needed
-from ..bundle.remade import build_requires, wheel_of_unhashed
+from ..bundle import bundle_readme, gpuenv_wheel, python_archives
+from ..bundle.collect_files import Item, bytes_there, collect, needed
+from ..bundle.rebuilt_wheels import build_requires, wheel_of_unhashed
 from ..environment import place
 from ..errors import BuildError, LockError
-from ..index.fetching import digests
+from ..index.download_files import digests
 from ..managers.conda import engine as conda
 from ..managers.protocol import locking
 from ..model import (
@@ -36,14 +36,14 @@ from ..model.option import argument, group, option
 from ..request import paths as where
 from ..request.options import Choices
 from ..system.safe_write import write_file
-from ..wheels import pypi
+from ..wheels import solve_wheels
 from ..wheels.install import unhashed_line
 from ..wheels.local_files import size
 from ..wheels.source_builds import SourceBuilds
-from . import bundle_lock, foreseen, interrupted
-from .asking import interpreter
+from . import bundle_lock, interrupted_run, missing_library_warnings
 from .bundle_files import Files, own_packages, path_of
 from .default_env import note_project
+from .read_request import interpreter
 
 # The archive of a Python and what it unpacks to while uv checks it: 45 and 190 MB (CPython 3.13 on Linux).
 _PYTHON_ROOM = 250_000_000
@@ -80,7 +80,7 @@ def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | P
         if isinstance(got, Plan):
             return got
         making = _Making(folder, before, got, emit)
-        with interrupted.told_by(making.left):
+        with interrupted_run.told_by(making.left):
             made = making.done()
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     step = f"gpuenv create ENV --bundle {shown}  # there; {shown}/{stage.README} tells how gpuenv gets there"
@@ -112,26 +112,26 @@ class _Making:
         made = self._begun(dataclasses.replace(self.got.lock, packages=packages), items)
         self._fetch(items)
         lock = dataclasses.replace(self.got.lock, packages=packages)
-        foreseen.MissingLibraries(
+        missing_library_warnings.MissingLibraries(
             self.emit, lock, self.got.choices, self.got.sources, [self.folder / "wheels"]
         ).warn()
         tools = self._tools(packages)
         self._fetch(tools)
         paths = [i.path for i in [*items, *tools]]
-        paths += [f"gpuenv/{own.wheel(self.folder / 'gpuenv', profiles.directory())}"]
+        paths += [f"gpuenv/{gpuenv_wheel.wheel(self.folder / 'gpuenv', profiles.directory())}"]
         paths += self._channels(packages)
         return self._finished(made, paths, self._python(minors))
 
-    def left(self) -> interrupted.Left:
+    def left(self) -> interrupted_run.Left:
         """What is in the folder where this is interrupted."""
         name = f"{self.folder.name}/"
         if not self.planned:
-            return interrupted.Left(text=f"no file was fetched into {name} by this run")
+            return interrupted_run.Left(text=f"no file was fetched into {name} by this run")
         if all(item.wanted.size for item in self.planned):
             there = of(bytes_there(self.planned), sum(item.wanted.size or 0 for item in self.planned))
         else:  # an index that gives no sizes
             there = f"{sum(i.wanted.path.is_file() for i in self.planned)} of {len(self.planned)} files"
-        return interrupted.Left(text=f"{there} in {name}", hint="run the same command to continue")
+        return interrupted_run.Left(text=f"{there} in {name}", hint="run the same command to continue")
 
     # --- what goes into it -----------------------------------------------------------------------
 
@@ -171,7 +171,9 @@ class _Making:
             self.notes.append(f"{package.name} {package.version} is a source: it is built on the target")
             try:
                 builds = SourceBuilds(self.emit, forbidden_by="a bundle")
-                found += pypi.lock(plan, self.got.sources, lambda _event: None, builds=builds).packages
+                found += solve_wheels.lock(
+                    plan, self.got.sources, lambda _event: None, builds=builds
+                ).packages
             except LockError as error:
                 told = f"what builds {package.name} ({', '.join(wanted)}) is not in it: {error.message}"
                 self.emit(Event(kind="warning", stage="bundle", text=told))
@@ -197,7 +199,7 @@ class _Making:
             self.emit(
                 Event(kind="start", stage="bundle", text=f"fetching Python {minor} for {plan.platform}")
             )
-            archive, why = pythons.fetch_archive(self.folder, minor, plan.platform)
+            archive, why = python_archives.fetch_archive(self.folder, minor, plan.platform)
         if archive is None:
             told = f"there is no Python in the bundle: {why}. The target needs Python {minor}"
             self.emit(Event(kind="warning", stage="bundle", text=told))
@@ -280,7 +282,7 @@ class _Making:
     def _finished(self, made: Bundle, paths: Sequence[str], archive: BundlePython | None) -> Bundle:
         made = dataclasses.replace(made, archive=archive, notes=tuple(self.notes))
         try:
-            write_file(self.folder / stage.README, readme.text(made))
+            write_file(self.folder / stage.README, bundle_readme.text(made))
         except OSError as error:
             raise stage.not_writable(self.folder, error) from error
         names = dict.fromkeys([made.lock, *paths, *([archive.path] if archive else []), stage.README])

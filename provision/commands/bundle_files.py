@@ -13,15 +13,15 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from ..bundle import own
-from ..bundle.channel import channel_file
-from ..bundle.collecting import Item
+from ..bundle import gpuenv_wheel
+from ..bundle.collect_files import Item
+from ..bundle.conda_channel import channel_file
 from ..errors import LockError
-from ..index import pytorch, uv_config
-from ..index.fetching import Addresses, Wanted, with_credentials
+from ..index import pytorch_index, uv_config
+from ..index.download_files import Addresses, Wanted, with_credentials
 from ..index.http import Http
-from ..index.links import address_of
-from ..index.pipconf import default_index, pip_configuration
+from ..index.pip_config import default_index, pip_configuration
+from ..index.wheel_folders import address_of
 from ..managers.conda import engine as conda
 from ..managers.protocol import locking
 from ..model import Emit, Event, Lock, Package, Plan
@@ -29,7 +29,7 @@ from ..request import paths as where
 from ..system import process
 from ..system.path_names import file_name_of_url
 from ..system.redaction import redact, redact_text
-from ..wheels import pypi, several_pythons
+from ..wheels import several_pythons, solve_wheels
 from ..wheels.source_builds import SourceBuilds
 from .bundle_lock import Got
 
@@ -81,7 +81,7 @@ class Files:
             return ()  # it was made here, and is had from nowhere else
         if package.is_conda:
             return self._channel_addresses.get(package.url, [package.url])
-        theirs, _ = pytorch.split((package,), self.got.lock.plan)
+        theirs, _ = pytorch_index.split((package,), self.got.lock.plan)
         return self._addresses.of(package, self._pytorch if theirs else self._default)
 
     @functools.cached_property
@@ -99,11 +99,11 @@ class Files:
         first = sources.default or default_index(environ, cache_dir=cache)
         more = uv_config.extra_indexes(uv_config.variables(environ))
         extra = [*sources.extra, *sources.explicit, *map(uv_config.address, more)]
-        return (first, *(url for url in extra if not pytorch.is_one(url, sources.pytorch)))
+        return (first, *(url for url in extra if not pytorch_index.is_one(url, sources.pytorch)))
 
     @functools.cached_property
     def _pytorch(self) -> tuple[str, ...]:
-        return (pytorch.address(self.got.sources.pytorch, self.got.lock.plan),)
+        return (pytorch_index.address(self.got.sources.pytorch, self.got.lock.plan),)
 
     @functools.cached_property
     def _channel_addresses(self) -> dict[str, list[str]]:
@@ -134,7 +134,7 @@ def own_packages(got: Got, emit: Emit) -> tuple[tuple[Package, ...], tuple[str, 
     those are, the newest first. Of uv the version that is here. Raises LockError where there are none."""
     emit(Event(kind="start", stage="bundle", text="solving what gpuenv itself needs"))
     wanted = [
-        *own.requirements(*locking(got.lock.manager).EXTRAS),
+        *gpuenv_wheel.requirements(*locking(got.lock.manager).EXTRAS),
         f"uv=={importlib.metadata.version('uv')}",
         "pip",
     ]
@@ -161,7 +161,9 @@ def _solved(got: Got, wanted: Sequence[str], minor: str) -> Lock | LockError:
         target=got.lock.target, packages=tuple(wanted),
     )  # fmt: skip
     try:
-        return pypi.lock(plan, got.sources, _ignore, builds=SourceBuilds(_ignore, forbidden_by="a bundle"))
+        return solve_wheels.lock(
+            plan, got.sources, _ignore, builds=SourceBuilds(_ignore, forbidden_by="a bundle")
+        )
     except LockError as error:
         if error.unreachable:
             raise
@@ -174,6 +176,6 @@ def _ignore(_event: Event) -> None:
 
 def _minors(got: Got) -> list[str]:
     """The Pythons that gpuenv runs on, of those that any build is known for, the newest first."""
-    bounds = SpecifierSet(own.requires_python())
+    bounds = SpecifierSet(gpuenv_wheel.requires_python())
     known = {p for b in got.profiles.builds for p in b.python if f"{p}.99" in bounds}
     return sorted(known, key=Version, reverse=True)

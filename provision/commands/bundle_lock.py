@@ -8,16 +8,16 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..index.fetching import is_right
+from ..index.download_files import is_right
 from ..managers.protocol import locking, name_of
 from ..model import Bundle, Emit, Event, Lock, Plan, Profiles, Sources
-from ..request import ask, facts, project_options as inproject
+from ..request import load_profiles, project_options as inproject, read_options
 from ..request.options import Choices
 from ..request.project_folder import project_file
 from ..request.target import read_target
-from .accepting import read, virtual_packages
-from .asking import judged, locking_of
+from .lock_acceptance import read, virtual_packages
 from .project_lock import lock_of
+from .read_request import judged, locking_of
 
 # Options that say nothing of target and choice.
 _BESIDE = (
@@ -58,8 +58,8 @@ def of(
     platform = read_target(choices.target).platform if choices.target else None
     made = read(path, of_lock, platform)
     locking_of(of_lock).check_hashes(made, str(path), allow_md5=allow_md5)
-    data = facts.known(choices)
-    return Got(lock=made, sources=ask.sources(choices), profiles=data, choices=choices, asked=asked)
+    data = load_profiles.known(choices)
+    return Got(lock=made, sources=read_options.sources(choices), profiles=data, choices=choices, asked=asked)
 
 
 def _fresh(emit: Emit, choices: Choices, asked: str, *, allow_md5: bool) -> Got | Plan:

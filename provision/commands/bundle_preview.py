@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from .. import bundle as stage
-from ..bundle.collecting import needed
+from ..bundle.collect_files import needed
 from ..model import Emit, Plan, Preview
 from ..request.options import Choices
 from . import bundle_lock

@@ -11,10 +11,10 @@ from .create_options import CreateOptions
 
 def create(options: CreateOptions, emit: Emit = drop_event) -> Created | Plan:
     """Build an environment that fits this machine, and prove it. With `dry_run` return the plan."""
-    from ..request import made_with, paths as where
+    from ..request import paths as where, recorded_options
     from . import up_to_date
     from .default_env import env_to_change
-    from .framework_words import refuse_framework_as_path
+    from .framework_arguments import refuse_framework_as_path
 
     if options.locked and options.frozen:
         raise UsageError("--locked and --frozen exclude each other", hint="--frozen takes the lock unchecked")
@@ -22,14 +22,14 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> Created | Plan:
         refuse_framework_as_path(options.env)
     env = env_to_change(emit, options.env)
     lock, recreate = options.takes_lock, options.recreate
-    choices = made_with.of_create(env, options.choices, lock=lock, recreate=recreate)
+    choices = recorded_options.of_create(env, options.choices, lock=lock, recreate=recreate)
     if options.is_plain and (there := up_to_date.told(emit, env, choices, brief=options.brief)):
         return there
     from . import kernels
 
     if options.bundle:
-        from . import bundled
+        from . import create_from_bundle
 
-        choices, of_bundle = bundled.opened(options.bundle, choices, options.lock)
+        choices, of_bundle = create_from_bundle.opened(options.bundle, choices, options.lock)
         options = dataclasses.replace(options, lock=of_bundle)
     return kernels.create_with(emit, where.absolute(env), choices, options)

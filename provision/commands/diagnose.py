@@ -27,10 +27,10 @@ from ..model import (
     from_plain,
 )
 from ..model.option import argument, group, option
-from ..request import facts, paths as where
+from ..request import load_profiles, paths as where
 from ..request.options import Choices
 from ..request.target import read_json
-from ..system import foreign
+from ..system import untrusted_files
 from .active_facts import default_env, made_for, read_installed
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     installed = None if env or machine or options.no_machine else read_installed()
     found = judged(
         texts,
-        facts.known(options.choices),
+        load_profiles.known(options.choices),
         here,
         verdict,
         device=made_for(where.absolute(env)) if env else None,
@@ -142,7 +142,7 @@ def judged(
 def of_log(log: str, device: Device | None = None) -> tuple[Finding, ...]:
     """What a failing stage's own log shows; the text alone, without looking at the machine again."""
     try:
-        known = facts.known(Choices())
+        known = load_profiles.known(Choices())
     except GpuenvError:
         return ()  # the profiles are broken too: the failure at hand is the one to tell
     return judged([("log", [log.encode("utf-8", "replace")])], known, None, device=device)
@@ -155,7 +155,7 @@ def pieces(path: Path) -> Iterator[bytes]:
             yield piece
         return
     try:
-        foreign.refuse_endless(path)
+        untrusted_files.refuse_endless(path)
         with path.open("rb") as stream:
             while piece := stream.read(_PIECE):
                 yield piece
@@ -185,13 +185,13 @@ def proved(emit: Emit, env: Path, choices: Choices) -> Verdict:
     """The verdict on an environment, for its findings; one of ours is held against its lock."""
     from .. import verify
     from ..environment.place import MARK
-    from ..wheels import locks
-    from .later_stages import add_later_stages
-    from .proving import options_of, prove
+    from ..wheels import pylock
+    from .package_and_check_stages import add_later_stages
+    from .run_verification import options_of, prove
 
     found = verify.locate(where.absolute(env))
     try:
-        made = locks.read_in(Path(found.path) / MARK) if found.made_by_gpuenv else None
+        made = pylock.read_in(Path(found.path) / MARK) if found.made_by_gpuenv else None
     except LockError as error:
         made = None
         emit(Event(kind="warning", stage="verify", text=error.message))

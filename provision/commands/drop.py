@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import UsageError
 from ..model import FRAMEWORKS, Created, Emit, Event, Lock, Preview, drop_event
 from ..model.option import BUILD, argument, group, option
-from ..project.config.write import drop_packages, name_of
+from ..project.config.edit_packages import drop_packages, name_of
 from ..request.options import Choices
 from .package_edit import OPTIONS, Edit, Place, apply
 

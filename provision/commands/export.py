@@ -14,9 +14,9 @@ from ..managers.protocol import locking
 from ..model import Emit, Event, Exported, Lock, drop_event
 from ..model.option import REQUIRED, argument, group, option
 from ..project.config.project_file import project_file_in
-from ..request import facts, paths as where, project_folder as projects
+from ..request import load_profiles, paths as where, project_folder as projects
 from ..request.options import Choices
-from ..system import writing
+from ..system import scratch_folders
 from ..system.output_file import (
     is_stdout,
     is_stream,
@@ -28,7 +28,7 @@ from ..system.output_file import (
 )
 from ..system.redaction import redact, redact_text
 from ..system.safe_write import hint_of
-from ..wheels import locks
+from ..wheels import pylock
 from .default_env import env_to_read
 from .gpuenv_from import Wheel, own_wheel, source_of
 
@@ -79,7 +79,7 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> Exported:
     if wheel and to_file:
         wheel.refuse_to_replace(force=options.force)
     subject = stage.Subject(
-        lock=source.lock, lock_file=shown_lock(source.file, folder), images=facts.known(choices).images,
+        lock=source.lock, lock_file=shown_lock(source.file, folder), images=load_profiles.known(choices).images,
         lock_text=lock_text(source) if form in ("pylock", "conda-lock") else "",
         env=str(source.env), folder=str(folder), project=project_file_in(folder) is not None, installed=installed,
         gpuenv=source_of(options.gpuenv_from, wheel),
@@ -137,7 +137,7 @@ def _source(emit: Emit, env: Path | None, file: Path | None, choices: Choices) -
 
 def _of_env(path: Path) -> Source:
     """Return the lock of an environment that gpuenv made. Raises LockError."""
-    held = _public(locks.read_in(path / place.MARK))
+    held = _public(pylock.read_in(path / place.MARK))
     return Source(lock=held, file=_file_of(held), env=path, built=True)
 
 
@@ -158,7 +158,7 @@ def _file_of(held: Lock) -> Path:
         return name
     for file in sorted(projects.project_folder().glob("pylock*.toml")):
         try:
-            if state.lock_digest(locks.read(file)) == state.lock_digest(held):
+            if state.lock_digest(pylock.read(file)) == state.lock_digest(held):
                 return file
         except LockError:
             continue  # somebody else's pylock
@@ -189,10 +189,10 @@ def missing_lock(form: str, source: Source, subject: stage.Subject, folder: Path
 
 def _of_file(file: Path, env: Path, choices: Choices) -> Source:
     if file.suffix == ".toml":
-        return Source(lock=_public(locks.read(file)), file=file, env=env)
-    from . import accepting
+        return Source(lock=_public(pylock.read(file)), file=file, env=env)
+    from . import lock_acceptance
 
-    held = accepting.read(file, dataclasses.replace(choices, manager="conda"))
+    held = lock_acceptance.read(file, dataclasses.replace(choices, manager="conda"))
     own = file if file.suffix in (".yml", ".yaml") else None
     name = file if own else file.with_name("conda-lock.yml")
     return Source(lock=_public(held), file=name, env=env, written=own)
@@ -212,7 +212,7 @@ def lock_text(source: Source) -> str:
     if source.written:
         # As it stands: other platforms of the file, and what it was solved with, are kept.
         return redact_text(unsigned(source.written.read_text(encoding="utf-8")))
-    with writing.scratch("export") as scratch:
+    with scratch_folders.scratch("export") as scratch:
         path = scratch / "lock"
         locking(source.lock.manager).write_lock(path, source.lock, ())
         return unsigned(path.read_text(encoding="utf-8"))

@@ -12,9 +12,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from ..export.subject import InstalledPart
+from ..export.export_source import InstalledPart
 from ..model import Lock
-from ..system import foreign
+from ..system import untrusted_files
 from ..verify.drift_conda import listed
 from ..verify.records import Distribution, distributions
 
@@ -70,7 +70,7 @@ def _state(version: str, locked: str | None) -> str:
 
 def _head(one: Distribution) -> Message:
     try:
-        text = foreign.read_text(one.folder / "METADATA")
+        text = untrusted_files.read_text(one.folder / "METADATA")
     except OSError:
         text = ""
     return HeaderParser().parsestr(text.split("\n\n", 1)[0])

@@ -9,18 +9,18 @@ from pathlib import Path
 from .. import fleet
 from ..errors import UsageError
 from ..model import Device, Emit, Event, FleetClass
-from ..request import facts
+from ..request import load_profiles
 from ..request.fleet_targets import HostsOf, read_hosts
 from ..request.options import Choices
-from .asking import LOOKING, judged, locking_of
-from .stages import plan_for
+from .manager_stages import plan_for
+from .read_request import LOOKING, judged, locking_of
 
 
 def plan_targets(targets: Sequence[Path], choices: Choices, emit: Emit, *, reading: bool) -> fleet.Answer:
     """Return the fewest plans for the hosts of all targets. With `reading` no source code is run. Raises UsageError,
     MachineError, DataError."""
     locking_of(choices)
-    groups, left_out = read_hosts(targets, choices, facts.known(choices), LOOKING)
+    groups, left_out = read_hosts(targets, choices, load_profiles.known(choices), LOOKING)
     for group in groups:
         if not locking_of(group.choices).PLANS_FIRST:
             raise UsageError(

@@ -13,10 +13,10 @@ from ..request import project_options as inproject
 from ..request.options import Choices
 from ..request.project_folder import project_folder
 from ..system.output_file import refuse_to_replace
-from .accepting import virtual_packages
-from .asking import locking_of
 from .fleet import plan_targets
-from .lock_near import Upgrade, held_lock, locked_like
+from .lock_acceptance import virtual_packages
+from .lock_preferences import Upgrade, held_lock, locked_like
+from .read_request import locking_of
 
 
 def lock_targets(

@@ -13,7 +13,7 @@ from .. import __version__
 from ..errors import UsageError
 from ..model import Emit, Event, FleetResults, from_plain
 from ..request.options import STDIN
-from ..system import foreign
+from ..system import untrusted_files
 from ..system.output_file import refuse_to_replace, signed, write_output
 from ..system.redaction import redact_text, redact_value
 from ..system.safe_write import hint_of
@@ -36,7 +36,7 @@ def _read(file: Path) -> FleetResults:
     shown = f"--hosts {file}"
     hint = f"expected a {FleetResults.SCHEMA} document; docs/fleet.md has its fields"
     try:
-        text = _stdin() if str(file) == STDIN else foreign.read_strictly(file, _MOST)
+        text = _stdin() if str(file) == STDIN else untrusted_files.read_strictly(file, _MOST)
         found = from_plain(FleetResults, redact_value(json.loads(text)))
     except OSError as error:
         raise UsageError(f"{shown}: {error.strerror}", hint=hint) from error

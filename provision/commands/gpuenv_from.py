@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from ..errors import UsageError
-from ..system import foreign, writing
+from ..system import scratch_folders, untrusted_files
 from ..system.redaction import redact
 from ..system.safe_write import hint_of, write_file
 
@@ -55,7 +55,7 @@ class Wheel:
     def state(self) -> str:
         """Return whether the file in its place is "missing", "the same" or "another". Raises UsageError."""
         try:
-            return "the same" if foreign.read_bytes(self.path) == self.data else "another"
+            return "the same" if untrusted_files.read_bytes(self.path) == self.data else "another"
         except FileNotFoundError:
             return "missing"
         except OSError as error:
@@ -98,10 +98,10 @@ def source_of(address: str | None, wheel: Wheel | None) -> GpuenvSource:
 def own_wheel(folder: Path) -> Wheel:
     """Make the wheel of the running gpuenv, for its place in `folder`. Raises BuildError."""
     from .. import profiles
-    from ..bundle import own
+    from ..bundle import gpuenv_wheel
 
-    with writing.scratch("export") as scratch:
-        name = own.wheel(scratch, profiles.directory())
+    with scratch_folders.scratch("export") as scratch:
+        name = gpuenv_wheel.wheel(scratch, profiles.directory())
         return Wheel(path=folder / name, data=(scratch / name).read_bytes())
 
 

@@ -8,10 +8,10 @@ import shutil
 from packaging.requirements import Requirement
 
 from ..model import CudaCompiler, Emit, Event, Plan
-from ..request import facts
+from ..request import load_profiles
 from ..request.options import Choices
 from ..system import process
-from .asking import LOOKING
+from .read_request import LOOKING
 
 _NVCC = re.compile(r"nvidia-cuda-nvcc(-cu\d+)?")
 _INSTALL = "`apt install g++` (Debian, Ubuntu) or `dnf install gcc-c++` (Fedora, RHEL)"
@@ -26,7 +26,7 @@ def host_compiler_problem(plan: Plan, choices: Choices) -> str | None:
         return None
     if plan.platform != LOOKING.platform:
         return None
-    row = next((row for row in facts.known(choices).compilers if row.cuda == cuda), None)
+    row = next((row for row in load_profiles.known(choices).compilers if row.cuda == cuda), None)
     return _problem(row) if row and row.extras else None
 
 

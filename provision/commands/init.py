@@ -27,13 +27,13 @@ class InitOptions:
 
 def init(options: InitOptions, emit: Emit = drop_event) -> Initialised:
     """Write gpuenv.yaml, `make env` and .gitignore for the project in this folder."""
-    from ..project.init.signs import Known
-    from ..project.init.starting import initialise
-    from ..request import facts
+    from ..project.init.detected_packages import Known
+    from ..project.init.write_project import initialise
+    from ..request import load_profiles
     from ..system import process
     from .gpuenv_from import recorded_source
 
-    known = facts.known(options.choices)
+    known = load_profiles.known(options.choices)
     names = Known(
         companions=companions(known),
         stack=stack(known),

@@ -16,10 +16,10 @@ from ..resolve.joint_search import Chosen, JointSearch, Refused
 from ..resolve.other_cuda import OtherCuda, sentence_of
 from ..resolve.question import Question
 from ..resolve.too_old import OLD, too_old
-from ..wheels.releases import Named, ReleaseReader
-from .came_along import came_along
+from ..wheels.available_releases import Named, ReleaseReader
 from .named_packages import named_packages
 from .release_reading import read_what_matters
+from .transitive_packages import came_along
 
 _MOST_REFUSALS = 6
 _UNKNOWN = "what else is asked for does not go with it"

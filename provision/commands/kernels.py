@@ -16,11 +16,11 @@ from pathlib import Path
 from ..environment import kernel, place, state
 from ..errors import GpuenvError
 from ..model import Created, Emit, Event, Failure, Plan
-from ..request import made_with
+from ..request import recorded_options
 from ..request.options import Choices
 from .create_options import CreateOptions
-from .creating import create
-from .judging import is_good
+from .create_steps import create
+from .verdict_inputs import is_good
 
 # What `python -m provision` would do, without the folder that Jupyter runs in on the module path: a notebook's
 # neighbour named json.py is nothing that gpuenv should import.
@@ -29,7 +29,7 @@ _BARE = "import sys; del sys.path[0]; from provision.__main__ import main; main(
 
 def create_with(emit: Emit, path: Path, choices: Choices, how: CreateOptions) -> Created | Plan:
     """`create`, with a kernel where one is wanted or the environment has one already."""
-    if not how.kernel and not (path / place.MARK / made_with.KERNEL).exists():
+    if not how.kernel and not (path / place.MARK / recorded_options.KERNEL).exists():
         return create(emit, path, choices, how)
     if not kernel.named(choices.with_):
         choices = dataclasses.replace(choices, with_=[*choices.with_, kernel.PACKAGE])
@@ -53,7 +53,7 @@ def _registered(env: Path) -> str:
     plan = state.plan_of(env)
     made_of = ", ".join(f"{b.framework} {b.version}" for b in plan.builds) if plan else ""
     name = kernel.register(env, str(state.interpreter(env)), made_of, [*_ourselves(), "run", "--exec"])
-    state.write(env, made_with.KERNEL, {"name": name})
+    state.write(env, recorded_options.KERNEL, {"name": name})
     return name
 
 

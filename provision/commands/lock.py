@@ -16,15 +16,15 @@ from ..request import project_options as inproject
 from ..request.options import Choices
 from ..request.project_folder import project_folder
 from ..system.output_file import is_stdout, refuse_to_replace
-from . import many_targets
-from .accepting import virtual_packages
+from . import target_options
 from .added_extras import warn_of_extras
-from .asking import judged, locking_of
 from .default_env import note_project
-from .foreseen import MissingLibraries
-from .framework_words import options_for
+from .framework_arguments import options_for
 from .host_compiler import warn_of_host_compiler
-from .lock_near import Upgrade, held_lock, locked_like
+from .lock_acceptance import virtual_packages
+from .lock_preferences import Upgrade, held_lock, locked_like
+from .missing_library_warnings import MissingLibraries
+from .read_request import judged, locking_of
 from .resolve import by_itself, noted
 
 
@@ -41,8 +41,8 @@ class LockOptions:
         False, "--upgrade", "-U", help="Newer versions of all packages, or of those named after it."
     )
     packages: list[str] = argument(list, metavar="[PKG]...", hidden=True)
-    targets: list[Path] = many_targets.targets_option()
-    choices: Choices = group(Choices, without=many_targets.NOT_SHARED)
+    targets: list[Path] = target_options.targets_option()
+    choices: Choices = group(Choices, without=target_options.NOT_SHARED)
 
     @property
     def one_line(self) -> bool:
@@ -58,7 +58,7 @@ class LockOptions:
 def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLocks:
     """Write the lock, or say whether it still holds. Return the plan where no build fits. For several targets write
     one lock for each of the fewest plans."""
-    one = many_targets.with_one_target(options.choices, options.targets)
+    one = target_options.with_one_target(options.choices, options.targets)
     if one is None:
         note_project(emit)
         return _lock_fleet(options, emit)

@@ -9,9 +9,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from ..index.platforms import CPYTHON, markers_of
+from ..index.platform_tags import CPYTHON, markers_of
 from ..model import FRAMEWORKS, Asked
-from ..wheels.releases import Named
+from ..wheels.available_releases import Named
 
 _MANY = 40
 """From so many packages on, those that are pinned and of which nothing is measured are left to the solver."""

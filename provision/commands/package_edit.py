@@ -14,13 +14,13 @@ from ..environment import place
 from ..errors import UsageError
 from ..managers.protocol import NAMES, locking
 from ..model import Created, Emit, Event, Lock, Preview
-from ..project.config.kinds import CONFIG_NAME
-from ..request import facts, made_with, paths as where, project_options as inproject
-from ..request.made_with import others
+from ..project.config.key_forms import CONFIG_NAME
+from ..request import load_profiles, paths as where, project_options as inproject, recorded_options
 from ..request.options import Choices
 from ..request.project_folder import project_file, project_folder
-from ..wheels import locks
-from . import interrupted
+from ..request.recorded_options import others
+from ..wheels import pylock
+from . import interrupted_run
 from .create_options import CreateOptions
 from .default_env import env_to_change
 
@@ -59,13 +59,13 @@ def apply(edit: Edit, at: Place, emit: Emit) -> Created | Lock | Preview:
     """Make the change. Return the lock where there is no environment. Raises UsageError, LockError, ResolveError."""
     if at.dry_run:
         return _preview(edit, at, emit)
-    from .creating import change  # a shell that completes ENV does not wait for it
+    from .create_steps import change  # a shell that completes ENV does not wait for it
 
     path, file = where.absolute(env_to_change(emit, at.env)), project_file()
     place.check_place(path)
     names = [locking(name).lock_name(at.choices.target_name) for name in NAMES]
     kept = (file, *(file.parent / name for name in names)) if file else ()
-    with interrupted.told_by(interrupted.before(path, kept).look), place.held(path):
+    with interrupted_run.told_by(interrupted_run.before(path, kept).look), place.held(path):
         place.recover(path)
         choices = _as_made(path, at.choices)
         if file is None:
@@ -82,31 +82,31 @@ def apply(edit: Edit, at: Place, emit: Emit) -> Created | Lock | Preview:
 
 def _preview(edit: Edit, at: Place, emit: Emit) -> Preview:
     """Solve with the change, and return what it would write. Raises UsageError, LockError, ResolveError."""
-    from . import previewing, project_lock
+    from . import preview_changes, project_lock
     from .lock import lock_name
 
     path, file = where.absolute(env_to_change(emit, at.env)), project_file()
     place.check_place(path)
-    choices, own = _as_made(path, at.choices), previewing.lock_inside(path)
+    choices, own = _as_made(path, at.choices), preview_changes.lock_inside(path)
     command = edit.told.partition(" ")[0].replace("without", "drop").replace("with", "add")
     if file is None:
-        from .creating import solved_near
+        from .create_steps import solved_near
 
         choices = _remembered(choices, path, edit)
         assert own is not None
-        return previewing.preview_of_lock(command, path, own, solved_near(emit, path, choices, own))
+        return preview_changes.preview_of_lock(command, path, own, solved_near(emit, path, choices, own))
     edit.check(inproject.laid(choices).with_, file)
     solved = project_lock.with_packages(choices, own, edit.chosen, edit.told, emit)
     lock_file = project_folder() / lock_name(inproject.laid(solved.choices))
-    return previewing.preview_of_lock(command, path, own or solved.held, solved.made, (file, lock_file))
+    return preview_changes.preview_of_lock(command, path, own or solved.held, solved.made, (file, lock_file))
 
 
 def _as_made(env: Path, base: Choices) -> Choices:
     """The options that the environment was made with; folders of wheels named now are taken beside its own."""
-    made = made_with.recalled(env, base, {name for name in _OWN if getattr(base, name)})
+    made = recorded_options.recalled(env, base, {name for name in _OWN if getattr(base, name)})
     links = list(dict.fromkeys([*made.find_links, *base.find_links]))
     binary = list(dict.fromkeys([*made.only_binary, *base.only_binary]))
-    more = made_with.record(Choices(find_links=links, only_binary=binary))
+    more = recorded_options.record(Choices(find_links=links, only_binary=binary))
     return dataclasses.replace(made, find_links=links, only_binary=binary, given=made.given | more)
 
 
@@ -115,12 +115,12 @@ def _in_project(emit: Emit, mine: Choices, file: Path, edit: Edit, env: Path) ->
     the file. Returns the options for the environment, and the lock."""
     from . import project_lock
 
-    own = locks.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
+    own = pylock.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
     edit.check(inproject.laid(mine).with_, file)
     asked = project_lock.with_packages(mine, own, edit.chosen, edit.told, emit)
     edit.write(file)
     mine = dataclasses.replace(mine, with_=[text for text in mine.with_ if edit.chosen([text])])
-    mine = dataclasses.replace(mine, given=made_with.record(mine))
+    mine = dataclasses.replace(mine, given=recorded_options.record(mine))
     return inproject.laid(mine), asked.write()
 
 
@@ -132,10 +132,10 @@ def _remembered(made: Choices, env: Path, edit: Edit) -> Choices:
             hint="gpuenv init writes one; gpuenv create makes the other",
         )
     if not (made.framework or made.requirement or made.project):
-        made = _of_its_lock(made, locks.read_in(env / place.MARK))
+        made = _of_its_lock(made, pylock.read_in(env / place.MARK))
     edit.check(made.with_, None)
     changed = dataclasses.replace(made, with_=edit.chosen(made.with_))
-    return dataclasses.replace(changed, given=made_with.record(changed))
+    return dataclasses.replace(changed, given=recorded_options.record(changed))
 
 
 def _of_its_lock(made: Choices, held: Lock) -> Choices:
@@ -147,7 +147,7 @@ def _of_its_lock(made: Choices, held: Lock) -> Choices:
             hint="gpuenv lock --manager conda --with PKG, then gpuenv create --lock conda-lock.yml",
         )
     planned = {Requirement(text).name for b in held.plan.builds for text in b.requirements}
-    planned = {canonicalize_name(n) for n in planned} | inproject.stack(facts.known(made)) | {"pip"}
+    planned = {canonicalize_name(n) for n in planned} | inproject.stack(load_profiles.known(made)) | {"pip"}
     rest = [p for p in held.packages if canonicalize_name(p.name) not in planned]
     if editable := [p.name for p in rest if p.editable]:
         raise UsageError(

@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 from .. import profiles
 from ..errors import DataError, UsageError
 from ..index.http import Http
-from ..index.pipconf import default_index, pip_configuration
+from ..index.pip_config import default_index, pip_configuration
 from ..model import Emit, Event, ProfileTable, ProfileTables, drop_event
 from ..model.option import argument, group, option
 from ..profiles import measure
-from ..profiles.files import difference, documents, dump, read_file
-from ..profiles.kinds import FILES, Table, check_table
-from ..profiles.measure.reader import Reader, row_name
-from ..request import facts
+from ..profiles.measure.wheel_reader import Reader, row_name
+from ..profiles.tables import FILES, Table, check_table
+from ..profiles.yaml_files import difference, documents, dump, read_file
+from ..request import load_profiles
 from ..request.options import Choices
 from ..request.paths import cache_dir
 from ..system import process, safe_write
@@ -103,7 +103,7 @@ def update(options: ProfilesUpdateOptions, emit: Emit = drop_event) -> ProfileTa
     made = []
     for name in options.names or measure.DEFAULT:
         emit(Event(kind="start", stage="profiles", text=f"reading what the index has of {name}"))
-        made += _renewed(reader, name, options.profiles or facts.own_profiles())
+        made += _renewed(reader, name, options.profiles or load_profiles.own_profiles())
     for problem in reader.problems:
         emit(Event(kind="warning", stage="profiles", text=f"left out: {problem}"))
     return ProfileTables(tables=tuple(made))
@@ -111,7 +111,7 @@ def update(options: ProfilesUpdateOptions, emit: Emit = drop_event) -> ProfileTa
 
 def _folders(choices: Choices) -> list[Path]:
     """Ours first, then what is laid over it."""
-    return [profiles.directory(), *facts.overlays(choices)]
+    return [profiles.directory(), *load_profiles.overlays(choices)]
 
 
 def _tables(folders: Sequence[Path], names: Sequence[str]) -> ProfileTables:

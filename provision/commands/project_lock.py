@@ -11,16 +11,16 @@ from ..environment import place
 from ..errors import LockError, OtherPlatformError, ResolveError
 from ..managers.protocol import locking
 from ..model import Asked, Emit, Event, Lock, Plan
-from ..request import facts, made_with, project_options as inproject, upload_limits
+from ..request import load_profiles, project_options as inproject, recorded_options, upload_limits
 from ..request.options import Choices
 from ..request.project_folder import project_folder
-from ..wheels import locks
+from ..wheels import pylock
 from . import same_stack
-from .accepting import accepted, check, read, virtual_packages
-from .asking import judged, locking_of
 from .create_options import CreateOptions
 from .lock import differences, lock_name
-from .lock_near import Upgrade, locked_like
+from .lock_acceptance import accepted, check, read, virtual_packages
+from .lock_preferences import Upgrade, locked_like
+from .read_request import judged, locking_of
 
 Write = Callable[[Lock], None]
 
@@ -135,12 +135,12 @@ def _for_all(mine: Choices, held: Lock | None) -> Choices:
     """The options that the project's lock is solved with. What only this environment has (its machine, a kernel,
     packages of command lines) is left out, unless the lock was made with the very same."""
     if held is None:
-        return made_with.without_own_packages(mine)
-    plain = made_with.without_machine(mine)
+        return recorded_options.without_own_packages(mine)
+    plain = recorded_options.without_machine(mine)
     now = inproject.laid(plain)
-    demands = inproject.demanded(now, facts.known(now), held.plan.target)
+    demands = inproject.demanded(now, load_profiles.known(now), held.plan.target)
     same = inproject.same_inputs(held.inputs, now, inproject.files_of(now, demands))
-    return plain if same else made_with.without_own_packages(plain)
+    return plain if same else recorded_options.without_own_packages(plain)
 
 
 def _judged(now: Choices, held: Lock | None, own: Lock | None, judge: same_stack.Judge) -> Asked:
@@ -157,7 +157,7 @@ def _judged(now: Choices, held: Lock | None, own: Lock | None, judge: same_stack
 def lock_for(env: Path, choices: Choices, how: CreateOptions, emit: Emit) -> Lock | None:
     """The lock to install; None where packages are to be solved. Raises LockError."""
     if not (how.lock or how.locked or how.frozen):
-        return locks.read_in(env / place.MARK) if _names_nothing(env, choices) else None
+        return pylock.read_in(env / place.MARK) if _names_nothing(env, choices) else None
     path = how.lock or project_folder() / lock_name(choices)
     if not how.lock:
         _require(path, env / place.MARK / locking(choices.manager).LOCK_NAME, how)
@@ -192,7 +192,7 @@ def _refuse_stale(path: Path, given: Lock, choices: Choices, emit: Emit) -> None
     where they differ, a lock for the same target is solved and compared."""
     if not (choices.config or choices.requirement or choices.project):
         return
-    demands = inproject.demanded(choices, facts.known(choices), given.plan.target)
+    demands = inproject.demanded(choices, load_profiles.known(choices), given.plan.target)
     files = inproject.files_of(choices, demands)
     limited = upload_limits.still_holds(choices, given)
     if limited and _fits_options(given, choices) and inproject.same_inputs(given.inputs, choices, files):

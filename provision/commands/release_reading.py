@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ..model import NamedPackage, Release
 from ..resolve.joint_search import Chosen, JointSearch, Refused
 from ..resolve.question import Question
-from ..wheels.releases import ReleaseReader
+from ..wheels.available_releases import ReleaseReader
 
 _MOST_ROUNDS = 12
 _MOST_RELEASES = 120

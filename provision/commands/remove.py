@@ -14,7 +14,7 @@ from ..model.option import argument, group, option
 from ..request import paths as where
 from ..request.options import Choices
 from ..system import process
-from . import interrupted
+from . import interrupted_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +37,11 @@ def remove(options: RemoveOptions, emit: Emit = drop_event) -> Removal | Preview
     if options.dry_run:
         return _preview(paths)
     done: list[RemovedEnvironment] = []
-    left = interrupted.Left(text="what is left of an environment is removed by the same command, given again")
+    left = interrupted_run.Left(
+        text="what is left of an environment is removed by the same command, given again"
+    )
     try:
-        with interrupted.told_by(lambda: left):
+        with interrupted_run.told_by(lambda: left):
             for path in paths:
                 done += [_removed(emit, path)]
     except GpuenvError:
@@ -68,7 +70,9 @@ def _check(env: Path) -> None:
 
 
 def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
-    from ..managers.conda import scripts as conda_scripts  # a shell that completes ENV does not wait for it
+    from ..managers.conda import (
+        activation_scripts as conda_scripts,  # a shell that completes ENV does not wait for it
+    )
 
     if process.environ().get("VIRTUAL_ENV") == str(env):
         emit(Event(kind="note", stage="remove", text=f"{env} is active in this shell: deactivate leaves it"))

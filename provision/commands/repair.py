@@ -13,17 +13,17 @@ from ..errors import BuildError, UsageError
 from ..managers.protocol import manager
 from ..model import Drift, Emit, Event, Lock, PackageChange, Preview, Repaired, drop_event
 from ..model.option import argument, group, option
-from ..request import ask, paths as where, project_options as inproject
+from ..request import paths as where, project_options as inproject, read_options
 from ..request.options import Choices
 from ..system import process
-from ..wheels import locks
+from ..wheels import pylock
+from .activate_command import activate_line
 from .default_env import env_to_change
-from .judging import is_expected
-from .previewing import free_at
-from .shell import activate_line
+from .preview_changes import free_at
+from .verdict_inputs import is_expected
 
 if TYPE_CHECKING:
-    from .building import Job
+    from .build_transaction import Job
 
 _ROUNDS = 3
 Check = Callable[[Path, Collection[str]], Drift]
@@ -48,7 +48,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> Repaired | Previe
     """Put back what was replaced, removed or changed in an environment, from its lock, and prove it then. With
     `dry_run` return what would change."""
     from ..verify import drift  # a shell that completes ENV does not wait for it
-    from .building import Job
+    from .build_transaction import Job
 
     path = where.absolute(env_to_change(emit, options.env)).resolve()
     if options.dry_run:
@@ -61,7 +61,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> Repaired | Previe
         place.refuse_half_changed(path)
         made = _lock_of(path)
         job = Job(
-            env=path, lock=made, choices=choices, sources=ask.sources(choices), emit=emit,
+            env=path, lock=made, choices=choices, sources=read_options.sources(choices), emit=emit,
             verify=None if options.verify else False, checks=options.checks,
         )  # fmt: skip
         done = _repaired(
@@ -93,7 +93,7 @@ def _lock_of(env: Path) -> Lock:
         raise UsageError(
             f"{env} {told}", hint="`gpuenv create` makes an environment that can be repaired from its lock"
         )
-    return locks.read_in(env / place.MARK)
+    return pylock.read_in(env / place.MARK)
 
 
 def _as_created(env: Path, choices: Choices) -> Choices:
@@ -111,7 +111,7 @@ def _as_created(env: Path, choices: Choices) -> Choices:
 
 
 def _repaired(job: Job, check: Check) -> Repaired:
-    from .building import Work, build
+    from .build_transaction import Work, build
 
     job.emit(Event(kind="start", stage="repair", text=f"comparing {job.env} with its lock"))
     done, verdict = repairs.work(job.lock, check(job.env, ())), None

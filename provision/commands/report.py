@@ -16,11 +16,11 @@ from ..environment import place, state
 from ..errors import GpuenvError, UsageError
 from ..model import Emit, FleetResults, Report, Sources, drop_event
 from ..model.option import argument, option
-from ..request import ask, options as o, paths as where
+from ..request import options as o, paths as where, read_options
 from ..request.project_folder import project_env
 from ..system import process
 from ..system.output_file import is_stdout
-from ..wheels import locks
+from ..wheels import pylock
 from .default_env import env_to_read
 from .list import verified
 
@@ -84,7 +84,7 @@ def _known(emit: Emit, env: Path | None) -> stage.Known:
 
         found = tried(lambda: verify.locate(path)) if is_active else verify.locate(path)
         path = Path(found.path) if found else path
-    sources = tried(lambda: ask.sources(o.Choices()))
+    sources = tried(lambda: read_options.sources(o.Choices()))
     return stage.Known(
         gpuenv=__version__,
         python=platform.python_version(),
@@ -93,7 +93,7 @@ def _known(emit: Emit, env: Path | None) -> stage.Known:
         env=str(path) if there else None,
         ours=ours,
         plan=tried(lambda: state.plan_of(path)) if ours else None,
-        lock=tried(lambda: locks.read_in(path / place.MARK)) if ours else None,
+        lock=tried(lambda: pylock.read_in(path / place.MARK)) if ours else None,
         verdict=tried(lambda: state.verdict_of(path)) if ours else None,
         verified=verified(path) if ours else None,
         sources=_words(sources) if sources else (),

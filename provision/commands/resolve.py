@@ -13,11 +13,11 @@ from ..model import Asked, Emit, Event, Fleet, Plan, drop_event
 from ..model.option import group, option
 from ..request import project_options as inproject
 from ..request.options import Choices
-from . import many_targets
-from .asking import judged, locking_of
+from . import target_options
 from .default_env import note_project
 from .host_compiler import host_compiler_problem
-from .stages import plan_for
+from .manager_stages import plan_for
+from .read_request import judged, locking_of
 
 _WORDS = {"with_": "--with", "requirement": "-r"}
 _OF_THE_FILE = ("config", "target_name", "indexes", "bundle", "given", "planned", "named")
@@ -28,9 +28,9 @@ class ResolveOptions:
     """The options of `resolve`."""
 
     explain: bool = option(False, help="Every build and what speaks against it.")
-    targets: list[Path] = many_targets.targets_option()
+    targets: list[Path] = target_options.targets_option()
     choices: Choices = group(
-        Choices, without=("exclude_newer", "exclude_newer_except", *many_targets.NOT_SHARED)
+        Choices, without=("exclude_newer", "exclude_newer_except", *target_options.NOT_SHARED)
     )
 
 
@@ -38,7 +38,7 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet:
     """Return the plan: the builds that fit, and why nothing newer does. For several targets return the fewest plans.
     Builds nothing."""
     note_project(emit)
-    choices = many_targets.with_one_target(options.choices, options.targets)
+    choices = target_options.with_one_target(options.choices, options.targets)
     if choices is None:
         return _fleet(options, emit)
     plan = show_plan(emit, choices, explain=options.explain)
@@ -52,7 +52,9 @@ def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
 
     found = fleet.plan_targets(options.targets, options.choices, emit, reading=True).fleet
     if found.plans:
-        words = " ".join(["gpuenv lock", *_words_of(options.choices), many_targets.words_of(options.targets)])
+        words = " ".join(
+            ["gpuenv lock", *_words_of(options.choices), target_options.words_of(options.targets)]
+        )
         emit(Event(kind="next", stage="resolve", text=words))
     return found
 
@@ -93,10 +95,10 @@ def _with_newest_set(asked: Asked, choices: Choices, emit: Emit) -> Asked:
 
 def _solved_plan(emit: Emit, asked: Asked, choices: Choices, *, explain: bool) -> Plan:
     """The plan that the solver chooses, or one without builds that says why there is none."""
-    from . import solving
+    from . import solve_lock
 
     try:
-        return solving.locked(asked, choices, emit)[0]
+        return solve_lock.locked(asked, choices, emit)[0]
     except ResolveError as error:
         if error.log and explain:
             emit(Event(kind="log", stage="resolve", text=error.log))

@@ -14,12 +14,12 @@ from .. import detect
 from ..errors import BuildError, UsageError
 from ..model import Emit, Event, Finding, Run, drop_event
 from ..model.option import argument, group, option
-from ..request import facts, paths as where
+from ..request import load_profiles, paths as where
 from ..request.options import Choices
 from ..request.project_folder import project_env, project_file
 from ..system import process
 from ..system.process import limits
-from . import recovery, unsearched
+from . import recovery, tensorflow_library_folders
 from .default_env import env_to_read
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def run(options: RunOptions, emit: Emit = drop_event) -> Run:
         return Run(env=str(root), command=tuple(command), code=code)
     found: tuple[Finding, ...] = ()
     if ended.returncode != 0 and ended.signal not in _NOT_FAILURES and explains:
-        from .ran import ran
+        from .program_exit import ran
 
         found = explained(command[0], ended, options.choices, root, ran(root, command, ended, before))
     code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
@@ -157,7 +157,7 @@ def inside(
 
 def activated(emit: Emit, root: Path, environ: dict[str, str]) -> dict[str, str]:
     """The variables as conda packages want them; those that the environment has where a script fails."""
-    from ..managers.conda import scripts as conda_scripts
+    from ..managers.conda import activation_scripts as conda_scripts
 
     try:
         return conda_scripts.activated(root, environ)
@@ -170,7 +170,7 @@ def add_unsearched(emit: Emit, root: Path, environ: dict[str, str], choices: Cho
     """Put what TensorFlow needs and does not search on LD_LIBRARY_PATH, and say so."""
     if not sys.platform.startswith("linux"):
         return
-    version, missing = unsearched.folders(root, environ, lambda: facts.known(choices))
+    version, missing = tensorflow_library_folders.folders(root, environ, lambda: load_profiles.known(choices))
     if missing:
         entries = [*map(str, missing), environ.get("LD_LIBRARY_PATH", "")]
         environ["LD_LIBRARY_PATH"] = ":".join(e for e in entries if e)
@@ -208,7 +208,7 @@ def explained(
     from .active_facts import made_for
     from .diagnose import judged
 
-    known = facts.known(choices)
+    known = load_profiles.known(choices)
     text = [(name, [ended.stderr])]
     device = made_for(root)
     found = judged(text, known, None, device=device, ran=how)

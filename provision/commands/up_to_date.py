@@ -14,15 +14,15 @@ from typing import Any
 from ..environment import place, registry, state
 from ..errors import BuildError
 from ..model import Created, Emit, Event, Lock
-from ..project.config.cache import digest
-from ..request import made_with, project_options as inproject
+from ..project.config.file_digests import digest
+from ..request import project_options as inproject, recorded_options
 from ..request.options import Choices
 from ..request.own_project import own_project
 from ..request.paths import absolute, cache_dir
-from ..system import foreign, process
+from ..system import process, untrusted_files
 from ..system.redaction import redact_value
-from .judging import is_good, machine_for_verdict, outgrown
-from .shell import activate_line
+from .activate_command import activate_line
+from .verdict_inputs import is_good, machine_for_verdict, outgrown
 
 
 def told(emit: Emit, env: Path, choices: Choices, *, brief: bool) -> Created | None:
@@ -33,11 +33,11 @@ def told(emit: Emit, env: Path, choices: Choices, *, brief: bool) -> Created | N
     if state.interpreter(env) is None:
         return None
     before = state.read(env, "request.json") or {}
-    if not before or (env / place.MARK / made_with.KERNEL).exists():
+    if not before or (env / place.MARK / recorded_options.KERNEL).exists():
         return None  # a kernel may have to be registered again
     choices = inproject.laid(choices)
     wanted = remembered(choices, None, (before.get("files") or {}).get("names", []))
-    if not made_with.same(before, wanted):
+    if not recorded_options.same(before, wanted):
         return None
     machine = machine_for_verdict()
     digest = (state.read(env, "lock.json") or {}).get("digest")
@@ -50,9 +50,9 @@ def told(emit: Emit, env: Path, choices: Choices, *, brief: bool) -> Created | N
     made = state.environment(env, changed=False)
     lock = None
     if not brief:
-        from ..wheels import locks
+        from ..wheels import pylock
 
-        lock = locks.read_in(env / place.MARK)
+        lock = pylock.read_in(env / place.MARK)
     value = Created(machine=machine, plan=plan, lock=lock, environment=made, verdict=verdict)
     return finish(emit, value, env)
 
@@ -60,7 +60,7 @@ def told(emit: Emit, env: Path, choices: Choices, *, brief: bool) -> Created | N
 def _scripts_settled(env: Path) -> bool:
     script = env / "bin" / "activate"
     try:
-        return not script.exists() or f".{env.name}.gpuenv-new" not in foreign.read_text(script)
+        return not script.exists() or f".{env.name}.gpuenv-new" not in untrusted_files.read_text(script)
     except OSError:
         return False  # the long way names it
 

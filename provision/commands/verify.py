@@ -20,12 +20,12 @@ from ..system.output_file import refuse_to_replace, signed, write_output
 from ..system.redaction import redact_text
 from ..system.safe_write import hint_of
 from ..verify import begin, locate
-from . import checking, recovery
+from . import project_checks, recovery
+from .activate_command import activate_line
 from .default_env import env_to_read
-from .judging import is_expected, machine_for_verdict
-from .later_stages import add_later_stages, reader
-from .proving import options_of, prove, reader_of
-from .shell import activate_line
+from .package_and_check_stages import add_later_stages, reader
+from .run_verification import options_of, prove, reader_of
+from .verdict_inputs import is_expected, machine_for_verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class VerifyOptions:
 
 def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict:
     """Return the verdict on a venv, a conda prefix or the environment of a python executable."""
-    checks = checking.Asked(typed=checking.read(options.check), of_project=options.checks)
+    checks = project_checks.Asked(typed=project_checks.read(options.check), of_project=options.checks)
     asked = {
         "quick": options.quick, "deep": options.deep, "strict": options.strict, "locked": options.locked,
         "device": _device(options.device), "frameworks": _frameworks(options.framework),
@@ -81,7 +81,9 @@ def _frameworks(named: list[str]) -> tuple[str, ...]:
     return tuple(named)
 
 
-def _judge(emit: Emit, options: VerifyOptions, asked: dict[str, Any], checks: checking.Asked) -> Verdict:
+def _judge(
+    emit: Emit, options: VerifyOptions, asked: dict[str, Any], checks: project_checks.Asked
+) -> Verdict:
     """Return the verdict on an environment of any tool; one of gpuenv keeps it."""
     report, choices = options.report, options.choices
     if report and not report.absolute().parent.is_dir():
@@ -92,14 +94,14 @@ def _judge(emit: Emit, options: VerifyOptions, asked: dict[str, Any], checks: ch
     path = Path(found.path)
     # What needs the lock and the profiles is read while the environment's Python and the driver answer.
     wanted = options_of(choices, asked)
-    planned = checking.plan(path, checks, wanted)
+    planned = project_checks.plan(path, checks, wanted)
     reading = reader(found, choices, process.environ())
     driver, machine = not _for_cpu(found), reader_of(wanted)
     with begin(found, wanted, driver=driver, machine=machine, meanwhile=reading) as begun:
         made = _lock_of(found, locked=options.locked)
         verdict = _diagnosed(prove(emit, found, made, choices, begun, **asked), made)
         verdict = add_later_stages(emit, found, made, choices, verdict, wanted, begun)
-    verdict = checking.checked(emit, found, verdict, planned, choices, wanted)
+    verdict = project_checks.checked(emit, found, verdict, planned, choices, wanted)
     if found.made_by_gpuenv and not options.quick and not checks.typed:
         _keep(path, made, verdict, emit, planned.digest)
     if report:
@@ -118,9 +120,9 @@ def _for_cpu(env: Environment) -> bool:
 
 def _lock_of(env: Environment, *, locked: bool) -> Lock | None:
     if env.made_by_gpuenv:
-        from ..wheels import locks
+        from ..wheels import pylock
 
-        return locks.read_in(Path(env.path) / place.MARK)
+        return pylock.read_in(Path(env.path) / place.MARK)
     if locked:
         raise UsageError(
             f"{env.path} was not made by gpuenv: it has no lock to be held against",

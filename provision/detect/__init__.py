@@ -7,13 +7,13 @@ from pathlib import Path
 
 from ..model import Context, Driver, Finding, Gpu, Machine, Target, TargetGpu
 from ..system import process
-from .answers import read_holders
 from .device import judge_device
 from .driver import Seen, read_driver
-from .libraries import read_libraries
+from .host_context import judge_hardware, read_context, read_hardware, read_wsl
+from .nvml_and_smi import read_holders
+from .platform_and_libc import judge_platform, read_environment, read_platform
 from .pythons import read_pythons
-from .surroundings import judge_hardware, read_context, read_hardware, read_wsl
-from .system import judge_platform, read_environment, read_platform
+from .system_libraries import read_libraries
 
 __all__ = ["PARTS", "WITH_CUDA", "detect", "judge_device", "read_holders"]
 

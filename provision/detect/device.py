@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import MachineError
 from ..model import Device, Machine
-from .surroundings import WSL_LIBCUDA
+from .host_context import WSL_LIBCUDA
 
 
 def judge_device(wanted: Device, machine: Machine) -> tuple[Device, str]:

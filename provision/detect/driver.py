@@ -9,13 +9,13 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from ..model import Driver, Evidence, Finding, Gpu
-from .answers import Answer, Trouble, ask_nvml, ask_smi
 from .driver_facts import Facts
-from .files import device_nodes, is_there, kernel_module, library_version, under
-from .findings import NVML_GPU_LOST, NVML_NO_PERMISSION, explain, explain_cuda
+from .driver_findings import NVML_GPU_LOST, NVML_NO_PERMISSION, explain, explain_cuda
+from .host_context import read_context, read_hardware
+from .kernel_files import device_nodes, is_there, kernel_module, library_version, under
 from .libcuda import NOT_THERE, ask_libcuda
-from .libraries import find_files
-from .surroundings import read_context, read_hardware
+from .nvml_and_smi import Answer, Trouble, ask_nvml, ask_smi
+from .system_libraries import find_files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

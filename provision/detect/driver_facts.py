@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..model import Confidence, Context, Evidence, Finding, Hardware
-from .answers import Answer
-from .files import Node
+from .kernel_files import Node
+from .nvml_and_smi import Answer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,8 +12,8 @@ from typing import Any
 
 from ..model import Gpu
 from ..system import process
-from .answers import Answer
-from .files import cuda_version, library_version
+from .kernel_files import cuda_version, library_version
+from .nvml_and_smi import Answer
 
 # Each step is told when it is done, so that after a hang or a crash the step that follows the
 # last one told is the culprit. What libraries print themselves goes to stderr.

@@ -17,7 +17,7 @@ from typing import Any
 from ..model import Python
 from ..system import process
 from ..system.safe_write import write_file
-from .files import absolute_entries, anybody_may_write, entries, is_there, read_text, under
+from .kernel_files import absolute_entries, anybody_may_write, entries, is_there, read_text, under
 
 OLDEST = (3, 8)
 EXECUTABLE = re.compile(r"python(3(\.\d+)?)?(\.exe)?")

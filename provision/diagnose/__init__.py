@@ -15,22 +15,22 @@ from dataclasses import replace
 from ..model import Device, Evidence, Finding, Holder, Machine, Plan, Profiles, Request, Target, Verdict
 from .candidates import Candidate, Case
 from .catalogue import by_catalogue
+from .cause_judges import JUDGES
+from .cpu_environment import possible, without_notices
+from .fact_readers import read_facts
 from .facts import Facts
-from .here import contradicted, hidden_gpus, machine_facts
-from .installed import Installed, add_facts, applicable, device_of
-from .installs import with_installs
+from .gpu_memory_holders import with_holders
+from .installed_facts import Installed, add_facts, applicable, device_of
+from .installer_output import with_installs
 from .judge_crash import describe
-from .judges import JUDGES
-from .made_for_cpu import possible, without_notices
-from .memory import with_holders
-from .order import findings
-from .patterns import Said, without
-from .ran import Ran
-from .readers import read_facts
-from .remarks import Remarks
+from .log_lines import Line, read
+from .log_wrappers import unwrapped
+from .machine_evidence import contradicted, hidden_gpus, machine_facts
+from .message_patterns import Said, without
+from .notes import Remarks
+from .program_exit import Ran
+from .ranking import findings
 from .rules import by_rules, check
-from .text import Line, read
-from .wrappers import unwrapped
 
 __all__ = ["Installed", "Ran", "Remarks", "diagnose"]
 

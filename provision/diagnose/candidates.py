@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from ..model import Confidence, Evidence, Profiles
 from .facts import Facts
-from .patterns import Said
-from .ran import Ran
+from .message_patterns import Said
+from .program_exit import Ran
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

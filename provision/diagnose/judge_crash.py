@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from .candidates import Candidate, Case
 from .crashes import Crash, read
-from .patterns import evidence
-from .text import Line
+from .log_lines import Line
+from .message_patterns import evidence
 
 _CRASHED = re.compile(
     r"^(?:.{0,120}[\s:])?Segmentation fault(?: {1,12}\(core dumped\)(?: .{0,200})?|[.!]{0,3})$|^zsh: segmentation fault|"

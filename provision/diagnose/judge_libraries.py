@@ -8,7 +8,7 @@ from packaging.version import InvalidVersion, Version
 
 from .candidates import Candidate, Case
 from .facts import meets
-from .versions import spelled
+from .version_texts import spelled
 
 # Sonames whose number is the CUDA major (cudart's up to CUDA 10 is the release): NVIDIA's CUDA
 # compatibility documents; libcufft, libcurand, libcusolver number on their own.

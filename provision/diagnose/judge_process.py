@@ -8,8 +8,8 @@ from ..model import Confidence, Evidence
 from .candidates import Candidate, Case
 from .crashes import Crash, read
 from .judge_crash import unexplained
-from .patterns import evidence
-from .ran import Ran
+from .message_patterns import evidence
+from .program_exit import Ran
 from .tracebacks import raised
 
 _LIMIT = "process_limit_reached"

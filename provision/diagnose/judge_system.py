@@ -7,8 +7,8 @@ import re
 from ..model import SystemLibrary
 from .candidates import Candidate, Case
 from .judge_libraries import CUDA, CUDNN, DRIVER
-from .patterns import evidence
-from .text import Line
+from .log_lines import Line
+from .message_patterns import evidence
 from .tracebacks import Raised, raised
 
 _CAUSE = "system_library_missing"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BuildError, UsageError
-from ..system import foreign, process
+from ..system import process, untrusted_files
 from ..system.safe_write import hint_of, write_file
 
 PACKAGE = "ipykernel"
@@ -76,7 +76,7 @@ def register(env: Path, python: str, made_of: str, start: Sequence[str]) -> str:
 def _spec_of_ipykernel(env: Path) -> dict[str, Any]:
     """What the environment's own ipykernel says of itself: protocol, debugger, encryption."""
     try:
-        spec = json.loads(foreign.read_bytes(env / "share/jupyter/kernels/python3/kernel.json"))
+        spec = json.loads(untrusted_files.read_bytes(env / "share/jupyter/kernels/python3/kernel.json"))
     except (OSError, ValueError, RecursionError):
         return {"metadata": {"debugger": True}}
     return spec if isinstance(spec, dict) else {}
@@ -87,7 +87,7 @@ def _write(place: Path, spec: dict[str, Any], env: Path) -> None:
     try:
         kernels.mkdir(parents=True, exist_ok=True)
         for logo in sorted(env.glob("share/jupyter/kernels/python3/logo-*")):
-            write_file(place / logo.name, foreign.read_bytes(logo), root=kernels)
+            write_file(place / logo.name, untrusted_files.read_bytes(logo), root=kernels)
         write_file(place / "kernel.json", json.dumps(spec, indent=1) + "\n", root=kernels)
     except OSError as error:
         raise _refused(place, error) from error
@@ -119,7 +119,7 @@ def _free_name(kernels: Path, env: Path) -> str:
 def _registered(kernels: Path, env: Path) -> Iterator[str]:
     for path in sorted(kernels.glob("*/kernel.json")):
         try:
-            metadata = json.loads(foreign.read_bytes(path))["metadata"]
+            metadata = json.loads(untrusted_files.read_bytes(path))["metadata"]
             owner = metadata[_OURS]["environment"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue  # somebody else's

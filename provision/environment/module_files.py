@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ..system import foreign
+from ..system import untrusted_files
 
 
 def owner_of_missing(env: Path, module: str) -> str | None:
@@ -15,7 +15,7 @@ def owner_of_missing(env: Path, module: str) -> str | None:
     row = re.compile(rf'^"?({re.escape(start)}(?:\.py|/__init__\.py|\.[\w-]{{1,80}}\.so|\.so|/[^,]{{1,300}}\.(?:py|so)))"?,', re.MULTILINE)  # fmt: skip
     for info in sorted(env.glob("lib/python3*/site-packages/*.dist-info")):
         try:
-            listed = row.findall(foreign.read_text(info / "RECORD"))
+            listed = row.findall(untrusted_files.read_text(info / "RECORD"))
         except OSError:
             continue
         if any(not (info.parent / name).exists() for name in _deciding(start, listed)):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BuildError
-from ..system import foreign, process, safe_write
+from ..system import process, safe_write, untrusted_files
 
 _MARK = ".gpuenv"
 _MOST = 1 << 16  # bytes of an entry
@@ -48,7 +48,7 @@ def add(env: Path) -> None:
     entry = _entry(env)
     text = json.dumps({"path": str(env)}) + "\n"
     try:
-        if entry.exists() and foreign.read_bytes(entry) == text.encode():
+        if entry.exists() and untrusted_files.read_bytes(entry) == text.encode():
             return
         if process.is_anothers(entry.parent):
             raise PermissionError(
@@ -96,7 +96,7 @@ def _entries() -> Iterator[tuple[Path, Path | None]]:
         return
     for entry in entries:
         try:
-            path = json.loads(foreign.read_bytes(entry, _MOST))["path"]
+            path = json.loads(untrusted_files.read_bytes(entry, _MOST))["path"]
             env = Path(path)
         except OSError:
             continue  # taken out by another run between the two reads

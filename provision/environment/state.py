@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BuildError
 from ..model import Installed, InstalledPackage, Lock, as_document, from_plain
-from ..system import foreign, safe_write
+from ..system import safe_write, untrusted_files
 from ..system.redaction import redact_value
 from .place import MARK, not_writable
 
@@ -35,7 +35,7 @@ def read(env: Path, name: str) -> dict[str, Any] | None:
     """One file of `.gpuenv/`, None when it is missing. Raises BuildError when it is damaged."""
     path = env / MARK / name
     try:
-        data = json.loads(foreign.read_bytes(path))
+        data = json.loads(untrusted_files.read_bytes(path))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
@@ -170,7 +170,7 @@ def note_installed(env: Path, lock: Lock) -> None:
 
 def _record_digest(folder: Path) -> str | None:
     try:
-        return hashlib.sha256(foreign.read_bytes(folder / "RECORD")).hexdigest()
+        return hashlib.sha256(untrusted_files.read_bytes(folder / "RECORD")).hexdigest()
     except OSError:
         return None
 

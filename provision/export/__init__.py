@@ -7,7 +7,7 @@ from collections.abc import Callable, Sized
 from importlib import import_module
 
 from ..errors import UsageError
-from .subject import GpuenvSource, InstalledPart, Subject
+from .export_source import GpuenvSource, InstalledPart, Subject
 
 __all__ = [
     "FORMATS",
@@ -79,7 +79,7 @@ def known(form: str) -> tuple[str, str]:
 
 def warnings(form: str, subject: Subject) -> list[str]:
     """What the reader of an export must know before it works elsewhere, in sentences."""
-    from . import subject as s
+    from . import export_source as s
 
     lock, found = subject.lock, []
     loose = [p.name for p in s.pip_packages(lock) if not s.hashed(p)]

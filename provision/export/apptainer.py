@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..model import Lock
-from . import base, subject as s
+from . import base_images, export_source as s
 from .dockerfile import ENV, EXACTLY, local
-from .subject import Subject
+from .export_source import Subject
 
 FORM = "apptainer"
 _HELD = "/opt/lock"
@@ -14,7 +14,7 @@ _HELD = "/opt/lock"
 def text(subject: Subject) -> str:
     """The definition. Arguments between braces need Apptainer 1.2 or SingularityCE 4. Raises UsageError."""
     s.linux_only(subject, "an Apptainer image")
-    start, lock = base.image(subject), subject.lock
+    start, lock = base_images.image(subject), subject.lock
     sections = {
         "arguments": ["# What pip installs as gpuenv, with its hash; or an address, or a wheel named in %files.",
                       f"GPUENV={subject.gpuenv.requirement(lock, _HELD)}"],

@@ -17,8 +17,8 @@ from packaging.utils import canonicalize_name
 
 from .. import __version__
 from ..model import Lock, Package
-from . import subject as s
-from .subject import InstalledPart, Subject
+from . import export_source as s
+from .export_source import InstalledPart, Subject
 
 FORM = "cyclonedx"
 _ROOT = "environment"

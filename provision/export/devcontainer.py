@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from ..model import Lock
-from . import base, subject as s
-from .subject import Subject
+from . import base_images, export_source as s
+from .export_source import Subject
 
 FORM = "devcontainer"
 
@@ -15,7 +15,7 @@ FORM = "devcontainer"
 def text(subject: Subject) -> str:
     """The file for .devcontainer/, with comments as its readers allow. Raises UsageError."""
     s.linux_only(subject, "a dev container")
-    start, lock = base.image(subject, "devcontainer"), subject.lock
+    start, lock = base_images.image(subject, "devcontainer"), subject.lock
     # Outside of the workspace, which is the host's folder and may hold an environment of the host.
     env = f"/home/{start.user}/env"
     document: dict[str, Any] = {

@@ -6,8 +6,8 @@ import json
 from pathlib import PurePosixPath
 
 from ..model import Image, Lock
-from . import base, subject as s
-from .subject import Subject
+from . import base_images, export_source as s
+from .export_source import Subject
 
 FORM = "dockerfile"
 ENV = "/opt/env"
@@ -22,7 +22,7 @@ _CONTEXT = "--mount=type=bind,target=/context"
 def text(subject: Subject) -> str:
     """The Dockerfile. Raises UsageError where no base image fits."""
     s.linux_only(subject, "a Dockerfile")
-    start = base.image(subject)
+    start = base_images.image(subject)
     return "\n".join([
         "# syntax=docker/dockerfile:1",
         s.comment(subject, FORM, "", *_usage(subject)),

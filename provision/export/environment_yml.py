@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from ..model import Lock, Package
-from . import subject as s
+from . import export_source as s
+from .export_source import Subject
 from .requirements import requirement
-from .subject import Subject
 
 FORM = "environment.yml"
 

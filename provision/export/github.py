@@ -7,8 +7,8 @@ import re
 from pathlib import PurePosixPath
 
 from ..errors import UsageError
-from . import base, subject as s
-from .subject import Subject
+from . import base_images, export_source as s
+from .export_source import Subject
 
 FORM = "github"
 _ENV = ".venv"
@@ -45,7 +45,7 @@ def _job(subject: Subject) -> list[str]:
         "  contents: read",
         "jobs:",
         "  environment:",
-        f"    runs-on: {base.runner(subject)}",
+        f"    runs-on: {base_images.runner(subject)}",
         "    timeout-minutes: 60",
         *(["    env:", f"      CONDA_OVERRIDE_CUDA: {json.dumps(cuda)}"] if cuda else []),
     ]
@@ -66,13 +66,13 @@ def _steps(subject: Subject, check: str, create: str) -> list[str]:
     held = f"hashFiles({_in_quotes(subject.lock_file)})"
     return [
         "    steps:",
-        f"      - uses: {base.action(subject, 'actions/checkout')}",
+        f"      - uses: {base_images.action(subject, 'actions/checkout')}",
         "        with:",
         "          persist-credentials: false",
-        f"      - uses: {base.action(subject, 'actions/setup-python')}",
+        f"      - uses: {base_images.action(subject, 'actions/setup-python')}",
         "        with:",
-        f"          python-version: {json.dumps(base.gpuenv_python(subject))}",
-        f"      - uses: {base.action(subject, 'actions/cache')}",
+        f"          python-version: {json.dumps(base_images.gpuenv_python(subject))}",
+        f"      - uses: {base_images.action(subject, 'actions/cache')}",
         "        with:",
         "          path: ~/.cache",
         f"          key: gpuenv-${{{{ runner.os }}}}-${{{{ runner.arch }}}}-${{{{ {held} }}}}",

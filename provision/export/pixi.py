@@ -9,8 +9,8 @@ import tomli_w
 
 from ..errors import UsageError
 from ..model import Lock, Package
-from . import subject as s
-from .subject import Subject
+from . import export_source as s
+from .export_source import Subject
 
 FORM = "pixi"
 _PLATFORMS = {"linux-x86_64": "linux-64", "linux-aarch64": "linux-aarch64", "windows-x86_64": "win-64"}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..model import Lock, Package
-from . import subject as s
-from .subject import Subject
+from . import export_source as s
+from .export_source import Subject
 
 FORM = "requirements"
 

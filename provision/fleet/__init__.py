@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from ..model import Apart, Asked, Fleet, FleetClass, FleetPlan, Plan, Unserved
-from .apart import Side, explain
-from .candidates import Fitting, candidate_plans
-from .classes import group as group, joint_target
-from .cover import Cover, bits, fewest
+from .host_classes import group as group, joint_target
+from .minimum_cover import Cover, bits, fewest
+from .plan_candidates import Fitting, candidate_plans
+from .plan_differences import Side, explain
 
 PlanFor = Callable[[Asked], Plan]
 

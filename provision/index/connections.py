@@ -18,7 +18,7 @@ from email.message import Message
 from typing import Any
 
 from ..system.redaction import redact
-from .addresses import connect
+from .host_addresses import connect
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 

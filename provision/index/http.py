@@ -24,7 +24,7 @@ from provision.system.redaction import redact
 
 from . import connections
 from .connections import opener
-from .pipconf import PipConfig
+from .pip_config import PipConfig
 
 TRIES = 4
 TIMEOUT = 60.0

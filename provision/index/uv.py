@@ -20,9 +20,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ..model import Sources
-from ..system import process, writing
+from ..system import process, scratch_folders
 from ..system.redaction import redact_text
-from . import pytorch, uv_config
+from . import pytorch_index, uv_config
 
 _CHOOSING = (("pip", "compile"), ("pip", "install"))
 """The commands that choose versions or take files from places."""
@@ -81,7 +81,7 @@ def run_uv(
         argv += ["--python", str(Path(python).absolute())]
     if uv_config.is_on(env.pop("UV_NO_INDEX", None)) and tuple(arguments[:2]) in _CHOOSING:
         argv.append("--no-index")
-    with writing.scratch("uv") as folder:
+    with scratch_folders.scratch("uv") as folder:
         (folder / "uv.toml").touch()
         env |= variables(folder, settings.git_logins, env)
         return process.run(
@@ -126,7 +126,7 @@ def _set_places(env: dict[str, str], sources: Sources, settings: Settings) -> No
     named = [*sources.extra, *uv_config.extra_indexes(env)]
     for name in ("UV_INDEX", "UV_EXTRA_INDEX_URL"):
         env.pop(name, None)
-    theirs = [i for i in named if not pytorch.is_one(uv_config.address(i), sources.pytorch)]
+    theirs = [i for i in named if not pytorch_index.is_one(uv_config.address(i), sources.pytorch)]
     if theirs and not settings.alone:
         env["UV_INDEX"] = " ".join(dict.fromkeys(theirs))
     if sources.extra and not settings.alone:

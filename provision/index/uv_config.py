@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.errors import LockError
-from provision.system import foreign
+from provision.system import untrusted_files
 
 _TEXTS = {
     "index-strategy": "UV_INDEX_STRATEGY",
@@ -113,7 +113,7 @@ def _windows(environ: Mapping[str, str], name: str) -> list[Path]:
 def _of_file(path: Path) -> dict[str, str]:
     """A uv.toml as variables; the table [pip] stands over the rest, as in uv. Raises LockError."""
     try:
-        text = foreign.read_strictly(path)
+        text = untrusted_files.read_strictly(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return {}
     except (OSError, ValueError) as error:

@@ -171,7 +171,7 @@ class Locking(Protocol):
 
 
 _BUILDING = {"venv": ".venv", "conda": ".conda.build"}
-_LOCKING = {"venv": ".venv_locks", "conda": ".conda.locks"}
+_LOCKING = {"venv": ".venv_locks", "conda": ".conda.conda_locks"}
 NAMES = tuple(_LOCKING)
 """The names of all managers."""
 

@@ -15,11 +15,11 @@ from ..environment.repair import Work, difference
 from ..errors import BuildError
 from ..index import uv
 from ..model import Lock, Package, Sources
-from ..system import foreign, process
+from ..system import process, untrusted_files
 from ..system.safe_write import write_file
-from ..wheels import locks
+from ..wheels import pylock
 from ..wheels.install import install_wheels
-from ..wheels.put_back import put_back as put_back_wheels, take_out
+from ..wheels.reinstall import put_back as put_back_wheels, take_out
 from .protocol import Building
 from .venv_locks import LOCK_NAME
 
@@ -66,7 +66,7 @@ def put_back(lock: Lock, work: Work, prefix: Path, how: Building, *, fresh: bool
 def record(lock: Lock, prefix: Path) -> None:
     """Write the lock into the environment. Raises BuildError."""
     state.write(prefix, "lock.json", {"digest": state.lock_digest(lock)})
-    locks.write(prefix / MARK / LOCK_NAME, lock, root=prefix)
+    pylock.write(prefix / MARK / LOCK_NAME, lock, root=prefix)
 
 
 def settle(env: Path) -> None:
@@ -152,7 +152,7 @@ def _scripts_settled(path: Path) -> bool:
     """Whether the activate script knows the place the environment has (not the draft's). Raises BuildError."""
     script = path / "bin" / "activate"
     try:
-        return not script.exists() or f".{path.name}.gpuenv-new" not in foreign.read_text(script)
+        return not script.exists() or f".{path.name}.gpuenv-new" not in untrusted_files.read_text(script)
     except OSError as error:
         raise BuildError(
             f"{script} cannot be read: {error.strerror}", hint="build it anew: gpuenv create --recreate"
@@ -162,7 +162,7 @@ def _scripts_settled(path: Path) -> bool:
 def _make_relocatable(path: Path) -> None:
     """uv then starts scripts through the folder they lie in, so that a rename keeps them alive."""
     config = path / "pyvenv.cfg"
-    text = foreign.read_text(config)
+    text = untrusted_files.read_text(config)
     if "relocatable" not in text:
         write_file(config, text.rstrip("\n") + "\nrelocatable = true\n", root=path)
 

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import NormalizedName, canonicalize_name
 
 from ..errors import LockError
-from ..index import pytorch
+from ..index import pytorch_index
 from ..model import Asked, Event, Lock, Need, Plan, PlannedBuild, Profiles, Request, Sources, Supply, Wanted
 from ..system.redaction import redact
 from .protocol import Preferred, Stages, Task
@@ -34,9 +34,9 @@ def require() -> None:
 
 def read_lock(path: Path, _platform: str, _known: Callable[[], Profiles]) -> Lock:
     """Read a pylock.toml. Raises LockError."""
-    from ..wheels import locks
+    from ..wheels import pylock
 
-    return locks.read(path)
+    return pylock.read(path)
 
 
 def write_lock(
@@ -47,9 +47,9 @@ def write_lock(
     alone: bool = False,  # noqa: ARG001  # of the protocol
 ) -> None:
     """Write a pylock.toml, which is always for one platform. Raises LockError."""
-    from ..wheels import locks
+    from ..wheels import pylock
 
-    locks.write(path, lock)
+    pylock.write(path, lock)
 
 
 def check_hashes(lock: Lock, origin: str, *, allow_md5: bool) -> None:
@@ -117,7 +117,7 @@ class Search:
         return self._lock(asked, plan, self._with_pages(asked, plan), versions)
 
     def _lock(self, asked: Asked, plan: Plan, sources: Sources, versions: Mapping[str, str]) -> Lock:
-        from ..wheels import pypi
+        from ..wheels import solve_wheels
 
         pins = {canonicalize_name(Requirement(pin).name): pin for pin in asked.request.pins}
         pinned = dataclasses.replace(plan, packages=tuple(_pinned_to(p, pins) for p in plan.packages))
@@ -125,7 +125,7 @@ class Search:
             dataclasses.replace(n, text=_pinned_to(n.text, pins)) if _is_of_index(n) else n
             for n in asked.demands.needs
         ]
-        lock = pypi.lock(
+        lock = solve_wheels.lock(
             pinned, sources, self.task.emit, python=self.task.stages.interpreter(plan.python or "", asked.machine),
             needs=(*needs, *_limits(asked)), prefer=versions, builds=self.task.builds,
         )  # fmt: skip
@@ -219,11 +219,11 @@ def _limits(asked: Asked) -> list[Need]:
 def _check_index(sources: Sources, plan: Plan) -> None:
     """Raise LockError where the plan needs the PyTorch index and no connection to it can be made. The solver
     would try it several times, some seconds each."""
-    if sources.offline or sources.no_index or not pytorch.named_for(plan):
+    if sources.offline or sources.no_index or not pytorch_index.named_for(plan):
         return
-    from ..index.refusal import NETWORK_HINT, connection_error
+    from ..index.index_errors import NETWORK_HINT, connection_error
 
-    address = pytorch.address(sources.pytorch, plan)
+    address = pytorch_index.address(sources.pytorch, plan)
     if why := connection_error(address, sources.proxy):
         raise LockError(
             f"the package index {redact(address)} {why}", hint=NETWORK_HINT, unreachable="pytorch"

@@ -14,44 +14,44 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # who reads the types sees them all
-    from provision.model.asked import *
-    from provision.model.built import *
-    from provision.model.changed import *
+    from provision.model.catalog import *
     from provision.model.checks import *
     from provision.model.cpu_names import *
-    from provision.model.decided import *
+    from provision.model.drift import *
+    from provision.model.environment import *
+    from provision.model.events import *
     from provision.model.fleet import *
     from provision.model.fleet_classes import *
     from provision.model.fleet_results import *
-    from provision.model.known import *
     from provision.model.machine import *
     from provision.model.package_sets import *
-    from provision.model.plain import *
-    from provision.model.proved import *
+    from provision.model.plan import *
+    from provision.model.request_context import *
+    from provision.model.requests import *
+    from provision.model.results import *
     from provision.model.satellites import *
-    from provision.model.told import *
-    from provision.model.wanted import *
-    from provision.model.words import *
+    from provision.model.serialize import *
+    from provision.model.verdict import *
 
 _NOUNS = {
-    "words": "Device Manager Status Confidence Outcome FRAMEWORKS MANAGERS PLATFORMS NVIDIA_LIBRARY_FAMILIES Event Emit drop_event",
+    "events": "Device Manager Status Confidence Outcome FRAMEWORKS MANAGERS PLATFORMS NVIDIA_LIBRARY_FAMILIES Event Emit drop_event",
     "machine": "TargetGpu Target Gpu Driver Context Hardware Python Library Evidence Finding Machine Holder",
-    "known": "Build CondaBuild CudnnRelease ToolkitRelease CudaCompiler GpuModel CudaRelease CudaMajor DriverBranch KnownBad CatalogueMessage FailureCause FailureMessage FailureRule Image IndexAddress WheelPage ImportName CondaName SystemLibrary OpenedLibrary OptionalLibraries Replacement Profiles ProfileTable ProfileTables",
+    "catalog": "Build CondaBuild CudnnRelease ToolkitRelease CudaCompiler GpuModel CudaRelease CudaMajor DriverBranch KnownBad CatalogueMessage FailureCause FailureMessage FailureRule Image IndexAddress WheelPage ImportName CondaName SystemLibrary OpenedLibrary OptionalLibraries Replacement Profiles ProfileTable ProfileTables",
     "satellites": "Satellite PackageTrap",
     "cpu_names": "CPU_PACKAGES names_cpu_build",
-    "wanted": "Wanted Bound Need PROJECT_FOLDER CpuPackage Demands ProjectTarget Project Request Wheel Supply Sources",
+    "requests": "Wanted Bound Need PROJECT_FOLDER CpuPackage Demands ProjectTarget Project Request Wheel Supply Sources",
     "package_sets": "Release NamedPackage PassedOver HeldBack PackageSet JointAnswer",
-    "asked": "Brought Asked",
-    "decided": "Reason Rejected PlannedBuild Plan Package ExcludeNewer Lock",
+    "request_context": "Brought Asked",
+    "plan": "Reason Rejected PlannedBuild Plan Package ExcludeNewer Lock",
     "fleet_classes": "Host FleetClass",
     "fleet": "FleetPlan Apart Unserved Fleet FleetLock FleetLocks",
     "fleet_results": "HostVerdict HostResult FleetResults",
-    "built": "Environment InstalledPackage Installed",
+    "environment": "Environment InstalledPackage Installed",
     "checks": "Check CheckKind CheckResult",
-    "changed": "ChangeKind Change Stranger Drift",
-    "proved": "Stage Convolution DeviceVerdict FrameworkVerdict Verdict Findings",
-    "told": "PutBack Removed Left Repaired Failure Created ListedFramework Listed Listing RemovedEnvironment Removal PackageChange Preview Cache Report Exported BundleFile BundlePython Bundle Run WrittenFile Initialised",
-    "plain": "as_plain as_document check_forms from_plain",
+    "drift": "ChangeKind Change Stranger Drift",
+    "verdict": "Stage Convolution DeviceVerdict FrameworkVerdict Verdict Findings",
+    "results": "PutBack Removed Left Repaired Failure Created ListedFramework Listed Listing RemovedEnvironment Removal PackageChange Preview Cache Report Exported BundleFile BundlePython Bundle Run WrittenFile Initialised",
+    "serialize": "as_plain as_document check_forms from_plain",
 }
 _HOME = {noun: home for home, nouns in _NOUNS.items() for noun in nouns.split()}
 __all__ = tuple(_HOME)  # the names above, written once

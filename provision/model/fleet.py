@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from provision.model.decided import Lock, Plan
 from provision.model.fleet_classes import FleetClass
+from provision.model.plan import Lock, Plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

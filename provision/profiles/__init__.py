@@ -19,11 +19,11 @@ from typing import Any
 
 from provision import model
 from provision.errors import DataError
-from provision.system import foreign
+from provision.system import untrusted_files
 
-from .files import MAX_BYTES, read_file
-from .kinds import FILES, KINDS, Row, Table, row_key
-from .table_kind import Kind
+from .table_mapping import Kind
+from .tables import FILES, KINDS, Row, Table, row_key
+from .yaml_files import MAX_BYTES, read_file
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -90,7 +90,7 @@ def digest(overlays: Sequence[Path] = ()) -> str:
 
 def _digest(folders: Sequence[Path]) -> str:
     """Of the files, and of the code that reads them: other code may make other rows of them."""
-    values = [_PACKAGE / "model" / name for name in ("known.py", "satellites.py")]
+    values = [_PACKAGE / "model" / name for name in ("catalog.py", "satellites.py")]
     code = [*sorted((_PACKAGE / "profiles").glob("*.py")), *values]
     read = [code, *map(_yaml_files, folders)]
     whole = hashlib.sha256()
@@ -101,7 +101,7 @@ def _digest(folders: Sequence[Path]) -> str:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return foreign.read_bytes(path, MAX_BYTES)
+        return untrusted_files.read_bytes(path, MAX_BYTES)
     except OSError as error:
         return str(error).encode()  # nothing is kept for it: what is wrong is told where it is read
 

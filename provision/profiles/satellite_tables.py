@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from provision import model
 
-from .table_kind import Kind
+from .table_mapping import Kind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..model import Evidence, Finding, Lock, Machine, Plan, Rejected, Report, Stage, Verdict
-from .hiding import Whose, hidden
+from .anonymize import Whose, hidden
 
 __all__ = ["Known", "Whose", "report"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import MachineError, UsageError
 from ..model import Device, Host, Machine, Profiles, Target, Unserved, from_plain
-from ..system import foreign
+from ..system import untrusted_files
 from . import project_options
 from .options import STDIN, Choices
 from .target import Looking, target_of
@@ -142,7 +142,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _read_file(reading: _Reading, path: Path) -> None:
     try:
-        data = json.loads(foreign.read_strictly(path))
+        data = json.loads(untrusted_files.read_strictly(path))
     except OSError as error:
         raise UsageError(f"--target {path}: {error.strerror}", hint=_HINT) from error
     except (ValueError, RecursionError) as error:

@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 from ..environment import state
 from ..errors import GpuenvError
 from ..model import Lock
-from . import facts, project_options as inproject
+from . import load_profiles, project_options as inproject
 from .options import Choices
 
 
@@ -21,7 +21,7 @@ def named_packages(env: Path, lock: Lock, c: Choices) -> frozenset[str] | None:
         made = inproject.choices_of(data)
         if not (made.framework or made.with_ or made.requirement or made.project):
             return None
-        demands = inproject.demanded(made, facts.known(c), lock.target)
+        demands = inproject.demanded(made, load_profiles.known(c), lock.target)
         names = [Requirement(text).name for text in (*made.framework, *made.with_)]
     except (GpuenvError, InvalidRequirement, ValueError, TypeError, OSError):
         return None  # another version of gpuenv wrote it, or the project's files are gone

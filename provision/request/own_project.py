@@ -11,10 +11,10 @@ from pathlib import Path
 from ..environment import place, state
 from ..errors import DataError
 from ..model import Check, as_plain
-from ..project.config.cache import cached_config
-from ..project.config.kinds import PYPROJECT, YAML_NAMES
-from ..project.config.strict import MAX_BYTES
-from ..system import foreign
+from ..project.config.file_digests import cached_config
+from ..project.config.key_forms import PYPROJECT, YAML_NAMES
+from ..project.config.yaml_tree import MAX_BYTES
+from ..system import untrusted_files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ def own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
         return None
     file = Path(named)
     try:
-        data = foreign.read_bytes(file, MAX_BYTES + 1, _trusted(env))
+        data = untrusted_files.read_bytes(file, MAX_BYTES + 1, _trusted(env))
     except FileNotFoundError:
         return OwnProject(file=file, problem=f"{file} is missing", missing=True)
     except OSError as error:

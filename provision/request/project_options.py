@@ -10,8 +10,8 @@ from typing import Any
 
 from ..errors import UsageError
 from ..model import Demands, Profiles, Project, Sources, Target
-from ..project.config.cache import cached_config, digest, watched_name
-from ..project.config.kinds import CONFIG_NAME
+from ..project.config.file_digests import cached_config, digest, watched_name
+from ..project.config.key_forms import CONFIG_NAME
 from ..system import process
 from . import upload_limits
 from .options import Choices
@@ -108,7 +108,7 @@ def demanded(c: Choices, data: Profiles, target: Target) -> Demands:
     """What the project's files, and packages named with an address, ask for. Raises UsageError."""
     from packaging.requirements import Requirement
 
-    from ..index.platforms import markers_of
+    from ..index.platform_tags import markers_of
 
     addressed = [(text, f"--with {text}") for text in c.with_ if Requirement(text).url]
     if not (c.requirement or c.project or addressed):
@@ -116,7 +116,7 @@ def demanded(c: Choices, data: Profiles, target: Target) -> Demands:
     markers = markers_of(target.platform)
     if c.python:
         markers["python_version"] = ".".join(c.python.split(".")[:2])
-    from ..project.requirements.demanded import demands as read_demands
+    from ..project.requirements.project_demands import demands as read_demands
 
     return read_demands(
         c.requirement, c.project, c.extra, c.group, addressed,
@@ -162,12 +162,12 @@ def sources_with(s: Sources, c: Choices, demands: Demands) -> Sources:
     """Where packages come from, with what the project's files say of it: an index that an option names
     stands before theirs. The PyTorch index is left out: which build comes from it is the plan's to say,
     and beside the default index it would offer other builds of the same versions."""
-    from ..index import pytorch
+    from ..index import pytorch_index
 
-    told = [u for u in demands.extra_index_urls if not pytorch.is_one(u, s.pytorch)]
+    told = [u for u in demands.extra_index_urls if not pytorch_index.is_one(u, s.pytorch)]
     replaced = "://" in c.index or process.environ().get("GPUENV_INDEX_PYPI")
     main = None if replaced else demands.index_url
-    if main and pytorch.is_one(main, s.pytorch):
+    if main and pytorch_index.is_one(main, s.pytorch):
         main = None
     return dataclasses.replace(
         s,

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from ..errors import ResolveError, UsageError
 from ..model import PLATFORMS, Device, Machine, Profiles, Target, TargetGpu, from_plain
 from ..resolve import gpu_named
-from ..system import foreign
+from ..system import untrusted_files
 from . import paths as where
 from .options import Choices
 
@@ -131,7 +131,7 @@ def read_json(option: str, path: Path, read: Callable[[Any], T]) -> T:
     """What the JSON file of an option holds, as `read` makes it of its data. Raises UsageError."""
     hint = "write one with `gpuenv detect --json`"
     try:
-        return read(json.loads(foreign.read_strictly(path)))
+        return read(json.loads(untrusted_files.read_strictly(path)))
     except OSError as error:
         raise UsageError(f"--{option} {path}: {error.strerror}", hint=hint) from error
     except (ValueError, RecursionError) as error:

@@ -51,7 +51,7 @@ def named_packages(
     packages: tuple[str, ...], demands: Demands, markers: Mapping[str, str]
 ) -> Iterator[Named]:
     """List what options and the project's files ask for by name alone, where its marker may hold."""
-    from ..project.requirements.stack import may_hold
+    from ..project.requirements.planned_packages import may_hold
 
     texts: list[tuple[str, str | None]] = [(text, None) for text in packages]
     texts += [

@@ -15,12 +15,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..model import Build, Plan, Profiles, Reason, Rejected, Request, Supply, Target, Wanted
-from .choice import candidates, clash, fit
-from .hint import hint_for
+from .build_choice import candidates, clash, fit
 from .kernels import gpu_named
 from .objections import objections
 from .pins import planned, toolkit_note
 from .question import Question
+from .relaxation_hint import hint_for
 from .toolkit import is_toolkit_part, toolkit_packages
 from .versions import is_exact, major, version
 

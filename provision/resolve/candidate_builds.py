@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..model import Build
-from .choice import against, candidates
+from .build_choice import against, candidates
 from .objections import fits
 from .question import Question
 from .versions import major

@@ -17,7 +17,7 @@ from functools import cache, cached_property
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..index.platforms import CPYTHON, markers_of
+from ..index.platform_tags import CPYTHON, markers_of
 from ..model import NamedPackage, Release
 from .assignment import Assignments
 from .candidate_builds import Candidate, candidates_of

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from packaging.requirements import Requirement
 
 from ..model import Build, Reason, TargetGpu, Wanted
+from .available_wheels import at_hand, cudnn_objections, missing, wheels_for
 from .kernels import how_they_run, named, needs_cuda
 from .question import Question
-from .supply import at_hand, cudnn_objections, missing, wheels_for
 from .toolkit import compiler_objections
 from .versions import has_prefix, is_exact, major, meets, version
 

@@ -8,8 +8,8 @@ from functools import cache
 from packaging.requirements import Requirement
 
 from ..model import Build, PlannedBuild, ToolkitRelease
+from .available_wheels import carries_cudnn, cudnn_choice, wheels_for
 from .question import Question
-from .supply import carries_cudnn, cudnn_choice, wheels_for
 from .versions import is_exact, major, meets, version
 
 

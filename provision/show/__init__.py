@@ -16,30 +16,30 @@ __all__ = ["Screen", "bug", "emitter", "error", "event", "result"]
 
 # What has a value's words, by the value's name: only the one that is asked for is loaded.
 _SHOWN_BY = {
-    "Bundle": ".files:show_bundle",
-    "Cache": ".files:show_cache",
+    "Bundle": ".written_files:show_bundle",
+    "Cache": ".written_files:show_cache",
     "Created": ".created:show_created",
-    "Exported": ".files:show_export",
+    "Exported": ".written_files:show_export",
     "Findings": ".verdict:show_findings",
     "Fleet": ".fleet:show_fleet",
     "FleetLocks": ".fleet:show_fleet_locks",
     "FleetResults": ".fleet_results:show_fleet_results",
-    "Initialised": ".files:show_initialised",
-    "Listing": ".listing:show_listing",
+    "Initialised": ".written_files:show_initialised",
+    "Listing": ".environment_list:show_listing",
     "Lock": ".plan:show_lock",
     "Machine": ".machine:show_machine",
     "Plan": ".plan:show_plan",
     "Preview": ".preview:show_preview",
-    "ProfileTables": ".files:show_tables",
-    "Removal": ".listing:show_removal",
+    "ProfileTables": ".written_files:show_tables",
+    "Removal": ".environment_list:show_removal",
     "Repaired": ".created:show_repaired",
-    "Report": ".files:show_report",
+    "Report": ".written_files:show_report",
     "Run": ".verdict:show_run",
     "Verdict": ".verdict:show_verdict",
 }
 _DEEDS = frozenset({"Bundle", "Created", "Initialised", "Lock", "Removal", "Repaired", "Verdict"})
 """Values that say what was done. The other ones are what was asked for, and --quiet leaves them whole."""
-_REMARKS = {"Report": ".files:remark_on_report"}
+_REMARKS = {"Report": ".written_files:remark_on_report"}
 """What is said on standard error after a value, also after its document."""
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..model import Fleet, FleetClass, FleetLocks, FleetPlan
-from .amounts import amount
 from .plan import show_plan
 from .screen import Screen, clean
+from .sizes import amount
 
 _MOST_CLASSES = 8
 _PLAN, _HOSTS = 4, 7

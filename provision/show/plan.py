@@ -8,8 +8,8 @@ from itertools import groupby
 from packaging.version import Version
 
 from ..model import Lock, Plan, Rejected
-from .amounts import amount
 from .screen import Screen
+from .sizes import amount
 from .table import show_table
 
 _INDEX = {"pypi": "the default index", "pytorch": "the PyTorch index", "find-links": "wheels at hand"}

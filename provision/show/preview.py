@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from ..model import PackageChange, Preview
-from .amounts import amount
 from .screen import Screen
+from .sizes import amount
 
 _LISTED = 6
 """More files than these are counted."""

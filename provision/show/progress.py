@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..model import Event
-from .amounts import amount
+from .sizes import amount
 
 _SPINNER = "|/-\\"
 _DRAWN_EVERY = 0.1

@@ -13,7 +13,7 @@ import stat
 from pathlib import Path
 
 from ..errors import UsageError
-from . import foreign
+from . import untrusted_files
 from .safe_write import write_file
 
 _DESCRIPTORS = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
@@ -108,9 +108,9 @@ def refuse_to_replace(path: Path, *, force: bool) -> None:
     if force or is_stream(path) or _leads_out(path):
         return
     try:
-        text = foreign.read_text(path)
+        text = untrusted_files.read_text(path)
         beside = path.with_name(_HELD_BESIDE.format(path.name))
-        kept = foreign.read_text(beside).strip() if beside.is_file() else None
+        kept = untrusted_files.read_text(beside).strip() if beside.is_file() else None
     except OSError:
         return  # it is missing, or the write says what it is
     found = _DIGEST.findall(text.replace("\r\n", "\n"))

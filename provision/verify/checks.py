@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..model import Check, CheckResult, Environment, Event, Evidence, Finding, Stage, Verdict
-from ..system import process, writing
+from ..system import process, scratch_folders
 from ..system.process import limits
 from ..system.redaction import redact_text
 from . import compile_check
@@ -106,7 +106,7 @@ def _folder(given: Path | None) -> Iterator[Path]:
     if given is not None:
         yield given
         return
-    with writing.scratch("check") as folder:
+    with scratch_folders.scratch("check") as folder:
         empty = folder / "empty"
         empty.mkdir()
         yield empty

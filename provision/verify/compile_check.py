@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..model import Environment, Evidence
-from ..system import process, writing
+from ..system import process, scratch_folders
 from . import probe
 
 COMPILER, HEADERS = "c-compiler-missing", "python-headers-missing"
@@ -35,7 +35,7 @@ class Compiled:
 
 def run(env: Environment, *, device: str, environ: Mapping[str, str], timeout: float) -> Compiled:
     """Compile a function with the torch of an environment, from empty caches. Raises OSError."""
-    with writing.scratch("compile") as folder:
+    with scratch_folders.scratch("compile") as folder:
         own = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "torch"), "TRITON_CACHE_DIR": str(folder / "triton")}
         told = probe.run(
             env.python, ("report", "torch_compile"), {"device": device}, environ={**environ, **own}, timeout=timeout

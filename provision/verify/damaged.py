@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..model import Environment, Evidence, Finding
-from ..system import foreign
+from ..system import untrusted_files
 from .disk import reinstall
 from .libraries import Distribution, Problem, Shipped, problems
 from .locate import Surroundings
@@ -47,7 +47,7 @@ def _recorded(site: Path) -> Iterator[Distribution]:
     """The installed packages with the libraries that their RECORDs list."""
     for folder in sorted(site.glob("*.dist-info")):
         try:
-            text = foreign.read_text(folder / "RECORD")
+            text = untrusted_files.read_text(folder / "RECORD")
         except OSError:
             continue  # conda's packages have none
         rows = cells(r for r in text.splitlines() if ".so" in r)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from packaging.version import InvalidVersion, Version
 
 from ..model import Change, Drift, Installed, InstalledPackage, Lock, Package, Stranger, from_plain
-from ..system import foreign
+from ..system import untrusted_files
 from . import drift_bytecode, drift_conda
 from .records import SHOWN, Distribution, Row, differs, digest_of, distributions, modified, normal
 
@@ -71,7 +71,7 @@ def _installed(env: Path) -> tuple[dict[str, InstalledPackage], float | None]:
     """What was installed, and when that was written; nothing where it was made before this was kept."""
     path = env / ".gpuenv" / "installed.json"
     try:
-        kept = from_plain(Installed, json.loads(foreign.read_bytes(path)))
+        kept = from_plain(Installed, json.loads(untrusted_files.read_bytes(path)))
         return {p.name: p for p in kept.packages}, path.stat().st_mtime
     except (OSError, ValueError, RecursionError):
         return {}, None

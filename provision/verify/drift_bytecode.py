@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
-from ..system import foreign, process
+from ..system import process, untrusted_files
 from .records import digest_of
 
 _NOTED = Path(".gpuenv") / "bytecode.json"
@@ -40,7 +40,7 @@ def changed(env: Path, packages: Collection[str]) -> dict[str, dict[str, str]]:
 def _modules(env: Path) -> Mapping[str, list[tuple[str, str]]]:
     """What was noted: packages and their files, all inside the environment; nothing where nothing was compiled."""
     try:
-        modules = json.loads(foreign.read_bytes(env / _NOTED))["modules"]
+        modules = json.loads(untrusted_files.read_bytes(env / _NOTED))["modules"]
         return {
             str(n): [(str(p), str(s)) for p, s in files.items() if _inside(p)] for n, files in modules.items()
         }

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model import Change, Package, Stranger
-from ..system import foreign
+from ..system import untrusted_files
 from .records import Row, differs, modified
 
 WHEEL_NAMES = {"pytorch": "torch"}
@@ -48,7 +48,7 @@ class Meta:
         """Its files with what they have in this prefix. Of a text into which the prefix was written the
         size that the package had says nothing, and of a link nothing is known."""
         try:
-            data = json.loads(foreign.read_bytes(self.prefix / "conda-meta" / f"{self.stem}.json"))
+            data = json.loads(untrusted_files.read_bytes(self.prefix / "conda-meta" / f"{self.stem}.json"))
         except (OSError, ValueError, RecursionError):
             return ()
         return tuple(self._row(r) for r in files_in(data) if not r["_path"].endswith(".pyc"))
@@ -92,7 +92,9 @@ class Listed:
         found: set[str] = set()
         for path in (self.prefix / "conda-meta").glob("*.json"):
             with contextlib.suppress(OSError):
-                found.update(re.findall(r'site-packages/([^/"]+\.dist-info)/', foreign.read_text(path)))
+                found.update(
+                    re.findall(r'site-packages/([^/"]+\.dist-info)/', untrusted_files.read_text(path))
+                )
         return frozenset(found)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..model import Evidence, Finding
-from ..system import foreign
+from ..system import untrusted_files
 from . import probe
 from .judged import Judged
 from .records import cells
@@ -43,7 +43,7 @@ def _asking_for(name: str, site: Path) -> Iterator[tuple[str, str, Path]]:
     for folder in sorted(site.glob("*.dist-info")):
         dist, _, version = folder.name[: -len(".dist-info")].partition("-")
         try:
-            text = foreign.read_text(folder / "METADATA")
+            text = untrusted_files.read_text(folder / "METADATA")
         except OSError:
             continue  # an installation without metadata asks for nothing
         if row.search(text.split("\n\n", 1)[0]):
@@ -52,7 +52,7 @@ def _asking_for(name: str, site: Path) -> Iterator[tuple[str, str, Path]]:
 
 def _libraries(site: Path, folder: Path) -> Iterator[str]:
     try:
-        text = foreign.read_text(folder / "RECORD")
+        text = untrusted_files.read_text(folder / "RECORD")
     except OSError:
         return
     for row in cells(r for r in text.splitlines() if ".so" in r):

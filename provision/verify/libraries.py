@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..system import foreign
+from ..system import untrusted_files
 from .drift_conda import files_in, text_or_none
 from .locate import Surroundings
 from .records import cells, sha256_in, size_in
@@ -77,7 +77,7 @@ def _record(site: Path, folder: Path) -> Iterable[Shipped]:
     """The NVIDIA libraries in a wheel's RECORD. torch's has ten thousand rows, so rows are chosen
     before they are parsed."""
     try:
-        text = foreign.read_text(folder / "RECORD")
+        text = untrusted_files.read_text(folder / "RECORD")
     except OSError:
         return
     for name, digest, size in cells(row for row in text.splitlines() if ".so" in row):
@@ -92,7 +92,7 @@ def _record(site: Path, folder: Path) -> Iterable[Shipped]:
 def _requires(folder: Path) -> tuple[str, ...]:
     """The NVIDIA packages that a wheel requires."""
     try:
-        text = foreign.read_text(folder / "METADATA")
+        text = untrusted_files.read_text(folder / "METADATA")
     except OSError:
         return ()
     head = text.split("\n\n", 1)[0]
@@ -114,7 +114,7 @@ def _conda(prefix: Path) -> Iterable[Distribution]:
         if not _CONDA.match(path.name):
             continue
         try:
-            data = json.loads(foreign.read_bytes(path))
+            data = json.loads(untrusted_files.read_bytes(path))
         except (OSError, ValueError, RecursionError):
             continue
         name, version, _ = path.name.rsplit("-", 2) if path.name.count("-") > 1 else (path.name, "", "")
@@ -257,6 +257,6 @@ def built_major(found: Surroundings) -> str | None:
 
 def _text(path: Path) -> str:
     try:
-        return foreign.read_text(path)
+        return untrusted_files.read_text(path)
     except OSError:
         return ""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..model import FRAMEWORKS, Environment
-from ..system import foreign, process
+from ..system import process, untrusted_files
 from . import probe
 
 _NAMES = ("bin/python", "bin/python3", "Scripts/python.exe", "python.exe")
@@ -61,7 +61,7 @@ def _manager(root: Path) -> str | None:
 def _stated(root: Path) -> str | None:
     """The version that a venv says of its Python; None where it does not."""
     try:
-        text = foreign.read_bytes(root / "pyvenv.cfg").decode("utf-8", "replace")
+        text = untrusted_files.read_bytes(root / "pyvenv.cfg").decode("utf-8", "replace")
     except OSError:
         return None
     found = re.search(r"^version(?:_info)?\s*=\s*(\d+\.\d+\.\d+)", text, re.MULTILINE)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..system import process, writing
+from ..system import process, scratch_folders
 from . import cudnn_log, report_shape
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def run(
     word, as it can change the framework itself: this keeps out what was not.
     """
     word = os.urandom(16).hex()
-    with writing.scratch("verify") as scratch:
+    with scratch_folders.scratch("verify") as scratch:
         empty = Path(scratch, "empty")
         empty.mkdir()
         with cudnn_log.collected(Path(scratch)) as log:

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ..model import Change
-from ..system import foreign
+from ..system import untrusted_files
 
 SHOWN = 8
 """Files that a change names."""
@@ -41,7 +41,7 @@ class Distribution:
     def text(self) -> bytes | None:
         """RECORD as it lies there, None where there is none."""
         try:
-            return foreign.read_bytes(self.folder / "RECORD")
+            return untrusted_files.read_bytes(self.folder / "RECORD")
         except OSError:
             return None
 
@@ -81,7 +81,7 @@ class Distribution:
     def requires(self) -> tuple[str, ...]:
         """The names that METADATA requires, whatever the marker: an extra may have been asked for."""
         try:
-            text = foreign.read_text(self.folder / "METADATA")
+            text = untrusted_files.read_text(self.folder / "METADATA")
         except OSError:
             return ()
         head = text.split("\n\n", 1)[0]
@@ -91,7 +91,7 @@ class Distribution:
     @property
     def installer(self) -> str:
         try:
-            return foreign.read_text(self.folder / "INSTALLER").strip()
+            return untrusted_files.read_text(self.folder / "INSTALLER").strip()
         except OSError:
             return ""
 

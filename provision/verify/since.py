@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..model import Evidence
-from ..system import foreign
+from ..system import untrusted_files
 
 _STACK = re.compile(
     r"^(torch|torchvision|torchaudio|triton|pytorch-triton|tensorflow|tensorflow-\w+|keras|tf-keras|jax|jaxlib|"
@@ -84,7 +84,7 @@ def _time(path: Path) -> float | None:
 
 def _installer(folder: Path) -> str:
     try:
-        return foreign.read_text(folder / "INSTALLER").strip() or "unknown"
+        return untrusted_files.read_text(folder / "INSTALLER").strip() or "unknown"
     except OSError:
         return "unknown"
 

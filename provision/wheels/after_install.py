@@ -24,7 +24,7 @@ from ..environment.state import normal
 from ..errors import BuildError
 from ..index.library_bytes import nvidia_folders
 from ..model import Lock
-from ..system import foreign, safe_write
+from ..system import safe_write, untrusted_files
 from ..system.redaction import redact_value
 
 _NAME = "direct_url.json"
@@ -39,7 +39,7 @@ def redact_installed(lock: Lock, env: Path, target: Path | None = None) -> None:
         if normal(path.parent.name.partition("-")[0]) not in wanted:
             continue
         try:
-            found = json.loads(foreign.read_bytes(path))
+            found = json.loads(untrusted_files.read_bytes(path))
             if (public := redact_value(found)) != found:
                 _replace(path, json.dumps(public).encode(), root)
         except (OSError, ValueError) as error:
@@ -53,7 +53,7 @@ def _replace(path: Path, data: bytes, root: Path) -> None:
     """Replace a file, and its digest and size in RECORD."""
     safe_write.write_file(path, data, root=root)
     record = path.with_name("RECORD")
-    rows = list(csv.reader(foreign.read_bytes(record).decode("utf-8").splitlines()))
+    rows = list(csv.reader(untrusted_files.read_bytes(record).decode("utf-8").splitlines()))
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
     inside = f"{path.parent.name}/{_NAME}"
     text = io.StringIO()

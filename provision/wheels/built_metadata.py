@@ -11,7 +11,7 @@ from packaging.requirements import InvalidRequirement
 from ..environment.state import normal
 from ..errors import BuildError
 from ..model import Package, Plan, Sources
-from ..system import foreign
+from ..system import untrusted_files
 from .source_archives import SourceArchives
 from .stated_metadata import applying, extras_in
 
@@ -26,7 +26,7 @@ def check_built(package: Package, plan: Plan, env: Path, sources: Sources) -> No
     stated = package.depends[1:]  # the first one is Python
     for path in _metadata_of(package, env):
         try:
-            about, _ = parse_email(foreign.read_bytes(path))
+            about, _ = parse_email(untrusted_files.read_bytes(path))
             every = about.get("requires_dist") or ()
             built = applying(every, plan, extras_in(stated))
         except (OSError, InvalidRequirement, RecursionError) as error:

@@ -12,8 +12,8 @@ from urllib.parse import unquote, urlsplit
 from ..errors import LockError
 from ..index import uv, uv_config
 from ..index.http import Http
-from ..index.pipconf import default_index
-from ..index.simple import project_files
+from ..index.pip_config import default_index
+from ..index.simple_api import project_files
 from ..model import Package, Sources
 from ..system import process
 from .local_files import own_cache

@@ -15,13 +15,13 @@ from urllib.parse import unquote, urlsplit
 from packaging.metadata import parse_email
 
 from ..errors import LockError
-from ..index import pytorch, uv_config
+from ..index import pytorch_index, uv_config
 from ..index.http import Http, Response
-from ..index.pipconf import default_index, pip_configuration
-from ..index.simple import ACCEPT, File, parse_project, project_url
-from ..index.wheels import local_metadata, metadata
+from ..index.pip_config import default_index, pip_configuration
+from ..index.remote_wheels import local_metadata, metadata
+from ..index.simple_api import ACCEPT, File, parse_project, project_url
 from ..model import Sources
-from ..system import foreign, process
+from ..system import process, untrusted_files
 from ..system.safe_write import write_file
 from .local_files import own_cache
 
@@ -83,7 +83,7 @@ class IndexMetadata:
         more = map(uv_config.address, uv_config.extra_indexes(uv_config.variables(environ)))
         default = self.sources.default or default_index(environ, cache_dir=self._cache)
         places = dict.fromkeys([*self.sources.extra, *more, default])
-        return [p for p in places if not pytorch.is_one(p, self.sources.pytorch)]
+        return [p for p in places if not pytorch_index.is_one(p, self.sources.pytorch)]
 
     @cached_property
     def _http(self) -> Http:
@@ -100,7 +100,7 @@ def _requirements(text: str) -> tuple[str, ...]:
 
 def _remembered(path: Path) -> tuple[str, ...] | None:
     try:
-        return tuple(str(text) for text in json.loads(foreign.read_text(path)))
+        return tuple(str(text) for text in json.loads(untrusted_files.read_text(path)))
     except (OSError, ValueError):
         return None
 
@@ -115,7 +115,7 @@ def _seconds_to_keep(answer: Response) -> int:
 def _recent(path: Path) -> Response | None:
     """The answer of an index, where it was kept and may still be used."""
     try:
-        kept = json.loads(foreign.read_text(path))
+        kept = json.loads(untrusted_files.read_text(path))
         if not time.time() < float(kept["until"]) < time.time() + _LONGEST:
             return None
         return Response(200, {}, str(kept["body"]).encode(), str(kept["url"]))

@@ -19,14 +19,14 @@ from urllib.parse import unquote, urlsplit
 from ..environment.place import MARK
 from ..environment.state import normal
 from ..errors import BuildError
-from ..index import pytorch, uv, uv_config
-from ..index.links import address_of
+from ..index import pytorch_index, uv, uv_config
 from ..index.uv import without_credentials
+from ..index.wheel_folders import address_of
 from ..model import Event, Lock, Package, Sources
-from ..system import process, writing
+from ..system import process, scratch_folders
 from . import after_install, bytecode, local_files
 from .built_metadata import check_built
-from .compiling import Compiling, parted
+from .compile_environment import Compiling, parted
 from .local_files import UNPACKED, check_disk, installer_cache, own_cache, size
 from .uv_log import TIMEOUT, cache_is_damaged, not_built, only_missing, progress, undeclared, why_not
 
@@ -102,7 +102,9 @@ def _install_held(whole: Wanted, emit: Callable[[Event], None], compiling: Compi
     archives = tuple(p for p in lock.packages if not p.unhashed and not is_wheel(p))
     at_hand, missing = local_files.may_be_here(held, sources), []
     parts = [
-        p for some in filter(None, pytorch.split(held, lock.plan)) for p in local_files.split(some, sources)
+        p
+        for some in filter(None, pytorch_index.split(held, lock.plan))
+        for p in local_files.split(some, sources)
     ]
     for packages, only_files in parts:
         wanted = dataclasses.replace(
@@ -251,7 +253,7 @@ class Wanted:
             shutil.rmtree(cache, ignore_errors=True)
 
     def install(self, *, offline: bool, emit: Callable[[Event], None] | None = None) -> process.Finished:
-        theirs, others = pytorch.split(self.lock.packages, self.lock.plan)
+        theirs, others = pytorch_index.split(self.lock.packages, self.lock.plan)
         sources = _for_lock(self.lock, self.sources, offline=offline)
         wheels = all(is_wheel(p) and not p.unhashed for p in self.lock.packages)
         # bytecode.fill compiles wheels
@@ -278,7 +280,7 @@ class Wanted:
             alone=bool(theirs) and not others, locked=wheels, variables=variables, git_logins=logins,
             timeout=TIMEOUT, on_line=told, terminal=watched,
         )  # fmt: skip
-        with writing.scratch("install") as folder:  # private: the text has the values of variables
+        with scratch_folders.scratch("install") as folder:  # private: the text has the values of variables
             file = folder / "requirements.txt"
             file.write_text(requirements, encoding="utf-8")
             done = uv.run_uv([*words, str(file)], sources, python=python_of(self.path), settings=settings)
@@ -292,10 +294,10 @@ def _for_lock(lock: Lock, sources: Sources, *, offline: bool) -> Sources:
     folders = [str(Path(unquote(urlsplit(p.url).path)).parent) for p in lock.packages
                if p.url.startswith("file:") and p.index is None]  # fmt: skip
     links = dict.fromkeys([*sources.find_links, *(f for f in folders if Path(f).is_dir())])
-    theirs, others = pytorch.split(lock.packages, lock.plan)
+    theirs, others = pytorch_index.split(lock.packages, lock.plan)
     if theirs and not others:
         base = sources.pytorch
-        default = pytorch.address(base, lock.plan) if base else theirs[0].index
+        default = pytorch_index.address(base, lock.plan) if base else theirs[0].index
         sources = dataclasses.replace(sources, default=default, extra=())
     else:  # the hash decides, so an index that is for single packages may be asked for all
         sources = dataclasses.replace(sources, extra=(*sources.extra, *sources.explicit))

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ..model import Satellite, as_plain, from_plain
-from ..system import foreign
+from ..system import untrusted_files
 from ..system.safe_write import write_file
 
 
@@ -53,7 +53,7 @@ class MeasuredRows:
 
     def _read(self, sha256: str) -> list[Satellite]:
         try:
-            kept = json.loads(foreign.read_text(self._folder / f"{sha256}.json"))
+            kept = json.loads(untrusted_files.read_text(self._folder / f"{sha256}.json"))
             return [from_plain(Satellite, row) for row in kept]
         except (OSError, ValueError, TypeError):
             return []

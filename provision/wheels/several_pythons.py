@@ -16,16 +16,16 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from ..errors import LockError
 from ..index import uv
 from ..index.http import Http
-from ..index.pipconf import default_index
-from ..index.platforms import CPYTHON, markers_of, wheel_tags
-from ..index.simple import project_files
+from ..index.pip_config import default_index
+from ..index.platform_tags import CPYTHON, markers_of, wheel_tags
+from ..index.simple_api import project_files
 from ..model import Package, Plan, Sources
-from ..system import process, writing
+from ..system import process, scratch_folders
 from ..system.redaction import redact
-from .asking import only_files
 from .local_files import own_cache
 from .solve_failure import failure
-from .solved import best_wheel, target_tags
+from .uv_question import only_files
+from .uv_solution import best_wheel, target_tags
 
 _TIMEOUT = 900.0
 
@@ -37,7 +37,7 @@ def wheels_for(
     all; `plan` tells the platform. A Python may be left out that a solution of its own would serve: of a
     version uv takes the files of one index, whichever Pythons they are for. Raises LockError where there is
     no solution."""
-    with writing.scratch("lock") as scratch:
+    with scratch_folders.scratch("lock") as scratch:
         wanted = scratch / "wanted.in"
         wanted.write_text("\n".join(requirements) + "\n", encoding="utf-8")
         words = [

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from packaging.utils import canonicalize_name
 
 from ..errors import LockError
-from ..index import refusal, uv, uv_config
+from ..index import index_errors, uv, uv_config
 from ..index.http import Http
-from ..index.pipconf import pip_configuration
-from ..index.simple import holdings
+from ..index.pip_config import pip_configuration
+from ..index.simple_api import holdings
 from ..model import Need, Sources
 from ..system import process
 from ..system.redaction import redact
@@ -36,7 +36,7 @@ def failure(done: process.Finished, sources: Sources, needs: Sequence[Need] = ()
             f"solving the packages took longer than {TIMEOUT:.0f} s", log=log,
             hint="try again, or bound the packages that it went through",
         )  # fmt: skip
-    if stored := refusal.storage(log):
+    if stored := index_errors.storage(log):
         return LockError(stored.message, hint=stored.hint, log=log)
     if page := _PAGE.search(log):
         return LockError(
@@ -45,14 +45,14 @@ def failure(done: process.Finished, sources: Sources, needs: Sequence[Need] = ()
             "framework; else check the network and --find-links",
         )  # fmt: skip
     configured = " or ".join(map(redact, filter(None, (sources.default, *sources.extra))))
-    if refused := refusal.refused(log, configured=configured or None):
+    if refused := index_errors.refused(log, configured=configured or None):
         of_torch = (refused.address or "").startswith(redact(sources.pytorch or "-").rstrip("/"))
         kind = ("pytorch" if of_torch else "pypi") if refused.silent else None
         return LockError(refused.message, hint=refused.hint, log=log, unreachable=kind)
     if unbuilt := explain_in_solve(log, needs):
         return unbuilt
     if "No solution found" in log or "unsatisfiable" in log:
-        name = refusal.absent(log)
+        name = index_errors.absent(log)
         held = _held(name, sources)
         if absent := _ABSENT.search(log):
             return _absent(absent[1], needs, log, held)

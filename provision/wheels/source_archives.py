@@ -24,13 +24,13 @@ from packaging.version import Version
 
 from ..errors import BuildError, LockError
 from ..index import uv_config
-from ..index.archives import DAMAGED, list_sdist
-from ..index.fetching import Addresses, Wanted, download
+from ..index.archive_members import DAMAGED, list_sdist
+from ..index.download_files import Addresses, Wanted, download
 from ..index.http import AT_ONCE, Http
-from ..index.pipconf import default_index, pip_configuration
-from ..index.simple import File, project_files
+from ..index.pip_config import default_index, pip_configuration
+from ..index.simple_api import File, project_files
 from ..model import Package, Sources, as_plain, from_plain
-from ..system import foreign, process, writing
+from ..system import process, scratch_folders, untrusted_files
 from ..system.path_names import UnsafeNameError
 from ..system.redaction import redact
 from ..system.safe_write import write_file
@@ -219,7 +219,7 @@ class SourceArchives:
                 raise LockError(f"{redact(package.url)} has more than {MOST_ARCHIVE} bytes")
 
         addresses = Addresses(self._http(), self._folders(), offline=self.sources.offline)
-        with writing.scratch("source") as scratch:
+        with scratch_folders.scratch("source") as scratch:
             path = scratch / file_name(package)
             download(self._http(), Wanted(
                 path=path, urls=addresses.of(package, self._indexes(package.name)), shown=redact(package.url),
@@ -230,7 +230,7 @@ class SourceArchives:
 
 def _recall(path: Path) -> SourceArchive | None:
     try:
-        return from_plain(SourceArchive, json.loads(foreign.read_text(path)))
+        return from_plain(SourceArchive, json.loads(untrusted_files.read_text(path)))
     except (OSError, ValueError):
         return None
 

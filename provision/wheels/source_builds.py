@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from ..errors import LockError
 from ..model import Brought, Event, Need, Package, Plan, Sources
 from ..system.redaction import redact_text
-from . import refusals
+from . import remembered_refusals
 from .source_archives import SourceArchive, SourceArchives, has_pages
 from .stated_metadata import StatedMetadata
 
@@ -85,7 +85,7 @@ class SourceBuilds:
         """Allow the packages without wheels of the last answer to a question, where nothing forbids it."""
         if self.stated and not self.reading:
             archives = self.stated.archives
-            found = refusals.recall(question, archives.sources, archives.wheels)
+            found = remembered_refusals.recall(question, archives.sources, archives.wheels)
             self.allowed += [n for n in found if n not in self.allowed and not self._forbidden(n)]
 
     def allow_chosen(self, names: Iterable[str]) -> None:
@@ -102,7 +102,7 @@ class SourceBuilds:
         """Keep which packages of the answer to a question came from source for lack of a wheel."""
         if self.stated and not self.reading:
             archives, own = self.stated.archives, self._of_indexes(needs)
-            refusals.remember(question, set(names) & set(own), archives.sources, archives.wheels)
+            remembered_refusals.remember(question, set(names) & set(own), archives.sources, archives.wheels)
 
     def _of_indexes(self, needs: Iterable[Need]) -> list[str]:
         """Return the allowed packages that come from an index, and note those that one index alone has."""

@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from ..index.http import AT_ONCE
-from ..index.platforms import CPYTHON, markers_of
+from ..index.platform_tags import CPYTHON, markers_of
 from ..model import Emit, Event, Need, Package, Plan
 from .source_archives import SourceArchive, SourceArchives
 

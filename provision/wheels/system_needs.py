@@ -22,9 +22,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from ..environment.state import normal
-from ..index.fetching import digests
+from ..index.download_files import digests
 from ..model import Package, Sources, as_plain, from_plain
-from ..system import foreign
+from ..system import untrusted_files
 from ..system.elf import Elf, ElfError, parse, read_elf
 from ..system.safe_write import write_file
 from .local_files import file_name, installer_cache, own_cache
@@ -101,7 +101,7 @@ def _place(package: Package, sources: Sources) -> Path:
 
 def _recall(path: Path) -> SystemNeeds | None:
     try:
-        return from_plain(SystemNeeds, json.loads(foreign.read_text(path)))
+        return from_plain(SystemNeeds, json.loads(untrusted_files.read_text(path)))
     except (OSError, ValueError):
         return None
 
@@ -181,7 +181,7 @@ def _of_tree(tree: Path) -> SystemNeeds:
 def _recorded(record: Path) -> Iterator[tuple[str, Callable[[], Elf]]]:
     """The libraries that a RECORD lists in its site-packages folder."""
     try:
-        rows = _ROW.findall(foreign.read_text(record))
+        rows = _ROW.findall(untrusted_files.read_text(record))
     except OSError:
         return
     site = record.parent.parent

@@ -19,10 +19,10 @@ from packaging.utils import (
 )
 
 from ..errors import LockError
-from ..index import pytorch, uv_config
+from ..index import pytorch_index, uv_config
 from ..index.http import Http
-from ..index.pipconf import default_index, pip_configuration
-from ..index.simple import project_files
+from ..index.pip_config import default_index, pip_configuration
+from ..index.simple_api import project_files
 from ..model import Plan, Sources
 from ..system import process
 from ..system.redaction import redact
@@ -69,11 +69,11 @@ class UploadTimes:
         )
 
     def _word(self, place: str) -> str:
-        return "pytorch" if pytorch.is_one(place, self.sources.pytorch) else redact(place)
+        return "pytorch" if pytorch_index.is_one(place, self.sources.pytorch) else redact(place)
 
     def _is_excepted(self, place: str) -> bool:
         known = {redact(place).rstrip("/")}
-        if pytorch.is_one(place, self.sources.pytorch):
+        if pytorch_index.is_one(place, self.sources.pytorch):
             known.add("pytorch")
         elif place == self._default:
             known.add("pypi")
@@ -85,11 +85,11 @@ class UploadTimes:
         return [p for p in self._places(name) if any(not f.uploaded for f in project_files(http, p, name))]
 
     def _places(self, name: str) -> list[str]:
-        if name in pytorch.named_for(self.plan):
-            return [pytorch.address(self.sources.pytorch, self.plan)]
+        if name in pytorch_index.named_for(self.plan):
+            return [pytorch_index.address(self.sources.pytorch, self.plan)]
         more = uv_config.extra_indexes(uv_config.variables(process.environ()))
         named = [*self.sources.extra, *map(uv_config.address, more)]
-        others = (url for url in named if not pytorch.is_one(url, self.sources.pytorch))
+        others = (url for url in named if not pytorch_index.is_one(url, self.sources.pytorch))
         return list(dict.fromkeys([self._default, *others]))
 
     @property

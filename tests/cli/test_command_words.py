@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from provision import __version__
-from provision.cli import command_words
+from provision.cli import argument_order
 
 
 @pytest.fixture
@@ -42,19 +42,19 @@ RUN = [
 
 @pytest.mark.parametrize(("typed", "ours", "command"), RUN)
 def test_the_command_of_run(here, typed, ours, command):
-    found = command_words.split(["run", *typed.split()])
+    found = argument_order.split(["run", *typed.split()])
     assert found == (["run", *ours.split()], command.split())
 
 
 @pytest.mark.parametrize("typed", ["", "env", "--help", "--keep-env", "--no-such"])
 def test_run_without_a_command(here, typed):
-    assert command_words.split(["run", *typed.split()]) == (["run", *typed.split()], None)
+    assert argument_order.split(["run", *typed.split()]) == (["run", *typed.split()], None)
 
 
 def test_an_environment_without_dashes_is_noted(here):
-    assert "env is an environment: python runs in it" in command_words.read(["run", "env", "python"]).note
-    assert command_words.read(["run", "env", "--", "python"]).note is None
-    assert command_words.read(["run", "python"]).note is None
+    assert "env is an environment: python runs in it" in argument_order.read(["run", "env", "python"]).note
+    assert argument_order.read(["run", "env", "--", "python"]).note is None
+    assert argument_order.read(["run", "python"]).note is None
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_an_environment_without_dashes_is_noted(here):
     ],
 )
 def test_options_before_a_command(here, typed, read):
-    assert command_words.split(typed.split())[0] == read.split()
+    assert argument_order.split(typed.split())[0] == read.split()
 
 
 def test_python_dash_m_gpuenv_is_the_command(tmp_path):

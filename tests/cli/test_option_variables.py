@@ -3,7 +3,7 @@
 import pytest
 
 from provision.cli import signatures
-from provision.cli.verbs import VERBS, loaded
+from provision.cli.command_table import VERBS, loaded
 from provision.model import option
 
 EXCLUDED = {

@@ -11,7 +11,7 @@ import typer
 
 from provision import cli, commands
 from provision.cli import signatures
-from provision.cli.verbs import GROUPS, VERBS, Output, loaded
+from provision.cli.command_table import GROUPS, VERBS, Output, loaded
 from provision.model import option
 
 EXPECTED = json.loads((Path(__file__).resolve().parents[1] / "data" / "command_line.json").read_text())

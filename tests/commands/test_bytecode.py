@@ -15,7 +15,7 @@ import pytest
 
 from provision.model import Package
 from provision.verify import drift_bytecode
-from provision.wheels import bytecode, compiling
+from provision.wheels import bytecode, compile_environment
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
@@ -59,7 +59,9 @@ def test_without_the_wish_nothing_is_compiled(create, gpuenv):
 
 
 def fill(packages, folder, emit=lambda _event: None):
-    with compiling.Compiling(folder / "env", Path(sys.executable), folder / "cache", emit) as at_work:
+    with compile_environment.Compiling(
+        folder / "env", Path(sys.executable), folder / "cache", emit
+    ) as at_work:
         at_work.finish(packages)
 
 
@@ -114,7 +116,7 @@ def test_what_is_ended_at_any_moment_is_done_in_the_end(tmp_path):
         packages = wheel_in(tmp_path / f"{n}/env", "good.py,,\n")
         source = tmp_path / f"{n}/env/lib/python3.11/site-packages/good.py"
         source.write_text("y = 2\n")
-        with compiling.Compiling(
+        with compile_environment.Compiling(
             tmp_path / f"{n}/env", Path(sys.executable), tmp_path / f"{n}/cache", lambda _event: None
         ) as at_work:
             at_work.begin(packages)

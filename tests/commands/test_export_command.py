@@ -17,7 +17,7 @@ import yaml
 from provision.commands.export import _of_file, lock_text
 from provision.model import as_plain
 from provision.request.options import Choices
-from provision.wheels import locks, locks as lock
+from provision.wheels import pylock, pylock as lock
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 GPU = ("--driver", "580.65.06", "--gpu", "9.0", "--gpu", "7.5")
@@ -224,7 +224,7 @@ def test_no_credentials_of_a_lock_reach_an_export(gpuenv, monkeypatch):
         dataclasses.replace(el.COMMITTED, name="other", url=f"git+ssh://git:{token}@git.example/o@{el.COMMIT}"),
     ]  # fmt: skip
     with monkeypatch.context() as patched:  # gpuenv writes none; another tool, or a person, may
-        patched.setattr(locks, "redact", lambda url: url)
+        patched.setattr(pylock, "redact", lambda url: url)
         path = el.written(gpuenv.work / "pylock.toml", el.of(packages))
     assert token in path.read_text()
     for form, text in every_text(path, el.VENV_FORMS):

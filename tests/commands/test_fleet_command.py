@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.cli.verbs import SEVERAL_TARGETS, VERBS, loaded
+from provision.cli.command_table import SEVERAL_TARGETS, VERBS, loaded
 from provision.model.option import declared
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,11 +7,11 @@ import pytest
 import tomllib
 from test_fleet_command import A100, B200, machine
 
-from provision.commands.accepting import check
+from provision.commands.lock_acceptance import check
 from provision.errors import LockError
 from provision.request.options import Choices
 from provision.request.target import read_target
-from provision.wheels import locks
+from provision.wheels import pylock
 
 CHOICE = ("-f", "torch", "--index", "pypi", "--python", "3.11", "--target", "hosts")
 NAMES = ["pylock.sm80-r470.toml", "pylock.sm100-r580.toml"]
@@ -45,7 +45,7 @@ def test_each_plan_has_a_lock_with_its_hosts(gpuenv, fleet):
         assert kind["id"] == plan["classes"][0] and kind["hosts"] == hosts
         locked = {p["name"]: p["version"] for p in data["packages"]}
         assert locked["torch"] == plan["plan"]["builds"][0]["version"]
-        read = locks.read(gpuenv.work / name)
+        read = pylock.read(gpuenv.work / name)
         assert [c.hosts for c in read.classes] == [tuple(hosts)] and read.target.driver == kind["target"][
             "driver"
         ]
@@ -55,7 +55,7 @@ def test_a_lock_of_a_fleet_is_for_each_of_its_hosts_and_no_other(gpuenv, fleet):
     assert gpuenv("lock", *CHOICE).code == 0
     choices = Choices(cache_dir=gpuenv.folder / "cache")
     for name, own, other in ((NAMES[0], "a1", "b"), (NAMES[1], "b", "a1")):
-        lock = locks.read(gpuenv.work / name)
+        lock = pylock.read(gpuenv.work / name)
         check(lock, choices, read_target(gpuenv.work / "hosts" / f"{own}.json"), None)
         with pytest.raises(LockError, match="does not fit this machine"):
             check(lock, choices, read_target(gpuenv.work / "hosts" / f"{other}.json"), None)
@@ -100,7 +100,7 @@ def test_classes_in_a_lock_are_read_strictly(gpuenv, fleet, old, new, said):
     assert old in text
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(LockError) as refused:
-        locks.read(path)
+        pylock.read(path)
     assert said in refused.value.message
 
 
@@ -111,4 +111,4 @@ def test_a_lock_without_classes_is_read_as_before(gpuenv, fleet):
     )
     data = tomllib.loads((gpuenv.work / "pylock.toml").read_text())
     assert "classes" not in data["tool"]["gpuenv"]
-    assert locks.read(gpuenv.work / "pylock.toml").classes == ()
+    assert pylock.read(gpuenv.work / "pylock.toml").classes == ()

@@ -48,7 +48,7 @@ def document(value):
         "import provision.commands.create",
         "import provision.commands.create as ours",
         "from provision.commands.create import CreateOptions",
-        "from provision.commands import create; import provision.commands.create, provision.commands.creating",
+        "from provision.commands import create; import provision.commands.create, provision.commands.create_steps",
         "import provision.cli; provision.cli.run(['create', '--help'])",
         "import importlib; importlib.import_module('provision.commands.create')",
     ],

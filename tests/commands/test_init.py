@@ -12,8 +12,8 @@ from hypothesis import given, settings, strategies as st
 
 from provision.project.config.gpuenv_yaml import read_config
 from provision.project.init import imports, makefile
-from provision.project.init.signs import Known
-from provision.project.init.starting import initialise
+from provision.project.init.detected_packages import Known
+from provision.project.init.write_project import initialise
 
 YOLO = "# YOLOv5\nnumpy>=1.23\ntorch>=1.8.0  # see pytorch.org\ntorchvision>=0.9.0\n"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from provision.environment import place, registry
-from provision.show import listing as shown
+from provision.show import environment_list as shown
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 

@@ -10,8 +10,8 @@ from bundle_site import add_own
 
 from provision.errors import UsageError
 from provision.model import Plan, Target
-from provision.system import references
-from provision.wheels.solved import parse_pylock
+from provision.system import variable_references
+from provision.wheels.uv_solution import parse_pylock
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TOKEN = "t0k3n-of-the-path"
@@ -155,13 +155,13 @@ VALUES = {
     ],
 )  # fmt: skip
 def test_an_address_gets_its_references_back(monkeypatch, written, text, stored):
-    monkeypatch.setattr(references, "_known", {})
-    monkeypatch.setattr(references, "_segments", {})
-    expanded = references.expand(written, VALUES, "here")
+    monkeypatch.setattr(variable_references, "_known", {})
+    monkeypatch.setattr(variable_references, "_segments", {})
+    expanded = variable_references.expand(written, VALUES, "here")
     assert "${" not in expanded
-    assert references.restore(text) == stored
-    assert references.restore(stored) == stored
-    again = references.expand(stored, VALUES, "here")
+    assert variable_references.restore(text) == stored
+    assert variable_references.restore(stored) == stored
+    again = variable_references.expand(stored, VALUES, "here")
     assert again.replace(f"{USER}:{PASSWORD}@", "") == text.replace("****:****@", "")
 
 
@@ -174,17 +174,17 @@ def test_what_an_index_answers_names_no_variable():
         'wheels = [{ url = "https://evil/a-1-py3-none-any.whl?x=${HOME}", hashes = { sha256 = "00" } }]\n'
     )
     (package,) = parse_pylock(text, plan)
-    assert references.names_in(package.url) == [] and "HOME" in package.url
+    assert variable_references.names_in(package.url) == [] and "HOME" in package.url
 
 
 def test_texts_are_restored_in_linear_time(monkeypatch):
-    monkeypatch.setattr(references, "_known", {})
-    monkeypatch.setattr(references, "_segments", {})
-    references.expand("https://h/${TOKEN}/simple", VALUES, "here")
+    monkeypatch.setattr(variable_references, "_known", {})
+    monkeypatch.setattr(variable_references, "_segments", {})
+    variable_references.expand("https://h/${TOKEN}/simple", VALUES, "here")
 
     def seconds(text):
         began = time.thread_time()
-        references.restore(text)
+        variable_references.restore(text)
         return time.thread_time() - began
 
     for piece in ("://", "https://h/", f"https://h/{TOKEN}/ ", "a", "https://h/a@", "/", "a://b/"):
@@ -194,4 +194,4 @@ def test_texts_are_restored_in_linear_time(monkeypatch):
 
 def test_a_line_of_too_many_variables_is_refused():
     with pytest.raises(UsageError, match="here names more than 50 variables"):
-        references.expand("${SHORT}" * 60, VALUES, "here")
+        variable_references.expand("${SHORT}" * 60, VALUES, "here")

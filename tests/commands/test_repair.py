@@ -17,7 +17,7 @@ from command import Command
 from loopback import Index, serving
 
 from provision.verify import drift
-from provision.wheels import locks as lock
+from provision.wheels import pylock as lock
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"

@@ -11,7 +11,7 @@ import pytest
 
 from provision import report
 from provision.model import Machine, Target
-from provision.report.hiding import Whose, hidden
+from provision.report.anonymize import Whose, hidden
 
 JANE = Whose(
     homes=("/home/jane", "/data/homes/jane"), users=("jane", "Jane Doe"), hosts=("gpubox7.lab.example.org",)

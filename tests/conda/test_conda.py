@@ -10,8 +10,8 @@ from provision import profiles
 from provision.errors import LockError, UsageError
 from provision.managers.conda import (
     foreign_locks as foreign,
-    question as conda_target,
     solve as solver,
+    solver_question as conda_target,
     specs,
 )
 from provision.model import CondaBuild, Lock, Package, Plan, PlannedBuild, Request, Target, TargetGpu, Wanted
@@ -303,7 +303,7 @@ def test_conda_locks_are_read_without_conda_locks_command():
 
 
 def test_a_folder_called_t_is_no_token():
-    from provision.managers.conda.worker.places import plain_url
+    from provision.managers.conda.worker.channel_access import plain_url
 
     assert plain_url("file:///x/t/mine/noarch/a-1-0.conda") == "file:///x/t/mine/noarch/a-1-0.conda"
     assert plain_url("https://u:p@host/t/TOKEN/c/noarch/a.conda") == "https://host/c/noarch/a.conda"

@@ -15,7 +15,7 @@ pytest.importorskip("conda_lock")
 import conda_channel as cc
 from conda_channel import CREATE, folder  # noqa: F401
 
-from provision.managers.conda.worker import confined
+from provision.managers.conda.worker import path_guard
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def lying(pool, name, *paths, links=(), commands=()):
 
 
 def checked(pool, *records):
-    packages = confined.Confined(pool, records)
+    packages = path_guard.Confined(pool, records)
     for record in records:
         packages.check(record.name.normalized)
 
@@ -103,13 +103,13 @@ def checked(pool, *records):
     "path", ["../x", "/x", "a/../../x", "..", ".", "", "a\\..\\..\\x", "C:\\x", "a\0", 7, None]
 )
 def test_paths_that_are_not_inside(path):
-    assert not confined.is_inside(path)
+    assert not path_guard.is_inside(path)
 
 
 def test_entry_points_are_names(tmp_path):
     checked(tmp_path, lying(tmp_path, "good", commands=["x = a:b", "py-thon3.11 = a:b"]))
     for command in ("../x", "/x", "..", "a/b"):
-        with pytest.raises(confined.UnsafeError, match="entry point"):
+        with pytest.raises(path_guard.UnsafeError, match="entry point"):
             checked(tmp_path / command.replace("/", "_"), lying(tmp_path / command.replace("/", "_"), "evil", commands=[f"{command} = a:b"]))  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def test_links_are_followed_whoever_brings_them(tmp_path, links, path, inside, l
     if inside:
         checked(tmp_path, *both)
         return
-    with pytest.raises(confined.UnsafeError, match="through a link"):
+    with pytest.raises(path_guard.UnsafeError, match="through a link"):
         checked(tmp_path, *(both if links_first else reversed(both)))
 
 
@@ -141,16 +141,16 @@ def test_records_are_plain_files(tmp_path):
     meta = tmp_path / "conda-meta"
     meta.mkdir()
     (meta / "x-1-0.json").write_text('{"files": ["lib/x"]}')
-    assert confined.check_records(tmp_path) == [meta / "x-1-0.json"]
+    assert path_guard.check_records(tmp_path) == [meta / "x-1-0.json"]
     bad: list[Path] = [meta / "y-1-0.json"]
     for text in ("[]", "{", '{"files": 7}', '{"paths_data": {"paths": [7]}}'):
         bad[0].write_text(text)
-        with pytest.raises(confined.UnsafeError, match="no record"):
-            confined.check_records(tmp_path)
+        with pytest.raises(path_guard.UnsafeError, match="no record"):
+            path_guard.check_records(tmp_path)
     bad[0].unlink()
     os.mkfifo(bad[0])
-    with pytest.raises(confined.UnsafeError, match="no record"):
-        confined.check_records(tmp_path)
+    with pytest.raises(path_guard.UnsafeError, match="no record"):
+        path_guard.check_records(tmp_path)
 
 
 LOCK = """version: 1

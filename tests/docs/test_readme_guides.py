@@ -31,7 +31,7 @@ from packaging.requirements import Requirement
 
 from driver_stub import build, build_runtime, gpu, scenario, spec
 from provision import profiles
-from provision.bundle import own
+from provision.bundle import gpuenv_wheel
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -312,7 +312,7 @@ def test_a_bundle_for_a_machine_without_a_network(reader, index):
                    "UV_PYTHON_INSTALL_MIRROR": "http://127.0.0.1:9/pythons"}  # fmt: skip
     plan = reader("resolve", "--json", "--index", "pypi", *asked).json
     index.add_plan(plan)
-    for text in own.requirements():
+    for text in gpuenv_wheel.requirements():
         index.add(Requirement(text).name, version_for(Requirement(text)))
     uv = importlib.metadata.version("uv")
     index.wheels["uv"] = {f"uv-{uv}-py3-none-manylinux_2_17_x86_64.whl": wheel_bytes("uv", uv)}
@@ -365,7 +365,7 @@ def test_colab(online):
     online.program("pip", f'[ "$1 $2" = "install -q" ] && shift 2 && exec {uv} "$@"')
     online.env["PATH"] = f"{online.bin}:{runtime / 'bin'}:/usr/bin:/bin"
     online.env["COLAB_RELEASE_TAG"] = "release-colab_20261101"
-    own.wheel(online.work, profiles.directory())
+    gpuenv_wheel.wheel(online.work, profiles.directory())
     (online.work / "train.py").write_text("import jax, sys; print(jax.devices(), sys.prefix)\n")
     (block,) = blocks("Colab (a notebook)")
     assert all(line.startswith("!") for line in block.splitlines())

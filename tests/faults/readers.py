@@ -26,8 +26,8 @@ from provision.commands.diagnose import judged, machine_of
 from provision.environment import registry, state
 from provision.errors import GpuenvError
 from provision.index.http import Response
-from provision.index.pipconf import pip_configuration
-from provision.index.simple import parse_project
+from provision.index.pip_config import pip_configuration
+from provision.index.simple_api import parse_project
 from provision.managers.conda import foreign_locks as conda_foreign, lock_file as conda_file
 from provision.model import (
     Lock,
@@ -42,11 +42,11 @@ from provision.model import (
     as_plain,
 )
 from provision.project.config.gpuenv_yaml import read_config
-from provision.project.requirements.demanded import demands
+from provision.project.requirements.project_demands import demands
 from provision.request import target
 from provision.verify import drift, drift_conda, extensions, libraries, records
-from provision.wheels import locks
-from provision.wheels.locks import read_in
+from provision.wheels import pylock
+from provision.wheels.pylock import read_in
 
 LONGEST = 5.0  # seconds of processor time for a megabyte
 FOLDER = Path(tempfile.mkdtemp(prefix="gpuenv-fuzz-"))
@@ -139,7 +139,7 @@ PIP_CONF = b"[global]\nindex-url = https://host/simple\nextra-index-url =\n    h
 
 def pylock_text() -> bytes:
     path = FOLDER / "sound.toml"
-    locks.write(path, LOCK)
+    pylock.write(path, LOCK)
     return path.read_bytes()
 
 
@@ -261,7 +261,7 @@ LOCK_JSON = json.dumps({"digest": "a", "lock": as_plain(LOCK)}).encode()
 READERS = {
     r.name: r
     for r in (
-        Reader("pylock.toml", lambda d: locks.read(file("pylock.toml", d)), (pylock_text(),), "toml"),
+        Reader("pylock.toml", lambda d: pylock.read(file("pylock.toml", d)), (pylock_text(),), "toml"),
         Reader("@EXPLICIT", lambda d: conda_foreign.read(file("e.txt", b"@EXPLICIT\n" + d), "linux-x86_64", known().conda), (EXPLICIT,), "text"),
         Reader("conda-lock.yml", lambda d: conda_foreign.read(file("conda-lock.yml", d), "linux-x86_64", known().conda), (conda_lock(),), "yaml"),
         Reader("target", lambda d: target.read_target(file("t.json", d)), (plain(TARGET), plain(Machine(target=TARGET))), "json"),

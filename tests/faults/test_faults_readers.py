@@ -16,7 +16,7 @@ from readers import EXTREMES, READERS, bears
 
 from provision.errors import DataError
 from provision.profiles import load
-from provision.system import foreign
+from provision.system import untrusted_files
 from provision.verify import records
 
 # The long ones are tried by tests/faults/fuzz.py
@@ -87,12 +87,12 @@ def test_a_pipe_a_device_and_a_huge_file_are_no_records(tmp_path):
     thread.join(60)
     assert read == [None], "a pipe held the reader"
     with pytest.raises(OSError, match="plain"):
-        foreign.read_bytes(Path("/dev/zero"))
+        untrusted_files.read_bytes(Path("/dev/zero"))
     with (folder / "METADATA").open("wb") as file:
-        file.truncate(foreign.MOST + 1)
+        file.truncate(untrusted_files.MOST + 1)
     assert one.requires == ()
     with pytest.raises(OSError, match="larger"):
-        foreign.read_bytes(folder / "METADATA")
+        untrusted_files.read_bytes(folder / "METADATA")
 
 
 def test_the_script_tells_a_reader_that_crashes(tmp_path):

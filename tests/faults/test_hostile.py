@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from provision.commands.activate_command import activate_line
 from provision.commands.diagnose import machine_of
-from provision.commands.shell import activate_line
-from provision.detect import answers, files, pythons
+from provision.detect import kernel_files, nvml_and_smi, pythons
 from provision.environment import place, registry, state, transaction
 from provision.errors import BuildError, DataError, GpuenvError, LockError, UsageError
 from provision.managers import venv
 from provision.managers.conda import foreign_locks as conda_foreign
 from provision.model import Lock, Package, Plan, Sources, Target, from_plain
 from provision.profiles import load
-from provision.project.config.cache import cached_config
+from provision.project.config.file_digests import cached_config
 from provision.project.config.gpuenv_yaml import read_config
 from provision.request import target
-from provision.system import foreign, process
+from provision.system import process, untrusted_files
 from provision.verify import probe
-from provision.wheels import locks
+from provision.wheels import pylock
 from provision.wheels.install import Wanted
 
 LINE_MORE = "\n--index-url http://127.0.0.1:9/evil"
@@ -162,7 +162,7 @@ def test_the_home_folder_is_no_environment(env, monkeypatch):
 READERS = {
     "target": (target.read_target, UsageError),
     "machine": (machine_of, UsageError),
-    "pylock": (locks.read, LockError),
+    "pylock": (pylock.read, LockError),
     "conda lock": (lambda path: conda_foreign.read(path, "linux-x86_64", ()), LockError),
     "profiles": (lambda path: load([path.parent]), DataError),
     "gpuenv.yaml": (read_config, DataError),
@@ -190,7 +190,7 @@ def test_a_descriptor_that_the_user_hands_on_is_read():
     os.write(writing, b"text")
     os.close(writing)
     try:
-        assert foreign.read_bytes(Path(f"/dev/fd/{reading}")) == b"text"
+        assert untrusted_files.read_bytes(Path(f"/dev/fd/{reading}")) == b"text"
     finally:
         os.close(reading)
 
@@ -248,7 +248,7 @@ def test_a_pylock_with_a_line_more_is_refused(tmp_path, place_):
             "tool": {"gpuenv": {"manager": "venv", "target": target, "plan": plan}}}  # fmt: skip
     (tmp_path / "pylock.toml").write_text(tomli_w.dumps(lock))
     with pytest.raises(LockError, match=r"url|sha256|URL"):
-        locks.read(tmp_path / "pylock.toml")
+        pylock.read(tmp_path / "pylock.toml")
 
 
 @pytest.mark.parametrize(
@@ -311,9 +311,9 @@ def test_a_program_that_everybody_may_write_is_not_run(tmp_path, who):
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     environ = {"PATH": str(folder)}
-    assert program in answers.candidates(Path("/"), environ)
+    assert program in nvml_and_smi.candidates(Path("/"), environ)
     (folder if who == "the folder" else program).chmod(0o777)
-    assert program not in answers.candidates(Path("/"), environ)
+    assert program not in nvml_and_smi.candidates(Path("/"), environ)
 
 
 def test_a_python_in_a_folder_that_everybody_may_write_is_not_asked(tmp_path):
@@ -323,7 +323,7 @@ def test_a_python_in_a_folder_that_everybody_may_write_is_not_asked(tmp_path):
     assert [f.path for f in pythons._path({"PATH": str(folder)}, tmp_path)] == [folder / "python3"]
     folder.chmod(0o777)
     assert not list(pythons._path({"PATH": str(folder)}, tmp_path))
-    assert files.anybody_may_write(folder) and not files.anybody_may_write(tmp_path)
+    assert kernel_files.anybody_may_write(folder) and not kernel_files.anybody_may_write(tmp_path)
 
 
 @pytest.mark.skipif(

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from provision.commands import interrupted
+from provision.commands import interrupted_run
 from provision.commands.bundle import of as part_of
 from provision.environment import place
 
@@ -90,13 +90,13 @@ def made(env, digest="1"):
 
 def test_each_state_has_its_words(tmp_path):
     env, file = tmp_path / "env", tmp_path / "gpuenv.yaml"
-    nothing = interrupted.before(env, [file])
+    nothing = interrupted_run.before(env, [file])
     assert nothing.look().text == f"there is no environment at {env}"
     made(env)
-    assert nothing.look() == interrupted.Left(
+    assert nothing.look() == interrupted_run.Left(
         text=f"{env} is new and was not verified", hint=f"gpuenv verify {env}"
     )
-    there = interrupted.before(env, [file])
+    there = interrupted_run.before(env, [file])
     assert there.look().text == f"nothing was changed: {env} is as it was before"
     file.write_text("frameworks: [jax]\n")
     assert there.look().text == f"gpuenv.yaml was changed; {env} is as it was before"
@@ -108,19 +108,19 @@ def test_each_state_has_its_words(tmp_path):
 
 def test_a_look_is_taken_only_for_what_was_interrupted():
     def say(text):
-        return interrupted.told_by(lambda: interrupted.Left(text=text))
+        return interrupted_run.told_by(lambda: interrupted_run.Left(text=text))
 
     with say("over"):
         pass
     with pytest.raises(ValueError, match="failed"), say("failed"):
         raise ValueError("failed")
-    assert interrupted.left().text == "nothing half-made was left"
+    assert interrupted_run.left().text == "nothing half-made was left"
     with pytest.raises(KeyboardInterrupt), say("what is there"):
         raise KeyboardInterrupt
     try:
-        assert interrupted.left().text == "what is there"
+        assert interrupted_run.left().text == "what is there"
     finally:
-        interrupted._LOOKS.clear()
+        interrupted_run._LOOKS.clear()
 
 
 @pytest.mark.parametrize(

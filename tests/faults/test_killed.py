@@ -13,7 +13,7 @@ import pytest
 from provision import __main__
 from provision.environment import place, removal, transaction
 from provision.errors import BuildError
-from provision.system import safe_write, writing
+from provision.system import safe_write, scratch_folders
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ASK = ("--framework", "jax", "--device", "cpu", "--python", HERE, "--no-verify")
@@ -277,15 +277,15 @@ def test_many_writers_leave_one_whole_file(tmp_path):
 
 def test_scratch_folders_of_killed_runs_are_swept_and_those_at_work_are_not(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    code = "import os, signal; from provision.system import writing\nwith writing.scratch('x'): os.kill(os.getpid(), 9)"
+    code = "import os, signal; from provision.system import scratch_folders\nwith scratch_folders.scratch('x'): os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
     assert len(list(tmp_path.iterdir())) == 1
     begun, old = tmp_path / ".gpuenv-scratch-begun", tmp_path / ".gpuenv-scratch-old"
     for path in (begun, old):  # killed before they had their names
         path.mkdir()
     os.utime(old, (0, 0))
-    with writing.scratch("y") as one:
+    with scratch_folders.scratch("y") as one:
         (one / "file").touch()
-        with writing.scratch("z") as other:
+        with scratch_folders.scratch("z") as other:
             assert set(tmp_path.iterdir()) == {one, other, begun}
     assert list(tmp_path.iterdir()) == [begun]

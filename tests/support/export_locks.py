@@ -4,7 +4,7 @@ import hashlib
 
 from provision import export, profiles
 from provision.model import Lock, Package, Plan, PlannedBuild, Target, TargetGpu
-from provision.wheels import locks as lock
+from provision.wheels import pylock as lock
 
 MAIN, PYTORCH = "https://index.example/simple", "https://torch.example/whl/cu126"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

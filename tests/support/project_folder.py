@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from provision.project.requirements.demanded import demands
+from provision.project.requirements.project_demands import demands
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ import zipfile
 import pytest
 from loopback import running
 
-from provision.bundle.remade import build_requires
+from provision.bundle.rebuilt_wheels import build_requires
 from provision.errors import BuildError, LockError
-from provision.index import archives, connections, fetching
-from provision.index.fetching import Wanted, download, part, with_credentials
+from provision.index import archive_members, connections, download_files
+from provision.index.download_files import Wanted, download, part, with_credentials
 from provision.index.http import Http
-from provision.index.wheels import RangeFile, local_metadata
+from provision.index.remote_wheels import RangeFile, local_metadata
 
 
 @contextlib.contextmanager
@@ -103,7 +103,7 @@ def test_a_download_that_trickles_is_given_up(tmp_path):
 
     with answering(respond) as (url, seen), pytest.raises(LockError, match="bytes came in"):
         download(Http(timeout=0.15), wanted(tmp_path, url, 1000000), lambda _: None)
-    assert len(seen) == fetching.TRIES
+    assert len(seen) == download_files.TRIES
     assert part(tmp_path / "f").stat().st_size > 0, "the part stays"
 
 
@@ -299,8 +299,8 @@ def bomb(size, method=zipfile.ZIP_DEFLATED, claims=None):
 @pytest.mark.parametrize(
     ("data", "match"),
     [
-        (bomb(archives.MOST_TEXT + 1), "bytes unpacked, expected at most"),
-        (bomb(archives.MOST_TEXT * 8, claims=100), "cannot be decompressed"),
+        (bomb(archive_members.MOST_TEXT + 1), "bytes unpacked, expected at most"),
+        (bomb(archive_members.MOST_TEXT * 8, claims=100), "cannot be decompressed"),
         (bomb(1000, zipfile.ZIP_BZIP2), "expected deflate"),
         (bomb(1000, zipfile.ZIP_LZMA), "expected deflate"),
     ],
@@ -341,13 +341,13 @@ def test_build_requirements_of_a_source_archive(tmp_path, suffix):
 
 @pytest.mark.parametrize("suffix", [".tar.gz", ".zip"])
 def test_a_pyproject_of_gigabytes_is_refused(tmp_path, suffix):
-    path = sdist(tmp_path, suffix, {"demo-1.0/pyproject.toml": b"\n" * (archives.MOST_TEXT + 1)})
+    path = sdist(tmp_path, suffix, {"demo-1.0/pyproject.toml": b"\n" * (archive_members.MOST_TEXT + 1)})
     with pytest.raises(LockError, match=r"pyproject\.toml has \d+ bytes unpacked"):
         build_requires(path)
 
 
 def test_an_archive_that_unpacks_to_gigabytes_is_not_read_to_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(archives, "MOST_UNPACKED", 1 << 20)
+    monkeypatch.setattr(archive_members, "MOST_UNPACKED", 1 << 20)
     path = sdist(tmp_path, ".tar.gz", {"demo-1.0/a": b"\0" * (4 << 20), "demo-1.0/pyproject.toml": b""})
     with pytest.raises(LockError, match="its content has"):
         build_requires(path)

@@ -15,10 +15,10 @@ import pytest
 
 from provision.errors import BuildError
 from provision.model import Package
-from provision.wheels import bytecode, compiling
+from provision.wheels import bytecode, compile_environment
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
-PROGRAM = Path(compiling.__file__).parents[1] / "probes" / "compile.py"
+PROGRAM = Path(compile_environment.__file__).parents[1] / "probes" / "compile.py"
 ASK = (
     "--framework", "jax", "--device", "cpu", "--python", HERE, "--no-verify", "--with", "aa", "--with", "bb",
 )  # fmt: skip
@@ -26,8 +26,8 @@ ASK = (
 CREATE = """
 import sys
 from provision import cli
-from provision.wheels import compiling
-compiling._SMALL, compiling._WORTH = 900_000, 900_000
+from provision.wheels import compile_environment
+compile_environment._SMALL, compile_environment._WORTH = 900_000, 900_000
 sys.exit(cli.run(["create", *sys.argv[1:]]))
 """
 
@@ -231,6 +231,6 @@ def sized(*sizes):
     ],
 )
 def test_what_is_fetched_first(sizes, first):
-    begun, rest = compiling.parted(sized(*sizes))
+    begun, rest = compile_environment.parted(sized(*sizes))
     assert tuple(p.size for p in begun) == first
     assert {*begun, *rest} == set(sized(*sizes)) and not set(begun) & set(rest)

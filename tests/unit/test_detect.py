@@ -12,31 +12,7 @@ from hypothesis import given, strategies as st
 
 from provision import detect as package
 from provision.detect import PARTS, detect
-from provision.detect.answers import ask_smi
-from provision.detect.files import (
-    absolute_entries,
-    cuda_version,
-    device_nodes,
-    library_version,
-    proc_version,
-    smi_rows,
-)
-from provision.detect.libcuda import read_told
-from provision.detect.libraries import (
-    file_version,
-    find_files,
-    folder_libraries,
-    read_libraries,
-)
-from provision.detect.pythons import (
-    Answers,
-    ask_python,
-    conda_version,
-    pyenv_version,
-    read_pythons,
-    uv_version,
-)
-from provision.detect.surroundings import (
+from provision.detect.host_context import (
     container_kind,
     is_wsl,
     jetson_model,
@@ -46,13 +22,37 @@ from provision.detect.surroundings import (
     read_hardware,
     slurm_role,
 )
-from provision.detect.system import (
+from provision.detect.kernel_files import (
+    absolute_entries,
+    cuda_version,
+    device_nodes,
+    library_version,
+    proc_version,
+    smi_rows,
+)
+from provision.detect.libcuda import read_told
+from provision.detect.nvml_and_smi import ask_smi
+from provision.detect.platform_and_libc import (
     glibc_version,
     judge_platform,
     platform_name,
     read_environment,
     read_platform,
     redacted,
+)
+from provision.detect.pythons import (
+    Answers,
+    ask_python,
+    conda_version,
+    pyenv_version,
+    read_pythons,
+    uv_version,
+)
+from provision.detect.system_libraries import (
+    file_version,
+    find_files,
+    folder_libraries,
+    read_libraries,
 )
 from provision.model import Gpu, Hardware
 from provision.system.loader_cache import FLAVOURS, cache_rows, ldconfig_rows, loader_cache

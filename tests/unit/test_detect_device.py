@@ -4,8 +4,8 @@ import pytest
 
 from provision.cli import exit_codes
 from provision.detect import judge_device
-from provision.detect.surroundings import judge_hardware
-from provision.detect.system import judge_platform
+from provision.detect.host_context import judge_hardware
+from provision.detect.platform_and_libc import judge_platform
 from provision.errors import MachineError
 from provision.model import Context, Driver, Evidence, Finding, Gpu, Hardware, Machine, Target
 

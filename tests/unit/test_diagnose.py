@@ -8,22 +8,22 @@ from diagnosed import KNOWN, causes, found
 
 from provision import profiles
 from provision.commands.diagnose import judged
-from provision.diagnose import patterns, text
+from provision.diagnose import log_lines, message_patterns
 from provision.diagnose.candidates import Case
-from provision.diagnose.order import filled
-from provision.diagnose.readers import read_facts
+from provision.diagnose.fact_readers import read_facts
+from provision.diagnose.ranking import filled
 from provision.diagnose.rules import by_rules, mistakes
 from provision.errors import DataError
 from provision.model import Evidence
-from provision.profiles.files import dump, read_file
+from provision.profiles.yaml_files import dump, read_file
 
 LABELS = 50
 
 
 def fired(example):
     """The names of the rules that fire on a text."""
-    lines = text.read("-", [example.encode()])
-    facts, said = read_facts(lines, KNOWN.gpus), patterns.Said(lines, KNOWN.messages, KNOWN.failures)
+    lines = log_lines.read("-", [example.encode()])
+    facts, said = read_facts(lines, KNOWN.gpus), message_patterns.Said(lines, KNOWN.messages, KNOWN.failures)
     case = Case(facts=facts, said=said, profiles=KNOWN, serves=lambda kernels, capability: True)
     return {
         rule.name for rule in KNOWN.failures
@@ -54,7 +54,7 @@ def test_what_is_shown_has_no_holes(rule):
 
 @pytest.mark.parametrize("message", KNOWN.messages, ids=lambda m: m.name)
 def test_the_example_of_a_message_is_one(message):
-    said = patterns.Said(text.read("-", [message.example.encode()]), KNOWN.messages, ())
+    said = message_patterns.Said(log_lines.read("-", [message.example.encode()]), KNOWN.messages, ())
     assert said.group(message.name)
     assert message.source
 

@@ -8,7 +8,7 @@ import pytest
 
 from provision import profiles
 from provision.commands.diagnose import judged, of_log
-from provision.commands.judging import made_for
+from provision.commands.verdict_inputs import made_for
 from provision.errors import LockError
 from provision.model import Driver, Evidence, Finding, Gpu, Machine, Target, TargetGpu
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from provision.errors import BuildError, LockError
-from provision.index import fetching
-from provision.index.fetching import Addresses, Wanted, download, part
+from provision.index import download_files
+from provision.index.download_files import Addresses, Wanted, download, part
 from provision.index.http import Http
 from provision.model import Package
 
@@ -69,7 +69,7 @@ def server():
 @pytest.fixture
 def fetch(server, tmp_path, monkeypatch):
     """Fetch the file; returns the bytes that were told."""
-    monkeypatch.setattr(fetching.time, "sleep", lambda _: None)
+    monkeypatch.setattr(download_files.time, "sleep", lambda _: None)
 
     def run(*urls, hashes=SHA, size=SIZE):
         told = []
@@ -100,7 +100,7 @@ def test_a_dead_line_is_given_up_and_the_part_stays(server, fetch):
     with pytest.raises(LockError, match=r"the file .*ended after 1000 of 3145728") as caught:
         fetch()
     assert caught.value.unreachable and fetch.part.stat().st_size == 1000
-    assert len(server.seen) == 1 + fetching.TRIES
+    assert len(server.seen) == 1 + download_files.TRIES
 
 
 @pytest.mark.parametrize("ranges", [True, False])

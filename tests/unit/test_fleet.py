@@ -9,8 +9,8 @@ from resolve_questions import SHIPPED, question
 from resolve_rules import BUILDS, codes, key, usable, wants_package
 
 from provision import fleet
-from provision.commands.stages import plan_for
-from provision.fleet.classes import joint_target
+from provision.commands.manager_stages import plan_for
+from provision.fleet.host_classes import joint_target
 from provision.model import Asked, Host, Request, Sources, Supply, Target, TargetGpu, Wanted, check_forms
 from provision.resolve import resolve
 

@@ -169,7 +169,7 @@ HEAVY = ("virtualenv", "conda_lock", "rattler", "uv", "rich", "yaml", "pynvml", 
             "import provision.commands.resolve",
             ("provision.managers", "provision.verify", *HEAVY[:-2]),
         ),
-        ("import provision.commands.creating", ("virtualenv", "rich", "conda_lock", "rattler")),
+        ("import provision.commands.create_steps", ("virtualenv", "rich", "conda_lock", "rattler")),
     ],
 )
 def test_heavy_libraries_wait_until_they_are_needed(line, absent):

@@ -16,18 +16,18 @@ import pytest
 
 from provision.cli import exit_codes
 from provision.errors import LockError
-from provision.index import addresses, library_bytes, pipconf
+from provision.index import host_addresses, library_bytes, pip_config
 from provision.index.http import Http
-from provision.index.links import find_links
-from provision.index.pipconf import PipConfig, default_index, pip_configuration, pip_files
-from provision.index.simple import File, project_files
-from provision.index.wheels import local_metadata, member, metadata, open_wheel
-from provision.profiles.files import dump, read_file
-from provision.profiles.kinds import Table
-from provision.profiles.measure import jax_builds, reader, requirements, torch_builds
+from provision.index.pip_config import PipConfig, default_index, pip_configuration, pip_files
+from provision.index.remote_wheels import local_metadata, member, metadata, open_wheel
+from provision.index.simple_api import File, project_files
+from provision.index.wheel_folders import find_links
+from provision.profiles.measure import jax_builds, torch_builds, wheel_reader, wheel_requirements
 from provision.profiles.measure.cuda_libraries import cudnn_rows
-from provision.profiles.measure.reader import Reader
 from provision.profiles.measure.torch_builds import torch_rows
+from provision.profiles.measure.wheel_reader import Reader
+from provision.profiles.tables import Table
+from provision.profiles.yaml_files import dump, read_file
 from provision.system.redaction import redact
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -187,7 +187,7 @@ def test_a_host_that_refuses_is_looked_up_again(web):
     for _ in range(2):
         with pytest.raises(LockError, match="refused"):
             web.get(f"http://localhost:{port}/simple/")
-    assert addresses._hosts["localhost", port].until == 0.0
+    assert host_addresses._hosts["localhost", port].until == 0.0
 
 
 def test_the_size_of_a_local_file_is_read_without_its_bytes(tmp_path, web):
@@ -437,20 +437,20 @@ def test_where_nothing_is_configured_uv_is_asked_once(server, tmp_path, home, mo
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     for name in ("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
-    pipconf._ask_uv.cache_clear()
+    pip_config._ask_uv.cache_clear()
     try:
         assert default_index(home, cache_dir=tmp_path / "cache") == f"{server.url}/simple"
         asked = len(server.seen)
-        pipconf._ask_uv.cache_clear()
+        pip_config._ask_uv.cache_clear()
         assert default_index(home, cache_dir=tmp_path / "cache") == f"{server.url}/simple"
         assert len(server.seen) == asked
         (kept,) = (tmp_path / "cache").glob("default-index-*")
         kept.write_bytes(b"\xff no address\n")  # damaged: asked again, and written anew
-        pipconf._ask_uv.cache_clear()
+        pip_config._ask_uv.cache_clear()
         assert default_index(home, cache_dir=tmp_path / "cache") == f"{server.url}/simple"
         assert kept.read_text() == f"{server.url}/simple\n"
     finally:
-        pipconf._ask_uv.cache_clear()
+        pip_config._ask_uv.cache_clear()
 
 
 def test_the_kept_default_index_belongs_to_all_that_decided_it(tmp_path, monkeypatch):
@@ -458,10 +458,10 @@ def test_the_kept_default_index_belongs_to_all_that_decided_it(tmp_path, monkeyp
     program.write_bytes(b"one")
     monkeypatch.setattr("provision.index.uv.program", lambda: str(program))
     settings = {"UV_INDEX": "https://a/simple"}
-    keys = [pipconf._key(s) for s in ({}, settings, {"UV_INDEX": "https://b/simple"})]
+    keys = [pip_config._key(s) for s in ({}, settings, {"UV_INDEX": "https://b/simple"})]
     program.write_bytes(b"another uv")
-    keys.append(pipconf._key(settings))
-    assert len(set(keys)) == len(keys) and keys[-1] == pipconf._key(dict(settings))
+    keys.append(pip_config._key(settings))
+    assert len(set(keys)) == len(keys) and keys[-1] == pip_config._key(dict(settings))
 
 
 # --- GPU code -----------------------------------------------------------------------------------
@@ -545,7 +545,7 @@ def test_the_cuda_that_code_was_built_with():
     ],
 )
 def test_platform_tags(tag, told):
-    assert reader.platform_of(tag) == told
+    assert wheel_reader.platform_of(tag) == told
 
 
 def test_requirements_of_a_platform_keep_a_marker_only_for_some_pythons():
@@ -557,9 +557,11 @@ def test_requirements_of_a_platform_keep_a_marker_only_for_some_pythons():
         "numpy",
     ]
     minors = ("3.11", "3.12", "3.13")
-    held = requirements.required(lines, "linux-x86_64", minors, ("and-cuda",))
+    held = wheel_requirements.required(lines, "linux-x86_64", minors, ("and-cuda",))
     assert [
-        requirements.written(r, w, minors) for r, w in held if requirements.GPU_NAMES.fullmatch(r.name)
+        wheel_requirements.written(r, w, minors)
+        for r, w in held
+        if wheel_requirements.GPU_NAMES.fullmatch(r.name)
     ] == [
         'triton==3.1.0; python_version < "3.13"',
         "nvidia-x<2,>=1",

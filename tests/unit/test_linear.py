@@ -4,16 +4,16 @@ import time
 
 import pytest
 
-from provision.diagnose import boards, crashes, tracebacks
-from provision.diagnose.text import Line
+from provision.diagnose import board_names, crashes, tracebacks
+from provision.diagnose.log_lines import Line
 from provision.errors import UsageError
-from provision.index import refusal
-from provision.project.requirements import conda_environment, demanded, poetry
-from provision.report import hiding
+from provision.index import index_errors
+from provision.project.requirements import conda_environment, poetry, project_demands
+from provision.report import anonymize
 from provision.system import loader_cache
 from provision.verify import damaged, loader_words, words
 from provision.verify.locate import Surroundings
-from provision.wheels import asking, build_failure, uv_log
+from provision.wheels import build_failure, uv_log, uv_question
 
 
 def seconds(read, text):
@@ -43,9 +43,9 @@ def quietly(read):
 
 READERS = {
     "progress of uv": (uv_log.progress, ("0", "a ", "a -", "- ", " ")),
-    "refusals in a log": (refusal.refused, ("(111 ", "https://", "Because a", "`", "Failed to fetch `")),
-    "disks in a log": (refusal.storage, ("`/a", "'", '"/')),
-    "packages that no index has": (asking._ABSENT.search, ("x", "a-", "x was not ")),
+    "refusals in a log": (index_errors.refused, ("(111 ", "https://", "Because a", "`", "Failed to fetch `")),
+    "disks in a log": (index_errors.storage, ("`/a", "'", '"/')),
+    "packages that no index has": (uv_question._ABSENT.search, ("x", "a-", "x was not ")),
     "undeclared build requirements": (build_failure._NEEDS_TO_BUILD.search, ("`", "`a", "`a` depends on `")),
     "a missing library": (lambda t: loader_words.of_loading(t, ()), ("lib", "lib-", "liba.so")),
     "a refused setting": (lambda t: words.setting(t, ()), ("XLA_FLAGS", "unrecognized key ", "pthread_create")),
@@ -59,11 +59,11 @@ READERS = {
         lambda t: crashes.read([Line("-", 1, "Fatal Python error: Aborted"), Line("-", 2, t)]),
         ("/a", "liba.so", "a.so.1", "[0x7f", "segfault at 0", "Extension modules: a, "),
     ),
-    "names of boards": (boards._split, ("rtx1", "1")),
+    "names of boards": (board_names._split, ("rtx1", "1")),
     "the loader's cache": (lambda t: loader_cache.ldconfig_rows(t, None), ("\n", "\n a (", " ")),
     "a poetry constraint": (quietly(lambda t: poetry._conjunction(t, "a")), (" ", "\n", "a ,")),
     "an environment file of conda": (quietly(conda_environment.pep440), ("\n", " ", "= ")),
-    "what a report hides": (lambda t: hiding.hidden(t, hiding.Whose()), (".", "-", "eyJ-", "MIG-", "token", "a@", "_-", "://", "-token", "=")),
+    "what a report hides": (lambda t: anonymize.hidden(t, anonymize.Whose()), (".", "-", "eyJ-", "MIG-", "token", "a@", "_-", "://", "-token", "=")),
 }  # fmt: skip
 
 
@@ -84,6 +84,8 @@ def test_a_requirement_of_a_megabyte_is_read_in_linear_time(tmp_path, prefix, pi
 
     def read(size):
         path.write_text((prefix + piece * size)[:size], encoding="utf-8")
-        return seconds(quietly(lambda _: demanded.demands([path], environ={"HOME": "/h"}, markers={})), "")
+        return seconds(
+            quietly(lambda _: project_demands.demands([path], environ={"HOME": "/h"}, markers={})), ""
+        )
 
     assert read(1_000_000) / max(0.1, read(250_000)) < 9

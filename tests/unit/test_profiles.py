@@ -11,8 +11,8 @@ from packaging.version import Version
 from provision import profiles
 from provision.cli import exit_codes
 from provision.errors import DataError
-from provision.profiles.files import difference, dump, read_file, replaced
-from provision.profiles.kinds import FILES, KINDS, Table
+from provision.profiles.tables import FILES, KINDS, Table
+from provision.profiles.yaml_files import difference, dump, read_file, replaced
 
 SHIPPED = profiles.directory()
 
@@ -308,7 +308,7 @@ def test_what_a_build_parsed_is_read_and_nothing_kept(tmp_path, package, known):
     assert profiles.load() == known
 
 
-@pytest.mark.parametrize("changed", ["profiles/files.py", "profiles/kinds.py", "model/known.py"])
+@pytest.mark.parametrize("changed", ["profiles/yaml_files.py", "profiles/tables.py", "model/catalog.py"])
 def test_other_code_parses_again(package, known, changed):
     profiles.prepare()
     (made,) = package.glob("profiles-*.json")

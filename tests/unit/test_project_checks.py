@@ -9,8 +9,8 @@ from hypothesis import given, strategies as st
 from provision.errors import DataError
 from provision.model import Check, Project, as_plain, from_plain
 from provision.project.config.checks import read_check
+from provision.project.config.edit_packages import add_packages
 from provision.project.config.gpuenv_yaml import parse_config
-from provision.project.config.write import add_packages
 
 EVERY = """\
 checks:

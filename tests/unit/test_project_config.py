@@ -16,11 +16,11 @@ from hypothesis import given, settings, strategies as st
 from provision.cli import exit_codes
 from provision.errors import DataError, UsageError
 from provision.model import Check, Project, ProjectTarget, as_plain
-from provision.project.config import kinds, strict, write
-from provision.project.config.cache import cached_config, digest as digest_of
+from provision.project.config import edit_packages, key_forms, yaml_tree
+from provision.project.config.edit_packages import add_packages
+from provision.project.config.file_digests import cached_config, digest as digest_of
 from provision.project.config.gpuenv_yaml import read_config
-from provision.project.config.write import add_packages
-from provision.request import made_with, project_options
+from provision.request import project_options, recorded_options
 from provision.request.options import Choices
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -101,11 +101,11 @@ checks: [{import: cv2}, {run: python train.py --help, timeout: 60, name: train},
 
 
 def test_the_readers_keys_are_the_fields_of_the_values():
-    known = {*kinds.WORDS, *kinds.LISTS, "indexes", "targets", "checks", *kinds.PROJECT}
+    known = {*key_forms.WORDS, *key_forms.LISTS, "indexes", "targets", "checks", *key_forms.PROJECT}
     assert known == {f.name for f in dataclasses.fields(Project)}
-    target = {*kinds.TARGET_WORDS, *kinds.TARGET_LISTS}
+    target = {*key_forms.TARGET_WORDS, *key_forms.TARGET_LISTS}
     assert target == {f.name for f in dataclasses.fields(ProjectTarget)}
-    assert set(kinds.SAID_BY_FILE) < target
+    assert set(key_forms.SAID_BY_FILE) < target
 
 
 @pytest.mark.parametrize("text", ["", "\n# nothing yet\n", "---\n", "null", "\ufeff"])
@@ -238,7 +238,7 @@ def test_an_alias_bomb_and_a_large_file_are_refused(path):
         f"{chr(98 + i)}: &{chr(98 + i)} [*{chr(97 + i)},*{chr(97 + i)}]\n" for i in range(20)
     )
     assert "anchor" in problems(path, bomb)[0]
-    assert "bytes" in problems(path, b"#" * (strict.MAX_BYTES + 1))[0]
+    assert "bytes" in problems(path, b"#" * (yaml_tree.MAX_BYTES + 1))[0]
     assert "UTF-8" in problems(path, b"python: \xff")[0]
     assert len(problems(path, "a" * 100_000 + ": b")[0]) < 400
 
@@ -258,7 +258,7 @@ _SCALARS = st.text(max_size=8) | st.integers() | st.floats() | st.booleans() | s
 _TREES = st.recursive(
     _SCALARS | st.sampled_from(["torch", "numpy>=1", "3.11", "12.6", "https://h/x", "venv", "cuda"]),
     lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(st.sampled_from([*kinds.WORDS, *kinds.LISTS, "indexes", "targets", "node", "file", "gpus"]), inner, max_size=5),
+    | st.dictionaries(st.sampled_from([*key_forms.WORDS, *key_forms.LISTS, "indexes", "targets", "node", "file", "gpus"]), inner, max_size=5),
     max_leaves=12,
 )  # fmt: skip
 
@@ -347,7 +347,7 @@ def test_the_second_read_needs_no_yaml(path, tmp_path):
     cache = tmp_path / "cache"
     first = cached_config(path, cache)
     code = (
-        "import sys; from pathlib import Path; from provision.project.config.cache import cached_config\n"
+        "import sys; from pathlib import Path; from provision.project.config.file_digests import cached_config\n"
         f"found = cached_config(Path({str(path)!r}), Path({str(cache)!r}))\n"
         "print(found.targets['a'].gpus, 'yaml' in sys.modules, 'packaging' in sys.modules)"
     )
@@ -386,7 +386,9 @@ def test_comments_and_checks_do_not_change_what_is_asked_for(path):
     path.write_text("frameworks: [torch]\n")
     named = {"choices": {}, "lock": None, "files": {"names": files, "digest": before}}
     for digest, expected in ((before, True), (exact, True), ("0" * 64, False)):
-        assert made_with.same({**named, "files": {"names": files, "digest": digest}}, named) is expected
+        assert (
+            recorded_options.same({**named, "files": {"names": files, "digest": digest}}, named) is expected
+        )
     counted = hashlib.sha256((_counted(choices) + exact).encode()).hexdigest()
     assert counted != held and project_options.same_inputs(counted, choices, files)
 
@@ -529,10 +531,10 @@ def test_several_files_are_written_or_none(tmp_path):
         {first: b"new", second: b"", tmp_path: b""},
     ):
         with pytest.raises(OSError):
-            write.write_all(contents)
+            edit_packages.write_all(contents)
         assert first.read_bytes() == b"old"
         assert [p.name for p in tmp_path.iterdir()] == ["a"]
-    write.write_all({first: b"new", second: b"also"})
+    edit_packages.write_all({first: b"new", second: b"also"})
     assert (first.read_bytes(), second.read_bytes()) == (b"new", b"also")
     assert second.stat().st_mode & 0o777 == 0o666 & ~umask()
 

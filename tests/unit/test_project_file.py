@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from provision.errors import DataError
-from provision.project.config.cache import cached_config, digest, watched_name
+from provision.project.config.edit_packages import add_packages, drop_packages
+from provision.project.config.file_digests import cached_config, digest, watched_name
 from provision.project.config.gpuenv_yaml import parse_config, read_config
 from provision.project.config.project_file import find_project_file, project_file_in
-from provision.project.config.write import add_packages, drop_packages
 
 YAML = 'frameworks: ["torch>=2.6"]\n'
 TABLE = '[project]\nname = "x"\n\n[tool.gpuenv]\nframeworks = ["torch>=2.6"]\n'

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from provision.cli import exit_codes
 from provision.errors import GpuenvError, UsageError
 from provision.model import Bound
-from provision.project.requirements.demanded import demands
+from provision.project.requirements.project_demands import demands
 
 LINUX = {
     "sys_platform": "linux",

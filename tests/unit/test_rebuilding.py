@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from provision.commands.rebuilding import addressed
+from provision.commands.rebuild_command import addressed
 from provision.model import Environment, Finding, Lock, Plan, PlannedBuild, Stage, Target, Verdict
 
 FIX = "Make the environment for the GPU: gpuenv create --recreate --device cuda; or verify with --device cpu."

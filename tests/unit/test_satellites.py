@@ -17,13 +17,13 @@ from elf_files import library
 from provision import profiles
 from provision.index import library_bytes as kernels
 from provision.index.http import Http
-from provision.index.pipconf import default_index, pip_configuration
+from provision.index.pip_config import default_index, pip_configuration
 from provision.profiles import measure
-from provision.profiles.files import dump, read_file
-from provision.profiles.kinds import Table
 from provision.profiles.measure import abi, satellites
-from provision.profiles.measure.libraries import measure_libraries
-from provision.profiles.measure.reader import Reader, representative
+from provision.profiles.measure.wheel_libraries import measure_libraries
+from provision.profiles.measure.wheel_reader import Reader, representative
+from provision.profiles.tables import Table
+from provision.profiles.yaml_files import dump, read_file
 from provision.system import process
 from provision.system.elf_symbols import defined_symbols, undefined_symbols
 

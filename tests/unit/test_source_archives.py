@@ -11,7 +11,7 @@ import pytest
 from loopback import Index, serving
 
 from provision.errors import LockError
-from provision.index.simple import File
+from provision.index.simple_api import File
 from provision.model import Package, Sources
 from provision.wheels.source_archives import SourceArchives, package_of, read_archive
 
@@ -239,7 +239,7 @@ def test_a_member_that_is_too_large_is_refused(tmp_path, form):
 
 
 def test_an_archive_that_unpacks_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("provision.index.archives.MOST_UNPACKED", 4 << 20)
+    monkeypatch.setattr("provision.index.archive_members.MOST_UNPACKED", 4 << 20)
     path = tmp_path / "some-1.0.tar.gz"
     big, _ = member("some-1.0/data.bin")
     big.size = 16 << 20
@@ -311,7 +311,7 @@ def test_archives_of_an_index_are_listed_newest_first_and_read_once(index, archi
 
 @pytest.mark.parametrize("fault", ["404", "tampered", "garbage", "truncated"])
 def test_what_cannot_be_fetched_is_missing_and_not_remembered(index, archives, fault, tmp_path, monkeypatch):
-    monkeypatch.setattr("provision.index.fetching.time.sleep", lambda _seconds: None)
+    monkeypatch.setattr("provision.index.download_files.time.sleep", lambda _seconds: None)
     file = hold(index)
     listed = archives.listed("some")
     index.faults[file] = fault
@@ -323,7 +323,7 @@ def test_what_cannot_be_fetched_is_missing_and_not_remembered(index, archives, f
 
 def test_an_archive_above_the_limit_is_not_fetched(index, archives, monkeypatch):
     monkeypatch.setattr("provision.wheels.source_archives.MOST_ARCHIVE", 100)
-    monkeypatch.setattr("provision.index.fetching.time.sleep", lambda _seconds: None)
+    monkeypatch.setattr("provision.index.download_files.time.sleep", lambda _seconds: None)
     hold(index, files={"PKG-INFO": ABOUT, "data": bytes(range(256)) * 40})
     (listed,) = archives.listed("some")
     assert listed.size is None and archives.describe([listed]) == {}

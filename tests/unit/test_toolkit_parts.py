@@ -10,9 +10,9 @@ from packaging.requirements import Requirement
 from resolve_questions import R580, SHIPPED, ask
 
 from provision.index.http import Http
-from provision.index.pipconf import default_index, pip_configuration
+from provision.index.pip_config import default_index, pip_configuration
 from provision.model import Need
-from provision.profiles.measure.reader import Reader
+from provision.profiles.measure.wheel_reader import Reader
 from provision.system import process
 
 H100 = {**R580, "gpus": ["H100"], "index": "pypi"}

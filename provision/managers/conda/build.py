@@ -17,9 +17,9 @@ from ...model import Emit, Event, Lock, Package, as_plain
 from ...system.redaction import redact, redact_text
 from ...wheels.install import install_wheels
 from ...wheels.local_files import size
-from ...wheels.put_back import put_back as put_back_wheels, take_out
+from ...wheels.reinstall import put_back as put_back_wheels, take_out
 from ..protocol import Building
-from . import engine as door, scripts as conda_scripts
+from . import activation_scripts as conda_scripts, engine as door
 
 transaction = transactions.at_its_path
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ...system import foreign
+from ...system import untrusted_files
 from ...system.redaction import redact_text
 
 _LISTS = ("channels", "default_channels")
@@ -108,7 +108,7 @@ def _read(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     import yaml
 
     try:
-        data = yaml.safe_load(_expanded(foreign.read_strictly(path), environ))
+        data = yaml.safe_load(_expanded(untrusted_files.read_strictly(path), environ))
     except PermissionError:
         return {}  # another user's, which conda skips as well
     except (OSError, UnicodeDecodeError) as error:
@@ -202,7 +202,7 @@ def read(environ: Mapping[str, str]) -> tuple[dict[str, Any], str | None]:
 
 def _hosts(path: Path) -> dict[str, Any] | None:
     try:
-        data = json.loads(foreign.read_strictly(path))
+        data = json.loads(untrusted_files.read_strictly(path))
     except FileNotFoundError:
         return None
     except OSError as error:

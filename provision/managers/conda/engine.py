@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import GpuenvError, UsageError
-from ...system import process, writing
+from ...system import process, scratch_folders
 from ...system.redaction import redact_text
 from . import condarc as conda_auth
 from .condarc import configuration
@@ -51,7 +51,7 @@ def cache_dir(chosen: str | None) -> Path:
 
 def _patience() -> float:
     """Seconds that a server may keep silent: twice what uv or pip are told to wait, else two minutes."""
-    from ...index.pipconf import pip_configuration
+    from ...index.pip_config import pip_configuration
 
     environ = process.environ()
     told = environ.get("UV_HTTP_TIMEOUT", "")
@@ -101,7 +101,7 @@ def ask(
         if line.startswith('{"event"'):
             told(json.loads(line))
 
-    with writing.scratch("conda") as scratch:
+    with scratch_folders.scratch("conda") as scratch:
         answer = scratch / "answer.json"
         more: dict[str, Any] = {"rc": {}}
         environ = process.environ()

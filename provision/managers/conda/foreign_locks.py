@@ -13,10 +13,10 @@ from typing import Any
 
 from ...errors import LockError
 from ...model import CondaBuild, Lock, Package, Plan, PlannedBuild, Request, Target, Wanted
-from ...system import foreign
+from ...system import untrusted_files
 from ...system.path_names import UnsafeNameError, file_name_of_url
 from ...system.redaction import redact
-from ...wheels import locks
+from ...wheels import pylock
 from . import engine as door, lock_file as conda_file, specs as conda_specs
 from .solve import build_of, channel_name, is_conda, made_with
 from .specs import Bounds
@@ -25,7 +25,7 @@ from .specs import Bounds
 def read(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:
     """The lock at `path` for a platform. Raises LockError."""
     try:
-        text = foreign.read_strictly(path)
+        text = untrusted_files.read_strictly(path)
     except (OSError, UnicodeDecodeError) as error:
         raise LockError(
             f"cannot read the lock {path}: {getattr(error, 'strerror', None) or error}",
@@ -44,7 +44,7 @@ def read(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:
         target = Target(platform=platform)
         plan = _plan_of(packages, platform, target, rows, path)
     try:
-        locks.check_file_names(packages, "package")
+        pylock.check_file_names(packages, "package")
     except ValueError as error:
         raise LockError(f"the lock {path} is not valid: {error}") from error
     return Lock(manager="conda", target=target or plan.target, plan=plan, packages=packages, inputs=inputs)

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...errors import LockError, OtherPlatformError
 from ...model import Lock, Package, Plan, Target, as_plain, from_plain
-from ...system import foreign, writing
+from ...system import scratch_folders, untrusted_files
 from ...system.output_file import is_stream, signed, write_output
 from ...system.safe_write import hint_of
 from . import engine as door
@@ -38,7 +38,7 @@ def write(path: Path, lock: Lock, virtual: Sequence[Mapping[str, str]] = (), *, 
         content = _merged(content, held)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with writing.scratch("lock") as folder:
+        with scratch_folders.scratch("lock") as folder:
             draft = folder / NAME
             write_conda_lock_file(content, draft, metadata_choices=None, include_help_text=False)
             write_output(path, signed(draft.read_text(encoding="utf-8")), durable=True)
@@ -103,7 +103,7 @@ def _content_hash(lock: Lock, channels: Sequence[str], platform: str, virtual: d
     specification = LockSpecification(dependencies={platform: wanted}, channels=list(channels), sources=[])
     if virtual is None:
         return str(compute_content_hashes(specification, None)[platform])
-    with writing.scratch("lock") as scratch:
+    with scratch_folders.scratch("lock") as scratch:
         file = scratch / "virtual-packages.yml"
         file.write_text(json.dumps(virtual), encoding="utf-8")  # JSON is YAML
         repo = virtual_package_repo_from_specification(file)
@@ -159,7 +159,7 @@ def _parsed(path: Path) -> Any:
     from conda_lock.lockfile import parse_conda_lock_file
 
     try:
-        foreign.read_bytes(path)  # a plain file, and no larger than one has reason to be
+        untrusted_files.read_bytes(path)  # a plain file, and no larger than one has reason to be
         return parse_conda_lock_file(path)
     except OSError as error:
         raise LockError(

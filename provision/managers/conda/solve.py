@@ -13,7 +13,7 @@ from typing import Any
 from ...errors import LockError, ResolveError
 from ...model import CondaBuild, Event, Lock, Package, Plan, PlannedBuild, Wanted
 from ...system.redaction import redact, redact_text
-from ...wheels import locks
+from ...wheels import pylock
 from . import engine as channels_door, specs
 from .specs import Bounds, Question, Wish
 
@@ -163,7 +163,7 @@ def channel_name(url: str) -> str:
 
 
 def as_package(record: Record) -> Package:
-    return locks.check_file_name(Package(
+    return pylock.check_file_name(Package(
         name=record["name"], version=record["version"], url=record["url"], sha256=record["sha256"],
         md5=record["md5"], index=record["channel"].rstrip("/") or None, size=record["size"],
         depends=tuple(record["depends"]),

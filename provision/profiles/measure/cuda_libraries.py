@@ -8,10 +8,10 @@ import zipfile
 from typing import Any
 
 from provision.index.library_bytes import from_found, read_fatbins
-from provision.index.wheels import member
+from provision.index.remote_wheels import member
 
-from . import requirements as rq
-from .reader import Documents, Reader, nothing_more, number, releases, representative, yanked
+from . import wheel_requirements as rq
+from .wheel_reader import Documents, Reader, nothing_more, number, releases, representative, yanked
 
 OLDEST_CUDNN = "8.5"
 PACKAGES = {"11": "nvidia-cudnn-cu11", "12": "nvidia-cudnn-cu12", "13": "nvidia-cudnn-cu13"}

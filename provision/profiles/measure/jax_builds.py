@@ -14,12 +14,12 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from provision import model
-from provision.index.archives import MOST_LIBRARY, read_member
+from provision.index.archive_members import MOST_LIBRARY, read_member
 from provision.index.library_bytes import from_found, read_fatbins
-from provision.index.wheels import member
+from provision.index.remote_wheels import member
 
-from . import requirements as rq
-from .reader import (
+from . import wheel_requirements as rq
+from .wheel_reader import (
     Documents,
     Reader,
     WheelFile,

@@ -13,15 +13,15 @@ from packaging.version import Version
 from provision import model
 from provision.index.library_bytes import Found, from_found
 
-from . import abi, requirements as rq
-from .libraries import measure_libraries
-from .reader import Documents, Reader, WheelFile, number, representative
-from .sources import Source, source_facts, sources
+from . import abi, wheel_requirements as rq
+from .source_releases import Source, source_facts, sources
+from .wheel_libraries import measure_libraries
+from .wheel_reader import Documents, Reader, WheelFile, number, representative
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from provision.index.simple import File
+    from provision.index.simple_api import File
 
 OLDEST = "2024-11-22"
 """The day from which on releases are measured; of a package without any since then, the newest one is."""

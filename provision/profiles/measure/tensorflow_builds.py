@@ -10,12 +10,12 @@ from typing import Any
 
 from packaging.version import Version
 
-from provision.index.archives import read_member
+from provision.index.archive_members import read_member
 from provision.index.library_bytes import ELF, PTX, capability, kernels, nvidia_folders, read_fatbins
-from provision.index.wheels import member
+from provision.index.remote_wheels import member
 
-from . import requirements as rq
-from .reader import Documents, Reader, WheelFile, pythons, representative, row_of
+from . import wheel_requirements as rq
+from .wheel_reader import Documents, Reader, WheelFile, pythons, representative, row_of
 
 OLDEST = "2.4"
 LIBRARY = r"tensorflow/(libtensorflow_cc\.so\.2|python/_pywrap_tensorflow_internal\.(so|pyd))"

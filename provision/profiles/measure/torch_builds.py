@@ -11,12 +11,12 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from provision.index.archives import MOST_LIBRARY, read_member
+from provision.index.archive_members import MOST_LIBRARY, read_member
 from provision.index.library_bytes import from_words, machine_code, read_fatbins
-from provision.index.wheels import member
+from provision.index.remote_wheels import member
 
-from . import requirements as rq
-from .reader import (
+from . import wheel_requirements as rq
+from .wheel_reader import (
     Documents,
     Reader,
     WheelFile,

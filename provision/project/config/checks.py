@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from provision.model import Check, CheckKind
 
-from ..words import LONGEST, shown
-from .kinds import Form
-from .nodes import read_table, read_text
+from ..quoted_text import LONGEST, shown
+from .key_forms import Form
+from .yaml_nodes import read_table, read_text
 
 if TYPE_CHECKING:
-    from .nodes import Mistakes
-    from .strict import Node
+    from .yaml_nodes import Mistakes
+    from .yaml_tree import Node
 
 KINDS: tuple[CheckKind, ...] = get_args(CheckKind)
 COMPILED = "torch"

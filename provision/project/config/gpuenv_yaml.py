@@ -10,16 +10,16 @@ from typing import Any
 
 from provision.errors import DataError
 from provision.model import FRAMEWORKS, Project, ProjectTarget, names_cpu_build
-from provision.system import foreign
+from provision.system import untrusted_files
 
-from ..words import first_line, shown
-from . import kinds
+from ..quoted_text import first_line, shown
+from . import key_forms
 from .checks import read_checks
-from .nodes import Mistakes, read_list, read_table, read_text
 from .pyproject_table import parse_table
-from .strict import MAX_BYTES, Node, NotReadError, decode, tree
+from .yaml_nodes import Mistakes, read_list, read_table, read_text
+from .yaml_tree import MAX_BYTES, Node, NotReadError, decode, tree
 
-_KEYS = [f.name for f in fields(Project) if f.name not in kinds.PROJECT[1:]]
+_KEYS = [f.name for f in fields(Project) if f.name not in key_forms.PROJECT[1:]]
 
 
 def read_config(path: Path) -> Project:
@@ -31,7 +31,7 @@ def read_config(path: Path) -> Project:
 def read_bytes(path: Path) -> bytes:
     """The bytes of a gpuenv.yaml, a few more than are read at most. Raises DataError."""
     try:
-        return foreign.read_bytes(path, MAX_BYTES + 1)
+        return untrusted_files.read_bytes(path, MAX_BYTES + 1)
     except OSError as error:
         raise DataError(
             f"{path} cannot be read: {error.strerror}", hint="`gpuenv init` writes one"
@@ -43,7 +43,7 @@ def parse_config(name: str, data: bytes) -> Project:
     mistakes = Mistakes(name)
     values: dict[str, Any] = {}
     try:
-        root = parse_table(data) if name == kinds.PYPROJECT else tree(decode(data))
+        root = parse_table(data) if name == key_forms.PYPROJECT else tree(decode(data))
     except NotReadError as error:
         mistakes.add(error.line, "", error.text)
     else:
@@ -60,7 +60,7 @@ def parse_config(name: str, data: bytes) -> Project:
 
 
 def _values(
-    given: Mapping[str, Node], words: Mapping[str, kinds.Form], lists: Mapping[str, kinds.Form],
+    given: Mapping[str, Node], words: Mapping[str, key_forms.Form], lists: Mapping[str, key_forms.Form],
     where: str, mistakes: Mistakes,
 ) -> dict[str, Any]:  # fmt: skip
     """The plain keys of a table as the fields of its class."""
@@ -79,12 +79,12 @@ def _values(
 
 def _project(root: Node, mistakes: Mistakes) -> dict[str, Any]:
     given = read_table(root, "", _KEYS, mistakes)
-    found = _values(given, kinds.WORDS, kinds.LISTS, "", mistakes)
+    found = _values(given, key_forms.WORDS, key_forms.LISTS, "", mistakes)
     if "project" in given:
         found |= _folder(given["project"], mistakes)
     if "indexes" in given:
-        addresses = read_table(given["indexes"], "indexes", kinds.INDEXES, mistakes)
-        found["indexes"] = _values(addresses, kinds.INDEXES, {}, "indexes.", mistakes)
+        addresses = read_table(given["indexes"], "indexes", key_forms.INDEXES, mistakes)
+        found["indexes"] = _values(addresses, key_forms.INDEXES, {}, "indexes.", mistakes)
     if "targets" in given:
         named = read_table(given["targets"], "targets", (), mistakes)
         found["targets"] = {name: _target(name, node, mistakes) for name, node in named.items()}
@@ -99,11 +99,11 @@ def _project(root: Node, mistakes: Mistakes) -> dict[str, Any]:
 def _folder(node: Node, mistakes: Mistakes) -> dict[str, Any]:
     """The project's folder: a path, or a table of path and install."""
     if node.kind != "table":
-        return {"project": read_text(node, "project", kinds.PATH, mistakes)}
+        return {"project": read_text(node, "project", key_forms.PATH, mistakes)}
     given = read_table(node, "project", ("path", "install"), mistakes)
     found: dict[str, Any] = {}
     if "path" in given:
-        found["project"] = read_text(given["path"], "project.path", kinds.PATH, mistakes)
+        found["project"] = read_text(given["path"], "project.path", key_forms.PATH, mistakes)
     else:
         mistakes.add(node.line, "project", 'has no path: write {path: ".", install: false}')
     if "install" in given:
@@ -117,17 +117,17 @@ def _folder(node: Node, mistakes: Mistakes) -> dict[str, Any]:
 
 def _target(name: str, node: Node, mistakes: Mistakes) -> ProjectTarget:
     where = f"targets.{shown(name)}"
-    if problem := kinds.TARGET_NAME.problem(name):
+    if problem := key_forms.TARGET_NAME.problem(name):
         mistakes.add(node.line, where, f"a target's name: {problem}")
     given = read_table(node, where, [f.name for f in fields(ProjectTarget)], mistakes)
     if node.kind == "table" and not node.pairs:
         mistakes.add(node.line, where, 'is empty: write file: "node.json", or driver and gpus')
-    doubled = [key for key in kinds.SAID_BY_FILE if key in given and "file" in given]
+    doubled = [key for key in key_forms.SAID_BY_FILE if key in given and "file" in given]
     if doubled:
         mistakes.add(
             given[doubled[0]].line, f"{where}.{doubled[0]}", "the file says this already: leave one out"
         )
-    found = _values(given, kinds.TARGET_WORDS, kinds.TARGET_LISTS, f"{where}.", mistakes)
+    found = _values(given, key_forms.TARGET_WORDS, key_forms.TARGET_LISTS, f"{where}.", mistakes)
     return ProjectTarget(**found)
 
 
@@ -135,7 +135,7 @@ def _check_requirements(key: str, entries: list[tuple[str, Node]], mistakes: Mis
     """Refuse what is no requirement, stands in the wrong list, or names a package twice."""
     from packaging.utils import canonicalize_name
 
-    from ..words import meant_version, requirement
+    from ..quoted_text import meant_version, requirement
 
     seen: dict[str, int] = {}
     for i, (text, node) in enumerate(entries):
@@ -173,7 +173,7 @@ def _folder_key(text: str) -> str | None:
 
 def _misplaced(key: str, text: str, name: str, need: Any) -> str | None:
     """Why a requirement may not stand in this list, or None."""
-    meant = kinds.ALIASES.get(name)
+    meant = key_forms.ALIASES.get(name)
     if key == "packages":
         if (name in FRAMEWORKS or meant) and not names_cpu_build(name, need.extras, str(need.specifier)):
             return f'{meant or name} is a framework: write it under frameworks: ["{meant or name}"]'

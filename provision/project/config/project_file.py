@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from provision.errors import DataError
-from provision.system import foreign
+from provision.system import untrusted_files
 
-from .kinds import PYPROJECT, YAML_NAMES
+from .key_forms import PYPROJECT, YAML_NAMES
 from .pyproject_table import read_table_of
-from .strict import MAX_BYTES, NotReadError
+from .yaml_tree import MAX_BYTES, NotReadError
 
 
 def project_file_in(folder: Path) -> Path | None:
@@ -90,7 +90,7 @@ def _has_table(path: Path, *, alone: bool) -> bool:
     """Return whether a pyproject.toml has `tool.gpuenv`. Raises DataError where that cannot be read and no other file
     describes the project."""
     try:
-        data = foreign.read_bytes(path, MAX_BYTES)
+        data = untrusted_files.read_bytes(path, MAX_BYTES)
     except OSError:
         return False
     try:

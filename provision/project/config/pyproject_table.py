@@ -6,7 +6,7 @@ import datetime as dt
 import re
 from typing import Any
 
-from .strict import MAX_DEPTH, Node, NotReadError, decode
+from .yaml_tree import MAX_DEPTH, Node, NotReadError, decode
 
 TABLE = "tool.gpuenv"
 _WORD = b"gpuenv"

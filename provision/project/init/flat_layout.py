@@ -10,7 +10,7 @@ import os
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from ..requirements.folders import cfg, setup_words, table_at
+from ..requirements.project_folder import cfg, setup_words, table_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,8 +8,8 @@ from packaging.utils import canonicalize_name
 
 from provision.model import FRAMEWORKS
 
+from .detected_packages import Known, Signs, some
 from .imports import Import
-from .signs import Known, Signs, some
 
 
 def framework_users(seen: Mapping[str, Import], known: Known) -> dict[str, list[str]]:

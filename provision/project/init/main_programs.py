@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from provision.model import FRAMEWORKS
-from provision.system import foreign
+from provision.system import untrusted_files
 
 _DOCUMENTS = re.compile(
     r"(?!(?:change|history|contrib|code_of|security|licen[sc]e)).*\.(?:md|rst)|readme.*", re.IGNORECASE
@@ -106,7 +106,7 @@ def _documents(folder: Path) -> Iterator[str]:
     paths = (p for p in sorted(folder.iterdir()) if _DOCUMENTS.fullmatch(p.name))
     for path, _ in zip(paths, range(_MOST_DOCUMENTS), strict=False):
         try:
-            yield foreign.read_text(path, _MOST_BYTES)
+            yield untrusted_files.read_text(path, _MOST_BYTES)
         except OSError:
             continue
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from provision.errors import UsageError
 
-from ..requirements.folders import cfg, table_at, toml
+from ..requirements.project_folder import cfg, table_at, toml
 from ..requirements.uv_keys import HONOURED
 from .flat_layout import find_several
 from .own_package import find_missing_package

@@ -10,11 +10,11 @@ from pathlib import Path
 from provision.errors import UsageError
 from provision.model import CondaName
 
-from ..config.strict import Node, NotReadError, decode, tree
-from ..words import requirement, shown
-from .files import Reading, read_line
+from ..config.yaml_tree import Node, NotReadError, decode, tree
+from ..quoted_text import requirement, shown
 from .requirement import Line
-from .text import read_bytes
+from .requirements_files import Reading, read_line
+from .requirements_text import read_bytes
 
 FILES = ("environment.yml", "environment.yaml", "conda.yml", "conda.yaml")
 _SPEC = re.compile(r"(?:[\w.:/-]+::)?([A-Za-z0-9_][A-Za-z0-9_.-]*)\s*(.*)", re.DOTALL)

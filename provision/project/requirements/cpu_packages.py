@@ -10,8 +10,8 @@ from packaging.utils import canonicalize_name
 
 from provision.model import CPU_PACKAGES, CpuPackage, names_cpu_build
 
+from .planned_packages import may_hold, sort
 from .requirement import Parsed
-from .stack import may_hold, sort
 
 _GPU_PLUGIN = re.compile(r"jax-(cuda|rocm)\d+-(plugin|pjrt)")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from provision.errors import UsageError
 
-from ..words import shown
-from .folders import Places
+from ..quoted_text import shown
+from .project_folder import Places
 
 _LONGEST = 1_000
 

@@ -11,10 +11,10 @@ from typing import Any
 from provision.errors import UsageError
 
 from . import poetry, uv_keys
-from .files import Reading, read
-from .folders import Computed, Places, cfg, folder_name, setup_words, table_at, toml
-from .groups import folded, of_extras, of_groups, requirement_name
+from .dependency_groups import folded, of_extras, of_groups, requirement_name
+from .project_folder import Computed, Places, cfg, folder_name, setup_words, table_at, toml
 from .requirement import Line
+from .requirements_files import Reading, read
 from .uv_keys import UvKeys, read_keys
 
 _RUN_IT = "only running the project's code tells its requirements: name a requirements file with -r"

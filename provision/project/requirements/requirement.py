@@ -13,7 +13,7 @@ from provision.errors import UsageError
 from provision.model import Need
 from provision.system.path_names import file_name_of_url
 
-from .. import words
+from .. import quoted_text
 
 _ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
 BUILDABLE = ("pyproject.toml", "setup.py", "setup.cfg")
@@ -38,7 +38,7 @@ class Line:
     index: str | None = None
 
     def wrong(self, what: str, hint: str) -> UsageError:
-        return UsageError(f"{self.origin}: {words.shown(self.text)!r}: {what}", hint=hint)
+        return UsageError(f"{self.origin}: {quoted_text.shown(self.text)!r}: {what}", hint=hint)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,13 +87,13 @@ def parse(line: Line) -> Parsed:
 
 def _parse(line: Line) -> Parsed:
     text = line.text
-    if len(text) > words.LONGEST:
+    if len(text) > quoted_text.LONGEST:
         raise line.wrong(f"{len(text)} characters in one requirement", "name a requirements file")
     marked = _MARKED.search(text)
     body = text[: marked.start()].strip() if marked else text
     if _SCP.match(body):
         raise line.wrong("git's short form of an address", "write git+ssh://git@HOST/PATH")
-    if "@" in body and (meant := words.meant_version(body)):
+    if "@" in body and (meant := quoted_text.meant_version(body)):
         raise line.wrong("a version follows ==, not @", f"write {meant}")
     if named := _NAMED.fullmatch(body):
         name, extras, place = named["name"], _words(named["extras"]), named["url"]
@@ -131,7 +131,7 @@ def _marker(line: Line, text: str) -> Marker | None:
         return Marker(text) if text else None
     except (ValueError, RecursionError) as error:
         raise line.wrong(
-            f"no marker: {words.first_line(error)}", "see PEP 508, or leave what follows the ; out"
+            f"no marker: {quoted_text.first_line(error)}", "see PEP 508, or leave what follows the ; out"
         ) from error
 
 
@@ -141,9 +141,11 @@ def _plain(line: Line) -> Parsed:
     if conda:
         raise line.wrong("one = is conda's form", f"pip's form is {conda[1]}=={conda[2]}")
     try:
-        need = words.requirement(line.text)
+        need = quoted_text.requirement(line.text)
     except ValueError as error:
-        raise line.wrong(words.first_line(error), "write it as name==1.0, or as a path ./name") from error
+        raise line.wrong(
+            quoted_text.first_line(error), "write it as name==1.0, or as a path ./name"
+        ) from error
     return Parsed(
         line=line, name=need.name, extras=tuple(sorted(need.extras)), specifier=str(need.specifier),
         marker=need.marker,
@@ -207,7 +209,7 @@ def _placed(
     line: Line, path: Path, name: str | None, extras: tuple[str, ...], marker: Marker | None
 ) -> Parsed:
     """A folder, or a wheel or archive on this disk."""
-    from .folders import folder_name
+    from .project_folder import folder_name
 
     if path.is_dir():
         return Parsed(
@@ -239,7 +241,7 @@ def _path(line: Line, text: str) -> Path:
         there = [path for path in found if path.exists()]
         good = [path for path in there if path.is_file() or any((path / b).is_file() for b in BUILDABLE)]
     except (OSError, ValueError) as error:
-        raise line.wrong(words.first_line(error), "check the path") from error
+        raise line.wrong(quoted_text.first_line(error), "check the path") from error
     if good:
         return good[0].resolve()
     if there:

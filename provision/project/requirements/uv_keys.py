@@ -16,12 +16,12 @@ from typing import Any
 from provision.errors import UsageError
 from provision.model import FRAMEWORKS
 
-from ..words import requirement, shown
-from .files import Reading
-from .folders import Places, table_at
-from .groups import requirement_name
+from ..quoted_text import requirement, shown
+from .dependency_groups import requirement_name
 from .poetry import address
+from .project_folder import Places, table_at
 from .requirement import Line
+from .requirements_files import Reading
 
 HONOURED = {
     "sources",

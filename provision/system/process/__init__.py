@@ -18,8 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from .attended import Attended, attend
-from .family import (
+from .child_processes import (
     ENDING,
     HUNG_UP,
     TERMINATED,
@@ -31,7 +30,8 @@ from .family import (
     unraised,
     unwind,
 )
-from .user import borrowed_rights, hide_credentials, is_anothers, settle_home
+from .foreground import Attended, attend
+from .user_folders import borrowed_rights, hide_credentials, is_anothers, settle_home
 
 __all__ = [
     "HUNG_UP", "KEEP", "TERMINATED", "Attended", "Finished", "adopt_orphans", "attend", "borrowed_rights", "die_of", "end_children",

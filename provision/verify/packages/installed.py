@@ -12,7 +12,7 @@ from pathlib import Path
 from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 
-from ...system import foreign
+from ...system import untrusted_files
 from ..drift_conda import WHEEL_NAMES
 from ..records import normal
 
@@ -45,7 +45,7 @@ class Package:
         if self.folder is None:
             return ""
         try:
-            return foreign.read_text(Path(self.folder, name))
+            return untrusted_files.read_text(Path(self.folder, name))
         except OSError:
             return ""
 
@@ -97,7 +97,7 @@ def _of_records(sites: Sequence[str]) -> Iterator[Package]:
                 continue
             folder = f"{site}/{name}"
             try:
-                rows = _ROW.findall(foreign.read_text(Path(folder, "RECORD")))
+                rows = _ROW.findall(untrusted_files.read_text(Path(folder, "RECORD")))
             except OSError:
                 rows = []
             yield Package(normal(package), version, site, tuple(_paths(site, rows)), folder)
@@ -121,7 +121,7 @@ def _of_conda(prefix: str, sites: Sequence[str]) -> Iterator[Package]:
         if stem == name or stem.count("-") < 2:
             continue
         try:
-            text = foreign.read_text(Path(meta, name))
+            text = untrusted_files.read_text(Path(meta, name))
         except OSError:
             continue
         files = tuple(_paths(prefix, _META.findall(text)))

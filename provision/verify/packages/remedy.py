@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...model import Environment, Replacement, Satellite, SystemLibrary, ToolkitRelease
-from ...system import foreign
+from ...system import untrusted_files
 from ..unopened import nvidia_wheel, pip_install
 from .installed import Package
 from .lookup import Problem
@@ -40,7 +40,7 @@ class Distribution:
 def distribution(root: Path = Path("/")) -> Distribution:
     """The distribution of this machine."""
     try:
-        text = foreign.read_text(root / "etc" / "os-release")
+        text = untrusted_files.read_text(root / "etc" / "os-release")
     except OSError:
         return Distribution(family=None)
     words = dict(re.findall(r'^([A-Z_]+)="?([^"\n]*)"?$', text, re.MULTILINE))

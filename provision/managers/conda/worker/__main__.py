@@ -25,16 +25,21 @@ def main() -> None:
     _die_with(request["parent"])
     # Started with -I: neither this folder nor the current one may stand before what gpuenv imports from.
     sys.path[:] = [*request["sys_path"], str(Path(__file__).resolve().parents[4])]
-    from provision.managers.conda.worker import installing, places, solving, waiting
+    from provision.managers.conda.worker import (
+        channel_access,
+        install_packages,
+        progress_and_timeouts,
+        solve_channels,
+    )
 
-    operations = {"solve": solving.solve, "install": installing.install, "pixi": solving.pixi,
-                  "addresses": places.addresses, "index": solving.index}  # fmt: skip
-    threading.Thread(target=waiting.watch, args=(request,), daemon=True).start()
+    operations = {"solve": solve_channels.solve, "install": install_packages.install, "pixi": solve_channels.pixi,
+                  "addresses": channel_access.addresses, "index": solve_channels.index}  # fmt: skip
+    threading.Thread(target=progress_and_timeouts.watch, args=(request,), daemon=True).start()
     try:
         answer = asyncio.run(operations[request["op"]](request))
     except BaseException as error:  # noqa: BLE001  # a panic of the engine is no Exception
         answer = {"error": {"kind": type(error).__name__, "text": str(error)}}
-    waiting.end_with(request, answer)
+    progress_and_timeouts.end_with(request, answer)
 
 
 def _die_with(parent: int) -> None:

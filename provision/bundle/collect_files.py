@@ -1,0 +1,110 @@
+"""Files into a bundle: what is missing, how much that is, and several downloads at once."""
+
+from __future__ import annotations
+
+import queue
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..index.download_files import Wanted, download, is_right, part
+from ..index.http import AT_ONCE, Http
+
+_READERS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """A file of a bundle that can be had: its path inside, and from where."""
+
+    path: str
+    wanted: Wanted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """What is still to be fetched: `bytes` of it, and how many bytes the disk has free."""
+
+    items: tuple[Item, ...]
+    bytes: int
+    free: int
+
+
+def needed(folder: Path, items: Sequence[Item]) -> Need:
+    """The items that are not there, or are there with another hash; parts of them count as there."""
+    with ThreadPoolExecutor(_READERS) as pool:
+        there = list(pool.map(_is_there, items))
+    missing = tuple(item for item, good in zip(items, there, strict=True) if not good)
+    total = sum(max(0, (item.wanted.size or 0) - _begun(item)) for item in missing)
+    place = folder
+    while not place.exists():
+        place = place.parent
+    return Need(items=missing, bytes=total, free=shutil.disk_usage(place).free)
+
+
+def bytes_there(items: Sequence[Item]) -> int:
+    """How much of some items is there, whole files and parts, whatever their hashes."""
+    return sum(min(_there(item), item.wanted.size or 0) for item in items)
+
+
+def _there(item: Item) -> int:
+    path = item.wanted.path
+    return path.stat().st_size if path.is_file() else _begun(item)
+
+
+def _is_there(item: Item) -> bool:
+    path = item.wanted.path
+    return path.is_file() and is_right(path, item.wanted.hashes)
+
+
+def _begun(item: Item) -> int:
+    half = part(item.wanted.path)
+    return half.stat().st_size if half.exists() else 0
+
+
+class _StoppedError(Exception):
+    """Another download failed, or the user wants to stop."""
+
+
+def collect(http: Http, items: Sequence[Item], told: Callable[[int], None]) -> None:
+    """Download items, a few at once; the first failure ends all of them and is raised. `told` gets the bytes
+    that are there so far, from several threads.
+
+    The threads are daemons, so that an interrupt need not wait for a server that does not answer.
+    """
+    todo: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+    stop, lock = threading.Event(), threading.Lock()
+    done = -sum(map(_begun, items))  # what is there of them is told first
+
+    def count(more: int) -> None:
+        nonlocal done
+        if stop.is_set():
+            raise _StoppedError
+        with lock:
+            done += more
+            told(done)
+
+    def work() -> None:
+        while (item := todo.get()) is not None:
+            try:
+                download(http, item.wanted, count)
+            except BaseException as error:  # noqa: BLE001  # handed to the thread that waits for it
+                ended.put(error)
+            else:
+                ended.put(None)
+
+    for item in items:
+        todo.put(item)
+    for _ in range(min(AT_ONCE, len(items))):
+        todo.put(None)
+        threading.Thread(target=work, daemon=True).start()
+    try:
+        for _ in items:
+            if error := ended.get():
+                raise error
+    finally:
+        stop.set()

@@ -1,0 +1,129 @@
+"""Wheels made here: of the folders and commits that a lock names, from what uv installed of them. And what builds the
+source archives of a bundle, which must be in it as well."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import importlib.metadata
+import io
+import re
+import shutil
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+import tomli
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from ..errors import BuildError, LockError
+from ..index import archive_members, uv
+from ..model import Package, Sources
+from ..system import safe_write
+from ..system.path_names import check_file_name, check_relative
+from ..system.safe_write import write_file
+from . import WORK, not_writable
+
+_BY_INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json", "RECORD")
+_TIMEOUT = 3600.0
+# What PEP 518 says for an archive that names nothing.
+_PEP_518 = ("setuptools", "wheel")
+_EPOCH = (2020, 1, 1, 0, 0, 0)
+
+
+def wheel_of_unhashed(package: Package, line: str, folder: Path, python: str, sources: Sources) -> str:
+    """A wheel of a folder or a commit, in a folder, and its file name: uv builds and installs it into a
+    folder of its own (`line` is how it names it), and the wheel is what was installed. Raises BuildError,
+    and LockError for one that holds compiled code."""
+    work = folder.parent / WORK
+    shutil.rmtree(work, ignore_errors=True)
+    try:
+        safe_write.make_folder(work, root=work.parent)
+        wanted = work / "requirements.txt"
+        wanted.write_text(line.removeprefix("-e ") + "\n", encoding="utf-8")
+        words = ["pip", "install", "--no-deps", "--target", str((work / "t").absolute()),
+                 "--requirements", str(wanted.absolute())]  # fmt: skip
+        done = uv.run_uv(words, sources, python=python, settings=uv.Settings(timeout=_TIMEOUT))
+        if not done.ok:
+            raise BuildError(
+                f"no wheel could be made of {line}", log=uv.redacted(done.stderr),
+                hint="mend what the lines above name, or put a wheel of it into --find-links",
+            )  # fmt: skip
+        found = [d for d in importlib.metadata.distributions(path=[str(work / "t")])
+                 if canonicalize_name(d.metadata["Name"]) == canonicalize_name(package.name)]  # fmt: skip
+        return _remade(found[0], folder)
+    except OSError as error:
+        raise not_writable(folder, error) from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _remade(dist: importlib.metadata.Distribution, folder: Path) -> str:
+    """The wheel that a distribution was installed from, by its RECORD; scripts that installers make are
+    left to them."""
+    tags = re.findall(r"^Tag:\s*(\S+)", dist.read_text("WHEEL") or "", re.MULTILINE)
+    if any(not t.endswith("-none-any") for t in tags):
+        raise LockError(
+            f"{dist.metadata['Name']} holds compiled code ({tags[0]}): a wheel of it cannot be made for another machine",
+            hint="build wheels of it for the target, and name their folder with --find-links",
+        )
+    scripts = {e.name for e in dist.entry_points if e.group in ("console_scripts", "gui_scripts")}
+    name = re.sub(r"[-_.]+", "_", dist.metadata["Name"])
+    stem, contents, info = f"{name}-{dist.version}", {}, f"{name}-{dist.version}.dist-info"
+    for file in dist.files or ():
+        place = PurePosixPath(str(file))
+        if place.parts[0] != "..":  # what an installer puts beside, such as scripts, is left out below
+            check_relative(str(file))
+        own = len(place.parts) == 2 and place.parts[0].endswith(".dist-info")
+        info = place.parts[0] if own else info
+        if (
+            place.parts[0] in ("..", "bin")
+            or place.suffix == ".pyc"
+            or (own and place.name in _BY_INSTALLERS)
+        ):
+            if place.parts[0] == "bin" and place.name not in scripts:
+                contents[f"{stem}.data/scripts/{place.name}"] = Path(str(file.locate())).read_bytes()
+            continue
+        contents[str(place)] = Path(str(file.locate())).read_bytes()
+    tag = "-".join(".".join(dict.fromkeys(t.split("-")[i] for t in tags)) for i in range(3))
+    return write(folder, f"{stem}-{tag}.whl", contents, info)
+
+
+def build_requires(path: Path) -> tuple[str, ...]:
+    """Return the build requirements that a source archive's pyproject.toml names; what its build tool asks for
+    besides is known only once that runs. Raises LockError for an archive that unpacks to more than is sane."""
+    try:
+        data = tomli.loads(archive_members.read_of_sdist(path, "pyproject.toml").decode())
+        named = data["build-system"]["requires"]
+        return tuple(str(Requirement(text)) for text in named)
+    except (KeyError, TypeError, InvalidRequirement, *archive_members.DAMAGED):
+        return _PEP_518
+
+
+def write(folder: Path, name: str, contents: Mapping[str, bytes], info: str) -> str:
+    """Write a wheel in one step, with the same bytes each time, so that a bundle that is made again keeps it, with its RECORD in `info`; returns its name. Raises BuildError, UnsafeNameError."""
+    rows = []
+    check_file_name(name)
+    made = io.BytesIO()
+    try:
+        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as wheel:
+            for inside, data in contents.items():
+                digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+                rows.append((inside, f"sha256={digest}", len(data)))
+                wheel.writestr(_member(inside), data)
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\n").writerows([*rows, (f"{info}/RECORD", "", "")])
+            wheel.writestr(_member(f"{info}/RECORD"), text.getvalue())
+        write_file(folder / name, made.getvalue(), root=folder.parent)
+    except OSError as error:
+        raise not_writable(folder, error) from error
+    return name
+
+
+def _member(inside: str) -> zipfile.ZipInfo:
+    made = zipfile.ZipInfo(inside, _EPOCH)
+    made.compress_type = zipfile.ZIP_DEFLATED
+    made.external_attr = (0o755 if ".data/scripts/" in inside else 0o644) << 16
+    return made

@@ -1,0 +1,123 @@
+"""The words of a command line before typer reads them: options before a command, and the command of `run`.
+
+`run` takes the words of another program. Its forms are `run [OPTION...] CMD [ARG...]`, `run [OPTION...] ENV CMD [ARG...]`
+where ENV is the path of an environment, and `run [OPTION...] [ENV] [OPTION...] -- CMD [ARG...]`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ..model import option
+from .command_table import GROUPS, VERBS, loaded
+
+_ANYWHERE = ("--json", "-q", "--quiet", "-v", "--verbose")
+"""Options of every command that may come before its name."""
+_HELP = ("-h", "--help")
+
+
+class Words(NamedTuple):
+    """gpuenv's own words, the command of `run` (None where none is named), and a note on how they were read."""
+
+    ours: list[str]
+    command: list[str] | None
+    note: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Flags:
+    """The options of `run`: those that are followed by a value, and the others."""
+
+    valued: frozenset[str]
+    plain: frozenset[str]
+
+    def after(self, argv: Sequence[str], at: int) -> int | None:
+        """Return the index behind the option at an index, or None where no option of `run` is there."""
+        name, equals, _ = argv[at].partition("=")
+        if name in self.valued:
+            return at + (1 if equals else 2)
+        return at + 1 if name in self.plain else None
+
+
+def read(argv: Sequence[str]) -> Words:
+    """Read a command line. Whether a word is the path of an environment is looked up on the disk."""
+    argv = _as_options(_named_first(list(argv)))
+    if argv[:1] == ["create"]:
+        argv = [_as_path(word) for word in argv]
+    if argv[:1] != ["run"]:
+        return Words(argv, None)
+    flags = _flags()
+    at = 1
+    while at < len(argv) and argv[at] != "--" and argv[at].startswith("-"):
+        at = flags.after(argv, at) or at + 1  # typer names one that is unknown
+    dashes = _dashes(argv, at, flags)
+    if dashes is not None:
+        return Words(argv[:dashes], argv[dashes + 1 :])
+    if at >= len(argv):
+        return Words(argv, None)
+    from ..commands.default_env import is_environment
+
+    if not is_environment(argv[at]):
+        return Words(argv[:at], argv[at:])
+    if at + 1 == len(argv):
+        return Words(argv, None)
+    env, program = shlex.quote(argv[at]), shlex.quote(argv[at + 1])
+    note = f"{argv[at]} is an environment: {argv[at + 1]} runs in it (also written: gpuenv run {env} -- {program})"
+    return Words(argv[: at + 1], argv[at + 1 :], note)
+
+
+def split(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    """Return gpuenv's own words, and the command of `run` (None where no command is named)."""
+    return read(argv)[:2]
+
+
+def _as_path(word: str) -> str:
+    """Return `./torch` as a path from the root: a Path would make it `torch`, which is also a framework."""
+    from ..commands.framework_arguments import framework_of
+
+    return str(Path.cwd() / word) if word.startswith("./") and framework_of(word[2:]) else word
+
+
+def _flags() -> _Flags:
+    """Return the options that the dataclasses of `run` declare."""
+    kind, _ = loaded("run")
+    valued, plain = set[str](), {*_HELP}
+    for _, field, how in (*option.declared(kind), *option.declared(VERBS["run"].output)):
+        if not how.is_argument:
+            names = how.flags or (option.flag_of(field.name),)
+            (plain if isinstance(field.default, bool) else valued).update(names)
+    return _Flags(frozenset(valued), frozenset(plain))
+
+
+def _as_options(argv: list[str]) -> list[str]:
+    """Return `help CMD` as `CMD --help`, and `version` as `--version`."""
+    if argv[:1] == ["help"]:
+        return [*(word for word in argv[1:] if not word.startswith("-")), "--help"]
+    return ["--version", *argv[1:]] if argv[:1] == ["version"] else argv
+
+
+def _named_first(argv: list[str]) -> list[str]:
+    """Return the words with the options that come before a command moved behind its name."""
+    first = next((i for i, word in enumerate(argv) if word not in _ANYWHERE), len(argv))
+    before, words = argv[:first], argv[first:]
+    if not words or words[0].startswith("-"):
+        return words or argv
+    name = 2 if words[0] in GROUPS and len(words) > 1 and not words[1].startswith("-") else 1
+    return [*words[:name], *before, *words[name:]]
+
+
+def _dashes(argv: Sequence[str], at: int, flags: _Flags) -> int | None:
+    """Return the index of the `--` that ends gpuenv's own words; None where it belongs to the command, or is missing.
+
+    Between it and the first word that is no option only options of `run` may come.
+    """
+    behind: int | None = at if argv[at : at + 1] == ["--"] else at + 1
+    while behind is not None and behind < len(argv):
+        if argv[behind] == "--":
+            return behind
+        behind = flags.after(argv, behind)
+    return None

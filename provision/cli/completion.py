@@ -1,0 +1,150 @@
+"""The completion of words that are no commands and options: environments, frameworks, targets, formats.
+
+An option names its completion: the function of that name here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from ..commands import completion_words
+from ..model import FRAMEWORKS, MANAGERS, PLATFORMS
+from ..system import process
+
+# Not compiled here: every command imports this, and hardly any completes.
+_SPEC = r"(?P<name>[A-Za-z]\w*)(?P<before>(?:[^,]*,)*\s*(?:===?|>=|<=|~=|!=|<|>)\s*)(?P<version>[\w.]*)"
+
+
+# --- environments ------------------------------------------------------------------------------
+
+
+def environments(incomplete: str) -> list[str]:
+    """Environments of the registry as one would type them from here. A shell completes files where there
+    are none, so that any other path can be typed as well."""
+    found = [way for env in completion_words.environments() for way in _ways(env, incomplete)]
+    # What no terminal shows as it is, none can type either.
+    return [_as_typed(way) for way in found if way.startswith(incomplete) and way.isprintable()]
+
+
+def _ways(env: Path, incomplete: str) -> Iterable[str]:
+    """A path in the manner in which the word begins: `/...`, `~/...`, `./...`, or below this folder."""
+    if incomplete.startswith("/"):
+        yield str(env)
+        return
+    home = process.environ().get("HOME", "")
+    if incomplete.startswith("~"):
+        if home and env.is_relative_to(home):
+            yield f"~/{env.relative_to(home)}"
+        return
+    below = os.path.relpath(env)
+    if incomplete.startswith("./"):
+        yield f"./{below}"
+    elif not below.startswith("..") or incomplete.startswith(".."):
+        yield below
+    elif not incomplete:
+        yield str(env)
+
+
+def _as_typed(text: str) -> str:
+    """Bash puts a completion into the line as it is: what would end the word is escaped, unless the word
+    began with a quote. Other shells do that themselves."""
+    environ = process.environ()
+    if environ.get("_GPUENV_COMPLETE") != "complete_bash" or _words(environ)[-1][:1] in ("'", '"'):
+        return text
+    return re.sub(r"([^\w@%+=:,./~-])", r"\\\1", text)
+
+
+# --- frameworks --------------------------------------------------------------------------------
+
+
+def frameworks(incomplete: str) -> list[tuple[str, str]]:
+    """Names, and behind a whole name or a comparison the versions that are known."""
+    spec = re.fullmatch(_SPEC, incomplete)
+    if spec:
+        return [
+            (f"{spec['name']}{spec['before']}{version}", cuda)
+            for version, cuda in completion_words.versions(spec["name"])
+            if version.startswith(spec["version"])
+        ]
+    names = [(name, "") for name in FRAMEWORKS if name.startswith(incomplete)]
+    if incomplete in FRAMEWORKS:
+        names += [
+            (f"{incomplete}=={version}", cuda) for version, cuda in completion_words.versions(incomplete)
+        ]
+    return names
+
+
+def version_in_bash(environ: Mapping[str, str]) -> list[str] | None:
+    """The versions behind `--framework torch==`, None where something else is completed.
+
+    Bash takes `torch==2.1` for three words and completes the last, of which typer can make nothing.
+    """
+    if environ.get("_GPUENV_COMPLETE") != "complete_bash":
+        return None
+    before = _words(environ)
+    options = [i for i, word in enumerate(before) if word in ("--framework", "-f")]
+    typed = before[options[-1] + 1 :] if options else []
+    if typed[:1] == ["="]:
+        del typed[0]
+    if len(typed) not in (2, 3) or typed[0] not in FRAMEWORKS or typed[1] not in ("==", "==="):
+        return None
+    return [
+        version
+        for version, _ in completion_words.versions(typed[0])
+        if version.startswith("".join(typed[2:]))
+    ]
+
+
+def _words(environ: Mapping[str, str]) -> list[str]:
+    """Bash's words up to the one that is completed, as they were typed."""
+    typed = environ.get("COMP_WORDS", "").split("\n")
+    at = environ.get("COMP_CWORD", "")
+    typed = typed[: int(at) + 1] if at.isdigit() else typed
+    return typed or [""]
+
+
+# --- targets and formats -----------------------------------------------------------------------
+
+
+def targets(incomplete: str) -> list[tuple[str, str]]:
+    """Return the targets that gpuenv.yaml names here."""
+    return [(name, shown) for name, shown in completion_words.targets() if name.startswith(incomplete)]
+
+
+def devices(incomplete: str) -> list[tuple[str, str]]:
+    """Return the devices that an environment can be made for."""
+    known = (
+        ("auto", "the GPU of the target, else the CPU"), ("cuda", "a GPU"), ("cpu", "the CPU"),
+    )  # fmt: skip
+    return [one for one in known if one[0].startswith(incomplete)]
+
+
+def tested_devices(incomplete: str) -> list[str]:
+    """Return the devices that `verify` takes: the GPUs of this machine, all of them, the CPU."""
+    return [name for name in (*completion_words.cuda_devices(), "all", "cpu") if name.startswith(incomplete)]
+
+
+def managers(incomplete: str) -> list[str]:
+    """Return the managers."""
+    return [name for name in MANAGERS if name.startswith(incomplete)]
+
+
+def gpus(incomplete: str) -> list[tuple[str, str]]:
+    """Return boards, and behind a digit compute capabilities."""
+    names = completion_words.gpus()
+    if not incomplete[:1].isdigit():
+        names = [one for one in names if not one[0][:1].isdigit()]
+    return [(_as_typed(name), shown) for name, shown in names if name.startswith(incomplete)]
+
+
+def platforms(incomplete: str) -> list[str]:
+    """Return the platforms of a target."""
+    return [name for name in PLATFORMS if name.startswith(incomplete)]
+
+
+def formats(incomplete: str) -> list[str]:
+    """Return the formats of an export."""
+    return [name for name in completion_words.formats() if name.startswith(incomplete)]

@@ -1,0 +1,240 @@
+"""One build for both managers, whatever is done in it: work in a transaction, record, prove, then commit or roll back."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..environment import place, state
+from ..errors import BuildError, GpuenvError
+from ..managers.protocol import Building, manager
+from ..model import (
+    Created,
+    Emit,
+    Event,
+    Lock,
+    Machine,
+    Package,
+    Sources,
+    Verdict,
+    as_document,
+    as_plain,
+    from_plain,
+)  # fmt: skip
+from ..request import paths as where
+from ..request.options import Choices
+from ..wheels.build_failure import hint_dependencies_alone
+from . import added_extras, create_from_bundle, host_compiler, missing_library_warnings, project_checks
+from .measure_wheels import Measuring
+from .package_and_check_stages import add_later_stages
+from .run_verification import options_of, prove
+from .up_to_date import finish
+from .verdict_inputs import can_prove, is_expected, machine_for_verdict, made_for
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """An environment, the lock that it is to hold, and what that takes. `machine` is None where this machine is not
+    the target. `remembered` are the options that the next `create` compares; None leaves what is recorded. `verify`
+    is the option: None proves what is not proved yet; `checks` lets the project's checks run. `python` finds the interpreter that a venv is made with."""
+
+    env: Path
+    lock: Lock
+    choices: Choices
+    sources: Sources
+    emit: Emit
+    machine: Machine | None = None
+    remembered: dict[str, Any] | None = None
+    verify: bool | None = None
+    checks: bool = True
+    python: Callable[[], str] = str
+    distrust: bool = False
+
+    @property
+    def local_lock(self) -> Lock:
+        """The lock with packages of a bundle where that has them."""
+        return create_from_bundle.at_hand(self.lock, self.choices)
+
+    @functools.cached_property
+    def missing_libraries(self) -> missing_library_warnings.MissingLibraries:
+        """The warnings of libraries that this machine lacks."""
+        return missing_library_warnings.MissingLibraries(
+            self.emit, self.local_lock, self.choices, self.sources
+        )
+
+    @functools.cached_property
+    def measuring(self) -> Measuring:
+        """The measuring of wheels without a row."""
+        return Measuring(self.emit, self.local_lock, self.choices)
+
+    def read_fetched(self, prefix: Path) -> None:
+        """Read the wheels that have come into an environment."""
+        self.missing_libraries.warn_of_installed(prefix)
+        self.measuring.measure(prefix)
+
+    @property
+    def how(self) -> Building:
+        """What the manager builds with."""
+        return Building(
+            env=self.env, sources=self.sources, emit=self.emit, channels=tuple(self.choices.channel),
+            python=self.python, distrust=self.distrust, fetched=self.read_fetched,
+        )  # fmt: skip
+
+    def record(self, prefix: Path) -> None:
+        """Write what an environment at `prefix` says of itself; the options last, because they are what the next
+        `create` believes."""
+        if self.remembered is not None:
+            state.write(prefix, "plan.json", as_document(self.lock.plan))
+            manager(self.lock.manager).record(self.lock, prefix)
+        state.note_installed(prefix, self.lock)
+        if self.remembered is not None:
+            state.write(prefix, "request.json", self.remembered)
+
+    def created(self, verdict: Verdict | None, *, changed: bool) -> Created:
+        """The environment in its place, as the command's value."""
+        made = state.environment(self.env, changed=changed)
+        return Created(
+            machine=self.machine, plan=self.lock.plan, lock=self.lock, environment=made, verdict=verdict
+        )
+
+
+class FailedProofError(Exception):
+    """The proof of what was built failed: the way out of the transaction that rolls it back."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.verdict)
+        self.verdict = verdict
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Work:
+    """What is done in a transaction: `do` fills or changes the prefix, which is a copy of the environment where it is
+    `copied`. `packages` are those that are fetched before. With `stays` the result of a failed proof stays."""
+
+    do: Callable[[Path], None]
+    copied: bool = False
+    packages: tuple[Package, ...] = ()
+    stays: bool = False
+
+
+def build(job: Job, work: Work) -> Verdict | None:
+    """Do the work in a transaction, prove the result there, and keep the verdict in it. Raises FailedProofError
+    where the proof fails and an environment is there, which is then as it was."""
+    device, way = job.lock.plan.device, manager(job.lock.manager)
+    stays = work.stays or not place.made_by_gpuenv(job.env)
+    proving = job.verify is not False and can_prove(job.lock, job.machine, job.emit)
+    verdict = None
+    create_from_bundle.check(job.choices, job.emit)
+    host_compiler.warn_of_host_compiler(job.emit, job.lock.plan, job.choices)
+    added_extras.warn_of_extras(job.emit, job.lock, job.choices)
+    job.missing_libraries.warn()
+    with made_for(device), _hints_for_project(job.choices.project):
+        if work.packages:
+            way.fetch(job.local_lock, work.packages, job.how)
+        with way.transaction(job.env, copied=work.copied) as prefix:
+            work.do(prefix)
+            create_from_bundle.name_origins(prefix, job.lock, job.choices)
+            job.record(prefix)
+            if proving:
+                verdict = prove_and_keep(job, prefix)
+                if not (stays or is_expected(verdict, device)):
+                    raise FailedProofError(verdict)
+    settle(job.lock.manager, job.env, job.emit)
+    return verdict and with_later_stages(job, verdict)
+
+
+@contextlib.contextmanager
+def _hints_for_project(project: Path | None) -> Iterator[None]:
+    """Where the build of the project's own folder fails, hint at the key that leaves it out."""
+    try:
+        yield
+    except BuildError as error:
+        if project and error.folder == str(project.resolve()):
+            error.hint = hint_dependencies_alone(project)
+        raise
+
+
+def replaced(job: Job, work: Work, *, rolled_back: str) -> Created:
+    """Build, and say which environment is there now; `rolled_back` is the sentence for a proof that failed."""
+    try:
+        verdict = build(job, work)
+    except FailedProofError as error:
+        job.emit(Event(kind="warning", stage="build", text=rolled_back))
+        return Created(machine=job.machine, plan=job.lock.plan, lock=job.lock, verdict=error.verdict)
+    return finish(job.emit, job.created(verdict, changed=True), job.env)
+
+
+def settle(name: str, env: Path, emit: Emit) -> None:
+    """Finish what belongs to an environment in its place. Raises BuildError."""
+    if told := manager(name).settle(env):
+        emit(Event(kind="note", stage="build", text=told))
+
+
+# --- verdicts --------------------------------------------------------------------------------------
+
+
+def standing_verdict(job: Job, machine: Machine) -> Verdict | None:
+    """The verdict on the environment in its place: the one that is kept there where nothing has changed since,
+    otherwise a new one. None where it is not to be proved, or not here."""
+    checks = planned_checks(job).digest
+    under = state.circumstances(job.env, state.lock_digest(job.lock), machine, checks)
+    kept = None if job.verify else state.standing_verdict(job.env, under)
+    if kept is not None or job.verify is False or not can_prove(job.lock, job.machine, job.emit):
+        return kept
+    return with_later_stages(job, prove_and_keep(job, job.env))
+
+
+def planned_checks(job: Job) -> project_checks.Planned:
+    """The checks of the environment's own project, unless they are left out."""
+    return project_checks.plan(
+        job.env, project_checks.Asked(of_project=job.checks), options_of(job.choices, {})
+    )
+
+
+def with_later_stages(job: Job, verdict: Verdict) -> Verdict:
+    """The verdict with the stages after the commit, kept in the environment at its place: they roll nothing back."""
+    planned, options = planned_checks(job), options_of(job.choices, {})
+    env = state.environment(job.env, changed=True)
+    whole = add_later_stages(job.emit, env, job.lock, job.choices, verdict, options)
+    whole = project_checks.checked(job.emit, env, whole, planned, job.choices, options)
+    if whole.verdict == "fails" != verdict.verdict:
+        stage = next(s.stage for s in whole.stages if s.status == "fail")
+        text = f"{job.env} stays: its frameworks are proved, and a failed stage {stage} rolls nothing back"
+        job.emit(Event(kind="warning", stage="verify", text=text))
+    under = state.circumstances(job.env, state.lock_digest(job.lock), machine_for_verdict(), planned.digest)
+    state.keep_verdict(job.env, whole, under)
+    return whole
+
+
+def prove_and_keep(job: Job, prefix: Path) -> Verdict:
+    """Prove what is at `prefix`, which may be a draft of the environment, and keep the verdict inside. All that is
+    shown and kept names the environment's place."""
+    from ..verify.probe import moved_bytecode
+
+    def settled(text: str) -> str:
+        return text.replace(str(prefix), str(job.env))
+
+    def emit(event: Event) -> None:
+        job.emit(dataclasses.replace(event, text=settled(event.text)))
+
+    try:
+        with moved_bytecode(where.cache_dir(job.choices), job.env, prefix):
+            verdict = prove(emit, state.environment(prefix, changed=True), job.lock, job.choices)
+    except GpuenvError as error:
+        error.message, error.hint = settled(error.message), error.hint and settled(error.hint)
+        raise
+    verdict = _at_place(verdict, prefix, job.env)
+    under = state.circumstances(prefix, state.lock_digest(job.lock), machine_for_verdict())
+    state.keep_verdict(prefix, verdict, under)
+    return verdict
+
+
+def _at_place(verdict: Verdict, prefix: Path, env: Path) -> Verdict:
+    """The verdict with the environment's place where it names the draft."""
+    old, new = (json.dumps(str(p))[1:-1] for p in (prefix, env))
+    return from_plain(Verdict, json.loads(json.dumps(as_plain(verdict)).replace(old, new)))

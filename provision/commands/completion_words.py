@@ -1,0 +1,84 @@
+"""The words that a shell can complete: environments, versions of frameworks, targets, GPUs, formats of an export.
+
+A shell asks at every press of a key, so no stage is imported. Where something is broken there is nothing to
+complete, and the command itself says why.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import GpuenvError
+
+
+def environments() -> list[Path]:
+    """Return the environments of the registry."""
+    from ..environment import registry
+
+    return registry.environments(prune=False)
+
+
+def versions(framework: str) -> list[tuple[str, str]]:
+    """Return the versions that the profiles know, newest first, each with the CUDA that it is built with."""
+    from packaging.version import Version
+
+    from ..request import load_profiles
+    from ..request.options import Choices
+
+    known: dict[str, set[str]] = {}
+    try:
+        builds = load_profiles.known(Choices()).builds
+    except GpuenvError:
+        return []
+    for build in builds:
+        if build.framework == framework and not build.yanked:
+            known.setdefault(build.version, set()).update({build.cuda} if build.cuda else ())
+    ordered = sorted(known, key=Version, reverse=True)
+    return [(v, f"CUDA {', '.join(sorted(known[v], key=Version))}" if known[v] else "CPU") for v in ordered]
+
+
+def targets() -> list[tuple[str, str]]:
+    """Return the targets that the project names, each with a description."""
+    from ..project.config.file_digests import cached_config
+    from ..request.options import Choices
+    from ..request.paths import cache_dir
+    from ..request.project_folder import project_file
+
+    try:
+        file = project_file()
+        said = cached_config(file, cache_dir(Choices())).targets if file else {}
+    except GpuenvError:
+        return []
+    return [
+        (name, " ".join(x for x in (t.driver or t.file, *t.gpus, t.platform) if x))
+        for name, t in said.items()
+    ]
+
+
+def gpus() -> list[tuple[str, str]]:
+    """Return boards with their compute capability, and capabilities with their generation."""
+    from ..request import load_profiles
+    from ..request.options import Choices
+
+    try:
+        models = load_profiles.known(Choices()).gpus
+    except GpuenvError:
+        return []
+    boards = [
+        (board.removeprefix("GeForce "), f"capability {model.capability}")
+        for model in models for board in model.boards
+    ]  # fmt: skip
+    return [*boards, *((model.capability, model.generation) for model in models)]
+
+
+def cuda_devices() -> list[str]:
+    """Return a CUDA device for each device file that the driver made. Nothing is asked of the driver."""
+    found = [path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdigit()]
+    return [f"cuda:{number}" for number in range(len(found))]
+
+
+def formats() -> list[str]:
+    """Return the formats of an export."""
+    from .. import export
+
+    return list(export.FORMATS)

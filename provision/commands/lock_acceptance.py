@@ -1,0 +1,77 @@
+"""A lock and this machine: whether what is locked can be installed here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
+
+from .. import detect
+from ..errors import LockError, MachineError
+from ..managers.protocol import locking
+from ..model import Asked, Lock, Machine, Plan, Request, Sources, Supply, Target
+from ..request import load_profiles, paths as where, read_options
+from ..request.options import Choices
+from .manager_stages import stages
+from .read_request import described_target, locking_of
+
+_PARTS = ("driver", "gpus", "context", "hardware", "environment", "pythons")
+
+
+def accepted(given: Lock, choices: Choices) -> Machine | None:
+    """Return this machine after checking a lock against it; None where the options describe another machine with a
+    GPU, against which the lock is checked then: an image is built where no GPU is. Raises LockError."""
+    cache = where.cache_dir(choices)
+    machine = detect.detect(_PARTS, cache=cache)
+    plan, way = given.plan, locking(given.manager)
+    if plan.platform != machine.target.platform:
+        raise LockError(
+            f"the lock is for {plan.platform}; this machine is {machine.target.platform}",
+            hint=f"lock for it: gpuenv lock{way.OPTION} --platform {machine.target.platform}",
+        )
+    elsewhere = described_target(choices)
+    if plan.device == "cuda" and elsewhere is None and not way.assumed_gpu():
+        try:
+            detect.judge_device("cuda", machine)
+        except MachineError as error:
+            raise LockError(f"the lock is for a GPU: {error.message}", hint=error.hint) from error
+    check(given, choices, elsewhere or machine.target, machine)
+    _check_frameworks(plan, choices)
+    return None if elsewhere and plan.device == "cuda" else machine
+
+
+def check(given: Lock, choices: Choices, target: Target, machine: Machine | None) -> None:
+    """Raise LockError where a lock does not fit a target. `machine` is this one, where it is installed here."""
+    asked = Asked(
+        request=Request(frameworks=()), target=target, machine=machine, profiles=load_profiles.known(choices),
+        supply=Supply(), sources=Sources(), channels=tuple(choices.channel),
+    )  # fmt: skip
+    locking(given.manager).check(given, asked, stages(where.cache_dir(choices)))
+
+
+def virtual_packages(asked: Asked, choices: Choices) -> tuple[Mapping[str, str], ...]:
+    """Return the packages that stand for properties of the target, as the lock of its manager keeps them."""
+    return locking(asked.request.manager).virtual_packages(asked, stages(where.cache_dir(choices)))
+
+
+def read(path: Path, choices: Choices, platform: str | None = None) -> Lock:
+    """Return the lock of a file of the chosen manager, of a file for several platforms that for the one named, else
+    for this one. Raises LockError."""
+    platform = platform or choices.platform or detect.detect(()).target.platform
+    return locking_of(choices).read_lock(path, platform, lambda: load_profiles.known(choices))
+
+
+def _check_frameworks(plan: Plan, choices: Choices) -> None:
+    """Raise LockError where a framework that is named is not in a lock's plan."""
+    if not choices.framework:
+        return
+    wanted, _ = read_options.named(choices, load_profiles.known(choices))
+    held = {b.framework: b.version for b in plan.builds}
+    for one in wanted:
+        if one.name not in held or not SpecifierSet(one.specifier).contains(held[one.name], prereleases=True):
+            have = ", ".join(f"{n} {v}" for n, v in held.items())
+            raise LockError(
+                f"{one.name}{one.specifier} was asked for; the lock holds {have}",
+                hint="lock again: gpuenv lock",
+            )

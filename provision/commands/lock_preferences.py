@@ -1,0 +1,80 @@
+"""A lock as near as can be to the one that is there, and which of its packages may move."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from ..errors import LockError, UsageError
+from ..managers.protocol import Near, locking
+from ..model import Asked, Bound, Emit, Event, Lock, Plan
+from ..request import upload_limits
+from ..request.options import Choices
+from ..system.output_file import is_stream
+from ..wheels.pylock import is_source
+from .lock_acceptance import read
+from .solve_lock import locked
+
+
+@dataclasses.dataclass(frozen=True)
+class Upgrade:
+    """Which packages of a lock that is there may move: all, or those named."""
+
+    all: bool = False
+    names: tuple[str, ...] = ()
+
+
+def held_lock(path: Path, choices: Choices, platform: str, *, strict: bool) -> Lock | None:
+    """The lock that is there. One that cannot be read is written anew, except where it is checked."""
+    if not strict and (not path.exists() or is_stream(path)):
+        return None
+    try:
+        return read(path, choices, platform)
+    except LockError:
+        if strict:
+            raise
+        return None
+
+
+def locked_like(
+    asked: Asked, choices: Choices, emit: Emit, held: Lock | None, upgrade: Upgrade
+) -> tuple[Plan, Lock | None]:
+    """A lock as near to the one that is held as what is asked for allows, under the limit that applies."""
+    limit = upload_limits.applying(choices, held, renewed=upgrade.all)
+    asked = dataclasses.replace(asked, sources=upload_limits.limited(asked.sources, limit))
+    plan, made = _locked_near(asked, choices, emit, held, upgrade)
+    return plan, dataclasses.replace(made, exclude_newer=limit) if made else None
+
+
+def _locked_near(
+    asked: Asked, choices: Choices, emit: Emit, held: Lock | None, upgrade: Upgrade
+) -> tuple[Plan, Lock | None]:
+    if held is None or upgrade.all or held.plan.platform != asked.target.platform:
+        return locked(asked, choices, emit)
+    unknown = [n for n in upgrade.names if n not in {p.name for p in held.packages}]
+    if unknown:
+        raise UsageError(f"--upgrade {unknown[0]}: the lock has no such package")
+    near = Near(lock=held, moving=frozenset(upgrade.names))
+    if locking(asked.request.manager).PLANS_FIRST:
+        built = [p.name for p in held.packages if is_source(p)]
+        try:
+            plan, made = locked(_with_builds_of(near, asked), choices, emit, near, built)
+            if made:
+                return plan, made
+        except LockError as error:
+            if error.unreachable:
+                raise
+            emit(Event(kind="note", stage="lock", text=f"not with the frameworks as locked: {error.message}"))
+    return locked(asked, choices, emit, near)
+
+
+def _with_builds_of(near: Near, asked: Asked) -> Asked:
+    """What is asked for, with the frameworks and the Python of a lock: its builds are planned again."""
+    assert near.lock
+    plan, request = near.lock.plan, asked.request
+    same = tuple(
+        Bound(name=b.framework, specifier=f"=={b.version}", origin="the lock that is there")
+        for b in plan.builds if b.framework not in near.moving
+    )  # fmt: skip
+    bounds, python = (*request.bounds, *same), request.python or plan.python
+    return dataclasses.replace(asked, request=dataclasses.replace(request, bounds=bounds, python=python))

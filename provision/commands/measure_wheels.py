@@ -1,0 +1,86 @@
+"""Measure fetched wheels with code for CUDA or a framework of which no profile has a row, and remember what they say."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ..model import Emit, Event, Lock, Package, Satellite
+from ..request import load_profiles, paths
+from ..request.options import Choices
+from ..wheels.measured_rows import MeasuredRows
+from ..wheels.system_needs import is_compiled_wheel
+
+_OF_NVIDIA = re.compile(r"(?:nvidia|cuda|jax-cuda\d*)-.*")
+
+
+@dataclass
+class Measuring:
+    """The measuring of a lock's wheels as they come into an environment, each once."""
+
+    emit: Emit
+    lock: Lock
+    choices: Choices
+    _seen: set[Package] = field(default_factory=set)
+
+    def measure(self, prefix: Path) -> None:
+        """Measure the wheels that an environment has by now and that need it."""
+        kept = MeasuredRows(paths.cache_dir(self.choices))
+        infos = {}
+        for package in self.lock.packages:
+            if package not in self._seen and package.sha256 not in kept and self._counts(package):
+                infos[package] = _info(package, prefix)
+        found = {package: info for package, info in infos.items() if info}
+        self._seen |= found.keys()
+        if found:
+            self._keep(found, kept)
+
+    def _keep(self, found: dict[Package, Path], kept: MeasuredRows) -> None:
+        from ..profiles.measure.installed_packages import InstalledWheel
+
+        plan = self.lock.plan
+        for package, info in found.items():
+            wheel = InstalledWheel(package.name, package.version, info, plan.platform, plan.python or "")
+            if wheel.needs_measuring() and not self._has_row(package):
+                text = f"measuring what {package.name} {package.version} needs"
+                self.emit(Event(kind="start", stage="build", text=text))
+                kept.keep(str(package.sha256), wheel.rows())
+
+    def _counts(self, package: Package) -> bool:
+        """Whether a package is a compiled wheel that is no part of a framework's build and of CUDA itself."""
+        planned = {b.framework for b in self.lock.plan.builds}
+        planned |= {
+            canonicalize_name(Requirement(r).name) for b in self.lock.plan.builds for r in b.requirements
+        }
+        theirs = package.name in planned or _OF_NVIDIA.fullmatch(package.name)
+        return is_compiled_wheel(package) and not theirs
+
+    def _has_row(self, package: Package) -> bool:
+        """Whether the profiles have a row of this minor series."""
+        return any(
+            row.package == package.name and row.platform == self.lock.plan.platform
+            and _series(row.version) == _series(package.version)
+            for row in load_profiles.for_fixes(self.choices).satellites
+        )  # fmt: skip
+
+
+def measured_rows(lock: Lock | None, choices: Choices) -> tuple[Satellite, ...]:
+    """The rows of a lock's wheels that were measured on this machine."""
+    kept = MeasuredRows(paths.cache_dir(choices))
+    packages = lock.packages if lock else ()
+    return tuple(row for p in packages for row in kept.of([p.sha256], lock.plan.platform if lock else ""))
+
+
+def _series(version: str) -> list[str]:
+    return version.partition("+")[0].split(".")[:2]
+
+
+def _info(package: Package, prefix: Path) -> Path | None:
+    """The dist-info folder of a package, None where it is not installed yet."""
+    stem = re.sub(r"[-_.]+", "[-_.]", package.name)
+    found = prefix.glob(f"lib/python3*/site-packages/{stem}-*.dist-info")
+    return next((p for p in found if (p / "RECORD").is_file()), None)

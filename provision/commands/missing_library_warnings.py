@@ -1,0 +1,91 @@
+"""Warnings, before anything is installed, of libraries that a lock's wheels need and the target lacks."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..model import Emit, Event, Lock, Package, Sources
+from ..request import load_profiles
+from ..request.options import Choices
+from ..system import process
+from ..wheels.system_needs import SystemNeeds, needs_of, needs_of_installed
+
+
+@dataclass
+class MissingLibraries:
+    """The libraries of the system that wheels of a lock need and the target lacks. Each wheel is warned of once, as
+    soon as it can be read. Of another machine only glibc is known. `folders` have wheels."""
+
+    emit: Emit
+    lock: Lock
+    choices: Choices
+    sources: Sources
+    folders: Sequence[Path] = ()
+    _read: set[Package] = field(default_factory=set)
+
+    def warn(self) -> None:
+        """Warn of the wheels that are on this machine, or were read before."""
+        if not self._unread():
+            return
+        self._warn(needs_of(self._unread(), self.sources, self.folders), "lock")
+
+    def warn_of_installed(self, prefix: Path) -> None:
+        """Warn of the wheels that an environment has by now."""
+        if not self._unread():
+            return
+        self._warn(needs_of_installed(self._unread(), prefix, self.sources), "build")
+
+    def _unread(self) -> list[Package]:
+        """The packages to read; none where conda's packages bring the libraries of a system along."""
+        if any(package.is_conda for package in self.lock.packages):
+            return []
+        return [package for package in self.lock.packages if package not in self._read]
+
+    def _warn(self, needs: dict[Package, SystemNeeds], stage: str) -> None:
+        self._read |= needs.keys()
+        choices = self.choices
+        elsewhere = choices.elsewhere or choices.glibc or choices.platform
+        for text in (
+            *_of_glibc(needs, self.lock), *(() if elsewhere else _of_this_system(needs, choices))
+        ):  # fmt: skip
+            self.emit(Event(kind="warning", stage=stage, text=text))
+
+
+def _of_glibc(needs: dict[Package, SystemNeeds], lock: Lock) -> list[str]:
+    has = lock.plan.target.glibc
+    if not has:
+        return []
+    return [
+        f"{package.name} {package.version} needs glibc {need.glibc}; the target has {has}"
+        for package, need in needs.items()
+        if need.exceeds(has)
+    ]
+
+
+def _of_this_system(needs: dict[Package, SystemNeeds], choices: Choices) -> list[str]:
+    from ..system.elf import ElfError
+    from ..verify.packages import remedy
+    from ..verify.packages.lookup import Loader
+
+    known = load_profiles.for_verdict(choices)
+    rows = remedy.Rows(system=known.system_libraries, replacements=known.replacements)
+    named = {row.soname for row in rows.system}
+    wanted = {p: [n for n in need.libraries if n in named] for p, need in needs.items()}
+    if not any(wanted.values()):
+        return []
+    try:
+        loader = Loader(sys.executable, process.environ())
+    except ElfError:
+        return []  # another C library than glibc: its search is not known here
+    there = {n: loader.finds(re.escape(n)) for names in wanted.values() for n in names}
+    missing = {p: [n for n in names if not there[n]] for p, names in wanted.items()}
+    missing = {p: names for p, names in missing.items() if names}
+    if not missing:
+        return []
+    what = "; ".join(f"{p.name} {p.version} needs {', '.join(names)}" for p, names in missing.items())
+    fix = remedy.of_system({p.name: names for p, names in missing.items()}, rows, remedy.distribution())
+    return [f"{what}, which this system does not have. {fix}"]

@@ -1,0 +1,80 @@
+"""What `--dry-run` tells of a change: packages with their sizes, and the disk."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..environment import place
+from ..model import Emit, Event, Lock, Package, PackageChange, Plan, Preview
+from ..request import load_profiles
+from ..request.options import Choices
+from ..wheels import pylock
+from ..wheels.local_files import size
+
+
+def lock_inside(env: Path) -> Lock | None:
+    """Return the lock that an environment carries; None where gpuenv made none there."""
+    return pylock.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
+
+
+def changes(old: Lock | None, new: Lock) -> tuple[PackageChange, ...]:
+    """Return the packages in which two locks differ, by name."""
+    before = {p.name: p for p in old.packages} if old else {}
+    after = {p.name: p for p in new.packages}
+    return tuple(
+        PackageChange(
+            name=name, before=_version(before.get(name)), after=_version(after.get(name)),
+            size=after[name].size if name in after else None,
+        )
+        for name in sorted({*before, *after})
+        if _version(before.get(name)) != _version(after.get(name))
+    )  # fmt: skip
+
+
+def preview_of_lock(
+    command: str, env: Path, old: Lock | None, new: Lock, writes: Sequence[Path] = ()
+) -> Preview:
+    """Return what leads from one lock to another in an environment."""
+    found = changes(old, new)
+    return Preview(
+        command=command, path=str(env), writes=tuple(map(str, writes)), packages=found,
+        download_bytes=sum(p.size or 0 for p in found), free_bytes=free_at(env),
+    )  # fmt: skip
+
+
+def foresee(emit: Emit, env: Path, plan: Plan, lock: Lock | None, choices: Choices) -> None:
+    """Say where `create` would build a plan, and how much it would download as far as that is known."""
+    if not plan.builds:
+        return
+    old = lock_inside(env)
+    words = f"would {'change' if old else 'make'} {env}"
+    if lock:
+        words += f": {len(changes(old, lock))} packages differ" if old else f": {len(lock.packages)} packages"
+        total, of = sum(p.size or 0 for p in lock.packages), "up to "
+    else:
+        total, of = _wheels(plan, choices), "the wheels of frameworks alone "
+    known = f"; {of}{size(total)} to download, {size(free_at(env))} free" if total else ""
+    emit(Event(kind="log", stage="build", text=words + known))
+
+
+def _wheels(plan: Plan, choices: Choices) -> int:
+    """Return the bytes of the planned builds' own wheels, as the profiles know them."""
+    planned = {(b.framework, b.version, b.cuda, b.index, plan.platform) for b in plan.builds}
+    known = {
+        (b.framework, b.version, b.cuda, b.index, b.platform): int(b.bytes)
+        for b in load_profiles.known(choices).builds if b.bytes
+    }  # fmt: skip
+    return sum(known.get(one, 0) for one in planned)
+
+
+def free_at(path: Path) -> int:
+    """Return the free bytes of the disk that a path is on, or will be."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def _version(package: Package | None) -> str | None:
+    return None if package is None else package.version or "as its folder has it"

@@ -1,0 +1,65 @@
+"""What is known of a program that gpuenv ran and of its environment, for its diagnosis."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..diagnose import Ran
+from ..environment import module_files
+from ..environment.place import MARK
+from ..system import process
+from ..system.process import limits
+from ..system.process.child_processes import signal_name
+
+_SKIPPED = frozenset(("node_modules", "__pycache__", "site-packages", "venv", "env"))
+_LEVELS = 3
+_FOLDERS = 400
+_SHELL_SIGNAL = 128  # a shell ends with 128 and the number of the signal that ended its command
+
+
+def ran(
+    root: Path, command: Sequence[str], ended: process.Attended, before: limits.OomKills,
+    folder: Path | None = None,
+) -> Ran:  # fmt: skip
+    """How a program ended, its limits, and where its modules can come from. `before` are the counts at its start,
+    `folder` is where it ran: here where none is named."""
+    counted = limits.oom_kills().since(before)
+    name = ended.signal or signal_name(_SHELL_SIGNAL - ended.returncode)
+    here = folder or Path.cwd()
+    folders = [here, *(Path(here, w).resolve().parent for w in command[:8] if w.endswith(".py"))]
+    return Ran(
+        signal=name,
+        oom_kills=counted[0] if counted else None,
+        oom_source=counted[1] if counted else None,
+        address_space=limits.limit("RLIMIT_AS"),
+        open_files=limits.limit("RLIMIT_NOFILE"),
+        memory=limits.memory(),
+        made_by_gpuenv=(root / MARK).is_dir(),
+        files_of=lambda module: module_files.owner_of_missing(root, module),
+        has_module=lambda module: module_files.is_there(root, module),
+        own_module=lambda module: own_module(folders, module),
+    )
+
+
+def own_module(folders: Sequence[Path], module: str) -> str | None:
+    """Where a module lies in the program's own folders, a few levels down; None where it does not. A folder counts
+    only if it holds Python files: one of that name can hold data."""
+    top = module.partition(".")[0]
+    for start in dict.fromkeys(folders):
+        for number, (folder, names, files) in enumerate(os.walk(start)):
+            if number > _FOLDERS:
+                break
+            if f"{top}.py" in files:
+                return str(Path(folder, f"{top}.py"))
+            if top in names and any(Path(folder, top).glob("*.py")):
+                return str(Path(folder, top))
+            deep = len(Path(folder).relative_to(start).parts) >= _LEVELS
+            names[:] = [] if deep else sorted(n for n in names if not _is_skipped(Path(folder, n)))
+    return None
+
+
+def _is_skipped(path: Path) -> bool:
+    """Whether a folder is hidden or an environment."""
+    return path.name.startswith(".") or path.name in _SKIPPED or (path / "pyvenv.cfg").exists()

@@ -1,0 +1,156 @@
+"""The checks of an environment: which there are, where they run, and the causes where they fail."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError
+from ..model import Check, Emit, Event
+from ..request import load_profiles
+from ..request.own_project import OwnProject, own_project
+from ..system import process
+
+if TYPE_CHECKING:
+    from ..model import Environment, Finding, Verdict
+    from ..request.options import Choices
+    from ..verify import Options
+    from ..verify.checks import Ended, Placed
+    from ..verify.compile_check import Missing
+
+_TIMED_OUT = 124
+"""The exit code of timeout(1) for a command that it ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Which checks to run: those of the environment's own project, and those of a command line."""
+
+    typed: tuple[Check, ...] = ()
+    of_project: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """The checks to run. `project` is None where its checks are not to be read."""
+
+    typed: tuple[Check, ...] = ()
+    project: OwnProject | None = None
+
+    @property
+    def digest(self) -> str | None:
+        """A digest of the project's checks that are run; None without any."""
+        return self.project.digest if self.project else None
+
+    @property
+    def placed(self) -> tuple[Placed, ...]:
+        """The checks, each with its folder: the project's, where the user is for a command that was typed."""
+        from ..verify.checks import Placed
+
+        own = self.project.file.parent if self.project and not self.project.problem else None
+        checks = self.project.checks if self.project else ()
+        typed = (Placed(check=c, folder=Path.cwd() if c.kind == "run" else own) for c in self.typed)
+        return (*(Placed(check=c, folder=own) for c in checks), *typed)
+
+
+def read(texts: Sequence[str]) -> tuple[Check, ...]:
+    """Return the checks that a command line asks for. Raises UsageError."""
+    from ..project.config.checks import read_check
+
+    found: dict[str, Check] = {}
+    for text in texts:
+        try:
+            check = read_check(text)
+        except ValueError as error:
+            raise UsageError(
+                f"--check {text!r}: {error}", hint="--check 'import cv2', or --check 'python train.py --help'"
+            ) from error
+        found[check.label] = check
+    return tuple(found.values())
+
+
+def plan(env: Path, asked: Asked, options: Options) -> Planned:
+    """Return the checks to run in an environment; those of a project not with --quick. Raises DataError."""
+    wanted = asked.of_project and not options.quick
+    return Planned(typed=asked.typed, project=own_project(env, options.cache_dir) if wanted else None)
+
+
+def checked(
+    emit: Emit, env: Environment, verdict: Verdict, planned: Planned, choices: Choices, options: Options
+) -> Verdict:
+    """Return the verdict with the stage `checks`, where there are any. They run where no stage before has failed."""
+    before = len(verdict.stages)
+    verdict = _with_checks(emit, env, verdict, planned, choices, options)
+    for stage in verdict.stages[before:]:
+        emit(Event(kind="done", stage="verify", text=f"{stage.stage}: {stage.status}: {stage.detail}"))
+    return verdict
+
+
+def _with_checks(
+    emit: Emit, env: Environment, verdict: Verdict, planned: Planned, choices: Choices, options: Options
+) -> Verdict:
+    from ..verify import checks
+
+    placed, project = planned.placed, planned.project
+    if project and project.problem and not (project.missing and placed):
+        why = f"the project's checks were not run: {project.problem}"
+        verdict = checks.skip(verdict, why, warn=not project.missing, strict=options.strict)
+    if not placed:
+        return verdict
+    if failed := next((s.stage for s in verdict.stages if s.status == "fail"), None):
+        return checks.skip(verdict, f"the {failed} stage failed")
+    how = checks.How(timeout=options.timeout, device="cpu" if verdict.verdict == "cpu" else "cuda")
+    ended = checks.run(env, placed, how, _environ(emit, env, choices, options), emit)
+    ended = tuple(dataclasses.replace(e, findings=_causes(e, env, choices)) for e in ended)
+    return checks.add(verdict, ended, strict=options.strict)
+
+
+def _environ(emit: Emit, env: Environment, choices: Choices, options: Options) -> dict[str, str]:
+    """Return the variables of `gpuenv run`; bytecode stays out of the environment, as for all that verify runs."""
+    from ..verify import probe
+    from .run import found_in, variables
+
+    root, programs = found_in(Path(env.python))
+    environ = variables(emit, root, programs, process.environ(), choices)
+    sites = [str(p) for p in root.glob("lib*/python3*/site-packages/*/__init__.py")]
+    return environ | probe.bytecode([str(Path(p).parent) for p in sites], options.cache_dir)
+
+
+def _causes(ended: Ended, env: Environment, choices: Choices) -> tuple[Finding, ...]:
+    """Diagnose a failed check from what it printed and how it ended."""
+    from ..verify.checks import words
+    from .program_exit import ran
+    from .run import explained
+
+    finished, placed, before = ended.finished, ended.placed, ended.before
+    if ended.result.status == "pass" or not (finished and placed and before):
+        return ()
+    if ended.missing:
+        return (_of_missing(ended.missing, choices),)
+    late = finished.timed_out  # then gpuenv itself ended it
+    attended = process.Attended(
+        returncode=_TIMED_OUT if late else finished.returncode,
+        stderr=ended.text.encode("utf-8", "replace"),
+        signal=None if late else finished.signal,
+    )
+    root = Path(env.path)
+    how = ran(root, words(env, placed.check), attended, before, placed.folder)
+    return explained(ended.result.label, attended, choices, root, how)
+
+
+def _of_missing(missing: Sequence[Missing], choices: Choices) -> Finding:
+    """Return one finding of all that a compiler misses: installed one by one, each would show the next."""
+    from ..model import Finding
+
+    rules = {rule.name: rule for rule in load_profiles.known(choices).failures}
+    fixes = [(rules[m.rule].fix or "").replace("3.X", m.python) for m in missing]
+    return Finding(
+        cause=rules[missing[0].rule].cause,
+        title=f"torch.compile needs {' and '.join(m.what for m in missing)}",
+        evidence=tuple(m.evidence for m in missing),
+        fix=" ".join(fixes),
+        confidence="certain",
+    )

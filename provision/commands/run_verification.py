@@ -1,0 +1,53 @@
+"""The verdict on an environment: of `verify`, and that `create` ends with."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .. import verify
+from ..model import Emit
+from ..request import paths as where
+from ..request.options import Choices
+from .verdict_inputs import machine_for_verdict
+
+if TYPE_CHECKING:
+    from ..model import Environment, Lock, Machine, Verdict
+
+
+def prove(
+    emit: Emit,
+    env: Environment,
+    made: Lock | None,
+    choices: Choices,
+    begun: verify.Begun | None = None,
+    **options: Any,
+) -> Verdict:
+    """The verdict on an environment, held against its lock where it has one."""
+    from ..request import load_profiles
+
+    wanted = options_of(choices, options)
+    read = begun.machine.result if begun and begun.machine else functools.cache(reader_of(wanted))
+    here = read().target if wanted.locked else None
+    known = load_profiles.for_verdict(choices).cudnn
+    verdict = verify.verify(
+        env, wanted, lock=made, releases=known, target=here, machine=read, emit=emit, begun=begun
+    )
+    loose = tuple(f"{p.name} {p.version} ({p.url})" for p in made.packages if p.unhashed) if made else ()
+    if verdict.findings:
+        from . import rebuild_command
+
+        verdict = rebuild_command.addressed(verdict, env, made)
+    return dataclasses.replace(verdict, unhashed=loose, made_for=made.plan.device if made else None)
+
+
+def reader_of(options: verify.Options) -> Callable[[], Machine]:
+    """What reads this machine's driver and GPUs, for no longer than a stage may take."""
+    return lambda: machine_for_verdict(seconds=min(options.timeout, 30.0))
+
+
+def options_of(choices: Choices, given: dict[str, Any]) -> verify.Options:
+    """How to verify, with the folder for what must not land in the environment."""
+    return verify.Options(cache_dir=where.cache_dir(choices), **given)

@@ -1,0 +1,179 @@
+"""What is around gpuenv: display and accelerator devices on the PCI bus, NVIDIA's device files and Jetson boards, and
+container, WSL, Colab and Slurm."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..model import Context, Evidence, Finding, Hardware
+from .kernel_files import absolute_entries, device_nodes, entries, is_there, read_text, under
+
+# PCI vendor numbers and class prefixes: pci.ids, "display controller" and "processing accelerator".
+VENDORS = {"0x10de": "nvidia", "0x1002": "amd", "0x8086": "intel"}
+CLASSES = ("0x03", "0x12")
+WSL_LIBCUDA = "/usr/lib/wsl/lib/libcuda.so.1"
+JETSON = "jetson"
+
+
+def pci_device(address: str, vendor: str, device: str, kind: str) -> Hardware | None:
+    """A device of the three makers from its files in /sys; None for other makers and for what
+    is no GPU (NVIDIA's audio and USB functions, NVSwitch bridges)."""
+    if vendor not in VENDORS or not kind.startswith(CLASSES):
+        return None
+    return Hardware(vendor=VENDORS[vendor], address=address, device=device or None)
+
+
+def read_pci(root: Path) -> tuple[Hardware, ...]:
+    """GPUs and accelerators in /sys/bus/pci/devices."""
+    found = []
+    for path in entries(under(root, "/sys/bus/pci/devices")):
+        vendor, device, kind = (read_text(path / name) or "" for name in ("vendor", "device", "class"))
+        found.append(pci_device(path.name, vendor, device, kind))
+    return tuple(item for item in found if item)
+
+
+def jetson_model(release: str | None, model: str | None) -> str | None:
+    """The name of a Jetson board from /etc/nv_tegra_release ("# R35 (release), REVISION: 4.1, ...")
+    and /proc/device-tree/model ("NVIDIA Jetson AGX Orin Developer Kit"); None for other machines."""
+    if model and re.search(r"jetson|nvidia.*(orin|thor|xavier)", model, re.IGNORECASE):
+        return model
+    return "NVIDIA Jetson" if release and re.match(r"# R\d+ \(release\)", release) else None
+
+
+def read_hardware(root: Path) -> tuple[Hardware, ...]:
+    """All traces of a GPU that do not need a driver's cooperation."""
+    found = list(read_pci(root))
+    found += [
+        Hardware(vendor="nvidia", address=node.path)
+        for node in device_nodes(root)
+        if node.path != "/dev/dxg"  # Microsoft's, there for GPUs of every maker
+    ]
+    if is_there(under(root, WSL_LIBCUDA)):
+        found.append(Hardware(vendor="nvidia", address=WSL_LIBCUDA))
+    board = jetson_model(
+        read_text(under(root, "/etc/nv_tegra_release")), read_text(under(root, "/proc/device-tree/model"))
+    )
+    if board:
+        found.append(Hardware(vendor="nvidia", address=JETSON, device=board))
+    return tuple(found)
+
+
+def judge_hardware(hardware: tuple[Hardware, ...]) -> tuple[Finding, ...]:
+    """One honest sentence about boards that gpuenv knows no builds for."""
+    jetson = next((item for item in hardware if item.address == JETSON), None)
+    if jetson:
+        title = (
+            f"{jetson.device} is a Jetson: its GPU is served by NVIDIA's own builds for JetPack, "
+            "which gpuenv does not know"
+        )
+        fix = (
+            "Install NVIDIA's wheels for this JetPack release, or make a CPU environment with `--device cpu`."
+        )
+        return (_finding(title, (jetson,), fix),)
+    if any(item.vendor == "nvidia" for item in hardware):
+        return ()
+    findings = []
+    for vendor, name in (("amd", "AMD"), ("intel", "Intel")):
+        items = tuple(item for item in hardware if item.vendor == vendor)
+        if items:
+            title = (
+                f"The GPU here is {name}'s: gpuenv makes environments for NVIDIA GPUs and for the CPU only"
+            )
+            fix = "Take the CPU environment (`--device cpu`), or the maker's own instructions for this GPU."
+            findings.append(_finding(title, items, fix))
+    return tuple(findings)
+
+
+def _finding(title: str, items: tuple[Hardware, ...], fix: str) -> Finding:
+    evidence = tuple(
+        Evidence(
+            text=f"{item.vendor} device {item.device or 'of unknown model'}",
+            source=item.address if item.address == JETSON else f"/sys/bus/pci/devices/{item.address}",
+        )
+        for item in items
+    )
+    return Finding(
+        cause="no_gpu_build_for_platform", title=title, evidence=evidence, fix=fix, confidence="certain"
+    )
+
+
+CGROUPS = (
+    ("kubernetes", r"kubepods"),
+    ("podman", r"libpod"),
+    ("docker", r"/docker[/-]"),
+    ("other", r"containerd|/lxc[./]|/machine\.slice/machine-|garden"),
+)
+
+
+def container_kind(
+    environ: Mapping[str, str], *, dockerenv: bool, containerenv: bool, cgroup: str, init: str
+) -> str | None:
+    """The kind of container from its marks: what the environment says, docker's and podman's
+    marker files, /proc/1/cgroup, and `container=` as systemd and nspawn set it (`init`)."""
+    if "APPTAINER_CONTAINER" in environ or "SINGULARITY_CONTAINER" in environ:
+        return "apptainer"
+    if "KUBERNETES_SERVICE_HOST" in environ:
+        return "kubernetes"
+    if containerenv:
+        return "podman"
+    by_cgroup = next((kind for kind, mark in CGROUPS if re.search(mark, cgroup)), None)
+    if by_cgroup:
+        return by_cgroup
+    if dockerenv:
+        return "docker"
+    named = environ.get("container") or init
+    return None if not named or named == "wsl" else named if named in ("docker", "podman") else "other"
+
+
+def is_wsl(release: str, *, driver_folder: bool) -> bool:
+    """Whether a kernel release is WSL's ("5.15.167.4-microsoft-standard-WSL2"); a kernel built by
+    its user keeps the driver's folder."""
+    return "microsoft" in release.lower() or driver_folder
+
+
+def slurm_role(environ: Mapping[str, str], *, installed: bool) -> str | None:
+    """Slurm's part here: "job" inside a job, "login" where Slurm is at hand and this is no job."""
+    if "SLURM_JOB_ID" in environ:
+        return "job"
+    return "login" if installed else None
+
+
+def read_wsl(root: Path) -> bool:
+    """Whether this is WSL."""
+    release = read_text(under(root, "/proc/sys/kernel/osrelease")) or ""
+    return is_wsl(release, driver_folder=is_there(under(root, "/usr/lib/wsl/lib")))
+
+
+def read_context(root: Path, environ: Mapping[str, str]) -> Context:
+    """Read all marks under `root`."""
+    container = container_kind(
+        environ,
+        dockerenv=is_there(under(root, "/.dockerenv")),
+        containerenv=is_there(under(root, "/run/.containerenv")),
+        cgroup=read_text(under(root, "/proc/1/cgroup")) or "",
+        init=read_text(under(root, "/run/systemd/container")) or "",
+    )
+    slurm = (
+        "SLURM_CONF" in environ
+        or is_there(under(root, "/etc/slurm/slurm.conf"))
+        or any(is_there(folder / "sinfo") for folder in absolute_entries(environ.get("PATH")))
+    )
+    return Context(
+        container=container,
+        wsl=read_wsl(root),
+        colab="COLAB_RELEASE_TAG" in environ or _has_colab_package(root),
+        slurm=slurm_role(environ, installed=slurm),
+    )
+
+
+def _has_colab_package(root: Path) -> bool:
+    """Colab's working directory together with its own Python package."""
+    if not is_there(under(root, "/content")):
+        return False
+    return any(
+        is_there(folder / "dist-packages" / "google" / "colab")
+        for folder in entries(under(root, "/usr/local/lib"))
+        if folder.name.startswith("python3")
+    )

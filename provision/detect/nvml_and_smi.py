@@ -1,0 +1,239 @@
+"""What NVML and nvidia-smi say of the driver and the GPUs, and who holds GPU memory at this moment.
+
+NVML is asked in this process, because it starts no CUDA. nvidia-smi is the last resort: only --query-gpu, never its
+header (renamed in driver 610). Where NVML names no holder, as in a container, it is the processes that have a GPU's
+device file open."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..model import Gpu, Holder
+from ..system import process
+from .kernel_files import (
+    SMI_FIELDS,
+    absolute_entries,
+    anybody_may_write,
+    cuda_version,
+    is_there,
+    smi_rows,
+    under,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trouble:
+    """A GPU that could not be read: its index, the NVML code and the words for it."""
+
+    index: int
+    code: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """One source's answer. `code` is the library's own return code of the call that failed (0 when
+    none did, None when the library did not load or the program did not run), `error` says the
+    failure in words, `hung` is the call that did not return."""
+
+    source: str
+    driver: str | None = None
+    cuda: str | None = None
+    gpus: tuple[Gpu, ...] = ()
+    code: int | None = None
+    error: str | None = None
+    hung: str | None = None
+    path: str | None = None
+    troubles: tuple[Trouble, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 0
+
+
+def ask_nvml() -> Answer:
+    """Ask libnvidia-ml through nvidia-ml-py. A GPU that cannot be read is a trouble of its own."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInitWithFlags(0)
+    except pynvml.NVMLError as error:
+        loaded = error.value != pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
+        return Answer(source="nvml", code=error.value if loaded else None, error=f"NVML: {error}")
+    try:
+        return _read(pynvml)
+    except pynvml.NVMLError as error:
+        return Answer(source="nvml", code=error.value, error=f"NVML: {error}")
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _read(nvml: Any) -> Answer:
+    gpus, troubles = [], []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            gpus.append(_gpu(nvml, index))
+        except nvml.NVMLError as error:
+            troubles.append(Trouble(index=index, code=error.value, text=str(error)))
+    number = _or_none(nvml, nvml.nvmlSystemGetCudaDriverVersion_v2)
+    return Answer(
+        source="nvml",
+        code=0,
+        driver=nvml.nvmlSystemGetDriverVersion(),
+        cuda=cuda_version(number or 0),
+        gpus=tuple(gpus),
+        troubles=tuple(troubles),
+    )
+
+
+def _gpu(nvml: Any, index: int) -> Gpu:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    capability = _or_none(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle)
+    memory = _or_none(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+    return Gpu(
+        index=index,
+        name=_or_none(nvml, nvml.nvmlDeviceGetName, handle),
+        capability="{}.{}".format(*capability) if capability else None,
+        uuid=_or_none(nvml, nvml.nvmlDeviceGetUUID, handle),
+        memory_mib=memory.total // 2**20 if memory else None,
+        mig=_mig(nvml, handle),
+    )
+
+
+def _mig(nvml: Any, handle: Any) -> tuple[str, ...]:
+    """The UUIDs of the MIG devices, in NVML's order; positions may be empty."""
+    mode = _or_none(nvml, nvml.nvmlDeviceGetMigMode, handle)
+    if not mode or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
+        return ()
+    uuids = []
+    for index in range(_or_none(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        part = _or_none(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
+        uuid = _or_none(nvml, nvml.nvmlDeviceGetUUID, part) if part else None
+        if uuid:
+            uuids.append(uuid)
+    return tuple(uuids)
+
+
+def _or_none(nvml: Any, function: Any, *arguments: Any) -> Any:
+    """A value that a board or an old driver may not have: None where NVML refuses it."""
+    try:
+        return function(*arguments)
+    except nvml.NVMLError:
+        return None
+
+
+TRUSTED = ("/usr/bin", "/usr/lib/wsl/lib", "/usr/local/nvidia/bin")
+
+
+def candidates(root: Path, environ: Mapping[str, str]) -> Iterable[Path]:
+    """Where nvidia-smi may be taken from: the driver's own folders, then PATH entries that belong
+    to root or to this user. Someone else's folder on PATH could hold a program of that name."""
+    yield from (under(root, folder) / "nvidia-smi" for folder in TRUSTED)
+    for folder in absolute_entries(environ.get("PATH")):
+        program = folder / "nvidia-smi"
+        try:
+            owners = {folder.stat().st_uid, program.stat().st_uid}
+        except OSError:
+            continue
+        if owners <= {0, os.geteuid()} and not anybody_may_write(folder, program):
+            yield program
+
+
+def ask_smi(root: Path, environ: Mapping[str, str], seconds: float) -> Answer | None:
+    """Ask the first nvidia-smi there is; None where there is none."""
+    if os.name == "nt":
+        return None  # NVML comes with the same driver package there: nothing more to learn
+    program = next((path for path in candidates(root, environ) if is_there(path)), None)
+    if program is None:
+        return None
+    # compute_cap is unknown to nvidia-smi of old drivers, which then answer nothing at all.
+    for fields in (SMI_FIELDS, tuple(f for f in SMI_FIELDS if f != "compute_cap")):
+        argv = [str(program), f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+        try:
+            ended = process.run(argv, env=environ, timeout=seconds)
+        except OSError as error:
+            return Answer(source="nvidia-smi", path=str(program), error=f"nvidia-smi: {error}")
+        gpus, driver = smi_rows(ended.stdout, fields)
+        if ended.ok and gpus:
+            return Answer(source="nvidia-smi", code=0, path=str(program), gpus=gpus, driver=driver)
+        if "compute_cap" not in ended.stdout + ended.stderr:
+            break
+    words = "did not return" if ended.timed_out else (ended.stdout + ended.stderr).strip()[-300:]
+    return Answer(
+        source="nvidia-smi", path=str(program), code=ended.returncode or None, error=f"nvidia-smi: {words}"
+    )
+
+
+def read_holders(root: Path = Path("/")) -> tuple[Holder, ...]:
+    """The processes, those that hold most first; empty without a driver. This process holds none."""
+    found = _nvml() or [(None, pid, None) for pid in _openers(root)]
+    rows = [
+        Holder(pid=pid, gpu=gpu, memory_mib=mib, name=_name(root, pid), framework=_framework(root, pid))
+        for gpu, pid, mib in found
+        if pid != os.getpid()
+    ]
+    return tuple(sorted(rows, key=lambda h: -(h.memory_mib or 0)))
+
+
+def _nvml() -> list[tuple[int | None, int, int | None]]:
+    """(GPU, process, MiB), the memory None where the driver does not tell it (Windows, WSL)."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInitWithFlags(0)
+    except pynvml.NVMLError:
+        return []
+    try:
+        return [
+            (index, int(p.pid), None if p.usedGpuMemory is None else int(p.usedGpuMemory) >> 20)
+            for index in range(pynvml.nvmlDeviceGetCount())
+            for p in _running(pynvml, index)
+        ]
+    except pynvml.NVMLError:
+        return []
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _running(nvml: Any, index: int) -> list[Any]:
+    try:
+        return list(nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByIndex(index)))
+    except nvml.NVMLError:  # one GPU may refuse, and the others tell
+        return []
+
+
+def _openers(root: Path) -> list[int]:
+    """The processes of this user (root: of all) that have a GPU's device file open."""
+    found = set()
+    # not Path.glob, which raises where a process ends meanwhile
+    for link in map(Path, glob.glob(f"{root}/proc/[0-9]*/fd/*")):  # noqa: PTH207
+        try:
+            if re.fullmatch(r"/dev/nvidia\d+", str(link.readlink())):
+                found.add(int(link.parts[-3]))
+        except OSError:
+            continue
+    return sorted(found)
+
+
+def _name(root: Path, pid: int) -> str | None:
+    try:
+        return (root / f"proc/{pid}/comm").read_text(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _framework(root: Path, pid: int) -> str | None:
+    """The framework that a process runs, where it is one that reserves nearly the whole GPU."""
+    try:
+        mapped = (root / f"proc/{pid}/maps").read_bytes()
+    except OSError:
+        return None
+    if b"/xla_cuda_plugin.so" in mapped or b"/jaxlib/" in mapped:
+        return "jax"
+    return "tensorflow" if b"libtensorflow_framework.so" in mapped else None

@@ -1,0 +1,118 @@
+"""Lines of the form "key: value", as issue templates and collect_env write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from ..model import Evidence
+from .facts import Facts
+from .version_texts import VERSION, dotted, package
+
+KEYED = re.compile(
+    r"^[\s>*#|-]{0,8}([A-Za-z][\w /.()-]{1,40}?)[*`]{0,2}\s{0,12}[:=]\s{0,4}[*`]{0,2}(\S.{0,400})$"
+)
+
+
+def keyed(facts: Facts, match: re.Match[str], where: Evidence) -> None:
+    """A line "key: value", as issue templates and collect_env write them."""
+    key, value = match.group(1).strip().lower(), match.group(2).strip()
+    for words, reader in _KEYS:
+        if key in words:
+            reader(facts, value, where)
+            return
+
+
+def _key_driver(facts: Facts, value: str, where: Evidence) -> None:
+    for found in re.findall(r"(?<![\d.])(\d{3}\.\d{1,3}(?:\.\d{1,3})?)(?![\d.]\d)", value)[:3]:
+        facts.add("driver", found, where)
+
+
+def _key_cuda(facts: Facts, value: str, where: Evidence) -> None:
+    found = re.findall(r"(?<![\d.])(\d{1,2}\.\d)(?:\.\d{1,3})?(?![\d])", value) or re.findall(
+        r"\b(1[0-9])\b", value
+    )
+    if "driver" in value and "toolkit" not in value and "nvcc" not in value:
+        facts.add("driver_cuda", found[0], where) if found else None
+        return
+    for version in found[:3]:
+        facts.add("cuda", version, where)
+
+
+def _key_torch(facts: Facts, value: str, where: Evidence) -> None:
+    low = value.lower()
+    if found := re.match(rf"[=<> v]{{0,4}}{VERSION}", low):
+        if not low.startswith("<"):
+            package(facts, "torch", found.group(1), found.group(2), where)
+        low = low[found.end() :]
+    if found := re.search(
+        r"(?:built (?:for|with)|cuda|cu)[ _]?(\d{1,2}\.\d|\d{2,3})\b|cuda(\d{1,2}\.\d)_", low
+    ):
+        digits = found.group(1) or found.group(2)
+        facts.add("cuda_build", digits if "." in digits else dotted(digits), where)
+    if re.search(r"\bcpu\b", low):
+        facts.add("cpu_build", "yes", where)
+
+
+def _key_package(name: str) -> Callable[[Facts, str, Evidence], None]:
+    def reader(facts: Facts, value: str, where: Evidence) -> None:
+        for found in list(re.finditer(VERSION, value))[-1:]:
+            package(facts, name, found.group(1), found.group(2), where)
+        if "gpu" in value.lower():
+            facts.add("gpu_package", name, where)
+        if found_cuda := re.search(r"\bcuda ?(1[0-9](?:\.\d)?)", value.lower()):
+            facts.add("cuda_build", found_cuda.group(1), where)
+
+    return reader
+
+
+def _key_cudnn(facts: Facts, value: str, where: Evidence) -> None:
+    for found in re.finditer(r"(?<![\d.])(\d{1,2}(?:\.\d{1,2}){0,3})(?![\d])(\s{0,2}\w{0,12})", value):
+        name = "cudnn_loaded" if "loaded" in found.group(2) else "cudnn"
+        facts.add(name, found.group(1), where)
+
+
+def _key_python(facts: Facts, value: str, where: Evidence) -> None:
+    if found := re.match(r"(?:python )?v?([23]\.\d{1,2})", value.lower()):
+        facts.add("python", found.group(1), where)
+
+
+def _key_os(facts: Facts, value: str, where: Evidence) -> None:
+    low = value.lower()
+    if "wsl" in low:
+        facts.add("os", "wsl", where)
+    elif re.search(r"windows|\bwin[ -]?(?:7|8|1[01])\b", low):
+        facts.add("os", "windows", where)
+    elif re.search(r"mac ?os|darwin|os x", low):
+        facts.add("os", "macos", where)
+    else:
+        facts.add("os", "linux", where)
+
+
+def _key_said(name: str) -> Callable[[Facts, str, Evidence], None]:
+    def reader(facts: Facts, value: str, where: Evidence) -> None:
+        facts.add(name, value, where)
+
+    return reader
+
+
+_KEYS: tuple[tuple[tuple[str, ...], Callable[[Facts, str, Evidence], None]], ...] = (
+    (("driver", "nvidia driver version", "nvidia driver", "driver version", "gpu driver"), _key_driver),
+    (("cuda", "cuda version", "cuda ver", "cuda/cudnn version", "cuda toolkit", "toolkit", "gpu toolkit version", "cuda toolkit version", "cuda runtime version", "cuda  version"), _key_cuda),
+    (("torch", "pytorch", "torch version"), _key_torch),
+    (("tensorflow", "tensorflow version", "tf", "tensorflow-gpu"), _key_package("tensorflow")),
+    (("jax", "jax version"), _key_package("jax")),
+    (("jaxlib",), _key_package("jaxlib")),
+    (("jax_cuda12_plugin", "jax-cuda12-plugin"), _key_package("jax-cuda12-plugin")),
+    (("ctranslate2",), _key_package("ctranslate2")),
+    (("cudnn", "cudnn version", "cudnn ver"), _key_cudnn),
+    (("python", "python version"), _key_python),
+    (("os", "operating system", "platform", "os platform and distribution"), _key_os),
+    (("container", "docker", "docker image", "image"), _key_said("container")),
+    (("host",), _key_said("host")),
+    (("install", "installed from", "installation"), _key_said("install")),
+    (("event",), _key_said("event")),
+    (("ld_library_path",), _key_said("library_path")),
+    (("cuda_visible_devices",), _key_said("visible")),
+    (("gpu", "gpu model and memory", "gpu model", "gpus"), _key_said("gpu_said")),
+)  # fmt: skip

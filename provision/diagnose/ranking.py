@@ -1,0 +1,183 @@
+"""From candidates to findings: proofs first, the lower layer before the upper one, words filled in."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Collection, Iterable
+
+from ..model import Evidence, FailureCause, Finding, Machine, Plan, Request, Target, Verdict
+from .candidates import Candidate, Case
+from .cpu_environment import remaining
+from .version_advice import advice
+
+_RANK = {"certain": 0, "likely": 1, "possible": 2}
+_COMMAND = re.compile(r"`[^`]+`")
+_SHOWN = 5
+_EVIDENCE = 6
+_BESIDE = frozenset(
+    ("system_library_missing", "python_package_missing", "package_files_damaged", "process_limit_reached",
+     "variable_breaks_framework")
+)  # fmt: skip
+_FAINT = 22  # weight below which a possible cause is not worth a line beside a better one
+
+
+def findings(
+    candidates: Iterable[Candidate],
+    case: Case,
+    advise: Callable[[Request, Target], Plan] | None,
+    machine: Machine | None,
+    verdict: Verdict | None,
+    *,
+    here: bool,
+) -> tuple[Finding, ...]:
+    """The findings in order: what verify and detect proved, then what the text shows. What detect only
+    holds possible does not come before what the text proves."""
+    causes = {c.cause: c for c in case.profiles.causes}
+    best = sorted(_merged(candidates, case), key=lambda c: _place(c, causes))
+    here_too = None if best and _is_beside(best[0], causes) else machine
+    proved = _proved(here_too, verdict, case, {c.cause for c in best}, here=here)
+    best = [c for c in best if c.cause not in {f.cause for f in proved}]
+    if best and best[0].confidence == "certain":
+        best = best[:1] + [c for c in best[1:] if c.confidence != "possible"]
+    shown = best[: max(0, _SHOWN - len(proved))]
+    values = {**_values(case), **advice(shown[:1], case, advise, machine)}
+    place = _place_of(case, machine)
+    read = [_finding(c, causes[c.cause], place, values) for c in shown]
+    if not proved:
+        read = _with_deciding_command(read, causes, values)
+    first = [f for f in proved if f.confidence != "possible"]
+    guessed = [f for f in proved if f.confidence == "possible"]
+    return (*first, *sorted((*guessed, *read), key=lambda f: _RANK[f.confidence]))
+
+
+def _is_beside(leading: Candidate, causes: dict[str, FailureCause]) -> bool:
+    """Whether the leading cause has nothing to do with a GPU: a missing driver is no reason for a missing package."""
+    sure = leading.confidence != "possible" and not causes[leading.cause].about_gpu
+    return sure or leading.cause in _BESIDE
+
+
+def _place(candidate: Candidate, causes: dict[str, FailureCause]) -> tuple[int, int, int]:
+    layer, rank = int(causes[candidate.cause].layer), _RANK[candidate.confidence]
+    return (rank, layer, -candidate.weight) if rank == 0 else (rank, -candidate.weight, layer)
+
+
+def _merged(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:
+    """One candidate per cause, the weightiest, with the evidence of all."""
+    by_cause: dict[str, Candidate] = {}
+    for new in sorted(candidates, key=lambda c: (_RANK[c.confidence], -c.weight)):
+        if new.cause in case.ruled_out and new.confidence != "certain":
+            continue
+        old = by_cause.setdefault(new.cause, new)
+        if old is not new:
+            evidence = tuple(dict.fromkeys((*old.evidence, *new.evidence)))[:_EVIDENCE]
+            weight = max(old.weight, new.weight)
+            by_cause[new.cause] = dataclasses.replace(
+                old, evidence=evidence, weight=weight, title=old.title or new.title
+            )
+    return [c for c in by_cause.values() if c.weight >= _FAINT]
+
+
+def _proved(
+    machine: Machine | None, verdict: Verdict | None, case: Case, named: Collection[str], *, here: bool
+) -> list[Finding]:
+    """Findings of verify and of detect that outrank words. A machine whose driver is another than the text's
+    is not the one that the text is about. Of one that may be, only what is certain counts; and what is likely, where
+    its GPUs are there and the text allows that cause too (`named`)."""
+    found = list(verdict.findings) if verdict else []
+    said = case.facts.first("driver")
+    if machine and (here or not case.said.lines):
+        found += machine.findings
+    elif machine and said in (None, machine.driver.library, machine.target.driver):
+        agreed = named if machine.gpus else ()
+        found += [
+            f
+            for f in machine.findings
+            if f.confidence == "certain" or (f.confidence == "likely" and f.cause in agreed)
+        ]
+    once: dict[str, Finding] = {}
+    for finding in sorted(remaining(found, case), key=lambda f: _RANK[f.confidence]):
+        once.setdefault(finding.cause, finding)
+    return list(once.values())[:_SHOWN]
+
+
+# --- words -----------------------------------------------------------------------------------
+
+
+def _values(case: Case) -> dict[str, str]:
+    """Facts by the names that titles and fixes use."""
+    facts = case.facts
+    names = (
+        "driver",
+        "gpu",
+        "cuda",
+        "cuda_build",
+        "cudnn_built",
+        "cudnn_loaded",
+        "visible",
+        "library_path",
+        "jax",
+    )
+    values = {n: v for n in names if (v := facts.first(n))}
+    missing = facts.first("missing")
+    if missing:
+        values["missing"] = missing
+    return values
+
+
+def _place_of(case: Case, machine: Machine | None) -> str | None:
+    """Where the program ran, as far as it changes a fix: "container" or "windows"."""
+    if case.said.group("container") or (machine and machine.context.container):
+        return "container"
+    native = case.facts.holds("os=windows") and not case.facts.holds("os=wsl") and not case.said.group("wsl")
+    return "windows" if native else None
+
+
+def _finding(candidate: Candidate, cause: FailureCause, place: str | None, values: dict[str, str]) -> Finding:
+    there = {"container": cause.in_container, "windows": cause.on_windows}.get(place or "")
+    fix = filled(candidate.fix or there or cause.fix, values)
+    title = filled(candidate.title or cause.title, values)
+    if re.search(r"\{\w+\}", title):  # a fact that this title tells is unknown
+        title = filled(cause.title, values)
+    evidence: tuple[Evidence, ...] = tuple(dict.fromkeys(candidate.evidence))[:_EVIDENCE]
+    if candidate.confidence != "certain":
+        decides = filled(cause.decides, values)
+        evidence = (*evidence, Evidence(text=f"would decide: {decides}", source="to check"))
+    return Finding(
+        cause=candidate.cause,
+        title=title,
+        evidence=evidence,
+        fix=fix,
+        confidence=candidate.confidence,
+    )
+
+
+def _with_deciding_command(
+    read: list[Finding], causes: dict[str, FailureCause], values: dict[str, str]
+) -> list[Finding]:
+    """The findings, the first with the one command that decides between it and the second: that of the lower layer,
+    which explains the upper one."""
+    if len(read) < 2 or read[0].confidence == "certain":
+        return read
+    both = sorted((causes[f.cause] for f in read[:2]), key=lambda c: int(c.layer))
+    command = next(
+        (found.group(0) for c in both if (found := _COMMAND.search(filled(c.decides, values)))), None
+    )
+    if command is None:
+        return read
+    text = f"to tell it from {read[1].cause}: {command}"
+    first = dataclasses.replace(read[0], evidence=(*read[0].evidence, Evidence(text=text, source="to check")))
+    return [first, *read[1:]]
+
+
+def filled(template: str, values: dict[str, str]) -> str:
+    """A title or fix with its facts; a part in [[brackets]] goes where one of its facts is unknown."""
+
+    def part(match: re.Match[str]) -> str:
+        names = re.findall(r"\{(\w+)\}", match.group(1))
+        return match.group(1) if all(n in values for n in names) else ""
+
+    text = re.sub(r"\[\[((?:[^\]]|\](?!\]))*)\]\]", part, template)
+    text = re.sub(r"\{(\w+)\}", lambda m: values.get(m.group(1), m.group(0)), text)
+    text = " ".join(text.split())
+    return text[:1].upper() + text[1:] if text.partition(" ")[0].islower() else text  # not "cuDNN"

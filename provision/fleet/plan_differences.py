@@ -1,0 +1,124 @@
+"""What keeps two plans apart, and the change of hosts that would make one plan of the two."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from ..model import Apart, FleetClass, Target
+from ..resolve.objections import objections
+from ..resolve.versions import version
+from .host_classes import joint_target
+from .plan_candidates import Fitting
+
+_MOST_REASONS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """A plan by its position, with its classes (most hosts first) and its builds as (framework, version, CUDA,
+    index)."""
+
+    position: int
+    classes: tuple[FleetClass, ...]
+    builds: tuple[tuple[str, str, str | None, str], ...]
+
+    @property
+    def targets(self) -> list[Target]:
+        """The targets of the classes."""
+        return [c.target for c in self.classes]
+
+
+def explain(fitting: Fitting, one: Side, other: Side) -> Apart:
+    """Return the two classes of plans that are not one, the objections, and what would merge the plans."""
+    first, second = _counter_example(fitting, one, other)
+    reasons = [
+        f"{mine.id} ({_hosts(mine.hosts)}) cannot have plan {side.position + 1}, {'; '.join(texts)}"
+        for mine, side in ((first, other), (second, one))
+        if (texts := _objections(fitting, mine, side))
+    ]
+    text = "; ".join(reasons) or f"no builds serve {first.id} and {second.id} together"
+    return Apart(
+        plans=(one.position, other.position), classes=(first.id, second.id), reason=text,
+        would_merge=_would_merge(fitting, (*one.classes, *other.classes)),
+    )  # fmt: skip
+
+
+def _counter_example(fitting: Fitting, one: Side, other: Side) -> tuple[FleetClass, FleetClass]:
+    """Two classes that no plan serves both; where each two have one, two of which each refuses the other's plan."""
+    pairs = sorted(
+        ((a, b) for a in one.classes for b in other.classes), key=lambda p: -len(p[0].hosts) - len(p[1].hosts)
+    )
+    for a, b in pairs:
+        if fitting.newest([a.target, b.target]) is None:
+            return a, b
+    return max(
+        pairs, key=lambda p: bool(_objections(fitting, p[0], other)) + bool(_objections(fitting, p[1], one))
+    )
+
+
+def _objections(fitting: Fitting, mine: FleetClass, side: Side) -> list[str]:
+    """What speaks against the builds of a plan on a class: "torch 2.11.0: CUDA 13 needs driver ..."."""
+    found = []
+    asked = fitting.question(mine.target).changed(target=mine.target)  # its own driver, for the sentence
+    for at, wanted in enumerate(fitting.request.frameworks):
+        for build in fitting.builds(mine.target.platform)[at]:
+            if (build.framework, build.version, build.cuda) == side.builds[at][:3] and side.builds[at][3] in (
+                build.index,
+                "find-links",
+            ):
+                texts = list(dict.fromkeys(r.text for r in objections(asked, wanted, build)))[:_MOST_REASONS]
+                found += [f"{build.framework} {build.version}: {'; '.join(texts)}"] if texts else []
+    return found
+
+
+def _would_merge(fitting: Fitting, classes: Sequence[FleetClass]) -> str | None:
+    """The smallest change of drivers, else of glibc, after which one plan serves all classes; None without one."""
+    for changed, text in chain(_drivers(fitting, classes), _glibcs(classes)):
+        if fitting.newest(changed) is not None:
+            return text
+    return None
+
+
+def _drivers(fitting: Fitting, classes: Sequence[FleetClass]) -> Iterator[tuple[list[Target], str]]:
+    """Every driver floor in turn for the hosts that have an older driver."""
+    if not any(c.target.driver for c in classes):
+        return
+    free = [dataclasses.replace(c.target, driver=None, driver_cuda=None) for c in classes]
+    if fitting.newest(free) is None:  # no driver helps: what follows would be tried in vain
+        return
+    for floor in fitting.floors:
+        older = [c for c in classes if c.target.driver and version(c.target.driver) < version(floor)]
+        if not older:
+            continue
+        raised = [
+            dataclasses.replace(c.target, driver=floor, driver_cuda=None) if c in older else c.target
+            for c in classes
+        ]
+        yield raised, f"driver {_oldest(older, 'driver')} on {_count(older)}: {floor} would save a plan"
+
+
+def _glibcs(classes: Sequence[FleetClass]) -> Iterator[tuple[list[Target], str]]:
+    """Every glibc of the fleet's own classes in turn for the hosts that have an older one."""
+    known = {c.target.glibc for c in classes if c.target.glibc}
+    for glibc in sorted(known, key=version):
+        older = [c for c in classes if c.target.glibc and version(c.target.glibc) < version(glibc)]
+        if not older:
+            continue
+        raised = [dataclasses.replace(c.target, glibc=glibc) if c in older else c.target for c in classes]
+        yield raised, f"glibc {_oldest(older, 'glibc')} on {_count(older)}: {glibc} would save a plan"
+
+
+def _oldest(classes: Sequence[FleetClass], name: str) -> str:
+    oldest = getattr(joint_target(c.target for c in classes), name)
+    several = len({getattr(c.target, name) for c in classes}) > 1
+    return f"{oldest} and newer" if several else str(oldest)
+
+
+def _count(classes: Sequence[FleetClass]) -> str:
+    return _hosts([h for c in classes for h in c.hosts])
+
+
+def _hosts(names: Sequence[str]) -> str:
+    return f"{len(names):,} hosts" if len(names) != 1 else "1 host"

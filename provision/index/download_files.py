@@ -1,0 +1,293 @@
+"""Whole files from indexes and channels: where a locked file may lie today (at its own address, on the indexes that
+are configured, in a folder), resumed where they broke off, and compared with their hash."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import hashlib
+import netrc
+import os
+import time
+import urllib.error
+import urllib.parse
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http import client as http_client
+from pathlib import Path
+
+from provision.system.safe_write import hint_of, open_part, rename
+
+from ..errors import BuildError, LockError
+from ..model import Package
+from ..system import process
+from ..system.path_names import file_name_of_url
+from ..system.redaction import redact
+from .connections import origin
+from .http import PASSING, TRIES, Http, Stream, failed, in_words, lasting
+from .simple_api import project_files
+from .wheel_folders import address_of
+
+_PIECE = 1 << 20
+MOST = 64 << 30
+"""Bytes of one file whose size nobody says. The largest wheels and conda packages have some 4 GB."""
+SLOWEST = 1024
+"""Bytes in a second below which a download counts as failed, measured over the seconds of the time-out."""
+_MOST_TRIES = 200
+Told = Callable[[int], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """A file to be had: `urls` are where it may lie, the best first (looked for one by one, as they are
+    needed), and `shown` what an error calls it. `hashes` are what it must have ({"sha256": "..."}; empty
+    where nobody knows), `size` its bytes, `root` the folder that no link may lead out of (by default its own)."""
+
+    path: Path
+    urls: Iterable[str]
+    shown: str
+    root: Path | None = None
+    hashes: Mapping[str, str] = field(default_factory=dict)
+    size: int | None = None
+
+
+def download(http: Http, wanted: Wanted, told: Told) -> None:
+    """Fetch a file from the first address that has the right one, or go on with what a broken run left.
+
+    `told` gets bytes as they come, negative where some were thrown away; what it raises ends the download
+    and leaves the part. Raises LockError where no address has the file, BuildError for a wrong file and
+    for a disk that is full.
+    """
+    half = part(wanted.path)
+    failure: LockError | BuildError = failed(wanted.shown, "no index has it")
+    for url in wanted.urls:
+        try:
+            differs = _fetched(http, url, half, wanted, told)
+        except LockError as error:
+            failure = error
+            continue
+        if differs is None:
+            with _disk(half):
+                rename(half, wanted.path, root=wanted.root or half.parent)
+            return
+        failure = BuildError(
+            f"{wanted.shown} is not the file that was locked: its {differs} differs",
+            hint="if the index really changed the file, lock again: gpuenv lock",
+        )
+    raise failure
+
+
+def _fetched(http: Http, url: str, half: Path, wanted: Wanted, told: Told) -> str | None:
+    """Fetch the file behind an address. Return in what it differs from the one expected, None where it does not;
+    remove a wrong one."""
+    differs = ""
+    for _ in range(2):
+        resumed = _size(half) > 0
+        try:
+            _fetch(http, url, half, wanted, told)
+            if is_right(half, wanted.hashes):
+                return None
+            differs = "hash"
+        except _OtherFileError:
+            differs = "size and hash"
+        _forget(half, told)
+        if not resumed:  # else the part may be of another file than the one that is there now
+            break
+    return differs
+
+
+def part(path: Path) -> Path:
+    """Where a file lies until it is whole."""
+    return path.with_name(f".{path.name}.part")
+
+
+def is_right(path: Path, hashes: Mapping[str, str]) -> bool:
+    """Whether a file has these hashes; it is read once."""
+    found = digests(path, hashes)
+    return all(found[name] == value.lower() for name, value in hashes.items())
+
+
+def digests(path: Path, names: Iterable[str]) -> dict[str, str]:
+    """The hashes of a file ("sha256", "md5")."""
+    states = {name: hashlib.new(name, usedforsecurity=False) for name in names}
+    with path.open("rb") as file:
+        while states and (piece := file.read(_PIECE)):
+            for state in states.values():
+                state.update(piece)
+    return {name: state.hexdigest() for name, state in states.items()}
+
+
+def _forget(half: Path, told: Told) -> None:
+    told(-_size(half))
+    half.unlink(missing_ok=True)  # an answer of another size is refused before its first byte is written
+
+
+def _size(half: Path) -> int:
+    return half.stat().st_size if half.exists() else 0
+
+
+class _OtherFileError(Exception):
+    """The server has a file of another size than the one expected."""
+
+
+class _SlowError(OSError):
+    """So few bytes came that the download would never end."""
+
+
+def _fetch(http: Http, url: str, half: Path, wanted: Wanted, told: Told) -> None:
+    """Fetch the rest of a part. Every try that brought bytes is followed by TRIES more, at most _MOST_TRIES in
+    all, so that a bad line gets there. Raises _OtherFileError."""
+    before = _size(half)
+    told(before)
+    if wanted.size is not None and before > wanted.size:
+        _forget(half, told)
+    left, tried, slow = TRIES, 0, False
+    while (have := _size(half)) == 0 or have != wanted.size:
+        tried += 1
+        try:
+            with http.stream(url, start=have) as answer:
+                size = _written(answer, wanted, have, http.patience, told)
+            if answer.total is None or size >= answer.total:
+                break
+            why = f"the connection ended after {size} of {answer.total} bytes"
+        except urllib.error.HTTPError as e:
+            e.close()
+            why = f"answered {e.code} {e.reason}"
+            if e.code == 416 and have:
+                _forget(half, told)  # it is no shorter than the file there
+            elif e.code not in PASSING:
+                raise failed(wanted.shown, why) from None
+        except (OSError, http_client.HTTPException) as e:
+            why, slow = in_words(e), isinstance(e, _SlowError)
+            if lasting(e):
+                raise failed(wanted.shown, why) from None
+        left = TRIES if _size(half) > have and not slow else left - 1
+        if not left or tried >= _MOST_TRIES:
+            raise failed(wanted.shown, why)
+        time.sleep(0.5 * 2 ** (TRIES - left))
+
+
+def _written(answer: Stream, wanted: Wanted, have: int, patience: float, told: Told) -> int:
+    """Append an answer to a part, or replace the part where the answer starts at 0. It brings no more than the
+    size wanted, and at least SLOWEST bytes in each `patience` seconds. Raises _OtherFileError."""
+    half = part(wanted.path)
+    root = wanted.root or half.parent
+    if answer.start not in (0, have):
+        raise OSError(f"the server sent bytes from {answer.start} on, not from {have}")
+    most = wanted.size if wanted.size is not None else answer.total or MOST
+    if (answer.total or most) != most or most > MOST:
+        raise _OtherFileError
+    if answer.start == 0 and have:
+        told(-have)
+    with _disk(half):
+        root.mkdir(parents=True, exist_ok=True)
+        file = open_part(half, root=root, append=answer.start > 0)
+    with file:
+        size, since, came = answer.start, time.monotonic(), 0
+        while piece := answer.body.read1(_PIECE):
+            size += len(piece)
+            if size > most:
+                raise _OtherFileError
+            with _disk(half):
+                file.write(piece)
+            told(len(piece))
+            came += len(piece)
+            if (passed := time.monotonic() - since) > patience:
+                if came < SLOWEST * passed:
+                    raise _SlowError(f"only {came} bytes came in {passed:.0f} s")
+                since, came = time.monotonic(), 0
+            if size == most:
+                break  # a server that sends more, or keeps the line open, is not waited for
+        with _disk(half):
+            os.fsync(file.fileno())
+    return half.stat().st_size
+
+
+@contextmanager
+def _disk(half: Path) -> Iterator[None]:
+    """What fails in this block is the disk's fault, not the network's."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise BuildError(
+                f"the disk of {half.parent} is full",
+                hint="free space; what was downloaded stays, and the same command goes on from there",
+            ) from error
+        hint = hint_of(error, "name another folder")
+        raise BuildError(f"cannot write in {half.parent}: {error.strerror or error}", hint=hint) from error
+
+
+class Addresses:
+    """Looks files up by their hash, so that any mirror and any folder will do.
+
+    `folders` come first. A file that the lock took from a configured index is asked for where the lock
+    says, others on the configured indexes first: the lock may have been made in another network. An index
+    that did not answer once is not asked again.
+    """
+
+    def __init__(self, http: Http, folders: Sequence[Path], *, offline: bool = False) -> None:
+        self._http, self._folders, self._offline = http, folders, offline
+        self._silent: set[str] = set()
+
+    def of(self, package: Package, indexes: Sequence[str]) -> Iterator[str]:
+        """The addresses of a package that is named for these indexes, and for no other."""
+        name = file_name_of_url(package.url)
+        for path in (folder / name for folder in self._folders):
+            if path.is_file():
+                yield path.as_uri()
+        local = package.url.startswith("file:")
+        if local or self._offline:
+            yield from [package.url] if local else []
+            return
+        own = with_credentials(address_of(package), indexes)
+        configured = package.index is None or package.index.rstrip("/") in {
+            redact(i).rstrip("/") for i in indexes
+        }
+        if configured:
+            yield own
+        yield from self._listed(package, indexes)
+        if not configured:
+            yield own
+
+    def _listed(self, package: Package, indexes: Sequence[str]) -> Iterator[str]:
+        for index in indexes:
+            if index in self._silent:
+                continue
+            try:
+                files = project_files(self._http, index, package.name)
+            except LockError:
+                self._silent.add(index)
+                continue
+            yield from (with_credentials(f.url, [index]) for f in files if f.sha256 == package.sha256)
+
+
+def with_credentials(url: str, indexes: Sequence[str]) -> str:
+    """Return an address with user and password of the index of the same scheme, host and port, else with those
+    that the netrc file has for the host, as pip and uv send them."""
+    try:
+        parts, asked = urllib.parse.urlsplit(url), origin(url)
+    except ValueError:  # no address at all: whoever asks for it says so
+        return url
+    if parts.scheme not in ("http", "https") or "@" in parts.netloc:
+        return url
+    for index in indexes:
+        user, at, _ = urllib.parse.urlsplit(index).netloc.rpartition("@")
+        if at and origin(index) == asked:
+            return parts._replace(netloc=f"{user}@{parts.netloc}").geturl()
+    if found := _netrc().get(parts.hostname or ""):
+        user, password = (urllib.parse.quote(word, safe="") for word in found)
+        return parts._replace(netloc=f"{user}:{password}@{parts.netloc}").geturl()
+    return url
+
+
+@functools.cache
+def _netrc() -> dict[str, tuple[str, str]]:
+    """Users and passwords by host; none where the file is not there or is damaged, which pip passes by too."""
+    path = process.environ().get("NETRC") or str(Path("~/.netrc").expanduser())
+    try:
+        hosts = netrc.netrc(path).hosts
+    except (OSError, netrc.NetrcParseError, RuntimeError):
+        return {}
+    return {host: (user, password or "") for host, (user, _, password) in hosts.items()}

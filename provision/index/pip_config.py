@@ -1,0 +1,178 @@
+"""pip's own configuration (pip.conf and PIP_*), and which URL the default index has.
+
+Order and file names are those of pip's documentation, "Configuration": global, user, site, the
+file that PIP_CONFIG_FILE names, then the environment; in each, [global] before [install].
+"""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from provision.errors import LockError
+from provision.model import Sources
+from provision.system import scratch_folders, untrusted_files
+from provision.system.safe_write import write_file
+
+from . import uv_config
+
+_KEYS = ("index-url", "extra-index-url", "find-links", "trusted-host", "cert", "proxy", "no-index", "timeout",
+         "default-timeout")  # fmt: skip
+_TRUE = ("1", "true", "yes", "on", "y", "t")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PipConfig:
+    """What pip is configured with, as far as it says where packages come from.
+
+    URLs are as written, credentials included: show them through `redact` only.
+    """
+
+    index_url: str | None = None
+    extra_index_urls: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
+    trusted_hosts: tuple[str, ...] = ()
+    cert: str | None = None
+    proxy: str | None = None
+    no_index: bool = False
+    timeout: float | None = None
+
+
+def pip_files(environ: Mapping[str, str]) -> list[Path]:
+    """The configuration files that pip would read, weakest first, whether they exist or not."""
+    named = environ.get("PIP_CONFIG_FILE")
+    if named == os.devnull:
+        return []
+    home = Path(environ.get("HOME") or Path.home())
+    dirs = (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep)
+    files = [Path(d) / "pip" / "pip.conf" for d in dirs if d] + [Path("/etc/pip.conf")]
+    if not (named and Path(named).exists()):
+        user = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+        files += [home / ".pip" / "pip.conf", user / "pip" / "pip.conf"]
+    if venv := environ.get("VIRTUAL_ENV"):
+        files.append(Path(venv) / "pip.conf")
+    return files + ([Path(named)] if named else [])
+
+
+def parse_pip_conf(text: str) -> dict[str, dict[str, str]]:
+    """The sections of a pip.conf, keys as pip's options are named. Raises ValueError."""
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read_string(text)
+    except configparser.Error as e:
+        raise ValueError(str(e).replace("\n", " ")) from e
+    return {s: {k.replace("_", "-"): v for k, v in parser.items(s)} for s in parser.sections()}
+
+
+def pip_configuration(environ: Mapping[str, str]) -> PipConfig:
+    """Pip's configuration for `pip install`. Raises LockError naming a file that is no pip.conf."""
+    options: dict[str, dict[str, str]] = {"global": {}, "install": {}}
+    for path in pip_files(environ):
+        try:
+            sections = parse_pip_conf(untrusted_files.read_strictly(path))
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            continue
+        except (OSError, ValueError) as e:
+            raise LockError(
+                f"{path} cannot be read as pip's configuration: {e}.",
+                hint="Mend or move the file; pip reads it too.",
+            ) from e
+        for section, mine in options.items():
+            mine.update(sections.get(section, {}))
+    merged = {**options["global"], **options["install"]}
+    for key in _KEYS:
+        if value := environ.get("PIP_" + key.upper().replace("-", "_")):
+            merged[key] = value
+    return PipConfig(
+        index_url=merged.get("index-url") or None,
+        extra_index_urls=tuple(merged.get("extra-index-url", "").split()),
+        find_links=tuple(merged.get("find-links", "").split()),
+        trusted_hosts=tuple(merged.get("trusted-host", "").split()),
+        cert=merged.get("cert") or None,
+        proxy=merged.get("proxy") or None,
+        no_index=merged.get("no-index", "").strip().lower() in _TRUE,
+        timeout=_seconds(merged.get("timeout") or merged.get("default-timeout")),
+    )
+
+
+def _seconds(text: str | None) -> float | None:
+    """A time-out as pip reads it; one that pip would refuse is left to pip to complain about."""
+    try:
+        found = float(text or 0)
+    except ValueError:
+        return None
+    return found if 0 < found < 1e6 else None
+
+
+def default_index(environ: Mapping[str, str], *, cache_dir: Path | None = None) -> str:
+    """The URL of the default index, with no slash at its end.
+
+    It is what pip or uv is configured with; where nothing is, uv is asked which index it takes,
+    and its answer kept in `cache_dir`. Raises LockError when uv does not say.
+    """
+    settings = uv_config.variables(environ)
+    configured = (
+        environ.get("GPUENV_INDEX_PYPI")
+        or uv_config.default_index(settings)
+        or pip_configuration(environ).index_url
+    )
+    if configured:
+        return configured.rstrip("/")
+    kept = cache_dir / f"default-index-{_key(settings)}" if cache_dir else None
+    if kept and (url := _kept(kept)):
+        return url
+    url = _ask_uv()
+    if kept:
+        with contextlib.suppress(OSError):  # a cache that cannot be written to is done without
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_file(kept, url + "\n")
+    return url
+
+
+def _key(settings: Mapping[str, str]) -> str:
+    """Return a digest of all that decides uv's answer: its settings, files and variables alike, and the uv."""
+    from . import uv
+
+    program = Path(uv.program())
+    found = program.stat()
+    decided = [sorted(settings.items()), str(program.resolve()), found.st_size, found.st_mtime_ns]
+    return hashlib.sha256(json.dumps(decided).encode()).hexdigest()[:16]
+
+
+def _kept(path: Path) -> str | None:
+    """Return the address that an earlier run wrote, None where there is none or the file is damaged."""
+    try:
+        url = untrusted_files.read_text(path, 1 << 16).strip()
+    except OSError:
+        return None
+    return url if re.fullmatch(r"(?:https?|file)://[^\s@]+", url) else None
+
+
+@functools.cache
+def _ask_uv() -> str:
+    from . import uv
+
+    options = ["--no-deps", "--no-header", "--emit-index-annotation", "--quiet"]
+    settings = uv.Settings(alone=True, locked=True, timeout=120)
+    with scratch_folders.scratch("index") as folder:
+        asked = folder / "asked.in"
+        asked.write_text("packaging\n", encoding="utf-8")
+        words = ["pip", "compile", str(asked), *options]
+        done = uv.run_uv(words, Sources(), python=sys.executable, settings=settings)
+    found = re.search(r"#\s*from\s+(\S+)", done.stdout)
+    if not found:
+        raise LockError(
+            "uv did not say which index it takes packages from.",
+            hint="Check the network, or name the index in PIP_INDEX_URL.",
+            log=done.stderr,
+        )
+    return found[1].rstrip("/")

@@ -1,0 +1,140 @@
+"""Wheels far and near: members of a zip by range requests, metadata, folders of wheels."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from pathlib import Path
+
+from provision.errors import LockError
+from provision.system.redaction import redact
+
+from .archive_members import read_member
+from .http import Http, content_range
+from .simple_api import File
+
+TAIL = 1 << 16
+STEP = 1 << 16
+MOST = 1 << 22
+LONGEST = 1 << 28
+"""Bytes that may be read at once: a directory of a wheel has at most some megabytes."""
+"""Bytes of a range request: the tail of the zip first, then steps that double while reading on."""
+
+
+class RangeFile(io.RawIOBase):
+    """A file at a URL, read by range requests; `fetched` counts the bytes that came over. `step` is the size of every
+    request, for a file of which most is read: one request can take longer than its bytes."""
+
+    def __init__(self, http: Http, url: str, step: int | None = None) -> None:
+        self._http, self._url, self._fixed = http, url, step
+        self._position = 0
+        self._step = STEP
+        self._spans: list[tuple[int, bytes]] = []
+        self.fetched = 0
+        self.size = 0
+        start, body = self._fetch((-TAIL, 0))
+        self._spans.append((start, body))
+
+    def _fetch(self, span: tuple[int, int]) -> tuple[int, bytes]:
+        answer = self._http.get(self._url, span=span)
+        assert answer is not None
+        if answer.status != 206:
+            raise self._unusable("its server ignores range requests")
+        try:
+            first, _, size = content_range(answer.headers.get("content-range"))
+        except OSError as error:
+            raise self._unusable(str(error)) from error
+        asked = first if span[0] < 0 else span[0]
+        if first != asked or size is None or not answer.body or first + len(answer.body) > size:
+            raise self._unusable("its server sent another part than the one asked for")
+        self.fetched += len(answer.body)
+        self.size = size
+        return first, answer.body
+
+    def _unusable(self, why: str) -> LockError:
+        return LockError(
+            f"{redact(self._url)} cannot be read in parts: {why}.",
+            hint="Use an index whose server answers range requests, or download the wheel.",
+        )
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        end = self.size if size is None or size < 0 else min(self.size, self._position + size)
+        if end - self._position > LONGEST:
+            raise self._unusable(f"{end - self._position} bytes of it would be read at once")
+        parts = []
+        while self._position < end:
+            part = self._part(self._position, end)
+            parts.append(part)
+            self._position += len(part)
+        return b"".join(parts)
+
+    def _part(self, start: int, end: int) -> bytes:
+        for first, body in self._spans:
+            if first <= start < first + len(body):
+                return body[start - first : end - first]
+        follows = any(first + len(body) == start for first, body in self._spans[1:])
+        self._step = self._fixed or (min(MOST, self._step * 2) if follows else STEP)
+        length = min(max(end - start, self._step), self._fixed or MOST, self.size - start)
+        kept = [] if self._fixed else self._spans[1:][-3:]
+        self._spans[1:] = kept
+        span = self._fetch((start, length))
+        self._spans.append(span)  # the tail holds the directory and stays
+        return span[1][: end - start]
+
+
+def open_wheel(http: Http, url: str, step: int | None = None) -> tuple[zipfile.ZipFile, RangeFile]:
+    """A wheel at a URL as a zip whose members are read by range requests (of `step` bytes), and what counts them.
+
+    Raises LockError when it cannot be read in parts or is no zip.
+    """
+    file = RangeFile(http, url, step)
+    try:
+        return zipfile.ZipFile(file), file
+    except zipfile.BadZipFile as e:
+        raise LockError(f"{redact(url)} is no wheel: {e}.", hint="Remove it from its index.") from e
+
+
+def member(wheel: zipfile.ZipFile, pattern: str) -> str | None:
+    """The first member whose whole name matches a regular expression."""
+    return next((n for n in wheel.namelist() if re.fullmatch(pattern, n)), None)
+
+
+def metadata_of(wheel: zipfile.ZipFile, name: str) -> str:
+    """The METADATA of an open wheel. Raises LockError where it has none."""
+    found = member(wheel, r"[^/]+\.dist-info/METADATA")
+    if not found:
+        raise LockError(f"{name} has no METADATA.", hint="It is no wheel; remove it.")
+    return read_member(wheel, found, name).decode("utf-8", "replace")
+
+
+def metadata(http: Http, file: File) -> str:
+    """A wheel's METADATA: the file beside it (PEP 658), else from the zip by range requests."""
+    beside = http.get(file.url + ".metadata", missing_ok=True)
+    if beside and beside.body.startswith((b"Metadata-Version", b"Name")):
+        return beside.body.decode("utf-8", "replace")
+    wheel, _ = open_wheel(http, file.url)
+    return metadata_of(wheel, file.name)
+
+
+def local_metadata(path: Path) -> str:
+    """The METADATA of a wheel on disk. Raises LockError when it cannot be read."""
+    try:
+        with zipfile.ZipFile(path) as wheel:
+            return metadata_of(wheel, path.name)
+    except (OSError, zipfile.BadZipFile) as e:
+        raise LockError(f"{path} cannot be read as a wheel: {e}.", hint="Copy it again, or remove it.") from e

@@ -1,0 +1,45 @@
+"""Folders of wheels on disk, and the address of a locked file. No HTTP here, as every plan reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+
+from .. import model
+from ..errors import LockError
+from ..system import process, variable_references
+
+
+def find_links(places: Sequence[str | Path]) -> tuple[model.Wheel, ...]:
+    """The wheels in folders (or wheel files) on disk, sorted by file name; other files are passed by.
+
+    Raises LockError for a folder that does not exist.
+    """
+    wheels: list[model.Wheel] = []
+    for place in places:
+        path = Path(str(place).removeprefix("file://"))
+        if not path.exists():
+            raise LockError(
+                f"{path}: there is no such folder of wheels.", hint="Check --find-links and pip.conf."
+            )
+        files = sorted(path.glob("*.whl")) if path.is_dir() else [path]
+        wheels += filter(None, (wheel_named(f.name, f.resolve().as_uri()) for f in files))
+    return tuple(wheels)
+
+
+def wheel_named(filename: str, url: str) -> model.Wheel | None:
+    """A Wheel from its file name, or None where that is no wheel's."""
+    try:
+        name, version, _, tags = parse_wheel_filename(filename)
+    except InvalidWheelFilename:
+        return None
+    return model.Wheel(
+        name=canonicalize_name(name), version=str(version), url=url, tags=tuple(sorted(map(str, tags)))
+    )
+
+
+def address_of(package: model.Package) -> str:
+    """Return a package's address with the values of its variables. Raises MissingVariableError."""
+    return variable_references.expand(package.url, process.environ(), f"the lock's address of {package.name}")

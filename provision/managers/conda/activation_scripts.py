@@ -1,0 +1,233 @@
+"""What makes a prefix usable without conda, and known to conda: activate scripts for shells, and the history."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ...environment.place import not_writable
+from ...errors import BuildError
+from ...model import Package
+from ...system import process, safe_write, untrusted_files
+
+# Sources what packages bring, and hands the variables on; what the scripts print is none of them.
+_ACTIVATED = 'for file in "$1"/etc/conda/activate.d/*.sh; do . "$file"; done >&2; exec env -0'
+
+
+def write(prefix: Path, packages: Sequence[Package], specs: Sequence[str]) -> None:
+    """Activate scripts, and conda-meta/history with what was asked for. Raises BuildError."""
+    try:
+        (prefix / "bin").mkdir(exist_ok=True)
+        for name, text in SCRIPTS.items():
+            path = prefix / "bin" / name
+            if not path.exists():  # a package may bring its own
+                plain = re.sub(r"[^\w.+-]", "_", prefix.name)  # a prompt is taken apart by the shell
+                script = text.format(prefix=shlex.quote(str(prefix)), plain=plain)
+                safe_write.write_file(path, script, root=prefix)
+    except OSError as error:
+        raise not_writable(prefix, error) from error
+    record(prefix, (), packages, specs)
+
+
+def record(prefix: Path, out: Sequence[Package], into: Sequence[Package], specs: Sequence[str]) -> None:
+    """What went out of a prefix and came in, in conda's own form, so that `conda install` goes on from what
+    was asked for here, and `conda list --revisions` tells it. Raises BuildError."""
+    rows = [f"==> {time.strftime('%Y-%m-%d %H:%M:%S')} <==", "# cmd: gpuenv create"]
+    rows += sorted([*(f"-{_dist(p)}" for p in out), *(f"+{_dist(p)}" for p in into)])
+    rows.append(f"# update specs: {list(specs)!r}")
+    try:
+        history = prefix / "conda-meta" / "history"
+        with safe_write.open_part(history, root=prefix, append=True) as file:
+            file.write(("\n".join(rows) + "\n").encode())
+    except OSError as error:
+        raise not_writable(prefix, error) from error
+
+
+def _dist(package: Package) -> str:
+    """A package as conda's history names it: "conda-forge/linux-64::numpy-2.0.1-py311h1_0"."""
+    channel, subdir, file = package.url.rsplit("/", 2)
+    stem = file.removesuffix(".conda").removesuffix(".tar.bz2")
+    return f"{channel.rsplit('/', 1)[-1]}/{subdir}::{stem}"
+
+
+def activated(prefix: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables after the scripts that packages bring in activate.d, as `conda run` has them. Raises
+    BuildError where a script fails."""
+    if not any((prefix / "etc" / "conda" / "activate.d").glob("*.sh")):
+        return dict(environ)
+    shell = next((s for s in ("/bin/bash", "/usr/bin/bash") if Path(s).exists()), "/bin/sh")  # not PATH's
+    done = process.run([shell, "-c", _ACTIVATED, shell, str(prefix)], env=environ, timeout=60)
+    if not done.ok:
+        raise BuildError(f"a script in {prefix}/etc/conda/activate.d fails", log=done.stderr)
+    found = dict(row.partition("=")[::2] for row in done.stdout.split("\0") if "=" in row)
+    for name in ("_", "SHLVL", "PWD", "OLDPWD"):  # the shell's own
+        found.pop(name, None)
+        found |= {name: environ[name]} if name in environ else {}
+    return found
+
+
+# --- where conda's own tools look ----------------------------------------------------------------
+
+
+def register(prefix: Path) -> None:
+    """Add the environment to ~/.conda/environments.txt, where conda, VS Code and Jupyter look. Raises
+    BuildError where the file cannot be read or written."""
+    held, path = _listed()
+    if str(prefix) not in held:
+        _list(path, [*held, str(prefix)])
+
+
+def unregister(prefix: Path) -> None:
+    """Take the environment out of ~/.conda/environments.txt again. Raises BuildError."""
+    held, path = _listed()
+    if str(prefix) in held:
+        _list(path, [x for x in held if x != str(prefix)])
+
+
+def _listed() -> tuple[list[str], Path]:
+    path = Path(process.environ().get("HOME") or Path.home()) / ".conda" / "environments.txt"
+    try:
+        return (untrusted_files.read_strictly(path).splitlines() if path.exists() else []), path
+    except (OSError, UnicodeDecodeError) as error:
+        raise BuildError(f"{path} cannot be read: {error}") from error
+
+
+def _list(path: Path, prefixes: Sequence[str]) -> None:
+    if process.is_anothers(path):
+        raise BuildError(f"{path} belongs to another user: root leaves nothing in that home")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        home = path.parent.parent  # people keep .conda as a link to another folder of theirs
+        safe_write.write_file(path, "".join(f"{p}\n" for p in prefixes), root=home)
+    except OSError as error:
+        raise not_writable(path.parent, error) from error
+
+
+# Conda activates through its own shell function; these do the same for a shell that knows no conda: PATH,
+# CONDA_PREFIX, and the scripts that packages bring (etc/conda/activate.d). Another environment that is active
+# is left first where it was entered so; the variables of an outer conda come back.
+_SH = """\
+# Enters the conda environment {plain}; `deactivate` leaves it.
+if [ -n "${{_GPUENV_OLD_PATH:-}}${{VIRTUAL_ENV:-}}" ] && command -v deactivate >/dev/null 2>&1; then deactivate; fi
+_gpuenv_source () {{
+    if [ -n "${{ZSH_VERSION:-}}" ]; then setopt local_options no_nomatch; fi
+    for _gpuenv_file in {prefix}/etc/conda/"$1".d/*.sh; do
+        if [ -r "$_gpuenv_file" ]; then . "$_gpuenv_file"; fi
+    done
+    unset _gpuenv_file
+}}
+deactivate () {{
+    _gpuenv_source deactivate
+    PATH="$_GPUENV_OLD_PATH"; export PATH
+    if [ -n "${{_GPUENV_OLD_PREFIX:-}}" ]; then CONDA_PREFIX="$_GPUENV_OLD_PREFIX"; else unset CONDA_PREFIX; fi
+    if [ -n "${{_GPUENV_OLD_NAME:-}}" ]; then CONDA_DEFAULT_ENV="$_GPUENV_OLD_NAME"; else unset CONDA_DEFAULT_ENV; fi
+    if [ -n "${{_GPUENV_OLD_PYTHONHOME:-}}" ]; then PYTHONHOME="$_GPUENV_OLD_PYTHONHOME"; export PYTHONHOME; fi
+    if [ -n "${{_GPUENV_OLD_PS1:-}}" ]; then PS1="$_GPUENV_OLD_PS1"; fi
+    unset _GPUENV_OLD_PATH _GPUENV_OLD_PREFIX _GPUENV_OLD_NAME _GPUENV_OLD_PYTHONHOME _GPUENV_OLD_PS1
+    unset -f deactivate _gpuenv_source
+    hash -r 2>/dev/null || :
+}}
+_GPUENV_OLD_PATH="$PATH"
+_GPUENV_OLD_PREFIX="${{CONDA_PREFIX:-}}"
+_GPUENV_OLD_NAME="${{CONDA_DEFAULT_ENV:-}}"
+_GPUENV_OLD_PYTHONHOME="${{PYTHONHOME:-}}"
+PATH={prefix}/bin:"$PATH"; export PATH
+CONDA_PREFIX={prefix}; export CONDA_PREFIX
+CONDA_DEFAULT_ENV={prefix}; export CONDA_DEFAULT_ENV
+unset PYTHONHOME
+if [ -n "${{PS1:-}}" ]; then _GPUENV_OLD_PS1="$PS1"; PS1="({plain}) $PS1"; fi
+hash -r 2>/dev/null || :
+_gpuenv_source activate
+"""
+_FISH = """\
+# Enters the conda environment {plain}; `deactivate` leaves it.
+if functions -q deactivate; and test -n "$_GPUENV_OLD_PATH$VIRTUAL_ENV"
+    deactivate
+end
+set -g _GPUENV_OLD_PATH $PATH
+set -g _GPUENV_OLD_PREFIX $CONDA_PREFIX
+set -g _GPUENV_OLD_NAME $CONDA_DEFAULT_ENV
+set -g _GPUENV_OLD_PYTHONHOME $PYTHONHOME
+set -gx PATH {prefix}/bin $PATH
+set -gx CONDA_PREFIX {prefix}
+set -gx CONDA_DEFAULT_ENV {prefix}
+set -e PYTHONHOME
+for _gpuenv_file in {prefix}/etc/conda/activate.d/*.fish
+    source $_gpuenv_file
+end
+function deactivate
+    for _gpuenv_file in {prefix}/etc/conda/deactivate.d/*.fish
+        source $_gpuenv_file
+    end
+    set -gx PATH $_GPUENV_OLD_PATH
+    set -e CONDA_PREFIX
+    set -e CONDA_DEFAULT_ENV
+    if test -n "$_GPUENV_OLD_PREFIX"
+        set -gx CONDA_PREFIX $_GPUENV_OLD_PREFIX
+    end
+    if test -n "$_GPUENV_OLD_NAME"
+        set -gx CONDA_DEFAULT_ENV $_GPUENV_OLD_NAME
+    end
+    if test -n "$_GPUENV_OLD_PYTHONHOME"
+        set -gx PYTHONHOME $_GPUENV_OLD_PYTHONHOME
+    end
+    set -e _GPUENV_OLD_PATH _GPUENV_OLD_PREFIX _GPUENV_OLD_NAME _GPUENV_OLD_PYTHONHOME
+    functions -e deactivate
+end
+"""
+# csh has no functions: what leaves is a file of its own. Its variables that are none of the environment's tell
+# the shell that entered. It expands a whole line before it looks at the condition in it.
+_SOURCED_CSH = """\
+set _gpuenv_folder = {prefix}/etc/conda/VERB.d
+if ( -d "$_gpuenv_folder" ) then
+    set nonomatch
+    pushd "$_gpuenv_folder" >& /dev/null
+    set _gpuenv_files = ( *.csh )
+    popd >& /dev/null
+    foreach _gpuenv_file ( $_gpuenv_files:q )
+        if ( -r "$_gpuenv_folder/$_gpuenv_file" ) source "$_gpuenv_folder/$_gpuenv_file"
+    end
+    unset nonomatch _gpuenv_file _gpuenv_files
+endif
+"""
+_CSH = """\
+# Enters the conda environment {plain}; `deactivate` leaves it.
+if ( $?_gpuenv_old_path ) then
+    source "$_gpuenv_leave"
+endif
+set _gpuenv_leave = {prefix}/bin/deactivate.csh
+set _gpuenv_old_path = "$PATH"
+set _gpuenv_old_prefix = ""
+set _gpuenv_old_name = ""
+set _gpuenv_old_pythonhome = ""
+if ( $?CONDA_PREFIX ) then
+    set _gpuenv_old_prefix = "$CONDA_PREFIX"
+endif
+if ( $?CONDA_DEFAULT_ENV ) then
+    set _gpuenv_old_name = "$CONDA_DEFAULT_ENV"
+endif
+if ( $?PYTHONHOME ) then
+    set _gpuenv_old_pythonhome = "$PYTHONHOME"
+endif
+setenv PATH {prefix}/bin:"$PATH"
+setenv CONDA_PREFIX {prefix}
+setenv CONDA_DEFAULT_ENV {prefix}
+unsetenv PYTHONHOME
+alias deactivate 'source "$_gpuenv_leave"'
+"""
+_CSH += _SOURCED_CSH.replace("VERB", "activate") + "unset _gpuenv_folder\n"
+_LEAVE_CSH = "# Leaves the conda environment {plain}.\n" + _SOURCED_CSH.replace("VERB", "deactivate")
+_LEAVE_CSH += """\
+setenv PATH "$_gpuenv_old_path"
+unsetenv CONDA_PREFIX
+unsetenv CONDA_DEFAULT_ENV
+if ( "$_gpuenv_old_prefix" != "" ) setenv CONDA_PREFIX "$_gpuenv_old_prefix"
+if ( "$_gpuenv_old_name" != "" ) setenv CONDA_DEFAULT_ENV "$_gpuenv_old_name"
+if ( "$_gpuenv_old_pythonhome" != "" ) setenv PYTHONHOME "$_gpuenv_old_pythonhome"
+unset _gpuenv_folder _gpuenv_old_path _gpuenv_old_prefix _gpuenv_old_name _gpuenv_old_pythonhome _gpuenv_leave
+unalias deactivate
+"""
+SCRIPTS = {"activate": _SH, "activate.fish": _FISH, "activate.csh": _CSH, "deactivate.csh": _LEAVE_CSH}

@@ -1,0 +1,71 @@
+"""Locks of the manager `conda`: conda-lock.yml and the locks of others, solved from channels."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ...errors import LockError
+from ...model import Asked, Lock, Profiles
+from ..protocol import Stages
+from . import engine, foreign_locks, lock_file
+from .lock_file import NAME as LOCK_NAME
+from .lock_search import begin as search
+from .solver_question import assumed_gpu, question
+
+__all__ = ["LOCK_NAME", "assumed_gpu", "search"]
+OPTION = " --manager conda"
+PLANS_FIRST = False
+BRINGS_PYTHON = True
+KEEPS_UPLOAD_LIMITS = False
+EXTRAS = ("conda",)
+
+
+def lock_name(target: str | None) -> str:
+    """The name of the project's lock file: conda-lock.yml, of a named target NAME.conda-lock.yml, as
+    conda-lock knows its own files by how their names end."""
+    return f"{target}.{LOCK_NAME}" if target else LOCK_NAME
+
+
+def require() -> None:
+    """Raise UsageError where the solver or conda-lock is missing."""
+    engine.require("rattler", "conda_lock")
+
+
+def read_lock(path: Path, platform: str, known: Callable[[], Profiles]) -> Lock:
+    """Read a conda lock of any kind. Raises LockError, OtherPlatformError."""
+    return foreign_locks.read(path, platform, known().conda)
+
+
+def write_lock(
+    path: Path, lock: Lock, virtual: tuple[Mapping[str, str], ...], *, alone: bool = False
+) -> None:
+    """Write a conda-lock.yml with the virtual packages that it was solved with. Raises LockError."""
+    lock_file.write(path, lock, virtual, alone=alone)
+
+
+def check_hashes(lock: Lock, origin: str, *, allow_md5: bool) -> None:
+    """Raise LockError for packages without a sha256; an md5 will do only where the user says so."""
+    weak = [p.name for p in lock.packages if p.sha256 is None and (p.md5 is None or not allow_md5)]
+    if weak:
+        named = ", ".join(weak[:3]) + (", ..." if len(weak) > 3 else "")
+        raise LockError(
+            f"{origin} has no sha256 for {len(weak)} of {len(lock.packages)} packages ({named})",
+            hint="--allow-md5 takes it with md5 alone"
+            if all(p.md5 for p in lock.packages if p.name in weak)
+            else "lock again with hashes",
+        )
+
+
+def virtual_packages(asked: Asked, stages: Stages) -> tuple[Mapping[str, str], ...]:
+    """The packages that stand for the target's driver, GPUs, glibc, kernel and CPU."""
+    return question(asked, stages)[0].virtual
+
+
+def check(lock: Lock, asked: Asked, stages: Stages) -> None:
+    """Raise LockError where the lock needs a virtual package that the target does not have, or a CUDA that its
+    driver or GPUs do not support."""
+    asked = dataclasses.replace(asked, request=foreign_locks.request_of(lock))
+    found, _ = question(asked, stages)
+    foreign_locks.held_against(lock, found.virtual, found.bounds)

@@ -1,0 +1,223 @@
+"""The conda solve, and on top the wheels of what the channels lack, solved by uv for the environment's own Python.
+
+Where the wheels or the project's bounds refuse what the solver took, it is asked again with what was learnt, until
+they agree."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName, default_environment
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from ...errors import LockError, ResolveError
+from ...index.platform_tags import CPYTHON, markers_of
+from ...model import Asked, Bound, Event, Lock, Need, Package, Plan, Request
+from ...wheels import solve_wheels
+from ..protocol import Near, Preferred, Task
+from . import solve as solver, solver_question as conda_question
+from .specs import Question
+
+# Each turn is a whole solve.
+_TURNS = 8
+
+
+def begin(task: Task) -> Search:
+    """Begin a search for a lock."""
+    return Search(task, _conda_of(task.near), Preferred(_wheels_of(task.near), task.emit))
+
+
+def _conda_of(near: Near) -> tuple[str, ...]:
+    """The addresses of conda packages that stay."""
+    held = near.lock.packages if near.lock else ()
+    return tuple(p.url for p in held if solver.is_conda(p) and p.name not in near.moving)
+
+
+def _wheels_of(near: Near) -> dict[str, str]:
+    """The versions of wheels that stay."""
+    held = near.lock.packages if near.lock else ()
+    mine = [p for p in held if not (solver.is_conda(p) or p.unhashed)]
+    return {p.name: p.version for p in mine if p.name not in near.moving}
+
+
+@dataclasses.dataclass
+class Search:
+    """A search in which the solver chooses the builds. The bounds that its packages exceeded are kept."""
+
+    task: Task
+    prefer: tuple[str, ...]
+    preferred: Preferred
+    limits: tuple[Bound, ...] = ()
+    said: tuple[str, ...] | None = None
+
+    def solve(self, asked: Asked) -> tuple[Plan, Lock | None]:
+        """Solve the channels, then the wheels on top. The plan also notes the variables that override the target.
+        Raises LockError, ResolveError."""
+        asked, question = self._question(asked)
+        for _ in range(_TURNS):
+            options = conda_question.alternatives(question, asked.profiles)
+            solution = solver.solve(question, self.task.emit, options)
+            made = solver.lock(question, solution)
+            if narrower := self._narrower(asked, question, made):
+                question = narrower
+                continue
+            if not (solution.lacking or solution.wheels or asked.demands.needs):
+                return self._noted(made)
+            plan = plan_for(asked, solution, made, self.task.stages.plan)
+            if plan.python != made.plan.python:  # the wheels want another Python than the solver would take
+                question = _with(question, dataclasses.replace(question.request, python=plan.python))
+                continue
+            return self._noted(self._with_wheels(asked, plan, made))
+        raise LockError("the conda packages and the wheels on top agree on nothing",
+                        hint="name --python, or loosen what the project's files ask for")  # fmt: skip
+
+    def _question(self, asked: Asked) -> tuple[Asked, Question]:
+        question, said = conda_question.question(asked, self.task.stages)
+        for words in said if self.said is None else ():
+            self.task.emit(Event(kind="note", stage="resolve", text=words))
+        self.said = said
+        asked, question = _companions(dataclasses.replace(asked, target=question.target), question)
+        return asked, dataclasses.replace(question, prefer=self.prefer, limits=self.limits)
+
+    def _narrower(self, asked: Asked, question: Question, made: Lock) -> Question | None:
+        """The question with the bounds that its answer does not keep; None where it keeps all."""
+        exceeded = [
+            b for b in _exceeded(asked.demands.needs, made, asked.target.platform) if b not in self.limits
+        ]
+        if exceeded:
+            self.limits = (*self.limits, *exceeded)
+            return dataclasses.replace(question, limits=self.limits)
+        for build in made.plan.builds if asked.target.gpus and not question.bounds.cudnn else ():
+            if not (build.cuda and build.cudnn):
+                continue
+            rule = self.task.stages.how_they_run
+            bounds = conda_question.cudnn_bounds(question, asked.profiles, build.cuda, build.cudnn, rule)
+            if bounds:
+                text = f"cuDNN {build.cudnn} has no kernels for a GPU of the target; solving with cudnn {bounds[0]}"
+                self.task.emit(Event(kind="note", stage="resolve", text=text))
+                return dataclasses.replace(
+                    question, bounds=dataclasses.replace(question.bounds, cudnn=bounds)
+                )
+        return None
+
+    def _with_wheels(self, asked: Asked, plan: Plan, made: Lock) -> Lock:
+        return self.preferred.solved(plan, lambda versions: on_top(asked, plan, made, self.task, versions))
+
+    def _noted(self, made: Lock) -> tuple[Plan, Lock]:
+        return dataclasses.replace(made.plan, notes=(*made.plan.notes, *(self.said or ()))), made
+
+
+def _with(question: Question, request: Request) -> Question:
+    return dataclasses.replace(question, request=request)
+
+
+def _companions(asked: Asked, question: Question) -> tuple[Asked, Question]:
+    """What is compiled against a framework (torchvision) is asked of the channels, as the framework is: a
+    wheel of it is built for the wheel of the framework."""
+    names = {canonicalize_name(Requirement(x).name) for b in asked.profiles.builds for x in b.companions}
+    mine = [
+        n for n in asked.demands.needs if n.name and canonicalize_name(n.name) in names and not _placed(n)
+    ]
+    applied = [n for n in mine if not n.constraint]
+    if not applied:
+        return asked, question
+    texts = tuple(f"{r.name}{r.specifier}" for r in (Requirement(n.text) for n in applied))
+    packages = tuple(dict.fromkeys([*asked.request.packages, *texts]))
+    request = dataclasses.replace(asked.request, packages=packages)
+    needs = tuple(n for n in asked.demands.needs if n not in applied)
+    demands = dataclasses.replace(asked.demands, needs=needs)
+    return dataclasses.replace(asked, request=request, demands=demands), _with(question, request)
+
+
+def _placed(need: Need) -> bool:
+    return bool(need.local or need.vcs or "@" in need.text.partition(";")[0])
+
+
+def _exceeded(needs: Sequence[Need], made: Lock, platform: str) -> list[Bound]:
+    """The bounds of the project's files that the solver's packages do not keep."""
+    versions = {canonicalize_name(p.name): p.version for p in made.packages}
+    known = {
+        **{k: str(v) for k, v in default_environment().items()},
+        **CPYTHON,
+        **markers_of(platform),
+        "python_version": made.plan.python or "",
+        "python_full_version": f"{made.plan.python}.99",
+    }
+    found = []
+    for need in needs:
+        name = canonicalize_name(need.name) if need.name and not _placed(need) else None
+        if name in versions and (specifier := _specifier(need, known)):
+            try:
+                kept = SpecifierSet(specifier).contains(Version(versions[name]), prereleases=True)
+            except InvalidVersion:
+                continue  # conda has versions that PEP 440 does not know
+            if not kept:
+                found.append(Bound(name=name, specifier=specifier, origin=need.origin))
+    return found
+
+
+def _specifier(need: Need, known: Mapping[str, str]) -> str:
+    """The bound of a need, where its marker holds."""
+    try:
+        read = Requirement(need.text)
+        holds = read.marker is None or read.marker.evaluate(dict(known))
+    except (InvalidRequirement, UndefinedComparison, UndefinedEnvironmentName):
+        return ""
+    return str(read.specifier) if holds else ""
+
+
+def plan_for(asked: Asked, solution: solver.Solution, made: Lock, planner: Callable[[Asked], Plan]) -> Plan:
+    """The plan of the wheels: with the Python that the solver took, else with one that fits them.
+    Raises ResolveError."""
+    empty = dataclasses.replace(made.plan, builds=(), packages=solution.wheels)
+    wanted = tuple(w for w in asked.request.frameworks if w.name in solution.lacking)
+    if not wanted:
+        return empty
+    request = dataclasses.replace(
+        asked.request, frameworks=wanted, packages=(), python=made.plan.python, pythons=(), manager="venv"
+    )
+    for python in dict.fromkeys((made.plan.python, asked.request.python)):
+        again = dataclasses.replace(request, python=python)
+        plan = planner(dataclasses.replace(asked, request=again, pythons_known=False))
+        if plan.builds:
+            return dataclasses.replace(plan, packages=solution.wheels)
+    names = ", ".join(w.name for w in wanted)
+    raise ResolveError(
+        f"the channels have no {names}, and no wheel of it fits either", hint=plan.hint or "another --python"
+    )
+
+
+def on_top(asked: Asked, plan: Plan, made: Lock, task: Task, prefer: Mapping[str, str]) -> Lock:
+    """The lock with these wheels; `prefer` are versions that stay where they can. uv is asked again where
+    conda already brings a package that they need, with conda's version of it; what conda brings is then
+    left out, so that no wheel replaces a conda package. Raises LockError."""
+    names = ", ".join([*(b.framework for b in plan.builds), *plan.packages])
+    if names:
+        text = f"the channels have no {names}: it comes as wheels on top"
+        task.emit(Event(kind="note", stage="lock", text=text))
+    conda = _brought(asked, made)
+    # What the plan pins by itself stays its own; pip comes along with every lock and needs no pin.
+    planned = {"pip", *(canonicalize_name(Requirement(r).name) for b in plan.builds for r in b.requirements)}
+    beside: dict[str, Any] = {"needs": asked.demands.needs, "elsewhere": tuple(conda), "prefer": prefer,
+                              "builds": task.builds}  # fmt: skip
+    wheels = solve_wheels.lock(plan, asked.sources, task.emit, **beside).packages
+    shared = [p for p in wheels if p.name in conda and p.name not in planned]
+    if any(p.version != conda[p.name].version for p in shared):
+        pins = tuple(f"{p.name}=={conda[p.name].version}" for p in shared)
+        again = dataclasses.replace(plan, packages=(*plan.packages, *pins))
+        wheels = solve_wheels.lock(again, asked.sources, task.emit, **beside).packages
+    return solver.with_wheels(made, [p for p in wheels if p.name not in conda], plan.builds)
+
+
+def _brought(asked: Asked, made: Lock) -> dict[str, Package]:
+    """Conda's packages under the names that wheels have (conda's pytorch is the wheel torch)."""
+    found: dict[str, Package] = {canonicalize_name(p.name): p for p in made.packages}
+    for row in asked.profiles.conda:
+        if row.package in found:
+            found.setdefault(row.framework, found[row.package])
+    return found

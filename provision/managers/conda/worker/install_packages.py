@@ -1,0 +1,218 @@
+"""Packages into a prefix: what is missing is fetched, everything is held against its hash, then linked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from . import channel_access, path_guard, progress_and_timeouts
+from .channel_access import plain_url
+
+_HASHED = 8 + 32
+"""Bytes of the note that the engine keeps beside a package in the cache: how often it was replaced, and the
+sha256 of its archive where that was known (rattler_cache, read 2026-11-22)."""
+
+
+async def install(request: dict[str, Any]) -> dict[str, Any]:
+    """Link packages into a prefix; every local file and every download is held against its hash. With
+    `reinstall` only those are linked, again where they are there. Packages in the prefix that neither the
+    request nor `replaced` names stay."""
+    from rattler import MatchSpec, PackageCache, PrefixRecord, ValidationMode, install
+
+    prefix, packages = Path(request["prefix"]), request["packages"]
+    again, replaced = set(request.get("reinstall") or ()), set(request.get("replaced") or ())
+    mine = [p for p in packages if not again or p["name"] in again]
+    _check_local_files(mine)
+    config = channel_access.config(request["rc"])
+    secrets = channel_access.secrets(request, config)
+    records = [_record(p, secrets) for p in packages]
+    mode = ValidationMode.full() if request["distrust"] else ValidationMode.fast()
+    pool = _pool(request, packages)
+    cache = PackageCache.new_layered([pool], validation_mode=mode)
+    held = await cache.index()
+    absent = [p for p, r in zip(packages, records, strict=True) if p in mine and not held.contains_record(r)]
+    refused = _not_to_be_had(request, absent) or _no_room(request, mine, absent, pool)
+    if refused:
+        return {"error": refused}
+    fetched = [p for p in absent if not p["url"].startswith("file:")]
+    if fetched:
+        progress_and_timeouts.tell(
+            "fetching", packages=len(fetched), total=sum(p["size"] or 0 for p in fetched)
+        )
+    there = [PrefixRecord.from_path(p) for p in path_guard.check_records(prefix)]
+    others = {r.name.normalized for r in there} - {p["name"] for p in packages} - replaced
+    await install(
+        records,
+        prefix,
+        reinstall_packages=again or None,
+        ignored_packages=others or None,
+        package_cache=cache,
+        client=channel_access.client(config, request),
+        show_progress=False,
+        reporter=_Reporter(request, len(mine), path_guard.Confined(pool, records)),
+        requested_specs=[MatchSpec(s)._match_spec for s in request["specs"]],  # noqa: SLF001  # it takes no other
+        execute_link_scripts=False,
+    )
+    _complete_records(prefix, {p["url"]: p for p in mine})
+    return {"installed": len(mine)}
+
+
+def _not_to_be_had(request: dict[str, Any], absent: list[dict[str, Any]]) -> dict[str, Any] | None:
+    names = [p["name"] for p in absent if not p["url"].startswith("file:")]
+    return {"kind": "Offline", "text": " ".join(names)} if request["offline"] and names else None
+
+
+def _pool(request: dict[str, Any], packages: list[dict[str, Any]]) -> Path:
+    """The cache of packages, or an empty one for this run alone. Where a package has no sha256, in the lock or
+    in the cache, the engine takes whatever the cache has under that name, version and build. Where the cache has
+    another sha256, the engine notes the lock's before it fetches: if that fails, the next run takes the other
+    package for the lock's."""
+    shared = Path(request["cache"]) / "pkgs"
+    for package in packages:
+        file = unquote(package["url"].rsplit("/", 1)[1])
+        note = shared / f"{file.removesuffix('.conda').removesuffix('.tar.bz2')}.lock"
+        if not package["sha256"] or (note.exists() and not _notes(note, package["sha256"])):
+            return Path(request["answer"]).parent / "pkgs"
+    return shared
+
+
+def _notes(note: Path, sha256: str) -> bool:
+    """Whether the engine's note beside a package has this sha256."""
+    with note.open("rb") as file:
+        return file.read(_HASHED)[_HASHED - 32 :] == bytes.fromhex(sha256)
+
+
+def _no_room(
+    request: dict[str, Any], mine: list[dict[str, Any]], absent: list[dict[str, Any]], pool: Path
+) -> dict[str, Any] | None:
+    """A refusal where a disk lacks the room: for what is fetched and unpacked in the cache, and for the
+    prefix where it is on another disk, to which nothing can be linked."""
+    cache, prefix = _existing(pool), _existing(Path(request["prefix"]))
+    needs = {cache: sum(p["size"] or 0 for p in absent) * (1 + request["unpacked"])}
+    if cache.stat().st_dev != prefix.stat().st_dev:
+        needs[prefix] = sum(p["size"] or 0 for p in mine) * request["unpacked"]
+    for place, need in needs.items():
+        free = shutil.disk_usage(place).free
+        if free < need:
+            return {"kind": "Disk", "text": str(place), "free": free, "need": need}
+    return None
+
+
+def _existing(path: Path) -> Path:
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def _check_local_files(packages: list[dict[str, Any]]) -> None:
+    """The engine compares downloads with the lock's hashes, but not files of a file:// channel."""
+    for package in packages:
+        if not package["url"].startswith("file:"):
+            continue
+        name = "sha256" if package["sha256"] else "md5"
+        with Path(unquote(urlsplit(package["url"]).path)).open("rb") as file:
+            found = _digest(file, name)
+        if found != package[name]:
+            raise ValueError(
+                f"hash mismatch for {package['url']}: expected {name} {package[name]}, it is {found}"
+            )
+
+
+def _digest(file: Any, name: str) -> str:
+    state = hashlib.new(name)
+    while chunk := file.read(1 << 20):
+        state.update(chunk)
+    return state.hexdigest()
+
+
+def _record(package: dict[str, Any], secrets: dict[str, str]) -> Any:
+    from rattler import BuildString, PackageRecord, RepoDataRecord
+
+    channel, subdir, file = package["url"].rsplit("/", 2)
+    stem = file.removesuffix(".conda").removesuffix(".tar.bz2")
+    build = stem.rsplit("-", 1)[1]
+    number = build.rsplit("_", 1)[-1]
+    record = PackageRecord(
+        package["name"],
+        package["version"],
+        BuildString(build),
+        int(number) if number.isdigit() else 0,
+        subdir,
+        noarch="generic" if subdir == "noarch" else None,
+        depends=package["depends"],
+        sha256=bytes.fromhex(package["sha256"]) if package["sha256"] else None,
+        md5=bytes.fromhex(package["md5"]) if package["md5"] else None,
+        size=package["size"],
+    )
+    return RepoDataRecord(
+        record, unquote(file), channel_access.let_in(package["url"], secrets), channel + "/"
+    )
+
+
+def _complete_records(prefix: Path, packages: dict[str, Any]) -> None:
+    """Put into conda-meta what a lock does not carry (dependencies, constraints, noarch), from the
+    packages themselves, so that conda and mamba can go on from here; and no credentials."""
+    for path in (prefix / "conda-meta").glob("*.json"):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        plain = plain_url(data.get("url") or "")
+        if plain not in packages:
+            continue
+        index = Path(data.get("extracted_package_dir") or "") / "info" / "index.json"
+        told = json.loads(index.read_text(encoding="utf-8")) if index.is_file() else {}
+        kept = {k: told[k] for k in ("depends", "constrains", "noarch", "license", "build_number",
+                                     "timestamp", "track_features") if k in told}  # fmt: skip
+        # Channels correct dependencies of packages after they were built: the lock's come first.
+        if packages[plain]["depends"]:
+            kept["depends"] = packages[plain]["depends"]
+        path.write_text(json.dumps(data | kept | {"url": plain}, indent=2) + "\n", encoding="utf-8")
+
+
+class _Reporter:
+    """Hands on what the engine tells while it downloads and links, and looks at what it is about to link."""
+
+    def __init__(self, request: dict[str, Any], total: int, packages: path_guard.Confined) -> None:
+        self.request, self.total, self.packages, self.linked = request, total, packages, 0
+        self.downloads: dict[int, int] = {}
+        self.caching: dict[int, str] = {}
+
+    def on_populate_cache_start(self, operation: int, package_name: str) -> int:
+        self.caching[operation] = package_name
+        return operation
+
+    def on_download_start(self, cache_entry: int) -> int:
+        progress_and_timeouts.awaited.add(self.caching.get(cache_entry, ""))
+        return cache_entry
+
+    def on_download_completed(self, download_idx: int) -> None:
+        progress_and_timeouts.awaited.discard(self.caching.get(download_idx, ""))
+
+    def on_download_progress(self, download_idx: int, progress: int, total: int | None) -> None:
+        before = self.downloads.get(download_idx, 0)
+        if progress - before > 1 << 20 or progress == total:  # a line for every MiB is enough
+            self.downloads[download_idx] = progress
+            progress_and_timeouts.tell(
+                "download", name=self.caching.get(download_idx, ""), done=progress, total=total
+            )
+
+    def on_link_start(self, operation: int, package_name: str) -> int:
+        try:
+            self.packages.check(package_name)
+        except Exception as error:  # noqa: BLE001  # what is raised here the engine would pass over
+            kind = type(error).__name__
+            text = str(error) if kind == "UnsafeError" else f"{package_name} cannot be read: {kind}: {error}"
+            progress_and_timeouts.end_with(self.request, {"error": {"kind": kind, "text": text}})
+        return operation
+
+    def on_link_complete(self, index: int) -> None:
+        del index
+        self.linked += 1
+        progress_and_timeouts.tell("link", done=self.linked, total=self.total)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("on_"):
+            return lambda *_args: 0
+        raise AttributeError(name)

@@ -1,0 +1,52 @@
+"""What is asked for, judged: the request, its target, and where packages come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from provision.model.catalog import Profiles
+from provision.model.machine import Machine, Target
+from provision.model.package_sets import JointAnswer
+from provision.model.requests import Demands, Request, Sources, Supply
+
+_NO_DEMANDS = Demands()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Brought:
+    """The frameworks that a project's packages bring. `allowed` are packages without a wheel whose source archive
+    may be read, `unread` those that were left out because only their build code knows what they require."""
+
+    frameworks: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+_NOTHING_BROUGHT = Brought()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """Everything that the stages need: what is wanted, for which target, from where.
+
+    `machine` is None where the options describe another one, `reason` says why the request has its device.
+    `pythons_known` says that the request names the Pythons of this machine. `reading` forbids a solve to run
+    source code, `brought` is what a solve of the project's packages found before.
+    `joint` is the newest set of builds and named packages, where packages are named. `targets` are those of several
+    machines for which one plan is wanted; `target` is then their oldest driver and glibc with all their GPUs.
+    """
+
+    request: Request
+    target: Target
+    machine: Machine | None
+    profiles: Profiles
+    supply: Supply
+    sources: Sources
+    reason: str = ""
+    pythons_known: bool = False
+    demands: Demands = _NO_DEMANDS
+    channels: tuple[str, ...] = ()
+    reading: bool = False
+    brought: Brought = _NOTHING_BROUGHT
+    joint: JointAnswer | None = None
+    targets: tuple[Target, ...] = ()

@@ -1,0 +1,93 @@
+"""What was proved about an environment, and what a failure was found to come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from provision.model.checks import CheckResult
+from provision.model.drift import Change
+from provision.model.events import Device, Outcome, Status
+from provision.model.machine import Evidence, Finding, Library
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """One link of the chain: driver, runtime, libraries, cudnn, framework, convolution, loaded; checks come last."""
+
+    stage: str
+    status: Status
+    detail: str
+    framework: str | None = None
+    device: str | None = None
+    seconds: float | None = None
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Convolution:
+    """One graded convolution. `max_error` is relative, by norm, against a float64 reference;
+    `pass_` is forward, grad_input or grad_weight (written `pass` in JSON)."""
+
+    case: str
+    dtype: str
+    pass_: str
+    max_error: float | None
+    tolerance: float
+    ok: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceVerdict:
+    """A device as the framework sees it: `index` is the CUDA ordinal (-1 for the CPU)."""
+
+    index: int
+    uuid: str | None = None
+    name: str | None = None
+    capability: str | None = None
+    convolutions: tuple[Convolution, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FrameworkVerdict:
+    """What one framework showed. cuDNN versions here have three parts, as cuDNN reports them."""
+
+    name: str
+    version: str | None = None
+    cuda: str | None = None
+    cudnn_built: str | None = None
+    cudnn_loaded: str | None = None
+    devices: tuple[DeviceVerdict, ...] = ()
+    libraries: tuple[Library, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """The verdict on an environment: the worst of its stages, `unproven` where none that runs something of the
+    environment passed. `drift` is what has changed since it was
+    built from its lock, `unhashed` are packages that no hash holds (folders, commits), with their
+    addresses. `made_for` is the device that its lock is for; None without a lock. `checks` are those of the project, and
+    those that were asked for once."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.verdict/1"
+
+    env: str
+    python: str
+    verdict: Outcome
+    stages: tuple[Stage, ...] = ()
+    frameworks: tuple[FrameworkVerdict, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    hint: str | None = None
+    drift: tuple[Change, ...] = ()
+    unhashed: tuple[str, ...] = ()
+    made_for: Device | None = None
+    checks: tuple[CheckResult, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Findings:
+    """What `diagnose` found, the likeliest first."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.findings/1"
+
+    findings: tuple[Finding, ...] = ()

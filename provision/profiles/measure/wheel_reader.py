@@ -1,0 +1,274 @@
+"""Reads wheels once: what each tells is kept by the wheel's sha256, so that a run can be resumed."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import threading
+import zipfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from pathlib import Path
+from typing import Any, Literal
+
+from packaging.tags import Tag
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from provision.errors import GpuenvError, LockError
+from provision.index.http import AT_ONCE, Http
+from provision.index.remote_wheels import metadata_of, open_wheel
+from provision.index.simple_api import File, project_files
+from provision.model import PLATFORMS
+from provision.system.redaction import redact
+
+Measure = Callable[[zipfile.ZipFile], dict[str, Any]]
+Documents = dict[str, list[dict[str, Any]]]
+"""The hand-kept tables of a profile file by name, for what no wheel tells."""
+
+LEGACY_TAGS = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}
+"""PEP 513, 571 and 599: the glibc behind the tags that do not say it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WheelFile:
+    """A wheel that an index lists: platform is one of model.PLATFORMS or "any", `python` a minor
+    version ("3.12") or None for any, `glibc` what its tag promises, `order` its build tag."""
+
+    file: File
+    version: Version
+    platform: str
+    python: str | None
+    glibc: str | None
+    order: tuple[int, str]
+
+
+def platform_of(tag: str) -> tuple[str, str | None] | None:
+    """(platform, glibc) of a platform tag; None for what gpuenv does not serve."""
+    if tag == "any":
+        return "any", None
+    if tag == "win_amd64":
+        return "windows-x86_64", None
+    if found := re.fullmatch(r"manylinux_(\d+)_(\d+)_(x86_64|aarch64)", tag):
+        return f"linux-{found[3]}", f"{found[1]}.{found[2]}"
+    if found := re.fullmatch(r"(manylinux\d+|linux)_(x86_64|aarch64)", tag):
+        return f"linux-{found[2]}", LEGACY_TAGS.get(found[1])
+    return None
+
+
+def _wheel_files(file: File) -> list[WheelFile]:
+    try:
+        _, version, build, tags = parse_wheel_filename(file.name)
+    except (InvalidWheelFilename, InvalidVersion):
+        return []
+    order = (int(build[0]), str(build[1])) if build else (-1, "")
+    by_platform: dict[tuple[str, str | None], list[str | None]] = defaultdict(list)
+    for tag in tags:
+        if (python := _python_of(tag)) is not False and (place := platform_of(tag.platform)):
+            by_platform[place[0], python].append(place[1])
+    return [
+        WheelFile(
+            file=file,
+            version=version,
+            platform=platform,
+            python=python,
+            glibc=min((g for g in found if g), key=number, default=None),
+            order=order,
+        )
+        for (platform, python), found in by_platform.items()
+    ]
+
+
+def _python_of(tag: Tag) -> str | Literal[False] | None:
+    """Minor version ("3.12"), None for any Python 3, False for what gpuenv does not serve (free-threaded, PyPy)."""
+    if tag.abi.endswith("t") and tag.abi.startswith("cp"):
+        return False
+    if found := re.fullmatch(r"cp3(\d+)", tag.interpreter):
+        return f"3.{found[1]}" if tag.abi != "abi3" else None
+    return None if re.fullmatch(r"py3\d*|py2\.py3", tag.interpreter) else False
+
+
+def number(version: str) -> tuple[int, ...]:
+    """A version like "2.17" as something that can be compared."""
+    return tuple(int(n) for n in version.split("."))
+
+
+class Reader:
+    """A way to an index and a memory of what its wheels said.
+
+    `cache` is a folder of one JSON file per wheel; None keeps nothing. `problems` are the things
+    that could not be read, one sentence each. `told` counts wheels read over the network. `only`,
+    where set, are the rows that are wanted, as `row_name` names them; `known` those that are not.
+    """
+
+    def __init__(
+        self, http: Http, index: str, cache: Path | None, *, say: Callable[[str], None] | None = None
+    ) -> None:
+        self.http, self.index, self.cache = http, index, cache
+        self.problems: list[str] = []
+        self.told = 0
+        self.only: frozenset[tuple[str, str, str]] | None = None
+        self.known: frozenset[tuple[str, str, str]] = frozenset()
+        self._say = say or (lambda _: None)
+        self._lock = threading.Lock()
+        self._files: dict[str, list[File]] = {}
+        self._wheels: dict[str, list[WheelFile]] = {}
+
+    def files(self, project: str) -> list[File]:
+        """Every file of a project."""
+        if project not in self._files:
+            self._files[project] = project_files(self.http, self.index, project)
+        return self._files[project]
+
+    def wheels(self, project: str) -> list[WheelFile]:
+        """Every wheel of a project that a platform of ours could take."""
+        if project not in self._wheels:
+            self._wheels[project] = [w for f in self.files(project) for w in _wheel_files(f)]
+        return self._wheels[project]
+
+    def builds(
+        self, project: str, oldest: str, package: str = ""
+    ) -> list[tuple[Version, str, list[WheelFile]]]:
+        """Version, platform and wheels of every row of a project that is wanted, newest first."""
+        return [
+            (version, platform, mine)
+            for version, wheels in releases(self.wheels(project), oldest).items()
+            for platform in PLATFORMS
+            if self.takes(version, platform, package)
+            and (mine := [w for w in wheels if w.platform == platform])
+        ]
+
+    def require(self, project: str) -> None:
+        """Raise LockError where the index lists no wheel of a project: there is then no news, good or bad."""
+        if not self.wheels(project):
+            shown = redact(self.index)
+            raise LockError(
+                f"{shown} lists no wheels of {project}.",
+                hint="It may want credentials, or be a mirror that lacks it; another index: --index URL.",
+                unreachable=shown,
+            )
+
+    def takes(self, version: Version, platform: str, package: str = "") -> bool:
+        """Whether a row of this version and platform is wanted; `package` where its table has that column."""
+        row = (package, str(version), platform)
+        return row not in self.known and (self.only is None or row in self.only)
+
+    def problem(self, text: str) -> None:
+        """Report something that cannot be read."""
+        with self._lock:
+            self.problems.append(text)
+        self._say(f"cannot read: {text}")
+
+    def facts(
+        self, wheel: WheelFile, kind: str, measure: Measure, step: int | None = None
+    ) -> dict[str, Any] | None:
+        """What `measure` reads out of a wheel, with its `metadata` (requirements and
+        `requires_python`), its `sha256` and the `bytes` fetched; None (and a problem) if it cannot."""
+        return self.remembered(wheel.file, kind, lambda: self._read(wheel.file, measure, step))
+
+    def _read(self, file: File, measure: Measure, step: int | None) -> dict[str, Any]:
+        opened, counter = open_wheel(self.http, file.url, step)
+        header = HeaderParser().parsestr(metadata_of(opened, file.name))
+        return {
+            "name": file.name,
+            "requires": header.get_all("Requires-Dist") or [],
+            "requires_python": header.get("Requires-Python"),
+            **measure(opened),
+            "bytes": counter.fetched,
+            "sha256": file.sha256,
+        }
+
+    def remembered(self, file: File, kind: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
+        """What `read` says of a file, from the cache where it has that; None (and a problem) if it fails."""
+        kept = self.cache / f"{file.sha256}-{kind}.json" if self.cache and file.sha256 else None
+        if kept and kept.is_file():
+            try:
+                cached: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+            except ValueError:
+                kept.unlink()  # half-written by a run that was killed: read the wheel again
+            else:
+                return cached
+        try:
+            facts = read()
+        except (GpuenvError, ValueError, KeyError, OSError) as e:
+            if getattr(e, "unreachable", None):
+                raise  # the network, not the wheel: stop, and go on from the cache another time
+            self.problem(f"{file.name}: {e}")
+            return None
+        with self._lock:
+            self.told += 1
+        self._say(f"read {file.name} ({facts['bytes'] >> 10} KiB)")
+        if kept:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            part = kept.with_suffix(f".{threading.get_ident()}")
+            part.write_text(json.dumps(facts), encoding="utf-8")
+            part.replace(kept)
+        return facts
+
+    def all_facts(
+        self, wheels: Iterable[WheelFile], kind: str, measure: Measure
+    ) -> dict[WheelFile, dict[str, Any] | None]:
+        """`facts` of many wheels, a bounded number of them at once."""
+        wanted = list(dict.fromkeys(wheels))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return dict(zip(wanted, pool.map(lambda w: self.facts(w, kind, measure), wanted), strict=True))
+
+
+def row_name(row: dict[str, Any]) -> tuple[str, str, str]:
+    """The package ("" where its table has one only), version and platform of a row."""
+    return row.get("package", ""), row["version"], row.get("platform", "any")
+
+
+def nothing_more(_: zipfile.ZipFile) -> dict[str, Any]:
+    """For wheels of which only the metadata matters."""
+    return {}
+
+
+def representative(wheels: Iterable[WheelFile]) -> WheelFile:
+    """The one wheel that is read for all Pythons of a build: the highest build tag, then Python."""
+    return max(wheels, key=lambda w: (w.order, number(w.python or "0"), w.file.name))
+
+
+def releases(wheels: Iterable[WheelFile], oldest: str) -> dict[Version, list[WheelFile]]:
+    """Wheels by version from `oldest` on, newest first; pre-releases only above the newest final."""
+    found: dict[Version, list[WheelFile]] = defaultdict(list)
+    for wheel in wheels:
+        if wheel.version >= Version(oldest) and not wheel.version.local and not wheel.version.is_devrelease:
+            found[wheel.version].append(wheel)
+    newest = max((v for v in found if not v.is_prerelease), default=Version("0"))
+    kept = [v for v in found if not v.is_prerelease or v > newest]
+    return {v: found[v] for v in sorted(kept, reverse=True)}
+
+
+def row_of(
+    version: Version, platform: str, wheels: Sequence[WheelFile], fact: dict[str, Any]
+) -> dict[str, Any]:
+    """The columns that the row of every build has, measured or listed."""
+    row: dict[str, Any] = {
+        "version": str(version),
+        "platform": platform,
+        "index": "pypi",
+        "python": " ".join(pythons(wheels)),
+        "sha256": fact["sha256"],
+        "bytes": str(fact["bytes"]),
+    }
+    if glibcs := [g for g in (*(w.glibc for w in wheels), fact.get("glibc")) if g]:
+        row["glibc"] = max(glibcs, key=number)
+    if yanked(tuple(wheels)):
+        row["yanked"] = "yes"
+    return row
+
+
+def pythons(wheels: Iterable[WheelFile]) -> tuple[str, ...]:
+    """The minor versions that have a wheel, oldest first."""
+    return tuple(sorted({w.python for w in wheels if w.python}, key=number))
+
+
+@functools.cache
+def yanked(wheels: tuple[WheelFile, ...]) -> bool:
+    """A release is yanked when all of its wheels are."""
+    return bool(wheels) and all(w.file.yanked is not None for w in wheels)

@@ -1,0 +1,204 @@
+"""Reading and writing one profile file: strict YAML, one row one line, `dump(read_file(f)) == f`. Measured rows
+replace a table of ours, or make an overlay of what is new."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from provision.system import untrusted_files
+
+from .tables import KINDS, ROW_EXTRA, TABLE_KEYS, Row, Table, check_table, row_key
+
+MAX_BYTES = 16 << 20
+MAX_DEPTH = 8
+
+
+def read_file(path: Path) -> tuple[list[Table], list[str]]:
+    """The tables of a file, and every mistake in it as "file:line: row, key: what"."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        text = untrusted_files.read_strictly(path, MAX_BYTES)
+        root, odd = _root(text, loader)
+    except (yaml.YAMLError, UnicodeDecodeError) as e:
+        mark = getattr(e, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        return [], [f"{path.name}{line}: not YAML: {getattr(e, 'problem', None) or e}"]
+    except OSError as e:
+        return [], [f"{path.name}: cannot be read: {e.strerror}"]
+    if odd:
+        return [], [f"{path.name}{odd}"]
+    problems: list[str] = []
+    if root is None or root.id != "sequence":
+        return [], [f"{path.name}: expected a list of tables"]
+    tables = [t for node in root.value if (t := _table(path.name, node, problems))]
+    for table in tables:
+        problems += check_table(path.name, table)
+    return tables, problems
+
+
+class _Node(NamedTuple):
+    """A scalar, a sequence, or a mapping (its keys and values in turn), and the line where it begins."""
+
+    id: str
+    value: Any
+    style: str | None
+    line: int
+
+    @property
+    def pairs(self) -> Iterable[tuple[_Node, _Node]]:
+        return zip(self.value[::2], self.value[1::2], strict=True)
+
+
+def _root(text: str, loader: Any) -> tuple[_Node | None, str | None]:
+    """The one document of a text, or what no profile has. It is built of the parser's events, where that is
+    found before anything is made of it: an alias can stand for a billion rows, a deep list is deeper than the
+    C library's stack, and a tag asks for code. What PyYAML itself builds takes five times as long."""
+    import yaml
+
+    kinds = {
+        yaml.ScalarEvent: "scalar",
+        yaml.SequenceStartEvent: "sequence",
+        yaml.MappingStartEvent: "mapping",
+    }
+    root: _Node | None = None
+    open_: list[_Node] = []
+    event: Any
+    for event in yaml.parse(text, Loader=loader):
+        kind = kinds.get(type(event))
+        if kind is None or event.anchor or event.tag:
+            if refused := _refused(event, again=root is not None):
+                return None, f":{event.start_mark.line + 1}: {refused}"
+            if isinstance(event, yaml.CollectionEndEvent):
+                open_.pop()
+            continue
+        plain = kind == "scalar"
+        node = _Node(
+            kind, event.value if plain else [], event.style if plain else None, event.start_mark.line + 1
+        )
+        if open_:
+            open_[-1].value.append(node)
+        else:
+            root = node
+        if not plain:
+            open_.append(node)
+            if len(open_) > MAX_DEPTH:
+                return None, f":{node.line}: lists and tables are nested more than {MAX_DEPTH} deep"
+    return root, None
+
+
+def _refused(event: Any, *, again: bool) -> str | None:
+    """What no profile has; `again` after the first document."""
+    import yaml
+
+    if getattr(event, "anchor", None):  # an alias has one, too
+        return "anchors and aliases are not read; write the value out"
+    if tag := getattr(event, "tag", None):
+        return f"the tag {tag} is not read"
+    if again and isinstance(event, yaml.DocumentStartEvent):
+        return "a second document begins; one is read"
+    return None
+
+
+def _plain(file: str, node: _Node, where: str, problems: list[str]) -> Any:
+    """A YAML node as strings, lists and dicts; anything but a quoted string is a mistake."""
+    line = node.line
+    if node.id == "scalar":
+        if node.style not in ('"', "'"):
+            problems.append(f"{file}:{line}: {where}: {node.value!r} must be a quoted string")
+        return node.value
+    if node.id == "sequence":
+        return [_plain(file, item, where, problems) for item in node.value]
+    plain: Row = {}
+    for key_node, value_node in node.pairs:
+        key = str(key_node.value)
+        if key in plain:
+            problems.append(f"{file}:{line}: {where}: key {key!r} stands twice")
+        plain[key] = _plain(file, value_node, f"{where}, {key}" if where else key, problems)
+    return plain
+
+
+def _table(file: str, node: _Node, problems: list[str]) -> Table | None:
+    line = node.line
+    if node.id != "mapping":
+        problems.append(f"{file}:{line}: expected a table with the keys table, source, read, rows")
+        return None
+    head: Row = {}
+    rows: list[Row] = []
+    lines: list[int] = []
+    for key_node, value_node in node.pairs:
+        key = str(key_node.value)
+        at = f"{file}:{value_node.line}"
+        if key in head or (key == "rows" and rows):
+            problems.append(f"{at}: key {key!r} stands twice")
+        if key == "rows" and value_node.id == "sequence":
+            for i, item in enumerate(value_node.value, start=1):
+                if item.id == "mapping":
+                    rows.append(_plain(file, item, f"row {i}", problems))
+                    lines.append(item.line)
+                else:
+                    problems.append(f'{file}:{item.line}: row {i}: expected {{key: "value", ...}}')
+        elif key == "rows" or value_node.id != "scalar":
+            problems.append(f"{at}: {key}: expected a {'list of rows' if key == 'rows' else 'quoted string'}")
+        else:
+            head[key] = _plain(file, value_node, key, problems)
+    return Table(head=head, rows=tuple(rows), lines=tuple(lines))
+
+
+def dump(tables: Sequence[Table]) -> str:
+    """Tables as the text of a profile file; `dump(read_file(f))` is the file, byte for byte."""
+    out = []
+    for table in tables:
+        kind = KINDS[table.head["table"]]
+        order = [k for k in (f.name for f in fields(kind.cls)) if k != "framework"]
+        order += [k for k in ROW_EXTRA if k not in order]
+        lead = "- "
+        for key in TABLE_KEYS:
+            if key in table.head:
+                out.append(f"{lead}{key}: {_quoted(table.head[key])}")
+                lead = "  "
+        out.append("  rows:")
+        for row in table.rows:
+            pairs = [f"{key}: {_quoted(row[key])}" for key in order if key in row]
+            out.append(f"  - {{{', '.join(pairs)}}}")
+    return "\n".join(out) + "\n"
+
+
+def _quoted(value: str | list[str]) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(_quoted(v) for v in value) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def documents(tables: Sequence[Table]) -> dict[str, list[Row]]:
+    """The hand-kept tables of a file, by name: what is joined to the measured rows."""
+    return {t.head["table"]: list(t.rows) for t in tables if t.head.get("kept") == "by hand"}
+
+
+def replaced(tables: Sequence[Table], rows: Sequence[Row], head: dict[str, str]) -> list[Table]:
+    """The tables of a file with its measured table replaced; `head` says what the table is. Its
+    date stays where no row changed."""
+    old = next((t for t in tables if t.head.get("kept") == "measured"), None)
+    if old and list(old.rows) == list(rows):
+        head = {**head, "read": old.head["read"]}
+    made = Table(head={**head, "kept": "measured"}, rows=tuple(rows))
+    return [made, *(t for t in tables if t is not old)]
+
+
+def difference(tables: Sequence[Table], rows: Sequence[Row], head: dict[str, str]) -> Table | None:
+    """The measured rows that a file does not have, or has otherwise, as a table for an overlay;
+    None where there is nothing new."""
+    kind = KINDS[head["table"]]
+    known = {
+        row_key(kind, t.head, row): row
+        for t in tables
+        if t.head.get("table") == head["table"]
+        for row in t.rows
+    }
+    fresh = tuple(row for row in rows if known.get(row_key(kind, head, row)) != row)
+    return Table(head={**head, "kept": "measured"}, rows=fresh) if fresh else None

@@ -1,0 +1,299 @@
+"""From options to values: the request, the target, the profiles, where packages come from."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from ..errors import MissingVariableError, UsageError
+from ..index.platform_tags import markers_of
+from ..model import (
+    FRAMEWORKS,
+    MANAGERS,
+    PLATFORMS,
+    Asked,
+    Brought,
+    Demands,
+    Lock,
+    Need,
+    Plan,
+    Profiles,
+    Request,
+    Sources,
+    Supply,
+    Target,
+    Wanted,
+)
+from ..project.quoted_text import meant_version
+from ..system import process, variable_references
+from . import cpu_builds, project_options as inproject, traps, upload_limits
+from .load_profiles import known
+from .options import Choices
+from .target import Looking, device_of, minor, pythons_of, target_of
+
+_ALIASES = {"pytorch": "torch", "tf": "tensorflow", "keras": "tensorflow", "jaxlib": "jax", "flax": "jax"}
+
+
+_ANY_FRAMEWORK = f"--framework {'|'.join(FRAMEWORKS)}"
+
+Bring = Callable[[Plan, Sources, Sequence[Need]], Brought]
+"""Lists the frameworks that packages bring, for the Python and the platform of a plan."""
+
+
+def sources(c: Choices, data: Profiles | None = None) -> Sources:
+    """pip's and uv's configuration with the options laid over it. Raises LockError, UsageError."""
+    from ..index import pytorch_index, uv_config
+    from ..index.pip_config import pip_configuration
+
+    of_uv = uv_config.variables(process.environ())
+    no_build = c.no_build or uv_config.is_on(of_uv.get("UV_NO_BUILD"))
+    only_binary = (*c.only_binary, *of_uv.get("UV_NO_BUILD_PACKAGE", "").split())
+    if c.bundle:
+        return dataclasses.replace(_of_bundle(c), no_build=no_build, only_binary=only_binary)
+    config = pip_configuration(process.environ())
+    for place in c.find_links:
+        if not Path(place).exists():
+            raise UsageError(f"--find-links {place}: no such folder", hint="check the path")
+    configured = [p for p in config.find_links if "://" in p or Path(p).exists()]
+    where = addresses(c, data or known(c))
+    url = c.index if "://" in c.index and not pytorch_index.is_one(c.index) else None
+    torch = pytorch_index.base_of(c.index) if "://" in c.index and url is None else where["pytorch"]
+    extra = [u for u in config.extra_index_urls if not pytorch_index.is_one(u, torch)]
+    return Sources(
+        default=url or where.get("pypi") or config.index_url,
+        extra=() if url else tuple(extra),
+        find_links=tuple(dict.fromkeys([*(str(Path(p).absolute()) for p in c.find_links), *configured])),
+        pytorch=torch,
+        cert=config.cert,
+        proxy=config.proxy,
+        timeout=config.timeout,
+        trusted=config.trusted_hosts,
+        no_index=config.no_index,
+        offline=c.offline,
+        cache_dir=str(c.cache_dir.absolute()) if c.cache_dir else None,
+        no_build=no_build,
+        only_binary=only_binary,
+        exclude_newer=limit.cutoff if (limit := upload_limits.asked_for(c)) else None,
+        exclude_newer_except=limit.excepted if limit else (),
+    )
+
+
+def _of_bundle(c: Choices) -> Sources:
+    """The bundle's wheels, and no index: nothing of pip's or uv's configuration holds."""
+    assert c.bundle
+    wheels = c.bundle / "wheels"
+    return Sources(
+        find_links=(str(wheels),) if wheels.is_dir() else (), offline=True, no_index=True,
+        cache_dir=str(c.cache_dir.absolute()) if c.cache_dir else None,
+    )  # fmt: skip
+
+
+def locked_sources(c: Choices, lock: Lock) -> Sources:
+    """Return where a lock's packages come from: the configuration, and the indexes and folders that the project's
+    files name. Files that cannot be read name none; the lock says what is installed. Raises LockError, UsageError."""
+    data = known(c)
+    found = sources(c, data)
+    if c.bundle:
+        return found
+    try:
+        demands = inproject.demanded(c, data, lock.target)
+    except MissingVariableError as error:
+        if any(error.variable in variable_references.names_in(f"{p.url} {p.index}") for p in lock.packages):
+            raise
+        return found
+    except UsageError:
+        return found
+    return inproject.sources_with(found, c, demands)
+
+
+def addresses(c: Choices, data: Profiles) -> dict[str, str]:
+    """Where indexes lie that are not where pip and uv look: GPUENV_INDEX_PYPI and GPUENV_INDEX_PYTORCH, then
+    gpuenv.yaml, then the profiles with the user's rows over ours. The PyTorch index always has an address."""
+    environ = process.environ()
+    told = {row.index: row.url for row in data.indexes} | c.indexes
+    named = {name: environ.get(f"GPUENV_INDEX_{name.upper()}") for name in ("pypi", "pytorch")}
+    return told | {name: url for name, url in named.items() if url}
+
+
+def supply(s: Sources) -> Supply:
+    """The wheels at hand, and whether they are all there is."""
+    from ..index.wheel_folders import find_links
+
+    folders = [p for p in s.find_links if "://" not in p]
+    return Supply(wheels=find_links(folders), only_wheels=s.offline or s.no_index)
+
+
+def judged(
+    c: Choices, look: Looking, bring: Bring, *, reading: bool = False, plans_first: bool = True
+) -> Asked:
+    """Read options, and the machine as far as they leave it open. With `reading` no source code is run, and what
+    cannot be read without is left out. `plans_first`: the manager installs wheels of a plan. Raises UsageError,
+    MachineError, DataError."""
+    data = known(c)
+    check_words(c)
+    wanted, packages = named(c, data)
+    machine, target = target_of(c, data, look)
+    demands = inproject.with_python_bounds(inproject.demanded(c, data, target), c)
+    where = inproject.sources_with(sources(c, data), c, demands)
+    at_hand = supply(where)
+    device, reason = device_of(c, machine, target, look)
+    if plans_first:  # the names of conda's channels are others
+        by_name = traps.named_packages(packages, demands, markers_of(target.platform))
+        warnings = traps.check_traps(by_name, data, at_hand, where, replaced=device == "cuda")
+        demands = dataclasses.replace(demands, left_out=(*demands.left_out, *warnings))
+    pythons = pythons_of(c, machine, target, look)
+    python = minor(c.python) or next(iter(pythons), None)
+    held = {w.name for w in wanted}
+    frameworks = demands.frameworks
+    if plans_first and device == "cuda":
+        found = cpu_builds.sort_cpu_builds(
+            demands,
+            held,
+            lambda needs: _frameworks_in(needs, target, python, lambda plan: bring(plan, where, needs)),
+        )
+        demands, frameworks = found.demands, found.frameworks
+        if found.only_cpu and c.device == "auto":
+            device, reason = "cpu", found.only_cpu
+    wanted = (*wanted, *(Wanted(name=n) for n in frameworks if n not in held))
+    brought = Brought()
+    if not wanted:
+        brought = _brought(demands, target, python, lambda plan: bring(plan, where, demands.needs))
+        wanted = tuple(Wanted(name=n) for n in brought.frameworks)
+    if plans_first and device == "cuda":
+        notes = cpu_builds.notes_on_packages(packages, [w.name for w in wanted])
+        demands = dataclasses.replace(demands, left_out=(*demands.left_out, *notes))
+    request = Request(
+        frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
+        device=device, python=minor(c.python), pythons=pythons, pre=c.pre or demands.pre,  # type: ignore[arg-type]  # judged
+        along=tuple(n.name for n in demands.needs if n.name and not n.override), bounds=demands.bounds, stack=demands.stack, requires_python=demands.requires_python, python_origin=demands.python_origin,
+    )  # fmt: skip
+    return Asked(
+        request=request, target=target, machine=machine, profiles=data, supply=at_hand, sources=where,
+        reason=reason, pythons_known=bool(pythons), demands=demands, channels=tuple(c.channel), reading=reading,
+        brought=brought,
+    )  # fmt: skip
+
+
+def _frameworks_in(
+    needs: Sequence[Need], target: Target, python: str | None, bring: Callable[[Plan], Brought]
+) -> tuple[str, ...]:
+    """Return the frameworks that packages bring; none where no Python is known to solve them for."""
+    return bring(_without_builds(target, python)).frameworks if python and needs else ()
+
+
+def _without_builds(target: Target, python: str) -> Plan:
+    return Plan(
+        builds=(), python=python, platform=target.platform, manager="venv", device="cpu", target=target
+    )
+
+
+def _brought(
+    demands: Demands, target: Target, python: str | None, bring: Callable[[Plan], Brought]
+) -> Brought:
+    """The frameworks that the project's packages bring along, where nobody names one. Raises UsageError
+    where they bring none."""
+    if python is None or not demands.needs:
+        raise UsageError("no framework was named", hint=f"--framework {'|'.join(FRAMEWORKS)}")
+    found = bring(_without_builds(target, python))
+    if not found.frameworks and found.unread:
+        raise UsageError(
+            "no framework was named, and the packages that could be read without running code bring none",
+            hint=f"--framework {'|'.join(FRAMEWORKS)}; or `gpuenv lock`, which runs their build code",
+        )
+    if not found.frameworks:
+        files = ", ".join(dict.fromkeys(n.origin.partition(" line ")[0] for n in demands.needs))
+        raise UsageError(
+            f"no framework was named, and what {files} asks for brings none",
+            hint="; ".join(filter(None, (cpu_builds.hint_on_cpu_packages(_texts(demands)), _ANY_FRAMEWORK))),
+        )
+    return found
+
+
+def _texts(demands: Demands) -> list[str]:
+    """The needs that are a name with bounds."""
+    return [
+        n.text for n in demands.needs if n.name and not (n.constraint or n.local or n.vcs or "@" in n.text)
+    ]
+
+
+def check_words(c: Choices) -> None:
+    """Refuse a word that is none of an option's own, naming the nearest that is."""
+    for option, value, allowed in (
+        ("--manager", c.manager, MANAGERS),
+        ("--device", c.device, ("auto", "cuda", "cpu")),
+        ("--platform", c.platform, PLATFORMS),
+        ("--driver-os", c.driver_os, ("linux", "windows")),
+    ):
+        if value is not None and value not in allowed:
+            raise UsageError(f"{option} {value}: not one of {', '.join(allowed)}{_near(value, allowed)}")
+    if "://" not in c.index and c.index not in ("auto", "pypi", "pytorch"):
+        near = _near(c.index, ("auto", "pypi", "pytorch"))
+        raise UsageError(f"--index {c.index}: not auto, pypi, pytorch or a URL{near}")
+    for option, value, form in (
+        ("--driver", c.driver, r"\d{3,4}(\.\d+){0,3}"),
+        ("--glibc", c.glibc, r"2\.\d+"),
+        ("--python", c.python, r"3\.\d+(\.\d+)?"),
+        ("--cuda", c.cuda, r"\d+(\.\d+)?"),
+        ("--gpus", c.gpus, r"\d+(,\d+)*"),
+    ):
+        if value is not None and not re.fullmatch(form, value):
+            example = {"--driver": "535.129.03", "--glibc": "2.28", "--python": "3.11", "--cuda": "12.6"}
+            raise UsageError(f"{option} {value}: expected a form like {example.get(option, '0,1')}")
+
+
+def _near(word: str, allowed: tuple[str, ...] | list[str]) -> str:
+    found = difflib.get_close_matches(word, allowed, n=1, cutoff=0.4)
+    return f". Did you mean {found[0]}?" if found else ""
+
+
+def named(c: Choices, data: Profiles) -> tuple[tuple[Wanted, ...], tuple[str, ...]]:
+    """The frameworks and the packages that --framework and --with name; none where the project's files
+    may name them. Raises UsageError."""
+    # By a pattern: reading hundreds of requirements by their grammar takes longer than to resolve.
+    texts = {x for b in data.builds for x in b.companions}
+    companions = {canonicalize_name(re.split(r"[^A-Za-z0-9._-]", x, maxsplit=1)[0]) for x in texts}
+    wanted: dict[str, Wanted] = {}
+    packages = []
+    for text in c.framework:
+        need = _requirement("--framework", text)
+        name = canonicalize_name(need.name)
+        if need.url:
+            raise UsageError(
+                f"--framework {text!r}: a framework is a name with bounds; the plan picks the file",
+                hint="--framework 'torch>=2.6', and --find-links FOLDER for wheels of your own",
+            )
+        if name in FRAMEWORKS:
+            wanted[name] = Wanted(name=name, specifier=str(need.specifier))
+        elif name in companions:
+            packages.append(text)
+        else:
+            alias = _ALIASES.get(name)
+            near = f". Did you mean {alias}?" if alias else _near(name, FRAMEWORKS)
+            raise UsageError(f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}{near}")
+    along = [_requirement("--with", text) for text in c.with_]
+    for need in along:
+        if canonicalize_name(need.name) == "nvcc" and (need.specifier or need.extras):
+            raise UsageError(
+                f"--with {str(need)!r}: nvcc is the compiler of the plan's CUDA, without bounds of its own",
+                hint="--with nvcc --cuda 13.0 for the compiler of that CUDA",
+            )
+    packages += [str(need) for need in along if not need.url]  # an address goes with the project's needs
+    if not wanted and not (c.requirement or c.project):
+        hint = cpu_builds.hint_on_cpu_packages([str(need) for need in along])
+        raise UsageError("no framework was named", hint="; ".join(filter(None, (hint, _ANY_FRAMEWORK))))
+    return tuple(wanted.values()), tuple(packages)
+
+
+def _requirement(option: str, text: str) -> Requirement:
+    if meant := meant_version(text):
+        raise UsageError(f"{option} {text!r}: a version follows ==, not @ or =", hint=f"{option} '{meant}'")
+    try:
+        return Requirement(text)
+    except InvalidRequirement as error:
+        raise UsageError(f"{option} {text!r} is no requirement like 'torch>=2.6': {error}") from error

@@ -1,0 +1,178 @@
+"""What is to be had for a build: wheels at hand that fit a Python and a platform, and the cuDNN releases that go with
+it on a target, with what speaks against those that do not."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cache
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ..index.platform_tags import wheel_tags
+from ..model import Build, CudnnRelease, Reason, Supply, Wheel
+from .kernels import how_they_run, named
+from .question import Question
+from .versions import is_exact, major, meets, version
+
+
+@cache
+def supported_tags(python: str, platform: str, glibc: str | None) -> frozenset[str]:
+    """The wheel tags that CPython `python` takes on `platform` with `glibc` (PEP 600)."""
+    return frozenset(map(str, wheel_tags(python, platform, glibc)))
+
+
+def wheels_for(supply: Supply, name: str, python: str, platform: str, glibc: str | None) -> list[Wheel]:
+    """The wheels of a distribution that fit, newest first."""
+    usable = supported_tags(python, platform, glibc)
+    wanted = canonicalize_name(name)
+    found = [w for w in supply.wheels if w.name == wanted and not usable.isdisjoint(w.tags)]
+    return sorted(found, key=lambda w: version(w.version), reverse=True)
+
+
+def at_hand(supply: Supply, build: Build, python: str, glibc: str | None) -> bool:
+    """Whether the framework wheel of this very build is among the wheels."""
+    wanted = f"{build.version}+{build.local}" if build.local else build.version
+    found = wheels_for(supply, build.framework, python, build.platform, glibc)
+    return any(w.version == wanted for w in found)
+
+
+def missing(supply: Supply, build: Build, python: str, glibc: str | None) -> str | None:
+    """The first requirement of a build that no wheel at hand meets, None when all are met."""
+    if not at_hand(supply, build, python, glibc):
+        return "its own wheel"  # no version here: equal objections to many versions are folded
+    for text in build.requires:
+        need = Requirement(text)
+        found = wheels_for(supply, need.name, python, build.platform, glibc)
+        if not any(meets(w.version, str(need.specifier)) for w in found):
+            return text
+    return None
+
+
+def local_builds(supply: Supply, framework: str, platform: str, known: Iterable[Build]) -> list[Build]:
+    """Builds whose wheels are at hand with a local label ("+cpu", "+cu126"): no index is needed for
+    them. What a profile row says of such a build holds; a CPU build needs no row."""
+    rows = {(b.version, b.local): b for b in known if b.local}
+    found: dict[tuple[str, str], set[str]] = {}
+    for wheel in supply.wheels:
+        public, _, local = wheel.version.partition("+")
+        if wheel.name == framework and local and (local == "cpu" or (public, local) in rows):
+            found.setdefault((public, local), set()).update(_minors(wheel))
+    builds = []
+    for (public, local), minors in found.items():
+        bare = Build(framework=framework, version=public, cuda=None, platform=platform, index="", python=())
+        row = rows.get((public, local), bare)
+        pythons = tuple(sorted(minors, key=version))
+        builds.append(dataclasses.replace(row, index="find-links", python=pythons, local=local))
+    return builds
+
+
+def _minors(wheel: Wheel) -> set[str]:
+    """The Python minors of a wheel's tags: cp312-cp312-... is 3.12."""
+    heads = {t.split("-")[0] for t in wheel.tags}
+    return {f"{h[2]}.{h[3:]}" for h in heads if h.startswith("cp3") and h[3:].isdigit()}
+
+
+def cudnn_choice(
+    asked: Question, build: Build, partners: Iterable[Build] = ()
+) -> tuple[CudnnRelease | None, list[Reason]]:
+    """The newest cuDNN release that the build (and its partners) allow and the target can use, and
+    if there is none, what speaks against the best one. Known-bad releases come last (`avoid`) or
+    never."""
+    bounds = [b.cudnn or "" for b in partners]
+    allowed = [
+        r for r in _releases(asked, build) if not r.yanked and all(meets(r.version, b) for b in bounds)
+    ]
+    refused: list[Reason] = []
+    second: CudnnRelease | None = None
+    for release in allowed:
+        reasons = [r for q in (asked, *asked.others) for r in _release_objections(q, build, release)]
+        if not reasons:
+            if _effect(asked, build, release) != "avoid":
+                return release, []
+            second = second or release
+        refused = refused or reasons
+    return second, [] if second else refused
+
+
+def serving_releases(asked: Question, build: Build) -> frozenset[str]:
+    """The cuDNN releases that the build allows and the target can use; none where the build has none of its own."""
+    if not build.cudnn:
+        return frozenset()
+    found = (r for r in _releases(asked, build) if not r.yanked)
+    return frozenset(r.version for r in found if next(_release_objections(asked, build, r), None) is None)
+
+
+def _releases(asked: Question, build: Build) -> list[CudnnRelease]:
+    """What the build allows. A pin that is not on the index for this platform (a wheel can carry it)
+    has the kernels of the same release for another one."""
+    wanted, cuda = build.cudnn or "", major(build.cuda or "")
+    here = [r for r in asked.releases.get((cuda, build.platform), ()) if meets(r.version, wanted)]
+    if here or not wanted or not is_exact(wanted):
+        return here if wanted else []
+    return [
+        replace(r, platform=build.platform, glibc=None)
+        for (other, _), rows in asked.releases.items() for r in rows
+        if other == cuda and meets(r.version, wanted)
+    ]  # fmt: skip
+
+
+def _effect(asked: Question, build: Build, release: CudnnRelease) -> str | None:
+    bad = asked.bad.get((release.package, release.version))
+    scoped = asked.bad.get((f"{build.framework}:{release.package}", release.version))
+    return (scoped or bad).effect if (scoped or bad) else None  # type: ignore[union-attr]  # one is set
+
+
+def _release_objections(asked: Question, build: Build, release: CudnnRelease) -> Iterator[Reason]:
+    target = asked.target
+    if _effect(asked, build, release) == "refuse":
+        yield Reason(code="known_bad", text=f"cuDNN {release.version} is known to be bad")
+    for gpu in target.gpus:
+        if release.kernels and not how_they_run(release.kernels, gpu.capability, asked.tegra):
+            yield Reason(
+                code="cudnn_drops_gpu",
+                text=f"cuDNN {release.version} has no kernels for {named(gpu)}",
+            )
+    if target.glibc and release.glibc and version(target.glibc) < version(release.glibc):
+        yield Reason(
+            code="glibc_too_old",
+            text=f"cuDNN {release.version} needs glibc {release.glibc}; the system has {target.glibc}",
+        )
+    if asked.supply.only_wheels and build.cudnn and not carries_cudnn(build):
+        names = [w for p in asked.pythons(build)[:1]
+                 for w in wheels_for(asked.supply, release.package, p, build.platform, target.glibc)]  # fmt: skip
+        if not any(w.version == release.version for w in names):
+            yield Reason(code="not_available", text=f"{release.package} {release.version} is not at hand")
+
+
+def carries_cudnn(build: Build) -> bool:
+    """Whether the wheel carries cuDNN inside instead of requiring a package."""
+    return not any(r.startswith("nvidia-cudnn") for r in build.requires)
+
+
+def cudnn_objections(asked: Question, build: Build) -> tuple[Reason, ...]:
+    """What speaks against every cuDNN that the build allows; nothing where one fits."""
+    if not build.cudnn:
+        return ()
+    pythons = asked.pythons(build)[:1] if asked.supply.only_wheels else ()
+    key = ("cudnn", build.framework, build.cudnn, build.cuda, build.platform, carries_cudnn(build), pythons)
+    return asked.once(key, lambda: _objections(asked, build))
+
+
+def share_cudnn(asked: Question, one: Build, other: Build) -> bool:
+    """Whether some cuDNN serves two builds on this target, where both leave it to the plan."""
+    if not (one.cudnn and other.cudnn) or is_exact(one.cudnn) or is_exact(other.cudnn):
+        return True
+    key = ("shared", one.cudnn, other.cudnn, one.cuda)
+    nothing = Reason(code="library_conflict", text="")
+    return not asked.once(key, lambda: () if cudnn_choice(asked, one, [other])[0] else (nothing,))
+
+
+def _objections(asked: Question, build: Build) -> Iterator[Reason]:
+    release, reasons = cudnn_choice(asked, build)
+    if release is None:
+        yield from reasons
+        if not reasons and not is_exact(build.cudnn or ""):
+            yield Reason(code="not_available", text=f"no known cuDNN release is {build.cudnn}")

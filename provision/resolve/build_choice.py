@@ -1,0 +1,116 @@
+"""The candidates in order of preference, and the choice of builds that go together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..model import Build, Reason, Wanted
+from .available_wheels import local_builds, missing, share_cudnn
+from .objections import fits
+from .pins import conflict
+from .question import Question
+from .versions import major, version
+
+_INDEX_ORDER = {"find-links": 0, "pypi": 1, "pytorch": 2}
+
+
+def candidates(asked: Question, wanted: Wanted) -> list[Build]:
+    """The builds of a framework for the platform, best first."""
+    mine = [b for b in asked.profiles.builds if b.framework == wanted.name]
+    here = [b for b in mine if b.platform == asked.target.platform]
+    here += local_builds(asked.supply, wanted.name, asked.target.platform, here)
+    if asked.request.device == "cuda":
+        # A CPU build is an objection worth telling only where the version has no CUDA build here.
+        with_cuda = {b.version for b in here if b.cuda}
+        here = [b for b in here if b.cuda or (b.version not in with_cuda and b.index == "pypi")]
+    return in_order(asked, here)
+
+
+def in_order(asked: Question, builds: Iterable[Build]) -> list[Build]:
+    """Builds of one framework in order of preference."""
+    every = list(builds)
+    by_age = {v: i for i, v in enumerate(sorted({b.version for b in every}, key=version, reverse=True))}
+    return sorted(every, key=lambda b: _rank(asked, b, by_age[b.version]))
+
+
+def _rank(asked: Question, build: Build, age: int) -> tuple[object, ...]:
+    """Sort key, smallest first. `age` counts the newer versions."""
+    index = _INDEX_ORDER[build.index]
+    if asked.request.device == "cpu":
+        return (build.cuda is not None, age, index)
+    cuda = version(build.cuda) if build.cuda else version("0")
+    native = all(q.speaks is None or cuda <= version(q.speaks) for q in (asked, *asked.others))
+    return (age, not native, tuple(-n for n in cuda.release), index)
+
+
+def opens(asked: Question) -> bool:
+    """Whether any builds answer the question; a shorter way to what `resolve` would say."""
+    clean = [[b for b in candidates(asked, w) if fits(asked, w, b)] for w in asked.request.frameworks]
+    chosen, python = fit(asked, [], clean)
+    return bool(chosen and python)
+
+
+def clash(asked: Question, build: Build, before: list[Build], others: list[list[Build]]) -> Reason:
+    """Why a build without an objection of its own was passed by: what it clashes with among those
+    chosen before it, else a framework none of whose builds goes with it."""
+    if reason := against(asked, before, build):
+        return reason
+    for chain in others:
+        reasons = [against(asked, [other], build) for other in chain]
+        if reasons and all(reasons) and (first := reasons[0]):
+            return first
+    names = ", ".join(dict.fromkeys(c[0].framework for c in others if c)) or "any other framework"
+    return Reason(code="library_conflict", text=f"no builds of {names} go with it all together")
+
+
+def fit(asked: Question, taken: list[Build], rest: list[list[Build]]) -> tuple[list[Build], str | None]:
+    """The first builds, one of each remaining chain, that go with those taken, and their Python.
+
+    A build that goes with nothing of a later chain is left at once, so that three frameworks cost
+    little more than two."""
+    if not rest:
+        return (taken, _common_python(asked, taken)) if taken else ([], None)
+    for build in rest[0]:
+        if against(asked, taken, build):
+            continue
+        later = [[o for o in chain if not against(asked, [build], o)] for chain in rest[1:]]
+        if all(later):
+            found, python = fit(asked, [*taken, build], later)
+            if found:
+                return found, python
+    return [], None
+
+
+def against(asked: Question, taken: list[Build], build: Build) -> Reason | None:
+    """Why a build cannot join those taken, None when it can."""
+    for other in taken:
+        cuda, theirs = build.cuda, other.cuda
+        if asked.request.device == "cuda" and cuda and theirs and major(cuda) != major(theirs):
+            return Reason(
+                code="cuda_conflict",
+                text=f"is built for CUDA {major(cuda)}; {other.framework} {other.version} for {major(theirs)}",
+            )
+        if why := conflict(other, build):
+            return Reason(code="library_conflict", text=why)
+        if asked.request.device == "cuda" and not share_cudnn(asked, other, build):
+            text = (
+                f"takes cuDNN {build.cudnn}; {other.framework} {other.version} takes {other.cudnn}: "
+                "none of both serves these GPUs"
+            )
+            return Reason(code="library_conflict", text=text)
+    if taken and _common_python(asked, [*taken, build]) is None:
+        served = f"{build.python[0]} to {build.python[-1]}"
+        return Reason(
+            code="python_unsupported", text=f"Python {served} has no overlap with {taken[0].framework}"
+        )
+    return None
+
+
+def _common_python(asked: Question, builds: list[Build]) -> str | None:
+    for python in asked.pythons(builds[0]):
+        if all(python in asked.pythons(b) for b in builds) and all(
+            not asked.supply.only_wheels or missing(asked.supply, b, python, asked.oldest_glibc) is None
+            for b in builds
+        ):
+            return python
+    return None

@@ -1,0 +1,114 @@
+"""What would help when no build fits: the smallest change that opens one, found by trying.
+
+A change lies on an axis: the index, the Python, the version, the driver. An axis can be freed
+(judged as though it bound nothing) and has steps, the nearest first. Looked for are the fewest axes
+whose freeing opens a build, and then on each of them the first step that still does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ..model import Plan
+from .build_choice import opens
+from .question import Question
+from .relaxations import AXES, CPU, Axis, with_request
+from .toolkit import NVCC, asks_for_nvcc
+from .versions import meets, specifiers, version
+
+_MOST_AXES = 3  # more changes than this are another question, not a hint
+
+
+def hint_for(asked: Question, plan: Plan) -> str | None:
+    """The fewest and nearest changes under which some build fits, cheapest for the user first. None
+    if none helps. `plan` is the one that came out empty."""
+    parts = [*_newer_than_known(asked), *_apart(asked, plan), *_without_nvcc(asked)]
+    if change := _smallest_change(asked):
+        parts.append(change)
+    return "; or ".join(parts) or None
+
+
+def _smallest_change(asked: Question) -> str | None:
+    """Who asks for a GPU is told of the CPU only where nothing else helps."""
+    binding = [axis for axis in AXES if axis.free(asked) is not None]
+    last = [CPU] if CPU.free(asked) is not None else []
+    for needed in ([], last) if last else ([],):
+        for count in range(_MOST_AXES + 1):
+            for axes in combinations(binding, count):
+                if (axes or needed) and (sentence := _settled(asked, (*axes, *needed))):
+                    return sentence
+    return None
+
+
+def _settled(asked: Question, axes: tuple[Axis, ...]) -> str | None:
+    """The first step on each axis with which a build still opens while the later axes are free."""
+    if not opens(_freed(asked, axes)):
+        return None
+    now, said = asked, []
+    for i, axis in enumerate(axes):
+        found = _first_step(now, axis, axes[i + 1 :])
+        if found is None:
+            return None
+        sentence, now = found
+        said.append(sentence)
+    return ", and ".join(said)
+
+
+def _first_step(now: Question, axis: Axis, later: tuple[Axis, ...]) -> tuple[str, Question] | None:
+    for sentence, changed in axis.steps(now):
+        if opens(_freed(changed, later)):
+            return sentence, changed
+    return None
+
+
+def _freed(asked: Question, axes: tuple[Axis, ...]) -> Question:
+    for axis in axes:
+        asked = axis.free(asked) or asked
+    return asked
+
+
+# --- what no step on an axis says --------------------------------------------------------------
+
+
+def _newer_than_known(asked: Question) -> Iterator[str]:
+    """A version above every row of the profiles may exist by now: the index is to be asked."""
+    for wanted in asked.request.frameworks:
+        known = {b.version for b in asked.profiles.builds if b.framework == wanted.name}
+        newest = max(known, key=version, default=None)
+        if newest is None or any(meets(v, wanted.specifier) for v in known):
+            continue
+        named = [s.version.removesuffix(".*") for s in specifiers(wanted.specifier) if s.operator != "!="]
+        if any(version(v) > version(newest) for v in named):
+            yield (
+                f"gpuenv profiles update: {wanted.name}{wanted.specifier} is newer than the "
+                f"{newest} that the profiles know"
+            )
+
+
+def _without_nvcc(asked: Question) -> Iterator[str]:
+    """Builds for a CUDA whose nvcc no wheel has: the compiler comes from elsewhere."""
+    if asks_for_nvcc(asked):
+        others = tuple(p for p in asked.request.packages if canonicalize_name(Requirement(p).name) != NVCC)
+        if opens(with_request(asked, packages=others)):
+            yield "leave nvcc out and install the CUDA toolkit of the system, or --manager conda --with cuda-nvcc"
+
+
+def _apart(asked: Question, plan: Plan) -> Iterator[str]:
+    """Frameworks that clash, each of which fits alone: an environment each."""
+    frameworks = asked.request.frameworks
+    if len(frameworks) < 2 or any(
+        not opens(with_request(asked, frameworks=(wanted,))) for wanted in frameworks
+    ):
+        return
+    reasons = [
+        (r, reason) for r in plan.rejected for reason in r.reasons
+        if reason.code in ("library_conflict", "cuda_conflict", "python_unsupported")
+    ]  # fmt: skip
+    told = [(r, why) for r, why in reasons if why.code == "library_conflict"][-1:] or reasons[:1]
+    clash = "".join(f" ({r.framework} {r.version} {why.text})" for r, why in told)
+    each = " and ".join(f"one with --framework '{w.name}{w.specifier}'" for w in frameworks)
+    yield f"two environments{clash}: {each}".replace("two", str(len(frameworks)), len(frameworks) > 2)

@@ -1,0 +1,82 @@
+"""The environments on this machine for people: a table that fits the terminal."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from pathlib import Path
+
+from ..model import Listed, Listing, Removal
+from .screen import Screen, clean
+from .sizes import amount
+
+_HEADS = ("ENVIRONMENT", "MADE FOR", "PYTHON", "VERDICT", "SIZE")
+_WIDTHS = (24, 6, 10, 11)  # of all columns but the first, which gets what is left
+
+
+def show_listing(screen: Screen, listing: Listing) -> None:
+    """Two lines or more an environment; a path is broken at its slashes."""
+    if not listing.environments:
+        screen.line("no environments were made by gpuenv here")
+        return
+    home = screen.environ.get("HOME", "")
+    first = max(14, screen.width() - sum(_WIDTHS) - 2 * len(_WIDTHS))
+    widths = (first, *_WIDTHS)
+    screen.line(_row(_HEADS, widths))
+    for env in listing.environments:
+        cells = (_folded(clean(_short(env.path, home)), first), *_cells(env))
+        for row in zip_longest(*cells, fillvalue=""):
+            screen.line(_row(row, widths))
+
+
+def _row(cells: tuple[str, ...], widths: tuple[int, ...]) -> str:
+    return "  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)).rstrip()
+
+
+def _cells(env: Listed) -> tuple[list[str], ...]:
+    names = [f"{f.name} {f.version}" for f in env.frameworks]
+    libraries = [f"CUDA {env.cuda}"] if env.cuda else ["CPU"] if env.frameworks else []
+    libraries += [f"cuDNN {env.cudnn}"] if env.cudnn else []
+    made = [clean(x)[: _WIDTHS[0]] for x in [*names, ", ".join(libraries)] if x]
+    if len(", ".join(libraries)) > _WIDTHS[0]:
+        made[-1:] = libraries
+    if env.manager == "conda":
+        made.append("conda")
+    verdict = [env.verdict or "-", *([env.verified[:10]] if env.verified else [])]
+    if env.bytes is None:
+        return made, [env.python or "?"], verdict, ["?"]
+    sizes = [amount(env.bytes)]
+    if env.shared_bytes:
+        sizes.append(f"own {amount(env.bytes - env.shared_bytes)}")
+    return made, [env.python or "?"], verdict, sizes
+
+
+def _short(path: str, home: str) -> str:
+    inside = home not in ("", "/") and Path(path).is_relative_to(home)
+    return f"~/{Path(path).relative_to(home)}" if inside else path
+
+
+def _folded(path: str, width: int) -> list[str]:
+    """A path in rows, broken after slashes; a name that is longer than a row is broken anywhere."""
+    rows = [""]
+    for part in path.replace("/", "/\0").split("\0"):
+        if rows[-1] and len(rows[-1]) + len(part) > width:
+            rows.append("  ")
+        while len(rows[-1]) + len(part) > width:
+            room = width - len(rows[-1])
+            rows[-1] += part[:room]
+            part = part[room:]  # noqa: PLW2901
+            rows.append("  ")
+        rows[-1] += part
+    return [r for r in rows if r.strip()]
+
+
+def show_removal(screen: Screen, done: Removal) -> None:
+    """One sentence an environment."""
+    for env in done.removed:
+        kept = env.bytes - env.freed_bytes
+        told = f"{env.path}: removed, {amount(env.freed_bytes)} freed"
+        if kept > 0:
+            told += f"; {amount(kept)} are shared, with a cache of packages or another environment, and stay"
+        screen.wrapped(told, indent="  ", first="")
+        for kernel in env.kernels:
+            screen.wrapped(f"its Jupyter kernel {kernel} is removed too", indent="    ", first="  ")

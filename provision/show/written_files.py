@@ -1,0 +1,117 @@
+"""What commands write, in words: exports, bundles, a project's files, reports and tables of profiles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..model import Bundle, Cache, Exported, Initialised, ProfileTable, ProfileTables, Report
+from .screen import Screen, clean
+from .sizes import amount
+from .table import show_table
+
+_WIDE = 140
+"""Columns from which on a table of profiles names its sources."""
+
+
+def show_export(screen: Screen, value: Exported) -> None:
+    """The text as it is, or the file's path."""
+    if value.path is None:
+        screen.out.write(clean(value.text))
+        screen.out.flush()
+    else:
+        screen.line(clean(f"{value.path}: written ({value.format})"))
+
+
+def show_bundle(screen: Screen, bundle: Bundle) -> None:
+    """What it is for, its files, its notes."""
+    gpus = ", ".join(g.name or f"compute capability {g.capability}" for g in bundle.target.gpus)
+    driver = f"driver {bundle.target.driver}" if bundle.target.driver else ""
+    meant = ", ".join(filter(None, (bundle.target.platform, f"Python {bundle.python}", driver, gpus)))
+    screen.wrapped(f"{', '.join(bundle.frameworks)} for {bundle.device}: {meant}", first="")
+    total = sum(f.size or 0 for f in bundle.files)
+    python = f", with Python {bundle.archive.version}" if bundle.archive else ", without a Python"
+    screen.line(f"{len(bundle.files)} files, {amount(total)}{python}")
+    if screen.verbose:
+        for file in bundle.files:
+            screen.line(f"  {file.path}")
+    for note in bundle.notes:
+        screen.wrapped(f"note: {note}", indent="    ", first="  ")
+
+
+def show_initialised(screen: Screen, made: Initialised) -> None:
+    """One line a file, then where the frameworks were found and what is left to the user."""
+    width = max(len(file.path) for file in made.files)
+    for file in made.files:
+        screen.wrapped(f"{file.path:{width}}  {file.done}: {file.detail}", indent=" " * (width + 2), first="")
+    for note in made.notes:
+        screen.wrapped(note, indent="    ", first="  ")
+    if all(file.done == "kept" for file in made.files):
+        screen.line("nothing was changed")
+
+
+def show_cache(screen: Screen, cache: Cache) -> None:
+    """The folder alone, so that a script can read it; or what was removed from it."""
+    if cache.removed_files is None:
+        screen.line(cache.path)
+        return
+    many = f"{cache.removed_files} file{'' if cache.removed_files == 1 else 's'}"
+    screen.line(f"{cache.path}: {many} removed, {amount(cache.freed_bytes or 0)} freed")
+
+
+def show_report(screen: Screen, report: Report) -> None:
+    """The text without changes, for a public place."""
+    screen.line(clean(report.text).rstrip("\n"))
+
+
+def remark_on_report(screen: Screen, report: Report) -> None:
+    """Say what is hidden in the text."""
+    if report.hidden:
+        kinds = ", ".join(report.hidden)
+        for row in screen.fold(f"note: hidden in it: {kinds}; read it before you paste it", first=""):
+            screen.say(row)
+
+
+def show_tables(screen: Screen, known: ProfileTables, *, one_line: bool = False) -> None:
+    """A row a table, or where rows are shown a table each; with `one_line` that all are valid."""
+    if one_line:
+        rows = sum(_count(table) for table in known.tables)
+        files = len({table.file for table in known.tables})
+        screen.line(f"the profiles are valid: {files} files, {len(known.tables)} tables, {rows} rows")
+    elif not known.tables:
+        screen.line("nothing new: the profiles have all that the index has")
+    elif any(table.rows for table in known.tables):
+        for table in known.tables:
+            _show_rows(screen, table)
+    else:
+        heads = ("TABLE", "ROWS", "KEPT", "READ", "FILE", "SOURCE")
+        rows_of = [
+            (_title(t), str(_count(t)), t.kept or "by hand", t.read, Path(t.file).name, t.source)
+            for t in known.tables
+        ]
+        wide = screen.verbose or screen.columns() >= _WIDE
+        shown = heads if wide else heads[:-1]
+        show_table(screen, shown, [row[: len(shown)] for row in rows_of])
+
+
+def _show_rows(screen: Screen, table: ProfileTable) -> None:
+    screen.line(f"{_title(table)}: {_count(table)} rows, {table.kept or 'by hand'}, read {table.read}")
+    screen.wrapped(table.source, indent="  ")
+    keys = list(dict.fromkeys(key for row in table.rows for key in row))
+    cells = [[_cell(row.get(key)) for key in keys] for row in table.rows]
+    if cells:
+        show_table(screen, [key.upper() for key in keys], cells, indent=2)
+
+
+def _title(table: ProfileTable) -> str:
+    return " ".join(filter(None, (table.table, table.framework)))
+
+
+def _count(table: ProfileTable) -> int:
+    return len(table.rows) if table.count is None else table.count
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)

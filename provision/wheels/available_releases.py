@@ -1,0 +1,274 @@
+"""The releases of named packages on the target's platform, newest first, as indexes and folders of wheels list them.
+
+Only metadata is read, and of old releases only as much as the search for the newest set asks for.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.tags import Tag
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
+from packaging.version import InvalidVersion, Version
+
+from ..index.http import AT_ONCE
+from ..index.platform_tags import wheel_tags
+from ..index.simple_api import File
+from ..model import NamedPackage, Release, Sources, Supply, Target
+from .index_metadata import IndexMetadata
+from .local_files import own_cache
+from .measured_rows import MeasuredRows
+from .source_archives import SourceArchive, SourceArchives, package_of
+
+_MOST_ARCHIVES = 5
+"""Source archives of one package that are downloaded at most; older ones count as compiled code."""
+_EPOCH = dt.date(1970, 1, 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Named:
+    """A package that is named, with its bounds; `index` is the only index that has it (None for those configured)."""
+
+    name: str
+    specifier: str = ""
+    extras: tuple[str, ...] = ()
+    named_by: str = ""
+    index: str | None = None
+
+
+@dataclass
+class _Listing:
+    """The files of a package by version, newest first, and the releases that were read of them."""
+
+    named: Named
+    versions: list[tuple[Version, list[File]]]
+    days: list[int]
+    dated: bool
+    releases: list[Release] = field(default_factory=list)
+
+    def package(self) -> NamedPackage:
+        """The package with the releases that were read and have files for some Python."""
+        read = len(self.releases)
+        return NamedPackage(
+            name=self.named.name, specifier=self.named.specifier, extras=self.named.extras,
+            named_by=self.named.named_by, releases=tuple(r for r in self.releases if r.pythons),
+            complete=read == len(self.versions), next_day=self.days[read] if read < len(self.days) else None,
+            dated=self.dated,
+        )  # fmt: skip
+
+
+@dataclass
+class ReleaseReader:
+    """Reads releases for a target and some Pythons. `about` are the packages whose requirements matter."""
+
+    sources: Sources
+    supply: Supply
+    target: Target
+    pythons: Sequence[str]
+    about: frozenset[str]
+    pre: bool = False
+    known: tuple[NamedPackage, ...] = ()
+    _listings: dict[str, _Listing] = field(default_factory=dict)
+
+    def read(self, named: Iterable[Named]) -> None:
+        """Read the newest release of each package; one that no index lists is left out. Raises LockError where an
+        index does not answer."""
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for listing in pool.map(self._listed, named):
+                if listing.versions:
+                    self._listings[listing.named.name] = listing
+            list(pool.map(self._read_newest, self._listings.values()))
+
+    @property
+    def packages(self) -> tuple[NamedPackage, ...]:
+        """The packages as far as they were read."""
+        return (*(listing.package() for listing in self._listings.values()), *self.known)
+
+    def deepen(self, names: Iterable[str], wanted: Callable[[NamedPackage], bool], most: int = 8) -> bool:
+        """Read up to `most` older releases of each package while they are wanted; whether any was read."""
+        listings = [self._listings[n] for n in names if n in self._listings]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return any(list(pool.map(lambda listing: self._deeper(listing, wanted, most), listings)))
+
+    def behind(self, name: str, version: str) -> int:
+        """The days by which a version of a package is behind its newest one; 0 where no index was asked."""
+        if name not in self._listings:
+            return 0
+        listing = self._listings[name]
+        place = next((i for i, (v, _) in enumerate(listing.versions) if v == Version(version)), None)
+        return listing.days[0] - listing.days[place] if place is not None else 0
+
+    def oldest(self, name: str, days: int) -> str:
+        """The oldest version of a package that is at most some days behind its newest one."""
+        listing = self._listings[name]
+        within = [
+            v
+            for (v, _), day in zip(listing.versions, listing.days, strict=True)
+            if listing.days[0] - day <= days
+        ]
+        return within[-1].public
+
+    def _deeper(self, listing: _Listing, wanted: Callable[[NamedPackage], bool], most: int) -> bool:
+        before = len(listing.releases)
+        last = before
+        package = listing.package()
+        while last < min(before + most, len(listing.versions)) and wanted(
+            replace(package, next_day=listing.days[last])
+        ):
+            last += 1
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            listing.releases += pool.map(lambda at: self._release(listing, at), range(before, last))
+        return last > before
+
+    def _read_newest(self, listing: _Listing) -> None:
+        """Read the newest release, and older ones until each Python has one: some have no file of the newest."""
+        most = len(self.pythons) + 3
+        while len(listing.releases) < min(most, len(listing.versions)):
+            listing.releases.append(self._release(listing, len(listing.releases)))
+            if {p for r in listing.releases for p in r.pythons}.issuperset(self.pythons):
+                return
+
+    # --- the list of files -----------------------------------------------------------------------
+
+    @functools.cached_property
+    def _metadata(self) -> IndexMetadata:
+        return IndexMetadata(self.sources)
+
+    def _listed(self, named: Named) -> _Listing:
+        grouped: dict[Version, list[File]] = {}
+        for file in (*self._local(named.name), *self._metadata.files(named.name, named.index)):
+            version = _version_of(file.name, named.name)
+            if version is not None and not self._is_late(file):
+                grouped.setdefault(version, []).append(file)
+        versions = sorted(self._within(named, grouped).items(), reverse=True)
+        days, dated = _days(versions)
+        return _Listing(named, versions, days, dated)
+
+    def _within(self, named: Named, grouped: dict[Version, list[File]]) -> dict[Version, list[File]]:
+        """The versions within the bounds; withdrawn ones and pre-releases only where the bounds name them, or where
+        there is nothing else."""
+        bounds = SpecifierSet(named.specifier)
+        exact = any(s.operator in ("==", "===") and "*" not in s.version for s in bounds)
+        usable = {
+            v: fs for v, fs in grouped.items()
+            if bounds.contains(v, prereleases=True) and (exact or any(f.yanked is None for f in fs))
+        }  # fmt: skip
+        finals = {v: fs for v, fs in usable.items() if not v.is_prerelease}
+        return usable if self.pre or bounds.prereleases or not finals else finals
+
+    def _is_late(self, file: File) -> bool:
+        limit = self.sources.exclude_newer
+        return bool(limit and file.uploaded and file.uploaded[:19] > limit[:19])
+
+    def _local(self, name: str) -> list[File]:
+        """The wheels of a package in folders, as new as today."""
+        today = dt.datetime.now(tz=dt.timezone.utc).isoformat()
+        return [
+            File(name=w.url.rpartition("/")[2].replace("%2B", "+"), url=w.url, uploaded=today)
+            for w in self.supply.wheels if w.name == name
+        ]  # fmt: skip
+
+    # --- one release -----------------------------------------------------------------------------
+
+    def _release(self, listing: _Listing, at: int) -> Release:
+        version, files = listing.versions[at]
+        wheels = [f for f in files if f.name.endswith(".whl")]
+        fitting = {f: self._pythons_of(f) for f in wheels}
+        having = {p for pythons in fitting.values() for p in pythons}
+        archives = [f for f in files if not f.name.endswith(".whl")]
+        built = {p for f in archives for p in self.pythons if _allows(f.requires_python, p)}
+        best = next((f for f, pythons in fitting.items() if pythons), wheels[0] if wheels else None)
+        compiled = [f for f in wheels if not f.name.endswith("-none-any.whl")]
+        archive = None if wheels or at >= _MOST_ARCHIVES else self._described(listing.named.name, archives)
+        requires = self._metadata.requirements(best) if best else archive.requires if archive else None
+        return Release(
+            package=listing.named.name, version=str(version), day=listing.days[at],
+            pythons=tuple(p for p in self.pythons if p in having or p in built),
+            wheels=tuple(p for p in self.pythons if p in having),
+            requires=tuple(t for t in requires or () if _name_of(t) in self.about),
+            requires_known=requires is not None,
+            compiles=archive.needs_compiler if archive else bool(compiled) or not wheels,
+            compiled=any(fitting[f] for f in compiled),
+            measured=self._measured.of((f.sha256 for f in compiled), self.target.platform),
+        )  # fmt: skip
+
+    @functools.cached_property
+    def _measured(self) -> MeasuredRows:
+        return MeasuredRows(own_cache(self.sources))
+
+    def _described(self, name: str, archives: Sequence[File]) -> SourceArchive | None:
+        """What the source archive of a release without wheels states."""
+        packages = [p for f in archives if (p := package_of(name, f))]
+        return next(iter(SourceArchives(self.sources).describe(packages[:1]).values()), None)
+
+    def _pythons_of(self, file: File) -> frozenset[str]:
+        try:
+            tags = parse_wheel_filename(file.name)[3]
+        except (InvalidWheelFilename, InvalidVersion):
+            return frozenset()
+        return frozenset(
+            p for p in self.pythons if _allows(file.requires_python, p) and not tags.isdisjoint(self._tags[p])
+        )
+
+    @functools.cached_property
+    def _tags(self) -> dict[str, frozenset[Tag]]:
+        return {p: frozenset(wheel_tags(p, self.target.platform, self.target.glibc)) for p in self.pythons}
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _version(text: str) -> Version:
+    """A version; many files have the same. Raises InvalidVersion."""
+    return Version(text)
+
+
+def _version_of(file: str, name: str) -> Version | None:
+    """The version in a file's name, None for a file that no installer takes. The wheel's other parts are not read."""
+    try:
+        if file.endswith(".whl"):
+            return _version(file.split("-", 2)[1].replace("_", "-"))
+        found, version = parse_sdist_filename(file)
+    except (InvalidSdistFilename, InvalidVersion, IndexError):
+        return None
+    return version if found == name else None
+
+
+def _days(versions: Sequence[tuple[Version, Sequence[File]]]) -> tuple[list[int], bool]:
+    """The day of each version, each older than that of a newer version; whether the index states upload times."""
+    stated = [min((f.uploaded for f in files if f.uploaded), default=None) for _, files in versions]
+    if not any(stated):
+        return [len(versions) - i for i in range(len(versions))], False
+    days: list[int] = []
+    last = max((dt.date.fromisoformat(text[:10]) - _EPOCH).days for text in stated if text) + 1
+    for text in stated:  # also a version without a time, or of the same day, is older than the one above it
+        last = min(last - 1, (dt.date.fromisoformat(text[:10]) - _EPOCH).days) if text else last - 1
+        days.append(last)
+    return days, True
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _allows(bounds: str | None, python: str) -> bool:
+    """Whether a Requires-Python allows the newest releases of a Python minor. One that cannot be read forbids
+    nothing."""
+    try:
+        return not bounds or SpecifierSet(bounds).contains(f"{python}.99", prereleases=True)
+    except InvalidSpecifier:
+        return True
+
+
+def _name_of(text: str) -> str | None:
+    try:
+        return str(canonicalize_name(Requirement(text).name))
+    except InvalidRequirement:
+        return None

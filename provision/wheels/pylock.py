@@ -1,0 +1,248 @@
+"""pylock.toml: a Lock as a file (PEP 751), with the plan and its target under [tool.gpuenv].
+
+Written by gpuenv, read through `packaging.pylock`, so that a lock which another tool wrote is
+read by the same rules. Bundles, caches and environments write files of the names in a lock's addresses."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import tomli
+import tomli_w
+from packaging.pylock import Pylock, PylockValidationError
+from packaging.requirements import Requirement
+
+from ..errors import LockError
+from ..model import ExcludeNewer, FleetClass, Lock, Package, Plan, Target, as_plain, check_forms, from_plain
+from ..system import untrusted_files
+from ..system.output_file import signed, write_output
+from ..system.path_names import UnsafeNameError, file_name_of_url, last_segments
+from ..system.redaction import redact, redact_value
+from ..system.safe_write import hint_of, write_file
+
+_ABOUT = "pylock.toml"
+
+
+def write(path: Path, lock: Lock, *, root: Path | None = None) -> None:
+    """Write a lock in one step: a reader sees the old file or the new one. `root` is the folder that it stays
+    in, by default its own. Raises LockError."""
+    text = signed(tomli_w.dumps(_document(lock)))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if root is None:
+            write_output(path, text, durable=True)
+        else:
+            write_file(path, text, root=root, durable=True)
+    except OSError as error:
+        raise LockError(
+            f"cannot write the lock {path}: {error.strerror}",
+            hint=hint_of(error, "choose a folder you may write to"),
+        ) from error
+
+
+def _document(lock: Lock) -> dict[str, Any]:
+    plan = as_plain(lock.plan)
+    # What was rejected or held back depends on the day's profiles and releases; `resolve` tells it anew.
+    plan["rejected"] = []
+    del plan["held_back"], plan["sets"]
+    ours = {"manager": lock.manager, "target": as_plain(lock.target), "plan": plan, "inputs": lock.inputs}
+    ours["exclude_newer"] = as_plain(lock.exclude_newer) if lock.exclude_newer else None
+    if lock.classes:
+        ours["classes"] = [as_plain(c) for c in lock.classes]
+    return {
+        "lock-version": "1.0",
+        "created-by": "gpuenv",
+        "requires-python": f"=={lock.plan.python}.*",
+        "packages": [_package_table(p) for p in lock.packages],
+        "tool": {"gpuenv": redact_value(_without_nulls(ours))},
+    }
+
+
+def _package_table(package: Package) -> dict[str, Any]:
+    table: dict[str, Any] = {"name": package.name}
+    if package.version:
+        table["version"] = package.version
+    if package.index:
+        table["index"] = redact(package.index)
+    if package.url.startswith("git+"):
+        return {**table, "vcs": _vcs_table(redact(package.url))}
+    if is_folder(package):
+        folder = unquote(urlsplit(package.url).path)
+        return {**table, "directory": {"path": folder, "editable": package.editable}}
+    file: dict[str, Any] = {"name": file_name(package), "url": redact(package.url)}
+    if package.size is not None:
+        file["size"] = package.size
+    file["hashes"] = {k: v for k, v in (("sha256", package.sha256), ("md5", package.md5)) if v}
+    if not is_source(package):
+        return {**table, "wheels": [file]}
+    recorded = {"tool": {"gpuenv": {"depends": list(package.depends)}}} if package.depends else {}
+    return {**table, "sdist": file, **recorded}
+
+
+def _vcs_table(url: str) -> dict[str, Any]:
+    parts = urlsplit(url.removeprefix("git+"))
+    path, _, commit = parts.path.rpartition("@")
+    table = {"type": "git", "url": parts._replace(path=path, fragment="").geturl(), "commit-id": commit}
+    folder = parts.fragment.removeprefix("subdirectory=")
+    return {**table, "subdirectory": folder} if folder else table
+
+
+def is_folder(package: Package) -> bool:
+    """Whether a package is a folder of this machine, which no hash can hold."""
+    return package.unhashed and package.url.startswith("file:")
+
+
+def is_source(package: Package) -> bool:
+    """Whether a package is a source archive, from which a wheel is built when it is installed."""
+    return not package.unhashed and not file_name(package).endswith(".whl")
+
+
+def file_name(package: Package) -> str:
+    """Return the file name that a package's address ends in. Raises UnsafeNameError."""
+    return file_name_of_url(package.url)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [_without_nulls(v) for v in value]
+    return value
+
+
+def read(path: Path) -> Lock:
+    """Read a lock. Raises LockError when it is missing, half-written, of another kind, or made by
+    a tool that leaves out what gpuenv needs."""
+    try:
+        data = tomli.loads(untrusted_files.read_strictly(path))
+        locked = Pylock.from_dict(data)
+        ours = data.get("tool", {}).get("gpuenv")
+        if not isinstance(ours, dict):
+            raise LockError(
+                f"{path} has no [tool.gpuenv] table: it was not written by gpuenv",
+                hint="make one with `gpuenv lock`",
+            )
+        target = from_plain(Target, ours.get("target"), "tool.gpuenv.target")
+        plan = from_plain(Plan, ours.get("plan"), "tool.gpuenv.plan")
+        manager = plan.manager
+        inputs: Any = ours.get("inputs")
+        limit = ours.get("exclude_newer")
+        newer = from_plain(ExcludeNewer, limit, "tool.gpuenv.exclude_newer") if limit is not None else None
+        classes = _classes(ours.get("classes", []))
+        packages = tuple(_package(p, i) for i, p in enumerate(locked.packages))
+        check_file_names(packages, "packages")
+    except OSError as error:
+        raise LockError(
+            f"cannot read the lock {path}: {error.strerror}", hint="make one with `gpuenv lock`"
+        ) from error
+    except (ValueError, RecursionError, PylockValidationError) as error:
+        raise LockError(
+            f"the lock {path} is not valid: {error}", hint="make it again with `gpuenv lock`"
+        ) from error
+    digest = inputs if isinstance(inputs, str) else None
+    return Lock(
+        manager=manager, target=target, plan=plan, packages=packages, inputs=digest, exclude_newer=newer,
+        classes=classes,
+    )  # fmt: skip
+
+
+def _classes(data: Any) -> tuple[FleetClass, ...]:
+    """The classes of hosts that a lock of a fleet is for; none in the lock of one machine. Raises ValueError."""
+    if not isinstance(data, list):
+        raise ValueError("tool.gpuenv.classes: expected a list")  # noqa: TRY004  # as every mistake in a lock
+    return tuple(from_plain(FleetClass, row, f"tool.gpuenv.classes[{i}]") for i, row in enumerate(data))
+
+
+def _package(package: Any, position: int) -> Package:
+    where = f"packages[{position}] ({package.name})"
+    version = str(package.version) if package.version else ""
+    if package.vcs is not None:
+        return Package(name=package.name, version=version, url=vcs_url(package.vcs), unhashed=True)
+    if package.directory is not None:
+        url = Path(package.directory.path).absolute().as_uri()
+        editable = bool(package.directory.editable)
+        return Package(name=package.name, version=version, url=url, unhashed=True, editable=editable)
+    if package.wheels and len(package.wheels) > 1:
+        raise ValueError(f"{where}: expected one wheel")
+    file: Any = package.wheels[0] if package.wheels else package.sdist or package.archive
+    if file is None:
+        raise ValueError(f"{where}: expected a wheel, a source archive, a commit or a folder")
+    address = file.url or (Path(file.path).absolute().as_uri() if file.path else None)
+    sha256 = file.hashes.get("sha256")
+    if address is None or not version:
+        raise ValueError(f"{where}: no address or no version")
+    if sha256 is None:
+        raise ValueError(f"{where}: no sha256")
+    return Package(
+        name=package.name, version=version, url=address, sha256=sha256, index=package.index, size=file.size,
+        depends=_depends(package.tool, where) if file is package.sdist else (),
+    )  # fmt: skip
+
+
+def _depends(tool: Any, where: str) -> tuple[str, ...]:
+    """Return the requirements that a source archive was solved with. Raises ValueError."""
+    ours = (tool or {}).get("gpuenv", {})
+    found = ours.get("depends", []) if isinstance(ours, dict) else None
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise ValueError(f"{where}: tool.gpuenv.depends: expected a list of strings")
+    for text in found[1:]:
+        Requirement(text)  # raises ValueError
+    return tuple(found)
+
+
+def vcs_url(vcs: Any) -> str:
+    """pip's address of a commit. Raises ValueError for another system than git, or half a commit."""
+    if vcs.type != "git" or not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", vcs.commit_id):
+        raise ValueError(f"{vcs.type} {vcs.commit_id}: expected a full commit of git")
+    url: str = vcs.url or Path(vcs.path).absolute().as_uri()
+    folder = f"#subdirectory={vcs.subdirectory}" if vcs.subdirectory else ""
+    return f"git+{url}@{vcs.commit_id}{folder}"
+
+
+_CONDA_SEGMENTS = 3  # channel, platform and file
+
+
+def check_file_names(packages: Sequence[Package], key: str) -> None:
+    """Raise ValueError for a package whose texts or file name cannot be one; `key` is the list's name."""
+    for position, package in enumerate(packages):
+        check_forms(package, f"{key}[{position}]")
+        urlsplit(package.index or "")  # raises ValueError for what is no address
+        check_file_name(package)
+
+
+def check_file_name(package: Package) -> Package:
+    """Return a package whose address ends in a file name. Raises UnsafeNameError, ValueError for no address."""
+    is_conda = package.url.endswith((".conda", ".tar.bz2"))
+    try:
+        if package.unhashed:  # a folder or a commit: its address ends in no file name
+            urlsplit(package.url)
+        else:
+            last_segments(package.url, _CONDA_SEGMENTS if is_conda else 1, hidden=True)
+    except UnsafeNameError as error:
+        raise UnsafeNameError(
+            f"{package.name} {package.version}: {error.message}", hint=error.hint
+        ) from error
+    return package
+
+
+def read_in(folder: Path) -> Lock:
+    """The lock that an environment carries in its folder: pylock.toml, or of a conda environment the
+    value itself, which needs no conda-lock to be read. Raises LockError."""
+    if (folder / "pylock.toml").exists():
+        return read(folder / "pylock.toml")
+    path = folder / "lock.json"
+    try:
+        data = json.loads(untrusted_files.read_bytes(path))
+        held = from_plain(Lock, data.get("lock") if isinstance(data, dict) else data, "lock")
+        check_file_names(held.packages, "packages")
+    except (OSError, ValueError, RecursionError) as error:
+        raise LockError(
+            f"the environment's own lock {path} cannot be read: {error}",
+            hint="build the environment again: gpuenv create --recreate",
+        ) from error
+    return held

@@ -1,0 +1,66 @@
+"""Which packages had no wheel in the answer to a question, remembered for the next run that asks the same.
+
+Each refusal of uv names one package without a wheel, and costs a whole solve. A question is all that decides an
+answer: what is asked for, the Python, the platform and the places. What is remembered counts as long as the indexes
+have the same wheels of a package: an answer does not depend on what was asked before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ..index.http import AT_ONCE
+from ..model import Need, Plan, Sources, as_plain
+from ..system import untrusted_files
+from ..system.safe_write import write_file
+from .local_files import own_cache
+
+Wheels = Callable[[str], tuple[str, ...]]
+"""Returns the names of the wheels that the indexes have of a package."""
+
+
+def question_of(plan: Plan, pins: Sequence[str], needs: Sequence[Need], sources: Sources) -> str:
+    """Return the digest of a question."""
+    places = [sources.default, sources.extra, sources.find_links, sources.exclude_newer, sources.no_index]
+    target = [plan.python, plan.platform, plan.target.glibc, [b.index for b in plan.builds]]
+    return _digest(
+        [sorted(pins), sorted(json.dumps(as_plain(n), sort_keys=True) for n in needs), places, target]
+    )
+
+
+def recall(question: str, sources: Sources, wheels: Wheels) -> list[str]:
+    """Return the packages that came from source in the last answer, and of which the indexes have the same wheels."""
+    try:
+        found = json.loads(untrusted_files.read_text(_path(question, sources)))
+    except (OSError, ValueError, RecursionError):
+        return []
+    if not isinstance(found, Mapping) or sources.offline:
+        return []
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        now = dict(zip(found, pool.map(lambda name: _digest(wheels(name)), found), strict=True))
+    return [name for name, before in found.items() if now[name] == before]
+
+
+def remember(question: str, names: Iterable[str], sources: Sources, wheels: Wheels) -> None:
+    """Keep which packages of an answer came from source. A cache that cannot be written to is done without."""
+    found = {name: _digest(wheels(name)) for name in names}
+    path = _path(question, sources)
+    if not found or sources.offline:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, json.dumps(found))
+    except OSError:
+        return
+
+
+def _path(question: str, sources: Sources) -> Path:
+    return own_cache(sources) / "without-wheels" / f"{question}.json"
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,232 @@
+"""How uv is asked for a solution: the plan's pins, the project's needs beside them, one platform."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ..errors import LockError
+from ..index import pytorch_index, uv
+from ..index.uv import without_credentials
+from ..model import Need, Plan, Sources
+from ..system import scratch_folders
+from .solve_failure import TIMEOUT, failure
+from .source_builds import SourceBuilds
+from .upload_times import UploadTimes
+from .uv_solution import versions_of
+
+_UV_PLATFORM = {"linux-x86_64": "x86_64", "linux-aarch64": "aarch64", "windows-x86_64": "x86_64"}
+
+
+@dataclass
+class Ask:
+    """One question to uv: a folder for its files, and which packages may be built from source; nothing else is
+    ever built. `pins` is what was asked for last, `bound` the packages with the one index that each comes from, `cached`
+    asks nothing but uv's cache, and `seconds` has the time of each run of uv."""
+
+    scratch: Path
+    plan: Plan
+    sources: Sources
+    python: str | None
+    needs: tuple[Need, ...]
+    builds: SourceBuilds
+    pins: list[str] = field(default_factory=list)
+    pinned: dict[str, str] = field(default_factory=dict)
+    bound: dict[str, str] = field(default_factory=dict)
+    git_logins: tuple[str, ...] = ()
+    cached: bool = False
+    seconds: list[float] = field(default_factory=list)
+
+    def solved(self, pins: list[str], prefer: Mapping[str, str]) -> str:
+        """The solution with addresses and hashes, as a pylock.toml. What is named for the PyTorch index and comes along
+        of something else is asked for by itself: uv binds nothing else."""
+        text = self._solved(pins, prefer)
+        if stray := self._stray(text, pins):
+            return self._solved([*pins, *stray], prefer)
+        return text
+
+    def annotated(self, text: str) -> str:
+        """A solution once more, annotated with indexes and requirers, in a folder of its own. Raises LockError."""
+        with scratch_folders.scratch("lock") as scratch:
+            again = dataclasses.replace(self, scratch=scratch)
+            return again._again(again.source(self.pins), versions_of(text), "requirements.txt")  # noqa: SLF001
+
+    def _stray(self, text: str, pins: list[str]) -> list[str]:
+        found, bound = versions_of(text), _bound_to_pytorch(self.plan, pins, self.needs)
+        return [n for n in pytorch_index.named_for(self.plan) if n in found and n not in bound]
+
+    def _solved(self, pins: list[str], prefer: Mapping[str, str]) -> str:
+        source = self.source(pins)
+        if not prefer:
+            return self.compiled(source, "pylock.toml")
+        # First exactly as it was, which is mostly possible. What uv calls preferences are not enough:
+        # with several indexes it was seen to leave a version that fits (ml-dtypes, 0.13.8).
+        held = self.scratch / "held.txt"
+        held.write_text(_rows(prefer), encoding="utf-8")
+        with contextlib.suppress(LockError):
+            return self.compiled(source, "pylock.toml", "--constraints", str(held))
+        kept = self.scratch / "before.txt"
+        kept.write_text(_rows(prefer), encoding="utf-8")
+        found = self.compiled(source, "requirements.txt", "--output-file", str(kept))
+        return self._again(source, versions_of(found), "pylock.toml")
+
+    def _again(self, source: Path, versions: Mapping[str, str], form: str) -> str:
+        """The same solution in another form. uv's cache has what it takes, unless it cannot be written to."""
+        same = self.scratch / "same.txt"
+        same.write_text(_rows(versions), encoding="utf-8")
+        cached = dataclasses.replace(self, cached=True)
+        with contextlib.suppress(LockError):
+            return cached.compiled(source, form, "--constraints", str(same))
+        return self.compiled(source, form, "--constraints", str(same))
+
+    def source(self, pins: list[str]) -> Path:
+        """A pyproject.toml with the pins, each PyTorch-index package bound to that index alone; uv binds
+        only what this very file names."""
+        self.pins = pins
+        named = pytorch_index.named_for(self.plan)
+        pins = [
+            *pins,
+            *(n.text for n in self.needs if n.name in named and n.name != "torch" and not n.constraint),
+        ]
+        own = [n for n in self.needs if n.index and n.name and n.name not in named and not n.constraint]
+        pins += [n.text for n in own]
+        self.pinned = {str(canonicalize_name(Requirement(p).name)): p for p in pins}
+        lines = [
+            "[project]",
+            'name = "gpuenv-plan"',
+            'version = "0"',
+            f'requires-python = "=={self.plan.python}.*"',
+            f"dependencies = {json.dumps(pins)}",
+        ]
+        bound = _bound_to_pytorch(self.plan, pins, self.needs)
+        urls = dict.fromkeys(n.index for n in own if n.index)
+        indexes = {f"project-{number}": url for number, url in enumerate(urls)}
+        names = {url: name for name, url in indexes.items()}
+        if bound:
+            indexes["pytorch"] = pytorch_index.address(self.sources.pytorch, self.plan)
+        for name, url in indexes.items():
+            lines += ["[[tool.uv.index]]", f'name = "{name}"', f"url = {json.dumps(url)}", "explicit = true"]
+        chosen = {canonicalize_name(n.name or ""): names[n.index or ""] for n in own} | dict.fromkeys(
+            bound, "pytorch"
+        )
+        self.bound = {str(name): indexes[index] for name, index in chosen.items()}
+        lines += [
+            "[tool.uv.sources]",
+            *(f'{name} = {{ index = "{index}" }}' for name, index in chosen.items()),
+        ]
+        path = self.scratch / "pyproject.toml"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path
+
+    def compiled(self, source: Path, form: str, *more: str) -> str:
+        """The solution. uv is asked again where it may build what it refused to build, or leave it out."""
+        while True:
+            try:
+                text = self._compiled(source, form, *more)
+            except LockError as error:
+                if error.unbuilt is None:
+                    raise
+                self.builds.allow_unread(error.unbuilt, error, self.needs)
+            else:
+                if not self.builds.learn(versions_of(text), self.needs, self.plan):
+                    return text
+
+    @functools.cached_property
+    def _times(self) -> UploadTimes:
+        return UploadTimes(self.sources, self.plan)
+
+    def _compiled(self, source: Path, form: str, *more: str) -> str:
+        words = [
+            "pip", "compile", str(source), *self._files(), "--format", form, "--no-header",
+            "--emit-index-annotation", *self.builds.options(), *self.builds.stated_options(self.needs, self.scratch),
+            "--python-version", self.plan.python or "", *self._times.options(),
+            "--python-platform", _uv_platform(self.plan.platform, self.plan.target.glibc), *more,
+        ]  # fmt: skip
+        output = Path(more[1]) if more[:1] == ("--output-file",) else None
+        before = output.read_text(encoding="utf-8") if output else ""
+        settings = uv.Settings(
+            only_wheels=only_files(self.sources), git_logins=self.git_logins, timeout=TIMEOUT,
+            variables={"UV_OFFLINE": "1"} if self.cached else {},
+        )  # fmt: skip
+        began = time.monotonic()
+        done = uv.run_uv(words, self.sources, python=self.python or sys.executable, settings=settings)
+        self.seconds.append(time.monotonic() - began)
+        text = output.read_text(encoding="utf-8") if output else done.stdout
+        if output:
+            output.write_text(before, encoding="utf-8")  # else uv would prefer what it has just found
+        if self._times.learn(done.stderr):
+            return self._compiled(source, form, *more)
+        if done.ok:
+            return text
+        if self.cached:
+            raise LockError("uv's cache lacks a part of the answer")
+        asked = [*self.pinned.values(), *(n.text for n in self.needs if n.name)]
+        self.builds.note_refusal(done.stderr, asked, self.sources)
+        raise failure(done, self.sources, self.needs)
+
+    def _override(self, need: Need) -> str:
+        """Return an override as a line. What the plan pins stays pinned, also against what others require."""
+        return self.pinned.get(str(canonicalize_name(need.name or "")), need.text)
+
+    def _files(self) -> list[str]:
+        """The project's needs as files beside the pins."""
+        needs, limits = self.scratch / "needs.in", self.scratch / "limits.in"
+        told = self.builds.kept(self.needs)
+        lines = (f"-e {n.local}" if n.editable and n.local else n.text for n in told if not n.constraint)
+        text = "".join(f"{line}\n" for line in lines)
+        bare, self.git_logins = without_credentials(text)
+        needs.write_text(bare, encoding="utf-8")
+        bounds = "".join(n.text + "\n" for n in self.needs if n.constraint and not n.override)
+        limits.write_text(bounds, encoding="utf-8")
+        files = [str(needs), "--constraints", str(limits)] if self.needs else []
+        if overrides := [self._override(n) for n in self.needs if n.override]:
+            (self.scratch / "overrides.txt").write_text("\n".join(overrides) + "\n", encoding="utf-8")
+            files += ["--overrides", str(self.scratch / "overrides.txt")]
+        if unread := self.builds.overrides():
+            (self.scratch / "unread.txt").write_text(unread, encoding="utf-8")
+            files += ["--overrides", str(self.scratch / "unread.txt")]
+        return files
+
+
+def only_files(sources: Sources) -> bool:
+    """Whether folders and pages of wheels are all there is: offline, an index's answers in the cache would
+    name files that cannot be had."""
+    return sources.no_index or (sources.offline and bool(sources.find_links))
+
+
+def _rows(versions: Mapping[str, str]) -> str:
+    return "".join(f"{name}=={version}\n" for name, version in versions.items())
+
+
+def _bound_to_pytorch(plan: Plan, pins: Sequence[str], needs: Sequence[Need]) -> list[str]:
+    """What is asked for by name of the packages that the plan takes from the PyTorch index."""
+    names = {canonicalize_name(Requirement(p).name) for p in pins} | {n.name for n in needs}
+    return [n for n in pytorch_index.named_for(plan) if n in names]
+
+
+@functools.cache
+def _uv_platform(platform: str, glibc: str | None) -> str:
+    """Uv's name for the platform, with the highest glibc that it knows and the target has."""
+    machine = _UV_PLATFORM[platform]
+    if platform.startswith("windows"):
+        return f"{machine}-pc-windows-msvc"
+    helped = uv.run_uv(["pip", "compile", "--help"], Sources(), python=None).stdout
+    known = {int(m) for m in re.findall(rf"{machine}-manylinux_2_(\d+)", helped)}
+    fitting = [m for m in known if m <= int((glibc or "2.17").split(".")[1])]
+    if not fitting:
+        raise LockError(
+            f"glibc {glibc} is older than any platform that can be solved for (oldest 2.{min(known)})",
+            hint="use a newer system or a container",
+        )
+    return f"{machine}-manylinux_2_{max(fitting)}"

@@ -1,0 +1,161 @@
+"""What uv printed, as packages: pure readers of its pylock.toml and of its annotated list."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import tomli
+from packaging.pylock import Package as PylockPackage, Pylock, PylockSelectError, PylockValidationError
+from packaging.tags import Tag
+from packaging.utils import canonicalize_name
+
+from ..errors import LockError
+from ..index.platform_tags import wheel_tags
+from ..model import Package, Plan
+from ..system.path_names import file_name_of_url
+from ..system.variable_references import without_references
+from . import pylock
+from .pylock import vcs_url
+
+
+def target_tags(plan: Plan) -> list[Tag]:
+    """The wheel tags the plan's Python takes on the target, best first."""
+    return wheel_tags(plan.python or "", plan.platform, plan.target.glibc)
+
+
+def parse_pylock(text: str, plan: Plan) -> tuple[Package, ...]:
+    """One wheel per package: the one whose tags fit the target best. Raises LockError."""
+    locked = _read_pylock(text)
+    ranks = {str(tag): i for i, tag in enumerate(target_tags(plan))}
+    return tuple(_file_of(p, ranks) for p in locked.packages)
+
+
+def versions_of(text: str) -> dict[str, str]:
+    """The version of each package of an index, from either form of uv's answer. Raises LockError."""
+    if not text.startswith("lock-version"):
+        pins = re.findall(r"(?m)^([A-Za-z0-9._-]+)={2,3}([^\s;]+)", text)
+        return {str(canonicalize_name(name)): version for name, version in pins}
+    found = _read_pylock(text).packages
+    return {str(p.name): str(p.version) for p in found if p.version and (p.wheels or p.sdist)}
+
+
+@functools.lru_cache(maxsize=2)
+def _read_pylock(text: str) -> Pylock:
+    try:
+        return Pylock.from_dict(tomli.loads(text))
+    except (ValueError, PylockValidationError, PylockSelectError) as error:
+        raise LockError(
+            f"the solver's answer cannot be read: {error}",
+            hint="another uv than gpuenv's own answers: install gpuenv again",
+        ) from error
+
+
+def _file_of(package: PylockPackage, ranks: dict[str, int]) -> Package:
+    """What is installed of a package: a commit, a folder, the file of an address, the best wheel, or the
+    source where there is no wheel at all."""
+    name, version = str(package.name), str(package.version or "")
+    if package.vcs is not None:
+        return Package(
+            name=name, version=version, url=without_references(vcs_url(package.vcs)), unhashed=True
+        )
+    if package.directory is not None:
+        url, editable = Path(package.directory.path).absolute().as_uri(), bool(package.directory.editable)
+        return Package(name=name, version=version, url=url, unhashed=True, editable=editable)
+    file = package.archive or (None if package.wheels else package.sdist)
+    if file is None:
+        return best_wheel(package, ranks)
+    url = without_references(file.url or Path(file.path or "").absolute().as_uri())
+    sha256 = file.hashes.get("sha256") or _hash_of(url)
+    return pylock.check_file_name(Package(
+        name=name, version=version, url=url, sha256=sha256, index=package.index, size=file.size,
+        unhashed=sha256 is None,
+    ))  # fmt: skip
+
+
+def _hash_of(url: str) -> str | None:
+    """The sha256 of a file at hand; None for one elsewhere, of which nobody told a hash."""
+    if not url.startswith("file:"):
+        return None
+    with Path(unquote(urlsplit(url).path)).open("rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+        return digest.hexdigest()
+
+
+def best_wheel(package: PylockPackage, ranks: dict[str, int]) -> Package:
+    """The wheel of a package whose tags rank first. Raises LockError where none fits."""
+    from packaging.utils import parse_wheel_filename
+
+    fitting = []
+    for wheel in package.wheels or ():
+        name = wheel.name or file_name_of_url(wheel.url or wheel.path or "")
+        _, _, build, tags = parse_wheel_filename(name)
+        rank = min((ranks[str(t)] for t in tags if str(t) in ranks), default=None)
+        if rank is not None:
+            # A later build tag replaces an earlier upload of the same wheel (PEP 427).
+            fitting.append(((rank, -(build[0] if build else 0)), wheel))
+    if not fitting or package.version is None:
+        raise LockError(
+            f"{package.name} {package.version or ''} has no wheel that fits the target",
+            hint="another --python may have one",
+        )
+    wheel = min(fitting, key=lambda pair: pair[0])[1]
+    return pylock.check_file_name(Package(
+        name=str(package.name), version=str(package.version), url=without_references(wheel.url or wheel.path or ""),
+        sha256=wheel.hashes.get("sha256"), index=package.index, size=wheel.size,
+    ))  # fmt: skip
+
+
+def parse_annotations(text: str) -> dict[str, str]:
+    """The index of each package, from `# from URL` under each pin of `uv pip compile`."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in text.splitlines():
+        pin = re.match(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?={2,3}", line)
+        if pin:
+            name = pin.group(1).lower()
+        origin = re.match(r"\s+# from (\S+)", line)
+        if origin and name:
+            found[name] = origin.group(1)
+    return found
+
+
+class Requirers(Mapping[str, tuple[str, ...]]):
+    """The packages that require each package, solved for when they are first asked for: few locks need them."""
+
+    def __init__(self, annotated: Callable[[], str]) -> None:
+        self._annotated = annotated
+
+    @functools.cached_property
+    def _found(self) -> dict[str, tuple[str, ...]]:
+        return parse_requirers(self._annotated())
+
+    def __getitem__(self, name: str) -> tuple[str, ...]:
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+def parse_requirers(text: str) -> dict[str, tuple[str, ...]]:
+    """The packages that require each package, from `# via NAME` under each pin of `uv pip compile`. Files and the
+    plan require packages too; they are left out."""
+    found: dict[str, tuple[str, ...]] = {}
+    name = ""
+    for line in text.splitlines():
+        if pin := re.match(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?(?:={2,3}| @ )", line):
+            name = pin[1].lower()
+            found[name] = ()
+        elif name and (by := re.fullmatch(r"\s+#\s+(?:via\s+)?([A-Za-z0-9][A-Za-z0-9._-]*)", line)):
+            found[name] = (*found[name], by[1].lower())
+    known = found.keys()
+    return {n: tuple(b for b in by if b in known) for n, by in found.items()}
