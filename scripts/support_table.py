@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 
 from provision import profiles
-from provision.model import FRAMEWORKS, GpuModel, Profiles, Request, Target, TargetGpu, Wanted
+from provision.model import FRAMEWORKS, FrameworkRequest, GpuModel, Profiles, Request, Target, TargetGpu
 from provision.resolve import resolve
 
 README = Path(__file__).resolve().parent.parent / "README.md"
@@ -80,7 +80,7 @@ def version(known: Profiles, framework: str, gpu: GpuModel, driver: str) -> str:
         driver_os="linux",
         gpus=(TargetGpu(capability=gpu.capability),),
     )
-    request = Request(frameworks=(Wanted(name=framework),), device="cuda", index="auto")
+    request = Request(frameworks=(FrameworkRequest(name=framework),), device="cuda", index="auto")
     return next((b.version for b in resolve(request, target, known).builds), NONE)
 
 

@@ -7,22 +7,22 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..model import Package
+from ..model import LockedPackage
 from ..system.path_names import file_name_of_url, last_segments
 from ..system.safe_write import write_file
 
 
-def channel_file(package: Package) -> str:
+def channel_file(package: LockedPackage) -> str:
     """Where a conda package lies in a bundle: "channel/conda-forge/linux-64/NAME.conda"."""
     *channel, subdir, file = last_segments(package.url, 3, hidden=True)
     return f"channel/{channel[0] if channel else 'channel'}/{subdir}/{file}"
 
 
-def local_packages(packages: Iterable[Package], folder: Path) -> tuple[Package, ...]:
+def local_packages(packages: Iterable[LockedPackage], folder: Path) -> tuple[LockedPackage, ...]:
     """A lock's packages where the bundle has them: those of conda, and wheels that have an address of their
     own in place of an index."""
 
-    def moved(package: Package) -> Package:
+    def moved(package: LockedPackage) -> LockedPackage:
         if package.is_conda:
             return dataclasses.replace(package, url=(folder / channel_file(package)).resolve().as_uri())
         if package.index is None:
@@ -33,7 +33,7 @@ def local_packages(packages: Iterable[Package], folder: Path) -> tuple[Package, 
     return tuple(map(moved, packages))
 
 
-def name_origins(prefix: Path, packages: Iterable[Package], folder: Path) -> None:
+def name_origins(prefix: Path, packages: Iterable[LockedPackage], folder: Path) -> None:
     """Write into conda-meta where the lock has a conda environment's packages from, in place of the bundle:
     conda goes on from there, and the bundle may be gone by then."""
     packages = tuple(packages)

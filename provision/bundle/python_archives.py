@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import BuildError
 from ..index import uv
-from ..model import BundlePython, Sources
+from ..model import BundlePython, PackageSources
 from ..system import process, safe_write, scratch_folders
 from ..system.path_names import file_name_of_url
 from . import WORK, not_writable
@@ -83,7 +83,9 @@ def _run(
 ) -> process.Finished:
     """Run a command of uv. It may download what it names; an archive is not the network."""
     given = {"UV_PYTHON_DOWNLOADS": "manual", "UV_OFFLINE": "0", **(variables or {})}
-    return uv.run_uv(words, Sources(), python=None, settings=uv.Settings(variables=given, timeout=timeout))
+    return uv.run_uv(
+        words, PackageSources(), python=None, settings=uv.Settings(variables=given, timeout=timeout)
+    )
 
 
 def install(folder: Path, archive: BundlePython, sha256: str) -> str:

@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 
 from ..errors import BuildError, LockError
 from ..index import archive_members, uv
-from ..model import Package, Sources
+from ..model import LockedPackage, PackageSources
 from ..system import safe_write
 from ..system.path_names import check_file_name, check_relative
 from ..system.safe_write import write_file
@@ -33,7 +33,9 @@ _PEP_518 = ("setuptools", "wheel")
 _EPOCH = (2020, 1, 1, 0, 0, 0)
 
 
-def wheel_of_unhashed(package: Package, line: str, folder: Path, python: str, sources: Sources) -> str:
+def wheel_of_unhashed(
+    package: LockedPackage, line: str, folder: Path, python: str, sources: PackageSources
+) -> str:
     """A wheel of a folder or a commit, in a folder, and its file name: uv builds and installs it into a
     folder of its own (`line` is how it names it), and the wheel is what was installed. Raises BuildError,
     and LockError for one that holds compiled code."""

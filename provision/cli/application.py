@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from .. import __version__, show
-from ..model import Run, option
+from ..model import RunResult, option
 from ..model.option import OUTPUT
 from ..system import process
 from . import exit_codes, signatures
@@ -110,7 +110,7 @@ def _run(function: Any, options: Any, output: Any) -> int:
     code = exit_codes.of(value, options)
     how = {"explain": getattr(options, "explain", False), "one_line": getattr(options, "one_line", False)}
     show.result(screen, value, **how, good=code == 0)
-    if isinstance(value, Run) and value.signal:
+    if isinstance(value, RunResult) and value.signal:
         return process.die_of(value.signal)
     return code
 

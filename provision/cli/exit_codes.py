@@ -6,7 +6,7 @@ from typing import Any
 
 from ..commands.verdict_inputs import is_expected, is_good
 from ..errors import GpuenvError
-from ..model import Created, Fleet, FleetLocks, Plan, Repaired, Run, Verdict
+from ..model import CreateResult, Fleet, FleetLocks, Plan, RepairResult, RunResult, Verdict
 
 BUG, USAGE, INTERRUPTED = 1, 2, 130
 _NO_BUILD, _VERIFY = 5, 8
@@ -31,7 +31,7 @@ def of_error(error: GpuenvError) -> int:
 def of(value: Any, options: Any) -> int:
     """Return the exit code of a command's value. With --strict a warning of `verify` fails; with --device cpu a
     verdict on the CPU is what the user asked for."""
-    if isinstance(value, Run):
+    if isinstance(value, RunResult):
         return value.code
     if isinstance(value, Plan):
         given = getattr(options, "takes_lock", False)  # a lock may be for no framework
@@ -39,18 +39,18 @@ def of(value: Any, options: Any) -> int:
     if isinstance(value, (Fleet, FleetLocks)):
         found = value.fleet if isinstance(value, FleetLocks) else value
         return _NO_BUILD if found.unserved else 0
-    if isinstance(value, Created):
+    if isinstance(value, CreateResult):
         return _of_created(value)
     if isinstance(value, Verdict):
         warned = options.strict and any(s.status == "warn" for s in value.stages)
         expected = is_expected(value, value.made_for, asked_cpu=options.device == "cpu")
         return 0 if expected and not warned else _VERIFY
-    if isinstance(value, Repaired) and value.verdict:
+    if isinstance(value, RepairResult) and value.verdict:
         return 0 if is_expected(value.verdict, value.verdict.made_for) else _VERIFY
     return 0
 
 
-def _of_created(made: Created) -> int:
+def _of_created(made: CreateResult) -> int:
     if made.environment is None and (made.plan is None or not made.plan.builds):
         return _NO_BUILD
     if not is_good(made):

@@ -10,7 +10,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ..errors import UsageError
-from ..model import FRAMEWORKS, Created, Emit, Lock, Preview, drop_event
+from ..model import FRAMEWORKS, CreateResult, Emit, Lock, Preview, drop_event
 from ..model.option import BUILD, argument, group, option
 from ..project.config.edit_packages import add_packages
 from ..project.config.key_forms import CONFIG_NAME
@@ -35,7 +35,7 @@ class AddOptions:
     )
 
 
-def add(options: AddOptions, emit: Emit = drop_event) -> Created | Lock | Preview:
+def add(options: AddOptions, emit: Emit = drop_event) -> CreateResult | Lock | Preview:
     """Add packages to gpuenv.yaml, the lock and the environment. Return the lock where there is no environment."""
     wanted = [_package(text) for text in options.packages]
     edit = Edit(

@@ -7,13 +7,13 @@ import dataclasses
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import Asked, Emit, Event, Lock, Need, Plan, Profiles
+from ..model import Emit, Event, Lock, Plan, Profiles, RequestContext, RequirementLine
 from ..request import load_profiles
 from ..request.options import Choices
 from ..resolve.satellite_extras import Rows, disagreements, missing_extras, named_in
 
 
-def with_extras(plan: Plan, asked: Asked) -> Plan:
+def with_extras(plan: Plan, asked: RequestContext) -> Plan:
     """Return the plan with the extras that its packages and the project's needs lack, and one note on them."""
     if not plan.builds or not _takes_wheels(plan):
         return plan
@@ -58,7 +58,7 @@ def _rows(plan: Plan, known: Profiles) -> Rows:
     return Rows(satellites=known.satellites, platform=plan.platform, cuda_major=plan.cuda_major)
 
 
-def _is_plain(need: Need) -> bool:
+def _is_plain(need: RequirementLine) -> bool:
     return bool(need.name) and not (need.local or need.vcs or need.editable)
 
 

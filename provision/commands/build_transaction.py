@@ -14,13 +14,13 @@ from ..environment import place, state
 from ..errors import BuildError, GpuenvError
 from ..managers.protocol import Building, manager
 from ..model import (
-    Created,
+    CreateResult,
     Emit,
     Event,
     Lock,
+    LockedPackage,
     Machine,
-    Package,
-    Sources,
+    PackageSources,
     Verdict,
     as_document,
     as_plain,
@@ -46,7 +46,7 @@ class Job:
     env: Path
     lock: Lock
     choices: Choices
-    sources: Sources
+    sources: PackageSources
     emit: Emit
     machine: Machine | None = None
     remembered: dict[str, Any] | None = None
@@ -95,10 +95,10 @@ class Job:
         if self.remembered is not None:
             state.write(prefix, "request.json", self.remembered)
 
-    def created(self, verdict: Verdict | None, *, changed: bool) -> Created:
+    def created(self, verdict: Verdict | None, *, changed: bool) -> CreateResult:
         """The environment in its place, as the command's value."""
         made = state.environment(self.env, changed=changed)
-        return Created(
+        return CreateResult(
             machine=self.machine, plan=self.lock.plan, lock=self.lock, environment=made, verdict=verdict
         )
 
@@ -118,7 +118,7 @@ class Work:
 
     do: Callable[[Path], None]
     copied: bool = False
-    packages: tuple[Package, ...] = ()
+    packages: tuple[LockedPackage, ...] = ()
     stays: bool = False
 
 
@@ -159,13 +159,13 @@ def _hints_for_project(project: Path | None) -> Iterator[None]:
         raise
 
 
-def replaced(job: Job, work: Work, *, rolled_back: str) -> Created:
+def replaced(job: Job, work: Work, *, rolled_back: str) -> CreateResult:
     """Build, and say which environment is there now; `rolled_back` is the sentence for a proof that failed."""
     try:
         verdict = build(job, work)
     except FailedProofError as error:
         job.emit(Event(kind="warning", stage="build", text=rolled_back))
-        return Created(machine=job.machine, plan=job.lock.plan, lock=job.lock, verdict=error.verdict)
+        return CreateResult(machine=job.machine, plan=job.lock.plan, lock=job.lock, verdict=error.verdict)
     return finish(job.emit, job.created(verdict, changed=True), job.env)
 
 

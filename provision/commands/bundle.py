@@ -26,7 +26,7 @@ from ..model import (
     Emit,
     Event,
     Lock,
-    Package,
+    LockedPackage,
     Plan,
     PlannedBuild,
     Preview,
@@ -135,7 +135,7 @@ class _Making:
 
     # --- what goes into it -----------------------------------------------------------------------
 
-    def _with_wheels_of_unhashed(self) -> tuple[Package, ...]:
+    def _with_wheels_of_unhashed(self) -> tuple[LockedPackage, ...]:
         """The lock's packages, folders and commits as wheels of what they are today."""
         found = []
         for package in self.got.lock.packages:
@@ -152,19 +152,19 @@ class _Making:
             )
             sha256 = digests(wheels / name, ["sha256"])["sha256"]
             found.append(
-                Package(
+                LockedPackage(
                     name=package.name, version=name.split("-")[1], url=(wheels / name).as_uri(), sha256=sha256,
                     size=(wheels / name).stat().st_size,
                 )
             )  # fmt: skip
         return tuple(found)
 
-    def _tools(self, packages: Sequence[Package]) -> list[Item]:
+    def _tools(self, packages: Sequence[LockedPackage]) -> list[Item]:
         """What builds the source archives among the packages, on the target."""
         sources = [
             p for p in packages if path_of(p).startswith("wheels/") and not path_of(p).endswith(".whl")
         ]
-        found: list[Package] = []
+        found: list[LockedPackage] = []
         for package in sources:
             wanted = build_requires(self.folder / path_of(package))
             plan = dataclasses.replace(self.got.lock.plan, builds=(), packages=wanted)
@@ -205,7 +205,7 @@ class _Making:
             self.emit(Event(kind="warning", stage="bundle", text=told))
         return archive
 
-    def _channels(self, packages: Sequence[Package]) -> list[str]:
+    def _channels(self, packages: Sequence[LockedPackage]) -> list[str]:
         """The indexes of the conda packages: each folder of them is a channel."""
         folders = sorted({"/".join(path_of(p).split("/")[:2]) for p in packages
                           if path_of(p).startswith("channel/")})  # fmt: skip

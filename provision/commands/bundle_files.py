@@ -24,7 +24,7 @@ from ..index.pip_config import default_index, pip_configuration
 from ..index.wheel_folders import address_of
 from ..managers.conda import engine as conda
 from ..managers.protocol import locking
-from ..model import Emit, Event, Lock, Package, Plan
+from ..model import Emit, Event, Lock, LockedPackage, Plan
 from ..request import paths as where
 from ..system import process
 from ..system.path_names import file_name_of_url
@@ -34,7 +34,7 @@ from ..wheels.source_builds import SourceBuilds
 from .bundle_lock import Got
 
 
-def path_of(package: Package, folder: str = "wheels") -> str:
+def path_of(package: LockedPackage, folder: str = "wheels") -> str:
     """The path in a bundle of a package of its lock, or of one that goes into another folder."""
     if package.is_conda:
         return channel_file(package)
@@ -48,7 +48,7 @@ class Files:
     folder: Path
     got: Got
 
-    def items(self, packages: Sequence[Package], folder: str = "wheels") -> list[Item]:
+    def items(self, packages: Sequence[LockedPackage], folder: str = "wheels") -> list[Item]:
         """Each package as a file to be had; sizes that the lock does not tell are asked for."""
         sizes = self._sizes([p for p in packages if p.size is None])
         found = {}
@@ -65,7 +65,7 @@ class Files:
     def http(self) -> Http:
         return Http(pip_configuration(process.environ()))
 
-    def _sizes(self, packages: Sequence[Package]) -> dict[str, int | None]:
+    def _sizes(self, packages: Sequence[LockedPackage]) -> dict[str, int | None]:
         """A server that refuses the question leaves them unknown."""
         if self.got.sources.offline or not packages:
             return {}
@@ -76,7 +76,7 @@ class Files:
             return {}
         return {url: told[asked] for url, asked in urls.items()}
 
-    def _urls(self, package: Package) -> Iterable[str]:
+    def _urls(self, package: LockedPackage) -> Iterable[str]:
         if package.url.startswith((self.folder / "wheels").as_uri() + "/"):
             return ()  # it was made here, and is had from nowhere else
         if package.is_conda:
@@ -120,7 +120,7 @@ class Files:
         return dict(answer["addresses"])
 
 
-def _hashes(package: Package) -> dict[str, str]:
+def _hashes(package: LockedPackage) -> dict[str, str]:
     found = {k: v for k, v in (("sha256", package.sha256), ("md5", package.md5)) if v}
     if not found:
         raise LockError(
@@ -129,7 +129,7 @@ def _hashes(package: Package) -> dict[str, str]:
     return {"sha256": found["sha256"]} if "sha256" in found else found
 
 
-def own_packages(got: Got, emit: Emit) -> tuple[tuple[Package, ...], tuple[str, ...]]:
+def own_packages(got: Got, emit: Emit) -> tuple[tuple[LockedPackage, ...], tuple[str, ...]]:
     """What gpuenv requires, and pip, for every Python that it runs on and has wheels for; and which Pythons
     those are, the newest first. Of uv the version that is here. Raises LockError where there are none."""
     emit(Event(kind="start", stage="bundle", text="solving what gpuenv itself needs"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..index.download_files import is_right
 from ..managers.protocol import locking, name_of
-from ..model import Bundle, Emit, Event, Lock, Plan, Profiles, Sources
+from ..model import Bundle, Emit, Event, Lock, PackageSources, Plan, Profiles
 from ..request import load_profiles, project_options as inproject, read_options
 from ..request.options import Choices
 from ..request.project_folder import project_file
@@ -32,7 +32,7 @@ class Got:
     of the options, `virtual` the virtual packages that a conda lock was solved with."""
 
     lock: Lock
-    sources: Sources
+    sources: PackageSources
     profiles: Profiles
     choices: Choices
     asked: str

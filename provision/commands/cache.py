@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ..environment import cache_files
-from ..model import Cache, Emit, Event, drop_event
+from ..model import CacheUsage, Emit, Event, drop_event
 from ..model.option import group
 from ..request.options import Choices
 from ..request.paths import cache_dir
@@ -38,25 +38,25 @@ class CacheCleanOptions:
     choices: Choices = group(Choices, "cache_dir")
 
 
-def dir(options: CacheDirOptions, emit: Emit = drop_event) -> Cache:  # noqa: A001  # the word of uv and pip
+def dir(options: CacheDirOptions, emit: Emit = drop_event) -> CacheUsage:  # noqa: A001  # the word of uv and pip
     """Return the folder of gpuenv's cache. Nothing is looked for in it."""
-    return Cache(path=str(cache_dir(options.choices)))
+    return CacheUsage(path=str(cache_dir(options.choices)))
 
 
-def prune(options: CachePruneOptions, emit: Emit = drop_event) -> Cache:
+def prune(options: CachePruneOptions, emit: Emit = drop_event) -> CacheUsage:
     """Remove what was not used for a month, and bytecode of folders that are gone."""
     return _removed(emit, options.choices, cache_files.outdated(cache_dir(options.choices)))
 
 
-def clean(options: CacheCleanOptions, emit: Emit = drop_event) -> Cache:
+def clean(options: CacheCleanOptions, emit: Emit = drop_event) -> CacheUsage:
     """Remove all that gpuenv keeps. Later runs make it again."""
     folder = cache_dir(options.choices)
     return _removed(emit, options.choices, cache_files.entries(folder))
 
 
-def _removed(emit: Emit, choices: Choices, entries: list[Path]) -> Cache:
+def _removed(emit: Emit, choices: Choices, entries: list[Path]) -> CacheUsage:
     files, freed = cache_files.remove(entries)
     if choices.cache_dir is None:
         text = "packages are in the caches of uv and rattler, which other tools share: uv cache clean, pixi clean cache"
         emit(Event(kind="note", stage="cache", text=text))
-    return Cache(path=str(cache_dir(choices)), removed_files=files, freed_bytes=freed)
+    return CacheUsage(path=str(cache_dir(choices)), removed_files=files, freed_bytes=freed)

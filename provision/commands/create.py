@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 from ..errors import UsageError
-from ..model import Created, Emit, Plan, drop_event
+from ..model import CreateResult, Emit, Plan, drop_event
 from .create_options import CreateOptions
 
 
-def create(options: CreateOptions, emit: Emit = drop_event) -> Created | Plan:
+def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Plan:
     """Build an environment that fits this machine, and prove it. With `dry_run` return the plan."""
     from ..request import paths as where, recorded_options
     from . import up_to_date

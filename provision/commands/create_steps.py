@@ -13,7 +13,7 @@ from ..environment.repair import changed_packages, difference
 from ..errors import BuildError, ResolveError, UsageError
 from ..managers import venv
 from ..managers.protocol import manager, name_of
-from ..model import Asked, Created, Emit, Event, Lock, Machine, Plan, Sources
+from ..model import CreateResult, Emit, Event, Lock, Machine, PackageSources, Plan, RequestContext
 from ..request import (
     load_profiles,
     paths as where,
@@ -40,7 +40,7 @@ _MOVES = {
 }  # fmt: skip
 
 
-def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Created | Plan:
+def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> CreateResult | Plan:
     """All stages, or the news that everything is in place."""
     env = where.absolute(env)
     place.check_place(env)
@@ -63,7 +63,7 @@ def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Creat
             return in_place(emit, env, choices, how, given)
 
 
-def in_place(emit: Emit, env: Path, choices: Choices, how: CreateOptions, given: Lock | None) -> Created:
+def in_place(emit: Emit, env: Path, choices: Choices, how: CreateOptions, given: Lock | None) -> CreateResult:
     """An environment is there: the news that it is what was asked for, a change of its packages, or UsageError."""
     before = state.read(env, "request.json") or {}
     wanted = remembered(choices, given, (before.get("files") or {}).get("names", []))
@@ -88,12 +88,12 @@ def in_place(emit: Emit, env: Path, choices: Choices, how: CreateOptions, given:
     return _in_order(emit, env, choices, how)
 
 
-def _in_order(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Created:
+def _in_order(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> CreateResult:
     """The environment that is there already, with its verdict."""
     machine, built = machine_for_verdict(), pylock.read_in(env / place.MARK)
     settle(built.manager, env, emit)  # a run may have been killed just before this
     job = Job(
-        env=env, lock=built, choices=choices, sources=Sources(), emit=emit, verify=how.verify,
+        env=env, lock=built, choices=choices, sources=PackageSources(), emit=emit, verify=how.verify,
         checks=how.checks,
         machine=None if choices.elsewhere else machine,
     )  # fmt: skip
@@ -104,7 +104,7 @@ def _in_order(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Cr
 
         made = dataclasses.replace(made, drift=drift.find(env, built).changes)
     plan = state.plan_of(env)
-    value = Created(machine=machine, plan=plan, lock=built, environment=made, verdict=verdict)
+    value = CreateResult(machine=machine, plan=plan, lock=built, environment=made, verdict=verdict)
     return finish(emit, value, env)
 
 
@@ -121,13 +121,13 @@ def _made_otherwise(env: Path, before: dict[str, Any], wanted: dict[str, Any]) -
     return UsageError(f"{told}: {'; '.join(differ)}" if differ and old else told, hint=same_stack.RECREATE)
 
 
-def _anew(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Created:
+def _anew(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> CreateResult:
     """Build from a given lock or a solved one, in place of the environment that may be there."""
     given = lock_for(env, choices, how, emit)
     way = manager(choices.manager)
     way.begin()
     job = _job(emit, env, choices, how, given)
-    if isinstance(job, Created):
+    if isinstance(job, CreateResult):
         return job
     work = Work(do=lambda prefix: way.install(job.local_lock, prefix, job.how))
     return replaced(job, work, rolled_back=f"the new environment failed; {env} is the old one, as it was")
@@ -135,7 +135,7 @@ def _anew(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Create
 
 def _job(
     emit: Emit, env: Path, choices: Choices, how: CreateOptions, given: Lock | None, old: Lock | None = None
-) -> Job | Created:
+) -> Job | CreateResult:
     """Return the build of a given lock, or of one that is solved as near to `old` as can be; what is found out where
     no build fits."""
     files: list[str] = []
@@ -149,7 +149,7 @@ def _job(
             note = _announce(asked, choices, emit)
         plan, lock = lock_of(asked, choices, emit, old, allow_md5=how.allow_md5)
         if lock is None:
-            return Created(machine=asked.machine, plan=plan)
+            return CreateResult(machine=asked.machine, plan=plan)
         lock = dataclasses.replace(lock, plan=dataclasses.replace(plan, notes=(*plan.notes, *note)))
         machine, sources, files = asked.machine, asked.sources, files_watched(choices, asked)
     else:
@@ -163,7 +163,7 @@ def _job(
     )  # fmt: skip
 
 
-def _announce(asked: Asked, choices: Choices, emit: Emit) -> tuple[str, ...]:
+def _announce(asked: RequestContext, choices: Choices, emit: Emit) -> tuple[str, ...]:
     """Say what the environment is for, and return the note on a CPU that nobody asked for."""
     if told := by_itself(asked, choices):
         emit(Event(kind="warning", stage="resolve", text=f"this will be {told}"))
@@ -210,12 +210,12 @@ def _names(choices: dict[str, Any]) -> set[str]:
     return {Requirement(f).name for f in choices.get("framework", [])}
 
 
-def change(emit: Emit, env: Path, choices: Choices, how: CreateOptions, given: Lock | None) -> Created:
+def change(emit: Emit, env: Path, choices: Choices, how: CreateOptions, given: Lock | None) -> CreateResult:
     """Solve anew, as near to the environment's lock as can be, and change only what differs."""
     place.refuse_half_changed(env)
     old = pylock.read_in(env / place.MARK)
     job = _job(emit, env, choices, how, given, old)
-    if isinstance(job, Created):
+    if isinstance(job, CreateResult):
         return job
     same_stack.refuse_other(env, old.plan, job.lock.plan)
     changed = changed_packages(old, job.lock)
@@ -227,12 +227,12 @@ def change(emit: Emit, env: Path, choices: Choices, how: CreateOptions, given: L
 def solved_near(emit: Emit, env: Path, choices: Choices, old: Lock) -> Lock:
     """Return the lock that `change` would install. Raises ResolveError where no build fits."""
     job = _job(emit, env, choices, CreateOptions(), None, old)
-    if isinstance(job, Created):
+    if isinstance(job, CreateResult):
         raise ResolveError("no build fits", hint=job.plan.hint if job.plan else None)
     return job.lock
 
 
-def _changed(job: Job, old: Lock) -> Created:
+def _changed(job: Job, old: Lock) -> CreateResult:
     """Bring the environment to its new lock; the old packages stay where the proof fails."""
     way, new = manager(job.lock.manager), job.local_lock
     work = Work(
@@ -244,7 +244,7 @@ def _changed(job: Job, old: Lock) -> Created:
     return replaced(job, work, rolled_back=told)
 
 
-def _recorded(job: Job) -> Created:
+def _recorded(job: Job) -> CreateResult:
     """Write down what is asked for now: the packages are the same."""
     job.record(job.env)
     verdict = standing_verdict(job, machine_for_verdict())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
-from ..model import FRAMEWORKS, Created, Emit, Event, Lock, Preview, drop_event
+from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, Preview, drop_event
 from ..model.option import BUILD, argument, group, option
 from ..project.config.edit_packages import drop_packages, name_of
 from ..request.options import Choices
@@ -31,7 +31,7 @@ class DropOptions:
     )
 
 
-def drop(options: DropOptions, emit: Emit = drop_event) -> Created | Lock | Preview:
+def drop(options: DropOptions, emit: Emit = drop_event) -> CreateResult | Lock | Preview:
     """Remove packages from the project's file, the lock and the environment: the inverse of `add`. Return the lock
     where there is no environment."""
     names = list(dict.fromkeys(_name(text) for text in options.packages))

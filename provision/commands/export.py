@@ -11,7 +11,7 @@ from .. import export as stage
 from ..environment import place, state
 from ..errors import LockError, UsageError
 from ..managers.protocol import locking
-from ..model import Emit, Event, Exported, Lock, drop_event
+from ..model import Emit, Event, ExportResult, Lock, drop_event
 from ..model.option import REQUIRED, argument, group, option
 from ..project.config.project_file import project_file_in
 from ..request import load_profiles, paths as where, project_folder as projects
@@ -57,7 +57,7 @@ class ExportOptions:
     choices: Choices = group(Choices, "platform", "profiles", "cache_dir")
 
 
-def export(options: ExportOptions, emit: Emit = drop_event) -> Exported:
+def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
     """Return the lock of ENV, of a lock file, or of ./pylock.toml where ENV is missing, in another tool's form."""
     form, output, choices = options.form, options.output, options.choices
     stage.known(form)
@@ -97,7 +97,7 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> Exported:
         write(output, text, beside=form in WITHOUT_COMMENTS)
     if output and (step := stage.NEXT.get(form)):
         emit(Event(kind="next", stage="export", text=step.format(output)))
-    return Exported(format=form, path=str(output) if output else None, text=text)
+    return ExportResult(format=form, path=str(output) if output else None, text=text)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .. import fleet
 from ..errors import UsageError
-from ..model import Device, Emit, Event, FleetClass
+from ..model import Device, Emit, Event, HostClass
 from ..request import load_profiles
 from ..request.fleet_targets import HostsOf, read_hosts
 from ..request.options import Choices
@@ -35,7 +35,7 @@ def plan_targets(targets: Sequence[Path], choices: Choices, emit: Emit, *, readi
     return fleet.plan_fleet(parts, plan_for, left_out)
 
 
-def _classes(groups: Sequence[HostsOf]) -> list[tuple[Choices, tuple[FleetClass, ...]]]:
+def _classes(groups: Sequence[HostsOf]) -> list[tuple[Choices, tuple[HostClass, ...]]]:
     """The classes of each group of options. Ids are unique in all of them."""
     found = [(group.choices, fleet.group(group.hosts)) for group in groups]
     if len(found) < 2:
@@ -46,9 +46,9 @@ def _classes(groups: Sequence[HostsOf]) -> list[tuple[Choices, tuple[FleetClass,
     ]
 
 
-def _parts(choices: Choices, classes: Sequence[FleetClass], emit: Emit, *, reading: bool) -> list[fleet.Part]:
+def _parts(choices: Choices, classes: Sequence[HostClass], emit: Emit, *, reading: bool) -> list[fleet.Part]:
     """The classes of one platform and device each, with what is asked for on them."""
-    kinds: dict[tuple[str, Device], list[FleetClass]] = {}
+    kinds: dict[tuple[str, Device], list[HostClass]] = {}
     for one in classes:
         kinds.setdefault((one.target.platform, one.device), []).append(one)
     parts = []

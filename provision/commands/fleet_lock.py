@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import LockError
 from ..fleet import Answer
-from ..model import Asked, Emit, Event, FleetClass, FleetLock, FleetLocks, Lock
+from ..model import Emit, Event, FleetLock, FleetLocks, HostClass, Lock, RequestContext
 from ..request import project_options as inproject
 from ..request.options import Choices
 from ..request.project_folder import project_folder
@@ -48,12 +48,12 @@ class _Task:
     upgrade: Upgrade
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> RequestContext:
         """What is asked for on all hosts of the plan."""
         return self.found.asked[self.place]
 
     @property
-    def classes(self) -> tuple[FleetClass, ...]:
+    def classes(self) -> tuple[HostClass, ...]:
         """The classes of the plan, most hosts first."""
         by_id = {c.id: c for c in self.found.fleet.classes}
         return tuple(by_id[i] for i in self.found.fleet.plans[self.place].classes)

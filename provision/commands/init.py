@@ -8,7 +8,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import Emit, Event, Initialised, Profiles, drop_event
+from ..model import Emit, Event, InitResult, Profiles, drop_event
 from ..model.option import group, option
 from ..request.options import Choices
 
@@ -25,7 +25,7 @@ class InitOptions:
     choices: Choices = group(Choices, "framework", "profiles", "cache_dir")
 
 
-def init(options: InitOptions, emit: Emit = drop_event) -> Initialised:
+def init(options: InitOptions, emit: Emit = drop_event) -> InitResult:
     """Write gpuenv.yaml, `make env` and .gitignore for the project in this folder."""
     from ..project.init.detected_packages import Known
     from ..project.init.write_project import initialise

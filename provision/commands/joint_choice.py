@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import LockError
-from ..model import FRAMEWORKS, Asked, Emit, Event, HeldBack, JointAnswer, Lock, Plan
+from ..model import FRAMEWORKS, Emit, Event, HeldBackPackage, JointSolution, Lock, Plan, RequestContext
 from ..resolve.companions import companion_names, known_companion
 from ..resolve.joint_answer import against_newest, answer, why_none
 from ..resolve.joint_search import Chosen, JointSearch, Refused
@@ -61,9 +61,9 @@ class JointChoice:
     _read_for: object = None
     _search: JointSearch | None = None
     _chosen: Chosen | None = None
-    _answered: tuple[Asked, tuple[int, int, bool], Asked] | None = None
+    _answered: tuple[RequestContext, tuple[int, int, bool], RequestContext] | None = None
 
-    def applied(self, asked: Asked) -> Asked:
+    def applied(self, asked: RequestContext) -> RequestContext:
         """The question with the newest set laid over it; as it is where no packages are named, or where no index is
         asked. Raises LockError where every set has a release that is too old."""
         learnt = (len(self._refused), len(self._loose), self._takes_old)
@@ -81,7 +81,7 @@ class JointChoice:
         python, releases = self._chosen.candidate.python, self._chosen.releases
         return [n for n, r in releases.items() if python not in r.wheels and n not in self._loose]
 
-    def _applied(self, asked: Asked) -> Asked:
+    def _applied(self, asked: RequestContext) -> RequestContext:
         named = [n for n in named_packages(asked) if n.name not in self.held]
         self._named = frozenset(n.name for n in named)
         if self.off or not named or asked.sources.offline or asked.sources.no_index:
@@ -98,7 +98,7 @@ class JointChoice:
         self._tell_of_python(self._search, self._chosen)
         return self._laid_over(asked, answer(self._search, self._chosen))
 
-    def _laid_over(self, asked: Asked, found: JointAnswer) -> Asked:
+    def _laid_over(self, asked: RequestContext, found: JointSolution) -> RequestContext:
         request = asked.request
         changed = dataclasses.replace(
             request, passed_over=found.passed_over, pins=tuple(map(self._pin, found.pins)),
@@ -117,7 +117,7 @@ class JointChoice:
         floor = "" if self._takes_old else f">={self._reader.oldest(name, OLD)}"
         return name + ",".join(filter(None, (floor, bounds)))
 
-    def _choose(self, asked: Asked, named: Sequence[Named]) -> None:
+    def _choose(self, asked: RequestContext, named: Sequence[Named]) -> None:
         """Search with the Pythons of this machine, then with any that uv could fetch."""
         self._search = self._searched(asked, named)
         self._chosen = self._search.best() if self._search else None
@@ -147,7 +147,7 @@ class JointChoice:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def _searched(self, asked: Asked, named: Sequence[Named]) -> JointSearch | None:
+    def _searched(self, asked: RequestContext, named: Sequence[Named]) -> JointSearch | None:
         """A search with all the releases that can matter; None where no build fits the target, or no index lists the
         packages."""
         question = Question(asked.request, asked.target, asked.profiles, asked.supply)
@@ -157,7 +157,7 @@ class JointChoice:
             return None
         return read_what_matters(question, reader, tuple(self._refused))
 
-    def _read(self, asked: Asked, named: Sequence[Named], pythons: frozenset[str]) -> ReleaseReader:
+    def _read(self, asked: RequestContext, named: Sequence[Named], pythons: frozenset[str]) -> ReleaseReader:
         key = (tuple(named), pythons, asked.sources)
         if self._reader is None or self._read_for != key:
             about = frozenset(n.name for n in named) | frozenset(FRAMEWORKS)
@@ -219,7 +219,7 @@ class JointChoice:
         self._loose |= dict.fromkeys(fresh, because)
         return True
 
-    def settled(self, asked: Asked, plan: Plan, lock: Lock) -> Plan:
+    def settled(self, asked: RequestContext, plan: Plan, lock: Lock) -> Plan:
         """The plan with the packages that the lock has in older releases than the newest. Raises LockError where one
         is more than two years older, and OtherCudaError where a package that came along does not go with the builds."""
         plan = self._with_ages(plan, lock)
@@ -270,7 +270,7 @@ def _with_held_back(
             continue
         why = next((r.because for r in search.refused if r.versions.get(package.name) == newest.version), "")
         held = known.get(package.name)
-        known[package.name] = HeldBack(
+        known[package.name] = HeldBackPackage(
             package=package.name, locked=locked, newest=newest.version,
             because=why or loose.get(package.name) or (held.because if held else _UNKNOWN),
             alternative=held.alternative if held else None,

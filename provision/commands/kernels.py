@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..environment import kernel, place, state
 from ..errors import GpuenvError
-from ..model import Created, Emit, Event, Failure, Plan
+from ..model import CreateResult, Emit, Event, Plan, StepFailure
 from ..request import recorded_options
 from ..request.options import Choices
 from .create_options import CreateOptions
@@ -27,14 +27,14 @@ from .verdict_inputs import is_good
 _BARE = "import sys; del sys.path[0]; from provision.__main__ import main; main()"
 
 
-def create_with(emit: Emit, path: Path, choices: Choices, how: CreateOptions) -> Created | Plan:
+def create_with(emit: Emit, path: Path, choices: Choices, how: CreateOptions) -> CreateResult | Plan:
     """`create`, with a kernel where one is wanted or the environment has one already."""
     if not how.kernel and not (path / place.MARK / recorded_options.KERNEL).exists():
         return create(emit, path, choices, how)
     if not kernel.named(choices.with_):
         choices = dataclasses.replace(choices, with_=[*choices.with_, kernel.PACKAGE])
     made = create(emit, path, choices, how)
-    if not isinstance(made, Created) or not is_good(made):
+    if not isinstance(made, CreateResult) or not is_good(made):
         return made
     try:
         name = _registered(path)
@@ -43,7 +43,7 @@ def create_with(emit: Emit, path: Path, choices: Choices, how: CreateOptions) ->
         told = f"no Jupyter kernel was made: {error.message}{hint}"
         emit(Event(kind="warning", stage="kernel", text=told))
         return dataclasses.replace(
-            made, kernel_error=Failure(name=error.name, message=error.message, hint=error.hint)
+            made, kernel_error=StepFailure(name=error.name, message=error.message, hint=error.hint)
         )
     emit(Event(kind="note", stage="kernel", text=f"its Jupyter kernel is {name}"))
     return dataclasses.replace(made, kernel=name)

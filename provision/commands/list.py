@@ -11,7 +11,7 @@ from typing import Any
 
 from ..environment import place, registry, state
 from ..errors import GpuenvError
-from ..model import Emit, Listed, ListedFramework, Listing, drop_event
+from ..model import Emit, EnvironmentList, ListedEnvironment, ListedFramework, drop_event
 
 _SECONDS = 3.0  # for measuring: a torch environment has 25000 files, which takes 0.2 s when they are cached
 _FRESH = 600.0  # seconds that a size is taken as it is
@@ -23,18 +23,18 @@ class ListOptions:
     """The options of `list`: none of its own."""
 
 
-def list(options: ListOptions, emit: Emit = drop_event) -> Listing:  # noqa: A001  # the verb's name
+def list(options: ListOptions, emit: Emit = drop_event) -> EnvironmentList:  # noqa: A001  # the verb's name
     """Return the environments that gpuenv made on this machine."""
     envs = registry.environments()
     sizes = _sizes(envs)
-    return Listing(environments=tuple(_listed(env, sizes.get(env)) for env in envs))
+    return EnvironmentList(environments=tuple(_listed(env, sizes.get(env)) for env in envs))
 
 
-def _listed(env: Path, size: registry.Size | None) -> Listed:
+def _listed(env: Path, size: registry.Size | None) -> ListedEnvironment:
     """An environment as its own `.gpuenv/` has it; what is damaged there stays unknown."""
     plan, verdict = _read(env, "plan.json"), _read(env, "verdict.json").get("verdict") or {}
     builds = [b for b in plan.get("builds", []) if isinstance(b, dict)]
-    return Listed(
+    return ListedEnvironment(
         path=str(env).encode("utf-8", "backslashreplace").decode(),  # bytes that are no text as hex
         manager=plan.get("manager"),
         frameworks=tuple(

@@ -10,7 +10,7 @@ from packaging.specifiers import SpecifierSet
 from .. import detect
 from ..errors import LockError, MachineError
 from ..managers.protocol import locking
-from ..model import Asked, Lock, Machine, Plan, Request, Sources, Supply, Target
+from ..model import AvailableWheels, Lock, Machine, PackageSources, Plan, Request, RequestContext, Target
 from ..request import load_profiles, paths as where, read_options
 from ..request.options import Choices
 from .manager_stages import stages
@@ -43,14 +43,14 @@ def accepted(given: Lock, choices: Choices) -> Machine | None:
 
 def check(given: Lock, choices: Choices, target: Target, machine: Machine | None) -> None:
     """Raise LockError where a lock does not fit a target. `machine` is this one, where it is installed here."""
-    asked = Asked(
+    asked = RequestContext(
         request=Request(frameworks=()), target=target, machine=machine, profiles=load_profiles.known(choices),
-        supply=Supply(), sources=Sources(), channels=tuple(choices.channel),
+        supply=AvailableWheels(), sources=PackageSources(), channels=tuple(choices.channel),
     )  # fmt: skip
     locking(given.manager).check(given, asked, stages(where.cache_dir(choices)))
 
 
-def virtual_packages(asked: Asked, choices: Choices) -> tuple[Mapping[str, str], ...]:
+def virtual_packages(asked: RequestContext, choices: Choices) -> tuple[Mapping[str, str], ...]:
     """Return the packages that stand for properties of the target, as the lock of its manager keeps them."""
     return locking(asked.request.manager).virtual_packages(asked, stages(where.cache_dir(choices)))
 

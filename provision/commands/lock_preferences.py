@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import LockError, UsageError
 from ..managers.protocol import Near, locking
-from ..model import Asked, Bound, Emit, Event, Lock, Plan
+from ..model import Emit, Event, Lock, Plan, RequestContext, VersionBound
 from ..request import upload_limits
 from ..request.options import Choices
 from ..system.output_file import is_stream
@@ -37,7 +37,7 @@ def held_lock(path: Path, choices: Choices, platform: str, *, strict: bool) -> L
 
 
 def locked_like(
-    asked: Asked, choices: Choices, emit: Emit, held: Lock | None, upgrade: Upgrade
+    asked: RequestContext, choices: Choices, emit: Emit, held: Lock | None, upgrade: Upgrade
 ) -> tuple[Plan, Lock | None]:
     """A lock as near to the one that is held as what is asked for allows, under the limit that applies."""
     limit = upload_limits.applying(choices, held, renewed=upgrade.all)
@@ -47,7 +47,7 @@ def locked_like(
 
 
 def _locked_near(
-    asked: Asked, choices: Choices, emit: Emit, held: Lock | None, upgrade: Upgrade
+    asked: RequestContext, choices: Choices, emit: Emit, held: Lock | None, upgrade: Upgrade
 ) -> tuple[Plan, Lock | None]:
     if held is None or upgrade.all or held.plan.platform != asked.target.platform:
         return locked(asked, choices, emit)
@@ -68,12 +68,12 @@ def _locked_near(
     return locked(asked, choices, emit, near)
 
 
-def _with_builds_of(near: Near, asked: Asked) -> Asked:
+def _with_builds_of(near: Near, asked: RequestContext) -> RequestContext:
     """What is asked for, with the frameworks and the Python of a lock: its builds are planned again."""
     assert near.lock
     plan, request = near.lock.plan, asked.request
     same = tuple(
-        Bound(name=b.framework, specifier=f"=={b.version}", origin="the lock that is there")
+        VersionBound(name=b.framework, specifier=f"=={b.version}", origin="the lock that is there")
         for b in plan.builds if b.framework not in near.moving
     )  # fmt: skip
     bounds, python = (*request.bounds, *same), request.python or plan.python

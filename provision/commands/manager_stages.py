@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import resolve
-from ..model import Asked, Plan, Profiles, Request, Supply, Target
+from ..model import AvailableWheels, Plan, Profiles, Request, RequestContext, Target
 from ..resolve.kernels import how_they_run
 from ..resolve.question import Question
 from .added_extras import with_extras
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..managers.protocol import Stages
 
 
-def plan_for(asked: Asked) -> Plan:
+def plan_for(asked: RequestContext) -> Plan:
     """Return the plan. Where no Python of this machine fits, one that uv could fetch is tried as well."""
     plan = with_extras(_plan_for(asked), asked)
     notes = (*plan.notes, *(said for said in asked.demands.left_out if not _is_said(said, plan)))
@@ -34,7 +34,7 @@ def _is_said(left_out: str, plan: Plan) -> bool:
     return line != left_out and any(note.startswith(f"{line}is taken as ") for note in plan.notes)
 
 
-def _plan_for(asked: Asked) -> Plan:
+def _plan_for(asked: RequestContext) -> Plan:
     plan = _resolved(asked, asked.request)
     if plan.builds or not asked.pythons_known or asked.sources.offline:
         return plan
@@ -43,7 +43,7 @@ def _plan_for(asked: Asked) -> Plan:
     return wider if wider.builds else plan
 
 
-def _resolved(asked: Asked, request: Request) -> Plan:
+def _resolved(asked: RequestContext, request: Request) -> Plan:
     """The plan for the target, or for several targets the one plan that serves them all."""
     first, *others = asked.targets or (asked.target,)
     plan = resolve.resolve(request, first, asked.profiles, asked.supply, others)
@@ -51,7 +51,7 @@ def _resolved(asked: Asked, request: Request) -> Plan:
 
 
 def _spoken_cuda(target: Target, known: Profiles) -> str | None:
-    return Question(Request(frameworks=()), target, known, Supply()).speaks
+    return Question(Request(frameworks=()), target, known, AvailableWheels()).speaks
 
 
 def stages(cache: Path) -> Stages:

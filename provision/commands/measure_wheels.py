@@ -9,7 +9,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import Emit, Event, Lock, Package, Satellite
+from ..model import Emit, Event, Lock, LockedPackage, Satellite
 from ..request import load_profiles, paths
 from ..request.options import Choices
 from ..wheels.measured_rows import MeasuredRows
@@ -25,7 +25,7 @@ class Measuring:
     emit: Emit
     lock: Lock
     choices: Choices
-    _seen: set[Package] = field(default_factory=set)
+    _seen: set[LockedPackage] = field(default_factory=set)
 
     def measure(self, prefix: Path) -> None:
         """Measure the wheels that an environment has by now and that need it."""
@@ -39,7 +39,7 @@ class Measuring:
         if found:
             self._keep(found, kept)
 
-    def _keep(self, found: dict[Package, Path], kept: MeasuredRows) -> None:
+    def _keep(self, found: dict[LockedPackage, Path], kept: MeasuredRows) -> None:
         from ..profiles.measure.installed_packages import InstalledWheel
 
         plan = self.lock.plan
@@ -50,7 +50,7 @@ class Measuring:
                 self.emit(Event(kind="start", stage="build", text=text))
                 kept.keep(str(package.sha256), wheel.rows())
 
-    def _counts(self, package: Package) -> bool:
+    def _counts(self, package: LockedPackage) -> bool:
         """Whether a package is a compiled wheel that is no part of a framework's build and of CUDA itself."""
         planned = {b.framework for b in self.lock.plan.builds}
         planned |= {
@@ -59,7 +59,7 @@ class Measuring:
         theirs = package.name in planned or _OF_NVIDIA.fullmatch(package.name)
         return is_compiled_wheel(package) and not theirs
 
-    def _has_row(self, package: Package) -> bool:
+    def _has_row(self, package: LockedPackage) -> bool:
         """Whether the profiles have a row of this minor series."""
         return any(
             row.package == package.name and row.platform == self.lock.plan.platform
@@ -79,7 +79,7 @@ def _series(version: str) -> list[str]:
     return version.partition("+")[0].split(".")[:2]
 
 
-def _info(package: Package, prefix: Path) -> Path | None:
+def _info(package: LockedPackage, prefix: Path) -> Path | None:
     """The dist-info folder of a package, None where it is not installed yet."""
     stem = re.sub(r"[-_.]+", "[-_.]", package.name)
     found = prefix.glob(f"lib/python3*/site-packages/{stem}-*.dist-info")

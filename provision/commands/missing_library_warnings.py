@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..model import Emit, Event, Lock, Package, Sources
+from ..model import Emit, Event, Lock, LockedPackage, PackageSources
 from ..request import load_profiles
 from ..request.options import Choices
 from ..system import process
@@ -23,9 +23,9 @@ class MissingLibraries:
     emit: Emit
     lock: Lock
     choices: Choices
-    sources: Sources
+    sources: PackageSources
     folders: Sequence[Path] = ()
-    _read: set[Package] = field(default_factory=set)
+    _read: set[LockedPackage] = field(default_factory=set)
 
     def warn(self) -> None:
         """Warn of the wheels that are on this machine, or were read before."""
@@ -39,13 +39,13 @@ class MissingLibraries:
             return
         self._warn(needs_of_installed(self._unread(), prefix, self.sources), "build")
 
-    def _unread(self) -> list[Package]:
+    def _unread(self) -> list[LockedPackage]:
         """The packages to read; none where conda's packages bring the libraries of a system along."""
         if any(package.is_conda for package in self.lock.packages):
             return []
         return [package for package in self.lock.packages if package not in self._read]
 
-    def _warn(self, needs: dict[Package, SystemNeeds], stage: str) -> None:
+    def _warn(self, needs: dict[LockedPackage, SystemNeeds], stage: str) -> None:
         self._read |= needs.keys()
         choices = self.choices
         elsewhere = choices.elsewhere or choices.glibc or choices.platform
@@ -55,7 +55,7 @@ class MissingLibraries:
             self.emit(Event(kind="warning", stage=stage, text=text))
 
 
-def _of_glibc(needs: dict[Package, SystemNeeds], lock: Lock) -> list[str]:
+def _of_glibc(needs: dict[LockedPackage, SystemNeeds], lock: Lock) -> list[str]:
     has = lock.plan.target.glibc
     if not has:
         return []
@@ -66,7 +66,7 @@ def _of_glibc(needs: dict[Package, SystemNeeds], lock: Lock) -> list[str]:
     ]
 
 
-def _of_this_system(needs: dict[Package, SystemNeeds], choices: Choices) -> list[str]:
+def _of_this_system(needs: dict[LockedPackage, SystemNeeds], choices: Choices) -> list[str]:
     from ..system.elf import ElfError
     from ..verify.packages import remedy
     from ..verify.packages.lookup import Loader

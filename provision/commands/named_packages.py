@@ -10,7 +10,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..index.platform_tags import CPYTHON, markers_of
-from ..model import FRAMEWORKS, Asked
+from ..model import FRAMEWORKS, RequestContext
 from ..wheels.available_releases import Named
 
 _MANY = 40
@@ -25,7 +25,7 @@ class _Collected:
     index: str | None = None
 
 
-def named_packages(asked: Asked) -> tuple[Named, ...]:
+def named_packages(asked: RequestContext) -> tuple[Named, ...]:
     """The packages of --with, gpuenv.yaml and the project's files that come from an index; several lines on one
     package are one."""
     found: dict[str, _Collected] = {}
@@ -50,7 +50,7 @@ def named_packages(asked: Asked) -> tuple[Named, ...]:
     return tuple(n for n in named if n.name in measured or not n.specifier.startswith("=="))
 
 
-def _lines(asked: Asked) -> Iterator[tuple[Requirement, str | None, str | None]]:
+def _lines(asked: RequestContext) -> Iterator[tuple[Requirement, str | None, str | None]]:
     """The requirements that hold on the target, each with who names it and its own index; None for a constraint."""
     environment = markers_of(asked.target.platform) | CPYTHON
     if python := asked.request.python:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import verify
-from ..model import Emit, Event, Stage
+from ..model import Emit, Event, StageResult
 from ..request import load_profiles
 from ..request.options import Choices
 
@@ -48,7 +48,7 @@ def add_later_stages(
     failed = next((s for s in verdict.stages if s.status == "fail"), None)
     found: Sequence[Finding] = ()
     if failed and not failed.framework:
-        stage = Stage(stage="packages", status="skip", detail=f"the {failed.stage} stage failed")
+        stage = StageResult(stage="packages", status="skip", detail=f"the {failed.stage} stage failed")
     else:
         # After a framework that failed nothing is imported, which can fail alike. Reading may show the reason.
         how = dataclasses.replace(options, quick=True) if failed else options
@@ -64,7 +64,7 @@ def _packages(
     choices: Choices,
     options: verify.Options,
     begun: verify.Begun,
-) -> tuple[Stage, Sequence[Finding]]:
+) -> tuple[StageResult, Sequence[Finding]]:
     from ..verify import packages
 
     surroundings = begun.surroundings.result()

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from ..environment import place
 from ..errors import UsageError
 from ..managers.protocol import NAMES, locking
-from ..model import Created, Emit, Event, Lock, Preview
+from ..model import CreateResult, Emit, Event, Lock, Preview
 from ..project.config.key_forms import CONFIG_NAME
 from ..request import load_profiles, paths as where, project_options as inproject, recorded_options
 from ..request.options import Choices
@@ -55,7 +55,7 @@ class Place:
     dry_run: bool = False
 
 
-def apply(edit: Edit, at: Place, emit: Emit) -> Created | Lock | Preview:
+def apply(edit: Edit, at: Place, emit: Emit) -> CreateResult | Lock | Preview:
     """Make the change. Return the lock where there is no environment. Raises UsageError, LockError, ResolveError."""
     if at.dry_run:
         return _preview(edit, at, emit)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..environment import place
-from ..model import Emit, Event, Lock, Package, PackageChange, Plan, Preview
+from ..model import Emit, Event, Lock, LockedPackage, PackageChange, Plan, Preview
 from ..request import load_profiles
 from ..request.options import Choices
 from ..wheels import pylock
@@ -76,5 +76,5 @@ def free_at(path: Path) -> int:
     return shutil.disk_usage(path).free
 
 
-def _version(package: Package | None) -> str | None:
+def _version(package: LockedPackage | None) -> str | None:
     return None if package is None else package.version or "as its folder has it"

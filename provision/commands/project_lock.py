@@ -10,7 +10,7 @@ from pathlib import Path
 from ..environment import place
 from ..errors import LockError, OtherPlatformError, ResolveError
 from ..managers.protocol import locking
-from ..model import Asked, Emit, Event, Lock, Plan
+from ..model import Emit, Event, Lock, Plan, RequestContext
 from ..request import load_profiles, project_options as inproject, recorded_options, upload_limits
 from ..request.options import Choices
 from ..request.project_folder import project_folder
@@ -26,7 +26,7 @@ Write = Callable[[Lock], None]
 
 
 def lock_of(
-    asked: Asked, choices: Choices, emit: Emit, like: Lock | None = None, *, allow_md5: bool = False
+    asked: RequestContext, choices: Choices, emit: Emit, like: Lock | None = None, *, allow_md5: bool = False
 ) -> tuple[Plan, Lock | None]:
     """The project's own lock where it is for what is asked and fits this machine, else a fresh one, as near to it (or
     to `like`) as can be. The plan has the notes for this machine too. Raises LockError, ResolveError."""
@@ -59,7 +59,7 @@ def _held(choices: Choices, platform: str | None = None) -> Lock | None:
         return None
 
 
-def _unfit(held: Lock, choices: Choices, asked: Asked) -> str | None:
+def _unfit(held: Lock, choices: Choices, asked: RequestContext) -> str | None:
     """Why a lock is not for the target asked for; None where it is."""
     if held.plan.device != asked.request.device:
         return f"it is for {held.plan.device}, and this machine is judged {asked.request.device}"
@@ -77,7 +77,7 @@ def _unfit(held: Lock, choices: Choices, asked: Asked) -> str | None:
     return None
 
 
-def files_watched(choices: Choices, asked: Asked) -> list[str]:
+def files_watched(choices: Choices, asked: RequestContext) -> list[str]:
     """The files whose change means another environment: the project's own, and its lock."""
     files = inproject.files_of(choices, asked.demands)
     return [*files, str(project_folder() / lock_name(choices))] if choices.config else files
@@ -90,7 +90,7 @@ class Solved:
 
     made: Lock
     choices: Choices
-    asked: Asked
+    asked: RequestContext
     put: Write
     held: Lock | None = None
 
@@ -143,7 +143,7 @@ def _for_all(mine: Choices, held: Lock | None) -> Choices:
     return plain if same else recorded_options.without_own_packages(plain)
 
 
-def _judged(now: Choices, held: Lock | None, own: Lock | None, judge: same_stack.Judge) -> Asked:
+def _judged(now: Choices, held: Lock | None, own: Lock | None, judge: same_stack.Judge) -> RequestContext:
     """What the lock is solved for: its own target, else that of the environment, else as options say."""
     if held and not now.target_name:
         return judge(_at_lock(now, held))

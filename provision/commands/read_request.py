@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 from .. import detect
 from ..errors import MachineError
-from ..model import Asked, Brought, Emit, Machine, Need, Plan, Sources, Target
+from ..model import (
+    Emit,
+    Machine,
+    PackageSources,
+    Plan,
+    RequestContext,
+    RequirementLine,
+    Target,
+    TransitiveFrameworks,
+)
 from ..request import load_profiles, read_options, target as targets, upload_limits
 from ..request.options import Choices
 from ..request.target import Looking
@@ -20,7 +29,7 @@ if TYPE_CHECKING:
 LOOKING = Looking(detect=detect.detect, judge_device=detect.judge_device)
 
 
-def judged(choices: Choices, emit: Emit, *, reading: bool = False) -> Asked:
+def judged(choices: Choices, emit: Emit, *, reading: bool = False) -> RequestContext:
     """Return what the options ask for. Where the manager's configuration says that a GPU is meant, none has to be
     here. With `reading` no source code is run. Raises UsageError, MachineError, DataError."""
     assumed = locking_of(choices).assumed_gpu()
@@ -47,8 +56,8 @@ def locking_of(choices: Choices) -> Locking:
     return found
 
 
-def _judged(choices: Choices, emit: Emit, *, reading: bool) -> Asked:
-    def bring(plan: Plan, sources: Sources, needs: Sequence[Need]) -> Brought:
+def _judged(choices: Choices, emit: Emit, *, reading: bool) -> RequestContext:
+    def bring(plan: Plan, sources: PackageSources, needs: Sequence[RequirementLine]) -> TransitiveFrameworks:
         from ..wheels import solve_wheels
         from ..wheels.source_builds import source_builds
 

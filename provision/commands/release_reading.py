@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from ..model import NamedPackage, Release
+from ..model import NamedPackage, PackageRelease
 from ..resolve.joint_search import Chosen, JointSearch, Refused
 from ..resolve.question import Question
 from ..wheels.available_releases import ReleaseReader
@@ -80,5 +80,5 @@ def _with_unread(search: JointSearch) -> JointSearch:
     return JointSearch(search.asked, packages, search.refused)
 
 
-def _older(package: NamedPackage, pythons: tuple[str, ...]) -> Release:
-    return Release(package=package.name, version="", day=package.next_day or 0, pythons=pythons)
+def _older(package: NamedPackage, pythons: tuple[str, ...]) -> PackageRelease:
+    return PackageRelease(package=package.name, version="", day=package.next_day or 0, pythons=pythons)

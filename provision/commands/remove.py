@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..environment import kernel, place, registry, removal
 from ..errors import GpuenvError
-from ..model import Emit, Event, Preview, Removal, RemovedEnvironment, drop_event
+from ..model import Emit, Event, Preview, RemovedEnvironment, RemoveResult, drop_event
 from ..model.option import argument, group, option
 from ..request import paths as where
 from ..request.options import Choices
@@ -28,7 +28,7 @@ class RemoveOptions:
     choices: Choices = group(Choices, "cache_dir")
 
 
-def remove(options: RemoveOptions, emit: Emit = drop_event) -> Removal | Preview:
+def remove(options: RemoveOptions, emit: Emit = drop_event) -> RemoveResult | Preview:
     """Remove environments that gpuenv made. All are checked before the first is removed. With `dry_run` return what
     would be removed."""
     paths = list(dict.fromkeys(where.absolute(env) for env in options.envs))
@@ -48,7 +48,7 @@ def remove(options: RemoveOptions, emit: Emit = drop_event) -> Removal | Preview
         for gone in done:
             emit(Event(kind="log", stage="remove", text=f"{gone.path}: removed"))
         raise
-    return Removal(removed=tuple(done))
+    return RemoveResult(removed=tuple(done))
 
 
 def _preview(envs: list[Path]) -> Preview:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..environment import place, repair as repairs, state
 from ..errors import BuildError, UsageError
 from ..managers.protocol import manager
-from ..model import Drift, Emit, Event, Lock, PackageChange, Preview, Repaired, drop_event
+from ..model import Drift, Emit, Event, Lock, PackageChange, Preview, RepairResult, drop_event
 from ..model.option import argument, group, option
 from ..request import paths as where, project_options as inproject, read_options
 from ..request.options import Choices
@@ -44,7 +44,7 @@ class RepairOptions:
     choices: Choices = group(Choices, "find_links", "channel", "offline", "profiles", "cache_dir")
 
 
-def repair(options: RepairOptions, emit: Emit = drop_event) -> Repaired | Preview:
+def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Preview:
     """Put back what was replaced, removed or changed in an environment, from its lock, and prove it then. With
     `dry_run` return what would change."""
     from ..verify import drift  # a shell that completes ENV does not wait for it
@@ -110,7 +110,7 @@ def _as_created(env: Path, choices: Choices) -> Choices:
     )  # fmt: skip
 
 
-def _repaired(job: Job, check: Check) -> Repaired:
+def _repaired(job: Job, check: Check) -> RepairResult:
     from .build_transaction import Work, build
 
     job.emit(Event(kind="start", stage="repair", text=f"comparing {job.env} with its lock"))
@@ -122,7 +122,7 @@ def _repaired(job: Job, check: Check) -> Repaired:
         # An environment that is its lock again is nearer to what was proved once than what was there.
         verdict = build(job, Work(do=rounds.run, copied=True, packages=done.packages, stays=True))
         done = rounds.done
-    return Repaired(
+    return RepairResult(
         packages=done.told,
         removed=done.removed,
         left=done.left,

@@ -14,7 +14,7 @@ from typing import TypeVar
 from .. import __version__, detect, report as stage
 from ..environment import place, state
 from ..errors import GpuenvError, UsageError
-from ..model import Emit, FleetResults, Report, Sources, drop_event
+from ..model import Emit, FleetResults, IssueReport, PackageSources, drop_event
 from ..model.option import argument, option
 from ..request import options as o, paths as where, read_options
 from ..request.project_folder import project_env
@@ -48,7 +48,7 @@ class ReportOptions:
         return self.output is not None and is_stdout(self.output)
 
 
-def report(options: ReportOptions, emit: Emit = drop_event) -> Report | FleetResults:
+def report(options: ReportOptions, emit: Emit = drop_event) -> IssueReport | FleetResults:
     """Return the report on this machine and an environment, without names, addresses and credentials; with `hosts` the
     results of many hosts."""
     if options.hosts is not None:
@@ -101,7 +101,7 @@ def _known(emit: Emit, env: Path | None) -> stage.Known:
     )
 
 
-def _words(sources: Sources) -> tuple[str, ...]:
+def _words(sources: PackageSources) -> tuple[str, ...]:
     """Where packages come from, without a single address."""
     told = [
         f"default   {'an index of the configuration' if sources.default else 'the own one of the installer'}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .. import detect
 from ..errors import ResolveError
-from ..model import Asked, Emit, Event, Fleet, Plan, drop_event
+from ..model import Emit, Event, Fleet, Plan, RequestContext, drop_event
 from ..model.option import group, option
 from ..request import project_options as inproject
 from ..request.options import Choices
@@ -59,13 +59,13 @@ def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
     return found
 
 
-def by_itself(asked: Asked, choices: Choices) -> str | None:
+def by_itself(asked: RequestContext, choices: Choices) -> str | None:
     """What a plan for the CPU that nobody asked for is told with; None for any other."""
     cpu = choices.device == "auto" and asked.request.device == "cpu"
     return f"a CPU environment: {asked.reason}" if cpu else None
 
 
-def noted(plan: Plan, asked: Asked, choices: Choices) -> Plan:
+def noted(plan: Plan, asked: RequestContext, choices: Choices) -> Plan:
     """The plan with notes on this machine: it is for the CPU, where nobody asked for that, or its gcc does not go with
     the plan's nvcc."""
     told = filter(None, (by_itself(asked, choices), host_compiler_problem(plan, choices)))
@@ -87,13 +87,13 @@ def show_plan(emit: Emit, choices: Choices, *, explain: bool = False) -> Plan:
     return plan
 
 
-def _with_newest_set(asked: Asked, choices: Choices, emit: Emit) -> Asked:
+def _with_newest_set(asked: RequestContext, choices: Choices, emit: Emit) -> RequestContext:
     from .joint_choice import JointChoice
 
     return JointChoice(emit, allow_old=choices.allow_old).applied(asked)
 
 
-def _solved_plan(emit: Emit, asked: Asked, choices: Choices, *, explain: bool) -> Plan:
+def _solved_plan(emit: Emit, asked: RequestContext, choices: Choices, *, explain: bool) -> Plan:
     """The plan that the solver chooses, or one without builds that says why there is none."""
     from . import solve_lock
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from .. import detect
 from ..errors import BuildError, UsageError
-from ..model import Emit, Event, Finding, Run, drop_event
+from ..model import Emit, Event, Finding, RunResult, drop_event
 from ..model.option import argument, group, option
 from ..request import load_profiles, paths as where
 from ..request.options import Choices
@@ -66,7 +66,7 @@ class RunOptions:
         return not self.stdout_to_stderr
 
 
-def run(options: RunOptions, emit: Emit = drop_event) -> Run:
+def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
     """Run a command in an environment to its end. With `exec_` this process becomes the command."""
     command = options.command
     if not command:
@@ -95,14 +95,14 @@ def run(options: RunOptions, emit: Emit = drop_event) -> Run:
     except OSError as error:
         emit(Event(kind="log", stage="run", text=f"gpuenv: {command[0]}: {error.strerror}"))
         code = 127 if isinstance(error, FileNotFoundError) else 126
-        return Run(env=str(root), command=tuple(command), code=code)
+        return RunResult(env=str(root), command=tuple(command), code=code)
     found: tuple[Finding, ...] = ()
     if ended.returncode != 0 and ended.signal not in _NOT_FAILURES and explains:
         from .program_exit import ran
 
         found = explained(command[0], ended, options.choices, root, ran(root, command, ended, before))
     code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
-    return Run(env=str(root), command=tuple(command), code=code, signal=ended.signal, findings=found)
+    return RunResult(env=str(root), command=tuple(command), code=code, signal=ended.signal, findings=found)
 
 
 def found_in(env: Path) -> tuple[Path, Path]:

@@ -9,14 +9,14 @@ from pathlib import Path
 from ..environment import place, state
 from ..errors import BuildError, MachineError, UsageError
 from ..managers.protocol import locking
-from ..model import Asked, Plan
+from ..model import Plan, RequestContext
 from ..request.options import Choices
 
-Judge = Callable[[Choices], Asked]
+Judge = Callable[[Choices], RequestContext]
 RECREATE = "--recreate builds it anew and keeps the old one until the new one is proved"
 
 
-def judged(choices: Choices, plan: Plan, judge: Judge) -> Asked:
+def judged(choices: Choices, plan: Plan, judge: Judge) -> RequestContext:
     """What is asked for, on the device, CUDA and Python of `plan` where the options leave them open. Where
     this machine is judged another device, the target of `plan` takes its place. Raises UsageError,
     MachineError."""
@@ -88,7 +88,7 @@ def refuse_other(env: Path, old: Plan, new: Plan) -> None:
         raise UsageError(f"{env} has {'; '.join(changed)}: these do not change in place", hint=RECREATE)
 
 
-def refuse_idle_gpu(env: Path, choices: Choices, asked: Asked) -> None:
+def refuse_idle_gpu(env: Path, choices: Choices, asked: RequestContext) -> None:
     """Raise UsageError where --recreate would make a CPU environment of one for a GPU, unasked."""
     if choices.device != "auto" or asked.request.device != "cpu" or not place.made_by_gpuenv(env):
         return

@@ -13,7 +13,17 @@ from packaging.utils import canonicalize_name
 
 from ..errors import LockError, ResolveError
 from ..managers.protocol import Near, Task, locking
-from ..model import FRAMEWORKS, Asked, Bound, Emit, Event, Lock, Plan, Request, Wanted
+from ..model import (
+    FRAMEWORKS,
+    Emit,
+    Event,
+    FrameworkRequest,
+    Lock,
+    Plan,
+    Request,
+    RequestContext,
+    VersionBound,
+)
 from ..request import paths as where
 from ..request.options import Choices
 from ..resolve.other_cuda import sentence_of
@@ -33,7 +43,11 @@ _FROM_SCRATCH = Near()
 
 
 def locked(
-    asked: Asked, choices: Choices, emit: Emit, near: Near = _FROM_SCRATCH, from_source: Sequence[str] = ()
+    asked: RequestContext,
+    choices: Choices,
+    emit: Emit,
+    near: Near = _FROM_SCRATCH,
+    from_source: Sequence[str] = (),
 ) -> tuple[Plan, Lock | None]:
     """Return the plan and its lock, no lock where no build fits. `near` is a lock whose versions stay where they
     can, `from_source` are packages that are known to have no wheel. Raises LockError, ResolveError."""
@@ -68,7 +82,7 @@ def _lacking_bounds(name: str, log: str) -> str:
 class _Search:
     """The question as it is now, and what refusals said."""
 
-    asked: Asked
+    asked: RequestContext
     builds: SourceBuilds
     emit: Emit
     joint: JointChoice
@@ -171,7 +185,7 @@ class _Search:
         if not more:
             return False
         self._note(f"the packages asked for bring {' and '.join(more)}: planned as well")
-        frameworks = (*request.frameworks, *(Wanted(name=name) for name in more))
+        frameworks = (*request.frameworks, *(FrameworkRequest(name=name) for name in more))
         self._ask(dataclasses.replace(request, frameworks=frameworks))
         return True
 
@@ -243,7 +257,7 @@ class _Search:
         for build in plan.builds:
             newest = fitting.get(build.framework, build.version)
             operator = "<=" if newest != build.version else "!="
-            bounds.append(Bound(name=build.framework, specifier=f"{operator}{newest}", origin=origin))
+            bounds.append(VersionBound(name=build.framework, specifier=f"{operator}{newest}", origin=origin))
         moved = [b for b in bounds if b.specifier.startswith("<=")] or bounds[:1]
         for bound in moved:
             self._note(f"{origin} goes with {bound.name}{bound.specifier}: resolving again")

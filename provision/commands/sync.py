@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ..errors import UsageError
-from ..model import Created, Emit, Plan, drop_event
+from ..model import CreateResult, Emit, Plan, drop_event
 from .create import create
 from .create_options import CreateOptions
 
 SyncOptions = CreateOptions
 
 
-def sync(options: CreateOptions, emit: Emit = drop_event) -> Created | Plan:
+def sync(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Plan:
     """Make or change the project's environment as `create` does. Raises UsageError where there is no project."""
     from ..request.project_folder import project_file
 

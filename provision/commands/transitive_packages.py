@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..model import Asked, Build, Lock, Plan
+from ..model import Build, Lock, Plan, RequestContext
 from ..resolve.other_cuda import LockedSet, OtherCuda
 from ..resolve.question import Question
 from ..resolve.satellite_fit import SatelliteRows
@@ -13,7 +13,7 @@ from ..wheels.measured_rows import MeasuredRows
 from .named_packages import named_packages
 
 
-def came_along(asked: Asked, plan: Plan, lock: Lock) -> Iterator[OtherCuda]:
+def came_along(asked: RequestContext, plan: Plan, lock: Lock) -> Iterator[OtherCuda]:
     """The packages that came along with named ones and do not go with the plan's builds."""
     named = frozenset(n.name for n in named_packages(asked))
     builds = _builds(asked, plan) if named else ()
@@ -25,7 +25,7 @@ def came_along(asked: Asked, plan: Plan, lock: Lock) -> Iterator[OtherCuda]:
         yield from mine.strangers()
 
 
-def _builds(asked: Asked, plan: Plan) -> tuple[Build, ...]:
+def _builds(asked: RequestContext, plan: Plan) -> tuple[Build, ...]:
     """The rows of the plan's builds."""
     planned = {(b.framework, b.version, b.cuda, b.index) for b in plan.builds}
     return tuple(

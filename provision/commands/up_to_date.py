@@ -13,7 +13,7 @@ from typing import Any
 
 from ..environment import place, registry, state
 from ..errors import BuildError
-from ..model import Created, Emit, Event, Lock
+from ..model import CreateResult, Emit, Event, Lock
 from ..project.config.file_digests import digest
 from ..request import project_options as inproject, recorded_options
 from ..request.options import Choices
@@ -25,7 +25,7 @@ from .activate_command import activate_line
 from .verdict_inputs import is_good, machine_for_verdict, outgrown
 
 
-def told(emit: Emit, env: Path, choices: Choices, *, brief: bool) -> Created | None:
+def told(emit: Emit, env: Path, choices: Choices, *, brief: bool) -> CreateResult | None:
     """Return that all is in place; None where it is not, or not surely. A `brief` answer has no lock."""
     env = absolute(env)
     if not place.made_by_gpuenv(env) or not place.is_settled(env) or place.is_half_changed(env):
@@ -53,7 +53,7 @@ def told(emit: Emit, env: Path, choices: Choices, *, brief: bool) -> Created | N
         from ..wheels import pylock
 
         lock = pylock.read_in(env / place.MARK)
-    value = Created(machine=machine, plan=plan, lock=lock, environment=made, verdict=verdict)
+    value = CreateResult(machine=machine, plan=plan, lock=lock, environment=made, verdict=verdict)
     return finish(emit, value, env)
 
 
@@ -80,7 +80,7 @@ def remembered(choices: Choices, lock_file: Lock | None, files: list[str]) -> di
     }
 
 
-def finish(emit: Emit, value: Created, env: Path) -> Created:
+def finish(emit: Emit, value: CreateResult, env: Path) -> CreateResult:
     """List the environment that `create` made or found, and say the next step."""
     try:
         registry.add(env)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..errors import GpuenvError
 
 if TYPE_CHECKING:
-    from ..model import Created, Device, Emit, Lock, Machine, Plan, Verdict
+    from ..model import CreateResult, Device, Emit, Lock, Machine, Plan, Verdict
     from ..request.options import Choices
 
 
@@ -63,7 +63,7 @@ def is_expected(verdict: Verdict, device: str | None, *, asked_cpu: bool = False
     return verdict.verdict == "works" or (verdict.verdict == "cpu" and (asked_cpu or device == "cpu"))
 
 
-def is_good(made: Created) -> bool:
+def is_good(made: CreateResult) -> bool:
     """Whether an environment is there, and its verdict, if it has one, is what it was made for."""
     if made.environment is None:
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from ..model import Context, Driver, Finding, Gpu, Machine, Target, TargetGpu
+from ..model import Driver, Finding, Gpu, HostContext, Machine, Target, TargetGpu
 from ..system import process
 from .device import judge_device
 from .driver import Seen, read_driver
@@ -55,7 +55,7 @@ def detect(
         target=_target(platform, glibc, driver, gpus, seen, wsl="driver" in parts and read_wsl(root)),
         driver=driver,
         gpus=gpus,
-        context=read_context(root, environ) if "context" in parts else Context(),
+        context=read_context(root, environ) if "context" in parts else HostContext(),
         hardware=hardware,
         pythons=read_pythons(root, environ, cache) if "pythons" in parts else (),
         libraries=read_libraries(root, environ, machine) if "libraries" in parts else (),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..model import Confidence, Context, Evidence, Finding, Hardware
+from ..model import Confidence, Evidence, Finding, HardwareDevice, HostContext
 from .kernel_files import Node
 from .nvml_and_smi import Answer
 
@@ -17,14 +17,14 @@ class Facts:
 
     nvml: Answer
     cuda: Answer
-    context: Context
+    context: HostContext
     smi: Answer | None = None
     kernel_module: str | None = None
     kernel_source: str | None = None
     libcuda: str | None = None
     library: str | None = None
     nodes: tuple[Node, ...] = ()
-    hardware: tuple[Hardware, ...] = ()
+    hardware: tuple[HardwareDevice, ...] = ()
     nouveau: bool = False
 
     @property

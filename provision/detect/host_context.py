@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..model import Context, Evidence, Finding, Hardware
+from ..model import Evidence, Finding, HardwareDevice, HostContext
 from .kernel_files import absolute_entries, device_nodes, entries, is_there, read_text, under
 
 # PCI vendor numbers and class prefixes: pci.ids, "display controller" and "processing accelerator".
@@ -17,15 +17,15 @@ WSL_LIBCUDA = "/usr/lib/wsl/lib/libcuda.so.1"
 JETSON = "jetson"
 
 
-def pci_device(address: str, vendor: str, device: str, kind: str) -> Hardware | None:
+def pci_device(address: str, vendor: str, device: str, kind: str) -> HardwareDevice | None:
     """A device of the three makers from its files in /sys; None for other makers and for what
     is no GPU (NVIDIA's audio and USB functions, NVSwitch bridges)."""
     if vendor not in VENDORS or not kind.startswith(CLASSES):
         return None
-    return Hardware(vendor=VENDORS[vendor], address=address, device=device or None)
+    return HardwareDevice(vendor=VENDORS[vendor], address=address, device=device or None)
 
 
-def read_pci(root: Path) -> tuple[Hardware, ...]:
+def read_pci(root: Path) -> tuple[HardwareDevice, ...]:
     """GPUs and accelerators in /sys/bus/pci/devices."""
     found = []
     for path in entries(under(root, "/sys/bus/pci/devices")):
@@ -42,25 +42,25 @@ def jetson_model(release: str | None, model: str | None) -> str | None:
     return "NVIDIA Jetson" if release and re.match(r"# R\d+ \(release\)", release) else None
 
 
-def read_hardware(root: Path) -> tuple[Hardware, ...]:
+def read_hardware(root: Path) -> tuple[HardwareDevice, ...]:
     """All traces of a GPU that do not need a driver's cooperation."""
     found = list(read_pci(root))
     found += [
-        Hardware(vendor="nvidia", address=node.path)
+        HardwareDevice(vendor="nvidia", address=node.path)
         for node in device_nodes(root)
         if node.path != "/dev/dxg"  # Microsoft's, there for GPUs of every maker
     ]
     if is_there(under(root, WSL_LIBCUDA)):
-        found.append(Hardware(vendor="nvidia", address=WSL_LIBCUDA))
+        found.append(HardwareDevice(vendor="nvidia", address=WSL_LIBCUDA))
     board = jetson_model(
         read_text(under(root, "/etc/nv_tegra_release")), read_text(under(root, "/proc/device-tree/model"))
     )
     if board:
-        found.append(Hardware(vendor="nvidia", address=JETSON, device=board))
+        found.append(HardwareDevice(vendor="nvidia", address=JETSON, device=board))
     return tuple(found)
 
 
-def judge_hardware(hardware: tuple[Hardware, ...]) -> tuple[Finding, ...]:
+def judge_hardware(hardware: tuple[HardwareDevice, ...]) -> tuple[Finding, ...]:
     """One honest sentence about boards that gpuenv knows no builds for."""
     jetson = next((item for item in hardware if item.address == JETSON), None)
     if jetson:
@@ -86,7 +86,7 @@ def judge_hardware(hardware: tuple[Hardware, ...]) -> tuple[Finding, ...]:
     return tuple(findings)
 
 
-def _finding(title: str, items: tuple[Hardware, ...], fix: str) -> Finding:
+def _finding(title: str, items: tuple[HardwareDevice, ...], fix: str) -> Finding:
     evidence = tuple(
         Evidence(
             text=f"{item.vendor} device {item.device or 'of unknown model'}",
@@ -146,7 +146,7 @@ def read_wsl(root: Path) -> bool:
     return is_wsl(release, driver_folder=is_there(under(root, "/usr/lib/wsl/lib")))
 
 
-def read_context(root: Path, environ: Mapping[str, str]) -> Context:
+def read_context(root: Path, environ: Mapping[str, str]) -> HostContext:
     """Read all marks under `root`."""
     container = container_kind(
         environ,
@@ -160,7 +160,7 @@ def read_context(root: Path, environ: Mapping[str, str]) -> Context:
         or is_there(under(root, "/etc/slurm/slurm.conf"))
         or any(is_there(folder / "sinfo") for folder in absolute_entries(environ.get("PATH")))
     )
-    return Context(
+    return HostContext(
         container=container,
         wsl=read_wsl(root),
         colab="COLAB_RELEASE_TAG" in environ or _has_colab_package(root),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..model import Gpu, Holder
+from ..model import Gpu, GpuMemoryHolder
 from ..system import process
 from .kernel_files import (
     SMI_FIELDS,
@@ -170,11 +170,13 @@ def ask_smi(root: Path, environ: Mapping[str, str], seconds: float) -> Answer | 
     )
 
 
-def read_holders(root: Path = Path("/")) -> tuple[Holder, ...]:
+def read_holders(root: Path = Path("/")) -> tuple[GpuMemoryHolder, ...]:
     """The processes, those that hold most first; empty without a driver. This process holds none."""
     found = _nvml() or [(None, pid, None) for pid in _openers(root)]
     rows = [
-        Holder(pid=pid, gpu=gpu, memory_mib=mib, name=_name(root, pid), framework=_framework(root, pid))
+        GpuMemoryHolder(
+            pid=pid, gpu=gpu, memory_mib=mib, name=_name(root, pid), framework=_framework(root, pid)
+        )
         for gpu, pid, mib in found
         if pid != os.getpid()
     ]

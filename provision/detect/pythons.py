@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..model import Python
+from ..model import PythonInstallation
 from ..system import process
 from ..system.safe_write import write_file
 from .kernel_files import absolute_entries, anybody_may_write, entries, is_there, read_text, under
@@ -227,12 +227,14 @@ def _mark(path: Path) -> str | None:
     )
 
 
-def read_pythons(root: Path, environ: Mapping[str, str], cache: Path | None = None) -> tuple[Python, ...]:
+def read_pythons(
+    root: Path, environ: Mapping[str, str], cache: Path | None = None
+) -> tuple[PythonInstallation, ...]:
     """Every CPython from 3.8 on, once, by its real path; free-threaded ones only where there is
     no other, because most wheels are not made for them. With a `cache` folder a program is asked once."""
     ask = Answers(cache) if cache else None
     seen: set[Path] = set()
-    found: list[tuple[Python, bool]] = []
+    found: list[tuple[PythonInstallation, bool]] = []
     for candidate in _candidates(root, environ):
         if is_virtual(candidate.path):
             continue
@@ -247,7 +249,9 @@ def read_pythons(root: Path, environ: Mapping[str, str], cache: Path | None = No
                 continue
             version, free_threaded = asked
         if tuple(map(int, version.split(".")[:2])) >= OLDEST:
-            found.append((Python(path=str(real), version=version, source=candidate.source), free_threaded))
+            found.append(
+                (PythonInstallation(path=str(real), version=version, source=candidate.source), free_threaded)
+            )
     if ask:
         ask.keep()
     plain = tuple(python for python, free in found if not free)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ..model import NVIDIA_LIBRARY_FAMILIES, Library
+from ..model import NVIDIA_LIBRARY_FAMILIES, LibraryFile
 from ..system.loader_cache import loader_cache
 from .kernel_files import absolute_entries, entries, is_there, under
 
@@ -41,23 +41,23 @@ def file_version(soname: str, real: str) -> str | None:
     return found["version"]
 
 
-def folder_libraries(folder: Path, names: Iterable[str]) -> tuple[Library, ...]:
+def folder_libraries(folder: Path, names: Iterable[str]) -> tuple[LibraryFile, ...]:
     """The libraries among a folder's file names. Of the names of one file the shortest with a
     version is the soname (libcudart.so.11.0 before libcudart.so.11.0.221)."""
     sonames: dict[Path, str] = {}
     for name in sorted((n for n in names if FILE.fullmatch(n)), key=lambda n: (len(n), n)):
         sonames.setdefault((folder / name).resolve(), name)
     return tuple(
-        Library(soname=soname, path=str(folder / soname), version=file_version(soname, real.name))
+        LibraryFile(soname=soname, path=str(folder / soname), version=file_version(soname, real.name))
         for real, soname in sonames.items()
         if is_there(real)
     )
 
 
-def read_libraries(root: Path, environ: Mapping[str, str], machine: str) -> tuple[Library, ...]:
+def read_libraries(root: Path, environ: Mapping[str, str], machine: str) -> tuple[LibraryFile, ...]:
     """LD_LIBRARY_PATH first, then the loader's cache, then where toolkits and drivers are put
     without being on the loader's path."""
-    found: list[Library] = []
+    found: list[LibraryFile] = []
     for folder in absolute_entries(environ.get("LD_LIBRARY_PATH")):
         found += folder_libraries(folder, (path.name for path in entries(folder)))
     cached: dict[Path, list[str]] = {}
@@ -68,7 +68,7 @@ def read_libraries(root: Path, environ: Mapping[str, str], machine: str) -> tupl
     toolkits = [p / "lib64" for p in entries(under(root, "/usr/local")) if p.name.startswith("cuda")]
     for folder in (*toolkits, *(under(root, name) for name in DRIVER_FOLDERS)):
         found += folder_libraries(folder, (path.name for path in entries(folder)))
-    first: dict[tuple[str, Path], Library] = {}
+    first: dict[tuple[str, Path], LibraryFile] = {}
     for library in found:
         first.setdefault((library.soname, Path(library.path).resolve()), library)
     return tuple(first.values())

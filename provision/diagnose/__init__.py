@@ -12,7 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from ..model import Device, Evidence, Finding, Holder, Machine, Plan, Profiles, Request, Target, Verdict
+from ..model import (
+    Device,
+    Evidence,
+    Finding,
+    GpuMemoryHolder,
+    Machine,
+    Plan,
+    Profiles,
+    Request,
+    Target,
+    Verdict,
+)
 from .candidates import Candidate, Case
 from .catalogue import by_catalogue
 from .cause_judges import JUDGES
@@ -48,7 +59,7 @@ def diagnose(
     verdict: Verdict | None = None,
     here: bool = False,
     device: Device | None = None,
-    holders: Callable[[], Sequence[Holder]] | None = None,
+    holders: Callable[[], Sequence[GpuMemoryHolder]] | None = None,
     ran: Ran | None = None,
     remarks: Remarks | None = None,
     installed: Installed | None = None,

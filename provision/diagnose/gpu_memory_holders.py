@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from ..model import Evidence, Finding, Holder, Machine
+from ..model import Evidence, Finding, GpuMemoryHolder, Machine
 from .candidates import Case
 
 _SWITCH = {
@@ -20,7 +20,7 @@ def with_holders(
     found: Sequence[Finding],
     case: Case,
     machine: Machine | None,
-    holders: Callable[[], Sequence[Holder]],
+    holders: Callable[[], Sequence[GpuMemoryHolder]],
 ) -> tuple[Finding, ...]:
     """The findings, those of a full or busy GPU with the processes that hold it here and now."""
     said = case.facts.first("driver")
@@ -31,7 +31,7 @@ def with_holders(
     return tuple(_told(f, held, machine) if held and f.cause in _DECIDED else f for f in found)
 
 
-def _matters(holder: Holder, machine: Machine | None) -> bool:
+def _matters(holder: GpuMemoryHolder, machine: Machine | None) -> bool:
     """Whether it holds enough to be asked to end: a desktop's 300 MiB are not what a job lacks."""
     if holder.memory_mib is None:
         return True
@@ -40,7 +40,7 @@ def _matters(holder: Holder, machine: Machine | None) -> bool:
     return holder.memory_mib * 10 >= (total or 10240)
 
 
-def _told(finding: Finding, held: Sequence[Holder], machine: Machine | None) -> Finding:
+def _told(finding: Finding, held: Sequence[GpuMemoryHolder], machine: Machine | None) -> Finding:
     """What verify proved names its holder already: its fix stays."""
     evidence = tuple(
         Evidence(text=_holds(h), source="/dev/nvidia*" if h.gpu is None else "NVML, now") for h in held
@@ -58,7 +58,7 @@ def _told(finding: Finding, held: Sequence[Holder], machine: Machine | None) -> 
     return dataclasses.replace(finding, fix=f"{fix} {finding.fix or ''}".strip())
 
 
-def _amount(holder: Holder) -> str:
+def _amount(holder: GpuMemoryHolder) -> str:
     if holder.gpu is None:
         return "has a GPU open on this machine"
     if holder.memory_mib is None:
@@ -66,6 +66,6 @@ def _amount(holder: Holder) -> str:
     return f"holds {holder.memory_mib} MiB of GPU {holder.gpu} on this machine"
 
 
-def _holds(holder: Holder) -> str:
+def _holds(holder: GpuMemoryHolder) -> str:
     framework = f", {holder.framework}" if holder.framework else ""
     return f"process {holder.pid} ({holder.name or 'unknown'}{framework}) {_amount(holder)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..model import FRAMEWORKS, Machine, Plan, Request, Target, TargetGpu, Wanted
+from ..model import FRAMEWORKS, FrameworkRequest, Machine, Plan, Request, Target, TargetGpu
 from .candidates import Candidate, Case
 from .judge_machine import cuda_built, floor_of
 
@@ -90,7 +90,7 @@ def _spoken(case: Case) -> str:
 
 def _command(framework: str, target: Target, advise: Callable[[Request, Target], Plan]) -> str | None:
     """As: "Driver 535.129.03 runs torch 2.10.0 for CUDA 12.8: `gpuenv create --framework 'torch==2.10.*'`."""
-    plan = advise(Request(frameworks=(Wanted(name=framework),), device="cuda"), target)
+    plan = advise(Request(frameworks=(FrameworkRequest(name=framework),), device="cuda"), target)
     if not plan.builds:
         return (
             f"No GPU build of {framework} fits there (`gpuenv resolve`: {plan.hint})." if plan.hint else None

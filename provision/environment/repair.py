@@ -6,7 +6,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..model import Change, Drift, Left, Lock, Package, PutBack, Removed, Stranger
+from ..model import (
+    Drift,
+    EnvironmentChange,
+    KeptPackage,
+    Lock,
+    LockedPackage,
+    RemovedPackage,
+    RestoredPackage,
+    UnlockedPackage,
+)
 from .state import normal
 
 _OF_PACKAGES = ("replaced", "removed", "modified", "overwritten")
@@ -26,10 +35,10 @@ class Work:
     """What is to be done: the lock's packages to put back and what had become of each, what to take out,
     what to leave."""
 
-    packages: tuple[Package, ...] = ()
-    told: tuple[PutBack, ...] = ()
-    removed: tuple[Removed, ...] = ()
-    left: tuple[Left, ...] = ()
+    packages: tuple[LockedPackage, ...] = ()
+    told: tuple[RestoredPackage, ...] = ()
+    removed: tuple[RemovedPackage, ...] = ()
+    left: tuple[KeptPackage, ...] = ()
 
     @property
     def names(self) -> frozenset[str]:
@@ -45,12 +54,14 @@ def work(lock: Lock, drift: Drift) -> Work:
     return Work(
         packages=packages,
         told=tuple(_told(p, changes.get(normal(p.name)), shared.get(normal(p.name))) for p in packages),
-        removed=tuple(Removed(name=s.name, version=s.version, why=_why(s)) for s in out),
-        left=tuple(Left(name=s.name, version=s.version) for s in drift.strangers if s not in out),
+        removed=tuple(RemovedPackage(name=s.name, version=s.version, why=_why(s)) for s in out),
+        left=tuple(KeptPackage(name=s.name, version=s.version) for s in drift.strangers if s not in out),
     )
 
 
-def _told(package: Package, change: Change | None, by: Stranger | None) -> PutBack:
+def _told(
+    package: LockedPackage, change: EnvironmentChange | None, by: UnlockedPackage | None
+) -> RestoredPackage:
     if change is not None:
         had, why = change.found, change.text
     else:
@@ -58,10 +69,10 @@ def _told(package: Package, change: Change | None, by: Stranger | None) -> PutBa
         had, why = package.version, f"its files go with {by.name} {by.version}, which lists them too"
     now = _build(package) if change and "-" in (change.found or "") else package.version
     now = now or (change.locked if change else None) or "as its folder has it"
-    return PutBack(name=normal(package.name), had=had, now=now, why=why)
+    return RestoredPackage(name=normal(package.name), had=had, now=now, why=why)
 
 
-def _build(package: Package) -> str:
+def _build(package: LockedPackage) -> str:
     """A wheel's version; of a conda package version and build, as two builds differ in nothing else."""
     if not package.is_conda:
         return package.version
@@ -69,13 +80,13 @@ def _build(package: Package) -> str:
     return stem[len(package.name) + 1 :]
 
 
-def _why(stranger: Stranger) -> str:
+def _why(stranger: UnlockedPackage) -> str:
     if stranger.over:
         return f"it lists files of {', '.join(stranger.over)} as its own"
     return "it belongs to another build than the lock's"
 
 
-def _to_remove(lock: Lock, strangers: Sequence[Stranger]) -> tuple[Stranger, ...]:
+def _to_remove(lock: Lock, strangers: Sequence[UnlockedPackage]) -> tuple[UnlockedPackage, ...]:
     """Those that share files with the lock's packages, and what came with another build of a framework
     or of CUDA's libraries, unless something else that the user added requires it."""
     planned = [b.framework for b in lock.plan.builds]
@@ -109,7 +120,7 @@ class Difference:
     """What a new lock takes out of an environment (names) and puts in."""
 
     out: tuple[str, ...]
-    into: tuple[Package, ...]
+    into: tuple[LockedPackage, ...]
 
     def __bool__(self) -> bool:
         return bool(self.out or self.into)
@@ -123,7 +134,7 @@ def difference(old: Lock, new: Lock) -> Difference:
     return Difference(out=out, into=tuple(p for p in new.packages if after[p.name] != before.get(p.name)))
 
 
-def _identity(package: Package) -> tuple[str, str, bool]:
+def _identity(package: LockedPackage) -> tuple[str, str, bool]:
     held = package.url if package.unhashed else package.sha256 or package.url
     return package.version, held, package.editable
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BuildError
-from ..model import Installed, InstalledPackage, Lock, as_document, from_plain
+from ..model import InstalledPackage, InstallRecord, Lock, as_document, from_plain
 from ..system import safe_write, untrusted_files
 from ..system.redaction import redact_value
 from .place import MARK, not_writable
@@ -165,7 +165,7 @@ def note_installed(env: Path, lock: Lock) -> None:
         name, _, version = folder.name.removesuffix(".dist-info").partition("-")
         if normal(name) in wanted:
             found.append(InstalledPackage(name=normal(name), version=version, record=_record_digest(folder)))
-    write(env, INSTALLED, as_document(Installed(packages=tuple(found))))
+    write(env, INSTALLED, as_document(InstallRecord(packages=tuple(found))))
 
 
 def _record_digest(folder: Path) -> str | None:

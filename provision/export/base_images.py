@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..errors import UsageError
-from ..model import Image, Lock
+from ..model import BaseImage, Lock
 from . import export_source as s
 from .export_source import Subject
 
@@ -16,7 +16,7 @@ _OLD_NAMES = {"manylinux2014": 17, "manylinux2010": 12, "manylinux1": 5}
 _CARRIES_CUDA = "torch"
 
 
-def image(subject: Subject, use: str = "container") -> Image:
+def image(subject: Subject, use: str = "container") -> BaseImage:
     """The image to start from: of this platform, with a glibc that is new enough for every file of the
     lock, with the lock's Python where there is one (gpuenv fetches it otherwise), and with CUDA only
     where the lock brings none. Of several the one with the oldest glibc. Raises UsageError."""
@@ -79,7 +79,7 @@ def needed_glibc(lock: Lock) -> int:
     return max(found)
 
 
-def _brings(one: Image, lock: Lock, cuda: str) -> bool:
+def _brings(one: BaseImage, lock: Lock, cuda: str) -> bool:
     cudnn = next((b.cudnn for b in lock.plan.builds if b.cudnn), None)
     same = one.cuda is not None and _numbers(one.cuda)[:2] == _numbers(cuda)[:2]
     return same and (not cudnn or not one.cudnn or _numbers(cudnn)[:1] == _numbers(one.cudnn)[:1])

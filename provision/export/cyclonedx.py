@@ -16,7 +16,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from .. import __version__
-from ..model import Lock, Package
+from ..model import Lock, LockedPackage
 from . import export_source as s
 from .export_source import InstalledPart, Subject
 
@@ -103,7 +103,7 @@ def _part(name: str, version: str, purl: str | None) -> dict[str, Any]:
     return part | ({"purl": purl} if purl else {})
 
 
-def _wheel_part(package: Package, main: str | None, one: InstalledPart | None) -> dict[str, Any]:
+def _wheel_part(package: LockedPackage, main: str | None, one: InstalledPart | None) -> dict[str, Any]:
     folder, commit = s.folder_of(package), package.url.startswith("git+")
     name, version = str(canonicalize_name(package.name)), package.version
     more = {"vcs_url": package.url} if commit else {}
@@ -120,7 +120,7 @@ def _wheel_part(package: Package, main: str | None, one: InstalledPart | None) -
     return part | {"externalReferences": [{"type": "distribution", "url": _iri(package.url)}]}
 
 
-def _conda_part(package: Package) -> dict[str, Any]:
+def _conda_part(package: LockedPackage) -> dict[str, Any]:
     file = s.file_name(package)
     kind = "conda" if file.endswith(".conda") else "tar.bz2"
     build = file.removesuffix(f".{kind}").rpartition("-")[2]
@@ -134,7 +134,7 @@ def _conda_part(package: Package) -> dict[str, Any]:
     return part | {"externalReferences": [{"type": "distribution", "url": _iri(package.url)}]}
 
 
-def _hashes(package: Package) -> dict[str, Any]:
+def _hashes(package: LockedPackage) -> dict[str, Any]:
     rows = [("MD5", package.md5), ("SHA-256", package.sha256)]
     found = [{"alg": alg, "content": content.lower()} for alg, content in rows if content]
     return {"hashes": found} if found else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import PurePosixPath
 
-from ..model import Image, Lock
+from ..model import BaseImage, Lock
 from . import base_images, export_source as s
 from .export_source import Subject
 
@@ -41,7 +41,7 @@ def _usage(subject: Subject) -> list[str]:
     ]
 
 
-def _start(start: Image, subject: Subject) -> list[str]:
+def _start(start: BaseImage, subject: Subject) -> list[str]:
     lock = subject.lock
     if start.cuda:
         why = f"# The wheels look for CUDA and bring none: the base has CUDA {start.cuda} and cuDNN."
@@ -52,7 +52,7 @@ def _start(start: Image, subject: Subject) -> list[str]:
     return [why, f"FROM {start.image}", *_apt(start, subject), ""]
 
 
-def _apt(start: Image, subject: Subject) -> list[str]:
+def _apt(start: BaseImage, subject: Subject) -> list[str]:
     """Return the step that installs what gpuenv requires: Python, and git for commits."""
     packages = [*start.apt, *s.git_packages(subject)]
     if not packages:

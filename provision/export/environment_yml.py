@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..model import Lock, Package
+from ..model import Lock, LockedPackage
 from . import export_source as s
 from .export_source import Subject
 from .requirements import requirement
@@ -34,7 +34,7 @@ def text(subject: Subject) -> str:
     return s.comment(subject, FORM, *_told(lock, wheels)) + body
 
 
-def _told(lock: Lock, wheels: list[Package]) -> list[str]:
+def _told(lock: Lock, wheels: list[LockedPackage]) -> list[str]:
     index, more = s.main_index(lock), []
     if index:
         more.append(f"its wheels come from {s.oneline(index)}: PIP_INDEX_URL names a mirror")
@@ -44,7 +44,7 @@ def _told(lock: Lock, wheels: list[Package]) -> list[str]:
     return ["", *more] if more else []
 
 
-def _pip_section(wheels: list[Package], lock: Lock) -> list[str]:
+def _pip_section(wheels: list[LockedPackage], lock: Lock) -> list[str]:
     index = s.main_index(lock)
     checked = all(map(s.hashed, wheels))
     rows = []
@@ -58,14 +58,14 @@ def _pip_section(wheels: list[Package], lock: Lock) -> list[str]:
     return rows
 
 
-def _hash(package: Package, named: str) -> str:
+def _hash(package: LockedPackage, named: str) -> str:
     """pip takes both forms; conda-lock reads that of an address from the address only."""
     if "==" in named.partition(" @ ")[0]:
         return f" --hash=sha256:{package.sha256}"
     return f"{'&' if '#' in package.url else '#'}sha256={package.sha256}"
 
 
-def _spec(package: Package, *, many: bool) -> str:
+def _spec(package: LockedPackage, *, many: bool) -> str:
     """A conda package exactly; with its channel where there are several that may have it."""
     name = s.file_name(package).removesuffix(".conda").removesuffix(".tar.bz2")
     channel = f"{package.index}::" if many and package.index else ""

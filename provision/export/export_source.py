@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from ..errors import UsageError
-from ..model import Image, Lock, Package
+from ..model import BaseImage, Lock, LockedPackage
 
 VENV_LOCK, CONDA_LOCK = "pylock.toml", "conda-lock.yml"
 
@@ -71,7 +71,7 @@ class Subject:
     lock: Lock
     lock_file: str
     lock_text: str = ""
-    images: tuple[Image, ...] = ()
+    images: tuple[BaseImage, ...] = ()
     env: str = ".venv"
     folder: str = "/"
     project: bool = False
@@ -124,15 +124,15 @@ def shell(*words: str) -> str:
     return shlex.join(map(oneline, words))
 
 
-def conda_packages(lock: Lock) -> list[Package]:
+def conda_packages(lock: Lock) -> list[LockedPackage]:
     return [p for p in lock.packages if p.is_conda]
 
 
-def pip_packages(lock: Lock) -> list[Package]:
+def pip_packages(lock: Lock) -> list[LockedPackage]:
     return [p for p in lock.packages if not p.is_conda]
 
 
-def hashed(package: Package) -> bool:
+def hashed(package: LockedPackage) -> bool:
     """Whether pip can hold the package against a hash; an md5 is none for it."""
     return not package.unhashed and package.sha256 is not None
 
@@ -144,23 +144,23 @@ def main_index(lock: Lock) -> str | None:
     return max(dict.fromkeys(indexes), key=indexes.count, default=None)
 
 
-def folder_of(package: Package) -> str | None:
+def folder_of(package: LockedPackage) -> str | None:
     """The path of a package that is a folder of some machine, None for others."""
     return path_of(package) if package.url.startswith("file:") and package.unhashed else None
 
 
-def local_files(lock: Lock) -> Iterator[Package]:
+def local_files(lock: Lock) -> Iterator[LockedPackage]:
     """Wheels and archives that lie in folders of the machine where the lock was made."""
     for package in pip_packages(lock):
         if package.url.startswith("file:") and folder_of(package) is None:
             yield package
 
 
-def path_of(package: Package) -> str:
+def path_of(package: LockedPackage) -> str:
     return unquote(urlsplit(package.url).path)
 
 
-def file_name(package: Package) -> str:
+def file_name(package: LockedPackage) -> str:
     """Return the last segment of a package's address. It was checked when the lock was read, and no path is made
     of it here: exports are text."""
     return unquote(urlsplit(package.url).path.rsplit("/", 1)[-1])

@@ -8,7 +8,7 @@ from typing import Any
 import tomli_w
 
 from ..errors import UsageError
-from ..model import Lock, Package
+from ..model import Lock, LockedPackage
 from . import export_source as s
 from .export_source import Subject
 
@@ -54,7 +54,7 @@ def _system(lock: Lock) -> dict[str, Any]:
     return found | ({"cuda": cuda} if cuda and lock.plan.device == "cuda" else {})
 
 
-def _conda(package: Package) -> dict[str, str]:
+def _conda(package: LockedPackage) -> dict[str, str]:
     build = s.file_name(package).removesuffix(".conda").removesuffix(".tar.bz2").rsplit("-", 1)[-1]
     pins = {
         "version": f"=={package.version}", "build": build, "channel": package.index, "sha256": package.sha256,
@@ -63,7 +63,7 @@ def _conda(package: Package) -> dict[str, str]:
     return {k: v for k, v in pins.items() if v}
 
 
-def _wheel(package: Package, index: str | None) -> Any:
+def _wheel(package: LockedPackage, index: str | None) -> Any:
     """A version of the main index, a version of another one, a file's address, a commit, or a folder."""
     folder = s.folder_of(package)
     if folder:
@@ -78,7 +78,7 @@ def _wheel(package: Package, index: str | None) -> Any:
     return {"url": package.url}
 
 
-def _commit(package: Package) -> dict[str, str]:
+def _commit(package: LockedPackage) -> dict[str, str]:
     match = re.fullmatch(r"git\+(.+)@([0-9a-f]{40,64})(?:#subdirectory=(.*))?", package.url)
     if match is None:
         raise UsageError(

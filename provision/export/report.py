@@ -5,7 +5,16 @@ from __future__ import annotations
 import math
 from itertools import groupby
 
-from ..model import Convolution, DeviceVerdict, Evidence, Finding, FrameworkVerdict, Library, Stage, Verdict
+from ..model import (
+    ConvolutionResult,
+    DeviceVerdict,
+    Evidence,
+    Finding,
+    FrameworkVerdict,
+    LibraryFile,
+    StageResult,
+    Verdict,
+)
 from .html_page import document, escaped
 
 _OUTCOMES = {
@@ -67,7 +76,7 @@ def _findings(findings: tuple[Finding, ...]) -> str:
     return f"<section><h2>What was found</h2>{''.join(cards)}</section>" if cards else ""
 
 
-def _stages(stages: tuple[Stage, ...]) -> str:
+def _stages(stages: tuple[StageResult, ...]) -> str:
     rows = []
     for s in stages:
         about = " ".join(x for x in (s.framework, s.device if s.device not in ("cuda", "cpu") else None) if x)
@@ -120,7 +129,7 @@ def _device(device: DeviceVerdict) -> str:
     )
 
 
-def _bar(c: Convolution) -> str:
+def _bar(c: ConvolutionResult) -> str:
     """One result: its error as a share of what is allowed."""
     number = "NaN" if c.max_error is None else f"{c.max_error:.1e}"
     if c.max_error is None:
@@ -139,7 +148,7 @@ def _bar(c: Convolution) -> str:
     )
 
 
-def _libraries(libraries: tuple[Library, ...]) -> str:
+def _libraries(libraries: tuple[LibraryFile, ...]) -> str:
     """What ran, then what was loaded beside it."""
     ran = tuple(x for x in libraries if x.ran)
     others = tuple(x for x in libraries if not x.ran)
@@ -151,7 +160,7 @@ def _libraries(libraries: tuple[Library, ...]) -> str:
     return _table("Libraries that ran", ran) + _table(title, others)
 
 
-def _table(title: str, libraries: tuple[Library, ...]) -> str:
+def _table(title: str, libraries: tuple[LibraryFile, ...]) -> str:
     if not libraries:
         return ""
     rows = "".join(
@@ -164,7 +173,7 @@ def _table(title: str, libraries: tuple[Library, ...]) -> str:
     return f"<h3>{escaped(title)}</h3><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def _place(library: Library) -> str:
+def _place(library: LibraryFile) -> str:
     if library.inside is None:
         return ""
     return "inside" if library.inside else "<b class=outside>outside</b>"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..model import Lock, Package
+from ..model import Lock, LockedPackage
 from . import export_source as s
 from .export_source import Subject
 
@@ -26,18 +26,18 @@ def text(subject: Subject) -> str:
     return "".join(rows) + _without_hashes(packages)
 
 
-def requirement(package: Package, index: str | None) -> str:
+def requirement(package: LockedPackage, index: str | None) -> str:
     """A package as PEP 508 has it: by version where the main index has it, else by its address."""
     if s.hashed(package) and package.index and package.index == index:
         return s.oneline(f"{package.name}=={package.version}")
     return s.oneline(f"{package.name} @ {package.url}")
 
 
-def _entry(package: Package, index: str | None) -> str:
+def _entry(package: LockedPackage, index: str | None) -> str:
     return f"{requirement(package, index)} \\\n    --hash=sha256:{s.oneline(package.sha256 or '')}\n"
 
 
-def _without_hashes(packages: list[Package]) -> str:
+def _without_hashes(packages: list[LockedPackage]) -> str:
     rows = []
     for package in packages:
         folder = s.folder_of(package)

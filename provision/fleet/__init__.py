@@ -11,29 +11,29 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from ..model import Apart, Asked, Fleet, FleetClass, FleetPlan, Plan, Unserved
+from ..model import Fleet, FleetPlan, HostClass, Plan, PlanDifference, RequestContext, UnservedHosts
 from .host_classes import group as group, joint_target
 from .minimum_cover import Cover, bits, fewest
 from .plan_candidates import Fitting, candidate_plans
 from .plan_differences import Side, explain
 
-PlanFor = Callable[[Asked], Plan]
+PlanFor = Callable[[RequestContext], Plan]
 
 
 @dataclass(frozen=True)
 class Part:
     """Classes of one platform and device, with what is asked for on them (its target is that of none of them)."""
 
-    asked: Asked
-    classes: tuple[FleetClass, ...]
+    asked: RequestContext
+    classes: tuple[HostClass, ...]
 
 
 @dataclass(frozen=True)
 class Served:
     """A plan for some classes: what is asked for on all of them together, and the answer."""
 
-    asked: Asked
-    classes: tuple[FleetClass, ...]
+    asked: RequestContext
+    classes: tuple[HostClass, ...]
     plan: Plan
 
 
@@ -42,10 +42,10 @@ class Answer:
     """A fleet, and for each of its plans the question, which a lock is solved for."""
 
     fleet: Fleet
-    asked: tuple[Asked, ...]
+    asked: tuple[RequestContext, ...]
 
 
-def plan_fleet(parts: Sequence[Part], plan_for: PlanFor, left_out: Sequence[Unserved] = ()) -> Answer:
+def plan_fleet(parts: Sequence[Part], plan_for: PlanFor, left_out: Sequence[UnservedHosts] = ()) -> Answer:
     """Return the fewest plans for all classes. `left_out` are hosts that were read and cannot be planned for."""
     served: list[Served] = []
     unserved, covers, fittings = list(left_out), [], []
@@ -74,14 +74,14 @@ def plan_fleet(parts: Sequence[Part], plan_for: PlanFor, left_out: Sequence[Unse
     return Answer(fleet, tuple(s.asked for s in served))
 
 
-def _asked_for(fitting: Fitting, asked: Asked, classes: Sequence[FleetClass]) -> Asked:
+def _asked_for(fitting: Fitting, asked: RequestContext, classes: Sequence[HostClass]) -> RequestContext:
     """What is asked for on all targets of some classes together; of targets that no build tells apart on one."""
     target = joint_target(c.target for c in classes)
     alike = {fitting.alike(c.target): c.target for c in reversed(classes)}
     return dataclasses.replace(asked, target=target, targets=tuple(reversed(alike.values())))
 
 
-def _covered(part: Part) -> tuple[Part, Fitting, Cover, list[tuple[FleetClass, ...]]]:
+def _covered(part: Part) -> tuple[Part, Fitting, Cover, list[tuple[HostClass, ...]]]:
     """The cover of a part. Where the Pythons at hand leave classes without a plan, any Python is tried as well."""
     fitting, cover, groups = _cover(part)
     asked = part.asked
@@ -95,7 +95,7 @@ def _covered(part: Part) -> tuple[Part, Fitting, Cover, list[tuple[FleetClass, .
     return part, fitting, cover, groups
 
 
-def _cover(part: Part) -> tuple[Fitting, Cover, list[tuple[FleetClass, ...]]]:
+def _cover(part: Part) -> tuple[Fitting, Cover, list[tuple[HostClass, ...]]]:
     fitting = Fitting(part.asked.request, part.asked.profiles, part.asked.supply)
     plans = candidate_plans(fitting, [c.target for c in part.classes])
     cover = fewest(plans, [len(c.hosts) for c in part.classes])
@@ -109,12 +109,12 @@ def _cover(part: Part) -> tuple[Fitting, Cover, list[tuple[FleetClass, ...]]]:
 
 
 def _without(
-    part: Part, fitting: Fitting, classes: Sequence[FleetClass], plan_for: PlanFor
-) -> list[Unserved]:
+    part: Part, fitting: Fitting, classes: Sequence[HostClass], plan_for: PlanFor
+) -> list[UnservedHosts]:
     """The classes that no build fits, those alike together, with the objections to the build that came closest and
     what would help."""
     found = []
-    alike: dict[Hashable, list[FleetClass]] = {}
+    alike: dict[Hashable, list[HostClass]] = {}
     for one in classes:
         alike.setdefault(fitting.alike(one.target), []).append(one)
     for members in alike.values():
@@ -123,7 +123,7 @@ def _without(
         texts = "; ".join(r.text for r in closest.reasons) if closest else "no build is known"
         name = f"{closest.framework} {closest.version}: " if closest else ""
         found.append(
-            Unserved(
+            UnservedHosts(
                 hosts=_hosts(members),
                 classes=tuple(c.id for c in members),
                 reason=f"{name}{texts}",
@@ -133,7 +133,7 @@ def _without(
     return found
 
 
-def _apart(served: Sequence[Served], fittings: Sequence[Fitting]) -> list[Apart]:
+def _apart(served: Sequence[Served], fittings: Sequence[Fitting]) -> list[PlanDifference]:
     sides = [
         Side(i, s.classes, tuple((b.framework, b.version, b.cuda, b.index) for b in s.plan.builds))
         for i, s in enumerate(served)
@@ -146,7 +146,7 @@ def _apart(served: Sequence[Served], fittings: Sequence[Fitting]) -> list[Apart]
     ]
 
 
-def _of_two_kinds(one: Side, other: Side, plan: Plan, others: Plan) -> Apart:
+def _of_two_kinds(one: Side, other: Side, plan: Plan, others: Plan) -> PlanDifference:
     """Plans that differ before any build is compared: in platform, device, or a choice of gpuenv.yaml's targets."""
     if plan.platform != others.platform:
         reason = f"{plan.platform} and {others.platform} have wheels of their own"
@@ -155,8 +155,8 @@ def _of_two_kinds(one: Side, other: Side, plan: Plan, others: Plan) -> Apart:
     else:
         reason = "gpuenv.yaml asks for another Python or CUDA for these targets"
     ids = (one.classes[0].id, other.classes[0].id)
-    return Apart(plans=(one.position, other.position), classes=ids, reason=reason)
+    return PlanDifference(plans=(one.position, other.position), classes=ids, reason=reason)
 
 
-def _hosts(classes: Sequence[FleetClass]) -> int:
+def _hosts(classes: Sequence[HostClass]) -> int:
     return sum(len(c.hosts) for c in classes)

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from ..model import FleetClass, Host, Target, TargetGpu
+from ..model import FleetHost, HostClass, Target, TargetGpu
 
 _NO_FORWARD_COMPAT = ("geforce", "titan")
 """Boards on which a forward-compatibility libcuda may not be used; their name decides."""
@@ -16,20 +16,20 @@ _MOST_LETTERS = 56
 """Of an id without the numbers that tell equal ones apart."""
 
 
-def group(hosts: Iterable[Host]) -> tuple[FleetClass, ...]:
+def group(hosts: Iterable[FleetHost]) -> tuple[HostClass, ...]:
     """Return the classes, most hosts first. The order of the hosts changes nothing."""
     read: dict[
-        tuple[int, str], list[Host]
+        tuple[int, str], list[FleetHost]
     ] = {}  # readers keep equal targets once: to compare them takes longer
     for host in hosts:
         read.setdefault((id(host.target), host.device), []).append(host)
-    found: dict[tuple[Target, str], list[Host]] = {}
+    found: dict[tuple[Target, str], list[FleetHost]] = {}
     for members in read.values():
         found.setdefault((_alike(members[0].target), members[0].device), []).extend(members)
     ordered = sorted(found.items(), key=lambda item: (-len(item[1]), repr(item[0])))
     ids = _ids([key for key, _ in ordered])
     return tuple(
-        FleetClass(
+        HostClass(
             id=name, target=_with_names(key[0], members), device=members[0].device,
             hosts=tuple(sorted(h.name for h in members)),
         )
@@ -50,7 +50,7 @@ def _number(capability: str) -> tuple[int, ...]:
     return tuple(int(part) for part in capability.split("."))
 
 
-def _with_names(target: Target, members: Iterable[Host]) -> Target:
+def _with_names(target: Target, members: Iterable[FleetHost]) -> Target:
     """The target with the first name, by the alphabet, that a board of each capability has on these hosts."""
     names: dict[str, str] = {}
     for seen in {id(m.target): m.target.gpus for m in members}.values():

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from packaging.version import Version
 
-from ..model import Build, CudaMajor, CudaRelease, Profiles, Request, Supply, Target
+from ..model import AvailableWheels, Build, CudaMajor, CudaRelease, Profiles, Request, Target
 from ..resolve.available_wheels import cudnn_objections, serving_releases
 from ..resolve.build_choice import candidates, fit, in_order
 from ..resolve.objections import fits
@@ -29,7 +29,7 @@ class Fitting:
 
     request: Request
     profiles: Profiles
-    supply: Supply
+    supply: AvailableWheels
     _questions: dict[Hashable, Question] = field(default_factory=dict, repr=False, compare=False)
     _serving: dict[Hashable, frozenset[int]] = field(default_factory=dict, repr=False, compare=False)
     _ages: dict[str, dict[str, int]] = field(default_factory=dict, repr=False, compare=False)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from ..model import Apart, FleetClass, Target
+from ..model import HostClass, PlanDifference, Target
 from ..resolve.objections import objections
 from ..resolve.versions import version
 from .host_classes import joint_target
@@ -21,7 +21,7 @@ class Side:
     index)."""
 
     position: int
-    classes: tuple[FleetClass, ...]
+    classes: tuple[HostClass, ...]
     builds: tuple[tuple[str, str, str | None, str], ...]
 
     @property
@@ -30,7 +30,7 @@ class Side:
         return [c.target for c in self.classes]
 
 
-def explain(fitting: Fitting, one: Side, other: Side) -> Apart:
+def explain(fitting: Fitting, one: Side, other: Side) -> PlanDifference:
     """Return the two classes of plans that are not one, the objections, and what would merge the plans."""
     first, second = _counter_example(fitting, one, other)
     reasons = [
@@ -39,13 +39,13 @@ def explain(fitting: Fitting, one: Side, other: Side) -> Apart:
         if (texts := _objections(fitting, mine, side))
     ]
     text = "; ".join(reasons) or f"no builds serve {first.id} and {second.id} together"
-    return Apart(
+    return PlanDifference(
         plans=(one.position, other.position), classes=(first.id, second.id), reason=text,
         would_merge=_would_merge(fitting, (*one.classes, *other.classes)),
     )  # fmt: skip
 
 
-def _counter_example(fitting: Fitting, one: Side, other: Side) -> tuple[FleetClass, FleetClass]:
+def _counter_example(fitting: Fitting, one: Side, other: Side) -> tuple[HostClass, HostClass]:
     """Two classes that no plan serves both; where each two have one, two of which each refuses the other's plan."""
     pairs = sorted(
         ((a, b) for a in one.classes for b in other.classes), key=lambda p: -len(p[0].hosts) - len(p[1].hosts)
@@ -58,7 +58,7 @@ def _counter_example(fitting: Fitting, one: Side, other: Side) -> tuple[FleetCla
     )
 
 
-def _objections(fitting: Fitting, mine: FleetClass, side: Side) -> list[str]:
+def _objections(fitting: Fitting, mine: HostClass, side: Side) -> list[str]:
     """What speaks against the builds of a plan on a class: "torch 2.11.0: CUDA 13 needs driver ..."."""
     found = []
     asked = fitting.question(mine.target).changed(target=mine.target)  # its own driver, for the sentence
@@ -73,7 +73,7 @@ def _objections(fitting: Fitting, mine: FleetClass, side: Side) -> list[str]:
     return found
 
 
-def _would_merge(fitting: Fitting, classes: Sequence[FleetClass]) -> str | None:
+def _would_merge(fitting: Fitting, classes: Sequence[HostClass]) -> str | None:
     """The smallest change of drivers, else of glibc, after which one plan serves all classes; None without one."""
     for changed, text in chain(_drivers(fitting, classes), _glibcs(classes)):
         if fitting.newest(changed) is not None:
@@ -81,7 +81,7 @@ def _would_merge(fitting: Fitting, classes: Sequence[FleetClass]) -> str | None:
     return None
 
 
-def _drivers(fitting: Fitting, classes: Sequence[FleetClass]) -> Iterator[tuple[list[Target], str]]:
+def _drivers(fitting: Fitting, classes: Sequence[HostClass]) -> Iterator[tuple[list[Target], str]]:
     """Every driver floor in turn for the hosts that have an older driver."""
     if not any(c.target.driver for c in classes):
         return
@@ -99,7 +99,7 @@ def _drivers(fitting: Fitting, classes: Sequence[FleetClass]) -> Iterator[tuple[
         yield raised, f"driver {_oldest(older, 'driver')} on {_count(older)}: {floor} would save a plan"
 
 
-def _glibcs(classes: Sequence[FleetClass]) -> Iterator[tuple[list[Target], str]]:
+def _glibcs(classes: Sequence[HostClass]) -> Iterator[tuple[list[Target], str]]:
     """Every glibc of the fleet's own classes in turn for the hosts that have an older one."""
     known = {c.target.glibc for c in classes if c.target.glibc}
     for glibc in sorted(known, key=version):
@@ -110,13 +110,13 @@ def _glibcs(classes: Sequence[FleetClass]) -> Iterator[tuple[list[Target], str]]
         yield raised, f"glibc {_oldest(older, 'glibc')} on {_count(older)}: {glibc} would save a plan"
 
 
-def _oldest(classes: Sequence[FleetClass], name: str) -> str:
+def _oldest(classes: Sequence[HostClass], name: str) -> str:
     oldest = getattr(joint_target(c.target for c in classes), name)
     several = len({getattr(c.target, name) for c in classes}) > 1
     return f"{oldest} and newer" if several else str(oldest)
 
 
-def _count(classes: Sequence[FleetClass]) -> str:
+def _count(classes: Sequence[HostClass]) -> str:
     return _hosts([h for c in classes for h in c.hosts])
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from provision.system.safe_write import hint_of, open_part, rename
 
 from ..errors import BuildError, LockError
-from ..model import Package
+from ..model import LockedPackage
 from ..system import process
 from ..system.path_names import file_name_of_url
 from ..system.redaction import redact
@@ -231,7 +231,7 @@ class Addresses:
         self._http, self._folders, self._offline = http, folders, offline
         self._silent: set[str] = set()
 
-    def of(self, package: Package, indexes: Sequence[str]) -> Iterator[str]:
+    def of(self, package: LockedPackage, indexes: Sequence[str]) -> Iterator[str]:
         """The addresses of a package that is named for these indexes, and for no other."""
         name = file_name_of_url(package.url)
         for path in (folder / name for folder in self._folders):
@@ -251,7 +251,7 @@ class Addresses:
         if not configured:
             yield own
 
-    def _listed(self, package: Package, indexes: Sequence[str]) -> Iterator[str]:
+    def _listed(self, package: LockedPackage, indexes: Sequence[str]) -> Iterator[str]:
         for index in indexes:
             if index in self._silent:
                 continue

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from provision.errors import LockError
-from provision.model import Sources
+from provision.model import PackageSources
 from provision.system import scratch_folders, untrusted_files
 from provision.system.safe_write import write_file
 
@@ -167,7 +167,7 @@ def _ask_uv() -> str:
         asked = folder / "asked.in"
         asked.write_text("packaging\n", encoding="utf-8")
         words = ["pip", "compile", str(asked), *options]
-        done = uv.run_uv(words, Sources(), python=sys.executable, settings=settings)
+        done = uv.run_uv(words, PackageSources(), python=sys.executable, settings=settings)
     found = re.search(r"#\s*from\s+(\S+)", done.stdout)
     if not found:
         raise LockError(

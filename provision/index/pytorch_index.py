@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ..model import Package, Plan
+from ..model import LockedPackage, Plan
 
 FAMILY = ("torch", "torchvision", "torchaudio", "pytorch-triton")
 # Wheels lie under /whl and, for one build, under its local label: /whl/cu128, /whl/cpu, /whl/nightly/cu130.
@@ -38,7 +38,9 @@ def address(base: str, plan: Plan) -> str:
     return f"{base.rstrip('/')}/{local}" if local else base
 
 
-def split(packages: tuple[Package, ...], plan: Plan) -> tuple[tuple[Package, ...], tuple[Package, ...]]:
+def split(
+    packages: tuple[LockedPackage, ...], plan: Plan
+) -> tuple[tuple[LockedPackage, ...], tuple[LockedPackage, ...]]:
     """A lock's packages: those of the PyTorch index, and all others. One that the lock took from a folder of
     wheels is none of the index's."""
     names = named_for(plan)

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ..model import Sources
+from ..model import PackageSources
 from ..system import process, scratch_folders
 from ..system.redaction import redact_text
 from . import pytorch_index, uv_config
@@ -71,7 +71,11 @@ def program() -> str:
 
 
 def run_uv(
-    arguments: Sequence[str], sources: Sources, *, python: str | Path | None, settings: Settings = PLAIN
+    arguments: Sequence[str],
+    sources: PackageSources,
+    *,
+    python: str | Path | None,
+    settings: Settings = PLAIN,
 ) -> process.Finished:
     """Run a command of uv, isolated; paths in `arguments` are absolute. `python` is the interpreter, None for a
     command that has none. Raises OSError when uv cannot be started or the private folder cannot be made."""
@@ -90,7 +94,9 @@ def run_uv(
         )  # fmt: skip
 
 
-def environment(sources: Sources, environ: Mapping[str, str], settings: Settings = PLAIN) -> dict[str, str]:
+def environment(
+    sources: PackageSources, environ: Mapping[str, str], settings: Settings = PLAIN
+) -> dict[str, str]:
     """The environment for uv: the user's own without what would take over, the configured indexes, and no
     surprise downloads.
 
@@ -119,7 +125,7 @@ def environment(sources: Sources, environ: Mapping[str, str], settings: Settings
     return {**env, **settings.variables}
 
 
-def _set_places(env: dict[str, str], sources: Sources, settings: Settings) -> None:
+def _set_places(env: dict[str, str], sources: PackageSources, settings: Settings) -> None:
     """Name the indexes and the folders and pages of wheels."""
     if sources.default:
         env["UV_DEFAULT_INDEX"] = sources.default

@@ -12,12 +12,12 @@ from ..errors import LockError
 from ..system import process, variable_references
 
 
-def find_links(places: Sequence[str | Path]) -> tuple[model.Wheel, ...]:
+def find_links(places: Sequence[str | Path]) -> tuple[model.AvailableWheel, ...]:
     """The wheels in folders (or wheel files) on disk, sorted by file name; other files are passed by.
 
     Raises LockError for a folder that does not exist.
     """
-    wheels: list[model.Wheel] = []
+    wheels: list[model.AvailableWheel] = []
     for place in places:
         path = Path(str(place).removeprefix("file://"))
         if not path.exists():
@@ -29,17 +29,17 @@ def find_links(places: Sequence[str | Path]) -> tuple[model.Wheel, ...]:
     return tuple(wheels)
 
 
-def wheel_named(filename: str, url: str) -> model.Wheel | None:
+def wheel_named(filename: str, url: str) -> model.AvailableWheel | None:
     """A Wheel from its file name, or None where that is no wheel's."""
     try:
         name, version, _, tags = parse_wheel_filename(filename)
     except InvalidWheelFilename:
         return None
-    return model.Wheel(
+    return model.AvailableWheel(
         name=canonicalize_name(name), version=str(version), url=url, tags=tuple(sorted(map(str, tags)))
     )
 
 
-def address_of(package: model.Package) -> str:
+def address_of(package: model.LockedPackage) -> str:
     """Return a package's address with the values of its variables. Raises MissingVariableError."""
     return variable_references.expand(package.url, process.environ(), f"the lock's address of {package.name}")

@@ -18,7 +18,7 @@ from ..model import Emit, Event, Lock, Plan
 
 if TYPE_CHECKING:
     from ..environment.repair import Work
-    from ..model import Asked, Emit, Machine, Package, Plan, Profiles, Sources, Target
+    from ..model import Emit, LockedPackage, Machine, PackageSources, Plan, Profiles, RequestContext, Target
     from ..wheels.source_builds import SourceBuilds
 
 
@@ -33,7 +33,7 @@ class Building:
     """
 
     env: Path
-    sources: Sources
+    sources: PackageSources
     emit: Emit
     channels: tuple[str, ...] = ()
     python: Callable[[], str] = str
@@ -54,7 +54,7 @@ class Manager(Protocol):
         the block ends well. Raises BuildError."""
 
     @staticmethod
-    def fetch(lock: Lock, packages: Sequence[Package], how: Building) -> None:
+    def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
         """Bring what is to be installed into the caches, as far as it must be there before the transaction. Raises
         BuildError."""
 
@@ -91,7 +91,7 @@ class Stages:
     whether kernels run on a GPU, and `interpreter` the path of a Python of a minor version.
     """
 
-    plan: Callable[[Asked], Plan]
+    plan: Callable[[RequestContext], Plan]
     spoken_cuda: Callable[[Target, Profiles], str | None]
     how_they_run: Callable[[tuple[str, ...], str, frozenset[str]], str | None]
     interpreter: Callable[[str, Machine | None], str | None]
@@ -118,7 +118,7 @@ class Task:
 class Search(Protocol):
     """One search for a lock. What an attempt finds out and the next one needs is kept in it."""
 
-    def solve(self, asked: Asked) -> tuple[Plan, Lock | None]:
+    def solve(self, asked: RequestContext) -> tuple[Plan, Lock | None]:
         """Make one attempt. Return the plan as it is shown and its lock, without a lock where no build fits. Raises
         LockError (`plan` is what was refused where another question may help), ResolveError."""
 
@@ -160,10 +160,10 @@ class Locking(Protocol):
     def assumed_gpu(self) -> str | None:
         """Return the manager's setting by which a GPU is assumed where none is seen, None without one."""
 
-    def virtual_packages(self, asked: Asked, stages: Stages) -> tuple[Mapping[str, str], ...]:
+    def virtual_packages(self, asked: RequestContext, stages: Stages) -> tuple[Mapping[str, str], ...]:
         """Return the packages that stand for properties of the target in the solve."""
 
-    def check(self, lock: Lock, asked: Asked, stages: Stages) -> None:
+    def check(self, lock: Lock, asked: RequestContext, stages: Stages) -> None:
         """Raise LockError where a lock does not fit the target."""
 
     def search(self, task: Task) -> Search:

@@ -14,7 +14,7 @@ from ..environment.place import MARK, not_writable
 from ..environment.repair import Work, difference
 from ..errors import BuildError
 from ..index import uv
-from ..model import Lock, Package, Sources
+from ..model import Lock, LockedPackage, PackageSources
 from ..system import process, untrusted_files
 from ..system.safe_write import write_file
 from ..wheels import pylock
@@ -36,7 +36,7 @@ def begin() -> None:
     threading.Thread(target=load, daemon=True).start()
 
 
-def fetch(lock: Lock, packages: Sequence[Package], how: Building) -> None:
+def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
     """Do nothing: the environment stays in its place while packages are fetched into the draft."""
 
 
@@ -173,9 +173,9 @@ def _make_relocatable(path: Path) -> None:
 def fetch_python(version: str) -> str:
     """The path of a Python that uv manages, fetched if it is not there. Raises BuildError."""
     allowed = uv.Settings(variables={"UV_PYTHON_DOWNLOADS": "manual"}, timeout=1800)
-    done = uv.run_uv(["python", "install", version], Sources(), python=None, settings=allowed)
+    done = uv.run_uv(["python", "install", version], PackageSources(), python=None, settings=allowed)
     words = ["python", "find", "--managed-python", "--no-python-downloads", version]
-    found = uv.run_uv(words, Sources(), python=None)
+    found = uv.run_uv(words, PackageSources(), python=None)
     if not found.ok:
         raise BuildError(
             f"Python {version} is not on this machine and could not be fetched",

@@ -11,7 +11,19 @@ from packaging.utils import NormalizedName, canonicalize_name
 
 from ..errors import LockError
 from ..index import pytorch_index
-from ..model import Asked, Event, Lock, Need, Plan, PlannedBuild, Profiles, Request, Sources, Supply, Wanted
+from ..model import (
+    AvailableWheels,
+    Event,
+    FrameworkRequest,
+    Lock,
+    PackageSources,
+    Plan,
+    PlannedBuild,
+    Profiles,
+    Request,
+    RequestContext,
+    RequirementLine,
+)
 from ..system.redaction import redact
 from .protocol import Preferred, Stages, Task
 
@@ -61,20 +73,22 @@ def assumed_gpu() -> str | None:
     return None
 
 
-def virtual_packages(_asked: Asked, _stages: Stages) -> tuple[Mapping[str, str], ...]:
+def virtual_packages(_asked: RequestContext, _stages: Stages) -> tuple[Mapping[str, str], ...]:
     """None: wheels know no virtual packages."""
     return ()
 
 
-def check(lock: Lock, asked: Asked, stages: Stages) -> None:
+def check(lock: Lock, asked: RequestContext, stages: Stages) -> None:
     """Raise LockError where a locked build does not fit the target's driver and GPUs."""
     plan = lock.plan
     for build in plan.builds if plan.device == "cuda" else ():
         request = Request(
-            frameworks=(Wanted(name=build.framework, specifier=f"=={build.version}"),),
+            frameworks=(FrameworkRequest(name=build.framework, specifier=f"=={build.version}"),),
             cuda=build.cuda, device="cuda", python=plan.python, pre=True,
         )  # fmt: skip
-        again = stages.plan(dataclasses.replace(asked, request=request, supply=Supply(), pythons_known=False))
+        again = stages.plan(
+            dataclasses.replace(asked, request=request, supply=AvailableWheels(), pythons_known=False)
+        )
         same = [r for r in again.rejected if r.version == build.version and r.cuda == build.cuda]
         if not again.builds and same:
             reasons = "; ".join(x.text for r in same for x in r.reasons)
@@ -98,7 +112,7 @@ class Search:
     task: Task
     preferred: Preferred
 
-    def solve(self, asked: Asked) -> tuple[Plan, Lock | None]:
+    def solve(self, asked: RequestContext) -> tuple[Plan, Lock | None]:
         """Plan, then solve the plan's wheels. Raises LockError."""
         plan = self.task.stages.plan(asked)
         if not plan.builds:
@@ -112,11 +126,13 @@ class Search:
         self._warn_of_cuda_wheels(asked, plan, lock)
         return plan, lock
 
-    def _locked(self, asked: Asked, plan: Plan, versions: Mapping[str, str]) -> Lock:
+    def _locked(self, asked: RequestContext, plan: Plan, versions: Mapping[str, str]) -> Lock:
         _check_index(asked.sources, plan)
         return self._lock(asked, plan, self._with_pages(asked, plan), versions)
 
-    def _lock(self, asked: Asked, plan: Plan, sources: Sources, versions: Mapping[str, str]) -> Lock:
+    def _lock(
+        self, asked: RequestContext, plan: Plan, sources: PackageSources, versions: Mapping[str, str]
+    ) -> Lock:
         from ..wheels import solve_wheels
 
         pins = {canonicalize_name(Requirement(pin).name): pin for pin in asked.request.pins}
@@ -131,7 +147,7 @@ class Search:
         )  # fmt: skip
         return dataclasses.replace(lock, plan=plan)
 
-    def _with_pages(self, asked: Asked, plan: Plan) -> Sources:
+    def _with_pages(self, asked: RequestContext, plan: Plan) -> PackageSources:
         """The sources, and the pages of wheels that are compiled against the plan's very builds, where a
         package of theirs is asked for."""
         sources = asked.sources
@@ -148,7 +164,7 @@ class Search:
         self._tell(f"wheels that are compiled against the plan's build are looked for at {', '.join(pages)}")
         return dataclasses.replace(sources, find_links=(*sources.find_links, *pages))
 
-    def _locked_from_cache(self, asked: Asked, plan: Plan, error: LockError) -> Lock | None:
+    def _locked_from_cache(self, asked: RequestContext, plan: Plan, error: LockError) -> Lock | None:
         """The lock of a CPU build whose index does not answer, where the installer's cache has its wheel and all
         that goes with it; None where it has not."""
         from ..wheels.local_files import is_cached
@@ -165,7 +181,7 @@ class Search:
         self._tell(f"{error.message}; its wheels are taken from the cache")
         return lock
 
-    def _warn_of_cuda_wheels(self, asked: Asked, plan: Plan, lock: Lock) -> None:
+    def _warn_of_cuda_wheels(self, asked: RequestContext, plan: Plan, lock: Lock) -> None:
         """Say before the download what a CUDA build costs on a CPU, why it is taken, and how to avoid it."""
         from ..wheels.local_files import size
 
@@ -187,7 +203,7 @@ class Search:
         self.task.emit(Event(kind=kind, stage="lock", text=text))
 
 
-def _is_of_index(need: Need) -> bool:
+def _is_of_index(need: RequirementLine) -> bool:
     """Whether a need is for a release of an index."""
     return bool(need.name) and not (need.local or need.vcs or need.constraint)
 
@@ -203,10 +219,10 @@ def _pinned_to(text: str, pins: Mapping[NormalizedName, str]) -> str:
     return str(need)
 
 
-def _limits(asked: Asked) -> list[Need]:
+def _limits(asked: RequestContext) -> list[RequirementLine]:
     """Limits on packages that may come along, of which some releases do not go with the plan's builds."""
     return [
-        Need(
+        RequirementLine(
             text=text,
             origin="measured needs",
             name=canonicalize_name(Requirement(text).name),
@@ -216,7 +232,7 @@ def _limits(asked: Asked) -> list[Need]:
     ]
 
 
-def _check_index(sources: Sources, plan: Plan) -> None:
+def _check_index(sources: PackageSources, plan: Plan) -> None:
     """Raise LockError where the plan needs the PyTorch index and no connection to it can be made. The solver
     would try it several times, some seconds each."""
     if sources.offline or sources.no_index or not pytorch_index.named_for(plan):

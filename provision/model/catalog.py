@@ -147,7 +147,7 @@ class DriverBranch:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KnownBad:
+class KnownBadRelease:
     """A release with a public issue against it. `effect` is refuse, or avoid: never taken where
     another version fits, a warning where a wheel pins it."""
 
@@ -226,7 +226,7 @@ class FailureRule:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Image:
+class BaseImage:
     """What an export starts from. `use`: "container" or "devcontainer" (an image), "runner" (a label of
     a CI machine) or "action" (a step of a CI).
 
@@ -299,7 +299,7 @@ class SystemLibrary:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OpenedLibrary:
+class DlopenedLibrary:
     """A library that a package opens by name when it is imported: its sonames, one of which is enough. `bundled` is a
     pattern of the package's own files that serve in its place."""
 
@@ -337,19 +337,19 @@ class Profiles:
     cuda: tuple[CudaRelease, ...] = ()
     majors: tuple[CudaMajor, ...] = ()
     branches: tuple[DriverBranch, ...] = ()
-    known_bad: tuple[KnownBad, ...] = ()
+    known_bad: tuple[KnownBadRelease, ...] = ()
     causes: tuple[FailureCause, ...] = ()
     messages: tuple[FailureMessage, ...] = ()
     failures: tuple[FailureRule, ...] = ()
     catalogue: tuple[CatalogueMessage, ...] = ()
     conda: tuple[CondaBuild, ...] = ()
-    images: tuple[Image, ...] = ()
+    images: tuple[BaseImage, ...] = ()
     indexes: tuple[IndexAddress, ...] = ()
     pages: tuple[WheelPage, ...] = ()
     imports: tuple[ImportName, ...] = ()
     conda_names: tuple[CondaName, ...] = ()
     system_libraries: tuple[SystemLibrary, ...] = ()
-    opened_libraries: tuple[OpenedLibrary, ...] = ()
+    opened_libraries: tuple[DlopenedLibrary, ...] = ()
     optional_libraries: tuple[OptionalLibraries, ...] = ()
     replacements: tuple[Replacement, ...] = ()
     satellites: tuple[Satellite, ...] = ()

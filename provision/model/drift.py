@@ -9,7 +9,7 @@ ChangeKind = Literal["replaced", "removed", "modified", "overwritten", "python",
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class EnvironmentChange:
     """What is not as the lock has it, in a sentence: a package (of another version, gone, changed since
     it was installed, or written over by `by`, which the lock does not name), the Python, the machine's
     driver and GPUs, or the cuDNN that was loaded. `paths` are files that show it."""
@@ -24,7 +24,7 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stranger:
+class UnlockedPackage:
     """An installed package that the lock does not name. `over` are the locked packages some of whose files
     it lists too, with other bytes; `requires` the names that it requires, those of extras included;
     `conda` says that a channel brought it."""
@@ -40,5 +40,5 @@ class Stranger:
 class Drift:
     """How an environment differs from its lock."""
 
-    changes: tuple[Change, ...] = ()
-    strangers: tuple[Stranger, ...] = ()
+    changes: tuple[EnvironmentChange, ...] = ()
+    strangers: tuple[UnlockedPackage, ...] = ()

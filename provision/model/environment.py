@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from provision.model.drift import Change
+from provision.model.drift import EnvironmentChange
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,7 +21,7 @@ class Environment:
     python_version: str | None = None
     made_by_gpuenv: bool = False
     changed: bool = False
-    drift: tuple[Change, ...] = ()
+    drift: tuple[EnvironmentChange, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +34,7 @@ class InstalledPackage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Installed:
+class InstallRecord:
     """What an environment's lock put into it, at the moment it was built: `.gpuenv/installed.json`."""
 
     SCHEMA: ClassVar[str] = "gpuenv.installed/1"

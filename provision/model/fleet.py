@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from provision.model.fleet_classes import FleetClass
+from provision.model.fleet_classes import HostClass
 from provision.model.plan import Lock, Plan
 
 
@@ -20,7 +20,7 @@ class FleetPlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Apart:
+class PlanDifference:
     """Why two plans are not one. `plans` are two positions in the list of plans, `classes` one class of each, `reason`
     the objections to giving both one plan, `would_merge` the change of hosts that makes one plan of the two."""
 
@@ -31,7 +31,7 @@ class Apart:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Unserved:
+class UnservedHosts:
     """Hosts without a plan: classes that no build fits, or one host (`host`) whose driver cannot be used."""
 
     hosts: int
@@ -48,10 +48,10 @@ class Fleet:
 
     SCHEMA: ClassVar[str] = "gpuenv.fleet/1"
 
-    classes: tuple[FleetClass, ...]
+    classes: tuple[HostClass, ...]
     plans: tuple[FleetPlan, ...]
-    apart: tuple[Apart, ...] = ()
-    unserved: tuple[Unserved, ...] = ()
+    apart: tuple[PlanDifference, ...] = ()
+    unserved: tuple[UnservedHosts, ...] = ()
     exact: bool = True
     at_least: int = 0
 

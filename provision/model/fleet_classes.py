@@ -10,7 +10,7 @@ from provision.model.machine import Target
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Host:
+class FleetHost:
     """A host by its name, with the target and the device that it is planned for."""
 
     name: str
@@ -19,7 +19,7 @@ class Host:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FleetClass:
+class HostClass:
     """Hosts that no plan can tell apart: one platform, glibc, driver, set of capabilities and device. `target` has each
     capability once. `hosts` are names, sorted."""
 

@@ -73,7 +73,7 @@ class Driver:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Context:
+class HostContext:
     """Where gpuenv runs. `container` is a kind ("docker", "podman", "kubernetes", "apptainer",
     "other"), `slurm` is "login" or "job"."""
 
@@ -84,7 +84,7 @@ class Context:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Hardware:
+class HardwareDevice:
     """A display or accelerator device seen on the PCI bus, or a board recognised otherwise."""
 
     vendor: str
@@ -93,7 +93,7 @@ class Hardware:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Python:
+class PythonInstallation:
     """A CPython found on this machine. `source`: path, pyenv, uv, conda or system."""
 
     path: str
@@ -102,7 +102,7 @@ class Python:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Library:
+class LibraryFile:
     """A cuDNN or CUDA file. `owner` is the distribution whose file it is, `inside` whether it
     lies in the environment judged (None where no environment is). `ran` is whether something shows that it was used:
     None where it was loaded and nothing shows either."""
@@ -144,16 +144,16 @@ class Machine:
     target: Target
     driver: Driver = Driver()
     gpus: tuple[Gpu, ...] = ()
-    context: Context = Context()
-    hardware: tuple[Hardware, ...] = ()
-    pythons: tuple[Python, ...] = ()
-    libraries: tuple[Library, ...] = ()
+    context: HostContext = HostContext()
+    hardware: tuple[HardwareDevice, ...] = ()
+    pythons: tuple[PythonInstallation, ...] = ()
+    libraries: tuple[LibraryFile, ...] = ()
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Holder:
+class GpuMemoryHolder:
     """A process that holds GPU memory. `gpu` is NVML's index, None where only its open device file is
     known; `framework` is one that reserves nearly the whole GPU by itself (jax, tensorflow)."""
 

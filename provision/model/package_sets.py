@@ -8,7 +8,7 @@ from provision.model.satellites import Satellite
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Release:
+class PackageRelease:
     """One release of a named package on the target's platform.
 
     `day` counts days since 1970-01-01: the day of the upload, but at least one less than that of the next version (a
@@ -45,14 +45,14 @@ class NamedPackage:
     specifier: str = ""
     extras: tuple[str, ...] = ()
     named_by: str = ""
-    releases: tuple[Release, ...] = ()
+    releases: tuple[PackageRelease, ...] = ()
     complete: bool = True
     next_day: int | None = None
     dated: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PassedOver:
+class PassedOverBuild:
     """A build that fits the target and was not chosen, because a package that was named does not go with it."""
 
     framework: str
@@ -63,7 +63,7 @@ class PassedOver:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HeldBack:
+class HeldBackPackage:
     """A named package that is not locked in the newest release within its bounds: what holds it back, and what that
     release would cost (None where no set has it)."""
 
@@ -89,7 +89,7 @@ class PackageSet:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class JointAnswer:
+class JointSolution:
     """What the search for the newest set found. `pins` are the releases of the named packages ("vllm==0.33.0"),
     `limits` keep other packages away from releases that do not go with the builds ("torchao!=0.18.*"). `ladder` has
     the best set for each framework version, newest first. `notes` are sentences on compiled packages of which no
@@ -98,7 +98,7 @@ class JointAnswer:
     python: str
     pins: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
-    passed_over: tuple[PassedOver, ...] = ()
-    held_back: tuple[HeldBack, ...] = ()
+    passed_over: tuple[PassedOverBuild, ...] = ()
+    held_back: tuple[HeldBackPackage, ...] = ()
     ladder: tuple[PackageSet, ...] = ()
     notes: tuple[str, ...] = ()

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from provision.model.events import Device, Manager
-from provision.model.fleet_classes import FleetClass
+from provision.model.fleet_classes import HostClass
 from provision.model.machine import Target
-from provision.model.package_sets import HeldBack, PackageSet
+from provision.model.package_sets import HeldBackPackage, PackageSet
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reason:
+class RejectionReason:
     """An objection: a code of the design's list and a sentence with both numbers in it."""
 
     code: str
@@ -21,14 +21,14 @@ class Reason:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rejected:
+class RejectedBuild:
     """A build that was not taken, and every objection to it."""
 
     framework: str
     version: str
     cuda: str | None
     index: str
-    reasons: tuple[Reason, ...]
+    reasons: tuple[RejectionReason, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,13 +67,13 @@ class Plan:
     packages: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     hint: str | None = None
-    rejected: tuple[Rejected, ...] = ()
-    held_back: tuple[HeldBack, ...] = ()
+    rejected: tuple[RejectedBuild, ...] = ()
+    held_back: tuple[HeldBackPackage, ...] = ()
     sets: tuple[PackageSet, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Package:
+class LockedPackage:
     """One locked file. `index` is the index or channel it came from (None for a local file), `size`
     bytes. `depends` is what a conda package requires, as its channel has it.
 
@@ -126,11 +126,11 @@ class Lock:
     manager: Manager
     target: Target
     plan: Plan
-    packages: tuple[Package, ...]
+    packages: tuple[LockedPackage, ...]
     inputs: str | None = None
     exclude_newer: ExcludeNewer | None = None
-    held_back: tuple[HeldBack, ...] = ()
-    classes: tuple[FleetClass, ...] = ()
+    held_back: tuple[HeldBackPackage, ...] = ()
+    classes: tuple[HostClass, ...] = ()
     required_by: Mapping[str, tuple[str, ...]] = field(
         default_factory=dict, compare=False, metadata={"internal": True}
     )

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from provision.model.catalog import Profiles
 from provision.model.machine import Machine, Target
-from provision.model.package_sets import JointAnswer
-from provision.model.requests import Demands, Request, Sources, Supply
+from provision.model.package_sets import JointSolution
+from provision.model.requests import AvailableWheels, PackageSources, ProjectRequirements, Request
 
-_NO_DEMANDS = Demands()
+_NO_DEMANDS = ProjectRequirements()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Brought:
+class TransitiveFrameworks:
     """The frameworks that a project's packages bring. `allowed` are packages without a wheel whose source archive
     may be read, `unread` those that were left out because only their build code knows what they require."""
 
@@ -22,11 +22,11 @@ class Brought:
     unread: tuple[str, ...] = ()
 
 
-_NOTHING_BROUGHT = Brought()
+_NOTHING_BROUGHT = TransitiveFrameworks()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class RequestContext:
     """Everything that the stages need: what is wanted, for which target, from where.
 
     `machine` is None where the options describe another one, `reason` says why the request has its device.
@@ -40,13 +40,13 @@ class Asked:
     target: Target
     machine: Machine | None
     profiles: Profiles
-    supply: Supply
-    sources: Sources
+    supply: AvailableWheels
+    sources: PackageSources
     reason: str = ""
     pythons_known: bool = False
-    demands: Demands = _NO_DEMANDS
+    demands: ProjectRequirements = _NO_DEMANDS
     channels: tuple[str, ...] = ()
     reading: bool = False
-    brought: Brought = _NOTHING_BROUGHT
-    joint: JointAnswer | None = None
+    brought: TransitiveFrameworks = _NOTHING_BROUGHT
+    joint: JointSolution | None = None
     targets: tuple[Target, ...] = ()

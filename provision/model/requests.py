@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from provision.model.checks import Check
 from provision.model.events import Device, Manager
-from provision.model.package_sets import PassedOver
+from provision.model.package_sets import PassedOverBuild
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class FrameworkRequest:
     """A framework asked for, with its version bounds in PEP 440 form ("" for any)."""
 
     name: str
@@ -19,7 +19,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bound:
+class VersionBound:
     """A bound that a project's file puts on a framework: PEP 440, without local labels, and where it
     stands ("requirements.txt line 4")."""
 
@@ -33,7 +33,7 @@ PROJECT_FOLDER = "the project's folder"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Need:
+class RequirementLine:
     """A requirement of a project's file that is left to the solver.
 
     `text` is PEP 508 with absolute paths, markers and extras as written; `name` is None where only the
@@ -56,21 +56,21 @@ class Need:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CpuPackage:
+class CpuOnlyFramework:
     """A framework of which a project's files name the CPU build alone, as jax without extras.
 
     `names` are the packages with their origins, `needs` the lines for the solver. `as_framework` are the sentences
-    of `Demands.left_out` that are true only where the framework is planned.
+    of `ProjectRequirements.left_out` that are true only where the framework is planned.
     """
 
     framework: str
     names: tuple[str, ...]
-    needs: tuple[Need, ...]
+    needs: tuple[RequirementLine, ...]
     as_framework: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Demands:
+class ProjectRequirements:
     """What a project's files ask for: the frameworks that they name, their bounds, what is left to the
     solver, and where the files say that packages come from (addresses as written: credentials!).
 
@@ -81,8 +81,8 @@ class Demands:
     """
 
     frameworks: tuple[str, ...] = ()
-    bounds: tuple[Bound, ...] = ()
-    needs: tuple[Need, ...] = ()
+    bounds: tuple[VersionBound, ...] = ()
+    needs: tuple[RequirementLine, ...] = ()
     requires_python: str = ""
     python_origin: str | None = None
     index_url: str | None = None
@@ -94,8 +94,8 @@ class Demands:
     left_out: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    cpu: tuple[CpuPackage, ...] = ()
-    stack: tuple[Need, ...] = ()
+    cpu: tuple[CpuOnlyFramework, ...] = ()
+    stack: tuple[RequirementLine, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +116,7 @@ class ProjectTarget:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Project:
+class ProjectConfig:
     """gpuenv.yaml: what a project asks for. Paths are as written, relative to the file's folder.
 
     `project` is the folder of a pyproject.toml to take along with its `extras` and `groups`, and `install` says
@@ -157,11 +157,11 @@ class Request:
     builds that fit and do not go with the packages that were named; `pins` are the releases of those.
     """
 
-    frameworks: tuple[Wanted, ...]
+    frameworks: tuple[FrameworkRequest, ...]
     packages: tuple[str, ...] = ()
-    stack: tuple[Need, ...] = ()
+    stack: tuple[RequirementLine, ...] = ()
     along: tuple[str, ...] = ()
-    bounds: tuple[Bound, ...] = ()
+    bounds: tuple[VersionBound, ...] = ()
     requires_python: str = ""
     python_origin: str | None = None
     cuda: str | None = None
@@ -171,12 +171,12 @@ class Request:
     python: str | None = None
     pythons: tuple[str, ...] = ()
     pre: bool = False
-    passed_over: tuple[PassedOver, ...] = ()
+    passed_over: tuple[PassedOverBuild, ...] = ()
     pins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wheel:
+class AvailableWheel:
     """A wheel file at hand: `tags` are its expanded "cp312-cp312-manylinux_2_28_x86_64" tags."""
 
     name: str
@@ -186,17 +186,17 @@ class Wheel:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Supply:
+class AvailableWheels:
     """What is to be had. `only_wheels` is set offline and with a bundle: then the wheels are all
     there is. `unreachable` names the indexes that did not answer."""
 
-    wheels: tuple[Wheel, ...] = ()
+    wheels: tuple[AvailableWheel, ...] = ()
     only_wheels: bool = False
     unreachable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sources:
+class PackageSources:
     """Where packages come from: the user's pip and uv configuration with the options laid over it.
 
     `default` None means the installer's own default index. `pytorch` is the base address of the

@@ -14,7 +14,7 @@ from provision.model.verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PutBack:
+class RestoredPackage:
     """A package that was put back: the version it `had` (None: it was not there), and has `now`."""
 
     name: str
@@ -24,7 +24,7 @@ class PutBack:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Removed:
+class RemovedPackage:
     """A package that the lock does not name, taken out."""
 
     name: str
@@ -33,7 +33,7 @@ class Removed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Left:
+class KeptPackage:
     """A package that the lock does not name, left where it is."""
 
     name: str
@@ -41,20 +41,20 @@ class Left:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Repaired:
+class RepairResult:
     """What `repair` did. `packages` and `removed` are empty where nothing had changed."""
 
     SCHEMA: ClassVar[str] = "gpuenv.repair/1"
 
-    packages: tuple[PutBack, ...] = ()
-    removed: tuple[Removed, ...] = ()
-    left: tuple[Left, ...] = ()
+    packages: tuple[RestoredPackage, ...] = ()
+    removed: tuple[RemovedPackage, ...] = ()
+    left: tuple[KeptPackage, ...] = ()
     environment: Environment | None = None
     verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Failure:
+class StepFailure:
     """Why a last step failed, with the name of the error's class ("usage", "build")."""
 
     name: str
@@ -63,7 +63,7 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Created:
+class CreateResult:
     """What `create` did: what each stage handed on, as far as it was reached. `kernel` is the name of its Jupyter
     kernel, where one was asked for, and `kernel_error` why there is none."""
 
@@ -75,7 +75,7 @@ class Created:
     environment: Environment | None = None
     verdict: Verdict | None = None
     kernel: str | None = None
-    kernel_error: Failure | None = None
+    kernel_error: StepFailure | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +88,7 @@ class ListedFramework:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Listed:
+class ListedEnvironment:
     """An environment that gpuenv made, as `list` shows it. `verdict` is the last one and `verified` when
     it was given (ISO 8601, UTC). `bytes` is what it takes on disk (None where measuring would take too
     long), `shared_bytes` the part of it in files that have a name elsewhere as well."""
@@ -106,12 +106,12 @@ class Listed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Listing:
+class EnvironmentList:
     """The environments that gpuenv made on this machine."""
 
     SCHEMA: ClassVar[str] = "gpuenv.list/1"
 
-    environments: tuple[Listed, ...] = ()
+    environments: tuple[ListedEnvironment, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,7 +125,7 @@ class RemovedEnvironment:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Removal:
+class RemoveResult:
     """What `remove` did."""
 
     SCHEMA: ClassVar[str] = "gpuenv.remove/1"
@@ -162,7 +162,7 @@ class Preview:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cache:
+class CacheUsage:
     """The folder of gpuenv's cache. What was removed from it is None where nothing was to be removed."""
 
     SCHEMA: ClassVar[str] = "gpuenv.cache/1"
@@ -173,7 +173,7 @@ class Cache:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Report:
+class IssueReport:
     """A text to paste into an issue; `hidden` counts what was left out of it, by kind."""
 
     SCHEMA: ClassVar[str] = "gpuenv.report/1"
@@ -184,7 +184,7 @@ class Report:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Exported:
+class ExportResult:
     """A lock in another tool's form: its `text`, and the file it was written to, if any."""
 
     SCHEMA: ClassVar[str] = "gpuenv.export/1"
@@ -241,7 +241,7 @@ class Bundle:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
+class RunResult:
     """A program that `gpuenv run` ran: its exit code (128 and the signal's number where one ended it, `signal`
     its name), and what its failure is diagnosed as."""
 
@@ -264,7 +264,7 @@ class WrittenFile:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Initialised:
+class InitResult:
     """What `gpuenv init` did in a folder: the frameworks of its gpuenv.yaml, and each file."""
 
     SCHEMA: ClassVar[str] = "gpuenv.init/1"

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from provision.model.checks import CheckResult
-from provision.model.drift import Change
+from provision.model.drift import EnvironmentChange
 from provision.model.events import Device, Outcome, Status
-from provision.model.machine import Evidence, Finding, Library
+from provision.model.machine import Evidence, Finding, LibraryFile
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stage:
+class StageResult:
     """One link of the chain: driver, runtime, libraries, cudnn, framework, convolution, loaded; checks come last."""
 
     stage: str
@@ -25,7 +25,7 @@ class Stage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Convolution:
+class ConvolutionResult:
     """One graded convolution. `max_error` is relative, by norm, against a float64 reference;
     `pass_` is forward, grad_input or grad_weight (written `pass` in JSON)."""
 
@@ -45,7 +45,7 @@ class DeviceVerdict:
     uuid: str | None = None
     name: str | None = None
     capability: str | None = None
-    convolutions: tuple[Convolution, ...] = ()
+    convolutions: tuple[ConvolutionResult, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +58,7 @@ class FrameworkVerdict:
     cudnn_built: str | None = None
     cudnn_loaded: str | None = None
     devices: tuple[DeviceVerdict, ...] = ()
-    libraries: tuple[Library, ...] = ()
+    libraries: tuple[LibraryFile, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,11 +74,11 @@ class Verdict:
     env: str
     python: str
     verdict: Outcome
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[StageResult, ...] = ()
     frameworks: tuple[FrameworkVerdict, ...] = ()
     findings: tuple[Finding, ...] = ()
     hint: str | None = None
-    drift: tuple[Change, ...] = ()
+    drift: tuple[EnvironmentChange, ...] = ()
     unhashed: tuple[str, ...] = ()
     made_for: Device | None = None
     checks: tuple[CheckResult, ...] = ()

@@ -91,7 +91,7 @@ KINDS = {
     "conda_names": Kind(model.CondaName, "conda_names", ("conda",), ("conda",)),
     "system_libraries": Kind(model.SystemLibrary, "system_libraries", ("soname",), ("soname", "deb")),
     "opened_libraries": Kind(
-        model.OpenedLibrary, "opened_libraries", ("package", "library"), ("package", "library")
+        model.DlopenedLibrary, "opened_libraries", ("package", "library"), ("package", "library")
     ),
     "optional_libraries": Kind(
         model.OptionalLibraries,
@@ -112,13 +112,13 @@ KINDS = {
     "tested": Kind(Tested, "", ("version",), ("version", "cuda", "cudnn")),
     "floors": Kind(Floor, "", ("cuda",), ("cuda", "driver_linux", "driver_windows")),
     "known_bad": Kind(
-        model.KnownBad,
+        model.KnownBadRelease,
         "known_bad",
         ("package", "version"),
         ("package", "version", "effect", "why", "source"),
     ),
     **SATELLITE_TABLES,
-    "images": Kind(model.Image, "images", ("use", "image"), ("use", "image"), words=("platform", "apt")),
+    "images": Kind(model.BaseImage, "images", ("use", "image"), ("use", "image"), words=("platform", "apt")),
     "causes": Kind(
         model.FailureCause,
         "causes",

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..model import Evidence, Finding, Lock, Machine, Plan, Rejected, Report, Stage, Verdict
+from ..model import Evidence, Finding, IssueReport, Lock, Machine, Plan, RejectedBuild, StageResult, Verdict
 from .anonymize import Whose, hidden
 
 __all__ = ["Known", "Whose", "report"]
@@ -40,10 +40,10 @@ class Known:
     problems: tuple[str, ...] = ()
 
 
-def report(known: Known, whose: Whose) -> Report:
+def report(known: Known, whose: Whose) -> IssueReport:
     """The text, and what was left out of it."""
     text, counts = hidden(_written(known), whose)
-    return Report(gpuenv=known.gpuenv, text=text, hidden=counts)
+    return IssueReport(gpuenv=known.gpuenv, text=text, hidden=counts)
 
 
 def _written(known: Known) -> str:
@@ -125,7 +125,7 @@ def _environment(known: Known) -> Iterator[str]:
     yield f"made for  {target.platform}, driver {target.driver or 'any'}, {gpus}"
     for note in plan.notes:
         yield f"note      {note}"
-    newest: dict[str, Rejected] = {}
+    newest: dict[str, RejectedBuild] = {}
     for row in plan.rejected:
         if row.reasons and row.reasons[0].code != "not_requested":
             newest.setdefault(row.framework, row)
@@ -154,7 +154,7 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
         yield from _finding(finding)
 
 
-def _stage(stage: Stage) -> Iterator[str]:
+def _stage(stage: StageResult) -> Iterator[str]:
     name = " ".join(x for x in (stage.stage, stage.framework, stage.device) if x)
     yield f"{stage.status.ljust(4)}  {name.ljust(24)}{stage.detail}"
     if stage.status in ("fail", "warn"):

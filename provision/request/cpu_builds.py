@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import CPU_PACKAGES, CpuPackage, Demands, Need, names_cpu_build
+from ..model import CPU_PACKAGES, CpuOnlyFramework, ProjectRequirements, RequirementLine, names_cpu_build
 
 # Packages for the CPU whose GPU build has another name, and is no framework of a plan
 _OTHER_GPU_NAME = {"onnxruntime": "onnxruntime-gpu"}
@@ -18,13 +18,15 @@ _OTHER_GPU_NAME = {"onnxruntime": "onnxruntime-gpu"}
 class Sorted:
     """What a project asks for, with its CPU builds sorted. `only_cpu` says why nothing is for a GPU, or is None."""
 
-    demands: Demands
+    demands: ProjectRequirements
     frameworks: tuple[str, ...]
     only_cpu: str | None = None
 
 
 def sort_cpu_builds(
-    demands: Demands, named: Collection[str], bring: Callable[[tuple[Need, ...]], Sequence[str]]
+    demands: ProjectRequirements,
+    named: Collection[str],
+    bring: Callable[[tuple[RequirementLine, ...]], Sequence[str]],
 ) -> Sorted:
     """Take the CPU builds for packages where a framework is planned for a GPU: `named` by an option, by the files, or
     brought by the other packages, which `bring` finds out."""
@@ -48,7 +50,7 @@ def sort_cpu_builds(
     return Sorted(demands=demands, frameworks=demands.frameworks, only_cpu=why)
 
 
-def _as_packages(demands: Demands, builds: Sequence[CpuPackage]) -> Demands:
+def _as_packages(demands: ProjectRequirements, builds: Sequence[CpuOnlyFramework]) -> ProjectRequirements:
     """The demands with the CPU builds among the needs, and not among the frameworks."""
     names = {build.framework for build in builds}
     said = {sentence for build in builds for sentence in build.as_framework}
@@ -64,7 +66,7 @@ def _as_packages(demands: Demands, builds: Sequence[CpuPackage]) -> Demands:
     )
 
 
-def _note(build: CpuPackage) -> str:
+def _note(build: CpuOnlyFramework) -> str:
     one = len(build.names) == 1
     return (
         f"{', '.join(build.names)} {'stays a package' if one else 'stay packages'} for the CPU; "

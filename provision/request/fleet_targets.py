@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MachineError, UsageError
-from ..model import Device, Host, Machine, Profiles, Target, Unserved, from_plain
+from ..model import Device, FleetHost, Machine, Profiles, Target, UnservedHosts, from_plain
 from ..system import untrusted_files
 from . import project_options
 from .options import STDIN, Choices
@@ -29,7 +29,7 @@ class HostsOf:
     """Hosts that are planned with the same options: those of gpuenv.yaml's targets can have some of their own."""
 
     choices: Choices
-    hosts: list[Host]
+    hosts: list[FleetHost]
 
 
 @dataclass
@@ -39,7 +39,7 @@ class _Reading:
     choices: Choices
     look: Looking
     named: dict[str, Target] = field(default_factory=dict)
-    left_out: list[Unserved] = field(default_factory=list)
+    left_out: list[UnservedHosts] = field(default_factory=list)
     parts: dict[tuple[object, ...], HostsOf] = field(default_factory=dict)
     targets: dict[str, Target] = field(default_factory=dict)
 
@@ -55,7 +55,7 @@ class _Reading:
         self.named[name] = target
         key = tuple(getattr(choices, n) for n in _NAMED_CHOICES)
         self.parts.setdefault(key, HostsOf(choices, [])).hosts.append(
-            Host(name=name, target=target, device=device)
+            FleetHost(name=name, target=target, device=device)
         )
 
     def add_document(self, data: Any, name: str, origin: str) -> None:
@@ -79,7 +79,7 @@ class _Reading:
         except ValueError as error:
             raise UsageError(f"--target {origin} is no target: {error}", hint=_HINT) from error
         except MachineError as error:
-            self.left_out.append(Unserved(hosts=1, host=own, reason=error.message, hint=error.hint))
+            self.left_out.append(UnservedHosts(hosts=1, host=own, reason=error.message, hint=error.hint))
             return
         self.add(own, target, device, self.choices)
 
@@ -107,7 +107,7 @@ def _device_of(choices: Choices, target: Target) -> Device:
 
 def read_hosts(
     targets: Sequence[Path], choices: Choices, data: Profiles, look: Looking
-) -> tuple[list[HostsOf], list[Unserved]]:
+) -> tuple[list[HostsOf], list[UnservedHosts]]:
     """Return the hosts by the options that they are planned with, and those that cannot be planned for. Raises
     UsageError."""
     for name in _OF_ONE_TARGET:

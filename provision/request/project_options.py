@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..model import Demands, Profiles, Project, Sources, Target
+from ..model import PackageSources, Profiles, ProjectConfig, ProjectRequirements, Target
 from ..project.config.file_digests import cached_config, digest, watched_name
 from ..project.config.key_forms import CONFIG_NAME
 from ..system import process
@@ -51,7 +51,7 @@ def laid(c: Choices) -> Choices:
     return c if c.framework else _with_project(c, said, file)
 
 
-def _with_project(c: Choices, said: Project, file: Path) -> Choices:
+def _with_project(c: Choices, said: ProjectConfig, file: Path) -> Choices:
     """What an option gives stands before what the file says; lists are put together."""
     root = file.parent
     of_file = root / said.project if said.project and not c.project else None
@@ -86,7 +86,7 @@ def _beside(root: Path, place: str) -> str:
     return place if "://" in place else str(root / place)
 
 
-def _at_target(c: Choices, said: Project, name: str, config: Path) -> Choices:
+def _at_target(c: Choices, said: ProjectConfig, name: str, config: Path) -> Choices:
     target = said.targets.get(name)
     if target is None:
         known = ", ".join(said.targets) or "none"
@@ -104,7 +104,7 @@ def _at_target(c: Choices, said: Project, name: str, config: Path) -> Choices:
     return dataclasses.replace(c, target=file, gpu=[*c.gpu, *target.gpus], target_name=name, **given)
 
 
-def demanded(c: Choices, data: Profiles, target: Target) -> Demands:
+def demanded(c: Choices, data: Profiles, target: Target) -> ProjectRequirements:
     """What the project's files, and packages named with an address, ask for. Raises UsageError."""
     from packaging.requirements import Requirement
 
@@ -112,7 +112,7 @@ def demanded(c: Choices, data: Profiles, target: Target) -> Demands:
 
     addressed = [(text, f"--with {text}") for text in c.with_ if Requirement(text).url]
     if not (c.requirement or c.project or addressed):
-        return Demands()
+        return ProjectRequirements()
     markers = markers_of(target.platform)
     if c.python:
         markers["python_version"] = ".".join(c.python.split(".")[:2])
@@ -125,7 +125,7 @@ def demanded(c: Choices, data: Profiles, target: Target) -> Demands:
     )  # fmt: skip
 
 
-def with_python_bounds(demands: Demands, c: Choices) -> Demands:
+def with_python_bounds(demands: ProjectRequirements, c: Choices) -> ProjectRequirements:
     """The demands with the bounds on Python that gpuenv.yaml states, beside those of the project's files."""
     if not c.python_bounds:
         return demands
@@ -158,7 +158,7 @@ def _companions(data: Profiles) -> dict[str, str]:
     return {canonicalize_name(Requirement(x).name): framework for x, framework in found.items()}
 
 
-def sources_with(s: Sources, c: Choices, demands: Demands) -> Sources:
+def sources_with(s: PackageSources, c: Choices, demands: ProjectRequirements) -> PackageSources:
     """Where packages come from, with what the project's files say of it: an index that an option names
     stands before theirs. The PyTorch index is left out: which build comes from it is the plan's to say,
     and beside the default index it would offer other builds of the same versions."""
@@ -180,14 +180,14 @@ def sources_with(s: Sources, c: Choices, demands: Demands) -> Sources:
     )
 
 
-def _limit(c: Choices, demands: Demands) -> str | None:
+def _limit(c: Choices, demands: ProjectRequirements) -> str | None:
     """Return the project's limit on uploads, unless an option or the user's environment says otherwise."""
     if c.exclude_newer == upload_limits.NONE:
         return None
     return process.environ().get("UV_EXCLUDE_NEWER") or demands.exclude_newer
 
 
-def files_of(c: Choices, demands: Demands) -> list[str]:
+def files_of(c: Choices, demands: ProjectRequirements) -> list[str]:
     """Every file that what is asked for depends on, for the next run to compare."""
     mine = [watched_name(c.config)] if c.config else []
     return [*mine, *dict.fromkeys(demands.files)]

@@ -17,18 +17,18 @@ from ..model import (
     FRAMEWORKS,
     MANAGERS,
     PLATFORMS,
-    Asked,
-    Brought,
-    Demands,
+    AvailableWheels,
+    FrameworkRequest,
     Lock,
-    Need,
+    PackageSources,
     Plan,
     Profiles,
+    ProjectRequirements,
     Request,
-    Sources,
-    Supply,
+    RequestContext,
+    RequirementLine,
     Target,
-    Wanted,
+    TransitiveFrameworks,
 )
 from ..project.quoted_text import meant_version
 from ..system import process, variable_references
@@ -42,11 +42,11 @@ _ALIASES = {"pytorch": "torch", "tf": "tensorflow", "keras": "tensorflow", "jaxl
 
 _ANY_FRAMEWORK = f"--framework {'|'.join(FRAMEWORKS)}"
 
-Bring = Callable[[Plan, Sources, Sequence[Need]], Brought]
+Bring = Callable[[Plan, PackageSources, Sequence[RequirementLine]], TransitiveFrameworks]
 """Lists the frameworks that packages bring, for the Python and the platform of a plan."""
 
 
-def sources(c: Choices, data: Profiles | None = None) -> Sources:
+def sources(c: Choices, data: Profiles | None = None) -> PackageSources:
     """pip's and uv's configuration with the options laid over it. Raises LockError, UsageError."""
     from ..index import pytorch_index, uv_config
     from ..index.pip_config import pip_configuration
@@ -65,7 +65,7 @@ def sources(c: Choices, data: Profiles | None = None) -> Sources:
     url = c.index if "://" in c.index and not pytorch_index.is_one(c.index) else None
     torch = pytorch_index.base_of(c.index) if "://" in c.index and url is None else where["pytorch"]
     extra = [u for u in config.extra_index_urls if not pytorch_index.is_one(u, torch)]
-    return Sources(
+    return PackageSources(
         default=url or where.get("pypi") or config.index_url,
         extra=() if url else tuple(extra),
         find_links=tuple(dict.fromkeys([*(str(Path(p).absolute()) for p in c.find_links), *configured])),
@@ -84,17 +84,17 @@ def sources(c: Choices, data: Profiles | None = None) -> Sources:
     )
 
 
-def _of_bundle(c: Choices) -> Sources:
+def _of_bundle(c: Choices) -> PackageSources:
     """The bundle's wheels, and no index: nothing of pip's or uv's configuration holds."""
     assert c.bundle
     wheels = c.bundle / "wheels"
-    return Sources(
+    return PackageSources(
         find_links=(str(wheels),) if wheels.is_dir() else (), offline=True, no_index=True,
         cache_dir=str(c.cache_dir.absolute()) if c.cache_dir else None,
     )  # fmt: skip
 
 
-def locked_sources(c: Choices, lock: Lock) -> Sources:
+def locked_sources(c: Choices, lock: Lock) -> PackageSources:
     """Return where a lock's packages come from: the configuration, and the indexes and folders that the project's
     files name. Files that cannot be read name none; the lock says what is installed. Raises LockError, UsageError."""
     data = known(c)
@@ -121,17 +121,17 @@ def addresses(c: Choices, data: Profiles) -> dict[str, str]:
     return told | {name: url for name, url in named.items() if url}
 
 
-def supply(s: Sources) -> Supply:
+def supply(s: PackageSources) -> AvailableWheels:
     """The wheels at hand, and whether they are all there is."""
     from ..index.wheel_folders import find_links
 
     folders = [p for p in s.find_links if "://" not in p]
-    return Supply(wheels=find_links(folders), only_wheels=s.offline or s.no_index)
+    return AvailableWheels(wheels=find_links(folders), only_wheels=s.offline or s.no_index)
 
 
 def judged(
     c: Choices, look: Looking, bring: Bring, *, reading: bool = False, plans_first: bool = True
-) -> Asked:
+) -> RequestContext:
     """Read options, and the machine as far as they leave it open. With `reading` no source code is run, and what
     cannot be read without is left out. `plans_first`: the manager installs wheels of a plan. Raises UsageError,
     MachineError, DataError."""
@@ -160,11 +160,11 @@ def judged(
         demands, frameworks = found.demands, found.frameworks
         if found.only_cpu and c.device == "auto":
             device, reason = "cpu", found.only_cpu
-    wanted = (*wanted, *(Wanted(name=n) for n in frameworks if n not in held))
-    brought = Brought()
+    wanted = (*wanted, *(FrameworkRequest(name=n) for n in frameworks if n not in held))
+    brought = TransitiveFrameworks()
     if not wanted:
         brought = _brought(demands, target, python, lambda plan: bring(plan, where, demands.needs))
-        wanted = tuple(Wanted(name=n) for n in brought.frameworks)
+        wanted = tuple(FrameworkRequest(name=n) for n in brought.frameworks)
     if plans_first and device == "cuda":
         notes = cpu_builds.notes_on_packages(packages, [w.name for w in wanted])
         demands = dataclasses.replace(demands, left_out=(*demands.left_out, *notes))
@@ -173,7 +173,7 @@ def judged(
         device=device, python=minor(c.python), pythons=pythons, pre=c.pre or demands.pre,  # type: ignore[arg-type]  # judged
         along=tuple(n.name for n in demands.needs if n.name and not n.override), bounds=demands.bounds, stack=demands.stack, requires_python=demands.requires_python, python_origin=demands.python_origin,
     )  # fmt: skip
-    return Asked(
+    return RequestContext(
         request=request, target=target, machine=machine, profiles=data, supply=at_hand, sources=where,
         reason=reason, pythons_known=bool(pythons), demands=demands, channels=tuple(c.channel), reading=reading,
         brought=brought,
@@ -181,7 +181,10 @@ def judged(
 
 
 def _frameworks_in(
-    needs: Sequence[Need], target: Target, python: str | None, bring: Callable[[Plan], Brought]
+    needs: Sequence[RequirementLine],
+    target: Target,
+    python: str | None,
+    bring: Callable[[Plan], TransitiveFrameworks],
 ) -> tuple[str, ...]:
     """Return the frameworks that packages bring; none where no Python is known to solve them for."""
     return bring(_without_builds(target, python)).frameworks if python and needs else ()
@@ -194,8 +197,11 @@ def _without_builds(target: Target, python: str) -> Plan:
 
 
 def _brought(
-    demands: Demands, target: Target, python: str | None, bring: Callable[[Plan], Brought]
-) -> Brought:
+    demands: ProjectRequirements,
+    target: Target,
+    python: str | None,
+    bring: Callable[[Plan], TransitiveFrameworks],
+) -> TransitiveFrameworks:
     """The frameworks that the project's packages bring along, where nobody names one. Raises UsageError
     where they bring none."""
     if python is None or not demands.needs:
@@ -215,7 +221,7 @@ def _brought(
     return found
 
 
-def _texts(demands: Demands) -> list[str]:
+def _texts(demands: ProjectRequirements) -> list[str]:
     """The needs that are a name with bounds."""
     return [
         n.text for n in demands.needs if n.name and not (n.constraint or n.local or n.vcs or "@" in n.text)
@@ -252,13 +258,13 @@ def _near(word: str, allowed: tuple[str, ...] | list[str]) -> str:
     return f". Did you mean {found[0]}?" if found else ""
 
 
-def named(c: Choices, data: Profiles) -> tuple[tuple[Wanted, ...], tuple[str, ...]]:
+def named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...], tuple[str, ...]]:
     """The frameworks and the packages that --framework and --with name; none where the project's files
     may name them. Raises UsageError."""
     # By a pattern: reading hundreds of requirements by their grammar takes longer than to resolve.
     texts = {x for b in data.builds for x in b.companions}
     companions = {canonicalize_name(re.split(r"[^A-Za-z0-9._-]", x, maxsplit=1)[0]) for x in texts}
-    wanted: dict[str, Wanted] = {}
+    wanted: dict[str, FrameworkRequest] = {}
     packages = []
     for text in c.framework:
         need = _requirement("--framework", text)
@@ -269,7 +275,7 @@ def named(c: Choices, data: Profiles) -> tuple[tuple[Wanted, ...], tuple[str, ..
                 hint="--framework 'torch>=2.6', and --find-links FOLDER for wheels of your own",
             )
         if name in FRAMEWORKS:
-            wanted[name] = Wanted(name=name, specifier=str(need.specifier))
+            wanted[name] = FrameworkRequest(name=name, specifier=str(need.specifier))
         elif name in companions:
             packages.append(text)
         else:

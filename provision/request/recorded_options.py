@@ -13,7 +13,7 @@ from typing import Any
 
 from ..environment import place, state
 from ..errors import BuildError
-from ..model import Project
+from ..model import ProjectConfig
 from ..project.config.file_digests import cached_config, digest
 from . import paths as where, project_options as inproject
 from .options import Choices
@@ -167,7 +167,7 @@ def _unreadable(env: Path, why: str) -> BuildError:
     )
 
 
-def _of_command_line(had: Mapping[str, Any], said: Project) -> dict[str, Any]:
+def _of_command_line(had: Mapping[str, Any], said: ProjectConfig) -> dict[str, Any]:
     """What the command line gave, from a record of version 0.1.0, which has it together with what gpuenv.yaml
     said. Its packages cannot be told apart: they are the file's."""
     found = {k: had[k] for k in (*_TARGET, "pre", "profiles", "only_binary") if had.get(k)}

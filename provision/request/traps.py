@@ -10,7 +10,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ..errors import UsageError
-from ..model import FRAMEWORKS, Demands, PackageTrap, Profiles, Sources, Supply
+from ..model import FRAMEWORKS, AvailableWheels, PackageSources, PackageTrap, Profiles, ProjectRequirements
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,7 +22,12 @@ class Named:
 
 
 def check_traps(
-    asked: Iterable[Named], known: Profiles, supply: Supply, sources: Sources, *, replaced: bool = True
+    asked: Iterable[Named],
+    known: Profiles,
+    supply: AvailableWheels,
+    sources: PackageSources,
+    *,
+    replaced: bool = True,
 ) -> tuple[str, ...]:
     """Return warnings about packages that are not what their names say. Raises UsageError for one that is never
     what is meant.
@@ -48,7 +53,7 @@ def check_traps(
 
 
 def named_packages(
-    packages: tuple[str, ...], demands: Demands, markers: Mapping[str, str]
+    packages: tuple[str, ...], demands: ProjectRequirements, markers: Mapping[str, str]
 ) -> Iterator[Named]:
     """List what options and the project's files ask for by name alone, where its marker may hold."""
     from ..project.requirements.planned_packages import may_hold

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 
 from ..errors import UsageError
-from ..model import ExcludeNewer, Lock, Sources
+from ..model import ExcludeNewer, Lock, PackageSources
 from ..system.redaction import redact
 from .options import Choices
 
@@ -63,7 +63,7 @@ def applying(c: Choices, held: Lock | None, *, renewed: bool = False) -> Exclude
     return dataclasses.replace(kept, excepted=exclude_newer(kept.cutoff, places).excepted)
 
 
-def limited(sources: Sources, limit: ExcludeNewer | None) -> Sources:
+def limited(sources: PackageSources, limit: ExcludeNewer | None) -> PackageSources:
     """The sources under a limit; without one, that of the project's own files stays."""
     if limit is None:
         return sources

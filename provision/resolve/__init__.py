@@ -14,7 +14,17 @@ from collections.abc import Iterable, Iterator
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import Build, Plan, Profiles, Reason, Rejected, Request, Supply, Target, Wanted
+from ..model import (
+    AvailableWheels,
+    Build,
+    FrameworkRequest,
+    Plan,
+    Profiles,
+    RejectedBuild,
+    RejectionReason,
+    Request,
+    Target,
+)
 from .build_choice import candidates, clash, fit
 from .kernels import gpu_named
 from .objections import objections
@@ -31,7 +41,7 @@ def resolve(
     request: Request,
     target: Target,
     profiles: Profiles,
-    supply: Supply | None = None,
+    supply: AvailableWheels | None = None,
     others: Iterable[Target] = (),
 ) -> Plan:
     """The plan for a request on a target, or a plan without builds that says why (`rejected`) and
@@ -39,7 +49,7 @@ def resolve(
 
     `request.device` must be cuda or cpu. Framework names are taken as known. Raises nothing.
     """
-    asked = Question(request, target, profiles, supply or Supply())
+    asked = Question(request, target, profiles, supply or AvailableWheels())
     asked = asked.on_all(asked.changed(target=other) for other in others)
     plan = _attempt(asked)
     if plan.builds and request.device == "cpu":
@@ -51,7 +61,7 @@ def resolve(
 
 def _attempt(asked: Question) -> Plan:
     chains = [_judged(asked, wanted) for wanted in asked.request.frameworks]
-    rejected: list[Rejected] = []
+    rejected: list[RejectedBuild] = []
     chosen, python = _choose(asked, chains, rejected)
     plan = Plan(
         builds=(), python=python, platform=asked.target.platform, manager=asked.request.manager,
@@ -76,15 +86,15 @@ def _filled(asked: Question, plan: Plan, chosen: list[Build], python: str) -> Pl
     )
 
 
-def _judged(asked: Question, wanted: Wanted) -> list[tuple[Build, tuple[Reason, ...]]]:
+def _judged(asked: Question, wanted: FrameworkRequest) -> list[tuple[Build, tuple[RejectionReason, ...]]]:
     """The candidates, best first, each with what speaks against it."""
     return [(b, objections(asked, wanted, b)) for b in candidates(asked, wanted)]
 
 
 def _choose(
     asked: Question,
-    chains: list[list[tuple[Build, tuple[Reason, ...]]]],
-    rejected: list[Rejected],
+    chains: list[list[tuple[Build, tuple[RejectionReason, ...]]]],
+    rejected: list[RejectedBuild],
 ) -> tuple[list[Build], str | None]:
     """The first build of the first chain that goes with some build of every other one. `rejected`
     gets, chain by chain, what came before the choice."""
@@ -96,7 +106,7 @@ def _choose(
                 break
             told = reasons or (clash(asked, build, chosen[:i], clean[:i] + clean[i + 1 :]),)
             rejected.append(
-                Rejected(
+                RejectedBuild(
                     framework=build.framework, version=build.version, cuda=build.cuda,
                     index=build.index, reasons=told,
                 )

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..model import Release
+from ..model import PackageRelease
 from .versions import meets
 
-Options = Mapping[str, Sequence[Release]]
+Options = Mapping[str, Sequence[PackageRelease]]
 """The releases that may be taken of each package, newest first."""
-Needs = Callable[[str, Release], Mapping[str, Sequence[str]]]
+Needs = Callable[[str, PackageRelease], Mapping[str, Sequence[str]]]
 """What a release of a package requires of others: their bounds by name."""
 _MOST_STEPS = 5_000
 
@@ -25,16 +25,16 @@ class Assignments:
     together, whatever they require."""
 
     needs: Needs
-    age: Callable[[str, Release], int]
+    age: Callable[[str, PackageRelease], int]
     refused: Sequence[Mapping[str, str]] = ()
     _pairs: dict[tuple[str, str, str, str], bool] = field(default_factory=dict)
-    _groups: dict[tuple[tuple[str, tuple[str, ...]], ...], dict[str, Release] | None] = field(
+    _groups: dict[tuple[tuple[str, tuple[str, ...]], ...], dict[str, PackageRelease] | None] = field(
         default_factory=dict
     )
 
-    def best(self, options: Options) -> dict[str, Release] | None:
+    def best(self, options: Options) -> dict[str, PackageRelease] | None:
         """A release of each package, the oldest as new as possible; None where no releases go together."""
-        found: dict[str, Release] = {}
+        found: dict[str, PackageRelease] = {}
         for group in self._apart(options):
             mine = {name: options[name] for name in group}
             key = tuple((name, tuple(r.version for r in mine[name])) for name in group)
@@ -74,7 +74,7 @@ class Assignments:
                 near[name] |= versions.keys() & near.keys() - {name}
         return near
 
-    def _best_of(self, options: Options) -> dict[str, Release] | None:
+    def _best_of(self, options: Options) -> dict[str, PackageRelease] | None:
         near = self._neighbours(options)
         fitting = {n: [r for r in rs if self._fits(n, r, n, r)] for n, rs in options.items()}
         possible = self._consistent(fitting, list(options), near)
@@ -91,7 +91,7 @@ class Assignments:
             middle = (low + high) // 2
         return best
 
-    def _first(self, options: Options, near: Mapping[str, set[str]]) -> dict[str, Release] | None:
+    def _first(self, options: Options, near: Mapping[str, set[str]]) -> dict[str, PackageRelease] | None:
         """The first assignment that holds, in the order of the names and of their releases; None where there is none, or
         where finding it takes too many steps."""
         left: list[tuple[Options, Sequence[str]]] = [(options, list(options))]
@@ -117,7 +117,7 @@ class Assignments:
 
     def _consistent(
         self, options: Options, changed: Sequence[str], near: Mapping[str, set[str]]
-    ) -> dict[str, Sequence[Release]] | None:
+    ) -> dict[str, Sequence[PackageRelease]] | None:
         """The options without releases that go with no release of a neighbour; None where a package has none left."""
         left = dict(options)
         queue = list(changed)
@@ -135,7 +135,7 @@ class Assignments:
                         queue.append(other)
         return left
 
-    def _fits(self, name: str, release: Release, other: str, theirs: Release) -> bool:
+    def _fits(self, name: str, release: PackageRelease, other: str, theirs: PackageRelease) -> bool:
         """Whether two releases require nothing of each other that they do not have."""
         key = (name, release.version, other, theirs.version)
         found = self._pairs.get(key)
@@ -147,6 +147,6 @@ class Assignments:
         return found
 
 
-def _meets(release: Release, bound: str) -> bool:
+def _meets(release: PackageRelease, bound: str) -> bool:
     """Whether a release is within bounds; one without a version stands for others, some of which may be."""
     return not release.version or meets(release.version, bound)

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..index.platform_tags import wheel_tags
-from ..model import Build, CudnnRelease, Reason, Supply, Wheel
+from ..model import AvailableWheel, AvailableWheels, Build, CudnnRelease, RejectionReason
 from .kernels import how_they_run, named
 from .question import Question
 from .versions import is_exact, major, meets, version
@@ -24,7 +24,9 @@ def supported_tags(python: str, platform: str, glibc: str | None) -> frozenset[s
     return frozenset(map(str, wheel_tags(python, platform, glibc)))
 
 
-def wheels_for(supply: Supply, name: str, python: str, platform: str, glibc: str | None) -> list[Wheel]:
+def wheels_for(
+    supply: AvailableWheels, name: str, python: str, platform: str, glibc: str | None
+) -> list[AvailableWheel]:
     """The wheels of a distribution that fit, newest first."""
     usable = supported_tags(python, platform, glibc)
     wanted = canonicalize_name(name)
@@ -32,14 +34,14 @@ def wheels_for(supply: Supply, name: str, python: str, platform: str, glibc: str
     return sorted(found, key=lambda w: version(w.version), reverse=True)
 
 
-def at_hand(supply: Supply, build: Build, python: str, glibc: str | None) -> bool:
+def at_hand(supply: AvailableWheels, build: Build, python: str, glibc: str | None) -> bool:
     """Whether the framework wheel of this very build is among the wheels."""
     wanted = f"{build.version}+{build.local}" if build.local else build.version
     found = wheels_for(supply, build.framework, python, build.platform, glibc)
     return any(w.version == wanted for w in found)
 
 
-def missing(supply: Supply, build: Build, python: str, glibc: str | None) -> str | None:
+def missing(supply: AvailableWheels, build: Build, python: str, glibc: str | None) -> str | None:
     """The first requirement of a build that no wheel at hand meets, None when all are met."""
     if not at_hand(supply, build, python, glibc):
         return "its own wheel"  # no version here: equal objections to many versions are folded
@@ -51,7 +53,9 @@ def missing(supply: Supply, build: Build, python: str, glibc: str | None) -> str
     return None
 
 
-def local_builds(supply: Supply, framework: str, platform: str, known: Iterable[Build]) -> list[Build]:
+def local_builds(
+    supply: AvailableWheels, framework: str, platform: str, known: Iterable[Build]
+) -> list[Build]:
     """Builds whose wheels are at hand with a local label ("+cpu", "+cu126"): no index is needed for
     them. What a profile row says of such a build holds; a CPU build needs no row."""
     rows = {(b.version, b.local): b for b in known if b.local}
@@ -69,7 +73,7 @@ def local_builds(supply: Supply, framework: str, platform: str, known: Iterable[
     return builds
 
 
-def _minors(wheel: Wheel) -> set[str]:
+def _minors(wheel: AvailableWheel) -> set[str]:
     """The Python minors of a wheel's tags: cp312-cp312-... is 3.12."""
     heads = {t.split("-")[0] for t in wheel.tags}
     return {f"{h[2]}.{h[3:]}" for h in heads if h.startswith("cp3") and h[3:].isdigit()}
@@ -77,7 +81,7 @@ def _minors(wheel: Wheel) -> set[str]:
 
 def cudnn_choice(
     asked: Question, build: Build, partners: Iterable[Build] = ()
-) -> tuple[CudnnRelease | None, list[Reason]]:
+) -> tuple[CudnnRelease | None, list[RejectionReason]]:
     """The newest cuDNN release that the build (and its partners) allow and the target can use, and
     if there is none, what speaks against the best one. Known-bad releases come last (`avoid`) or
     never."""
@@ -85,7 +89,7 @@ def cudnn_choice(
     allowed = [
         r for r in _releases(asked, build) if not r.yanked and all(meets(r.version, b) for b in bounds)
     ]
-    refused: list[Reason] = []
+    refused: list[RejectionReason] = []
     second: CudnnRelease | None = None
     for release in allowed:
         reasons = [r for q in (asked, *asked.others) for r in _release_objections(q, build, release)]
@@ -125,18 +129,18 @@ def _effect(asked: Question, build: Build, release: CudnnRelease) -> str | None:
     return (scoped or bad).effect if (scoped or bad) else None  # type: ignore[union-attr]  # one is set
 
 
-def _release_objections(asked: Question, build: Build, release: CudnnRelease) -> Iterator[Reason]:
+def _release_objections(asked: Question, build: Build, release: CudnnRelease) -> Iterator[RejectionReason]:
     target = asked.target
     if _effect(asked, build, release) == "refuse":
-        yield Reason(code="known_bad", text=f"cuDNN {release.version} is known to be bad")
+        yield RejectionReason(code="known_bad", text=f"cuDNN {release.version} is known to be bad")
     for gpu in target.gpus:
         if release.kernels and not how_they_run(release.kernels, gpu.capability, asked.tegra):
-            yield Reason(
+            yield RejectionReason(
                 code="cudnn_drops_gpu",
                 text=f"cuDNN {release.version} has no kernels for {named(gpu)}",
             )
     if target.glibc and release.glibc and version(target.glibc) < version(release.glibc):
-        yield Reason(
+        yield RejectionReason(
             code="glibc_too_old",
             text=f"cuDNN {release.version} needs glibc {release.glibc}; the system has {target.glibc}",
         )
@@ -144,7 +148,9 @@ def _release_objections(asked: Question, build: Build, release: CudnnRelease) ->
         names = [w for p in asked.pythons(build)[:1]
                  for w in wheels_for(asked.supply, release.package, p, build.platform, target.glibc)]  # fmt: skip
         if not any(w.version == release.version for w in names):
-            yield Reason(code="not_available", text=f"{release.package} {release.version} is not at hand")
+            yield RejectionReason(
+                code="not_available", text=f"{release.package} {release.version} is not at hand"
+            )
 
 
 def carries_cudnn(build: Build) -> bool:
@@ -152,7 +158,7 @@ def carries_cudnn(build: Build) -> bool:
     return not any(r.startswith("nvidia-cudnn") for r in build.requires)
 
 
-def cudnn_objections(asked: Question, build: Build) -> tuple[Reason, ...]:
+def cudnn_objections(asked: Question, build: Build) -> tuple[RejectionReason, ...]:
     """What speaks against every cuDNN that the build allows; nothing where one fits."""
     if not build.cudnn:
         return ()
@@ -166,13 +172,13 @@ def share_cudnn(asked: Question, one: Build, other: Build) -> bool:
     if not (one.cudnn and other.cudnn) or is_exact(one.cudnn) or is_exact(other.cudnn):
         return True
     key = ("shared", one.cudnn, other.cudnn, one.cuda)
-    nothing = Reason(code="library_conflict", text="")
+    nothing = RejectionReason(code="library_conflict", text="")
     return not asked.once(key, lambda: () if cudnn_choice(asked, one, [other])[0] else (nothing,))
 
 
-def _objections(asked: Question, build: Build) -> Iterator[Reason]:
+def _objections(asked: Question, build: Build) -> Iterator[RejectionReason]:
     release, reasons = cudnn_choice(asked, build)
     if release is None:
         yield from reasons
         if not reasons and not is_exact(build.cudnn or ""):
-            yield Reason(code="not_available", text=f"no known cuDNN release is {build.cudnn}")
+            yield RejectionReason(code="not_available", text=f"no known cuDNN release is {build.cudnn}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..model import Build, Reason, Wanted
+from ..model import Build, FrameworkRequest, RejectionReason
 from .available_wheels import local_builds, missing, share_cudnn
 from .objections import fits
 from .pins import conflict
@@ -14,7 +14,7 @@ from .versions import major, version
 _INDEX_ORDER = {"find-links": 0, "pypi": 1, "pytorch": 2}
 
 
-def candidates(asked: Question, wanted: Wanted) -> list[Build]:
+def candidates(asked: Question, wanted: FrameworkRequest) -> list[Build]:
     """The builds of a framework for the platform, best first."""
     mine = [b for b in asked.profiles.builds if b.framework == wanted.name]
     here = [b for b in mine if b.platform == asked.target.platform]
@@ -50,7 +50,7 @@ def opens(asked: Question) -> bool:
     return bool(chosen and python)
 
 
-def clash(asked: Question, build: Build, before: list[Build], others: list[list[Build]]) -> Reason:
+def clash(asked: Question, build: Build, before: list[Build], others: list[list[Build]]) -> RejectionReason:
     """Why a build without an objection of its own was passed by: what it clashes with among those
     chosen before it, else a framework none of whose builds goes with it."""
     if reason := against(asked, before, build):
@@ -60,7 +60,7 @@ def clash(asked: Question, build: Build, before: list[Build], others: list[list[
         if reasons and all(reasons) and (first := reasons[0]):
             return first
     names = ", ".join(dict.fromkeys(c[0].framework for c in others if c)) or "any other framework"
-    return Reason(code="library_conflict", text=f"no builds of {names} go with it all together")
+    return RejectionReason(code="library_conflict", text=f"no builds of {names} go with it all together")
 
 
 def fit(asked: Question, taken: list[Build], rest: list[list[Build]]) -> tuple[list[Build], str | None]:
@@ -81,26 +81,26 @@ def fit(asked: Question, taken: list[Build], rest: list[list[Build]]) -> tuple[l
     return [], None
 
 
-def against(asked: Question, taken: list[Build], build: Build) -> Reason | None:
+def against(asked: Question, taken: list[Build], build: Build) -> RejectionReason | None:
     """Why a build cannot join those taken, None when it can."""
     for other in taken:
         cuda, theirs = build.cuda, other.cuda
         if asked.request.device == "cuda" and cuda and theirs and major(cuda) != major(theirs):
-            return Reason(
+            return RejectionReason(
                 code="cuda_conflict",
                 text=f"is built for CUDA {major(cuda)}; {other.framework} {other.version} for {major(theirs)}",
             )
         if why := conflict(other, build):
-            return Reason(code="library_conflict", text=why)
+            return RejectionReason(code="library_conflict", text=why)
         if asked.request.device == "cuda" and not share_cudnn(asked, other, build):
             text = (
                 f"takes cuDNN {build.cudnn}; {other.framework} {other.version} takes {other.cudnn}: "
                 "none of both serves these GPUs"
             )
-            return Reason(code="library_conflict", text=text)
+            return RejectionReason(code="library_conflict", text=text)
     if taken and _common_python(asked, [*taken, build]) is None:
         served = f"{build.python[0]} to {build.python[-1]}"
-        return Reason(
+        return RejectionReason(
             code="python_unsupported", text=f"Python {served} has no overlap with {taken[0].framework}"
         )
     return None

@@ -8,7 +8,7 @@ from functools import cache
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import Build, NamedPackage, Profiles, Release
+from ..model import Build, NamedPackage, PackageRelease, Profiles
 from .versions import meets, version
 
 
@@ -74,7 +74,7 @@ def known_companion(
     found |= {row.version for row in profiles.satellites if (row.package, row.platform) == (name, platform)}
     ordered = sorted((v for v in found if meets(v, specifier)), key=version, reverse=True)
     releases = tuple(
-        Release(package=name, version=text, day=-place, pythons=tuple(pythons), wheels=tuple(pythons))
+        PackageRelease(package=name, version=text, day=-place, pythons=tuple(pythons), wheels=tuple(pythons))
         for place, text in enumerate(ordered)
     )
     return NamedPackage(name=name, specifier=specifier, releases=releases, dated=False)

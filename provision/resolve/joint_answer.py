@@ -6,7 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from ..model import Build, HeldBack, JointAnswer, NamedPackage, PackageSet, PassedOver, Release, Wanted
+from ..model import (
+    Build,
+    FrameworkRequest,
+    HeldBackPackage,
+    JointSolution,
+    NamedPackage,
+    PackageRelease,
+    PackageSet,
+    PassedOverBuild,
+)
 from .candidate_builds import Candidate
 from .companions import companion_names, lone_companions
 from .joint_search import Chosen, JointSearch
@@ -17,9 +26,9 @@ from .versions import meets, version
 _MOST_RUNGS = 12
 
 
-def answer(search: JointSearch, chosen: Chosen) -> JointAnswer:
+def answer(search: JointSearch, chosen: Chosen) -> JointSolution:
     """What follows from a choice."""
-    return JointAnswer(
+    return JointSolution(
         python=chosen.candidate.python,
         pins=tuple(
             f"{name}=={r.version}" for name, r in chosen.releases.items() if r.requires_known or not r.wheels
@@ -94,7 +103,7 @@ def _against_any(search: JointSearch, package: NamedPackage) -> str | None:
     return next((why for r, c in pairs if (why := search.objection(package, r, c))), None)
 
 
-def _passed_over(search: JointSearch, chosen: Chosen) -> Iterator[PassedOver]:
+def _passed_over(search: JointSearch, chosen: Chosen) -> Iterator[PassedOverBuild]:
     """The builds that fit and come before the chosen ones, once each, and those of other frameworks that come with
     them."""
     seen = {id(b) for b in chosen.candidate.builds}
@@ -104,7 +113,7 @@ def _passed_over(search: JointSearch, chosen: Chosen) -> Iterator[PassedOver]:
         for build, mine in zip(candidate.builds, chosen.candidate.builds, strict=True):
             if id(build) not in seen and not _before(build, mine):
                 seen.add(id(build))
-                yield PassedOver(
+                yield PassedOverBuild(
                     framework=build.framework, version=build.version, cuda=build.cuda, index=build.index,
                     because=objection_to(search, _likeliest(search, candidate, build)),
                 )  # fmt: skip
@@ -133,27 +142,27 @@ def _limits(search: JointSearch, chosen: Chosen) -> Iterator[str]:
 # --- held back -----------------------------------------------------------------------------------
 
 
-def _packages_held_back(search: JointSearch, chosen: Chosen) -> Iterator[HeldBack]:
+def _packages_held_back(search: JointSearch, chosen: Chosen) -> Iterator[HeldBackPackage]:
     for package in search.packages:
         release = chosen.releases[package.name]
         newest = search.newest(package.name, chosen.candidate.python)
         if newest is None or newest is release:
             continue
-        yield HeldBack(
+        yield HeldBackPackage(
             package=package.name, locked=release.version, newest=newest.version,
             because=_refusal_of(search, newest) or against_newest(search, chosen, package.name),
             alternative=_price(search, chosen, package, newest),
         )  # fmt: skip
 
 
-def _refusal_of(search: JointSearch, release: Release) -> str | None:
+def _refusal_of(search: JointSearch, release: PackageRelease) -> str | None:
     """Why a solver refused a release: without that the set would have it, whatever the builds are now."""
     return next(
         (r.because for r in search.refused if r.versions.get(release.package) == release.version), None
     )
 
 
-def _price(search: JointSearch, chosen: Chosen, package: NamedPackage, newest: Release) -> str | None:
+def _price(search: JointSearch, chosen: Chosen, package: NamedPackage, newest: PackageRelease) -> str | None:
     """What the newest release of a package costs the others."""
     other = search.best({package.name: [newest]})
     if other is None:
@@ -173,7 +182,7 @@ def _price(search: JointSearch, chosen: Chosen, package: NamedPackage, newest: R
     return f"{package.name} {newest.version} goes with {' and '.join(changes)}" if changes else None
 
 
-def _frameworks_held_back(search: JointSearch, chosen: Chosen) -> Iterator[HeldBack]:
+def _frameworks_held_back(search: JointSearch, chosen: Chosen) -> Iterator[HeldBackPackage]:
     """The frameworks that are not planned in their newest version within the bounds, with what that version would hold
     back."""
     request = search.asked.request
@@ -191,7 +200,7 @@ def _frameworks_held_back(search: JointSearch, chosen: Chosen) -> Iterator[HeldB
             )
         else:
             because, alternative = _target_objection(search, wanted.name, newest), None
-        yield HeldBack(
+        yield HeldBackPackage(
             package=wanted.name, locked=mine.version, newest=newest, because=because, alternative=alternative
         )
 
@@ -204,7 +213,7 @@ def _would_hold(best: Chosen | None) -> str | None:
     return f"{builds} would hold {', '.join(behind)}" if behind else None
 
 
-def _newest_version(search: JointSearch, wanted: Wanted) -> str | None:
+def _newest_version(search: JointSearch, wanted: FrameworkRequest) -> str | None:
     """The newest version within the bounds of the user and the project."""
     bounds = [wanted.specifier, *(b.specifier for b in search.asked.request.bounds if b.name == wanted.name)]
     builds = [

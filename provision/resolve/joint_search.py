@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..index.platform_tags import CPYTHON, markers_of
-from ..model import NamedPackage, Release
+from ..model import NamedPackage, PackageRelease
 from .assignment import Assignments
 from .candidate_builds import Candidate, candidates_of
 from .companions import (
@@ -38,7 +38,7 @@ class Chosen:
     """A set: builds, a Python, and a release of each named package. `behind` are days behind the newest release."""
 
     candidate: Candidate
-    releases: Mapping[str, Release]
+    releases: Mapping[str, PackageRelease]
     behind: Mapping[str, int]
     key: tuple[object, ...]
 
@@ -66,9 +66,11 @@ class JointSearch:
     packages: Sequence[NamedPackage]
     refused: Sequence[Refused] = ()
     _objections: dict[tuple[str, str, int], str | None] = field(default_factory=dict, repr=False)
-    _newest: dict[tuple[str, str], Release | None] = field(default_factory=dict, repr=False)
+    _newest: dict[tuple[str, str], PackageRelease | None] = field(default_factory=dict, repr=False)
     _newest_days: dict[str, int] = field(default_factory=dict, repr=False)
-    _joining: dict[tuple[str, str, int | None], Sequence[Release]] = field(default_factory=dict, repr=False)
+    _joining: dict[tuple[str, str, int | None], Sequence[PackageRelease]] = field(
+        default_factory=dict, repr=False
+    )
     _needs: dict[tuple[str, str, str], Mapping[str, Sequence[str]]] = field(default_factory=dict, repr=False)
     _known_assignments: dict[tuple[object, ...], Assignments] = field(default_factory=dict, repr=False)
 
@@ -86,7 +88,7 @@ class JointSearch:
         """The Pythons that may be chosen."""
         return frozenset(c.python for c in self.candidates)
 
-    def best(self, allowed: Mapping[str, Sequence[Release]] | None = None) -> Chosen | None:
+    def best(self, allowed: Mapping[str, Sequence[PackageRelease]] | None = None) -> Chosen | None:
         """The best set, None where there is none. `allowed` are the releases of some packages that may be taken."""
         options_of = ((c, self._options(c, allowed)) for c in self.candidates)
         tries = [
@@ -106,10 +108,10 @@ class JointSearch:
         return self._best_of(candidate, options) if options is not None else None
 
     def _options(
-        self, candidate: Candidate, allowed: Mapping[str, Sequence[Release]] | None
-    ) -> dict[str, Sequence[Release]] | None:
+        self, candidate: Candidate, allowed: Mapping[str, Sequence[PackageRelease]] | None
+    ) -> dict[str, Sequence[PackageRelease]] | None:
         """The releases of each package that can join builds and a Python; None where a package has none."""
-        options: dict[str, Sequence[Release]] = {}
+        options: dict[str, Sequence[PackageRelease]] = {}
         for package in self.packages:
             given = (allowed or {}).get(package.name)
             options[package.name] = self._fitting(package, candidate) if given is None else given
@@ -119,7 +121,7 @@ class JointSearch:
                 return None
         return options
 
-    def _fitting(self, package: NamedPackage, candidate: Candidate) -> Sequence[Release]:
+    def _fitting(self, package: NamedPackage, candidate: Candidate) -> Sequence[PackageRelease]:
         """The releases of a package that can join builds and a Python. Most packages bind no build."""
         bound = package.name in self.bound_to_builds or package.name in self._refused_names
         place = candidate.place if bound else None
@@ -146,7 +148,9 @@ class JointSearch:
         required = required_names(b for c in self.candidates for b in c.builds)
         return frozenset({*self.rows.packages, *measured, *self._companion_names, *required, *needing})
 
-    def _best_of(self, candidate: Candidate, options: Mapping[str, Sequence[Release]]) -> Chosen | None:
+    def _best_of(
+        self, candidate: Candidate, options: Mapping[str, Sequence[PackageRelease]]
+    ) -> Chosen | None:
         wheels = {n: [r for r in rs if not self._compiles(n, r, candidate)] for n, rs in options.items()}
         for built, given in ((False, wheels), (True, options)):
             if all(given.values()) and (releases := self._assignments(candidate).best(given)):
@@ -154,7 +158,7 @@ class JointSearch:
         return None
 
     def _least_key(
-        self, candidate: Candidate, options: Mapping[str, Sequence[Release]]
+        self, candidate: Candidate, options: Mapping[str, Sequence[PackageRelease]]
     ) -> tuple[object, ...]:
         """The first parts of a key that no set of these options is below."""
         ages = [min(self.age(n, r) for r in rs) for n, rs in options.items()]
@@ -181,7 +185,7 @@ class JointSearch:
             if len(rest) > 1 and rest.keys() <= self.by_name.keys():
                 yield tuple(rest.items())
 
-    def objection(self, package: NamedPackage, release: Release, candidate: Candidate) -> str | None:
+    def objection(self, package: NamedPackage, release: PackageRelease, candidate: Candidate) -> str | None:
         """Why a release cannot join builds and a Python, None where it can."""
         if candidate.python not in release.pythons:
             return f"{package.name} {release.version} has no wheel for Python {candidate.python}"
@@ -192,7 +196,7 @@ class JointSearch:
             self._objections[key] = self._objection(package, release, candidate)
         return self._objections[key]
 
-    def _objection(self, package: NamedPackage, release: Release, candidate: Candidate) -> str | None:
+    def _objection(self, package: NamedPackage, release: PackageRelease, candidate: Candidate) -> str | None:
         if why := self._unfit(package, release, candidate):
             return why
         for refused in self._refused_of(candidate):
@@ -201,7 +205,7 @@ class JointSearch:
                 return refused.because
         return None
 
-    def _unfit(self, package: NamedPackage, release: Release, candidate: Candidate) -> str | None:
+    def _unfit(self, package: NamedPackage, release: PackageRelease, candidate: Candidate) -> str | None:
         """What metadata and measured rows say against a release with builds."""
         needs = self.needs(package.name, release, candidate.python)
         for framework, mine in candidate.versions.items():
@@ -225,11 +229,13 @@ class JointSearch:
         versions = self.rows.packages.get(name, {})
         return any(serves_gpus(self.asked, row) for rows in versions.values() for row in rows)
 
-    def requirements(self, package: NamedPackage, release: Release, python: str) -> tuple[Requirement, ...]:
+    def requirements(
+        self, package: NamedPackage, release: PackageRelease, python: str
+    ) -> tuple[Requirement, ...]:
         """What a release requires of frameworks and of other named packages, with a Python."""
         return _requirements(release.requires, package.extras, python, self.asked.target.platform)
 
-    def needs(self, name: str, release: Release, python: str) -> Mapping[str, Sequence[str]]:
+    def needs(self, name: str, release: PackageRelease, python: str) -> Mapping[str, Sequence[str]]:
         """The bounds of a release on frameworks and on other named packages, by name."""
         key = (name, release.version, python)
         if key not in self._needs:
@@ -239,7 +245,7 @@ class JointSearch:
             self._needs[key] = found
         return self._needs[key]
 
-    def _compiles(self, name: str, release: Release, candidate: Candidate) -> bool:
+    def _compiles(self, name: str, release: PackageRelease, candidate: Candidate) -> bool:
         """Whether a release must be compiled, although other releases of the package have wheels."""
         return release.compiles and candidate.python not in release.wheels and name in self._with_wheels
 
@@ -247,7 +253,7 @@ class JointSearch:
     def _with_wheels(self) -> frozenset[str]:
         return frozenset(p.name for p in self.packages if any(r.wheels for r in p.releases))
 
-    def clash(self, releases: Mapping[str, Release], candidate: Candidate) -> Iterator[str]:
+    def clash(self, releases: Mapping[str, PackageRelease], candidate: Candidate) -> Iterator[str]:
         """What releases require of each other and do not get, and what a solver refused of them."""
         for name, release in releases.items():
             for other, bounds in self.needs(name, release, candidate.python).items():
@@ -265,7 +271,7 @@ class JointSearch:
 
     # --- how new a set is ------------------------------------------------------------------------
 
-    def _chosen(self, candidate: Candidate, releases: Mapping[str, Release], *, built: bool) -> Chosen:
+    def _chosen(self, candidate: Candidate, releases: Mapping[str, PackageRelease], *, built: bool) -> Chosen:
         behind = {n: self.age(n, r) for n, r in releases.items()}
         ages = tuple(sorted(behind.values(), reverse=True))
         key = (built, ages[:1], self._ranks(candidate), ages, candidate.place)
@@ -285,7 +291,7 @@ class JointSearch:
             for f, vs in versions.items()
         }
 
-    def age(self, name: str, release: Release) -> int:
+    def age(self, name: str, release: PackageRelease) -> int:
         """Days by which a release is behind the newest one that has files for a Python that may be chosen."""
         if name not in self._newest_days:
             releases = self.by_name[name].releases
@@ -294,7 +300,7 @@ class JointSearch:
             )
         return self._newest_days[name] - release.day
 
-    def newest(self, name: str, python: str) -> Release | None:
+    def newest(self, name: str, python: str) -> PackageRelease | None:
         """The newest release with files for a Python."""
         key = (name, python)
         if key not in self._newest:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from packaging.requirements import Requirement
 
-from ..model import Build, Reason, TargetGpu, Wanted
+from ..model import Build, FrameworkRequest, RejectionReason, TargetGpu
 from .available_wheels import at_hand, cudnn_objections, missing, wheels_for
 from .kernels import how_they_run, named, needs_cuda
 from .question import Question
@@ -18,20 +18,20 @@ from .toolkit import compiler_objections
 from .versions import has_prefix, is_exact, major, meets, version
 
 
-def objections(asked: Question, wanted: Wanted, build: Build) -> tuple[Reason, ...]:
+def objections(asked: Question, wanted: FrameworkRequest, build: Build) -> tuple[RejectionReason, ...]:
     """All that speaks against a build, what the user asked for first."""
     found = [r for one in (asked, *asked.others) for r in _objections(one, wanted, build)]
     return tuple(dict.fromkeys(found))
 
 
-def fits(asked: Question, wanted: Wanted, build: Build) -> bool:
+def fits(asked: Question, wanted: FrameworkRequest, build: Build) -> bool:
     """Whether nothing speaks against a build; stops at the first thing that does."""
     if asked.others:
         return not objections(asked, wanted, build)
     return next(_objections(asked, wanted, build), None) is None
 
 
-def unbounded_versions(asked: Question, wanted: Wanted) -> frozenset[str]:
+def unbounded_versions(asked: Question, wanted: FrameworkRequest) -> frozenset[str]:
     """The versions of a framework within the bounds of the user and the project, whatever the target is."""
     here = (
         b for b in asked.profiles.builds if b.framework == wanted.name and b.platform == asked.target.platform
@@ -39,7 +39,7 @@ def unbounded_versions(asked: Question, wanted: Wanted) -> frozenset[str]:
     return frozenset(b.version for b in here if next(_not_wanted(asked, wanted, b), None) is None)
 
 
-def _objections(asked: Question, wanted: Wanted, build: Build) -> Iterator[Reason]:
+def _objections(asked: Question, wanted: FrameworkRequest, build: Build) -> Iterator[RejectionReason]:
     yield from _not_wanted(asked, wanted, build)
     yield from _source(asked, build)
     yield from _interpreter(asked, build)
@@ -52,41 +52,47 @@ def _objections(asked: Question, wanted: Wanted, build: Build) -> Iterator[Reaso
         yield from asked.once(("nvcc", build.cuda), lambda: compiler_objections(asked, build))
 
 
-def _not_wanted(asked: Question, wanted: Wanted, build: Build) -> Iterator[Reason]:
+def _not_wanted(asked: Question, wanted: FrameworkRequest, build: Build) -> Iterator[RejectionReason]:
     if not meets(build.version, wanted.specifier):
-        yield Reason(code="not_requested", text=f"{wanted.name}{wanted.specifier} was asked for")
+        yield RejectionReason(code="not_requested", text=f"{wanted.name}{wanted.specifier} was asked for")
     for bound in asked.request.bounds:
         if bound.name == wanted.name and not meets(build.version, bound.specifier):
             text = f"{bound.origin} asks for {bound.name}{bound.specifier}"
-            yield Reason(code="requirement_conflict", text=text)
+            yield RejectionReason(code="requirement_conflict", text=text)
     cuda = asked.request.cuda
     if cuda and not (build.cuda and has_prefix(build.cuda, cuda)):
         built = f"CUDA {build.cuda}" if build.cuda else "the CPU"
-        yield Reason(code="not_requested", text=f"CUDA {cuda} was asked for; this is built for {built}")
+        yield RejectionReason(
+            code="not_requested", text=f"CUDA {cuda} was asked for; this is built for {built}"
+        )
     if version(build.version).is_prerelease and not asked.request.pre:
-        yield Reason(code="prerelease", text="a pre-release; --pre allows them")
+        yield RejectionReason(code="prerelease", text="a pre-release; --pre allows them")
     asked_so = is_exact(wanted.specifier) if wanted.specifier else False
     if build.yanked and not asked_so:  # PEP 592: what is named exactly is still given
-        yield Reason(code="yanked", text="withdrawn (yanked) from the index by its makers")
+        yield RejectionReason(code="yanked", text="withdrawn (yanked) from the index by its makers")
     over = asked.passed_over.get((build.framework, build.version, build.cuda, build.index))
     if over:
-        yield Reason(code="requirement_conflict", text=over)
+        yield RejectionReason(code="requirement_conflict", text=over)
     bad = asked.bad.get((build.framework, build.version))
     if bad and bad.effect == "refuse":
-        yield Reason(code="known_bad", text=f"{bad.why} ({bad.source})")
+        yield RejectionReason(code="known_bad", text=f"{bad.why} ({bad.source})")
 
 
-def _source(asked: Question, build: Build) -> Iterator[Reason]:
+def _source(asked: Question, build: Build) -> Iterator[RejectionReason]:
     index = asked.request.index
     if asked.supply.only_wheels:
         return
     if build.index == "find-links":
         if index != "auto":
-            yield Reason(code="index_excluded", text=f"is a wheel at hand; --index {index} was given")
+            yield RejectionReason(
+                code="index_excluded", text=f"is a wheel at hand; --index {index} was given"
+            )
     elif index != "auto" and build.index != _kind_of(index):
-        yield Reason(code="index_excluded", text=f"is on the {build.index} index; --index {index} was given")
+        yield RejectionReason(
+            code="index_excluded", text=f"is on the {build.index} index; --index {index} was given"
+        )
     elif build.index in asked.supply.unreachable:
-        yield Reason(code="index_excluded", text=f"the {build.index} index does not answer")
+        yield RejectionReason(code="index_excluded", text=f"the {build.index} index does not answer")
 
 
 def _kind_of(index: str) -> str:
@@ -96,44 +102,46 @@ def _kind_of(index: str) -> str:
     return "pytorch" if "/whl" in index else "pypi"
 
 
-def _interpreter(asked: Question, build: Build) -> Iterator[Reason]:
+def _interpreter(asked: Question, build: Build) -> Iterator[RejectionReason]:
     if asked.pythons(build):
         return
     have = asked.request.python or ", ".join(asked.request.pythons) or "none"
     for line in build.unresolvable:
         python, _, why = line.partition(":")
         if python in (asked.request.python, *asked.request.pythons):
-            yield Reason(code="python_unsupported", text=f"not on Python {python}: {why.strip()}")
+            yield RejectionReason(code="python_unsupported", text=f"not on Python {python}: {why.strip()}")
             return
     served = f"{build.python[0]} to {build.python[-1]}" if build.python else "none"
     if asked.request.requires_python:
         bound = f"{asked.request.python_origin or 'the project'} asks for {asked.request.requires_python}"
         have = bound if have == "none" else f"{have}, of which {bound}"
-    yield Reason(code="python_unsupported", text=f"has wheels for Python {served}; asked for {have}")
+    yield RejectionReason(code="python_unsupported", text=f"has wheels for Python {served}; asked for {have}")
 
 
-def _platform(asked: Question, build: Build) -> Iterator[Reason]:
+def _platform(asked: Question, build: Build) -> Iterator[RejectionReason]:
     target = asked.target
     if asked.request.device == "cuda" and not build.cuda:
-        yield Reason(
+        yield RejectionReason(
             code="platform_unsupported",
             text=f"is a CPU build on {target.platform}" + _on_index(build),
         )
     on_linux = target.platform.startswith("linux")
     if on_linux and target.glibc and build.glibc and version(target.glibc) < version(build.glibc):
-        yield Reason(code="glibc_too_old", text=f"needs glibc {build.glibc}; the system has {target.glibc}")
+        yield RejectionReason(
+            code="glibc_too_old", text=f"needs glibc {build.glibc}; the system has {target.glibc}"
+        )
 
 
 def _on_index(build: Build) -> str:
     return {"pypi": " of the default index", "pytorch": " of the PyTorch index"}.get(build.index, "")
 
 
-def _driver(asked: Question, build: Build) -> Iterator[Reason]:
+def _driver(asked: Question, build: Build) -> Iterator[RejectionReason]:
     target, cuda = asked.target, build.cuda or ""
     if not target.driver:
         # Of a driver that only tells its CUDA (CONDA_OVERRIDE_CUDA) minor-version compatibility is all that is known.
         if cuda and asked.speaks and int(major(asked.speaks)) < int(major(cuda)):
-            yield Reason(
+            yield RejectionReason(
                 code="driver_too_old", text=f"is built for CUDA {cuda}; the driver speaks {asked.speaks}"
             )
         return
@@ -142,10 +150,10 @@ def _driver(asked: Question, build: Build) -> Iterator[Reason]:
     # The newer libcuda has minor-version compatibility of its own: its major decides.
     covered = compat is not None and int(major(compat)) >= int(major(cuda))
     if floor is None:
-        yield Reason(code="driver_too_old", text=f"no driver is known to run CUDA {cuda}")
+        yield RejectionReason(code="driver_too_old", text=f"no driver is known to run CUDA {cuda}")
     elif version(target.driver) < version(floor) and not covered:
         name = major(cuda) if _has_minor_compat(asked, cuda) else cuda
-        yield Reason(
+        yield RejectionReason(
             code="driver_too_old",
             text=f"CUDA {name} needs driver {floor}; the driver is {target.driver}",
         )
@@ -169,50 +177,54 @@ def _has_minor_compat(asked: Question, cuda: str) -> bool:
     return any(row.major == major(cuda) for row in asked.profiles.majors)
 
 
-def _driver_serves(asked: Question, gpu: TargetGpu) -> Iterator[Reason]:
+def _driver_serves(asked: Question, gpu: TargetGpu) -> Iterator[RejectionReason]:
     known = asked.gpus.get(gpu.capability)
     driver = asked.target.driver or ""
     if known is None:
         return
     branch = int(asked.branch(driver))
     if known.last_driver and branch > int(known.last_driver):
-        yield Reason(
+        yield RejectionReason(
             code="driver_drops_gpu",
             text=f"driver {driver} does not serve {named(gpu)}; branch {known.last_driver} is its last",
         )
     if known.first_driver and int(major(driver)) < int(known.first_driver):
-        yield Reason(
+        yield RejectionReason(
             code="driver_too_old",
             text=f"{named(gpu)} needs driver {known.first_driver}; the driver is {driver}",
         )
 
 
-def _kernels(asked: Question, build: Build) -> Iterator[Reason]:
+def _kernels(asked: Question, build: Build) -> Iterator[RejectionReason]:
     for gpu in asked.target.gpus:
         yield from _kernels_for(asked, build, gpu)
 
 
-def _kernels_for(asked: Question, build: Build, gpu: TargetGpu) -> Iterator[Reason]:
+def _kernels_for(asked: Question, build: Build, gpu: TargetGpu) -> Iterator[RejectionReason]:
     cuda, built = build.cuda or "", " ".join(build.kernels)
     if not build.kernels:
-        yield Reason(code="gpu_too_new", text=f"its kernels are not known; {named(gpu)} is not promised")
+        yield RejectionReason(
+            code="gpu_too_new", text=f"its kernels are not known; {named(gpu)} is not promised"
+        )
         return
     oldest = needs_cuda(gpu.capability)
     how = how_they_run(build.kernels, gpu.capability, asked.tegra)
     if how == "cubin":
         if oldest and version(cuda) < version(oldest):
-            yield Reason(code="gpu_too_new", text=f"{named(gpu)} needs CUDA {oldest}; built with {cuda}")
+            yield RejectionReason(
+                code="gpu_too_new", text=f"{named(gpu)} needs CUDA {oldest}; built with {cuda}"
+            )
         return
     first = asked.gpus[gpu.capability].first_cuda if gpu.capability in asked.gpus else None
     if how == "ptx":
         # Compiled PTX serves the framework's own kernels only; its CUDA libraries must know the GPU.
         if first and version(cuda) < version(first):
-            yield Reason(
+            yield RejectionReason(
                 code="gpu_too_new",
                 text=f"{named(gpu)} is known from CUDA {first} on; built with {cuda}",
             )
         elif asked.speaks and version(asked.speaks) < version(cuda):
-            yield Reason(
+            yield RejectionReason(
                 code="ptx_needs_driver",
                 text=f"{named(gpu)} needs its PTX compiled, by a driver that speaks CUDA {cuda}; "
                 f"driver {asked.target.driver} speaks {asked.speaks}",
@@ -220,13 +232,13 @@ def _kernels_for(asked: Question, build: Build, gpu: TargetGpu) -> Iterator[Reas
         return
     newest = max((k.removesuffix("+PTX").rstrip("af") for k in build.kernels), key=version)
     code = "gpu_too_new" if version(gpu.capability) > version(newest) else "gpu_too_old"
-    yield Reason(code=code, text=f"no kernels for {named(gpu)}; built for {built}")
+    yield RejectionReason(code=code, text=f"no kernels for {named(gpu)}; built for {built}")
 
 
 # --- what is at hand -------------------------------------------------------------------------
 
 
-def _supply(asked: Question, build: Build) -> Iterator[Reason]:
+def _supply(asked: Question, build: Build) -> Iterator[RejectionReason]:
     pythons = asked.pythons(build)
     if build.index == "find-links" and build.local and pythons:
         yield from _companions_at_hand(asked, build, pythons[0])
@@ -234,14 +246,14 @@ def _supply(asked: Question, build: Build) -> Iterator[Reason]:
         if build.index == "find-links" and pythons and not at_hand(
             asked.supply, build, pythons[0], asked.target.glibc
         ):  # fmt: skip
-            yield Reason(code="not_available", text="the wheel at hand does not fit this platform")
+            yield RejectionReason(code="not_available", text="the wheel at hand does not fit this platform")
         return
     lacks = [missing(asked.supply, build, p, asked.target.glibc) for p in pythons]
     if all(lacks):
-        yield Reason(code="not_available", text=f"{lacks[0]} is not among the wheels given")
+        yield RejectionReason(code="not_available", text=f"{lacks[0]} is not among the wheels given")
 
 
-def _companions_at_hand(asked: Question, build: Build, python: str) -> Iterator[Reason]:
+def _companions_at_hand(asked: Question, build: Build, python: str) -> Iterator[RejectionReason]:
     """A build with a label ("+cpu") needs its companions of the same label: one from the default index is
     compiled for another torch, and its operators do not load."""
     mine = {Requirement(c).name for b in asked.profiles.builds if b.framework == build.framework
@@ -251,4 +263,4 @@ def _companions_at_hand(asked: Question, build: Build, python: str) -> Iterator[
         found = wheels_for(asked.supply, name, python, build.platform, asked.target.glibc)
         if not any(w.version.endswith(f"+{build.local}") for w in found):
             text = f"is a +{build.local} wheel at hand; {name}, asked for along, is not at hand as +{build.local}"
-            yield Reason(code="not_available", text=text)
+            yield RejectionReason(code="not_available", text=text)

@@ -14,7 +14,7 @@ from functools import cached_property
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import Build, Lock, Package, Satellite, ToolkitRelease
+from ..model import Build, Lock, LockedPackage, Satellite, ToolkitRelease
 from .question import Question
 from .satellite_fit import SatelliteRows, brings_its_cuda, objection
 from .versions import major, meets
@@ -78,7 +78,7 @@ class LockedSet:
         required = (Requirement(r) for b in self.builds for r in b.requires)
         return frozenset({b.framework for b in self.builds} | {canonicalize_name(r.name) for r in required})
 
-    def _other_major(self, package: Package) -> str | None:
+    def _other_major(self, package: LockedPackage) -> str | None:
         """The CUDA major of a wheel of NVIDIA's where the builds have another one and nothing excuses it."""
         mine = self._cuda_of(package)
         fits = mine is None or mine in self._majors or self._is_excused(package.name, mine)
@@ -88,13 +88,13 @@ class LockedSet:
         build = next(b for b in self.builds if b.cuda)
         return f"which is of CUDA {mine}; {build.framework} has CUDA {major(build.cuda or '')}"
 
-    def _of_measured(self, package: Package) -> str | None:
+    def _of_measured(self, package: LockedPackage) -> str | None:
         release = package.version.partition("+")[0]
         rows = self.rows.rows(package.name, release, self.measured(package.sha256))
         why = objection(self.asked, rows, self.builds, serve_gpus=False)
         return why and f"and {why}"
 
-    def _cuda_of(self, package: Package) -> str | None:
+    def _cuda_of(self, package: LockedPackage) -> str | None:
         """The CUDA major of a wheel of NVIDIA's; None for other packages."""
         if not package.name.startswith(("nvidia-", "cuda-toolkit")):
             return None
@@ -134,7 +134,7 @@ class LockedSet:
         return tuple(n for n in seen if n in self.named)
 
 
-def cuda_of_part(package: Package, toolkits: Sequence[ToolkitRelease]) -> str | None:
+def cuda_of_part(package: LockedPackage, toolkits: Sequence[ToolkitRelease]) -> str | None:
     """The CUDA major of a part of the toolkit without one in its name: of the releases with this version of it, else
     of all that have the part; None for what is no part, and where that leaves several."""
     of_name: set[str] = set()

@@ -7,7 +7,17 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..model import Build, CudnnRelease, GpuModel, KnownBad, Profiles, Reason, Request, Supply, Target
+from ..model import (
+    AvailableWheels,
+    Build,
+    CudnnRelease,
+    GpuModel,
+    KnownBadRelease,
+    Profiles,
+    RejectionReason,
+    Request,
+    Target,
+)
 from .versions import allows, major, version
 
 
@@ -19,18 +29,22 @@ class Question:
     request: Request
     target: Target
     profiles: Profiles
-    supply: Supply
+    supply: AvailableWheels
     others: tuple[Question, ...] = ()
     _usable: dict[Hashable, tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
-    _told: dict[Hashable, tuple[Reason, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _told: dict[Hashable, tuple[RejectionReason, ...]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
-    def once(self, key: Hashable, find: Callable[[], Iterable[Reason]]) -> tuple[Reason, ...]:
+    def once(
+        self, key: Hashable, find: Callable[[], Iterable[RejectionReason]]
+    ) -> tuple[RejectionReason, ...]:
         """What `find` says, asked once: most builds share their CUDA, kernels, cuDNN and Pythons."""
         if key not in self._told:
             self._told[key] = tuple(find())
         return self._told[key]
 
-    def changed(self, **parts: Request | Target | Supply) -> Question:
+    def changed(self, **parts: Request | Target | AvailableWheels) -> Question:
         """The same question with another request, target or supply; what the profiles tell stays."""
         beside = tuple(o.changed(**parts) for o in self.others) if "target" not in parts else ()
         other = dataclasses.replace(self, others=beside, _told={}, _usable={}, **parts)  # type: ignore[arg-type]  # by name
@@ -77,7 +91,7 @@ class Question:
         return {(b.framework, b.version, b.cuda, b.index): b.because for b in self.request.passed_over}
 
     @cached_property
-    def bad(self) -> dict[tuple[str, str], KnownBad]:
+    def bad(self) -> dict[tuple[str, str], KnownBadRelease]:
         return {(b.package, b.version): b for b in self.profiles.known_bad}
 
     @cached_property

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ..model import CudaMajor, CudaRelease, Target, Wanted
+from ..model import CudaMajor, CudaRelease, FrameworkRequest, Target
 from .question import Question
 from .versions import major, meets, specifiers, version
 
@@ -78,7 +78,7 @@ def _any_version(asked: Question) -> Question | None:
     wanted = asked.request.frameworks
     if not any(w.specifier for w in wanted):
         return None
-    return with_request(asked, frameworks=tuple(Wanted(name=w.name) for w in wanted))
+    return with_request(asked, frameworks=tuple(FrameworkRequest(name=w.name) for w in wanted))
 
 
 def _versions(asked: Question) -> Steps:
@@ -87,7 +87,7 @@ def _versions(asked: Question) -> Steps:
     frameworks = asked.request.frameworks
     for i, wanted in enumerate(frameworks):
         for text in _nearest(asked, wanted) if wanted.specifier else ():
-            other = Wanted(name=wanted.name, specifier=f"=={text}")
+            other = FrameworkRequest(name=wanted.name, specifier=f"=={text}")
             changed = (*frameworks[:i], other, *frameworks[i + 1 :])
             yield (
                 f"--framework '{wanted.name}=={text}': the nearest version that fits",
@@ -95,11 +95,11 @@ def _versions(asked: Question) -> Steps:
             )
     if len(frameworks) > 1:
         names = " ".join(f"--framework {w.name}" for w in frameworks)
-        loose = tuple(Wanted(name=w.name) for w in frameworks)
+        loose = tuple(FrameworkRequest(name=w.name) for w in frameworks)
         yield f"{names}: without bounds some versions fit", with_request(asked, frameworks=loose)
 
 
-def _nearest(asked: Question, wanted: Wanted) -> list[str]:
+def _nearest(asked: Question, wanted: FrameworkRequest) -> list[str]:
     """Known versions outside the bounds, by how many versions away from them they are."""
     rows = {b.version for b in asked.profiles.builds if b.framework == wanted.name and not b.yanked}
     known = sorted((v for v in rows if asked.request.pre or not version(v).is_prerelease), key=version)

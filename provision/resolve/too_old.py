@@ -7,7 +7,7 @@ from functools import cached_property
 
 from packaging.utils import canonicalize_name
 
-from ..model import NamedPackage, Release
+from ..model import NamedPackage, PackageRelease
 from .joint_search import Chosen, JointSearch
 from .objections import unbounded_versions
 from .versions import allows, meets
@@ -16,7 +16,7 @@ OLD = 2 * 365
 """Days behind its newest release from which a release is not taken without being asked for."""
 
 
-def too_old(search: JointSearch, chosen: Chosen) -> Iterator[tuple[Release, Release]]:
+def too_old(search: JointSearch, chosen: Chosen) -> Iterator[tuple[PackageRelease, PackageRelease]]:
     """The releases of a set that are too old, each with the newest one that the bounds allow."""
     newest = _NewestWithinBounds(search)
     for name, release in chosen.releases.items():
@@ -33,7 +33,7 @@ class _NewestWithinBounds:
     def __init__(self, search: JointSearch) -> None:
         self.search = search
 
-    def release(self, package: NamedPackage) -> Release | None:
+    def release(self, package: NamedPackage) -> PackageRelease | None:
         request = self.search.asked.request
         pythons = {request.python} if request.python else None
         for release in package.releases:
@@ -46,7 +46,7 @@ class _NewestWithinBounds:
                 return release
         return None
 
-    def _goes_with_some(self, package: NamedPackage, release: Release, python: str) -> bool:
+    def _goes_with_some(self, package: NamedPackage, release: PackageRelease, python: str) -> bool:
         for need in self.search.requirements(package, release, python):
             versions = self._versions.get(str(canonicalize_name(need.name)))
             if versions is not None and not any(meets(v, str(need.specifier)) for v in versions):

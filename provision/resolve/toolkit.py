@@ -10,7 +10,7 @@ from functools import cache
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import Build, CudaCompiler, Reason, ToolkitRelease
+from ..model import Build, CudaCompiler, RejectionReason, ToolkitRelease
 from .pins import toolkit_parts, toolkits
 from .question import Question
 from .versions import meets
@@ -73,12 +73,12 @@ def asks_for_nvcc(asked: Question) -> bool:
     return any(canonicalize_name(need.name) == NVCC and not need.url for need in needs)
 
 
-def compiler_objections(asked: Question, build: Build) -> Iterator[Reason]:
+def compiler_objections(asked: Question, build: Build) -> Iterator[RejectionReason]:
     """Object to a build for whose CUDA no wheel has nvcc, where nvcc is asked for."""
     if asks_for_nvcc(asked):
         row = compiler_of(asked, build.cuda or "")
         if row is None or not row.extras:
-            yield Reason(
+            yield RejectionReason(
                 code="not_requested",
                 text=f"no wheel has nvcc for CUDA {build.cuda}, which --with nvcc asks for",
             )

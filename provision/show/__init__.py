@@ -17,29 +17,31 @@ __all__ = ["Screen", "bug", "emitter", "error", "event", "result"]
 # What has a value's words, by the value's name: only the one that is asked for is loaded.
 _SHOWN_BY = {
     "Bundle": ".written_files:show_bundle",
-    "Cache": ".written_files:show_cache",
-    "Created": ".created:show_created",
-    "Exported": ".written_files:show_export",
+    "CacheUsage": ".written_files:show_cache",
+    "CreateResult": ".created:show_created",
+    "ExportResult": ".written_files:show_export",
     "Findings": ".verdict:show_findings",
     "Fleet": ".fleet:show_fleet",
     "FleetLocks": ".fleet:show_fleet_locks",
     "FleetResults": ".fleet_results:show_fleet_results",
-    "Initialised": ".written_files:show_initialised",
-    "Listing": ".environment_list:show_listing",
+    "InitResult": ".written_files:show_initialised",
+    "EnvironmentList": ".environment_list:show_listing",
     "Lock": ".plan:show_lock",
     "Machine": ".machine:show_machine",
     "Plan": ".plan:show_plan",
     "Preview": ".preview:show_preview",
     "ProfileTables": ".written_files:show_tables",
-    "Removal": ".environment_list:show_removal",
-    "Repaired": ".created:show_repaired",
-    "Report": ".written_files:show_report",
-    "Run": ".verdict:show_run",
+    "RemoveResult": ".environment_list:show_removal",
+    "RepairResult": ".created:show_repaired",
+    "IssueReport": ".written_files:show_report",
+    "RunResult": ".verdict:show_run",
     "Verdict": ".verdict:show_verdict",
 }
-_DEEDS = frozenset({"Bundle", "Created", "Initialised", "Lock", "Removal", "Repaired", "Verdict"})
+_DEEDS = frozenset(
+    {"Bundle", "CreateResult", "InitResult", "Lock", "RemoveResult", "RepairResult", "Verdict"}
+)
 """Values that say what was done. The other ones are what was asked for, and --quiet leaves them whole."""
-_REMARKS = {"Report": ".written_files:remark_on_report"}
+_REMARKS = {"IssueReport": ".written_files:remark_on_report"}
 """What is said on standard error after a value, also after its document."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from ..model import Created, Environment, PutBack, Repaired
+from ..model import CreateResult, Environment, RepairResult, RestoredPackage
 from .plan import show_plan
 from .screen import Screen
 from .verdict import show_verdict
@@ -13,7 +13,7 @@ _FRAMEWORKS = {"pytorch": "torch"}
 """Frameworks whose conda package has another name."""
 
 
-def show_created(screen: Screen, made: Created) -> None:
+def show_created(screen: Screen, made: CreateResult) -> None:
     if made.plan:
         show_plan(screen, made.plan, drifted=_drifted(made))
     if made.environment:
@@ -27,7 +27,7 @@ def show_created(screen: Screen, made: Created) -> None:
         )
 
 
-def _drifted(made: Created) -> dict[str, str]:
+def _drifted(made: CreateResult) -> dict[str, str]:
     """The frameworks of which another version is installed than the lock's, and what restores the lock's."""
     changes = (
         *(made.verdict.drift if made.verdict else ()),
@@ -48,7 +48,7 @@ def _show_environment(screen: Screen, made: Environment) -> None:
     screen.line(f"{made.path}: {words}")
 
 
-def show_repaired(screen: Screen, done: Repaired) -> None:
+def show_repaired(screen: Screen, done: RepairResult) -> None:
     """What was put back, taken out and left; then the verdict."""
     for package in done.packages:
         screen.wrapped(_put_back(screen, package), indent=" " * 12, first="  put back  ")
@@ -68,7 +68,7 @@ def show_repaired(screen: Screen, done: Repaired) -> None:
         show_verdict(screen, done.verdict)
 
 
-def _put_back(screen: Screen, package: PutBack) -> str:
+def _put_back(screen: Screen, package: RestoredPackage) -> str:
     if package.had is None:
         return f"{package.name} {package.now}, which was gone"
     if package.had != package.now:

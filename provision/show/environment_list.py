@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from pathlib import Path
 
-from ..model import Listed, Listing, Removal
+from ..model import EnvironmentList, ListedEnvironment, RemoveResult
 from .screen import Screen, clean
 from .sizes import amount
 
@@ -13,7 +13,7 @@ _HEADS = ("ENVIRONMENT", "MADE FOR", "PYTHON", "VERDICT", "SIZE")
 _WIDTHS = (24, 6, 10, 11)  # of all columns but the first, which gets what is left
 
 
-def show_listing(screen: Screen, listing: Listing) -> None:
+def show_listing(screen: Screen, listing: EnvironmentList) -> None:
     """Two lines or more an environment; a path is broken at its slashes."""
     if not listing.environments:
         screen.line("no environments were made by gpuenv here")
@@ -32,7 +32,7 @@ def _row(cells: tuple[str, ...], widths: tuple[int, ...]) -> str:
     return "  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)).rstrip()
 
 
-def _cells(env: Listed) -> tuple[list[str], ...]:
+def _cells(env: ListedEnvironment) -> tuple[list[str], ...]:
     names = [f"{f.name} {f.version}" for f in env.frameworks]
     libraries = [f"CUDA {env.cuda}"] if env.cuda else ["CPU"] if env.frameworks else []
     libraries += [f"cuDNN {env.cudnn}"] if env.cudnn else []
@@ -70,7 +70,7 @@ def _folded(path: str, width: int) -> list[str]:
     return [r for r in rows if r.strip()]
 
 
-def show_removal(screen: Screen, done: Removal) -> None:
+def show_removal(screen: Screen, done: RemoveResult) -> None:
     """One sentence an environment."""
     for env in done.removed:
         kept = env.bytes - env.freed_bytes

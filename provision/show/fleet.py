@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..model import Fleet, FleetClass, FleetLocks, FleetPlan
+from ..model import Fleet, FleetLocks, FleetPlan, HostClass
 from .plan import show_plan
 from .screen import Screen, clean
 from .sizes import amount
@@ -57,7 +57,7 @@ def _proof(fleet: Fleet) -> str:
     return " (fewer are impossible)" if fleet.exact else f" (at least {fleet.at_least} are needed)"
 
 
-def _show_plan(screen: Screen, number: int, one: FleetPlan, classes: Sequence[FleetClass]) -> None:
+def _show_plan(screen: Screen, number: int, one: FleetPlan, classes: Sequence[HostClass]) -> None:
     plan = one.plan
     indent = " " * (_PLAN + _HOSTS + 4)
     builds = " + ".join(
@@ -77,7 +77,7 @@ def _show_plan(screen: Screen, number: int, one: FleetPlan, classes: Sequence[Fl
         screen.line(f"{'':<{_PLAN}}  {left:>{_HOSTS},}    in {more} (-v lists them)")
 
 
-def _words(row: FleetClass) -> str:
+def _words(row: HostClass) -> str:
     target = row.target
     boards = ", ".join((g.name or f"GPU {g.capability}").removeprefix("NVIDIA ") for g in target.gpus)
     driver = f"driver {target.driver}" if target.driver and target.driver not in row.id else ""

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from packaging.version import Version
 
-from ..model import Lock, Plan, Rejected
+from ..model import Lock, Plan, RejectedBuild
 from .screen import Screen
 from .sizes import amount
 from .table import show_table
@@ -59,7 +59,7 @@ def folded(plan: Plan) -> Iterator[str]:
     """
     chosen = {b.framework: Version(b.version) for b in plan.builds}
     for framework, rows in groupby(plan.rejected, key=lambda r: r.framework):
-        best: dict[str, Rejected] = {}
+        best: dict[str, RejectedBuild] = {}
         for row in rows:
             held = best.get(row.version)
             if held is None or len(row.reasons) < len(held.reasons):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..model import Finding, Findings, Run, Stage, Verdict
+from ..model import Finding, Findings, RunResult, StageResult, Verdict
 from .screen import Screen
 
 _COLOUR = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
@@ -39,9 +39,9 @@ def show_verdict(screen: Screen, verdict: Verdict) -> None:
         screen.wrapped(verdict.hint, indent="  ")
 
 
-def _folded(stages: Sequence[Stage], *, whole: bool) -> list[list[Stage]]:
+def _folded(stages: Sequence[StageResult], *, whole: bool) -> list[list[StageResult]]:
     """Return the stages with neighbours that were skipped for one reason together; each alone for the `whole`."""
-    found: list[list[Stage]] = []
+    found: list[list[StageResult]] = []
     for stage in stages:
         before = found[-1][-1] if found else None
         same = before and before.status == stage.status == "skip" and before.detail == stage.detail
@@ -52,7 +52,7 @@ def _folded(stages: Sequence[Stage], *, whole: bool) -> list[list[Stage]]:
     return found
 
 
-def _show_skipped(screen: Screen, stages: Sequence[Stage]) -> None:
+def _show_skipped(screen: Screen, stages: Sequence[StageResult]) -> None:
     """Show stages that were skipped for one reason: their names, or where these have no room the first and last."""
     names = list(dict.fromkeys(stage.stage for stage in stages))
     text = f"{', '.join(names)}: {stages[0].detail}"
@@ -64,7 +64,7 @@ def _show_skipped(screen: Screen, stages: Sequence[Stage]) -> None:
         screen.line(row)
 
 
-def _show_stage(screen: Screen, stage: Stage) -> None:
+def _show_stage(screen: Screen, stage: StageResult) -> None:
     mark = screen.colour(stage.status.ljust(4), _COLOUR[stage.status])
     about = " ".join(x for x in (stage.stage, stage.framework) if x)
     rows = screen.fold(stage.detail, indent=" " * _COLUMN)
@@ -120,7 +120,7 @@ def _short(screen: Screen, finding: Finding) -> None:
         screen.wrapped(last, indent="        ", first="      ")
 
 
-def show_run(screen: Screen, ran: Run) -> None:
+def show_run(screen: Screen, ran: RunResult) -> None:
     """Show the likeliest causes of a failure; nothing where none was found."""
     if not ran.findings:
         return

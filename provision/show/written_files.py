@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..model import Bundle, Cache, Exported, Initialised, ProfileTable, ProfileTables, Report
+from ..model import Bundle, CacheUsage, ExportResult, InitResult, IssueReport, ProfileTable, ProfileTables
 from .screen import Screen, clean
 from .sizes import amount
 from .table import show_table
@@ -14,7 +14,7 @@ _WIDE = 140
 """Columns from which on a table of profiles names its sources."""
 
 
-def show_export(screen: Screen, value: Exported) -> None:
+def show_export(screen: Screen, value: ExportResult) -> None:
     """The text as it is, or the file's path."""
     if value.path is None:
         screen.out.write(clean(value.text))
@@ -39,7 +39,7 @@ def show_bundle(screen: Screen, bundle: Bundle) -> None:
         screen.wrapped(f"note: {note}", indent="    ", first="  ")
 
 
-def show_initialised(screen: Screen, made: Initialised) -> None:
+def show_initialised(screen: Screen, made: InitResult) -> None:
     """One line a file, then where the frameworks were found and what is left to the user."""
     width = max(len(file.path) for file in made.files)
     for file in made.files:
@@ -50,7 +50,7 @@ def show_initialised(screen: Screen, made: Initialised) -> None:
         screen.line("nothing was changed")
 
 
-def show_cache(screen: Screen, cache: Cache) -> None:
+def show_cache(screen: Screen, cache: CacheUsage) -> None:
     """The folder alone, so that a script can read it; or what was removed from it."""
     if cache.removed_files is None:
         screen.line(cache.path)
@@ -59,12 +59,12 @@ def show_cache(screen: Screen, cache: Cache) -> None:
     screen.line(f"{cache.path}: {many} removed, {amount(cache.freed_bytes or 0)} freed")
 
 
-def show_report(screen: Screen, report: Report) -> None:
+def show_report(screen: Screen, report: IssueReport) -> None:
     """The text without changes, for a public place."""
     screen.line(clean(report.text).rstrip("\n"))
 
 
-def remark_on_report(screen: Screen, report: Report) -> None:
+def remark_on_report(screen: Screen, report: IssueReport) -> None:
     """Say what is hidden in the text."""
     if report.hidden:
         kinds = ", ".join(report.hidden)

@@ -10,7 +10,7 @@ import re
 import resource
 from collections.abc import Sequence
 
-from ..model import Evidence, Finding, Stage
+from ..model import Evidence, Finding, StageResult
 
 CAUSE = "process_limit_reached"
 _MEMORY_CAUSES = ("gpu_memory_exhausted", "preallocation_leaves_no_memory")
@@ -27,7 +27,7 @@ def limit() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-def explained(stages: Sequence[Stage], findings: Sequence[Finding], *, full: bool) -> list[Finding]:
+def explained(stages: Sequence[StageResult], findings: Sequence[Finding], *, full: bool) -> list[Finding]:
     """The findings, led by the limit where a stage failed for want of memory under it. `full` says that little
     memory of the GPU was free: then the limit is not the only cause."""
     allowed, failed = limit(), next((s for s in stages if s.status == "fail"), None)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..model import Check, CheckResult, Environment, Event, Evidence, Finding, Stage, Verdict
+from ..model import Check, CheckResult, Environment, Event, Evidence, Finding, StageResult, Verdict
 from ..system import process, scratch_folders
 from ..system.process import limits
 from ..system.redaction import redact_text
@@ -158,7 +158,7 @@ def add(verdict: Verdict, ended: Sequence[Ended], *, strict: bool = False) -> Ve
     else:
         detail = f"{len(results)} passed: {', '.join(r.label for r in results)}"
         evidence = tuple(Evidence(text=f"{r.detail}, {r.seconds:g} s", source=r.label) for r in results)
-    stage = Stage(
+    stage = StageResult(
         stage=STAGE, status="fail" if failed else "pass", detail=detail, evidence=evidence,
         device=verdict.stages[-1].device if verdict.stages else None,
         seconds=round(sum(r.seconds or 0 for r in results), 3),
@@ -172,7 +172,7 @@ def add(verdict: Verdict, ended: Sequence[Ended], *, strict: bool = False) -> Ve
 
 def skip(verdict: Verdict, why: str, *, warn: bool = False, strict: bool = False) -> Verdict:
     """Return the verdict with a stage `checks` that was not run."""
-    stage = Stage(stage=STAGE, status="warn" if warn else "skip", detail=why)
+    stage = StageResult(stage=STAGE, status="warn" if warn else "skip", detail=why)
     return with_stages(verdict, [stage], (), strict=strict)
 
 

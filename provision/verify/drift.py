@@ -15,7 +15,16 @@ from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
-from ..model import Change, Drift, Installed, InstalledPackage, Lock, Package, Stranger, from_plain
+from ..model import (
+    Drift,
+    EnvironmentChange,
+    InstalledPackage,
+    InstallRecord,
+    Lock,
+    LockedPackage,
+    UnlockedPackage,
+    from_plain,
+)
 from ..system import untrusted_files
 from . import drift_bytecode, drift_conda
 from .records import SHOWN, Distribution, Row, differs, digest_of, distributions, modified, normal
@@ -71,7 +80,7 @@ def _installed(env: Path) -> tuple[dict[str, InstalledPackage], float | None]:
     """What was installed, and when that was written; nothing where it was made before this was kept."""
     path = env / ".gpuenv" / "installed.json"
     try:
-        kept = from_plain(Installed, json.loads(untrusted_files.read_bytes(path)))
+        kept = from_plain(InstallRecord, json.loads(untrusted_files.read_bytes(path)))
         return {p.name: p for p in kept.packages}, path.stat().st_mtime
     except (OSError, ValueError, RecursionError):
         return {}, None
@@ -81,9 +90,9 @@ def _of_conda(found: Distribution, listed: drift_conda.Listed | None) -> bool:
     return listed is not None and (found.installer == "conda" or found.folder.name in listed.infos())
 
 
-def _merged(changes: Iterable[Change]) -> tuple[Change, ...]:
+def _merged(changes: Iterable[EnvironmentChange]) -> tuple[EnvironmentChange, ...]:
     """One change per package and kind of thing: a package that was written over has wrong files too."""
-    found: dict[tuple[str, bool], Change] = {}
+    found: dict[tuple[str, bool], EnvironmentChange] = {}
     for change in sorted(changes, key=lambda c: c.kind == "modified"):
         found.setdefault((change.name, change.kind == "python"), change)
     order = list(found.values())
@@ -93,27 +102,27 @@ def _merged(changes: Iterable[Change]) -> tuple[Change, ...]:
 # --- one package ---------------------------------------------------------------------------------
 
 
-def _python(lock: Lock, python: str | None) -> list[Change]:
+def _python(lock: Lock, python: str | None) -> list[EnvironmentChange]:
     wanted = lock.plan.python
     if not python or not wanted or python.split(".")[:2] == wanted.split(".")[:2]:
         return []
     text = f"the environment's Python is {python}, the lock is for {wanted}"
-    return [Change(kind="python", name="python", text=text, locked=wanted, found=python)]
+    return [EnvironmentChange(kind="python", name="python", text=text, locked=wanted, found=python)]
 
 
 def _package(
-    package: Package, seen: Sequence[Distribution], kept: InstalledPackage | None, fresh: bool
-) -> Change | None:
+    package: LockedPackage, seen: Sequence[Distribution], kept: InstalledPackage | None, fresh: bool
+) -> EnvironmentChange | None:
     """A locked wheel that is gone, of another version, there twice, or has another RECORD."""
     name = normal(package.name)
     wanted = kept.version if kept and package.unhashed else package.version
     if not seen:
         text = f"{name} is not there, the lock names {wanted}"
-        return Change(kind="removed", name=name, text=text, locked=wanted)
+        return EnvironmentChange(kind="removed", name=name, text=text, locked=wanted)
     versions = " and ".join(d.version for d in seen)
     if len(seen) > 1 or not (same(seen[0].version, wanted) or package.editable):
         text = f"{name} {versions} is installed, the lock names {wanted}"
-        return Change(kind="replaced", name=name, text=text, locked=wanted, found=versions)
+        return EnvironmentChange(kind="replaced", name=name, text=text, locked=wanted, found=versions)
     here = seen[0]
     if here.text is None:
         text = f"{name} {versions} has lost its RECORD"
@@ -122,7 +131,7 @@ def _package(
     else:
         return None
     path = (str(here.folder / "RECORD"),)
-    return Change(kind="modified", name=name, text=text, locked=wanted, found=versions, paths=path)
+    return EnvironmentChange(kind="modified", name=name, text=text, locked=wanted, found=versions, paths=path)
 
 
 def same(one: str, other: str) -> bool:
@@ -141,7 +150,7 @@ def _files(
     since: float | None,
     read: Collection[str],
     modules: Mapping[str, Mapping[str, str]],
-) -> list[Change]:
+) -> list[EnvironmentChange]:
     """The packages with files that are not as their RECORD says, or with changed `modules`; all bytes of those in
     `read` are read. Where two locked packages list one file, either may have written it."""
 
@@ -169,7 +178,7 @@ def _wrong_sizes(here: Mapping[str, Distribution]) -> Wrong:
 
 def _without_shared(
     here: Mapping[str, Distribution], bad: Wrong, modules: Mapping[str, Mapping[str, str]] | None = None
-) -> list[Change]:
+) -> list[EnvironmentChange]:
     """The changes of packages with wrong files. A file that another package lists as it is, is that one's."""
     paths = {path for files in bad.values() for path in files}
     listed = ((n, r) for n in here if paths for r in here[n].rows if r.path in paths)
@@ -187,7 +196,7 @@ def _without_shared(
 
 def _strangers(
     added: Sequence[Distribution], here: Mapping[str, Distribution], conda: Mapping[str, tuple[str, Row]]
-) -> tuple[tuple[Stranger, ...], list[Change]]:
+) -> tuple[tuple[UnlockedPackage, ...], list[EnvironmentChange]]:
     """What was added, and what it has written over. Two packages may share a file of the same bytes."""
     if not added:
         return (), []
@@ -200,12 +209,14 @@ def _strangers(
             if owner and mine and mine.digest and row.digest not in (None, mine.digest):
                 shared.setdefault(owner, []).append(mine)
         names = tuple(sorted(o.partition(" ")[0] for o in shared))
-        strangers.append(Stranger(name=one.name, version=one.version, over=names, requires=one.requires))
+        strangers.append(
+            UnlockedPackage(name=one.name, version=one.version, over=names, requires=one.requires)
+        )
         changes += [c for owner, rows in sorted(shared.items()) if (c := _overwritten(one, owner, rows))]
     return tuple(strangers), changes
 
 
-def _overwritten(one: Distribution, owner: str, rows: Sequence[Row]) -> Change | None:
+def _overwritten(one: Distribution, owner: str, rows: Sequence[Row]) -> EnvironmentChange | None:
     """Which of a locked package's rows hold a stranger's bytes now; sizes tell most of them."""
     lost = [r.path for r in rows if differs(r, None) or digest_of(r.path) != r.digest]
     if not lost:
@@ -215,7 +226,11 @@ def _overwritten(one: Distribution, owner: str, rows: Sequence[Row]) -> Change |
     shown = tuple(sorted(lost)[:SHOWN])
     if one.name == drift_conda.WHEEL_NAMES.get(name, name):  # a wheel over its conda package
         text = f"{by} was installed over {version}, which the lock names"
-        return Change(kind="replaced", name=name, text=text, locked=version, found=one.version, paths=shown)
+        return EnvironmentChange(
+            kind="replaced", name=name, text=text, locked=version, found=one.version, paths=shown
+        )
     files = f"{len(lost)} file{'s' if len(lost) > 1 else ''}"
     text = f"{by}, which the lock does not name, has written over {files} of {owner}"
-    return Change(kind="overwritten", name=name, text=text, locked=version, found=version, by=by, paths=shown)
+    return EnvironmentChange(
+        kind="overwritten", name=name, text=text, locked=version, found=version, by=by, paths=shown
+    )

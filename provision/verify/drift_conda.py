@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..model import Change, Package, Stranger
+from ..model import EnvironmentChange, LockedPackage, UnlockedPackage
 from ..system import untrusted_files
 from .records import Row, differs, modified
 
@@ -106,13 +106,13 @@ def listed(prefix: Path) -> Listed:
 
 def changes(
     prefix: Path,
-    packages: Sequence[Package],
+    packages: Sequence[LockedPackage],
     found: Listed,
     since: float | None,
     *,
     thorough: bool,
     read: Collection[str],
-) -> list[Change]:
+) -> list[EnvironmentChange]:
     """The locked conda packages that are gone, of another build, or have other files; all bytes of those
     in `read` are read."""
     made = []
@@ -121,11 +121,13 @@ def changes(
         stem = _stem(package)
         if meta is None:
             text = f"{package.name} is not there, the lock names {package.version}"
-            made.append(Change(kind="removed", name=package.name, text=text, locked=package.version))
+            made.append(
+                EnvironmentChange(kind="removed", name=package.name, text=text, locked=package.version)
+            )
         elif meta.stem != stem:
             text = f"{meta.stem} is installed, the lock names {stem}"
             made.append(
-                Change(kind="replaced", name=meta.name, text=text, locked=stem[len(meta.name) + 1 :],
+                EnvironmentChange(kind="replaced", name=meta.name, text=text, locked=stem[len(meta.name) + 1 :],
                        found=meta.stem[len(meta.name) + 1 :])
             )  # fmt: skip
         else:
@@ -137,14 +139,14 @@ def changes(
     return made
 
 
-def strangers(packages: Sequence[Package], found: Listed) -> tuple[Stranger, ...]:
+def strangers(packages: Sequence[LockedPackage], found: Listed) -> tuple[UnlockedPackage, ...]:
     """The conda packages that the lock does not name."""
     names = {p.name for p in packages}
     added = (m for m in found.metas.values() if m.name not in names)
-    return tuple(Stranger(name=m.name, version=m.version, conda=True) for m in added)
+    return tuple(UnlockedPackage(name=m.name, version=m.version, conda=True) for m in added)
 
 
-def _stem(package: Package) -> str:
+def _stem(package: LockedPackage) -> str:
     return package.url.rpartition("/")[2].removesuffix(".conda").removesuffix(".tar.bz2")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from ..model import Change, Confidence, Evidence, Finding, Lock, Target
+from ..model import Confidence, EnvironmentChange, Evidence, Finding, Lock, Target
 from . import drift, drift_conda
 from .judged import Judged
 from .libraries import CUDNN_PACKAGE
@@ -54,7 +54,7 @@ def _as_locked(run: Run) -> str:
     return f"{len(run.lock.packages)} packages, as the lock has them{machine}"
 
 
-def _judged(found: Sequence[Change], *, failing: bool) -> Judged:
+def _judged(found: Sequence[EnvironmentChange], *, failing: bool) -> Judged:
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
     return Judged(
         status="fail" if failing else "warn",
@@ -63,14 +63,14 @@ def _judged(found: Sequence[Change], *, failing: bool) -> Judged:
     )
 
 
-def _evidence(found: Sequence[Change]) -> tuple[Evidence, ...]:
+def _evidence(found: Sequence[EnvironmentChange]) -> tuple[Evidence, ...]:
     return tuple(Evidence(text=c.text, source=c.paths[0] if c.paths else None) for c in found[:12])
 
 
 # --- what else than packages -----------------------------------------------------------------------
 
 
-def of_machine(lock: Lock, target: Target | None) -> tuple[Change, ...]:
+def of_machine(lock: Lock, target: Target | None) -> tuple[EnvironmentChange, ...]:
     """How this machine's driver and GPUs differ from those that the lock was made for."""
     if target is None or lock.plan.device == "cpu":
         return ()
@@ -79,7 +79,7 @@ def of_machine(lock: Lock, target: Target | None) -> tuple[Change, ...]:
     if wanted.driver and wanted.driver != target.driver:
         here = f"driver {target.driver}" if target.driver else "none"
         text = f"the lock was made for driver {wanted.driver}; this machine has {here}"
-        found.append(Change(kind="driver", name="driver", text=text, locked=wanted.driver,
+        found.append(EnvironmentChange(kind="driver", name="driver", text=text, locked=wanted.driver,
                             found=target.driver))  # fmt: skip
     had = {g.capability for g in wanted.gpus}
     have = {g.capability for g in target.gpus}
@@ -89,17 +89,17 @@ def of_machine(lock: Lock, target: Target | None) -> tuple[Change, ...]:
     if had and had != have:
         was, now = (", ".join(sorted(x)) or "none" for x in (had, have))
         text = f"the lock was made for GPU {was}; this machine has {now}"
-        found.append(Change(kind="gpu", name="gpu", text=text, locked=was, found=now))
+        found.append(EnvironmentChange(kind="gpu", name="gpu", text=text, locked=was, found=now))
     return tuple(found)
 
 
-def _of_loaded(run: Run) -> tuple[Change, ...]:
+def _of_loaded(run: Run) -> tuple[EnvironmentChange, ...]:
     """The cuDNN that each framework's process had loaded, against the plan's."""
     wanted = run.lock.plan.cudnn if run.lock else None
     if not wanted or run.device == "cpu":
         return ()
     return tuple(
-        Change(
+        EnvironmentChange(
             kind="cudnn", name=v.name, locked=wanted, found=v.cudnn_loaded,
             text=f"{v.name} had cuDNN {v.cudnn_loaded} loaded, the lock names {wanted}",
         )
@@ -111,7 +111,7 @@ def _of_loaded(run: Run) -> tuple[Change, ...]:
 # --- the cause ---------------------------------------------------------------------------------------
 
 
-def _finding(run: Run, found: Sequence[Change], broken: str | None) -> Finding:
+def _finding(run: Run, found: Sequence[EnvironmentChange], broken: str | None) -> Finding:
     """The change that most likely broke what is broken; sure where a layer of its own failed."""
     main = found[0]
     cause, confidence = CHANGED, _confidence(run, main, broken)
@@ -130,7 +130,7 @@ def _finding(run: Run, found: Sequence[Change], broken: str | None) -> Finding:
     )
 
 
-def _confidence(run: Run, main: Change, broken: str | None) -> Confidence:
+def _confidence(run: Run, main: EnvironmentChange, broken: str | None) -> Confidence:
     """Certain where nothing but the change is told, and where a framework or a library of its own
     failed; the driver's failures have no such cause, nor those that a variable was found guilty of."""
     if broken is None:
@@ -140,7 +140,7 @@ def _confidence(run: Run, main: Change, broken: str | None) -> Confidence:
     return "certain" if _weight(main) < 4 else "likely"
 
 
-def _weight(change: Change) -> int:
+def _weight(change: EnvironmentChange) -> int:
     """How much a change matters to whether convolutions run; the least is the first."""
     if change.kind == "python":
         return 0
@@ -153,12 +153,12 @@ def _weight(change: Change) -> int:
     return {"driver": 4, "gpu": 4}.get(change.kind, 5 if change.name in _INSTALLERS else 4)
 
 
-def _named(change: Change, said: str) -> bool:
+def _named(change: EnvironmentChange, said: str) -> bool:
     """Whether what failed speaks of the very package: "module 'numpy' has no attribute"."""
     return re.search(rf"['./\s]{change.name.replace('-', '_')}\b", said) is not None
 
 
-def _sentence(change: Change) -> str:
+def _sentence(change: EnvironmentChange) -> str:
     if change.kind == "replaced":
         return f"{change.name} {change.locked} was replaced by {change.found}"
     if change.kind == "removed":
@@ -166,7 +166,7 @@ def _sentence(change: Change) -> str:
     return change.text[0].upper() + change.text[1:] if change.kind in ("python", *_MACHINE) else change.text
 
 
-def _fix(run: Run, found: Sequence[Change]) -> str:
+def _fix(run: Run, found: Sequence[EnvironmentChange]) -> str:
     path = shlex.quote(run.env.path)
     steps = []
     if any(c.kind == "python" for c in found):
@@ -179,7 +179,7 @@ def _fix(run: Run, found: Sequence[Change]) -> str:
     return ". ".join(steps) + "."
 
 
-def _cause(run: Run, found: Sequence[Change], main: Change) -> str | None:
+def _cause(run: Run, found: Sequence[EnvironmentChange], main: EnvironmentChange) -> str | None:
     """The label of the taxonomy that a change has by itself, None where it has none."""
     assert run.lock is not None
     if run.lock.plan.device == "cuda":
@@ -196,7 +196,7 @@ def _cause(run: Run, found: Sequence[Change], main: Change) -> str | None:
     return "numpy_abi" if main.name == "numpy" and main.kind == "replaced" else None
 
 
-def _to_cpu(run: Run, change: Change) -> bool:
+def _to_cpu(run: Run, change: EnvironmentChange) -> bool:
     """Whether a CUDA build of a framework gave way to one for the CPU."""
     if re.match(r"jax-cuda\d+-(plugin|pjrt)$", change.name):
         return change.kind == "removed"
@@ -207,7 +207,7 @@ def _to_cpu(run: Run, change: Change) -> bool:
     return "+cpu" in (change.found or "") or not run.builds.get(framework, True)
 
 
-def _of_cudnn(change: Change) -> str | None:
+def _of_cudnn(change: EnvironmentChange) -> str | None:
     if _gone(change):
         return "cudnn_not_found"
     if change.kind == "modified":
@@ -222,7 +222,7 @@ def _of_cudnn(change: Change) -> str | None:
     return "cudnn_shadowed_by_other_copy"
 
 
-def _of_nvidia(change: Change) -> str | None:
+def _of_nvidia(change: EnvironmentChange) -> str | None:
     if _gone(change):
         return "nvidia_libs_not_installed"
     if change.kind == "modified":
@@ -231,11 +231,11 @@ def _of_nvidia(change: Change) -> str | None:
     return "cuda_lib_older_than_compiled" if order is not None and order < 0 else "nvidia_lib_symbol_mismatch"
 
 
-def _gone(change: Change) -> bool:
+def _gone(change: EnvironmentChange) -> bool:
     return change.kind == "removed" or bool(re.search(r": \d+ missing", change.text))
 
 
-def _compared(change: Change) -> int | None:
+def _compared(change: EnvironmentChange) -> int | None:
     """Whether what is there is older (-1), the same (0) or newer (1) than what is locked."""
     try:
         found, locked = Version(change.found or ""), Version(change.locked or "")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from ..model import Finding, Outcome, Stage, Verdict
+from ..model import Finding, Outcome, StageResult, Verdict
 
 _ORDER = {"certain": 0, "likely": 1, "possible": 2}
 
 
 def with_stages(
-    verdict: Verdict, stages: Sequence[Stage], findings: Sequence[Finding], *, strict: bool = False
+    verdict: Verdict, stages: Sequence[StageResult], findings: Sequence[Finding], *, strict: bool = False
 ) -> Verdict:
     """The verdict with more stages and what they found. A stage that fails makes it `fails`, with the fix of that
     stage; a verdict that was no success stays what it was."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..model import NVIDIA_LIBRARY_FAMILIES, Evidence, Finding, Library, Lock, Package
+from ..model import NVIDIA_LIBRARY_FAMILIES, Evidence, Finding, LibraryFile, Lock, LockedPackage
 from . import layers, probe
 from .copies import inside
 from .judged import Judged, failing
@@ -32,14 +32,14 @@ def families(files: Sequence[str]) -> tuple[str, ...]:
 
 def libraries(
     told: probe.Told, roots: Sequence[str], owners: Mapping[str, Distribution], device: str = "cuda"
-) -> tuple[Library, ...]:
+) -> tuple[LibraryFile, ...]:
     """The mapped NVIDIA libraries, with their versions, and whether they ran."""
     last = told.last("mapped")
     found = []
     for path, version in last["files"] if last else ():
         owner = owners.get(os.path.realpath(path))
         found.append(
-            Library(
+            LibraryFile(
                 soname=os.path.basename(path),
                 path=path,
                 version=_version(path, version, owner),
@@ -88,7 +88,7 @@ def _neighbour(path: str) -> str | None:
 def judge(
     name: str,
     told: probe.Told,
-    found: Sequence[Library],
+    found: Sequence[LibraryFile],
     device: str,
     own_families: Sequence[str],
     lock: Lock | None,
@@ -130,7 +130,7 @@ def judge(
     )
 
 
-def _named(library: Library) -> str:
+def _named(library: LibraryFile) -> str:
     return f"{library.soname} {library.version}" if library.version else library.soname
 
 
@@ -139,7 +139,7 @@ def _full(number: str, last: str) -> str:
     return f"{layers.number(int(number))}{'.' + last if last else ''}"
 
 
-def _shadowed(foreign: Sequence[Library], evidence: tuple[Evidence, ...]) -> Judged | None:
+def _shadowed(foreign: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) -> Judged | None:
     """A library from elsewhere stands where the environment has its own."""
     if not foreign:
         return None
@@ -161,7 +161,7 @@ def _shadowed(foreign: Sequence[Library], evidence: tuple[Evidence, ...]) -> Jud
     )
 
 
-def _mixed(found: Sequence[Library], evidence: tuple[Evidence, ...]) -> Judged | None:
+def _mixed(found: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) -> Judged | None:
     """More than one copy of cuDNN in one process, by folder."""
     folders = {os.path.dirname(os.path.realpath(x.path)) for x in found if x.soname.startswith("libcudnn")}
     if len(folders) < 2:
@@ -182,8 +182,10 @@ def three(version: str | None) -> str | None:
     return None if version is None else ".".join(version.split(".")[:3])
 
 
-def _not_locked(found: Sequence[Library], lock: Lock | None, evidence: tuple[Evidence, ...]) -> Judged | None:
-    locked: Package | None = (
+def _not_locked(
+    found: Sequence[LibraryFile], lock: Lock | None, evidence: tuple[Evidence, ...]
+) -> Judged | None:
+    locked: LockedPackage | None = (
         next((p for p in lock.packages if CUDNN_PACKAGE.match(p.name)), None) if lock else None
     )
     main = next((x for x in found if x.soname.startswith("libcudnn.so")), None)
@@ -201,7 +203,7 @@ def _not_locked(found: Sequence[Library], lock: Lock | None, evidence: tuple[Evi
 
 
 def _not_called(
-    name: str, told: probe.Told, found: Sequence[Library], evidence: tuple[Evidence, ...]
+    name: str, told: probe.Told, found: Sequence[LibraryFile], evidence: tuple[Evidence, ...]
 ) -> Judged:
     saw = told.last("framework") or {}
     if saw.get("cudnn_enabled") is False:

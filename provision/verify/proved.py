@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..model import Convolution, DeviceVerdict, FrameworkVerdict, Library
+from ..model import ConvolutionResult, DeviceVerdict, FrameworkVerdict, LibraryFile
 from . import loaded, probe
 from .layers import number
 
@@ -14,7 +14,7 @@ def verdict(
     name: str,
     told: probe.Told,
     device: str,
-    libraries: tuple[Library, ...],
+    libraries: tuple[LibraryFile, ...],
     devices: Sequence[Mapping[str, Any]],
 ) -> FrameworkVerdict:
     saw = told.last("framework") or {}
@@ -45,8 +45,8 @@ def verdict(
     )
 
 
-def _convolution(r: Mapping[str, Any]) -> Convolution:
-    return Convolution(
+def _convolution(r: Mapping[str, Any]) -> ConvolutionResult:
+    return ConvolutionResult(
         case=r["case"],
         dtype=r["dtype"],
         pass_=r["which"],

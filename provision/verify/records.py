@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ..model import Change
+from ..model import EnvironmentChange
 from ..system import untrusted_files
 
 SHOWN = 8
@@ -181,7 +181,7 @@ _HOW = {
 }
 
 
-def modified(name: str, version: str, root: str, files: Mapping[str, str]) -> Change:
+def modified(name: str, version: str, root: str, files: Mapping[str, str]) -> EnvironmentChange:
     """A package of the right version with files (path: how) that are not its own."""
     parts = []
     for how, word in _HOW.items():
@@ -191,4 +191,6 @@ def modified(name: str, version: str, root: str, files: Mapping[str, str]) -> Ch
             parts.append(f"{len(paths)} {word} ({', '.join(paths[:3])}{more})")
     text = f"{name} {version} has files that are not its own: {'; '.join(parts)}"
     shown = tuple(sorted(files)[:SHOWN])
-    return Change(kind="modified", name=name, text=text, locked=version, found=version, paths=shown)
+    return EnvironmentChange(
+        kind="modified", name=name, text=text, locked=version, found=version, paths=shown
+    )

@@ -11,15 +11,15 @@ from typing import Any
 from ..errors import UsageError
 from ..model import (
     FRAMEWORKS,
-    Change,
     CudnnRelease,
     Environment,
+    EnvironmentChange,
     Event,
     Finding,
     FrameworkVerdict,
     Lock,
     Machine,
-    Stage,
+    StageResult,
 )
 from ..system import process
 from . import culprit, libraries, probe
@@ -57,14 +57,14 @@ class Run:
     packages: tuple[libraries.Distribution, ...]
     files: tuple[str, ...]
     builds: dict[str, bool]
-    stages: list[Stage]
+    stages: list[StageResult]
     findings: list[Finding]
     verdicts: list[FrameworkVerdict]
     wrong: bool = False
     told: probe.Told | None = None
     read_machine: Callable[[], Machine] | None = None
     machine: Machine | None = None  # as gpuenv itself reads it, once stage 1 is judged
-    drift: tuple[Change, ...] = ()
+    drift: tuple[EnvironmentChange, ...] = ()
     blamed: bool = False  # a variable was found guilty of what failed
     ahead: Ahead | None = None
     slices: tuple[str, ...] = ()  # UUIDs of MIG devices, each of which needs a process of its own
@@ -87,7 +87,7 @@ class Run:
         device: str | None = None,
     ) -> None:
         self.stages.append(
-            Stage(
+            StageResult(
                 stage=stage,
                 status=judged.status,
                 detail=judged.detail,

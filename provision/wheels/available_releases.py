@@ -26,7 +26,7 @@ from packaging.version import InvalidVersion, Version
 from ..index.http import AT_ONCE
 from ..index.platform_tags import wheel_tags
 from ..index.simple_api import File
-from ..model import NamedPackage, Release, Sources, Supply, Target
+from ..model import AvailableWheels, NamedPackage, PackageRelease, PackageSources, Target
 from .index_metadata import IndexMetadata
 from .local_files import own_cache
 from .measured_rows import MeasuredRows
@@ -56,7 +56,7 @@ class _Listing:
     versions: list[tuple[Version, list[File]]]
     days: list[int]
     dated: bool
-    releases: list[Release] = field(default_factory=list)
+    releases: list[PackageRelease] = field(default_factory=list)
 
     def package(self) -> NamedPackage:
         """The package with the releases that were read and have files for some Python."""
@@ -73,8 +73,8 @@ class _Listing:
 class ReleaseReader:
     """Reads releases for a target and some Pythons. `about` are the packages whose requirements matter."""
 
-    sources: Sources
-    supply: Supply
+    sources: PackageSources
+    supply: AvailableWheels
     target: Target
     pythons: Sequence[str]
     about: frozenset[str]
@@ -182,7 +182,7 @@ class ReleaseReader:
 
     # --- one release -----------------------------------------------------------------------------
 
-    def _release(self, listing: _Listing, at: int) -> Release:
+    def _release(self, listing: _Listing, at: int) -> PackageRelease:
         version, files = listing.versions[at]
         wheels = [f for f in files if f.name.endswith(".whl")]
         fitting = {f: self._pythons_of(f) for f in wheels}
@@ -193,7 +193,7 @@ class ReleaseReader:
         compiled = [f for f in wheels if not f.name.endswith("-none-any.whl")]
         archive = None if wheels or at >= _MOST_ARCHIVES else self._described(listing.named.name, archives)
         requires = self._metadata.requirements(best) if best else archive.requires if archive else None
-        return Release(
+        return PackageRelease(
             package=listing.named.name, version=str(version), day=listing.days[at],
             pythons=tuple(p for p in self.pythons if p in having or p in built),
             wheels=tuple(p for p in self.pythons if p in having),

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.utils import canonicalize_name
 
 from ..errors import BuildError, LockError
-from ..model import FRAMEWORKS, PROJECT_FOLDER, Need, Package
+from ..model import FRAMEWORKS, PROJECT_FOLDER, LockedPackage, RequirementLine
 from ..system.redaction import redact_text
 
 _LONGEST = 300
@@ -88,7 +88,7 @@ def _key(folder: Path | str) -> str:
 # --- while a lock is solved ----------------------------------------------------------------------
 
 
-def explain_in_solve(log: str, needs: Sequence[Need]) -> LockError | None:
+def explain_in_solve(log: str, needs: Sequence[RequirementLine]) -> LockError | None:
     """Return the error of a solve for which a source could not be built; None where none was."""
     if needed := _needed_to_build(log, needs):
         return _built_beside(*needed, needs, log)
@@ -111,7 +111,7 @@ def explain_in_solve(log: str, needs: Sequence[Need]) -> LockError | None:
                      hint=f"correct its build, or leave it out of {need.origin.partition(' line ')[0]}")  # fmt: skip
 
 
-def _needed_to_build(log: str, needs: Iterable[Need]) -> tuple[str, str] | None:
+def _needed_to_build(log: str, needs: Iterable[RequirementLine]) -> tuple[str, str] | None:
     """The source whose build fails, and the framework that it imports. Of an editable folder uv says no name, so it
     is the one folder among the needs."""
     if named := _NEEDS_TO_BUILD.search(" ".join(log.split())):
@@ -123,7 +123,7 @@ def _needed_to_build(log: str, needs: Iterable[Need]) -> tuple[str, str] | None:
     return folders[0].name or Path(folders[0].local or "").name, imported[1]
 
 
-def _built_beside(name: str, framework: str, needs: Sequence[Need], log: str) -> LockError:
+def _built_beside(name: str, framework: str, needs: Sequence[RequirementLine], log: str) -> LockError:
     """The error for a source whose build imports a framework: it can be built only in an environment that has it."""
     need = next((n for n in needs if name in (n.name, Path(n.local or "").name)), None)
     what, left_out = name, f"leave {name} out"
@@ -143,7 +143,7 @@ def _built_beside(name: str, framework: str, needs: Sequence[Need], log: str) ->
 # --- while a lock is installed -------------------------------------------------------------------
 
 
-def explain_in_install(log: str, packages: Sequence[Package]) -> BuildError | None:
+def explain_in_install(log: str, packages: Sequence[LockedPackage]) -> BuildError | None:
     """Return the error of an installation for which a source could not be built, with its folder; None where none
     was."""
     failure = read_failure(log)

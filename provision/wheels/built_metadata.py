@@ -10,13 +10,13 @@ from packaging.requirements import InvalidRequirement
 
 from ..environment.state import normal
 from ..errors import BuildError
-from ..model import Package, Plan, Sources
+from ..model import LockedPackage, PackageSources, Plan
 from ..system import untrusted_files
 from .source_archives import SourceArchives
 from .stated_metadata import applying, extras_in
 
 
-def check_built(package: Package, plan: Plan, env: Path, sources: Sources) -> None:
+def check_built(package: LockedPackage, plan: Plan, env: Path, sources: PackageSources) -> None:
     """Raise BuildError where a source archive gave a package that requires something else than the lock says.
 
     What was built is remembered by the hash of the archive: the next lock is solved with it.
@@ -43,7 +43,7 @@ def check_built(package: Package, plan: Plan, env: Path, sources: Sources) -> No
             )
 
 
-def _metadata_of(package: Package, env: Path) -> Iterator[Path]:
+def _metadata_of(package: LockedPackage, env: Path) -> Iterator[Path]:
     """Yield the package's metadata in an environment, or in a folder that packages were unpacked into."""
     found = (*env.glob("lib*/python3*/site-packages/*.dist-info/METADATA"), *env.glob("*.dist-info/METADATA"))
     for path in found:

@@ -25,7 +25,7 @@ from ..environment import state
 from ..environment.place import MARK
 from ..environment.state import normal
 from ..errors import BuildError
-from ..model import Package
+from ..model import LockedPackage
 from ..system import process
 
 _INDEX = "index.json"
@@ -59,7 +59,7 @@ def wanted(environ: Mapping[str, str]) -> bool:
     return told and usual and not environ.get("SOURCE_DATE_EPOCH")
 
 
-def filled(packages: Sequence[Package], env: Path, python: Path, cache: Path) -> list[Part]:
+def filled(packages: Sequence[LockedPackage], env: Path, python: Path, cache: Path) -> list[Part]:
     """Copy what `cache` has of the wheels of `packages` that an environment holds; return these wheels. What is to
     be compiled is their `lacking`. Bytecode that lies in the environment already is not believed: it would be
     handed on to others. Raises BuildError."""
@@ -100,7 +100,7 @@ def _asked(python: Path) -> tuple[str, ...]:
     return tuple(asked.stdout.split())
 
 
-def _parts(packages: Iterable[Package], env: Path, shelf: Path, tag: str) -> list[Part]:
+def _parts(packages: Iterable[LockedPackage], env: Path, shelf: Path, tag: str) -> list[Part]:
     shas = {normal(p.name): p.sha256 for p in packages if p.sha256}
     found = []
     for record in sorted(env.glob("lib/python3*/site-packages/*.dist-info/RECORD")):

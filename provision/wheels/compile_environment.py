@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from ..model import Event, Package
+from ..model import Event, LockedPackage
 from ..system import process
 from . import bytecode
 
@@ -23,7 +23,9 @@ _SMALL = (
 _WORTH = 100_000_000  # bytes of other wheels, for which a second start of the installer is nothing
 
 
-def parted(packages: tuple[Package, ...]) -> tuple[tuple[Package, ...], tuple[Package, ...]]:
+def parted(
+    packages: tuple[LockedPackage, ...],
+) -> tuple[tuple[LockedPackage, ...], tuple[LockedPackage, ...]]:
     """The packages that are to be fetched first, and the rest: the small ones where the others take a while, else
     all and none."""
     small = tuple(p for p in packages if p.size and p.size < _SMALL)
@@ -42,7 +44,7 @@ class Compiling:
     python: Path
     cache: Path
     emit: Callable[[Event], None]
-    _found: list[Package] = field(default_factory=list)
+    _found: list[LockedPackage] = field(default_factory=list)
     _parts: list[bytecode.Part] = field(default_factory=list)
     _unkept: str | None = None
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
@@ -58,11 +60,11 @@ class Compiling:
         for part in self._parts:
             part.discard()
 
-    def begin(self, packages: Sequence[Package]) -> None:
+    def begin(self, packages: Sequence[LockedPackage]) -> None:
         """Compile what was installed now, in the time that nobody else wants, while something else is done."""
         self._ahead.append(self._pool.submit(self._compile_ahead, packages))
 
-    def finish(self, packages: Sequence[Package]) -> None:
+    def finish(self, packages: Sequence[LockedPackage]) -> None:
         """Compile what is not compiled yet, and keep all for the next environment. Raises BuildError."""
         self._stop()
         self._find([p for p in packages if p not in self._found])
@@ -82,11 +84,11 @@ class Compiling:
             process.end_children()
             time.sleep(0.01)
 
-    def _compile_ahead(self, packages: Sequence[Package]) -> None:
+    def _compile_ahead(self, packages: Sequence[LockedPackage]) -> None:
         jobs = [job for part in self._find(packages) for job in part.jobs()]
         bytecode.compile_jobs(jobs, self.python, idle=True)
 
-    def _find(self, packages: Sequence[Package]) -> list[bytecode.Part]:
+    def _find(self, packages: Sequence[LockedPackage]) -> list[bytecode.Part]:
         """The parts of some packages, each with its draft where something is to be compiled and there can be one."""
         found = bytecode.filled(packages, self.env, self.python, self.cache)
         self._parts += found

@@ -14,7 +14,7 @@ from ..index import uv, uv_config
 from ..index.http import Http
 from ..index.pip_config import default_index
 from ..index.simple_api import project_files
-from ..model import Package, Sources
+from ..model import LockedPackage, PackageSources
 from ..system import process
 from .local_files import own_cache
 
@@ -24,12 +24,12 @@ class FileIndexes:
     """The places that uv asks. `bound` are packages that one index alone is asked for, with its address;
     `only_wheels` says that no index is asked."""
 
-    sources: Sources
+    sources: PackageSources
     bound: Mapping[str, str]
     only_wheels: bool = False
     _http: Http = field(default_factory=Http, repr=False, compare=False)
 
-    def indexes(self, packages: Sequence[Package]) -> dict[str, str] | None:
+    def indexes(self, packages: Sequence[LockedPackage]) -> dict[str, str] | None:
         """The index of each package; None where an address can be of several places, or of none of them."""
         found = {p.name: self._index(p.name, p.url) for p in packages}
         known = {name: index for name, index in found.items() if index is not None}

@@ -20,7 +20,7 @@ from ..index.http import Http, Response
 from ..index.pip_config import default_index, pip_configuration
 from ..index.remote_wheels import local_metadata, metadata
 from ..index.simple_api import ACCEPT, File, parse_project, project_url
-from ..model import Sources
+from ..model import PackageSources
 from ..system import process, untrusted_files
 from ..system.safe_write import write_file
 from .local_files import own_cache
@@ -33,7 +33,7 @@ _LONGEST = 600.0
 class IndexMetadata:
     """Lists of files and requirements, from the indexes of the configuration."""
 
-    sources: Sources
+    sources: PackageSources
 
     def files(self, name: str, index: str | None = None) -> list[File]:
         """The files of a package in the indexes that a solve asks; `index` is the only one to ask. pip's extra

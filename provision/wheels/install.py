@@ -22,7 +22,7 @@ from ..errors import BuildError
 from ..index import pytorch_index, uv, uv_config
 from ..index.uv import without_credentials
 from ..index.wheel_folders import address_of
-from ..model import Event, Lock, Package, Sources
+from ..model import Event, Lock, LockedPackage, PackageSources
 from ..system import process, scratch_folders
 from . import after_install, bytecode, local_files
 from .built_metadata import check_built
@@ -34,7 +34,7 @@ from .uv_log import TIMEOUT, cache_is_damaged, not_built, only_missing, progress
 def install_wheels(
     lock: Lock,
     path: Path,
-    sources: Sources,
+    sources: PackageSources,
     emit: Callable[[Event], None],
     *,
     reinstall: bool = False,
@@ -67,7 +67,7 @@ def install_wheels(
     emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
 
 
-def _refuse_builds(lock: Lock, sources: Sources) -> None:
+def _refuse_builds(lock: Lock, sources: PackageSources) -> None:
     """Raise BuildError where the lock has packages that are built from source, and an option forbids that."""
     never = {normal(name) for name in sources.only_binary}
     every = sources.no_build or ":all:" in never
@@ -82,7 +82,7 @@ def _refuse_builds(lock: Lock, sources: Sources) -> None:
 
 
 def _compiling(
-    path: Path, sources: Sources, emit: Callable[[Event], None]
+    path: Path, sources: PackageSources, emit: Callable[[Event], None]
 ) -> AbstractContextManager[Compiling | None]:
     if not _compiles():
         return nullcontext()
@@ -194,7 +194,7 @@ def requirements_text(lock: Lock, files: Collection[str] = ()) -> str:
     return "\n".join(lines) + "\n"
 
 
-def unhashed_line(package: Package) -> str:
+def unhashed_line(package: LockedPackage) -> str:
     """A folder or a commit as pip and uv name it."""
     if package.url.startswith("file:"):
         folder = unquote(urlsplit(package.url).path)
@@ -202,13 +202,13 @@ def unhashed_line(package: Package) -> str:
     return f"{package.name} @ {address_of(package)}"
 
 
-def _sources(packages: Sequence[Package]) -> list[str]:
+def _sources(packages: Sequence[LockedPackage]) -> list[str]:
     """What is built from its source archive: all else comes as a wheel or not at all."""
     names = [p.name for p in packages if not is_wheel(p)]
     return ["--only-binary", ":all:", *(word for name in names for word in ("--no-binary", name))]
 
 
-def is_wheel(package: Package) -> bool:
+def is_wheel(package: LockedPackage) -> bool:
     return urlsplit(package.url).path.endswith(".whl")
 
 
@@ -223,14 +223,14 @@ class Wanted:
 
     lock: Lock
     path: Path
-    sources: Sources
+    sources: PackageSources
     requirements: str = ""
     options: tuple[str, ...] = ()
     reinstall: bool = False
     target: Path | None = None
     fetched: Callable[[Path], None] | None = None
 
-    def only(self, packages: tuple[Package, ...], files: Collection[str] = ()) -> Wanted:
+    def only(self, packages: tuple[LockedPackage, ...], files: Collection[str] = ()) -> Wanted:
         """Return some of the packages with their hashes in place of all. `files` are as in `requirements_text`."""
         lock = dataclasses.replace(self.lock, packages=packages)
         options = ("--require-hashes", *_sources(packages))
@@ -288,7 +288,7 @@ class Wanted:
         return done
 
 
-def _for_lock(lock: Lock, sources: Sources, *, offline: bool) -> Sources:
+def _for_lock(lock: Lock, sources: PackageSources, *, offline: bool) -> PackageSources:
     """The sources, with the folders that the lock names put to them; for what is named for the PyTorch index
     that one in place of the default index, where it lies for us today."""
     folders = [str(Path(unquote(urlsplit(p.url).path)).parent) for p in lock.packages

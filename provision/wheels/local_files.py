@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..errors import BuildError
 from ..index import uv, uv_config
-from ..model import Package, Sources
+from ..model import LockedPackage, PackageSources
 from ..system import process
 
 # Unpacked over packed bytes of a whole environment: 1.6 to 2.3 for CUDA wheels (measured on torch,
@@ -31,7 +31,7 @@ def size(count: float) -> str:
     return f"{count:.1f} GB"
 
 
-def installer_cache(sources: Sources) -> Path:
+def installer_cache(sources: PackageSources) -> Path:
     if sources.cache_dir:
         return Path(sources.cache_dir, "uv")
     if told := uv_config.variables(process.environ()).get("UV_CACHE_DIR"):
@@ -40,13 +40,13 @@ def installer_cache(sources: Sources) -> Path:
     return Path(asked.stdout.strip() or "/")
 
 
-def is_cached(sources: Sources, name: str, version: str) -> bool:
+def is_cached(sources: PackageSources, name: str, version: str) -> bool:
     """Whether uv's cache has a downloaded wheel of a version from any index (uv's cache layout, wheels-v*)."""
     pattern = f"wheels-v*/*/**/{name}/{version}-*.http"
     return next(installer_cache(sources).glob(pattern), None) is not None
 
 
-def may_be_here(packages: Sequence[Package], sources: Sources) -> bool:
+def may_be_here(packages: Sequence[LockedPackage], sources: PackageSources) -> bool:
     """Whether uv could put them in without the network: not on a machine's first run, where its cache has no
     wheel unpacked (they lie in `archive-v*`) and no folder of wheels is named."""
     configured = uv_config.variables(process.environ()).get("UV_FIND_LINKS")
@@ -62,7 +62,7 @@ def _holds_wheels(cache: Path) -> bool:
     return any(cache.glob("archive-v*/*"))
 
 
-def own_cache(sources: Sources) -> Path:
+def own_cache(sources: PackageSources) -> Path:
     """gpuenv's own cache, beside the installer's."""
     import platformdirs
 
@@ -83,7 +83,9 @@ def check_disk(path: Path, packed: int, *, cached: bool = False) -> None:
         )
 
 
-def split(packages: tuple[Package, ...], sources: Sources) -> Iterator[tuple[tuple[Package, ...], bool]]:
+def split(
+    packages: tuple[LockedPackage, ...], sources: PackageSources
+) -> Iterator[tuple[tuple[LockedPackage, ...], bool]]:
     """Yield the packages in parts, each with whether folders of wheels are all that is asked for it."""
     if sources.no_index:
         yield packages, True
@@ -95,7 +97,7 @@ def split(packages: tuple[Package, ...], sources: Sources) -> Iterator[tuple[tup
             yield part, only_files
 
 
-def file_names(sources: Sources) -> frozenset[str]:
+def file_names(sources: PackageSources) -> frozenset[str]:
     """Return the names of the files in the folders of wheels; none where the network may be used."""
     return frozenset(_files(sources.find_links)) if sources.offline else frozenset()
 
@@ -106,6 +108,6 @@ def _files(places: Iterable[str]) -> Iterator[str]:
             yield from os.listdir(place)  # noqa: PTH208  # names alone are wanted
 
 
-def file_name(package: Package) -> str:
+def file_name(package: LockedPackage) -> str:
     """Return the name of a package's file."""
     return unquote(urlsplit(package.url).path).rpartition("/")[2]

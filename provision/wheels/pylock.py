@@ -18,7 +18,17 @@ from packaging.pylock import Pylock, PylockValidationError
 from packaging.requirements import Requirement
 
 from ..errors import LockError
-from ..model import ExcludeNewer, FleetClass, Lock, Package, Plan, Target, as_plain, check_forms, from_plain
+from ..model import (
+    ExcludeNewer,
+    HostClass,
+    Lock,
+    LockedPackage,
+    Plan,
+    Target,
+    as_plain,
+    check_forms,
+    from_plain,
+)
 from ..system import untrusted_files
 from ..system.output_file import signed, write_output
 from ..system.path_names import UnsafeNameError, file_name_of_url, last_segments
@@ -63,7 +73,7 @@ def _document(lock: Lock) -> dict[str, Any]:
     }
 
 
-def _package_table(package: Package) -> dict[str, Any]:
+def _package_table(package: LockedPackage) -> dict[str, Any]:
     table: dict[str, Any] = {"name": package.name}
     if package.version:
         table["version"] = package.version
@@ -92,17 +102,17 @@ def _vcs_table(url: str) -> dict[str, Any]:
     return {**table, "subdirectory": folder} if folder else table
 
 
-def is_folder(package: Package) -> bool:
+def is_folder(package: LockedPackage) -> bool:
     """Whether a package is a folder of this machine, which no hash can hold."""
     return package.unhashed and package.url.startswith("file:")
 
 
-def is_source(package: Package) -> bool:
+def is_source(package: LockedPackage) -> bool:
     """Whether a package is a source archive, from which a wheel is built when it is installed."""
     return not package.unhashed and not file_name(package).endswith(".whl")
 
 
-def file_name(package: Package) -> str:
+def file_name(package: LockedPackage) -> str:
     """Return the file name that a package's address ends in. Raises UnsafeNameError."""
     return file_name_of_url(package.url)
 
@@ -151,22 +161,22 @@ def read(path: Path) -> Lock:
     )  # fmt: skip
 
 
-def _classes(data: Any) -> tuple[FleetClass, ...]:
+def _classes(data: Any) -> tuple[HostClass, ...]:
     """The classes of hosts that a lock of a fleet is for; none in the lock of one machine. Raises ValueError."""
     if not isinstance(data, list):
         raise ValueError("tool.gpuenv.classes: expected a list")  # noqa: TRY004  # as every mistake in a lock
-    return tuple(from_plain(FleetClass, row, f"tool.gpuenv.classes[{i}]") for i, row in enumerate(data))
+    return tuple(from_plain(HostClass, row, f"tool.gpuenv.classes[{i}]") for i, row in enumerate(data))
 
 
-def _package(package: Any, position: int) -> Package:
+def _package(package: Any, position: int) -> LockedPackage:
     where = f"packages[{position}] ({package.name})"
     version = str(package.version) if package.version else ""
     if package.vcs is not None:
-        return Package(name=package.name, version=version, url=vcs_url(package.vcs), unhashed=True)
+        return LockedPackage(name=package.name, version=version, url=vcs_url(package.vcs), unhashed=True)
     if package.directory is not None:
         url = Path(package.directory.path).absolute().as_uri()
         editable = bool(package.directory.editable)
-        return Package(name=package.name, version=version, url=url, unhashed=True, editable=editable)
+        return LockedPackage(name=package.name, version=version, url=url, unhashed=True, editable=editable)
     if package.wheels and len(package.wheels) > 1:
         raise ValueError(f"{where}: expected one wheel")
     file: Any = package.wheels[0] if package.wheels else package.sdist or package.archive
@@ -178,7 +188,7 @@ def _package(package: Any, position: int) -> Package:
         raise ValueError(f"{where}: no address or no version")
     if sha256 is None:
         raise ValueError(f"{where}: no sha256")
-    return Package(
+    return LockedPackage(
         name=package.name, version=version, url=address, sha256=sha256, index=package.index, size=file.size,
         depends=_depends(package.tool, where) if file is package.sdist else (),
     )  # fmt: skip
@@ -207,7 +217,7 @@ def vcs_url(vcs: Any) -> str:
 _CONDA_SEGMENTS = 3  # channel, platform and file
 
 
-def check_file_names(packages: Sequence[Package], key: str) -> None:
+def check_file_names(packages: Sequence[LockedPackage], key: str) -> None:
     """Raise ValueError for a package whose texts or file name cannot be one; `key` is the list's name."""
     for position, package in enumerate(packages):
         check_forms(package, f"{key}[{position}]")
@@ -215,7 +225,7 @@ def check_file_names(packages: Sequence[Package], key: str) -> None:
         check_file_name(package)
 
 
-def check_file_name(package: Package) -> Package:
+def check_file_name(package: LockedPackage) -> LockedPackage:
     """Return a package whose address ends in a file name. Raises UnsafeNameError, ValueError for no address."""
     is_conda = package.url.endswith((".conda", ".tar.bz2"))
     try:

@@ -11,7 +11,7 @@ from ..environment.place import MARK
 from ..environment.state import normal
 from ..errors import BuildError
 from ..index import uv
-from ..model import Event, Lock, Package, Sources
+from ..model import Event, Lock, LockedPackage, PackageSources
 from .install import install_wheels, python_of
 
 _SETTINGS = uv.Settings(timeout=600)
@@ -22,7 +22,9 @@ def take_out(env: Path, names: Iterable[str]) -> None:
     names = list(names)
     if not names:
         return
-    done = uv.run_uv(["pip", "uninstall", *names], Sources(), python=python_of(env), settings=_SETTINGS)
+    done = uv.run_uv(
+        ["pip", "uninstall", *names], PackageSources(), python=python_of(env), settings=_SETTINGS
+    )
     if not done.ok:
         raise BuildError(
             f"{', '.join(names)} could not be removed", log=uv.redacted(done.stderr),
@@ -31,7 +33,7 @@ def take_out(env: Path, names: Iterable[str]) -> None:
 
 
 def put_back(
-    lock: Lock, wheels: tuple[Package, ...], env: Path, sources: Sources, emit: Callable[[Event], None], *,
+    lock: Lock, wheels: tuple[LockedPackage, ...], env: Path, sources: PackageSources, emit: Callable[[Event], None], *,
     fresh: bool,
 ) -> None:  # fmt: skip
     """Install some of a lock's wheels again. `fresh` fetches them anew, because the installer's cache has

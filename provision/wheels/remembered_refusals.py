@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..index.http import AT_ONCE
-from ..model import Need, Plan, Sources, as_plain
+from ..model import PackageSources, Plan, RequirementLine, as_plain
 from ..system import untrusted_files
 from ..system.safe_write import write_file
 from .local_files import own_cache
@@ -23,7 +23,9 @@ Wheels = Callable[[str], tuple[str, ...]]
 """Returns the names of the wheels that the indexes have of a package."""
 
 
-def question_of(plan: Plan, pins: Sequence[str], needs: Sequence[Need], sources: Sources) -> str:
+def question_of(
+    plan: Plan, pins: Sequence[str], needs: Sequence[RequirementLine], sources: PackageSources
+) -> str:
     """Return the digest of a question."""
     places = [sources.default, sources.extra, sources.find_links, sources.exclude_newer, sources.no_index]
     target = [plan.python, plan.platform, plan.target.glibc, [b.index for b in plan.builds]]
@@ -32,7 +34,7 @@ def question_of(plan: Plan, pins: Sequence[str], needs: Sequence[Need], sources:
     )
 
 
-def recall(question: str, sources: Sources, wheels: Wheels) -> list[str]:
+def recall(question: str, sources: PackageSources, wheels: Wheels) -> list[str]:
     """Return the packages that came from source in the last answer, and of which the indexes have the same wheels."""
     try:
         found = json.loads(untrusted_files.read_text(_path(question, sources)))
@@ -45,7 +47,7 @@ def recall(question: str, sources: Sources, wheels: Wheels) -> list[str]:
     return [name for name, before in found.items() if now[name] == before]
 
 
-def remember(question: str, names: Iterable[str], sources: Sources, wheels: Wheels) -> None:
+def remember(question: str, names: Iterable[str], sources: PackageSources, wheels: Wheels) -> None:
     """Keep which packages of an answer came from source. A cache that cannot be written to is done without."""
     found = {name: _digest(wheels(name)) for name in names}
     path = _path(question, sources)
@@ -58,7 +60,7 @@ def remember(question: str, names: Iterable[str], sources: Sources, wheels: Whee
         return
 
 
-def _path(question: str, sources: Sources) -> Path:
+def _path(question: str, sources: PackageSources) -> Path:
     return own_cache(sources) / "without-wheels" / f"{question}.json"
 
 

@@ -19,7 +19,7 @@ from ..index.http import Http
 from ..index.pip_config import default_index
 from ..index.platform_tags import CPYTHON, markers_of, wheel_tags
 from ..index.simple_api import project_files
-from ..model import Package, Plan, Sources
+from ..model import LockedPackage, PackageSources, Plan
 from ..system import process, scratch_folders
 from ..system.redaction import redact
 from .local_files import own_cache
@@ -31,8 +31,8 @@ _TIMEOUT = 900.0
 
 
 def wheels_for(
-    requirements: Sequence[str], minors: Sequence[str], plan: Plan, sources: Sources
-) -> dict[str, tuple[Package, ...]]:
+    requirements: Sequence[str], minors: Sequence[str], plan: Plan, sources: PackageSources
+) -> dict[str, tuple[LockedPackage, ...]]:
     """The wheels that meet requirements, for each of `minors` (newest first) for which the solution has them
     all; `plan` tells the platform. A Python may be left out that a solution of its own would serve: of a
     version uv takes the files of one index, whichever Pythons they are for. Raises LockError where there is
@@ -59,7 +59,7 @@ def wheels_for(
     return {minor: packages for minor, packages in found.items() if packages}
 
 
-def _of(locked: Pylock, plan: Plan) -> tuple[Package, ...]:
+def _of(locked: Pylock, plan: Plan) -> tuple[LockedPackage, ...]:
     """The best wheels for a plan's Python and platform, none at all where a package has none."""
     versions = {"python_version": plan.python or "", "python_full_version": f"{plan.python}.0"}
     markers = markers_of(plan.platform) | CPYTHON | versions
@@ -73,7 +73,7 @@ def _of(locked: Pylock, plan: Plan) -> tuple[Package, ...]:
 
 
 def pythons_with_wheel(
-    name: str, specifier: str, plan: Plan, sources: Sources, minors: Iterable[str]
+    name: str, specifier: str, plan: Plan, sources: PackageSources, minors: Iterable[str]
 ) -> tuple[str, ...]:
     """Those of `minors` ("3.11") for which some release within the bounds has a wheel on the plan's
     platform, in their order. Raises LockError when the index does not answer."""

@@ -13,7 +13,7 @@ from ..index import index_errors, uv, uv_config
 from ..index.http import Http
 from ..index.pip_config import pip_configuration
 from ..index.simple_api import holdings
-from ..model import Need, Sources
+from ..model import PackageSources, RequirementLine
 from ..system import process
 from ..system.redaction import redact
 from .build_failure import explain_in_solve
@@ -28,7 +28,9 @@ TIMEOUT = 900.0
 """Seconds that a solve may take."""
 
 
-def failure(done: process.Finished, sources: Sources, needs: Sequence[Need] = ()) -> LockError:
+def failure(
+    done: process.Finished, sources: PackageSources, needs: Sequence[RequirementLine] = ()
+) -> LockError:
     """The error for a run of uv that gave no solution."""
     log = uv.redacted(done.stderr)
     if done.timed_out:
@@ -76,7 +78,7 @@ _ABSENT = re.compile(
 )
 
 
-def _absent(name: str, needs: Sequence[Need], log: str, held: Sequence[str]) -> LockError:
+def _absent(name: str, needs: Sequence[RequirementLine], log: str, held: Sequence[str]) -> LockError:
     where = next((f" ({n.origin})" for n in needs if n.name == canonicalize_name(name)), "")
     said = f": {'; '.join(held)}" if held else ""
     return LockError(
@@ -85,7 +87,7 @@ def _absent(name: str, needs: Sequence[Need], log: str, held: Sequence[str]) -> 
     )  # fmt: skip
 
 
-def _held(name: str | None, sources: Sources) -> list[str]:
+def _held(name: str | None, sources: PackageSources) -> list[str]:
     """What each index has of a package that the solver could not find."""
     if name is None or sources.offline or sources.no_index:
         return []
@@ -100,7 +102,7 @@ def _lacking(log: str) -> str | None:
     return str(canonicalize_name(found[1])) if found else None
 
 
-def _lines_named(log: str, needs: Sequence[Need]) -> list[str]:
+def _lines_named(log: str, needs: Sequence[RequirementLine]) -> list[str]:
     """The project's lines whose packages the solver's reasons name."""
     because = canonicalize_name(" ".join(log.split()).replace(".", "-").replace("_", "-"))
     return [

@@ -18,7 +18,17 @@ from ..errors import LockError
 from ..index import pytorch_index
 from ..index.http import Http
 from ..index.wheel_folders import find_links
-from ..model import FRAMEWORKS, Brought, Event, Lock, Need, Package, Plan, Sources, names_cpu_build
+from ..model import (
+    FRAMEWORKS,
+    Event,
+    Lock,
+    LockedPackage,
+    PackageSources,
+    Plan,
+    RequirementLine,
+    TransitiveFrameworks,
+    names_cpu_build,
+)
 from ..system import process, scratch_folders, variable_references
 from ..system.redaction import redact
 from .file_indexes import FileIndexes
@@ -32,11 +42,11 @@ from .uv_solution import Requirers, parse_annotations, parse_pylock, versions_of
 
 def lock(
     plan: Plan,
-    sources: Sources,
+    sources: PackageSources,
     emit: Callable[[Event], None],
     *,
     python: str | None = None,
-    needs: Sequence[Need] = (),
+    needs: Sequence[RequirementLine] = (),
     prefer: Mapping[str, str] | None = None,
     builds: SourceBuilds | None = None,
     elsewhere: Collection[str] = (),
@@ -78,7 +88,9 @@ def lock(
     )  # fmt: skip
 
 
-def frameworks_in(plan: Plan, sources: Sources, needs: Sequence[Need], builds: SourceBuilds) -> Brought:
+def frameworks_in(
+    plan: Plan, sources: PackageSources, needs: Sequence[RequirementLine], builds: SourceBuilds
+) -> TransitiveFrameworks:
     """The frameworks that a project's needs bring along by themselves; `plan` tells the Python and the
     platform. Raises LockError where the needs cannot be solved."""
     where = f"Python {plan.python} on {plan.platform}"
@@ -98,10 +110,14 @@ def frameworks_in(plan: Plan, sources: Sources, needs: Sequence[Need], builds: S
                     builds.allow_wheelless(name, where)
     names = {str(canonicalize_name(row.partition("==")[0])) for row in text.splitlines() if "==" in row}
     frameworks = tuple(f for f in FRAMEWORKS if f in names)
-    return Brought(frameworks=frameworks, allowed=tuple(builds.allowed), unread=tuple(builds.unread))
+    return TransitiveFrameworks(
+        frameworks=frameworks, allowed=tuple(builds.allowed), unread=tuple(builds.unread)
+    )
 
 
-def allowed(plan: Plan, sources: Sources, needs: Sequence[Need], builds: SourceBuilds) -> dict[str, str]:
+def allowed(
+    plan: Plan, sources: PackageSources, needs: Sequence[RequirementLine], builds: SourceBuilds
+) -> dict[str, str]:
     """The newest framework versions, none above the plan's, that go with a project's needs where the
     plan pins nothing. Raises LockError when there are none."""
     loose = [f"{b.framework}<={b.version}" for b in plan.builds]
@@ -114,7 +130,9 @@ def allowed(plan: Plan, sources: Sources, needs: Sequence[Need], builds: SourceB
     return {b.framework: found[b.framework] for b in plan.builds if b.framework in found}
 
 
-def _described(package: Package, builds: SourceBuilds, ask: Ask) -> tuple[Package, SourceArchive | None]:
+def _described(
+    package: LockedPackage, builds: SourceBuilds, ask: Ask
+) -> tuple[LockedPackage, SourceArchive | None]:
     """Return a source archive with the requirements that it was solved with, and its description."""
     if builds.stated is None:
         return package, None
@@ -122,7 +140,7 @@ def _described(package: Package, builds: SourceBuilds, ask: Ask) -> tuple[Packag
     return builds.stated.recorded(package, ask.needs, ask.plan), found
 
 
-def _pins(plan: Plan, sources: Sources) -> list[str]:
+def _pins(plan: Plan, sources: PackageSources) -> list[str]:
     pins = list(dict.fromkeys(r for b in plan.builds for r in b.requirements))
     pins += [p for p in plan.packages if p not in pins]
     if not sources.offline or _has_wheel(sources, "pip"):
@@ -130,7 +148,7 @@ def _pins(plan: Plan, sources: Sources) -> list[str]:
     return pins
 
 
-def _has_wheel(sources: Sources, name: str) -> bool:
+def _has_wheel(sources: PackageSources, name: str) -> bool:
     folders = [p for p in sources.find_links if "://" not in p and Path(p).exists()]
     return any(w.name == name for w in find_links(folders))
 
@@ -138,7 +156,7 @@ def _has_wheel(sources: Sources, name: str) -> bool:
 # --- what came back --------------------------------------------------------------------------
 
 
-def _with_indexes(packages: Sequence[Package], ask: Ask, solved: str) -> tuple[Package, ...]:
+def _with_indexes(packages: Sequence[LockedPackage], ask: Ask, solved: str) -> tuple[LockedPackage, ...]:
     """The packages with their indexes: as their addresses show, else as uv states them in another run."""
     of_index = versions_of(solved)
     places = FileIndexes(ask.sources, ask.bound, only_wheels=only_files(ask.sources))
@@ -152,7 +170,7 @@ def _with_indexes(packages: Sequence[Package], ask: Ask, solved: str) -> tuple[P
     )  # fmt: skip
 
 
-def _address(package: Package) -> str:
+def _address(package: LockedPackage) -> str:
     """Return a package's address as the lock has it. Raises LockError where a variable holds the file's name."""
     url = redact(package.url)
     if not package.unhashed and variable_references.names_in(url.rpartition("/")[2]):
@@ -163,7 +181,7 @@ def _address(package: Package) -> str:
     return url
 
 
-def _of_pages(packages: tuple[Package, ...], sources: Sources) -> tuple[Package, ...]:
+def _of_pages(packages: tuple[LockedPackage, ...], sources: PackageSources) -> tuple[LockedPackage, ...]:
     """What a page of wheels has, no index does: it is asked for at its own address when it is installed."""
     pages = {redact(p).rstrip("/") for p in sources.find_links if p.startswith(("http:", "https:"))}
     return tuple(
@@ -172,7 +190,7 @@ def _of_pages(packages: tuple[Package, ...], sources: Sources) -> tuple[Package,
     )
 
 
-def _with_sizes(packages: tuple[Package, ...], sources: Sources) -> tuple[Package, ...]:
+def _with_sizes(packages: tuple[LockedPackage, ...], sources: PackageSources) -> tuple[LockedPackage, ...]:
     """Sizes that the index did not tell, asked by HEAD: how much there is to download is said
     before it is downloaded. A server that refuses the question leaves the size unknown."""
     environ = process.environ()
@@ -191,7 +209,7 @@ def _with_sizes(packages: tuple[Package, ...], sources: Sources) -> tuple[Packag
     return tuple(dataclasses.replace(p, size=p.size or sizes.get(urls.get(p.url, p.url))) for p in packages)
 
 
-def assert_hashes(needs: Sequence[Need], packages: tuple[Package, ...]) -> None:
+def assert_hashes(needs: Sequence[RequirementLine], packages: tuple[LockedPackage, ...]) -> None:
     """Raise LockError unless each file is one of those that the project's own hashes name."""
     locked = {p.name: p for p in packages}
     for need in needs:
@@ -204,7 +222,7 @@ def assert_hashes(needs: Sequence[Need], packages: tuple[Package, ...]) -> None:
             )
 
 
-def _named_for_cpu(plan: Plan, needs: Sequence[Need]) -> set[str]:
+def _named_for_cpu(plan: Plan, needs: Sequence[RequirementLine]) -> set[str]:
     """The frameworks that are asked for as packages for the CPU, beside those of the plan. A need has the name of a
     framework in no other case."""
     named = {str(canonicalize_name(n.name)) for n in needs if n.name and not (n.constraint or n.override)}
@@ -215,7 +233,9 @@ def _named_for_cpu(plan: Plan, needs: Sequence[Need]) -> set[str]:
     return named & set(FRAMEWORKS)
 
 
-def _assert_no_other_framework(plan: Plan, packages: tuple[Package, ...], elsewhere: Collection[str]) -> None:
+def _assert_no_other_framework(
+    plan: Plan, packages: tuple[LockedPackage, ...], elsewhere: Collection[str]
+) -> None:
     planned = {*elsewhere, *(b.framework for b in plan.builds)}
     brought = [p for p in packages if p.name in FRAMEWORKS and p.name not in planned]
     if brought:
@@ -227,7 +247,7 @@ def _assert_no_other_framework(plan: Plan, packages: tuple[Package, ...], elsewh
         )
 
 
-def _assert_is_plan(plan: Plan, packages: tuple[Package, ...], sources: Sources) -> None:
+def _assert_is_plan(plan: Plan, packages: tuple[LockedPackage, ...], sources: PackageSources) -> None:
     """Raise LockError unless every pin of the plan is in the lock as it was meant, and from its index."""
     locked = {p.name: p for p in packages}
     for build in plan.builds:
@@ -268,7 +288,7 @@ _COMPANIONS = ("torchvision", "torchaudio")  # those with code compiled against 
 _BUILD_LABEL = re.compile(r"cpu|cu\d+")
 
 
-def _assert_companions(torch: str, packages: tuple[Package, ...]) -> None:
+def _assert_companions(torch: str, packages: tuple[LockedPackage, ...]) -> None:
     """Raise LockError where torch is of a labelled build and a companion of another: its operators are
     compiled for that one and do not load."""
     label = torch.partition("+")[2]
@@ -283,7 +303,7 @@ def _assert_companions(torch: str, packages: tuple[Package, ...]) -> None:
             )
 
 
-def _assert_pin(locked: dict[str, Package], text: str) -> None:
+def _assert_pin(locked: dict[str, LockedPackage], text: str) -> None:
     try:
         need = Requirement(text)
     except InvalidRequirement as error:

@@ -5,7 +5,7 @@
     found[package].requires                 # Requires-Dist as stated, None where only build code knows them
     found[package].compiler                 # "" for Python only, else what the build needs and the evidence
 
-A `Package` needs `name`, `version`, `url`, and `sha256` where the index states one: `package_of(name, file)` makes it
+A `LockedPackage` needs `name`, `version`, `url`, and `sha256` where the index states one: `package_of(name, file)` makes it
 of a `File` of an index page, and `archives.listed(name)` looks for them on the configured indexes. An archive is downloaded
 once, compared with its hash and read; nothing of it is executed. What was read is kept by sha256 in gpuenv's own cache.
 """
@@ -29,7 +29,7 @@ from ..index.download_files import Addresses, Wanted, download
 from ..index.http import AT_ONCE, Http
 from ..index.pip_config import default_index, pip_configuration
 from ..index.simple_api import File, project_files
-from ..model import Package, Sources, as_plain, from_plain
+from ..model import LockedPackage, PackageSources, as_plain, from_plain
 from ..system import process, scratch_folders, untrusted_files
 from ..system.path_names import UnsafeNameError
 from ..system.redaction import redact
@@ -101,13 +101,13 @@ def read_archive(path: Path, name: str = "", version: str = "") -> SourceArchive
     )  # fmt: skip
 
 
-def has_pages(sources: Sources) -> bool:
+def has_pages(sources: PackageSources) -> bool:
     """Whether pages of wheels are named, which are not listed here."""
     configured = uv_config.variables(process.environ()).get("UV_FIND_LINKS")
     return bool(configured) or any("://" in place for place in sources.find_links)
 
 
-def package_of(name: str, file: File) -> Package | None:
+def package_of(name: str, file: File) -> LockedPackage | None:
     """Return the source archive that an index lists for a package; None for a wheel and for other files."""
     try:
         found, version = parse_sdist_filename(file.name)
@@ -115,7 +115,7 @@ def package_of(name: str, file: File) -> Package | None:
         return None
     if found != canonicalize_name(name):
         return None
-    return Package(
+    return LockedPackage(
         name=str(found), version=str(version), url=file.url, sha256=file.sha256, size=file.size,
     )  # fmt: skip
 
@@ -124,24 +124,24 @@ def package_of(name: str, file: File) -> Package | None:
 class SourceArchives:
     """The source archives of the configured indexes and folders."""
 
-    sources: Sources
+    sources: PackageSources
     places: dict[str, str] = field(default_factory=dict)
     """Indexes that alone have a package, by the package's name."""
     _pages: dict[str, list[File]] = field(default_factory=dict, repr=False, compare=False)
 
-    def describe(self, packages: Iterable[Package]) -> dict[Package, SourceArchive]:
+    def describe(self, packages: Iterable[LockedPackage]) -> dict[LockedPackage, SourceArchive]:
         """Describe source archives. One that is too large, or cannot be fetched or read, is missing in the answer."""
         wanted = list(dict.fromkeys(packages))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             found = pool.map(self._one, wanted)
             return {package: archive for package, archive in zip(wanted, found, strict=True) if archive}
 
-    def listed(self, name: str) -> tuple[Package, ...]:
+    def listed(self, name: str) -> tuple[LockedPackage, ...]:
         """Return the source archives of a package on the indexes and in folders, the newest first. An index that does
         not answer is passed over."""
         files = [*self._files(name), *(File(name=p.name, url=p.as_uri()) for p in self._in_folders())]
         ordered = sorted(files, key=lambda file: file.yanked is not None)
-        first: dict[str, Package] = {}
+        first: dict[str, LockedPackage] = {}
         for file in ordered:
             if package := package_of(name, file):
                 first.setdefault(package.version, package)
@@ -158,13 +158,13 @@ class SourceArchives:
             self._pages[name] = [file for index in self._indexes(name) for file in self._page(index, name)]
         return self._pages[name]
 
-    def correct(self, package: Package, requires: Iterable[str]) -> None:
+    def correct(self, package: LockedPackage, requires: Iterable[str]) -> None:
         """Remember what a build of an archive requires, where that is not what the archive states."""
         if package.sha256 and (found := self._one(package)):
             corrected = dataclasses.replace(found, requires=tuple(requires), stated_in=BUILT)
             _remember(self._kept(package), corrected)
 
-    def _kept(self, package: Package) -> Path:
+    def _kept(self, package: LockedPackage) -> Path:
         return own_cache(self.sources) / "source-archives" / f"{package.sha256}-{_FORMAT}.json"
 
     def _page(self, index: str, name: str) -> Sequence[File]:
@@ -194,7 +194,7 @@ class SourceArchives:
         default = self.sources.default or default_index(process.environ(), cache_dir=own_cache(self.sources))
         return [default, *self.sources.extra]
 
-    def _one(self, package: Package) -> SourceArchive | None:
+    def _one(self, package: LockedPackage) -> SourceArchive | None:
         kept = self._kept(package)
         if package.sha256 and (found := _recall(kept)):
             return found
@@ -208,7 +208,7 @@ class SourceArchives:
             _remember(kept, found)
         return found
 
-    def _fetched(self, package: Package) -> SourceArchive:
+    def _fetched(self, package: LockedPackage) -> SourceArchive:
         """Download an archive, compare it with its hash and describe it. Raises LockError, BuildError, OSError."""
         left = MOST_ARCHIVE
 

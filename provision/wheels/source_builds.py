@@ -16,7 +16,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from ..errors import LockError
-from ..model import Brought, Event, Need, Package, Plan, Sources
+from ..model import Event, LockedPackage, PackageSources, Plan, RequirementLine, TransitiveFrameworks
 from ..system.redaction import redact_text
 from . import remembered_refusals
 from .source_archives import SourceArchive, SourceArchives, has_pages
@@ -63,19 +63,19 @@ class SourceBuilds:
         """Lines of an overrides file that take the unread packages out of the solve."""
         return "".join(f"{name} ; python_version < '0'\n" for name in self.unread)
 
-    def kept(self, needs: Iterable[Need]) -> tuple[Need, ...]:
+    def kept(self, needs: Iterable[RequirementLine]) -> tuple[RequirementLine, ...]:
         """The needs without those whose very name is not readable, where some were left out."""
         return tuple(n for n in needs if not (self.unread and n.name is None and n.vcs))
 
-    def stated_options(self, needs: Iterable[Need], folder: Path) -> list[str]:
+    def stated_options(self, needs: Iterable[RequirementLine], folder: Path) -> list[str]:
         """Return the options with which uv reads what source archives state. Files are written into the folder."""
         return self.stated.options(self._of_indexes(needs), folder) if self.stated else []
 
-    def learn(self, solved: Mapping[str, str], needs: Iterable[Need], plan: Plan) -> bool:
+    def learn(self, solved: Mapping[str, str], needs: Iterable[RequirementLine], plan: Plan) -> bool:
         """Read the source archives of the versions that a solve took. Return whether uv has to be asked again."""
         return self.stated is not None and self.stated.learn(solved, self._of_indexes(needs), plan)
 
-    def note_refusal(self, log: str, asked: Iterable[str], sources: Sources) -> None:
+    def note_refusal(self, log: str, asked: Iterable[str], sources: PackageSources) -> None:
         """Remember which versions of packages a refusal names as without wheels; `asked` are all requirements, and
         `sources` the places that were asked."""
         if self.stated:
@@ -98,13 +98,13 @@ class SourceBuilds:
         self.chosen = [n for n in wanted if n in self.chosen or n not in others]
         self.allowed = list(dict.fromkeys([*others, *wanted]))
 
-    def remember(self, question: str, names: Iterable[str], needs: Iterable[Need]) -> None:
+    def remember(self, question: str, names: Iterable[str], needs: Iterable[RequirementLine]) -> None:
         """Keep which packages of the answer to a question came from source for lack of a wheel."""
         if self.stated and not self.reading:
             archives, own = self.stated.archives, self._of_indexes(needs)
             remembered_refusals.remember(question, set(names) & set(own), archives.sources, archives.wheels)
 
-    def _of_indexes(self, needs: Iterable[Need]) -> list[str]:
+    def _of_indexes(self, needs: Iterable[RequirementLine]) -> list[str]:
         """Return the allowed packages that come from an index, and note those that one index alone has."""
         needs = tuple(needs)
         if self.stated:
@@ -132,7 +132,7 @@ class SourceBuilds:
             )
             self.allowed += dict.fromkeys([name, *more])
 
-    def allow_unread(self, refused: str, error: LockError, needs: Sequence[Need]) -> None:
+    def allow_unread(self, refused: str, error: LockError, needs: Sequence[RequirementLine]) -> None:
         """Allow, or leave out, a package whose requirements only its build code tells. Raises LockError."""
         name = str(canonicalize_name(refused.partition(" ")[0].partition("[")[0])) if refused else ""
         if name in self.allowed or (name and name in self.unread):
@@ -167,21 +167,25 @@ class SourceBuilds:
 
 
 def source_builds(
-    sources: Sources, emit: Callable[[Event], None], *, reading: bool = False, before: Brought | None = None
+    sources: PackageSources,
+    emit: Callable[[Event], None],
+    *,
+    reading: bool = False,
+    before: TransitiveFrameworks | None = None,
 ) -> SourceBuilds:
     """What may be built with these sources: all that lacks a wheel, unless an option says otherwise. `before` is what
     an earlier solve of the same packages allowed or left out, which is not said again."""
     every = ":all:" in sources.only_binary
     forbidden = "--no-build" if sources.no_build else "--only-binary :all:" if every else None
     names = frozenset(str(canonicalize_name(n)) for n in sources.only_binary if n != ":all:")
-    before = before or Brought()
+    before = before or TransitiveFrameworks()
     return SourceBuilds(
         emit, reading=reading, forbidden_by=forbidden, only_binary=names, allowed=list(before.allowed),
         unread=list(before.unread), stated=StatedMetadata(SourceArchives(sources), emit),
     )  # fmt: skip
 
 
-def describe_build(package: Package, archive: SourceArchive | None, plan: Plan) -> Event:
+def describe_build(package: LockedPackage, archive: SourceArchive | None, plan: Plan) -> Event:
     """Return the line for a locked source archive: what building it takes, and where its requirements come from."""
     text = f"{package.name} {package.version} has no wheel for Python {plan.python} on {plan.platform}: "
     if archive is None:
@@ -198,5 +202,5 @@ def describe_build(package: Package, archive: SourceArchive | None, plan: Plan) 
     return Event(kind=kind, stage="lock", text=text)
 
 
-def _unnamed(needs: Sequence[Need]) -> str:
+def _unnamed(needs: Sequence[RequirementLine]) -> str:
     return ", ".join(f"{redact_text(n.text)} ({n.origin})" for n in needs if n.name is None) or "a package"

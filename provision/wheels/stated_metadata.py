@@ -22,7 +22,7 @@ from packaging.version import InvalidVersion, Version
 
 from ..index.http import AT_ONCE
 from ..index.platform_tags import CPYTHON, markers_of
-from ..model import Emit, Event, Need, Package, Plan
+from ..model import Emit, Event, LockedPackage, Plan, RequirementLine
 from .source_archives import SourceArchive, SourceArchives
 
 _MOST_VERSIONS = 8
@@ -101,7 +101,7 @@ class StatedMetadata:
             for name, version in new.items()
         )
 
-    def recorded(self, package: Package, needs: Sequence[Need], plan: Plan) -> Package:
+    def recorded(self, package: LockedPackage, needs: Sequence[RequirementLine], plan: Plan) -> LockedPackage:
         """Return a package with what its archive states as `depends`, where a build may state something else: its
         Python first, then the requirements that apply to the plan."""
         archive = self.archive(package)
@@ -111,7 +111,7 @@ class StatedMetadata:
         lines = applying(archive.requires, plan, _extras(package.name, needs, plan))
         return dataclasses.replace(package, depends=(python, *lines))
 
-    def archive(self, package: Package) -> SourceArchive | None:
+    def archive(self, package: LockedPackage) -> SourceArchive | None:
         """Return the description of a package that was solved by its stated metadata."""
         if package.name in self.unstated:
             return None
@@ -174,7 +174,7 @@ def extras_in(requires: Iterable[str]) -> list[str]:
     return sorted({e for text in requires for e in re.findall(r"""extra\s*==\s*["']([\w.-]+)["']""", text)})
 
 
-def _extras(name: str, needs: Sequence[Need], plan: Plan) -> list[str]:
+def _extras(name: str, needs: Sequence[RequirementLine], plan: Plan) -> list[str]:
     """Return the extras of a package that a project or a plan asks for."""
     texts = [n.text for n in needs if n.name and canonicalize_name(n.name) == name]
     found: set[str] = set()
@@ -205,7 +205,7 @@ def _exact(text: str) -> tuple[str, str] | None:
     return (str(canonicalize_name(need.name)), versions[0]) if versions else None
 
 
-def _is_same(package: Package, version: str) -> bool:
+def _is_same(package: LockedPackage, version: str) -> bool:
     return _is_version(package.version, version)
 
 

@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..environment.state import normal
 from ..index.download_files import digests
-from ..model import Package, Sources, as_plain, from_plain
+from ..model import LockedPackage, PackageSources, as_plain, from_plain
 from ..system import untrusted_files
 from ..system.elf import Elf, ElfError, parse, read_elf
 from ..system.safe_write import write_file
@@ -52,11 +52,11 @@ class SystemNeeds:
 
 
 def needs_of(
-    packages: Iterable[Package], sources: Sources, folders: Sequence[Path] = ()
-) -> dict[Package, SystemNeeds]:
+    packages: Iterable[LockedPackage], sources: PackageSources, folders: Sequence[Path] = ()
+) -> dict[LockedPackage, SystemNeeds]:
     """What each wheel needs, for those that can be read here now or were read before. `folders` have wheels beside
     those that the sources name."""
-    found: dict[Package, SystemNeeds] = {}
+    found: dict[LockedPackage, SystemNeeds] = {}
     places = [*folders, *(Path(p) for p in sources.find_links if "://" not in p)]
     unpacked: list[Path] | None = None
     for package in filter(is_compiled_wheel, packages):
@@ -74,11 +74,11 @@ def needs_of(
 
 
 def needs_of_installed(
-    packages: Iterable[Package], env: Path, sources: Sources
-) -> dict[Package, SystemNeeds]:
+    packages: Iterable[LockedPackage], env: Path, sources: PackageSources
+) -> dict[LockedPackage, SystemNeeds]:
     """What each wheel needs, read from its files in an environment, where it was put with its hash compared."""
     wanted = {normal(p.name): p for p in packages if is_compiled_wheel(p)}
-    found: dict[Package, SystemNeeds] = {}
+    found: dict[LockedPackage, SystemNeeds] = {}
     for record in sorted(env.glob("lib/python3*/site-packages/*.dist-info/RECORD")):
         package = wanted.get(normal(record.parent.name.partition("-")[0]))
         if package is None:
@@ -88,14 +88,14 @@ def needs_of_installed(
     return found
 
 
-def is_compiled_wheel(package: Package) -> bool:
+def is_compiled_wheel(package: LockedPackage) -> bool:
     """Whether a package is a wheel with compiled files and a hash."""
     name = file_name(package)
     compiled = name.endswith(".whl") and not name.endswith("-any.whl")
     return compiled and bool(package.sha256) and not package.is_conda
 
 
-def _place(package: Package, sources: Sources) -> Path:
+def _place(package: LockedPackage, sources: PackageSources) -> Path:
     return own_cache(sources) / "system-needs" / f"{package.sha256}.json"
 
 
@@ -115,7 +115,7 @@ def _remember(path: Path, needs: SystemNeeds) -> None:
         return
 
 
-def _read(package: Package, places: Sequence[Path], unpacked: Sequence[Path]) -> SystemNeeds | None:
+def _read(package: LockedPackage, places: Sequence[Path], unpacked: Sequence[Path]) -> SystemNeeds | None:
     name = file_name(package)
     split = urlsplit(package.url)
     files = [Path(unquote(split.path))] if split.scheme == "file" else []
@@ -130,7 +130,7 @@ def _read(package: Package, places: Sequence[Path], unpacked: Sequence[Path]) ->
     return None
 
 
-def _is_locked(path: Path, package: Package) -> bool:
+def _is_locked(path: Path, package: LockedPackage) -> bool:
     """Whether a file is the lock's, and not another one of its name."""
     try:
         return digests(path, ["sha256"])["sha256"] == package.sha256
@@ -138,13 +138,13 @@ def _is_locked(path: Path, package: Package) -> bool:
         return False
 
 
-def _cached_folders(sources: Sources) -> list[Path]:
+def _cached_folders(sources: PackageSources) -> list[Path]:
     """The folders of uv's cache with a folder per package, of all indexes (uv's layout, wheels-v*)."""
     cache = installer_cache(sources)
     return [*cache.glob("wheels-v*/pypi"), *cache.glob("wheels-v*/index/*")]
 
 
-def _is_of(tree: Path, package: Package) -> bool:
+def _is_of(tree: Path, package: LockedPackage) -> bool:
     """Whether an unpacked wheel is the lock's: uv notes the sha256 of the file beside it."""
     try:
         note = tree.with_name(f"{tree.name}.http").read_bytes()

@@ -23,7 +23,7 @@ from ..index import pytorch_index, uv_config
 from ..index.http import Http
 from ..index.pip_config import default_index, pip_configuration
 from ..index.simple_api import project_files
-from ..model import Plan, Sources
+from ..model import PackageSources, Plan
 from ..system import process
 from ..system.redaction import redact
 from .local_files import own_cache
@@ -35,7 +35,7 @@ _UNDATED = re.compile(r"`([^`\n]+)` is missing an upload date")
 class UploadTimes:
     """The limit of a solve, and the packages that have none because their index was excepted."""
 
-    sources: Sources
+    sources: PackageSources
     plan: Plan
     exempt: list[str] = field(default_factory=list)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import BuildError
 from ..index import index_errors, uv
-from ..model import Lock, Package
+from ..model import Lock, LockedPackage
 from ..system import process
 from .build_failure import explain_in_install
 
@@ -122,7 +122,7 @@ def undeclared(log: str) -> bool:
     return bool(_UNDECLARED.search(" ".join(without_progress(log).split())))
 
 
-def not_built(package: Package, done: process.Finished) -> BuildError:
+def not_built(package: LockedPackage, done: process.Finished) -> BuildError:
     log = uv.redacted(without_progress(done.stderr))
     return BuildError(
         f"{package.name} {package.version} has no wheel for this environment, and its source could not be built",

@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from ..errors import LockError
 from ..index import pytorch_index, uv
 from ..index.uv import without_credentials
-from ..model import Need, Plan, Sources
+from ..model import PackageSources, Plan, RequirementLine
 from ..system import scratch_folders
 from .solve_failure import TIMEOUT, failure
 from .source_builds import SourceBuilds
@@ -37,9 +37,9 @@ class Ask:
 
     scratch: Path
     plan: Plan
-    sources: Sources
+    sources: PackageSources
     python: str | None
-    needs: tuple[Need, ...]
+    needs: tuple[RequirementLine, ...]
     builds: SourceBuilds
     pins: list[str] = field(default_factory=list)
     pinned: dict[str, str] = field(default_factory=dict)
@@ -175,7 +175,7 @@ class Ask:
         self.builds.note_refusal(done.stderr, asked, self.sources)
         raise failure(done, self.sources, self.needs)
 
-    def _override(self, need: Need) -> str:
+    def _override(self, need: RequirementLine) -> str:
         """Return an override as a line. What the plan pins stays pinned, also against what others require."""
         return self.pinned.get(str(canonicalize_name(need.name or "")), need.text)
 
@@ -199,7 +199,7 @@ class Ask:
         return files
 
 
-def only_files(sources: Sources) -> bool:
+def only_files(sources: PackageSources) -> bool:
     """Whether folders and pages of wheels are all there is: offline, an index's answers in the cache would
     name files that cannot be had."""
     return sources.no_index or (sources.offline and bool(sources.find_links))
@@ -209,7 +209,7 @@ def _rows(versions: Mapping[str, str]) -> str:
     return "".join(f"{name}=={version}\n" for name, version in versions.items())
 
 
-def _bound_to_pytorch(plan: Plan, pins: Sequence[str], needs: Sequence[Need]) -> list[str]:
+def _bound_to_pytorch(plan: Plan, pins: Sequence[str], needs: Sequence[RequirementLine]) -> list[str]:
     """What is asked for by name of the packages that the plan takes from the PyTorch index."""
     names = {canonicalize_name(Requirement(p).name) for p in pins} | {n.name for n in needs}
     return [n for n in pytorch_index.named_for(plan) if n in names]
@@ -221,7 +221,7 @@ def _uv_platform(platform: str, glibc: str | None) -> str:
     machine = _UV_PLATFORM[platform]
     if platform.startswith("windows"):
         return f"{machine}-pc-windows-msvc"
-    helped = uv.run_uv(["pip", "compile", "--help"], Sources(), python=None).stdout
+    helped = uv.run_uv(["pip", "compile", "--help"], PackageSources(), python=None).stdout
     known = {int(m) for m in re.findall(rf"{machine}-manylinux_2_(\d+)", helped)}
     fitting = [m for m in known if m <= int((glibc or "2.17").split(".")[1])]
     if not fitting:

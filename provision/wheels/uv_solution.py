@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 from ..errors import LockError
 from ..index.platform_tags import wheel_tags
-from ..model import Package, Plan
+from ..model import LockedPackage, Plan
 from ..system.path_names import file_name_of_url
 from ..system.variable_references import without_references
 from . import pylock
@@ -28,7 +28,7 @@ def target_tags(plan: Plan) -> list[Tag]:
     return wheel_tags(plan.python or "", plan.platform, plan.target.glibc)
 
 
-def parse_pylock(text: str, plan: Plan) -> tuple[Package, ...]:
+def parse_pylock(text: str, plan: Plan) -> tuple[LockedPackage, ...]:
     """One wheel per package: the one whose tags fit the target best. Raises LockError."""
     locked = _read_pylock(text)
     ranks = {str(tag): i for i, tag in enumerate(target_tags(plan))}
@@ -55,23 +55,23 @@ def _read_pylock(text: str) -> Pylock:
         ) from error
 
 
-def _file_of(package: PylockPackage, ranks: dict[str, int]) -> Package:
+def _file_of(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage:
     """What is installed of a package: a commit, a folder, the file of an address, the best wheel, or the
     source where there is no wheel at all."""
     name, version = str(package.name), str(package.version or "")
     if package.vcs is not None:
-        return Package(
+        return LockedPackage(
             name=name, version=version, url=without_references(vcs_url(package.vcs)), unhashed=True
         )
     if package.directory is not None:
         url, editable = Path(package.directory.path).absolute().as_uri(), bool(package.directory.editable)
-        return Package(name=name, version=version, url=url, unhashed=True, editable=editable)
+        return LockedPackage(name=name, version=version, url=url, unhashed=True, editable=editable)
     file = package.archive or (None if package.wheels else package.sdist)
     if file is None:
         return best_wheel(package, ranks)
     url = without_references(file.url or Path(file.path or "").absolute().as_uri())
     sha256 = file.hashes.get("sha256") or _hash_of(url)
-    return pylock.check_file_name(Package(
+    return pylock.check_file_name(LockedPackage(
         name=name, version=version, url=url, sha256=sha256, index=package.index, size=file.size,
         unhashed=sha256 is None,
     ))  # fmt: skip
@@ -88,7 +88,7 @@ def _hash_of(url: str) -> str | None:
         return digest.hexdigest()
 
 
-def best_wheel(package: PylockPackage, ranks: dict[str, int]) -> Package:
+def best_wheel(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage:
     """The wheel of a package whose tags rank first. Raises LockError where none fits."""
     from packaging.utils import parse_wheel_filename
 
@@ -106,7 +106,7 @@ def best_wheel(package: PylockPackage, ranks: dict[str, int]) -> Package:
             hint="another --python may have one",
         )
     wheel = min(fitting, key=lambda pair: pair[0])[1]
-    return pylock.check_file_name(Package(
+    return pylock.check_file_name(LockedPackage(
         name=str(package.name), version=str(package.version), url=without_references(wheel.url or wheel.path or ""),
         sha256=wheel.hashes.get("sha256"), index=package.index, size=wheel.size,
     ))  # fmt: skip

@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from provision import profiles, resolve
-from provision.model import Request, Target, TargetGpu, Wanted
+from provision.model import FrameworkRequest, Request, Target, TargetGpu
 
 from .fleets import resolved
 from .ground import JAX, Ground
@@ -61,7 +61,11 @@ def catalogue(times: int) -> float:
     target = Target(
         platform="linux-x86_64", glibc="2.35", driver="550.54.15", gpus=(TargetGpu(capability="8.0"),)
     )
-    request = Request(frameworks=(Wanted(name="torch"), Wanted(name="jax")), device="cuda", python="3.12")
+    request = Request(
+        frameworks=(FrameworkRequest(name="torch"), FrameworkRequest(name="jax")),
+        device="cuda",
+        python="3.12",
+    )
     # The copies are older than every real row, so that the answer stays and the work grows.
     older = [
         dataclasses.replace(b, version=f"0.{i}.{b.version.replace('.', '')}")

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from provision.model import Stage, Verdict
+from provision.model import StageResult, Verdict
 from provision.show import Screen
 from provision.show.table import show_table
 from provision.show.verdict import show_verdict
@@ -21,7 +21,9 @@ def shown(show, *values, columns=80, monkeypatch=None, **how):
 
 def verdict(*stages):
     made = [
-        Stage(stage=name, status=status, detail=detail, framework=None, device=None, seconds=0.0, evidence=())
+        StageResult(
+            stage=name, status=status, detail=detail, framework=None, device=None, seconds=0.0, evidence=()
+        )
         for name, status, detail in stages
     ]
     return Verdict(env="/e", python="3.11", verdict="fails", stages=tuple(made))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.model import Package
+from provision.model import LockedPackage
 from provision.verify import drift_bytecode
 from provision.wheels import bytecode, compile_environment
 
@@ -65,12 +65,14 @@ def fill(packages, folder, emit=lambda _event: None):
         at_work.finish(packages)
 
 
-def wheel_in(env: Path, record: str) -> list[Package]:
+def wheel_in(env: Path, record: str) -> list[LockedPackage]:
     info = env / "lib/python3.11/site-packages/odd-1.dist-info"
     info.mkdir(parents=True)
     (info / "RECORD").write_text(record)
     return [
-        Package(name="odd", version="1", url="https://index.test/odd-1-py3-none-any.whl", sha256="a" * 64)
+        LockedPackage(
+            name="odd", version="1", url="https://index.test/odd-1-py3-none-any.whl", sha256="a" * 64
+        )
     ]
 
 

@@ -13,11 +13,11 @@ from framework_envs import framework_env, venv
 
 from provision.commands import project_checks
 from provision.errors import DataError, UsageError
-from provision.model import Stage, Verdict, as_document, from_plain
+from provision.model import StageResult, Verdict, as_document, from_plain
 from provision.request.options import Choices
 from provision.verify import Options, locate
 
-PASSED = Stage(stage="framework", framework="jax", status="pass", detail="jax 1", device="cpu")
+PASSED = StageResult(stage="framework", framework="jax", status="pass", detail="jax 1", device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +232,7 @@ def test_a_word_that_is_no_check_is_a_wrong_option():
 
 def test_checks_are_skipped_after_a_stage_that_failed(env):
     project_of(env, {"run": "touch ran"})
-    failed = Stage(stage="framework", status="fail", detail="no", device="cpu")
+    failed = StageResult(stage="framework", status="fail", detail="no", device="cpu")
     found = judged(env, verdict="fails", stages=(failed,))
     assert (last(found).status, last(found).detail) == ("skip", "the framework stage failed")
     assert found.verdict == "fails" and not (env.parent / "ran").exists()

@@ -10,7 +10,7 @@ from project_folder import asked, folder  # noqa: F401  # fixtures
 
 from provision.errors import UsageError
 from provision.index import uv
-from provision.model import Sources
+from provision.model import PackageSources
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -111,7 +111,7 @@ def test_a_key_of_another_form_is_named(folder, text, said):
 
 
 def test_the_date_reaches_a_solve_and_what_builds_but_no_locked_wheel():
-    sources = Sources(exclude_newer="2024-01-01")
+    sources = PackageSources(exclude_newer="2024-01-01")
     assert uv.environment(sources, {})["UV_EXCLUDE_NEWER"] == "2024-01-01"
     assert "UV_EXCLUDE_NEWER" not in uv.environment(sources, {}, uv.Settings(locked=True))
 

@@ -11,7 +11,7 @@ from bundle_site import add_own
 from loopback import Index, serving
 
 from provision.index import uv, uv_config
-from provision.model import Sources
+from provision.model import PackageSources
 
 ROOT = Path(__file__).resolve().parents[2] / "provision"
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
@@ -225,17 +225,17 @@ DROPPED = (
 
 def test_variables_that_would_take_over_do_not_reach_uv():
     environ = KEPT | dict.fromkeys(DROPPED, "/x") | {"UV_CONFIG_FILE": "/nowhere/uv.toml"}
-    env = uv.environment(Sources(), environ)
+    env = uv.environment(PackageSources(), environ)
     assert {k: env.get(k) for k in KEPT} == KEPT
     assert not set(env) & set(DROPPED)
 
 
 def test_a_lock_is_installed_without_rules_about_versions(tmp_path):
     environ = {"HOME": str(tmp_path), "UV_OVERRIDE": "over.txt", "UV_EXCLUDE_NEWER": "2020-01-01"}
-    solving = uv.environment(Sources(exclude_newer="2021-01-01"), environ)
+    solving = uv.environment(PackageSources(exclude_newer="2021-01-01"), environ)
     assert solving["UV_OVERRIDE"] == str(Path("over.txt").absolute())
     assert solving["UV_EXCLUDE_NEWER"] == "2021-01-01"
-    locked = uv.environment(Sources(exclude_newer="2021-01-01"), environ, uv.Settings(locked=True))
+    locked = uv.environment(PackageSources(exclude_newer="2021-01-01"), environ, uv.Settings(locked=True))
     assert not {"UV_OVERRIDE", "UV_EXCLUDE_NEWER"} & set(locked)
 
 
@@ -304,5 +304,5 @@ def test_a_uv_toml_that_is_none_is_named(stack, gpuenv):
 
 def test_an_index_is_named_once():
     """What several places name is handed on once, the strongest first."""
-    env = uv.environment(Sources(extra=("https://a/s",)), {"UV_INDEX": "https://a/s https://b/s"})
+    env = uv.environment(PackageSources(extra=("https://a/s",)), {"UV_INDEX": "https://a/s https://b/s"})
     assert env["UV_INDEX"] == "https://a/s https://b/s"

@@ -14,7 +14,17 @@ from provision.managers.conda import (
     solver_question as conda_target,
     specs,
 )
-from provision.model import CondaBuild, Lock, Package, Plan, PlannedBuild, Request, Target, TargetGpu, Wanted
+from provision.model import (
+    CondaBuild,
+    FrameworkRequest,
+    Lock,
+    LockedPackage,
+    Plan,
+    PlannedBuild,
+    Request,
+    Target,
+    TargetGpu,
+)
 from provision.resolve.kernels import how_they_run
 
 KNOWN = profiles.load()
@@ -91,7 +101,7 @@ def test_bounds_in_condas_form(pep440, conda):
 
 def test_cuda_never_goes_above_what_the_driver_speaks():
     rattler = pytest.importorskip("rattler")
-    request = Request(frameworks=(Wanted(name="torch"),), device="cuda", manager="conda")
+    request = Request(frameworks=(FrameworkRequest(name="torch"),), device="cuda", manager="conda")
     bounds = specs.Bounds(cuda="12.2", oldest="11.8", newest="12.9")
     (text,) = [c for c in specs.constraints(request, bounds) if c.startswith("cuda-version <12.3")]
     spec = rattler.VersionSpec(text.split()[1])
@@ -123,7 +133,7 @@ def test_what_the_gpus_want_of_cuda():
 def test_a_cudnn_that_dropped_the_gpu_is_led_away_from():
     volta = Target(platform="linux-x86_64", gpus=(TargetGpu(capability="7.0"),))
     asked = specs.Question(
-        request=Request(frameworks=(Wanted(name="torch"),)), target=volta, rows=(), channels=(), virtual=(),
+        request=Request(frameworks=(FrameworkRequest(name="torch"),)), target=volta, rows=(), channels=(), virtual=(),
         bounds=specs.Bounds(),
     )  # fmt: skip
     rows = [r for r in KNOWN.cudnn if r.cuda.startswith("12") and r.platform == "linux-x86_64" and r.kernels]
@@ -160,7 +170,7 @@ def test_every_row_of_an_old_build_says_what_its_build_string_says():
 
 def test_a_cpu_build_in_a_cuda_plan_is_an_error():
     asked = specs.Question(
-        request=Request(frameworks=(Wanted(name="torch"),), device="cuda"), target=H200, rows=KNOWN.conda,
+        request=Request(frameworks=(FrameworkRequest(name="torch"),), device="cuda"), target=H200, rows=KNOWN.conda,
         channels=("conda-forge",), virtual=(), bounds=specs.Bounds(cuda="13.0"),
     )  # fmt: skip
     records = (record("python", "3.13.1"), record("pytorch", "2.8.0", "cpu_mkl_py313_h0_302"))
@@ -169,7 +179,11 @@ def test_a_cpu_build_in_a_cuda_plan_is_an_error():
 
 
 def test_of_several_frameworks_one_apart_may_help():
-    request = Request(frameworks=(Wanted(name="torch"), Wanted(name="jax")), device="cpu", manager="conda")
+    request = Request(
+        frameworks=(FrameworkRequest(name="torch"), FrameworkRequest(name="jax")),
+        device="cpu",
+        manager="conda",
+    )
     asked = specs.Question(
         request=request, target=H200, rows=KNOWN.conda, channels=(), virtual=(), bounds=specs.Bounds()
     )
@@ -246,7 +260,7 @@ def locked(depends=(), cuda="12.9"):
     plan = Plan(
         builds=(build,), python="3.11", platform="linux-x86_64", manager="conda", device="cuda", target=H200
     )
-    package = Package(
+    package = LockedPackage(
         name="pytorch", version="2.8.0", url="https://h/c/linux-64/p-1-0.conda", depends=tuple(depends)
     )
     return Lock(manager="conda", target=H200, plan=plan, packages=(package,))

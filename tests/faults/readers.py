@@ -31,8 +31,8 @@ from provision.index.simple_api import parse_project
 from provision.managers.conda import foreign_locks as conda_foreign, lock_file as conda_file
 from provision.model import (
     Lock,
+    LockedPackage,
     Machine,
-    Package,
     Plan,
     PlannedBuild,
     Target,
@@ -83,7 +83,7 @@ BUILD = PlannedBuild(
 PLAN = Plan(
     builds=(BUILD,), manager="venv", python="3.11", platform="linux-x86_64", device="cuda", target=TARGET
 )
-WHEEL = Package(
+WHEEL = LockedPackage(
     name="jax", version="0.10.2", url="https://host/files/jax-0.10.2-py3-none-any.whl", sha256="a" * 64,
     index="https://host/simple", size=12,
 )  # fmt: skip
@@ -144,7 +144,7 @@ def pylock_text() -> bytes:
 
 
 def conda_lock() -> bytes:
-    package = Package(
+    package = LockedPackage(
         name="python", version="3.11.0", url="https://host/c/linux-64/python-3.11.0-h0_0_cpython.conda",
         sha256="a" * 64, md5="b" * 32, index="https://host/c", size=3,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from provision.environment import place, registry, state, transaction
 from provision.errors import BuildError, DataError, GpuenvError, LockError, UsageError
 from provision.managers import venv
 from provision.managers.conda import foreign_locks as conda_foreign
-from provision.model import Lock, Package, Plan, Sources, Target, from_plain
+from provision.model import Lock, LockedPackage, PackageSources, Plan, Target, from_plain
 from provision.profiles import load
 from provision.project.config.file_digests import cached_config
 from provision.project.config.gpuenv_yaml import read_config
@@ -115,7 +115,7 @@ def test_the_requirements_for_the_installer_are_written_beside_no_ones(env, outs
         target=Target(platform="linux-x86_64"),
     )
     lock = Lock(manager="venv", target=plan.target, plan=plan, packages=())
-    Wanted(lock, env, Sources(), "nothing-of-this-name===1\n", ()).install(offline=True)
+    Wanted(lock, env, PackageSources(), "nothing-of-this-name===1\n", ()).install(offline=True)
     assert (outside / "precious.txt").read_text() == "precious\n"
 
 
@@ -215,9 +215,9 @@ def test_a_list_of_environments_with_pipes_in_it(tmp_path, monkeypatch):
 )  # fmt: skip
 def test_a_locked_package_has_its_form(key, text):
     sound = {"name": "jax", "version": "1", "url": "https://h/jax-1-py3-none-any.whl", "sha256": "a" * 64}
-    assert from_plain(Package, sound).name == "jax"
+    assert from_plain(LockedPackage, sound).name == "jax"
     with pytest.raises(ValueError, match=key):
-        from_plain(Package, {**sound, key: text})
+        from_plain(LockedPackage, {**sound, key: text})
 
 
 @pytest.mark.parametrize("place_", ["url", "hash", "no address"])

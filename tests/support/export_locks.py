@@ -3,7 +3,7 @@
 import hashlib
 
 from provision import export, profiles
-from provision.model import Lock, Package, Plan, PlannedBuild, Target, TargetGpu
+from provision.model import Lock, LockedPackage, Plan, PlannedBuild, Target, TargetGpu
 from provision.wheels import pylock as lock
 
 MAIN, PYTORCH = "https://index.example/simple", "https://torch.example/whl/cu126"
@@ -21,14 +21,14 @@ def digest(text):
 
 def wheel(name, version, index=MAIN, tag="py3-none-any", host="https://files.example"):
     file = f"{name.replace('-', '_')}-{version.replace('+', '%2B')}-{tag}.whl"
-    return Package(
+    return LockedPackage(
         name=name, version=version, url=f"{host}/{file}", sha256=digest(file), index=index, size=10
     )
 
 
 def conda(name, version, build, channel=CONDA, **more):
     file = f"{name}-{version}-{build}.conda"
-    return Package(
+    return LockedPackage(
         name=name, version=version, url=f"{channel}/linux-64/{file}", sha256=digest(file), md5=digest(file)[:32],
         index=channel, **more,
     )  # fmt: skip
@@ -63,12 +63,16 @@ def of(
 
 
 # What no hash holds, and what lies on the machine that locked.
-COMMITTED = Package(name="thing", version="1.0", url=f"git+https://git.example/thing@{COMMIT}", unhashed=True)
-FOLDER = Package(name="mine", version="0.1", url="file:///home/u/my%20project", unhashed=True, editable=True)
-SOURCE = Package(
+COMMITTED = LockedPackage(
+    name="thing", version="1.0", url=f"git+https://git.example/thing@{COMMIT}", unhashed=True
+)
+FOLDER = LockedPackage(
+    name="mine", version="0.1", url="file:///home/u/my%20project", unhashed=True, editable=True
+)
+SOURCE = LockedPackage(
     name="old", version="0.9", url="https://files.example/old-0.9.tar.gz", sha256=digest("old"), index=MAIN
 )
-LOCAL = Package(
+LOCAL = LockedPackage(
     name="local", version="1.0", url="file:///srv/wheels/local-1.0-py3-none-any.whl", sha256=digest("local")
 )
 MIXED = (*PACKAGES, COMMITTED, FOLDER, SOURCE, LOCAL)

@@ -13,7 +13,7 @@ from resolve_rules import (
 )
 
 from provision import profiles
-from provision.model import Request, Target, TargetGpu, Wanted
+from provision.model import FrameworkRequest, Request, Target, TargetGpu
 
 SHIPPED = profiles.load()
 
@@ -63,7 +63,7 @@ def questions(draw, gpus=(1, 3)):
     )
     request = Request(
         frameworks=(
-            Wanted(
+            FrameworkRequest(
                 name=framework, specifier=exactly and exactly + draw(st.sampled_from(VERSIONS[framework]))
             ),
         ),

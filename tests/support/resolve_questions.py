@@ -3,7 +3,7 @@
 from packaging.requirements import Requirement
 
 from provision import profiles
-from provision.model import Request, Target, Wanted
+from provision.model import FrameworkRequest, Request, Target
 from provision.resolve import gpu_named, resolve
 
 SHIPPED = profiles.load()
@@ -19,7 +19,9 @@ def question(*frameworks, driver=None, gpus=(), glibc="2.35", platform="linux-x8
         gpus=tuple(gpu_named(g, SHIPPED.gpus) for g in gpus),
         forward_compat=more.pop("forward_compat", None),
     )
-    wanted = tuple(Wanted(name=r.name, specifier=str(r.specifier)) for r in map(Requirement, frameworks))
+    wanted = tuple(
+        FrameworkRequest(name=r.name, specifier=str(r.specifier)) for r in map(Requirement, frameworks)
+    )
     return Request(frameworks=wanted, **{"device": "cuda", "python": "3.12"} | more), target
 
 

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from provision.model import PROJECT_FOLDER, Need, Package
+from provision.model import PROJECT_FOLDER, LockedPackage, RequirementLine
 from provision.wheels.build_failure import explain_in_install, explain_in_solve, read_failure
 
 _BACKEND = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
@@ -92,15 +92,19 @@ def test_the_project_gets_the_key_and_others_their_line(tmp_path, named, monkeyp
     log = said(tmp_path, f"import sys\nsys.exit({_SEVERAL!r})\n", named=named)
     name = "Detector" if named else None
     shown = name or tmp_path.name
-    mine = Need(text=tmp_path.as_uri(), origin=PROJECT_FOLDER, name=name, local=str(tmp_path), editable=True)
-    error = explain_in_solve(log, [Need(text="plain", origin="r.txt line 1", name="plain"), mine])
+    mine = RequirementLine(
+        text=tmp_path.as_uri(), origin=PROJECT_FOLDER, name=name, local=str(tmp_path), editable=True
+    )
+    error = explain_in_solve(log, [RequirementLine(text="plain", origin="r.txt line 1", name="plain"), mine])
     assert error.message == f"{shown} could not be built: {_SEVERAL.removeprefix('error: ')}"
     assert error.hint.startswith("write project: {path: ., install: false} into gpuenv.yaml")
-    other = Need(text=tmp_path.as_uri(), origin="r.txt line 2", name=name, local=str(tmp_path), editable=True)
+    other = RequirementLine(
+        text=tmp_path.as_uri(), origin="r.txt line 2", name=name, local=str(tmp_path), editable=True
+    )
     error = explain_in_solve(log, [other])
     assert "(r.txt line 2) could not be built: Multiple top-level" in error.message
     assert error.hint == "correct its build, or leave it out of r.txt"
-    package = Package(name="detector", version="7", url=tmp_path.as_uri(), unhashed=True, editable=True)
+    package = LockedPackage(name="detector", version="7", url=tmp_path.as_uri(), unhashed=True, editable=True)
     error = explain_in_install(log, [package])
     assert error.message == f"detector could not be built: {_SEVERAL.removeprefix('error: ')}"
     assert error.folder == str(tmp_path)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from provision.errors import BuildError
-from provision.model import Package
+from provision.model import LockedPackage
 from provision.wheels import bytecode, compile_environment
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -217,7 +217,7 @@ def test_modules_that_cannot_be_written_fail_the_environment(tmp_path):
 
 
 def sized(*sizes):
-    return tuple(Package(name=f"p{n}", version="1", url="", sha256="", size=n) for n in sizes)
+    return tuple(LockedPackage(name=f"p{n}", version="1", url="", sha256="", size=n) for n in sizes)
 
 
 @pytest.mark.parametrize(

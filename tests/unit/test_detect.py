@@ -54,7 +54,7 @@ from provision.detect.system_libraries import (
     folder_libraries,
     read_libraries,
 )
-from provision.model import Gpu, Hardware
+from provision.model import Gpu, HardwareDevice
 from provision.system.loader_cache import FLAVOURS, cache_rows, ldconfig_rows, loader_cache
 
 DATA = Path(__file__).parents[1] / "data" / "detect"
@@ -332,17 +332,17 @@ def test_hardware_of_a_made_machine(tmp_path):
         },
     )
     assert read_hardware(tmp_path) == (
-        Hardware(vendor="nvidia", address="0000:01:00.0", device="0x2335"),
-        Hardware(vendor="nvidia", address="/dev/nvidia0"),
-        Hardware(vendor="nvidia", address="/dev/nvidiactl"),
-        Hardware(vendor="nvidia", address="/usr/lib/wsl/lib/libcuda.so.1"),
+        HardwareDevice(vendor="nvidia", address="0000:01:00.0", device="0x2335"),
+        HardwareDevice(vendor="nvidia", address="/dev/nvidia0"),
+        HardwareDevice(vendor="nvidia", address="/dev/nvidiactl"),
+        HardwareDevice(vendor="nvidia", address="/usr/lib/wsl/lib/libcuda.so.1"),
     )
     assert [node.path for node in device_nodes(tmp_path)] == ["/dev/nvidia0", "/dev/nvidiactl"]
 
 
 @pytest.mark.parametrize(("vendor", "name"), [("amd", "AMD"), ("intel", "Intel")])
 def test_other_makers_are_one_honest_sentence(vendor, name):
-    (finding,) = judge_hardware((Hardware(vendor=vendor, address="0000:03:00.0", device="0x74a1"),))
+    (finding,) = judge_hardware((HardwareDevice(vendor=vendor, address="0000:03:00.0", device="0x74a1"),))
     assert finding.cause == "no_gpu_build_for_platform"
     assert name in finding.title
     assert finding.evidence[0].source == "/sys/bus/pci/devices/0000:03:00.0"
@@ -350,8 +350,8 @@ def test_other_makers_are_one_honest_sentence(vendor, name):
 
 def test_an_intel_display_beside_an_nvidia_board_is_no_finding():
     boards = (
-        Hardware(vendor="intel", address="0000:00:02.0"),
-        Hardware(vendor="nvidia", address="0000:01:00.0"),
+        HardwareDevice(vendor="intel", address="0000:00:02.0"),
+        HardwareDevice(vendor="nvidia", address="0000:01:00.0"),
     )
     assert judge_hardware(boards) == ()
 

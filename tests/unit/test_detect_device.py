@@ -7,16 +7,16 @@ from provision.detect import judge_device
 from provision.detect.host_context import judge_hardware
 from provision.detect.platform_and_libc import judge_platform
 from provision.errors import MachineError
-from provision.model import Context, Driver, Evidence, Finding, Gpu, Hardware, Machine, Target
+from provision.model import Driver, Evidence, Finding, Gpu, HardwareDevice, HostContext, Machine, Target
 
 LINUX = Target(platform="linux-x86_64", glibc="2.36")
 H200 = Gpu(index=0, name="NVIDIA H200", capability="9.0")
 WORKS = Driver(library="580.159.04", kernel_module="580.159.04", cuda="13.0", source="nvml")
 BROKEN = Driver(problem="The driver is installed, but its kernel module is not loaded")
 NOTHING = Driver(problem="There is no NVIDIA driver and no NVIDIA GPU to be seen")
-PCI = (Hardware(vendor="nvidia", address="0000:19:00.0", device="0x2335"),)
-NODE = (Hardware(vendor="nvidia", address="/dev/nvidiactl"),)
-WSL_LIBCUDA = (Hardware(vendor="nvidia", address="/usr/lib/wsl/lib/libcuda.so.1"),)
+PCI = (HardwareDevice(vendor="nvidia", address="0000:19:00.0", device="0x2335"),)
+NODE = (HardwareDevice(vendor="nvidia", address="/dev/nvidiactl"),)
+WSL_LIBCUDA = (HardwareDevice(vendor="nvidia", address="/usr/lib/wsl/lib/libcuda.so.1"),)
 NOT_LOADED = Finding(
     cause="driver_module_not_loaded",
     title="The driver is installed, but its kernel module is not loaded",
@@ -46,7 +46,7 @@ def test_cpu_that_was_asked_for_is_given_everywhere():
     [
         ({"driver": BROKEN, "hardware": PCI}, "NVIDIA device 0x2335 at 0000:19:00.0"),
         ({"hardware": NODE}, "/dev/nvidiactl"),
-        ({"hardware": WSL_LIBCUDA, "context": Context(wsl=True)}, "/usr/lib/wsl/lib/libcuda.so.1"),
+        ({"hardware": WSL_LIBCUDA, "context": HostContext(wsl=True)}, "/usr/lib/wsl/lib/libcuda.so.1"),
         (
             {"driver": Driver(kernel_module="580.95.05", problem="no library")},
             "kernel module nvidia 580.95.05",
@@ -69,19 +69,19 @@ def test_a_trace_without_a_working_driver_stops(wanted, fields, trace):
 @pytest.mark.parametrize("wanted", ["auto", "cuda"])
 def test_a_slurm_login_node_stops_and_offers_a_target(wanted):
     with pytest.raises(MachineError) as caught:
-        judge_device(wanted, machine(context=Context(slurm="login")))
+        judge_device(wanted, machine(context=HostContext(slurm="login")))
     assert "Slurm login node" in caught.value.message
     assert "--target" in caught.value.hint
     assert "--device cpu" in caught.value.hint
 
 
 def test_a_slurm_login_node_with_gpus_is_served():
-    fields = {"driver": WORKS, "gpus": (H200,), "context": Context(slurm="login")}
+    fields = {"driver": WORKS, "gpus": (H200,), "context": HostContext(slurm="login")}
     assert judge_device("auto", machine(**fields))[0] == "cuda"
 
 
 def test_a_slurm_job_without_a_gpu_is_a_cpu_machine():
-    assert judge_device("auto", machine(context=Context(slurm="job")))[0] == "cpu"
+    assert judge_device("auto", machine(context=HostContext(slurm="job")))[0] == "cpu"
 
 
 def test_no_trace_at_all_gives_cpu_and_says_so():
@@ -91,7 +91,7 @@ def test_no_trace_at_all_gives_cpu_and_says_so():
 
 
 def test_wsl_alone_is_a_warning():
-    device, why = judge_device("auto", machine(context=Context(wsl=True)))
+    device, why = judge_device("auto", machine(context=HostContext(wsl=True)))
     assert device == "cpu"
     assert "Warning: this is WSL" in why
 
@@ -99,7 +99,9 @@ def test_wsl_alone_is_a_warning():
 @pytest.mark.parametrize(("value", "warned"), [("all", True), ("GPU-1", True), ("void", False), ("", False)])
 def test_a_baked_in_nvidia_visible_devices_is_a_warning(value, warned):
     environment = {"NVIDIA_VISIBLE_DEVICES": value}
-    device, why = judge_device("auto", machine(environment=environment, context=Context(container="docker")))
+    device, why = judge_device(
+        "auto", machine(environment=environment, context=HostContext(container="docker"))
+    )
     assert device == "cpu"
     assert ("Warning: NVIDIA_VISIBLE_DEVICES" in why) is warned
 
@@ -113,7 +115,7 @@ def test_cuda_without_a_driver_is_refused():
 
 @pytest.mark.parametrize("vendor", ["amd", "intel"])
 def test_other_makers_get_cpu_in_one_honest_sentence(vendor):
-    hardware = (Hardware(vendor=vendor, address="0000:03:00.0"),)
+    hardware = (HardwareDevice(vendor=vendor, address="0000:03:00.0"),)
     fields = {"hardware": hardware, "findings": judge_hardware(hardware)}
     device, why = judge_device("auto", machine(**fields))
     assert device == "cpu"
@@ -123,7 +125,9 @@ def test_other_makers_get_cpu_in_one_honest_sentence(vendor):
 
 
 def test_a_jetson_without_a_usable_driver_stops():
-    hardware = (Hardware(vendor="nvidia", address="jetson", device="NVIDIA Jetson AGX Orin Developer Kit"),)
+    hardware = (
+        HardwareDevice(vendor="nvidia", address="jetson", device="NVIDIA Jetson AGX Orin Developer Kit"),
+    )
     with pytest.raises(MachineError) as caught:
         judge_device("auto", machine(hardware=hardware, findings=judge_hardware(hardware)))
     assert "Jetson AGX Orin" in caught.value.message

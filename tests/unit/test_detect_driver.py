@@ -16,7 +16,7 @@ from provision.detect.driver_findings import explain
 from provision.detect.kernel_files import Node
 from provision.detect.libcuda import read_told
 from provision.detect.nvml_and_smi import Answer, Trouble
-from provision.model import Context, Hardware
+from provision.model import HardwareDevice, HostContext
 
 DATA = Path(__file__).parents[1] / "data" / "detect"
 CHILD = """
@@ -396,8 +396,8 @@ def test_newer():
 
 NO_NVML = Answer(source="nvml", error="NVML: NVML Shared Library Not Found")
 NO_CUDA = Answer(source="libcuda", error="libcuda: cannot open shared object file")
-BOARD = (Hardware(vendor="nvidia", address="0000:19:00.0", device="0x2335"),)
-WSL_LIBRARY = (Hardware(vendor="nvidia", address="/usr/lib/wsl/lib/libcuda.so.1"),)
+BOARD = (HardwareDevice(vendor="nvidia", address="0000:19:00.0", device="0x2335"),)
+WSL_LIBRARY = (HardwareDevice(vendor="nvidia", address="/usr/lib/wsl/lib/libcuda.so.1"),)
 CTL = Node(path="/dev/nvidiactl", allowed=True, mode="0666")
 LOCKED = Node(path="/dev/nvidiactl", allowed=False, mode="0660")
 
@@ -421,18 +421,21 @@ def nvml(code, **more):
         ({"nvml": nvml(0, troubles=(Trouble(index=0, code=15, text="lost"),))}, "gpu_hardware_fault"),
         ({"nodes": (LOCKED,), "cuda": cuda(100), "kernel_module": "580.1"}, "gpu_device_access_denied"),
         (
-            {"nvml": nvml(999), "nodes": (CTL,), "context": Context(container="docker")},
+            {"nvml": nvml(999), "nodes": (CTL,), "context": HostContext(container="docker")},
             "container_lost_gpu_cgroup",
         ),
         ({"nvml": nvml(9), "hardware": BOARD}, "driver_module_not_loaded"),
         ({"hardware": BOARD}, "driver_missing"),
         ({"kernel_module": "580.1", "hardware": BOARD}, "driver_missing"),
-        ({"context": Context(wsl=True)}, "wsl_driver_missing"),
-        ({"context": Context(wsl=True), "hardware": WSL_LIBRARY}, "wsl_libcuda_wrong_or_unlinked"),
-        ({"context": Context(wsl=True), "hardware": WSL_LIBRARY, "cuda": cuda(100)}, "wsl_driver_missing"),
-        ({"context": Context(container="docker")}, "container_without_gpu"),
+        ({"context": HostContext(wsl=True)}, "wsl_driver_missing"),
+        ({"context": HostContext(wsl=True), "hardware": WSL_LIBRARY}, "wsl_libcuda_wrong_or_unlinked"),
         (
-            {"context": Context(slurm="job"), "kernel_module": "580.1", "nodes": (CTL,)},
+            {"context": HostContext(wsl=True), "hardware": WSL_LIBRARY, "cuda": cuda(100)},
+            "wsl_driver_missing",
+        ),
+        ({"context": HostContext(container="docker")}, "container_without_gpu"),
+        (
+            {"context": HostContext(slurm="job"), "kernel_module": "580.1", "nodes": (CTL,)},
             "gpu_device_access_denied",
         ),
         ({"nvml": nvml(9), "kernel_module": "580.1", "hardware": BOARD}, "gpu_device_access_denied"),
@@ -441,7 +444,9 @@ def nvml(code, **more):
     ],
 )
 def test_rules(facts, cause):
-    problem, findings = explain(Facts(**{"nvml": NO_NVML, "cuda": NO_CUDA, "context": Context(), **facts}))
+    problem, findings = explain(
+        Facts(**{"nvml": NO_NVML, "cuda": NO_CUDA, "context": HostContext(), **facts})
+    )
     assert findings[0].cause == cause
     assert problem == findings[0].title
     assert all("`" in finding.fix or finding.cause == "forward_compat_unsupported_hw" for finding in findings)

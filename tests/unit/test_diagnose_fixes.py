@@ -10,7 +10,7 @@ from fix_commands import COMMANDS, GPUENV
 from packaging.requirements import Requirement
 
 from provision.commands.diagnose import judged
-from provision.model import Request, Target, TargetGpu, Wanted
+from provision.model import FrameworkRequest, Request, Target, TargetGpu
 from provision.resolve import resolve
 
 
@@ -96,7 +96,7 @@ def test_the_release_that_a_fix_names_is_one_that_resolve_chooses(broken, name):
     assert named.group(1) == ("tensorflow" if "CuDNN" in log else "torch")
     target = Target(platform="linux-x86_64", glibc="2.35", driver=driver, driver_os=system,
                     gpus=(TargetGpu(capability=capability),))  # fmt: skip
-    wanted = Wanted(name=named.group(1), specifier=f"=={named.group(2)}.*")
+    wanted = FrameworkRequest(name=named.group(1), specifier=f"=={named.group(2)}.*")
     plan = resolve(Request(frameworks=(wanted,), device="cuda"), target, KNOWN)
     assert plan.builds and plan.builds[0].version.startswith(named.group(2))
 

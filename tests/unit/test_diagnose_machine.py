@@ -6,7 +6,17 @@ from diagnosed import KNOWN, causes, found
 
 from provision.commands.diagnose import judged
 from provision.diagnose import diagnose
-from provision.model import Driver, Evidence, Finding, Gpu, Holder, Machine, Target, TargetGpu, Verdict
+from provision.model import (
+    Driver,
+    Evidence,
+    Finding,
+    Gpu,
+    GpuMemoryHolder,
+    Machine,
+    Target,
+    TargetGpu,
+    Verdict,
+)
 
 STUB = Finding(cause="cuda_stub_library_loaded", title="t", fix="f", confidence="certain")
 HERE = Machine(
@@ -84,8 +94,8 @@ def held(*rows, line=FULL, machine=None):
 
 
 def test_who_holds_the_memory_is_named():
-    tensorflow = Holder(pid=4711, gpu=0, memory_mib=15200, name="python3", framework="tensorflow")
-    finding, _ = held(tensorflow, Holder(pid=9, gpu=1, memory_mib=5, name="x"))
+    tensorflow = GpuMemoryHolder(pid=4711, gpu=0, memory_mib=15200, name="python3", framework="tensorflow")
+    finding, _ = held(tensorflow, GpuMemoryHolder(pid=9, gpu=1, memory_mib=5, name="x"))
     assert finding.fix.startswith(
         "End process 4711 (python3), which holds 15200 MiB of GPU 0 on this machine, "
         "or start it with TF_FORCE_GPU_ALLOW_GROWTH=true."
@@ -93,17 +103,17 @@ def test_who_holds_the_memory_is_named():
     assert finding.evidence[-1] == Evidence(
         text="process 9 (x) holds 5 MiB of GPU 1 on this machine", source="NVML, now"
     )
-    unknown, _ = held(Holder(pid=12, name="train"))
+    unknown, _ = held(GpuMemoryHolder(pid=12, name="train"))
     assert unknown.fix.startswith("End process 12 (train), which has a GPU open on this machine.")
 
 
 def test_a_desktop_is_not_asked_to_end():
-    finding, _ = held(Holder(pid=4711, gpu=0, memory_mib=300, name="Xorg"))
+    finding, _ = held(GpuMemoryHolder(pid=4711, gpu=0, memory_mib=300, name="Xorg"))
     assert "Xorg" not in finding.fix and "Xorg" in finding.evidence[-1].text
 
 
 def test_nobody_is_asked_for_where_memory_is_not_the_question_or_the_log_is_anothers():
-    holder = Holder(pid=4711, gpu=0, memory_mib=15200, name="python3")
+    holder = GpuMemoryHolder(pid=4711, gpu=0, memory_mib=15200, name="python3")
     assert held(holder, line="Could not locate zlibwapi.dll")[1] == 0
     assert held(holder, line=f"driver: 470.57.02\n{FULL}")[1] == 0
     assert held(line=FULL)[1] == 1

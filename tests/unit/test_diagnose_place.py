@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 from diagnosed import KNOWN, found
 
-from provision.model import Context, Machine, Target
+from provision.model import HostContext, Machine, Target
 
 NO_DRIVER = "RuntimeError: Found no NVIDIA driver on your system."
-DOCKER = Machine(target=Target(platform="linux-x86_64"), context=Context(container="docker"))
-PLAIN = dataclasses.replace(DOCKER, context=Context())
+DOCKER = Machine(target=Target(platform="linux-x86_64"), context=HostContext(container="docker"))
+PLAIN = dataclasses.replace(DOCKER, context=HostContext())
 
 
 def fix_of(cause, *lines, machine=None):

@@ -11,7 +11,7 @@ import pytest
 from verify_stub import LIBRARIES, cudnn, env, judge, pristine, record, stage  # noqa: F401
 
 from provision.environment import state
-from provision.model import Lock, Package, Plan, PlannedBuild, Target, TargetGpu
+from provision.model import Lock, LockedPackage, Plan, PlannedBuild, Target, TargetGpu
 from provision.verify import Options, drift, drifted
 
 CUDNN = "nvidia-cudnn-cu12"
@@ -22,7 +22,9 @@ HERE = Target(platform="linux-x86_64", driver="580.159.04", gpus=(DEVICE,))
 
 def wheel(name, version, **more):
     file = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
-    return Package(name=name, version=version, url=f"http://127.0.0.1:9/{file}", sha256="0" * 64, **more)
+    return LockedPackage(
+        name=name, version=version, url=f"http://127.0.0.1:9/{file}", sha256="0" * 64, **more
+    )
 
 
 @pytest.fixture
@@ -360,7 +362,9 @@ def test_missing_files_of_a_conda_package_are_found(built, lock):
     rows[1]["prefix_placeholder"] = "/opt/placeholder"
     (meta / "zlib-1.3-h0_0.json").write_text(json.dumps({"paths_data": {"paths": rows}}))
     url = "http://127.0.0.1:9/linux-64/zlib-1.3-h0_0.conda"
-    lock = dataclasses.replace(lock, packages=(*lock.packages, Package(name="zlib", version="1.3", url=url)))
+    lock = dataclasses.replace(
+        lock, packages=(*lock.packages, LockedPackage(name="zlib", version="1.3", url=url))
+    )
     for sizes in (None, drift.read_sizes(built)):
         assert not drift.find(built, lock, sizes=sizes).changes
     (built / "lib/libz.so.1").unlink()

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from provision import export
 from provision.errors import UsageError
-from provision.model import Package, PlannedBuild, Target, TargetGpu
+from provision.model import LockedPackage, PlannedBuild, Target, TargetGpu
 
 CPU = {"device": "cpu", "target": Target(platform="linux-x86_64", glibc="2.35")}
 
@@ -480,9 +480,9 @@ def test_no_word_of_a_lock_begins_a_line_of_its_own(form):
     builds = (
         PlannedBuild(framework=EVIL, version=EVIL, cuda=EVIL, index="pypi", requirements=(), cudnn=EVIL),
     )
-    bad = Package(name=EVIL, version=EVIL, url=f"https://a.example/{EVIL}", sha256=EVIL, index=EVIL)
-    local = Package(name="l", version="1", url=f"file:///{EVIL}.whl", sha256=EVIL)
-    folder = Package(name=EVIL, version="1", url=f"file:///{EVIL}", unhashed=True)
+    bad = LockedPackage(name=EVIL, version=EVIL, url=f"https://a.example/{EVIL}", sha256=EVIL, index=EVIL)
+    local = LockedPackage(name="l", version="1", url=f"file:///{EVIL}.whl", sha256=EVIL)
+    folder = LockedPackage(name=EVIL, version="1", url=f"file:///{EVIL}", unhashed=True)
     made = el.of([*el.PACKAGES, bad, local, folder], target=target, builds=builds)
     made = dataclasses.replace(made, plan=dataclasses.replace(made.plan, packages=(EVIL,), cuda_major=EVIL))
     text = el.text(form, made, lock_file=EVIL, env=EVIL)

@@ -12,7 +12,7 @@ from provision.errors import BuildError, LockError
 from provision.index import download_files
 from provision.index.download_files import Addresses, Wanted, download, part
 from provision.index.http import Http
-from provision.model import Package
+from provision.model import LockedPackage
 
 SIZE = 3 << 20
 BODY = os.urandom(SIZE)
@@ -177,7 +177,7 @@ def test_what_the_listener_raises_ends_it_and_leaves_the_part(server, tmp_path):
 
 
 def locked(url, at=None):
-    return Package(name="demo", version="1.0", url=url, sha256=SHA["sha256"], index=at)
+    return LockedPackage(name="demo", version="1.0", url=url, sha256=SHA["sha256"], index=at)
 
 
 def page(server, path, sha=SHA["sha256"], href="/mirror/demo-1.0-py3-none-any.whl"):

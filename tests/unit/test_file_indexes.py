@@ -2,7 +2,7 @@
 
 import pytest
 
-from provision.model import Package, Sources
+from provision.model import LockedPackage, PackageSources
 from provision.wheels.file_indexes import FileIndexes
 
 WEB = "https://packages.example/simple"
@@ -10,7 +10,7 @@ WEB_FILE = "https://files.example/ab/plain-1.0-py3-none-any.whl"
 
 
 def package(url, name="plain"):
-    return Package(name=name, version="1.0", url=url)
+    return LockedPackage(name=name, version="1.0", url=url)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def folder_index(tmp_path, monkeypatch):
 
 
 def asked(tmp_path, *extra, default=WEB, bound=None, **more):
-    sources = Sources(default=default, extra=extra, cache_dir=str(tmp_path / "cache"), **more)
+    sources = PackageSources(default=default, extra=extra, cache_dir=str(tmp_path / "cache"), **more)
     return FileIndexes(sources, bound or {})
 
 

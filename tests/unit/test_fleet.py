@@ -11,7 +11,17 @@ from resolve_rules import BUILDS, codes, key, usable, wants_package
 from provision import fleet
 from provision.commands.manager_stages import plan_for
 from provision.fleet.host_classes import joint_target
-from provision.model import Asked, Host, Request, Sources, Supply, Target, TargetGpu, Wanted, check_forms
+from provision.model import (
+    AvailableWheels,
+    FleetHost,
+    FrameworkRequest,
+    PackageSources,
+    Request,
+    RequestContext,
+    Target,
+    TargetGpu,
+    check_forms,
+)
 from provision.resolve import resolve
 
 MOST = 8
@@ -21,12 +31,17 @@ def planned(request, targets, hosts=None):
     """The answer for targets, of which each has as many hosts as `hosts` says."""
     counts = hosts or [1] * len(targets)
     named = [
-        Host(name=f"h{i}-{n}", target=target, device=request.device)
+        FleetHost(name=f"h{i}-{n}", target=target, device=request.device)
         for i, (target, count) in enumerate(zip(targets, counts, strict=True))
         for n in range(count)
     ]
-    asked = Asked(
-        request=request, target=targets[0], machine=None, profiles=SHIPPED, supply=Supply(), sources=Sources()
+    asked = RequestContext(
+        request=request,
+        target=targets[0],
+        machine=None,
+        profiles=SHIPPED,
+        supply=AvailableWheels(),
+        sources=PackageSources(),
     )
     return fleet.plan_fleet([fleet.Part(asked, fleet.group(named))], plan_for).fleet
 
@@ -84,7 +99,7 @@ MACHINES = st.builds(
 def fleets(draw):
     framework = draw(st.sampled_from(["torch", "tensorflow", "jax"]))
     python = draw(st.sampled_from(["3.10", "3.11", "3.12"]))
-    request = Request(frameworks=(Wanted(name=framework),), device="cuda", python=python)
+    request = Request(frameworks=(FrameworkRequest(name=framework),), device="cuda", python=python)
     return request, draw(st.lists(MACHINES, min_size=2, max_size=MOST))
 
 
@@ -203,7 +218,9 @@ def test_several_frameworks_share_each_plan():
         assert [b.framework for b in plan.plan.builds] == ["torch", "jax"]
         for one in found.classes:
             if one.id in plan.classes:
-                pinned = tuple(Wanted(name=b.framework, specifier=f"=={b.version}") for b in plan.plan.builds)
+                pinned = tuple(
+                    FrameworkRequest(name=b.framework, specifier=f"=={b.version}") for b in plan.plan.builds
+                )
                 again = resolve(dataclasses.replace(request, frameworks=pinned), one.target, SHIPPED)
                 assert again.builds
 
@@ -225,7 +242,7 @@ def host(name, *gpus, driver="535.129.03", glibc="2.35", device="cuda", **more):
     target = Target(
         platform="linux-x86_64", glibc=glibc, driver=driver, driver_os="linux", gpus=cards, **more
     )
-    return Host(name=name, target=target, device=device)
+    return FleetHost(name=name, target=target, device=device)
 
 
 def test_hosts_that_no_plan_tells_apart_are_one_class_in_any_order():
@@ -260,7 +277,7 @@ def test_an_id_can_be_part_of_a_file_name_whatever_a_document_says():
     odd = host("odd", *boards, driver="123456.123456.123456.123456.123456")
     again = host("again", *boards, driver="123456.123456.123456.123456.123455")
     elsewhere = dataclasses.replace(odd.target, platform="../../etc/x y", gpus=())
-    found = fleet.group([odd, again, Host(name="b", target=elsewhere, device="cpu")])
+    found = fleet.group([odd, again, FleetHost(name="b", target=elsewhere, device="cpu")])
     assert len({c.id for c in found}) == 3
     for one in found:
         check_forms(one)
@@ -277,7 +294,7 @@ def test_forward_compatibility_counts_only_where_the_board_takes_it():
 
 
 def test_the_answer_does_not_depend_on_the_order_of_hosts():
-    request = Request(frameworks=(Wanted(name="torch"),), device="cuda", python="3.12")
+    request = Request(frameworks=(FrameworkRequest(name="torch"),), device="cuda", python="3.12")
     machines = targets_of(K80, A100, T4, V100, H100, B200)
     counts = [4, 9, 2, 7, 5, 3]
     first = planned(request, machines, counts)

@@ -9,12 +9,12 @@ import pytest
 
 from provision import model
 from provision.model import (
-    Convolution,
+    ConvolutionResult,
     Machine,
     Plan,
     PlannedBuild,
-    Reason,
-    Rejected,
+    RejectedBuild,
+    RejectionReason,
     Target,
     TargetGpu,
     as_document,
@@ -29,7 +29,7 @@ PLAN = Plan(
     manager="venv",
     device="cuda",
     target=Target(platform="linux-x86_64", driver="550.54.15", gpus=(TargetGpu(capability="7.5"),)),
-    rejected=(Rejected(framework="torch", version="2.11.0", cuda="13.0", index="pypi", reasons=(Reason(code="driver_too_old", text="x"),)),),
+    rejected=(RejectedBuild(framework="torch", version="2.11.0", cuda="13.0", index="pypi", reasons=(RejectionReason(code="driver_too_old", text="x"),)),),
 )  # fmt: skip
 
 
@@ -46,9 +46,11 @@ def test_lists_are_never_null_and_unknown_is_null():
 
 
 def test_pass_is_written_without_its_underscore():
-    one = Convolution(case="conv2d", dtype="float32", pass_="forward", max_error=0.0, tolerance=1e-5, ok=True)
+    one = ConvolutionResult(
+        case="conv2d", dtype="float32", pass_="forward", max_error=0.0, tolerance=1e-5, ok=True
+    )
     assert as_plain(one)["pass"] == "forward"
-    assert from_plain(Convolution, as_plain(one)) == one
+    assert from_plain(ConvolutionResult, as_plain(one)) == one
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,17 @@
 import pytest
 
 from provision.model import (
+    AvailableWheels,
     Build,
+    FrameworkRequest,
     Lock,
-    Package,
+    LockedPackage,
     Plan,
     Profiles,
     Request,
     Satellite,
-    Supply,
     Target,
     ToolkitRelease,
-    Wanted,
 )
 from provision.resolve.other_cuda import LockedSet, cuda_of_part, sentence_of
 from provision.resolve.question import Question
@@ -29,7 +29,7 @@ TARGET = Target(platform="linux-x86_64", glibc="2.35", driver="580.95.05", drive
 
 
 def package(name, version="1.0"):
-    return Package(name=name, version=version, url=f"https://host/{name}-{version}-py3-none-any.whl")
+    return LockedPackage(name=name, version=version, url=f"https://host/{name}-{version}-py3-none-any.whl")
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,13 @@ def strangers(required_by, *, cuda="13.0", named=("serving",), rows=(), device="
     build = Build(framework="torch", version="2.14.0", cuda=cuda, platform="linux-x86_64", index="pypi",
                   python=("3.12",))  # fmt: skip
     known = Profiles(builds=(build,), satellites=tuple(rows), toolkits=TOOLKITS)
-    asked = Request(frameworks=(Wanted(name="torch"),), device=device)
+    asked = Request(frameworks=(FrameworkRequest(name="torch"),), device=device)
     plan = Plan(
         builds=(), python="3.12", platform="linux-x86_64", manager="venv", device=device, target=TARGET
     )
     packages = [package(n, versions.get(n.replace("-", "_"), "1.0")) for n in required_by]
     lock = Lock(manager="venv", target=TARGET, plan=plan, packages=tuple(packages), required_by=required_by)
-    question = Question(asked, TARGET, known, Supply())
+    question = Question(asked, TARGET, known, AvailableWheels())
     mine = LockedSet(question, SatelliteRows(known, "linux-x86_64"), (build,), lock, frozenset(named))
     return [(sentence_of(s), s.cuda) for s in mine.strangers()]
 

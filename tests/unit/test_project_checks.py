@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from provision.errors import DataError
-from provision.model import Check, Project, as_plain, from_plain
+from provision.model import Check, ProjectConfig, as_plain, from_plain
 from provision.project.config.checks import read_check
 from provision.project.config.edit_packages import add_packages
 from provision.project.config.gpuenv_yaml import parse_config
@@ -48,8 +48,8 @@ def test_every_kind_of_check():
         "import cv2", "the network", "python train.py --help", "pipes", "compile torch",
     ]  # fmt: skip
     assert MEANT[3].command == ("bash", "-c", "ls | wc -l")
-    kept = Project(checks=MEANT)
-    assert from_plain(Project, json.loads(json.dumps(as_plain(kept)))) == kept
+    kept = ProjectConfig(checks=MEANT)
+    assert from_plain(ProjectConfig, json.loads(json.dumps(as_plain(kept)))) == kept
 
 
 @pytest.mark.parametrize("text", ["checks:\n", "checks: []\n", "checks: null\n", "frameworks: [jax]\n"])

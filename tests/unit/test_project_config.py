@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 from provision.cli import exit_codes
 from provision.errors import DataError, UsageError
-from provision.model import Check, Project, ProjectTarget, as_plain
+from provision.model import Check, ProjectConfig, ProjectTarget, as_plain
 from provision.project.config import edit_packages, key_forms, yaml_tree
 from provision.project.config.edit_packages import add_packages
 from provision.project.config.file_digests import cached_config, digest as digest_of
@@ -70,7 +70,7 @@ targets:
 checks: [{import: cv2}, {run: python train.py --help, timeout: 60, name: train}, compile]
 """
     found = read(path, text)
-    assert found == Project(
+    assert found == ProjectConfig(
         frameworks=("torch>=2.6,<2.9", "torchvision"),
         packages=("numpy>=1.26", "tqdm; sys_platform == 'linux'", "x @ git+https://host/x@v1"),
         requirements=("requirements.txt", "deps/b.txt"),
@@ -102,7 +102,7 @@ checks: [{import: cv2}, {run: python train.py --help, timeout: 60, name: train},
 
 def test_the_readers_keys_are_the_fields_of_the_values():
     known = {*key_forms.WORDS, *key_forms.LISTS, "indexes", "targets", "checks", *key_forms.PROJECT}
-    assert known == {f.name for f in dataclasses.fields(Project)}
+    assert known == {f.name for f in dataclasses.fields(ProjectConfig)}
     target = {*key_forms.TARGET_WORDS, *key_forms.TARGET_LISTS}
     assert target == {f.name for f in dataclasses.fields(ProjectTarget)}
     assert set(key_forms.SAID_BY_FILE) < target
@@ -110,11 +110,11 @@ def test_the_readers_keys_are_the_fields_of_the_values():
 
 @pytest.mark.parametrize("text", ["", "\n# nothing yet\n", "---\n", "null", "\ufeff"])
 def test_a_file_without_a_key_is_a_project_that_asks_for_nothing(path, text):
-    assert read(path, text) == Project()
+    assert read(path, text) == ProjectConfig()
 
 
 def test_an_empty_list_may_be_left_empty(path):
-    assert read(path, "packages:\n  # none yet\nframeworks: [jax]\n") == Project(frameworks=("jax",))
+    assert read(path, "packages:\n  # none yet\nframeworks: [jax]\n") == ProjectConfig(frameworks=("jax",))
 
 
 def test_all_mistakes_come_at_once_with_line_and_key(path):
@@ -306,7 +306,7 @@ _CHECKS = st.builds(
 @settings(max_examples=100)
 @given(
     meant=st.builds(
-        Project,
+        ProjectConfig,
         frameworks=st.lists(st.sampled_from(["torch>=2", "jax", "torchvision"]), unique=True).map(tuple),
         packages=st.lists(_TEXTS, unique=True).map(tuple),
         requirements=st.lists(st.sampled_from(["r.txt", "a b.txt", "\u00e9.txt", "#x"]), unique=True).map(tuple),
@@ -581,7 +581,7 @@ def test_the_readmes_example_has_every_key_and_reads(path):
     section = README.read_text().partition("### gpuenv.yaml")[2]
     text = re.search(r"```yaml\n(.*?)```", section, re.DOTALL)[1]
     found = read(path, text)
-    for field in dataclasses.fields(Project):
+    for field in dataclasses.fields(ProjectConfig):
         assert re.search(rf"(?m)^{field.name}:|[{{ ]{field.name}:", text), (
             f"{field.name} is not in the README's example"
         )

@@ -11,7 +11,7 @@ from project_folder import asked, folder  # noqa: F401  # fixtures
 
 from provision.cli import exit_codes
 from provision.errors import GpuenvError, UsageError
-from provision.model import Bound
+from provision.model import VersionBound
 from provision.project.requirements import poetry
 
 
@@ -57,7 +57,7 @@ STANDARD = """\
 def test_a_standard_project(folder):
     found = asked(folder, STANDARD)
     assert found.frameworks == ("torch", "jax")
-    assert found.bounds == (Bound(name="torch", specifier="==2.5.1", origin="pyproject.toml line 10"),)
+    assert found.bounds == (VersionBound(name="torch", specifier="==2.5.1", origin="pyproject.toml line 10"),)
     assert texts(found) == [
         ("numpy>=1.26", "line 9"),
         (f"My_Project @ {folder.as_uri()}", "the project's folder"),

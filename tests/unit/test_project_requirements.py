@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 
 from provision.cli import exit_codes
 from provision.errors import GpuenvError, UsageError
-from provision.model import Bound
+from provision.model import VersionBound
 from provision.project.requirements.project_demands import demands
 
 LINUX = {
@@ -88,7 +88,9 @@ def test_a_training_projects_file(folder):
         """,
     )
     assert found.frameworks == ("torch",)
-    assert found.bounds == (Bound(name="torch", specifier=">=1.8.0", origin="requirements.txt line 4"),)
+    assert found.bounds == (
+        VersionBound(name="torch", specifier=">=1.8.0", origin="requirements.txt line 4"),
+    )
     assert texts(found) == [
         "matplotlib>=3.3",
         "PyYAML>=5.3.1",

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from provision.commands.rebuild_command import addressed
-from provision.model import Environment, Finding, Lock, Plan, PlannedBuild, Stage, Target, Verdict
+from provision.model import Environment, Finding, Lock, Plan, PlannedBuild, StageResult, Target, Verdict
 
 FIX = "Make the environment for the GPU: gpuenv create --recreate --device cuda; or verify with --device cpu."
 EXTENSION = "`gpuenv create --recreate --framework torch --with torchvision`."
@@ -13,8 +13,8 @@ EXTENSION = "`gpuenv create --recreate --framework torch --with torchvision`."
 
 def verdict(*fixes):
     stages = (
-        Stage(stage="libraries", status="fail", detail="x"),
-        Stage(stage="framework", status="skip", detail="x", framework="jax"),
+        StageResult(stage="libraries", status="fail", detail="x"),
+        StageResult(stage="framework", status="skip", detail="x", framework="jax"),
     )
     found = tuple(Finding(cause="cpu_only_build", title="x", fix=f, confidence="certain") for f in fixes)
     return Verdict(env="e", python="p", verdict="fails", stages=stages, findings=found, hint=fixes[0])

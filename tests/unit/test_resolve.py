@@ -7,7 +7,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from resolve_questions import R580, SHIPPED, V100, ask, question
 
-from provision.model import Request, Supply, Target, Wanted, Wheel
+from provision.model import AvailableWheel, AvailableWheels, FrameworkRequest, Request, Target
 from provision.resolve import gpu_named, resolve
 
 # --- one framework on named machines -------------------------------------------------------------
@@ -210,16 +210,18 @@ def test_a_labelled_wheel_at_hand_is_not_taken_where_its_companion_is_not_there(
     """torchvision of the default index does not load beside a +cpu torch: seen as "operator torchvision::nms
     does not exist"."""
     tags = ("cp311-cp311-manylinux_2_28_x86_64",)
-    torch = Wheel(name="torch", version="2.13.0+cpu", url="file:///w/torch.whl", tags=tags)
-    vision = Wheel(name="torchvision", version="0.28.0+cpu", url="file:///w/vision.whl", tags=tags)
+    torch = AvailableWheel(name="torch", version="2.13.0+cpu", url="file:///w/torch.whl", tags=tags)
+    vision = AvailableWheel(name="torchvision", version="0.28.0+cpu", url="file:///w/vision.whl", tags=tags)
     target = Target(platform="linux-x86_64", glibc="2.35")
     for wanted in ({"packages": ("torchvision",)}, {"along": ("torchvision",)}):
-        request = Request(frameworks=(Wanted(name="torch"),), device="cpu", python="3.11", **wanted)
-        alone = resolve(request, target, SHIPPED, Supply(wheels=(torch,), unreachable=("pytorch",)))
+        request = Request(frameworks=(FrameworkRequest(name="torch"),), device="cpu", python="3.11", **wanted)
+        alone = resolve(request, target, SHIPPED, AvailableWheels(wheels=(torch,), unreachable=("pytorch",)))
         assert alone.builds[0].index == "pypi"
         texts = [x.text for r in alone.rejected for x in r.reasons if r.index == "find-links"]
         assert any("torchvision" in t and "+cpu" in t for t in texts)
-        both = resolve(request, target, SHIPPED, Supply(wheels=(torch, vision), unreachable=("pytorch",)))
+        both = resolve(
+            request, target, SHIPPED, AvailableWheels(wheels=(torch, vision), unreachable=("pytorch",))
+        )
         assert both.builds[0].index == "find-links"
 
 

@@ -11,7 +11,7 @@ from random_machines import SHIPPED, VERSIONS, one_below, questions
 from resolve_questions import ask, question
 from resolve_rules import BRANCHES, BUILDS, CUDNN, FLOORS, GPUS, NATIVE, numbers, version
 
-from provision.model import Wanted
+from provision.model import FrameworkRequest
 from provision.resolve import resolve
 
 
@@ -55,8 +55,10 @@ def by_version(question, name, wanted):
         if any(min(e, version(wanted)) < version(v) < max(e, version(wanted)) for e in ends)
         and not any(abs(_steps(known, e, v)) >= abs(_steps(known, e, wanted)) for e in ends[:1])
     ]  # fmt: skip
-    asks = [with_request(question, frameworks=(Wanted(name=name, specifier=f"=={v}"),)) for v in between]
-    return with_request(question, frameworks=(Wanted(name=name, specifier=f"=={wanted}"),)), asks
+    asks = [
+        with_request(question, frameworks=(FrameworkRequest(name=name, specifier=f"=={v}"),)) for v in between
+    ]
+    return with_request(question, frameworks=(FrameworkRequest(name=name, specifier=f"=={wanted}"),)), asks
 
 
 def _within(text, bounds):

@@ -9,18 +9,18 @@ from packaging.version import Version
 
 from provision.commands.release_reading import priced, promising
 from provision.model import (
-    Bound,
+    AvailableWheels,
     Build,
     CudaMajor,
+    FrameworkRequest,
     NamedPackage,
+    PackageRelease,
     Profiles,
-    Release,
     Request,
     Satellite,
-    Supply,
     Target,
     TargetGpu,
-    Wanted,
+    VersionBound,
 )
 from provision.resolve.joint_answer import against_newest, answer
 from provision.resolve.joint_search import JointSearch, Refused
@@ -40,7 +40,7 @@ def build(version, cuda="13.0", pythons=PYTHONS, kernels=("8.0", "9.0"), **more)
 
 def release(package, version, day, *requires, pythons=PYTHONS, wheels=None, **more):
     wheels = pythons if wheels is None else wheels
-    return Release(
+    return PackageRelease(
         package=package,
         version=version,
         day=TODAY - day,
@@ -61,12 +61,12 @@ def search(builds, packages, *, satellites=(), refused=(), device="cuda", **requ
         majors=(CudaMajor(major="12", linux="525.60.13", windows="528.33"),
                 CudaMajor(major="13", linux="580.65.06", windows="580.65.06")),
     )  # fmt: skip
-    asked = Request(frameworks=(Wanted(name="torch"),), device=device, **request)
+    asked = Request(frameworks=(FrameworkRequest(name="torch"),), device=device, **request)
     target = Target(
         platform="linux-x86_64", glibc="2.35", driver="580.95.05", driver_os="linux",
         gpus=(TargetGpu(capability="9.0", name="H100"),),
     )  # fmt: skip
-    return JointSearch(Question(asked, target, known, Supply()), packages, refused)
+    return JointSearch(Question(asked, target, known, AvailableWheels()), packages, refused)
 
 
 def satellite(package, version, **columns):
@@ -414,11 +414,11 @@ def test_a_package_with_bounds_that_is_not_its_newest_within_them_is_held_back()
 def test_a_framework_with_bounds_that_is_not_its_newest_within_them_is_held_back():
     vllm = package("vllm", release("vllm", "0.33", 0, "torch==2.14"))
     builds = [build("2.16"), build("2.15"), build("2.14")]
-    bounds = (Bound(name="torch", specifier=">=1.5,<2.16", origin="requirements.txt line 1"),)
+    bounds = (VersionBound(name="torch", specifier=">=1.5,<2.16", origin="requirements.txt line 1"),)
     found = search(builds, [vllm], bounds=bounds)
     held = answer(found, found.best()).held_back
     assert [(h.package, h.locked, h.newest) for h in held] == [("torch", "2.14", "2.15")]
-    exact = (Bound(name="torch", specifier="==2.14", origin="requirements.txt line 1"),)
+    exact = (VersionBound(name="torch", specifier="==2.14", origin="requirements.txt line 1"),)
     found = search(builds, [vllm], bounds=exact)
     assert answer(found, found.best()).held_back == ()
 

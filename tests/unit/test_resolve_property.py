@@ -22,7 +22,7 @@ from resolve_rules import (
     wants_package,
 )
 
-from provision.model import Wanted
+from provision.model import FrameworkRequest
 from provision.resolve import resolve
 
 # --- random machines ----------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def _chosen(plan):
 def test_the_first_named_gets_its_newest_for_which_the_others_have_any(asked, order, count):
     request, target = asked
     bounds = request.frameworks[0]
-    wanted = tuple(bounds if name == bounds.name else Wanted(name=name) for name in order[:count])
+    wanted = tuple(bounds if name == bounds.name else FrameworkRequest(name=name) for name in order[:count])
     request = dataclasses.replace(request, frameworks=wanted)
     plan = resolve(request, target, SHIPPED)
     chains = [_fitting(dataclasses.replace(request, frameworks=(w,)), target) for w in wanted]

@@ -4,7 +4,7 @@ import pytest
 from packaging.requirements import Requirement
 from resolve_questions import R580, SHIPPED, V100, ask
 
-from provision.model import Supply, Wheel
+from provision.model import AvailableWheel, AvailableWheels
 
 # --- several frameworks -------------------------------------------------------------------------
 
@@ -78,7 +78,7 @@ def wheels(build, python="cp312"):
     """A wheel for each thing that a build requires, and the build's own."""
     own = f"{build.version}+{build.local}" if build.local else build.version
     have = [
-        Wheel(
+        AvailableWheel(
             name=build.framework,
             version=own,
             url="file:own",
@@ -89,7 +89,7 @@ def wheels(build, python="cp312"):
         text = next(
             (s.version.removesuffix(".*") for s in need.specifier if s.operator in ("==", "~=", ">=")), "1"
         )
-        have.append(Wheel(name=need.name, version=text, url="file:x", tags=("py3-none-any",)))
+        have.append(AvailableWheel(name=need.name, version=text, url="file:x", tags=("py3-none-any",)))
     return have
 
 
@@ -103,7 +103,7 @@ def build_of(version, framework="torch", cuda=None):
 
 def test_offline_only_the_wheels_are_candidates():
     machine = R580 | {"gpus": ["H200"]}
-    supply = Supply(wheels=tuple(wheels(build_of("2.9.1"))), only_wheels=True)
+    supply = AvailableWheels(wheels=tuple(wheels(build_of("2.9.1"))), only_wheels=True)
     plan = ask("torch", **machine, supply=supply)
     assert [(b.version, b.index) for b in plan.builds] == [("2.9.1", "find-links")]
     refused = {r.version: {x.code for x in r.reasons} for r in plan.rejected}
@@ -113,7 +113,7 @@ def test_offline_only_the_wheels_are_candidates():
 @pytest.mark.parametrize("lacking", ["nvidia-cudnn-cu12", "nvidia-nccl-cu12", "triton", "torch"])
 def test_offline_a_wheel_that_is_lacking_is_told(lacking):
     have = tuple(w for w in wheels(build_of("2.9.1")) if w.name != lacking)
-    plan = ask("torch==2.9.1", **R580, gpus=["H200"], supply=Supply(wheels=have, only_wheels=True))
+    plan = ask("torch==2.9.1", **R580, gpus=["H200"], supply=AvailableWheels(wheels=have, only_wheels=True))
     assert not plan.builds
     assert plan.hint.startswith("without --offline")
     reasons = [
@@ -123,11 +123,11 @@ def test_offline_a_wheel_that_is_lacking_is_told(lacking):
 
 
 def test_offline_wheels_of_another_python_do_not_serve():
-    supply = Supply(wheels=tuple(wheels(build_of("2.9.1"), "cp311")), only_wheels=True)
+    supply = AvailableWheels(wheels=tuple(wheels(build_of("2.9.1"), "cp311")), only_wheels=True)
     assert not ask("torch", **R580, gpus=["H200"], supply=supply).builds
     assert ask("torch", **R580, gpus=["H200"], supply=supply, python="3.11").builds
 
 
 def test_an_index_that_does_not_answer_is_left_out():
-    plan = ask("torch", **V100, supply=Supply(unreachable=("pytorch",)))
+    plan = ask("torch", **V100, supply=AvailableWheels(unreachable=("pytorch",)))
     assert [(b.version, b.index) for b in plan.builds] == [("2.10.0", "pypi")]

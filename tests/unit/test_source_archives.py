@@ -12,7 +12,7 @@ from loopback import Index, serving
 
 from provision.errors import LockError
 from provision.index.simple_api import File
-from provision.model import Package, Sources
+from provision.model import LockedPackage, PackageSources
 from provision.wheels.source_archives import SourceArchives, package_of, read_archive
 
 SETUP = "from setuptools import setup, Extension\n"
@@ -285,7 +285,7 @@ def index():
 @pytest.fixture
 def archives(index, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    return SourceArchives(Sources(default=index.url, cache_dir=str(tmp_path / "cache")))
+    return SourceArchives(PackageSources(default=index.url, cache_dir=str(tmp_path / "cache")))
 
 
 def hold(index, name="some", version="1.0", files=None):
@@ -327,7 +327,9 @@ def test_an_archive_above_the_limit_is_not_fetched(index, archives, monkeypatch)
     hold(index, files={"PKG-INFO": ABOUT, "data": bytes(range(256)) * 40})
     (listed,) = archives.listed("some")
     assert listed.size is None and archives.describe([listed]) == {}
-    known = Package(name="some", version="1.0", url=f"{index.url}/absent.tar.gz", sha256="0" * 64, size=101)
+    known = LockedPackage(
+        name="some", version="1.0", url=f"{index.url}/absent.tar.gz", sha256="0" * 64, size=101
+    )
     before = index.requests.total()
     assert archives.describe([known]) == {} and index.requests.total() == before
 
@@ -336,7 +338,7 @@ def test_without_a_network_a_folder_has_it(index, tmp_path):
     name, data = project_packages.sdist("some", "1.0", {"PKG-INFO": ABOUT})
     (tmp_path / "wheels").mkdir()
     (tmp_path / "wheels" / name).write_bytes(data)
-    sources = Sources(
+    sources = PackageSources(
         default=index.url, offline=True, find_links=(str(tmp_path / "wheels"),), cache_dir=str(tmp_path)
     )
     archives = SourceArchives(sources)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from elf_files import library, module, package as installed
 
-from provision.model import Package, Sources
+from provision.model import LockedPackage, PackageSources
 from provision.wheels.system_needs import SystemNeeds, needs_of, needs_of_installed
 
 NAME = "drawn-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"
@@ -38,7 +38,9 @@ def wheel(tmp_path):
 
 def package(path, **parts):
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    found = Package(name="drawn", version="1.0", url=f"https://example.invalid/{path.name}", sha256=digest)
+    found = LockedPackage(
+        name="drawn", version="1.0", url=f"https://example.invalid/{path.name}", sha256=digest
+    )
     return replace(found, **parts)
 
 
@@ -50,20 +52,20 @@ def libraries(found):
 def test_a_file_is_read_wherever_it_lies(wheel, tmp_path, way):
     one = package(wheel, url=wheel.as_uri()) if way == "address" else package(wheel)
     links = (str(wheel.parent),) if way == "find-links" else ()
-    sources = Sources(cache_dir=str(tmp_path / "cache"), find_links=links)
+    sources = PackageSources(cache_dir=str(tmp_path / "cache"), find_links=links)
     found = needs_of([one], sources, [wheel.parent] if way == "folders" else [])
     assert libraries(found) == ["libgpuenv_gone.so.1"], "what a plug-in needs is no need of the package"
     assert all(need.glibc is None or need.glibc.startswith("2.") for need in found.values())
 
 
 def test_another_file_of_the_same_name_is_not_read(wheel, tmp_path):
-    sources = Sources(cache_dir=str(tmp_path / "cache"))
+    sources = PackageSources(cache_dir=str(tmp_path / "cache"))
     assert needs_of([package(wheel, sha256="0" * 64)], sources, [wheel.parent]) == {}
     assert not (tmp_path / "cache").exists()
 
 
 def test_what_was_read_is_remembered(wheel, tmp_path):
-    sources = Sources(cache_dir=str(tmp_path / "cache"))
+    sources = PackageSources(cache_dir=str(tmp_path / "cache"))
     one = package(wheel)
     assert needs_of([one], sources) == {}
     found = needs_of([one], sources, [wheel.parent])
@@ -75,7 +77,7 @@ def test_what_was_read_is_remembered(wheel, tmp_path):
 
 
 def test_an_unpacked_wheel_is_read_in_uvs_cache_where_the_hash_is_the_locks(wheel, tmp_path):
-    sources = Sources(cache_dir=str(tmp_path / "cache"))
+    sources = PackageSources(cache_dir=str(tmp_path / "cache"))
     one = package(wheel)
     place = tmp_path / "cache" / "uv" / "wheels-v9" / "pypi" / "drawn"
     place.mkdir(parents=True)
@@ -88,7 +90,7 @@ def test_an_unpacked_wheel_is_read_in_uvs_cache_where_the_hash_is_the_locks(whee
 
 
 def test_what_cannot_be_read_says_nothing(wheel, tmp_path):
-    sources = Sources(cache_dir=str(tmp_path / "cache"))
+    sources = PackageSources(cache_dir=str(tmp_path / "cache"))
     plain = package(wheel, url="https://example.invalid/drawn-1.0-py3-none-any.whl")
     conda = package(wheel, url="https://example.invalid/drawn-1.0-0.conda")
     assert needs_of([plain, conda, package(wheel, sha256=None)], sources, [wheel.parent]) == {}
@@ -100,7 +102,7 @@ def test_what_cannot_be_read_says_nothing(wheel, tmp_path):
 def test_a_cache_that_cannot_be_written_to_is_done_without(wheel, tmp_path):
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "system-needs").write_text("a file")
-    found = needs_of([package(wheel)], Sources(cache_dir=str(tmp_path / "cache")), [wheel.parent])
+    found = needs_of([package(wheel)], PackageSources(cache_dir=str(tmp_path / "cache")), [wheel.parent])
     assert libraries(found) == ["libgpuenv_gone.so.1"]
     shutil.rmtree(tmp_path / "cache")
 
@@ -111,7 +113,7 @@ def test_a_wheel_is_read_where_it_was_installed_and_remembered(wheel, tmp_path):
     outside = module(tmp_path / "env" / "out.abi3.so", needs=[library(tmp_path / "libgpuenv_outside.so")])
     files = [p for p in site.rglob("*") if p.is_file()]
     installed(site, "drawn", "1.0", [*files, "../../../out.abi3.so", str(outside)[1:], "missing.abi3.so"])
-    sources = Sources(cache_dir=str(tmp_path / "cache"))
+    sources = PackageSources(cache_dir=str(tmp_path / "cache"))
     one = package(wheel)
     assert needs_of([one], sources) == {}
     found = needs_of_installed([one, replace(one, name="other")], tmp_path / "env", sources)

@@ -11,7 +11,7 @@ from resolve_questions import R580, SHIPPED, ask
 
 from provision.index.http import Http
 from provision.index.pip_config import default_index, pip_configuration
-from provision.model import Need
+from provision.model import RequirementLine
 from provision.profiles.measure.wheel_reader import Reader
 from provision.system import process
 
@@ -25,7 +25,8 @@ def lines(plan):
 
 def of_file(*texts):
     return tuple(
-        Need(text=t, origin=f"asked.txt line {n}", name=Requirement(t).name) for n, t in enumerate(texts, 1)
+        RequirementLine(text=t, origin=f"asked.txt line {n}", name=Requirement(t).name)
+        for n, t in enumerate(texts, 1)
     )
 
 

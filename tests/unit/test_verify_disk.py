@@ -9,7 +9,7 @@ import shutil
 from verify_stub import LIBRARIES, cudnn, env, failing, judge, pristine, record, stage  # noqa: F401
 
 from driver_stub import V100, build_runtime, spec
-from provision.model import CudnnRelease, Lock, Package, Plan, PlannedBuild, Target
+from provision.model import CudnnRelease, Lock, LockedPackage, Plan, PlannedBuild, Target
 from provision.verify import Options
 
 
@@ -82,7 +82,7 @@ def locked(cudnn_version, device="cuda"):
     plan = Plan(
         builds=(), python="3.11", platform="linux-x86_64", manager="venv", device=device, target=target
     )
-    package = Package(name="nvidia-cudnn-cu12", version=cudnn_version, url="file:///x.whl")
+    package = LockedPackage(name="nvidia-cudnn-cu12", version=cudnn_version, url="file:///x.whl")
     return Lock(manager="venv", target=target, plan=plan, packages=(package,))
 
 
@@ -98,7 +98,7 @@ def test_the_lock_names_another_cudnn(judge):
 
 def test_another_package_than_the_locks_is_a_warning(judge):
     lock = locked("9.14.0.64")
-    other = Package(name="nvidia-cuda-runtime-cu12", version="12.9.79", url="file:///y.whl")
+    other = LockedPackage(name="nvidia-cuda-runtime-cu12", version="12.9.79", url="file:///y.whl")
     verdict = judge(lock=dataclasses.replace(lock, packages=(*lock.packages, other)))
     assert verdict.verdict == "works"
     assert stage(verdict, "libraries").status == "warn"

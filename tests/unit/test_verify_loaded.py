@@ -5,7 +5,7 @@ The log lines are those of the real cuDNN 9.19."""
 import pytest
 
 from provision.export.report import page
-from provision.model import FrameworkVerdict, Library, Lock, Package, Plan, Target, Verdict
+from provision.model import FrameworkVerdict, LibraryFile, Lock, LockedPackage, Plan, Target, Verdict
 from provision.system.process import Finished
 from provision.verify import loaded
 from provision.verify.libraries import Distribution, Shipped
@@ -37,7 +37,7 @@ def locked(version):
     plan = Plan(
         builds=(), python="3.12", platform="linux-x86_64", manager="venv", device="cuda", target=target
     )
-    package = Package(name="nvidia-cudnn-cu13", version=version, url="file:///x.whl")
+    package = LockedPackage(name="nvidia-cudnn-cu13", version=version, url="file:///x.whl")
     return Lock(manager="venv", target=target, plan=plan, packages=(package,))
 
 
@@ -136,7 +136,7 @@ def test_only_what_is_shown_to_run_ran():
 def test_the_report_lists_under_libraries_that_ran_only_those():
     def shown(device):
         flags = ran(EXECUTED, device)
-        libraries = tuple(Library(soname=s, path=f"/{s}", ran=flag) for s, flag in flags.items())
+        libraries = tuple(LibraryFile(soname=s, path=f"/{s}", ran=flag) for s, flag in flags.items())
         framework = FrameworkVerdict(name="torch", libraries=libraries)
         return page(Verdict(env="/env", python="/p", verdict="cpu", frameworks=(framework,)), "now")
 

@@ -9,7 +9,7 @@ import pytest
 from elf_files import library, module, package
 from framework_envs import framework_env, venv
 
-from provision.model import OpenedLibrary, OptionalLibraries
+from provision.model import DlopenedLibrary, OptionalLibraries
 from provision.profiles import load
 from provision.verify.packages.reading import Known, read
 
@@ -212,12 +212,12 @@ def test_libraries_that_are_opened_by_name_are_rows(made):
     env, site = made
     package(site, "sounds", "1", [], modules={"sounds.py": ""})
     rows = [
-        OpenedLibrary(
+        DlopenedLibrary(
             package="sounds", library="libgpuenv_none.so.2 libgpuenv_none.so", bundled="sounds_data/lib"
         )
     ]
     assert nominated(env, site, rows)["sounds"].problems[0].library == "libgpuenv_none.so.2"
-    there = [OpenedLibrary(package="sounds", library="libc.so")]  # as libc.so.6
+    there = [DlopenedLibrary(package="sounds", library="libc.so")]  # as libc.so.6
     assert not nominated(env, site, there)
     data = lib(site / "sounds_data", "libsounds.so")
     package(site, "sounds", "2", [data])

@@ -11,13 +11,13 @@ import pytest
 from driver_stub import H200, build, scenario, spec
 from provision.export.report import page
 from provision.model import (
-    Convolution,
+    ConvolutionResult,
     DeviceVerdict,
     Evidence,
     Finding,
     FrameworkVerdict,
-    Library,
-    Stage,
+    LibraryFile,
+    StageResult,
     Verdict,
 )
 
@@ -57,7 +57,9 @@ def read(text):
 
 
 def row(error, *, ok):
-    return Convolution(case="conv2d", dtype="tf32", pass_="forward", max_error=error, tolerance=0.002, ok=ok)
+    return ConvolutionResult(
+        case="conv2d", dtype="tf32", pass_="forward", max_error=error, tolerance=0.002, ok=ok
+    )
 
 
 NASTY = "</style><script>alert('ü')</script>\x1b[31m & \"quoted\""
@@ -67,7 +69,7 @@ VERDICT = Verdict(
     verdict="wrong",
     hint=NASTY,
     stages=(
-        Stage(
+        StageResult(
             stage="cudnn",
             status="fail",
             detail=NASTY,
@@ -92,7 +94,7 @@ VERDICT = Verdict(
                     convolutions=(row(0.0002, ok=True), row(0.2, ok=False), row(None, ok=False)),
                 ),
             ),
-            libraries=(Library(soname=NASTY, path=NASTY, owner=NASTY, version=NASTY, inside=False),),
+            libraries=(LibraryFile(soname=NASTY, path=NASTY, owner=NASTY, version=NASTY, inside=False),),
         ),
     ),
 )

@@ -4,7 +4,7 @@ import pytest
 from framework_envs import venv
 
 from provision.export.report import page
-from provision.model import Stage, Verdict
+from provision.model import StageResult, Verdict
 from provision.verify import _verdict
 
 
@@ -27,7 +27,7 @@ class Ended:
 
     def __init__(self, device, *stages):
         self.device, self.wrong, self.told = device, False, None
-        self.stages = [Stage(stage=s, status=status, detail="") for s, status in stages]
+        self.stages = [StageResult(stage=s, status=status, detail="") for s, status in stages]
         self.findings, self.verdicts, self.drift = [], [], ()
         self.env = type("Env", (), {"path": "/env", "python": "/env/bin/python"})
         self.options = type("Options", (), {"strict": False})

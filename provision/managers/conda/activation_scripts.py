@@ -10,14 +10,14 @@ from pathlib import Path
 
 from ...environment.place import not_writable
 from ...errors import BuildError
-from ...model import Package
+from ...model import LockedPackage
 from ...system import process, safe_write, untrusted_files
 
 # Sources what packages bring, and hands the variables on; what the scripts print is none of them.
 _ACTIVATED = 'for file in "$1"/etc/conda/activate.d/*.sh; do . "$file"; done >&2; exec env -0'
 
 
-def write(prefix: Path, packages: Sequence[Package], specs: Sequence[str]) -> None:
+def write(prefix: Path, packages: Sequence[LockedPackage], specs: Sequence[str]) -> None:
     """Activate scripts, and conda-meta/history with what was asked for. Raises BuildError."""
     try:
         (prefix / "bin").mkdir(exist_ok=True)
@@ -32,7 +32,9 @@ def write(prefix: Path, packages: Sequence[Package], specs: Sequence[str]) -> No
     record(prefix, (), packages, specs)
 
 
-def record(prefix: Path, out: Sequence[Package], into: Sequence[Package], specs: Sequence[str]) -> None:
+def record(
+    prefix: Path, out: Sequence[LockedPackage], into: Sequence[LockedPackage], specs: Sequence[str]
+) -> None:
     """What went out of a prefix and came in, in conda's own form, so that `conda install` goes on from what
     was asked for here, and `conda list --revisions` tells it. Raises BuildError."""
     rows = [f"==> {time.strftime('%Y-%m-%d %H:%M:%S')} <==", "# cmd: gpuenv create"]
@@ -46,7 +48,7 @@ def record(prefix: Path, out: Sequence[Package], into: Sequence[Package], specs:
         raise not_writable(prefix, error) from error
 
 
-def _dist(package: Package) -> str:
+def _dist(package: LockedPackage) -> str:
     """A package as conda's history names it: "conda-forge/linux-64::numpy-2.0.1-py311h1_0"."""
     channel, subdir, file = package.url.rsplit("/", 2)
     stem = file.removesuffix(".conda").removesuffix(".tar.bz2")

@@ -13,7 +13,7 @@ from ...environment import place, state, transaction as transactions
 from ...environment.repair import Work, difference
 from ...environment.state import normal
 from ...errors import BuildError
-from ...model import Emit, Event, Lock, Package, as_plain
+from ...model import Emit, Event, Lock, LockedPackage, as_plain
 from ...system.redaction import redact, redact_text
 from ...wheels.install import install_wheels
 from ...wheels.local_files import size
@@ -29,7 +29,7 @@ def begin() -> None:
     door.require("rattler")
 
 
-def fetch(lock: Lock, packages: Sequence[Package], how: Building) -> None:
+def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
     """Bring packages into the caches, hashes compared, before the environment is renamed aside. Raises BuildError."""
     channelled, wheels = _parted(packages)
     names = {p.name for p in channelled} | {"python"}  # pure packages are unpacked for a Python
@@ -93,7 +93,7 @@ def settle(env: Path) -> str | None:
     return None
 
 
-def _parted(packages: Sequence[Package]) -> tuple[tuple[Package, ...], tuple[Package, ...]]:
+def _parted(packages: Sequence[LockedPackage]) -> tuple[tuple[LockedPackage, ...], tuple[LockedPackage, ...]]:
     """Return conda's packages, and wheels."""
     return tuple(p for p in packages if p.is_conda), tuple(p for p in packages if not p.is_conda)
 
@@ -155,7 +155,7 @@ def _teller(emit: Emit) -> Callable[[dict[str, Any]], None]:
     return told
 
 
-def install_wheels_on_top(lock: Lock, wheels: Sequence[Package], prefix: Path, how: Building) -> None:
+def install_wheels_on_top(lock: Lock, wheels: Sequence[LockedPackage], prefix: Path, how: Building) -> None:
     """Install the wheels without dependencies, so that none replaces a conda package. Raises BuildError."""
     conda = {normal(p.name) for p in lock.packages if p.is_conda}
     both = sorted(p.name for p in wheels if normal(p.name) in conda)
@@ -169,7 +169,7 @@ def install_wheels_on_top(lock: Lock, wheels: Sequence[Package], prefix: Path, h
         install_wheels(some, prefix, how.sources, how.emit)
 
 
-def _not_there(wheels: Sequence[Package], prefix: Path) -> list[Package]:
+def _not_there(wheels: Sequence[LockedPackage], prefix: Path) -> list[LockedPackage]:
     """The wheels without those whose distribution a conda package of another name has brought. Raises
     BuildError where that is of another version: the wheel would overwrite it."""
     there: dict[str, str] = {}
@@ -187,7 +187,7 @@ def _not_there(wheels: Sequence[Package], prefix: Path) -> list[Package]:
     return [w for w in wheels if normal(w.name) not in there]
 
 
-def _refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[Package]) -> BuildError:
+def _refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[LockedPackage]) -> BuildError:
     """What the engine refused, as one sentence with what to do."""
     text = redact_text(error["text"])
     if error["kind"] == "Disk":
@@ -215,7 +215,7 @@ def _refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[Package]
     )
 
 
-def _where(text: str, packages: Sequence[Package]) -> str | None:
+def _where(text: str, packages: Sequence[LockedPackage]) -> str | None:
     """The address of the package that a text of the engine is about: the lock's, as the engine often names
     the file alone."""
     file = re.search(r"failed to fetch (\S+\.(?:conda|tar\.bz2))", text)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ...errors import LockError
-from ...model import Asked, Lock, Profiles
+from ...model import Lock, Profiles, RequestContext
 from ..protocol import Stages
 from . import engine, foreign_locks, lock_file
 from .lock_file import NAME as LOCK_NAME
@@ -58,12 +58,12 @@ def check_hashes(lock: Lock, origin: str, *, allow_md5: bool) -> None:
         )
 
 
-def virtual_packages(asked: Asked, stages: Stages) -> tuple[Mapping[str, str], ...]:
+def virtual_packages(asked: RequestContext, stages: Stages) -> tuple[Mapping[str, str], ...]:
     """The packages that stand for the target's driver, GPUs, glibc, kernel and CPU."""
     return question(asked, stages)[0].virtual
 
 
-def check(lock: Lock, asked: Asked, stages: Stages) -> None:
+def check(lock: Lock, asked: RequestContext, stages: Stages) -> None:
     """Raise LockError where the lock needs a virtual package that the target does not have, or a CUDA that its
     driver or GPUs do not support."""
     asked = dataclasses.replace(asked, request=foreign_locks.request_of(lock))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import LockError
-from ...model import CondaBuild, Lock, Package, Plan, PlannedBuild, Request, Target, Wanted
+from ...model import CondaBuild, FrameworkRequest, Lock, LockedPackage, Plan, PlannedBuild, Request, Target
 from ...system import untrusted_files
 from ...system.path_names import UnsafeNameError, file_name_of_url
 from ...system.redaction import redact
@@ -53,7 +53,7 @@ def read(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:
 # --- @EXPLICIT ---------------------------------------------------------------------------------
 
 
-def _explicit(path: Path, text: str, platform: str) -> tuple[Package, ...]:
+def _explicit(path: Path, text: str, platform: str) -> tuple[LockedPackage, ...]:
     """The list that `conda list --explicit --md5` and `conda-lock render` print; a hash of 64 digits
     is a sha256, one of 32 an md5."""
     found = []
@@ -73,7 +73,7 @@ def _explicit(path: Path, text: str, platform: str) -> tuple[Package, ...]:
     return tuple(found)
 
 
-def _package(path: Path, url: str, platform: str, **fields: Any) -> Package:
+def _package(path: Path, url: str, platform: str, **fields: Any) -> LockedPackage:
     channel, subdir, file = redact(url).rsplit("/", 2)
     name_ = _file_name(path, url)
     stem = name_.removesuffix(".conda").removesuffix(".tar.bz2")
@@ -85,7 +85,9 @@ def _package(path: Path, url: str, platform: str, **fields: Any) -> Package:
             hint="a lock of another platform cannot be installed here",
         )
     name, version, _ = stem.rsplit("-", 2)
-    return Package(name=name, version=version, url=f"{channel}/{subdir}/{file}", index=channel, **fields)
+    return LockedPackage(
+        name=name, version=version, url=f"{channel}/{subdir}/{file}", index=channel, **fields
+    )
 
 
 def _file_name(path: Path, url: str) -> str:
@@ -100,7 +102,7 @@ def _file_name(path: Path, url: str) -> str:
 # --- pixi.lock ---------------------------------------------------------------------------------
 
 
-def _pixi(path: Path, text: str, platform: str) -> tuple[Package, ...]:
+def _pixi(path: Path, text: str, platform: str) -> tuple[LockedPackage, ...]:
     """Conda packages through py-rattler's reader; wheels from the file, as that reader drops their
     hashes."""
     import yaml
@@ -111,7 +113,7 @@ def _pixi(path: Path, text: str, platform: str) -> tuple[Package, ...]:
     if "error" in answer:
         raise LockError(f"the lock {path} is not valid: {answer['error']['text'].splitlines()[0]}")
     conda = tuple(
-        Package(name=r["name"], version=r["version"], url=r["url"], sha256=r["sha256"], md5=r["md5"],
+        LockedPackage(name=r["name"], version=r["version"], url=r["url"], sha256=r["sha256"], md5=r["md5"],
                 index=r["url"].rsplit("/", 2)[0], size=r["size"], depends=tuple(r["depends"]))
         for r in answer["records"]
     )  # fmt: skip
@@ -130,7 +132,7 @@ def _pixi(path: Path, text: str, platform: str) -> tuple[Package, ...]:
     return conda + wheels
 
 
-def _wheel(path: Path, row: Mapping[str, Any]) -> Package:
+def _wheel(path: Path, row: Mapping[str, Any]) -> LockedPackage:
     url = str(row["pypi"])
     file = _file_name(path, url)
     if not file.endswith(".whl"):
@@ -140,7 +142,7 @@ def _wheel(path: Path, row: Mapping[str, Any]) -> Package:
             f"{path}: the sha256 of {file} is not written as text", hint="lock again, or quote it"
         )
     name, version = file.split("-")[:2]
-    return Package(name=str(row.get("name", name)), version=str(row.get("version", version)), url=url,
+    return LockedPackage(name=str(row.get("name", name)), version=str(row.get("version", version)), url=url,
                    sha256=row.get("sha256"))  # fmt: skip
 
 
@@ -148,7 +150,7 @@ def _wheel(path: Path, row: Mapping[str, Any]) -> Package:
 
 
 def _plan_of(
-    packages: Sequence[Package], platform: str, target: Target, rows: Sequence[CondaBuild], path: Path
+    packages: Sequence[LockedPackage], platform: str, target: Target, rows: Sequence[CondaBuild], path: Path
 ) -> Plan:
     records = {
         p.name: {"name": p.name, "version": p.version, "build": build_of(p)} for p in packages if is_conda(p)
@@ -179,7 +181,7 @@ def _plan_of(
 
 
 def _build_of_lock(
-    framework: str, held: Package, records: Mapping[str, Mapping[str, Any]], rows: Sequence[CondaBuild]
+    framework: str, held: LockedPackage, records: Mapping[str, Mapping[str, Any]], rows: Sequence[CondaBuild]
 ) -> PlannedBuild:
     record = records[held.name]
     cpu = "cpu" in record["build"]
@@ -193,7 +195,7 @@ def _build_of_lock(
 
 def request_of(lock: Lock) -> Request:
     """The request that a lock answers, as far as the machine's virtual packages depend on it."""
-    wanted = tuple(Wanted(name=b.framework, specifier=f"=={b.version}") for b in lock.plan.builds)
+    wanted = tuple(FrameworkRequest(name=b.framework, specifier=f"=={b.version}") for b in lock.plan.builds)
     return Request(frameworks=wanted, device=lock.plan.device, manager="conda", python=lock.plan.python)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import LockError, OtherPlatformError
-from ...model import Lock, Package, Plan, Target, as_plain, from_plain
+from ...model import Lock, LockedPackage, Plan, Target, as_plain, from_plain
 from ...system import scratch_folders, untrusted_files
 from ...system.output_file import is_stream, signed, write_output
 from ...system.safe_write import hint_of
@@ -110,7 +110,7 @@ def _content_hash(lock: Lock, channels: Sequence[str], platform: str, virtual: d
         return str(compute_content_hashes(specification, repo)[platform])
 
 
-def _locked(package: Package, platform: str) -> Any:
+def _locked(package: LockedPackage, platform: str) -> Any:
     from conda_lock.lockfile.v2prelim.models import HashModel, LockedDependency
 
     if is_conda(package) and package.md5 is None:
@@ -172,7 +172,9 @@ def _parsed(path: Path) -> Any:
         ) from error
 
 
-def read(path: Path, platform: str) -> tuple[tuple[Package, ...], Plan | None, Target | None, str | None]:
+def read(
+    path: Path, platform: str
+) -> tuple[tuple[LockedPackage, ...], Plan | None, Target | None, str | None]:
     """The packages that a conda-lock.yml holds for a platform ("linux-x86_64"), and plan, target and the
     digest of what was asked where gpuenv wrote it. Raises LockError."""
     held = _parsed(path)
@@ -198,12 +200,12 @@ def read(path: Path, platform: str) -> tuple[tuple[Package, ...], Plan | None, T
     return tuple(_package(p, sizes) for p in mine), plan, target, inputs if isinstance(inputs, str) else None
 
 
-def _package(held: Any, sizes: dict[str, int]) -> Package:
+def _package(held: Any, sizes: dict[str, int]) -> LockedPackage:
     conda = held.manager == "conda"
     rows = list(held.dependencies.items())
     if not conda:  # a source archive, of which gpuenv names Python first and then what it was solved with
         rows = sorted(rows, key=lambda row: row[0] != "python") if "python" in held.dependencies else []
-    return Package(
+    return LockedPackage(
         name=held.name, version=held.version, url=held.url, sha256=held.hash.sha256, md5=held.hash.md5,
         index=held.url.rsplit("/", 2)[0] if conda else None, size=sizes.get(held.name),
         depends=tuple(f"{name} {version}".strip() for name, version in rows),

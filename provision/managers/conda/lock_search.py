@@ -17,7 +17,7 @@ from packaging.version import InvalidVersion, Version
 
 from ...errors import LockError, ResolveError
 from ...index.platform_tags import CPYTHON, markers_of
-from ...model import Asked, Bound, Event, Lock, Need, Package, Plan, Request
+from ...model import Event, Lock, LockedPackage, Plan, Request, RequestContext, RequirementLine, VersionBound
 from ...wheels import solve_wheels
 from ..protocol import Near, Preferred, Task
 from . import solve as solver, solver_question as conda_question
@@ -52,10 +52,10 @@ class Search:
     task: Task
     prefer: tuple[str, ...]
     preferred: Preferred
-    limits: tuple[Bound, ...] = ()
+    limits: tuple[VersionBound, ...] = ()
     said: tuple[str, ...] | None = None
 
-    def solve(self, asked: Asked) -> tuple[Plan, Lock | None]:
+    def solve(self, asked: RequestContext) -> tuple[Plan, Lock | None]:
         """Solve the channels, then the wheels on top. The plan also notes the variables that override the target.
         Raises LockError, ResolveError."""
         asked, question = self._question(asked)
@@ -76,7 +76,7 @@ class Search:
         raise LockError("the conda packages and the wheels on top agree on nothing",
                         hint="name --python, or loosen what the project's files ask for")  # fmt: skip
 
-    def _question(self, asked: Asked) -> tuple[Asked, Question]:
+    def _question(self, asked: RequestContext) -> tuple[RequestContext, Question]:
         question, said = conda_question.question(asked, self.task.stages)
         for words in said if self.said is None else ():
             self.task.emit(Event(kind="note", stage="resolve", text=words))
@@ -84,7 +84,7 @@ class Search:
         asked, question = _companions(dataclasses.replace(asked, target=question.target), question)
         return asked, dataclasses.replace(question, prefer=self.prefer, limits=self.limits)
 
-    def _narrower(self, asked: Asked, question: Question, made: Lock) -> Question | None:
+    def _narrower(self, asked: RequestContext, question: Question, made: Lock) -> Question | None:
         """The question with the bounds that its answer does not keep; None where it keeps all."""
         exceeded = [
             b for b in _exceeded(asked.demands.needs, made, asked.target.platform) if b not in self.limits
@@ -105,7 +105,7 @@ class Search:
                 )
         return None
 
-    def _with_wheels(self, asked: Asked, plan: Plan, made: Lock) -> Lock:
+    def _with_wheels(self, asked: RequestContext, plan: Plan, made: Lock) -> Lock:
         return self.preferred.solved(plan, lambda versions: on_top(asked, plan, made, self.task, versions))
 
     def _noted(self, made: Lock) -> tuple[Plan, Lock]:
@@ -116,7 +116,7 @@ def _with(question: Question, request: Request) -> Question:
     return dataclasses.replace(question, request=request)
 
 
-def _companions(asked: Asked, question: Question) -> tuple[Asked, Question]:
+def _companions(asked: RequestContext, question: Question) -> tuple[RequestContext, Question]:
     """What is compiled against a framework (torchvision) is asked of the channels, as the framework is: a
     wheel of it is built for the wheel of the framework."""
     names = {canonicalize_name(Requirement(x).name) for b in asked.profiles.builds for x in b.companions}
@@ -134,11 +134,11 @@ def _companions(asked: Asked, question: Question) -> tuple[Asked, Question]:
     return dataclasses.replace(asked, request=request, demands=demands), _with(question, request)
 
 
-def _placed(need: Need) -> bool:
+def _placed(need: RequirementLine) -> bool:
     return bool(need.local or need.vcs or "@" in need.text.partition(";")[0])
 
 
-def _exceeded(needs: Sequence[Need], made: Lock, platform: str) -> list[Bound]:
+def _exceeded(needs: Sequence[RequirementLine], made: Lock, platform: str) -> list[VersionBound]:
     """The bounds of the project's files that the solver's packages do not keep."""
     versions = {canonicalize_name(p.name): p.version for p in made.packages}
     known = {
@@ -157,11 +157,11 @@ def _exceeded(needs: Sequence[Need], made: Lock, platform: str) -> list[Bound]:
             except InvalidVersion:
                 continue  # conda has versions that PEP 440 does not know
             if not kept:
-                found.append(Bound(name=name, specifier=specifier, origin=need.origin))
+                found.append(VersionBound(name=name, specifier=specifier, origin=need.origin))
     return found
 
 
-def _specifier(need: Need, known: Mapping[str, str]) -> str:
+def _specifier(need: RequirementLine, known: Mapping[str, str]) -> str:
     """The bound of a need, where its marker holds."""
     try:
         read = Requirement(need.text)
@@ -171,7 +171,9 @@ def _specifier(need: Need, known: Mapping[str, str]) -> str:
     return str(read.specifier) if holds else ""
 
 
-def plan_for(asked: Asked, solution: solver.Solution, made: Lock, planner: Callable[[Asked], Plan]) -> Plan:
+def plan_for(
+    asked: RequestContext, solution: solver.Solution, made: Lock, planner: Callable[[RequestContext], Plan]
+) -> Plan:
     """The plan of the wheels: with the Python that the solver took, else with one that fits them.
     Raises ResolveError."""
     empty = dataclasses.replace(made.plan, builds=(), packages=solution.wheels)
@@ -192,7 +194,7 @@ def plan_for(asked: Asked, solution: solver.Solution, made: Lock, planner: Calla
     )
 
 
-def on_top(asked: Asked, plan: Plan, made: Lock, task: Task, prefer: Mapping[str, str]) -> Lock:
+def on_top(asked: RequestContext, plan: Plan, made: Lock, task: Task, prefer: Mapping[str, str]) -> Lock:
     """The lock with these wheels; `prefer` are versions that stay where they can. uv is asked again where
     conda already brings a package that they need, with conda's version of it; what conda brings is then
     left out, so that no wheel replaces a conda package. Raises LockError."""
@@ -214,9 +216,9 @@ def on_top(asked: Asked, plan: Plan, made: Lock, task: Task, prefer: Mapping[str
     return solver.with_wheels(made, [p for p in wheels if p.name not in conda], plan.builds)
 
 
-def _brought(asked: Asked, made: Lock) -> dict[str, Package]:
+def _brought(asked: RequestContext, made: Lock) -> dict[str, LockedPackage]:
     """Conda's packages under the names that wheels have (conda's pytorch is the wheel torch)."""
-    found: dict[str, Package] = {canonicalize_name(p.name): p for p in made.packages}
+    found: dict[str, LockedPackage] = {canonicalize_name(p.name): p for p in made.packages}
     for row in asked.profiles.conda:
         if row.package in found:
             found.setdefault(row.framework, found[row.package])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import LockError, ResolveError
-from ...model import CondaBuild, Event, Lock, Package, Plan, PlannedBuild, Wanted
+from ...model import CondaBuild, Event, FrameworkRequest, Lock, LockedPackage, Plan, PlannedBuild
 from ...system.redaction import redact, redact_text
 from ...wheels import pylock
 from . import engine as channels_door, specs
@@ -108,7 +108,7 @@ def lock(asked: Question, solution: Solution) -> Lock:
 
 
 def _planned(
-    wanted: Wanted, asked: Question, solution: Solution, by_name: Mapping[str, Record]
+    wanted: FrameworkRequest, asked: Question, solution: Solution, by_name: Mapping[str, Record]
 ) -> PlannedBuild:
     rows = specs.rows_for(wanted.name, asked.request.device, solution.channels, asked.rows)
     row = next(r for r in rows if r.package in by_name)
@@ -129,7 +129,7 @@ def _planned(
     )  # fmt: skip
 
 
-def _assert_spoken(wanted: Wanted, cuda: str | None, bounds: Bounds) -> None:
+def _assert_spoken(wanted: FrameworkRequest, cuda: str | None, bounds: Bounds) -> None:
     spoken = [int(n) for n in (bounds.cuda or "").split(".") if n]
     if cuda and spoken and [int(n) for n in cuda.split(".")] > spoken:
         raise LockError(
@@ -162,8 +162,8 @@ def channel_name(url: str) -> str:
     return url.rstrip("/").rsplit("/", 1)[-1] if "://" in url else url
 
 
-def as_package(record: Record) -> Package:
-    return pylock.check_file_name(Package(
+def as_package(record: Record) -> LockedPackage:
+    return pylock.check_file_name(LockedPackage(
         name=record["name"], version=record["version"], url=record["url"], sha256=record["sha256"],
         md5=record["md5"], index=record["channel"].rstrip("/") or None, size=record["size"],
         depends=tuple(record["depends"]),
@@ -174,17 +174,17 @@ def _minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def build_of(package: Package) -> str:
+def build_of(package: LockedPackage) -> str:
     """The build string, which the file name ends with."""
     stem = package.url.rsplit("/", 1)[-1].removesuffix(".conda").removesuffix(".tar.bz2")
     return stem.rsplit("-", 1)[-1]
 
 
-def is_conda(package: Package) -> bool:
+def is_conda(package: LockedPackage) -> bool:
     return package.url.endswith((".conda", ".tar.bz2"))
 
 
-def with_wheels(lock_: Lock, wheels: Sequence[Package], builds: Sequence[PlannedBuild]) -> Lock:
+def with_wheels(lock_: Lock, wheels: Sequence[LockedPackage], builds: Sequence[PlannedBuild]) -> Lock:
     """A lock with wheels on top, which brought these builds."""
     plan = dataclasses.replace(lock_.plan, builds=(*lock_.plan.builds, *builds))
     return dataclasses.replace(lock_, plan=plan, packages=(*lock_.packages, *wheels))

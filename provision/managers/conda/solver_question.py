@@ -12,7 +12,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from ...errors import LockError
-from ...model import Asked, Profiles, Target
+from ...model import Profiles, RequestContext, Target
 from ...system import process
 from ..protocol import Stages
 from . import specs
@@ -29,7 +29,7 @@ def assumed_gpu() -> str | None:
     return f"CONDA_OVERRIDE_CUDA is {forced}" if forced else None
 
 
-def question(asked: Asked, stages: Stages) -> tuple[Question, tuple[str, ...]]:
+def question(asked: RequestContext, stages: Stages) -> tuple[Question, tuple[str, ...]]:
     """The question, for the target as the environment overrides it, and what that was, in words."""
     environ, known = process.environ(), _driver_binds(asked.target) or asked.target.gpus
     assumed = assumed_gpu() and not known  # a GPU is meant that nobody has told of
@@ -59,7 +59,7 @@ def _driver_binds(target: Target) -> bool:
     return bool(target.driver or target.driver_cuda or target.forward_compat)
 
 
-def _spoken(asked: Asked, stages: Stages) -> str | None:
+def _spoken(asked: RequestContext, stages: Stages) -> str | None:
     """What `__cuda` is: the CUDA that the target's driver speaks; the newest known one where GPUs but no
     driver were given; none for a CPU environment."""
     if asked.request.device != "cuda":

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ...errors import UsageError
-from ...model import Bound, CondaBuild, Request, Target, TargetGpu, Wanted
+from ...model import CondaBuild, FrameworkRequest, Request, Target, TargetGpu, VersionBound
 
 # Every package whose version is the CUDA release of an environment, through conda's history.
 CUDA_NAMES = ("cuda-version", "cudatoolkit", "pytorch-cuda")
@@ -52,7 +52,7 @@ class Question:
     channels: tuple[str, ...]
     bounds: Bounds
     virtual: tuple[dict[str, str], ...]
-    limits: tuple[Bound, ...] = ()
+    limits: tuple[VersionBound, ...] = ()
     prefer: tuple[str, ...] = ()
     offline: bool = False
     cache_dir: str | None = None
@@ -199,7 +199,9 @@ def conda_version(specifier: str) -> str:
     return ",".join(dict.fromkeys(found)) or "*"
 
 
-def framework_specs(wanted: Wanted, row: CondaBuild, bounds: Sequence[Bound] = ()) -> list[str]:
+def framework_specs(
+    wanted: FrameworkRequest, row: CondaBuild, bounds: Sequence[VersionBound] = ()
+) -> list[str]:
     """A framework's specs, in the version that is named and within the bounds of the project's files."""
     mine = [b.specifier for b in bounds if canonicalize_name(b.name) == wanted.name]
     version = conda_version(",".join([wanted.specifier, *mine]))
@@ -212,7 +214,7 @@ def package_spec(text: str) -> str:
     return f"{canonicalize_name(need.name)} {conda_version(str(need.specifier))}"
 
 
-def constraints(request: Request, bounds: Bounds, limits: Sequence[Bound] = ()) -> tuple[str, ...]:
+def constraints(request: Request, bounds: Bounds, limits: Sequence[VersionBound] = ()) -> tuple[str, ...]:
     """What must hold of packages that the solver takes along by itself."""
     found = [f"{b.name} {conda_version(b.specifier)}" for b in limits]
     if request.requires_python:
@@ -244,11 +246,11 @@ def _numbers(text: str) -> tuple[int, ...]:
 def wish(
     label: str,
     request: Request,
-    frameworks: Sequence[tuple[Wanted, Sequence[CondaBuild]]],
+    frameworks: Sequence[tuple[FrameworkRequest, Sequence[CondaBuild]]],
     bounds: Bounds,
     virtual: Sequence[dict[str, str]],
     packages: Sequence[str],
-    limits: Sequence[Bound] = (),
+    limits: Sequence[VersionBound] = (),
 ) -> Wish:
     """The question for these frameworks, each with its rows; `packages` are conda specs to be taken along."""
     return Wish(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.errors import DataError, UsageError
-from provision.model import FRAMEWORKS, Project
+from provision.model import FRAMEWORKS, ProjectConfig
 from provision.system.safe_write import Draft, hint_of, resolve, write_file
 
 from ..quoted_text import first_line, requirement, shown
@@ -22,7 +22,7 @@ from .gpuenv_yaml import parse_config, read_bytes
 _Change = tuple[int, int, str]
 
 
-def add_packages(path: Path, requirements: Sequence[str]) -> Project:
+def add_packages(path: Path, requirements: Sequence[str]) -> ProjectConfig:
     """Write requirements into `packages`, each in place of the entry of its name, else at the end.
 
     Returns the project as it is then; a file that says all of it already is not written. The new text is
@@ -37,7 +37,7 @@ def add_packages(path: Path, requirements: Sequence[str]) -> Project:
     return _rewritten(path, data, before, entries, by_hand)
 
 
-def drop_packages(path: Path, names: Sequence[str]) -> Project:
+def drop_packages(path: Path, names: Sequence[str]) -> ProjectConfig:
     """Remove the entries of packages from `packages`, as `add_packages` writes them. Raises DataError."""
     data = read_bytes(path)
     before = parse_config(path.name, data)
@@ -54,8 +54,8 @@ def name_of(text: str) -> str:
 
 
 def _rewritten(
-    path: Path, data: bytes, before: Project, entries: Sequence[str | None], by_hand: str
-) -> Project:
+    path: Path, data: bytes, before: ProjectConfig, entries: Sequence[str | None], by_hand: str
+) -> ProjectConfig:
     """Write the file with other `entries`: the old ones in their order, None for one that goes, then new ones."""
     meant = dataclasses.replace(before, packages=tuple(text for text in entries if text is not None))
     if meant == before:

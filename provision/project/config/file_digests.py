@@ -11,7 +11,7 @@ from pathlib import Path
 
 from provision import __version__
 from provision.errors import DataError
-from provision.model import Project, as_plain, from_plain
+from provision.model import ProjectConfig, as_plain, from_plain
 from provision.system import untrusted_files
 from provision.system.redaction import secrets_in
 
@@ -61,7 +61,7 @@ def _deciding(path: Path, data: bytes, *, of_table: bool) -> bytes:
         asked = as_plain(dataclasses.replace(cached_config(path, None, data), checks=()))
     except DataError:
         return data
-    nothing = as_plain(Project())  # keys that later versions know change no digest
+    nothing = as_plain(ProjectConfig())  # keys that later versions know change no digest
     said = {key: value for key, value in asked.items() if value != nothing[key]}
     return json.dumps(said, sort_keys=True).encode()
 
@@ -76,11 +76,11 @@ def _beside_table(data: bytes) -> bytes:
         return data
 
 
-_READ: dict[str, Project] = {}
+_READ: dict[str, ProjectConfig] = {}
 """What this process has read, by the key of its bytes."""
 
 
-def cached_config(path: Path, cache_dir: Path | None, data: bytes | None = None) -> Project:
+def cached_config(path: Path, cache_dir: Path | None, data: bytes | None = None) -> ProjectConfig:
     """`read_config`, with what was read kept in `cache_dir` as JSON under the hash of the file's bytes, so
     that an unchanged file is read without YAML. `data` are its bytes, where they were read. Raises DataError."""
     from .gpuenv_yaml import parse_config, read_bytes
@@ -100,15 +100,15 @@ def cached_config(path: Path, cache_dir: Path | None, data: bytes | None = None)
     return found
 
 
-def _kept(path: Path) -> Project | None:
+def _kept(path: Path) -> ProjectConfig | None:
     """The cached project, or None where there is none or it is broken (it is then written anew)."""
     try:
-        return from_plain(Project, json.loads(path.read_bytes()))
+        return from_plain(ProjectConfig, json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 
-def _keep(path: Path, project: Project) -> None:
+def _keep(path: Path, project: ProjectConfig) -> None:
     """Write the cache; one that cannot be written only costs time, so that is no error."""
     import tempfile
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.errors import DataError
-from provision.model import FRAMEWORKS, Project, ProjectTarget, names_cpu_build
+from provision.model import FRAMEWORKS, ProjectConfig, ProjectTarget, names_cpu_build
 from provision.system import untrusted_files
 
 from ..quoted_text import first_line, shown
@@ -19,10 +19,10 @@ from .pyproject_table import parse_table
 from .yaml_nodes import Mistakes, read_list, read_table, read_text
 from .yaml_tree import MAX_BYTES, Node, NotReadError, decode, tree
 
-_KEYS = [f.name for f in fields(Project) if f.name not in key_forms.PROJECT[1:]]
+_KEYS = [f.name for f in fields(ProjectConfig) if f.name not in key_forms.PROJECT[1:]]
 
 
-def read_config(path: Path) -> Project:
+def read_config(path: Path) -> ProjectConfig:
     """The project that a gpuenv.yaml describes. Raises DataError with every mistake, each as
     "file:line: key: what is wrong and what to write"."""
     return parse_config(path.name, read_bytes(path))
@@ -38,7 +38,7 @@ def read_bytes(path: Path) -> bytes:
         ) from error
 
 
-def parse_config(name: str, data: bytes) -> Project:
+def parse_config(name: str, data: bytes) -> ProjectConfig:
     """The project that the bytes of a gpuenv.yaml, or of the pyproject.toml `name`, describe. Raises DataError."""
     mistakes = Mistakes(name)
     values: dict[str, Any] = {}
@@ -56,7 +56,7 @@ def parse_config(name: str, data: bytes) -> Project:
             problems=tuple(mistakes.found),
             hint="README, section gpuenv.yaml, has every key",
         )
-    return Project(**values)
+    return ProjectConfig(**values)
 
 
 def _values(

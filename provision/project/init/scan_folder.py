@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from provision.model import Bound, Demands, Need
+    from provision.model import ProjectRequirements, RequirementLine, VersionBound
 
     from ..requirements.requirement import Line
 
@@ -57,7 +57,7 @@ def signs(folder: Path, known: Known, environ: Mapping[str, str]) -> Signs:
     return found
 
 
-def _list(found: Signs, name: str | None, asked: Demands, companions: Mapping[str, str]) -> None:
+def _list(found: Signs, name: str | None, asked: ProjectRequirements, companions: Mapping[str, str]) -> None:
     """List a file that gpuenv.yaml can name (None: the project itself)."""
     if name is None:
         found.project = "."
@@ -76,7 +76,7 @@ def _list(found: Signs, name: str | None, asked: Demands, companions: Mapping[st
 def _carry_frameworks(
     found: Signs,
     frameworks: Iterable[str],
-    bounds: Iterable[Bound],
+    bounds: Iterable[VersionBound],
     origins: Mapping[str, str],
     *,
     default: str,
@@ -94,7 +94,7 @@ def _carry_frameworks(
             found.bounds[framework] = specifier
 
 
-def _carry_needs(found: Signs, folder: Path, needs: Iterable[Need]) -> None:
+def _carry_needs(found: Signs, folder: Path, needs: Iterable[RequirementLine]) -> None:
     """Take over packages of a file that gpuenv.yaml cannot name."""
     for need in needs:
         if need.local and need.local == str(folder.resolve()):
@@ -128,7 +128,9 @@ def _candidates(folder: Path) -> list[tuple[str | None, bool]]:
     return found + [(name, name in (main, only)) for name in names]
 
 
-def _read(found: Signs, folder: Path, name: str | None, known: Known, environ: Mapping[str, str]) -> Demands:
+def _read(
+    found: Signs, folder: Path, name: str | None, known: Known, environ: Mapping[str, str]
+) -> ProjectRequirements:
     files = [folder / name] if name else []
     return demands(
         files, None if name else folder, environ=environ, markers={}, stack=known.stack,
@@ -136,7 +138,7 @@ def _read(found: Signs, folder: Path, name: str | None, known: Known, environ: M
     )  # fmt: skip
 
 
-def _where(asked: Demands, framework: str, companions: Mapping[str, str]) -> str:
+def _where(asked: ProjectRequirements, framework: str, companions: Mapping[str, str]) -> str:
     """Where a framework is named first."""
     for bound in asked.bounds:
         if bound.name == framework:

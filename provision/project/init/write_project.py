@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from provision.errors import DataError, UsageError
-from provision.model import FRAMEWORKS, Initialised, WrittenFile
+from provision.model import FRAMEWORKS, InitResult, WrittenFile
 from provision.system.safe_write import hint_of
 
 from ..config.edit_packages import write_all
@@ -34,7 +34,7 @@ def initialise(
     known: Known,
     environ: Mapping[str, str],
     gpuenv_from: str = "",
-) -> Initialised:
+) -> InitResult:
     """Write what is missing, all of it or nothing; what is there is kept. Nothing of the folder is run.
     `gpuenv_from` is what `make env` installs gpuenv from where it is missing: an address or a path.
 
@@ -62,7 +62,7 @@ def initialise(
             f"{folder}: nothing was written: {error.strerror}",
             hint=hint_of(error, "check the folder's permissions"),
         ) from error
-    return Initialised(folder=str(folder), frameworks=named, files=tuple(files), notes=tuple(remarks))
+    return InitResult(folder=str(folder), frameworks=named, files=tuple(files), notes=tuple(remarks))
 
 
 def _config(

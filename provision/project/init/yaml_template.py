@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from provision.model import Project
+from provision.model import ProjectConfig
 
 from ..config.gpuenv_yaml import parse_config
 from ..config.key_forms import CONFIG_NAME
@@ -47,7 +47,7 @@ def rendered(signs: Signs, frameworks: Sequence[tuple[str, str]]) -> str:
     if signs.remarks:
         parts += ["\n# Found, and left to you:\n", *(f"#   {shown(remark)}\n" for remark in signs.remarks)]
     text = "".join(parts)
-    meant = Project(
+    meant = ProjectConfig(
         frameworks=tuple(t for t, _ in frameworks), requirements=tuple(signs.requirements),
         project=signs.project, install=not (signs.project and signs.not_installed), python=signs.python, packages=tuple(signs.packages), cuda=signs.cuda,
         device=signs.device, find_links=tuple(signs.find_links),

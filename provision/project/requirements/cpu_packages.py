@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
 
-from provision.model import CPU_PACKAGES, CpuPackage, names_cpu_build
+from provision.model import CPU_PACKAGES, CpuOnlyFramework, names_cpu_build
 
 from .planned_packages import may_hold, sort
 from .requirement import Parsed
@@ -26,7 +26,7 @@ class _Known:
 
 def cpu_packages(
     found: Sequence[Parsed], stack: frozenset[str], markers: Mapping[str, str]
-) -> tuple[CpuPackage, ...]:
+) -> tuple[CpuOnlyFramework, ...]:
     """List the frameworks of which the lines name the CPU build alone."""
     holding = [one for one in found if one.name and may_hold(one.marker, markers)]
     known = _Known(stack, markers)
@@ -34,7 +34,7 @@ def cpu_packages(
     return tuple(one for one in made if one)
 
 
-def _of_framework(framework: str, found: Sequence[Parsed], known: _Known) -> CpuPackage | None:
+def _of_framework(framework: str, found: Sequence[Parsed], known: _Known) -> CpuOnlyFramework | None:
     """What the lines say of one framework's CPU build; None where one asks for its GPU build, or none for either."""
     names = {name for name, of in CPU_PACKAGES.items() if of == framework} | {framework}
     own = [one for one in found if canonicalize_name(one.name or "") in names]
@@ -44,7 +44,7 @@ def _of_framework(framework: str, found: Sequence[Parsed], known: _Known) -> Cpu
     if framework == "jax" and any(_GPU_PLUGIN.fullmatch(canonicalize_name(one.name or "")) for one in found):
         return None  # as `pip freeze` lists an environment for a GPU
     as_framework = sort(own, known.stack, known.markers)
-    return CpuPackage(
+    return CpuOnlyFramework(
         framework=framework,
         names=tuple(dict.fromkeys(f"{one.name} ({one.line.origin})" for one in asked)),
         needs=tuple(one.need() for one in own),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from packaging.markers import Marker
 
 from provision.errors import UsageError
-from provision.model import FRAMEWORKS, Bound, Need
+from provision.model import FRAMEWORKS, RequirementLine, VersionBound
 
 from ..config.key_forms import ALIASES
 from ..quoted_text import shown
@@ -32,11 +32,11 @@ class Sorted:
     """The requirements, sorted. `left_out` are sentences, `stack` the lines on packages of the plan."""
 
     frameworks: dict[str, None] = field(default_factory=dict)
-    bounds: list[Bound] = field(default_factory=list)
-    needs: dict[Need, None] = field(default_factory=dict)
+    bounds: list[VersionBound] = field(default_factory=list)
+    needs: dict[RequirementLine, None] = field(default_factory=dict)
     left_out: dict[str, None] = field(default_factory=dict)
     folders: list[str] = field(default_factory=list)
-    stack: list[Need] = field(default_factory=list)
+    stack: list[RequirementLine] = field(default_factory=list)
 
 
 def sort(found: Iterable[Parsed], stack: frozenset[str], markers: Mapping[str, str]) -> Sorted:
@@ -84,7 +84,7 @@ def _framework(result: Sorted, one: Parsed, framework: str, *, named: str) -> No
         result.needs[one.need()] = None
     specifier = _address_bound(result, one, framework) if one.url else _unlabelled(result, one)
     if specifier:
-        result.bounds.append(Bound(name=framework, specifier=specifier, origin=origin))
+        result.bounds.append(VersionBound(name=framework, specifier=specifier, origin=origin))
     if named != framework:
         result.left_out[f"{_short(one)} ({origin}) is taken as {framework}"] = None
     if one.line.hashes:

@@ -1,4 +1,4 @@
-"""All files of a project -> Demands: frameworks and bounds for the plan, the rest for the solver."""
+"""All files of a project -> ProjectRequirements: frameworks and bounds for the plan, the rest for the solver."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from provision.errors import UsageError
-from provision.model import PROJECT_FOLDER, Demands, Need
+from provision.model import PROJECT_FOLDER, ProjectRequirements, RequirementLine
 
 from ..quoted_text import shown
 from .cpu_packages import cpu_packages
@@ -29,7 +29,7 @@ def demands(
     companions: Mapping[str, str] | None = None,
     skip_missing: bool = False,
     install: bool = True,
-) -> Demands:
+) -> ProjectRequirements:
     """What requirements files, a project's folder and single packages (each with its origin) ask for.
 
     `markers` is what is known of the target's marker variables. `stack` are the canonical names of
@@ -61,7 +61,7 @@ def demands(
         beside = [Path(need.local) / name for name in BUILDABLE] if need.local else []
         reading.files |= {str(path): None for path in beside if path.is_file()}
     frameworks = result.frameworks or _implied(result.needs, companions or {})
-    return Demands(
+    return ProjectRequirements(
         frameworks=tuple(frameworks),
         bounds=tuple(dict.fromkeys(result.bounds)),
         needs=tuple(result.needs),
@@ -81,11 +81,11 @@ def demands(
     )
 
 
-def _itself(folder: Path, name: str | None) -> Need:
+def _itself(folder: Path, name: str | None) -> RequirementLine:
     """The project's own folder, so that its modules can be imported."""
     folder = folder.resolve()
     text = f"{name} @ {folder.as_uri()}" if name else folder.as_uri()
-    return Need(text=text, origin=PROJECT_FOLDER, name=name, local=str(folder), editable=True)
+    return RequirementLine(text=text, origin=PROJECT_FOLDER, name=name, local=str(folder), editable=True)
 
 
 def _leave_out(result: Sorted, folder: str) -> None:
@@ -95,7 +95,7 @@ def _leave_out(result: Sorted, folder: str) -> None:
         result.left_out[f"{need.text} ({need.origin}) is left out: project: has install: false"] = None
 
 
-def _implied(needs: Mapping[Need, None], companions: Mapping[str, str]) -> dict[str, None]:
+def _implied(needs: Mapping[RequirementLine, None], companions: Mapping[str, str]) -> dict[str, None]:
     """The frameworks of companions, where the files name no framework themselves."""
     from packaging.utils import canonicalize_name
 

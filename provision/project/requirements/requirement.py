@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.markers import Marker
 
 from provision.errors import UsageError
-from provision.model import Need
+from provision.model import RequirementLine
 from provision.system.path_names import file_name_of_url
 
 from .. import quoted_text
@@ -64,9 +64,9 @@ class Parsed:
             body = f"{self.name}{extras} @ {self.url}" if self.name else f"{self.url}{extras}"
         return f"{body} ; {self.marker}" if self.marker else body
 
-    def need(self) -> Need:
+    def need(self) -> RequirementLine:
         """The value for the solver."""
-        return Need(
+        return RequirementLine(
             text=self.text, origin=self.line.origin, name=self.name, hashes=self.line.hashes,
             local=self.local, editable=self.line.editable, vcs=self.vcs, constraint=self.line.constraint,
             override=self.line.override, index=self.line.index,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...model import FRAMEWORKS, Environment, Finding, Profiles, Stage, Status
+from ...model import FRAMEWORKS, Environment, Finding, Profiles, StageResult, Status
 from . import findings as named, remedy
 from .importing import Attempt, attempt
 from .installed import Package
@@ -58,12 +58,12 @@ def read_environment(
     )
 
 
-def judge(reading: Reading, asked: Asked) -> tuple[Stage, tuple[Finding, ...]]:
+def judge(reading: Reading, asked: Asked) -> tuple[StageResult, tuple[Finding, ...]]:
     """The stage and what was found. Imports what the reading nominated, but not with `--quick`."""
     start = time.perf_counter()
     if reading.unread or not (reading.files or reading.nominated):
         why = reading.unread or "no package here has compiled files"
-        return Stage(stage="packages", status="skip", detail=why), ()
+        return StageResult(stage="packages", status="skip", detail=why), ()
     attempts = {}
     if reading.nominated and not asked.options.quick:
         tried = attempt(asked.env.python, reading.nominated, asked.environ, asked.options.timeout)
@@ -82,7 +82,7 @@ def judge(reading: Reading, asked: Asked) -> tuple[Stage, tuple[Finding, ...]]:
     )  # fmt: skip
     found = named.findings(left, attempts, failing, place)
     status: Status = "fail" if failing else "warn" if left else "pass"
-    stage = Stage(
+    stage = StageResult(
         stage="packages",
         status=status,
         detail=_detail(reading, left, failing),

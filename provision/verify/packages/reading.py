@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...model import FRAMEWORKS, OpenedLibrary, OptionalLibraries, Satellite
+from ...model import FRAMEWORKS, DlopenedLibrary, OptionalLibraries, Satellite
 from ...system.elf import Elf, ElfError
 from .installed import Package, installed, module_of
 from .lookup import Loader, Node, Problem, names_of, reached
@@ -48,7 +48,7 @@ class Known:
     """Rows of the profiles: libraries that packages open by name, those that only optional modules need, and packages
     that are built for a framework."""
 
-    opened: Sequence[OpenedLibrary] = ()
+    opened: Sequence[DlopenedLibrary] = ()
     optional: Sequence[OptionalLibraries] = ()
     satellites: Sequence[Satellite] = ()
 
@@ -231,12 +231,12 @@ class _Work:
                 groups.setdefault(folder, []).append(node)
         return list(groups.values())
 
-    def _is_there(self, row: OpenedLibrary, package: Package) -> bool:
+    def _is_there(self, row: DlopenedLibrary, package: Package) -> bool:
         if row.bundled and any(re.search(row.bundled, f) and os.path.exists(f) for f in package.files):
             return True
         return any(self._loader.finds(rf"{re.escape(n)}(\.\d+)*") for n in row.library.split())
 
-    def _absent(self, row: OpenedLibrary) -> Problem:
+    def _absent(self, row: DlopenedLibrary) -> Problem:
         return Problem(kind="missing", file=row.package, library=row.library.split()[0])
 
 
