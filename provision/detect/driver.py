@@ -16,6 +16,7 @@ from .kernel_files import device_nodes, is_there, kernel_module, library_version
 from .libcuda import NOT_THERE, ask_libcuda
 from .nvml_and_smi import Answer, Trouble, ask_nvml, ask_smi
 from .system_libraries import find_files
+from .uvm import read_uvm
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +59,7 @@ def read_driver(
                 library=version,
                 nodes=nodes,
                 context=read_context(root, environ),
+                uvm=read_uvm(root),
             ),
         )
     trace = nvml.code is not None or module or libcuda or nodes
@@ -78,6 +80,7 @@ def read_driver(
             hardware=read_hardware(root),
             context=read_context(root, environ),
             nouveau=is_there(under(root, "/sys/module/nouveau")),
+            uvm=read_uvm(root),
         )
     )
     # libcuda's version is its file's name, which says nothing of a driver where no module is loaded.

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from ..model import Confidence, Evidence, Finding, HardwareDevice, HostContext
 from .kernel_files import Node
 from .nvml_and_smi import Answer
+from .uvm import Uvm
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
     """All that was seen when the driver did not work. `nouveau` is whether that module is loaded,
     `libcuda` the file that the loader finds, `library` the version of the driver's libraries (by their
-    file names), `smi` None where there is no nvidia-smi."""
+    file names), `smi` None where there is no nvidia-smi, `uvm` what the system says of nvidia_uvm."""
 
     nvml: Answer
     cuda: Answer
@@ -26,6 +27,7 @@ class Facts:
     nodes: tuple[Node, ...] = ()
     hardware: tuple[HardwareDevice, ...] = ()
     nouveau: bool = False
+    uvm: Uvm | None = None
 
     @property
     def said(self) -> tuple[Evidence, ...]:

@@ -6,6 +6,8 @@ that what a library says by its own return code goes before what is only inferre
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..model import Evidence, Finding
 from .context_findings import (
     beside_stub,
@@ -15,6 +17,7 @@ from .context_findings import (
     no_gpu_of_slurm,
 )
 from .driver_facts import Facts, make_finding
+from .uvm import judge_uvm
 
 NVML_NO_PERMISSION, NVML_NOT_LOADED, NVML_GPU_LOST = 4, 9, 15
 NVML_MISMATCH, NVML_UNKNOWN = 18, 999
@@ -124,9 +127,9 @@ def _told_by_code(facts: Facts) -> Finding | None:
         fix = "Restart the container (`docker restart NAME`); on the host use the cgroupfs driver or CDI."
         return make_finding("container_lost_gpu_cgroup", title, facts, fix, "likely")
     if facts.cuda.code == CUDA_UNKNOWN and facts.nvml.ok:
-        title = "CUDA does not start though the driver answers: nvidia_uvm is stale, as after suspend"
-        fix = "`sudo rmmod nvidia_uvm && sudo modprobe nvidia_uvm`, or reboot."
-        return make_finding("nvidia_uvm_stale", title, facts, fix, "likely")
+        container = facts.context.container is not None
+        found = judge_uvm(facts.uvm, facts.kernel_module, container=container)
+        return replace(found, evidence=(*found.evidence, *facts.said, *facts.seen))
     return None
 
 
