@@ -149,6 +149,8 @@ READERS: tuple[tuple[tuple[str, ...], re.Pattern[str], Reader], ...] = (
     (("mib /", "mib/"), re.compile(r"(\d{1,7}) ?MiB {0,2}/ {0,4}\d{1,7} ?MiB"), _as("used_mib")),
     (("sm_", "compute_"), re.compile(r"sm_\d{2,3}(?:[ ,'\"\]\[]{1,4}(?:sm|compute)_\d{2,3}){1,40}"), _kernels),
     (("capability",), re.compile(r"(?:capability:?|capability of) (?:sm_)?(\d{1,2}\.\d|\d{2,3})\b", _I), _capability),
+    (("(cc)",), re.compile(r"compute capability \(CC\) (\d{1,2}\.\d)\b"), _capability),
+    (("hardware cc",), re.compile(r"- (\d{1,2}\.\d) which supports hardware CC\b"), _as("kernel")),
     (("minor:",), re.compile(r"major: (\d{1,2}) minor: \d", _I), _as("major")),
     (("(sm_",), re.compile(r"\(sm_(\d{2,3})\)"), _capability),
     (("compute_capability",), re.compile(r"compute_capability = (\d)\d0\b"), _as("major")),

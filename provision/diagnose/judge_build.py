@@ -24,8 +24,8 @@ def kernels(case: Case) -> list[Candidate]:
     if not shows or not capability or case.said.group("too_old_gpu"):
         return []
     plain = any(case.said.group(n) for n in _SAYS)
-    where = case.facts.where("capability", "board_capability", "kernels", "cuda_build")
-    listed = case.facts.first("kernels")
+    where = case.facts.where("capability", "board_capability", "kernels", "kernel", "cuda_build")
+    listed = case.facts.first("kernels") or " ".join(case.facts.all("kernel"))
     have = listed.split() if listed else _of_build(case, capability)
     if have:
         if case.serves(have, capability):
