@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 
 from ..model import Evidence, FailureCause, Finding, Machine, Plan, Request, Target, Verdict
+from .agreement import confirm
 from .candidates import Candidate, Case
 from .cpu_environment import remaining
 from .version_advice import advice
@@ -84,7 +85,7 @@ def _proved(
     """Findings of verify and of detect that outrank words. A machine whose driver is another than the text's
     is not the one that the text is about. Of one that may be, only what is certain counts; and what is likely, where
     its GPUs are there and the text allows that cause too (`named`)."""
-    found = list(verdict.findings) if verdict else []
+    found = list(confirm(verdict.findings, case)) if verdict else []
     said = case.facts.first("driver")
     if machine and (here or not case.said.lines):
         found += machine.findings

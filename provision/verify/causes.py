@@ -9,30 +9,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..model import Confidence, Evidence, Finding
 from ..system import process
+from . import codes
 from .loader_words import of_loading
 
-# CUDA's numbers are the same in driver and runtime since 10.1 (driver_types.h, cuda.h).
-_CODES: dict[int, tuple[str, str, str]] = {
-    34: ("cuda_stub_library_loaded", "The CUDA toolkit's stub libcuda is loaded in place of the driver's", "Take the stubs folder off LD_LIBRARY_PATH."),
-    36: ("driver_too_old_for_runtime", "The driver is older than this CUDA runtime needs", "Update the driver, or let gpuenv choose a build for this one: gpuenv create --recreate."),
-    35: ("driver_too_old_for_runtime", "The driver is older than this CUDA runtime needs", "Update the driver, or let gpuenv choose a build for this one: gpuenv create --recreate."),
-    46: ("gpu_busy_exclusive", "The GPU is in exclusive mode and another process owns it", "Take a free GPU, end the other process, or run nvidia-smi -c 0."),
-    209: ("arch_not_in_wheel_too_new", "The build holds no code for this GPU", "Take a build made for this GPU: gpuenv create --recreate."),
-    214: ("gpu_hardware_fault", "The GPU reports an uncorrectable memory error", "Leave this GPU out (CUDA_VISIBLE_DEVICES) and have it checked."),
-    222: ("driver_too_old_for_runtime", "The driver cannot compile this build's PTX: it was made by a newer CUDA", "Update the driver, or let gpuenv choose a build for this one: gpuenv create --recreate."),
-    304: ("gpu_device_access_denied", "The system refuses this process the GPU's device files", "Add the user to the group that owns /dev/nvidia*, or give the container these devices."),
-    802: ("fabricmanager_not_running", "The GPUs of this NVSwitch machine wait for their fabric manager", "Start nvidia-fabricmanager in the driver's version (on the host)."),
-    803: ("driver_library_mismatch", "The kernel module and the driver's libraries are of different versions", "Reboot, or reload the NVIDIA modules; remove a second driver from the image."),
-    804: ("forward_compat_unsupported_hw", "A cuda-compat libcuda is in use, which this GPU does not allow", "Take the compat folder off the loader path, or update the host's driver."),
-}  # fmt: skip
 _NO_DEVICE = (100, 101)
 _UNKNOWN = 999
 _OUT_OF_MEMORY = 2
 _NOT_PERMITTED = 304
+_UVM, _MISSING = "/dev/nvidia-uvm", "not there"
 _CONTROL = r"/dev/nvidia(ctl|-uvm)$"  # every process needs these two, of the cards only its own
 # Where the driver's libraries lie that containers, Colab, WSL and distributions put on the loader's path.
 _DRIVER_FOLDERS = (
@@ -78,20 +67,19 @@ def of_cuda(failed: Mapping[str, Any], told: Mapping[str, Any], driver: Mapping[
     if code is None:
         return _not_loaded(failed, driver, evidence)
     if code == _OUT_OF_MEMORY:
-        return memory("The GPU's memory is full", told, evidence + memory_evidence(told))
-    if code not in _CODES or code == _NOT_PERMITTED:
-        denied = _denied(driver, evidence, _CONTROL)
+        held: Confidence = "certain" if any(h["memory_mib"] for h in told.get("holders", ())) else "likely"
+        return memory("The GPU's memory is full", told, evidence + memory_evidence(told), held)
+    if not codes.is_known(code) or code == _NOT_PERMITTED:
+        denied = _denied(driver, evidence, _CONTROL, code)
         if denied:
             return denied
-    if code in _CODES:
-        cause, title, fix = _CODES[code]
-        return Finding(
-            cause=cause, title=title, fix=fix, evidence=evidence + memory_evidence(told), confidence="likely"
-        )
+    if codes.is_known(code):
+        found = codes.judge_code(code, told, driver)
+        return replace(found, evidence=(*evidence, *found.evidence, *memory_evidence(told)))
     if code in _NO_DEVICE:
         return _no_device(driver, evidence)
     if code == _UNKNOWN:
-        return _denied(driver, evidence) or Finding(
+        return _denied(driver, evidence, code=code) or Finding(
             cause="nvidia_uvm_stale",
             title="CUDA cannot start though the driver answers, as after suspend and resume",
             evidence=evidence,
@@ -165,6 +153,7 @@ def _no_device(driver: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Fin
             title=f"CUDA_VISIBLE_DEVICES={visible!r} hides every GPU",
             evidence=(*evidence, Evidence(text=f"CUDA_VISIBLE_DEVICES={visible}", source="environment")),
             fix="Unset CUDA_VISIBLE_DEVICES, or name a GPU that is there (numbers begin at 0).",
+            confidence="certain" if visible.strip() in ("", "-1") else "likely",
         )
     denied = _denied(driver, evidence)
     if denied:
@@ -196,21 +185,34 @@ def _notebook_without_gpu(evidence: tuple[Evidence, ...]) -> Finding:
 
 
 def _denied(
-    driver: Mapping[str, Any], evidence: tuple[Evidence, ...], which: str = r"/dev/nvidia(ctl|-uvm|\d+)$"
+    driver: Mapping[str, Any],
+    evidence: tuple[Evidence, ...],
+    which: str = r"/dev/nvidia(ctl|-uvm|\d+)$",
+    code: int | None = None,
 ) -> Finding | None:
-    """Device files that this process may not open, or that are missing though the module is loaded."""
+    """Device files that this process may not open, or that are missing though the module is loaded. CUDA needs both
+    control devices, so that one of them decides."""
     files = {f["path"]: f["problem"] for f in driver.get("files", ())}
     bad = {p: why for p, why in files.items() if why and re.search(which, p)}
-    for needed in ("/dev/nvidiactl", "/dev/nvidia-uvm"):
-        if files and needed not in files:
-            bad[needed] = "not there"
+    if any(path.startswith("/dev/nvidia") for path in files):  # not under WSL, which has one device for all
+        bad |= {path: _MISSING for path in ("/dev/nvidiactl", _UVM) if path not in files}
     if not bad:
         return None
+    shown = evidence + tuple(Evidence(text=why, source=path) for path, why in sorted(bad.items()))
+    if code == _UNKNOWN and bad == {_UVM: _MISSING}:
+        return Finding(
+            cause="nvidia_uvm_stale",
+            title=f"CUDA does not start: {_UVM} is missing",
+            evidence=shown,
+            fix="Make it: `sudo nvidia-modprobe -u -c 0`; start a container anew after that.",
+            confidence="certain",
+        )
     return Finding(
         cause="gpu_device_access_denied",
         title=f"This process cannot use {', '.join(sorted(bad))}",
-        evidence=evidence + tuple(Evidence(text=why, source=path) for path, why in sorted(bad.items())),
+        evidence=shown,
         fix="Add the user to the group that owns the device files, relax their mode, or give the container these devices.",
+        confidence="certain" if any(re.search(_CONTROL, path) for path in bad) else "likely",
     )
 
 

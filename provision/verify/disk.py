@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from ..model import CudnnRelease, Environment, Evidence, Finding, Lock
 from . import unopened
 from .copies import other_copies
+from .cudnn_required import judge_version
 from .judged import Judged, failing
 from .libraries import Distribution, Problem, cause_of, problems
 from .locate import Surroundings
@@ -44,7 +45,12 @@ def judge(
     bad = _cudnn_problem(env, owners, checked, wanted, releases)
     if bad:
         return bad
-    bad = _drift(env, owners, lock) or _others(env, packages, hashes and deep)
+    required = None if lock else judge_version(env, found.sites, owners)
+    bad = (
+        failing(required)
+        if required
+        else _drift(env, owners, lock) or _others(env, packages, hashes and deep)
+    )
     if bad:
         return bad
     return _good(owners, bundled, checked, elsewhere, _differences(packages, lock))

@@ -12,7 +12,7 @@ import pytest
 from diagnosed import KNOWN
 from elf_files import library, module, package
 from tensorflow_stub import site  # noqa: F401
-from verify_stub import cudnn, env, healthy, pristine, record  # noqa: F401
+from verify_stub import cudnn, env, pristine, record  # noqa: F401
 
 from driver_stub import H200, build, build_runtime, scenario, spec
 
@@ -89,9 +89,38 @@ def install_two_packages(cudnn, tmp_path):
         file.write_bytes(file.read_bytes() + b"of another release")
     site = cudnn.parents[2]
     record(site, "nvidia_cudnn_cu13", "9.15.0.57", files)
-    torch = {"torch/__init__.py": "", "torch/version.py": "cuda = '12.8'\n"}
-    package(site, "torch", "2.9.0", [], modules=torch, requires=["nvidia-cudnn-cu12==9.14.0.64"])
+    install_torch(site, RELEASE[1])
     return {}
+
+
+def install_torch(site, cudnn):
+    torch = {"torch/__init__.py": "", "torch/version.py": "cuda = '12.8'\n"}
+    package(site, "torch", "2.9.0", [], modules=torch, requires=[f"nvidia-cudnn-cu12=={cudnn}"])
+
+
+def have_a_release(cudnn, version):
+    """Replace cuDNN by a whole one of another release, beside a torch that requires the first."""
+    (row,) = (
+        r for r in KNOWN.cudnn if (r.package, r.version, r.platform) == (RELEASE[0], version, RELEASE[2])
+    )
+    data = (cudnn / "libcudnn.so.9").read_bytes()
+    for path in cudnn.iterdir():
+        path.unlink()
+    for name in row.libraries:
+        (cudnn / name).write_bytes(data)
+    site = cudnn.parents[2]
+    shutil.rmtree(next(site.glob("nvidia_cudnn*")))
+    record(site, "nvidia_cudnn_cu12", version, sorted(cudnn.iterdir()))
+    install_torch(site, RELEASE[1])
+    return {}
+
+
+def have_an_older_minor(cudnn, tmp_path):
+    return have_a_release(cudnn, "9.1.0.70")
+
+
+def have_another_major(cudnn, tmp_path):
+    return have_a_release(cudnn, "8.9.7.29")
 
 
 def be_for_the_cpu(cudnn, tmp_path):
@@ -116,6 +145,8 @@ def have_a_full_gpu(cudnn, tmp_path):
         (be_cut_short, "package_files_damaged"),
         (preload_another_copy, "cudnn_shadowed_by_other_copy"),
         (install_two_packages, "cudnn_shadowed_by_other_copy"),
+        (have_an_older_minor, "cudnn_older_than_compiled"),
+        (have_another_major, "cudnn_major_mismatch"),
         (be_for_the_cpu, "cpu_only_build"),
         (have_a_full_gpu, "gpu_memory_exhausted"),
     ],
@@ -125,19 +156,73 @@ def test_the_environment_decides_why_cudnn_does_not_start(diagnosed, whole, tmp_
     assert leading(findings) == (cause, "certain"), findings
 
 
+EXCLUSIVE, PROHIBITED = f"{H200}|mode=3", f"{H200}|mode=2"
+HELD = f"free_mib=200|holder={os.getpid()}"
+
+
+def on(gpu=H200, *, cuda=13000, **codes):
+    """A driver 580 with one GPU."""
+    return spec(driver="580.159.04", cuda=cuda, gpus=[gpu], **codes)
+
+
 @pytest.mark.parametrize(
     ("what", "cause"),
     [
+        (on(cu_init=34), "cuda_stub_library_loaded"),
+        (on(cu_init=803), "driver_library_mismatch"),
+        (on(cuda_error=802), "fabricmanager_not_running"),
+        (on(cuda_error=804), "forward_compat_unsupported_hw"),
+        (on(cuda_error=214), "gpu_hardware_fault"),
+        # the CUDA of the runtime, beside the one that the driver speaks
         ("470-k80", "driver_too_old_for_runtime"),
-        (healthy(cuda_error=46), "gpu_busy_exclusive"),
-        (healthy(cuda_error=214), "gpu_hardware_fault"),
-        (healthy(cudnn_create=1008), "cudnn_not_found"),
+        (on(cuda_error=222, cudart=13010), "driver_too_old_for_runtime"),
+        # the compute mode, and who holds the GPU
+        (on(f"{EXCLUSIVE}|{HELD}", cuda_error=46), "gpu_busy_exclusive"),
+        (on(PROHIBITED, cuda_error=46), "gpu_busy_exclusive"),
+        (on(f"{H200}|{HELD}", cuda_error=2), "gpu_memory_exhausted"),
     ],
 )
 def test_the_code_of_the_environment_s_own_runtime_decides(diagnosed, what, cause):
-    """One code can have another reason besides, so that these answers are likely."""
     driver = "470.256.02" if what == "470-k80" else "580.159.04"
-    assert leading(diagnosed(CUDNN, what, driver=driver)) == (cause, "likely")
+    assert leading(diagnosed(CUDNN, what, driver=driver)) == (cause, "certain")
+
+
+@pytest.mark.parametrize(
+    ("what", "cause"),
+    [
+        (on(EXCLUSIVE, cuda_error=46), "gpu_busy_exclusive"),
+        (on(cuda_error=2), "gpu_memory_exhausted"),
+        (on(cuda_error=209), "arch_not_in_wheel_too_new"),
+        (on(cudnn_create=1008), "cudnn_not_found"),
+    ],
+)
+def test_a_code_without_a_fact_beside_it_stays_likely(diagnosed, what, cause):
+    """One code can have another reason besides."""
+    assert leading(diagnosed(CUDNN, what)) == (cause, "likely")
+
+
+@pytest.mark.parametrize(
+    ("what", "excluded"),
+    [
+        (on(cuda_error=46), "gpu_busy_exclusive"),
+        (on(cuda_error=35), "driver_too_old_for_runtime"),
+        (on(cuda_error=222), "driver_too_old_for_runtime"),
+    ],
+)
+def test_a_fact_against_the_code_leaves_it_open(diagnosed, what, excluded):
+    """The GPU is in default mode; the driver speaks a newer CUDA than the runtime's."""
+    findings = diagnosed(CUDNN, what)
+    assert excluded not in {f["cause"] for f in findings if f["confidence"] != "possible"}
+    assert "certain" not in {f["confidence"] for f in findings}
+
+
+@pytest.mark.parametrize("version", ["9.14.0.64", "9.10.2.21"])
+def test_a_cudnn_that_serves_the_framework_proves_nothing(diagnosed, whole, version):
+    """The one that it was compiled with, and one with a newer minor."""
+    install_torch(whole.parents[2], version)
+    assert not {"cudnn_major_mismatch", "cudnn_older_than_compiled"} & {
+        f["cause"] for f in diagnosed(CUDNN) if f["confidence"] == "certain"
+    }
 
 
 def test_a_whole_environment_proves_none_of_them(diagnosed):
@@ -191,15 +276,24 @@ def be_of_another_cuda(site, tmp_path):
     other.unlink()
 
 
-@pytest.mark.parametrize("extension", [True, False])
-def test_the_environment_decides_whose_library_is_missing(diagnosed, site, tmp_path, extension):
-    """Nothing is imported where a framework fails, so that the package's files say it, and not the loader."""
+OTHER = "ImportError: libcublas.so.11: cannot open shared object file: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("text", "extension", "confidence"),
+    [(EXTENSION, True, "certain"), (OTHER, True, "likely"), (EXTENSION, False, None)],
+)
+def test_the_environment_decides_whose_library_is_missing(
+    diagnosed, site, tmp_path, text, extension, confidence
+):
+    """Nothing is imported where a framework fails: the package's files say what it needs, the text what was loaded.
+    A text that misses another library proves nothing of this package."""
     (site / "nvidia/cublas/lib/libcusolver.so.11").symlink_to("../../cusolver/lib/libcusolver.so.11")
     if extension:
         be_of_another_cuda(site, tmp_path)
-    findings = diagnosed(EXTENSION)
-    decided = [f for f in findings if f["confidence"] != "possible"]
-    assert [f["cause"] for f in decided[:1]] == (
-        ["extension_built_for_other_torch_or_cuda"] if extension else []
-    )
+    findings = diagnosed(text)
+    decided = [(f["cause"], f["confidence"]) for f in findings if f["confidence"] != "possible"]
+    expected = ("extension_built_for_other_torch_or_cuda", confidence)
+    assert decided[:1] == ([expected] if extension else [])
     assert not extension or "xf" in findings[0]["title"]
+    assert (confidence == "certain") == any(e["text"] == text for e in findings[0]["evidence"] if extension)

@@ -50,7 +50,12 @@ def test_every_gpu_is_tried_and_one_can_be_chosen(judge):
         (healthy(cu_init=802), "driver", "fabricmanager_not_running"),
         (healthy(cu_init=804), "driver", "forward_compat_unsupported_hw"),
         ("470-k80", "runtime", "driver_too_old_for_runtime"),
-        (healthy(cuda_error=46), "runtime", "gpu_busy_exclusive"),
+        (
+            spec(driver="580.159.04", cuda=13000, gpus=[f"{H200}|mode=3"], cuda_error=46),
+            "runtime",
+            "gpu_busy_exclusive",
+        ),
+        (healthy(cuda_error=46), "runtime", "gpu_hardware_fault"),
         (healthy(cuda_error=2), "runtime", "gpu_memory_exhausted"),
         (healthy(cuda_error=222), "runtime", "driver_too_old_for_runtime"),
     ],

@@ -1,0 +1,31 @@
+"""A text and an environment that show the same fault: what each alone leaves likely, both prove."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from ..model import Evidence, Finding
+from .candidates import Case
+
+_BY_LIBRARY = frozenset(("extension_built_for_other_torch_or_cuda", "system_library_missing"))
+
+
+def confirm(found: Iterable[Finding], case: Case) -> Iterator[Finding]:
+    """Yield the findings of an environment. A package can need a library that nothing ever loads, so that its files
+    prove little. A text in which the loader misses that very library proves that it was loaded."""
+    for finding in found:
+        shown = _missed(finding, case) if _is_open(finding) else None
+        evidence = (*finding.evidence, shown) if shown else finding.evidence
+        yield replace(finding, evidence=evidence, confidence="certain") if shown else finding
+
+
+def _is_open(finding: Finding) -> bool:
+    return finding.confidence == "likely" and finding.cause in _BY_LIBRARY
+
+
+def _missed(finding: Finding, case: Case) -> Evidence | None:
+    """Return the line of the text in which the loader misses a library that the finding names."""
+    named = {word.strip(",:;()") for e in finding.evidence for word in e.text.split()}
+    missing = case.facts.seen.get("missing", [])
+    return next((fact.evidence for fact in missing if fact.value in named and ".so" in fact.value), None)
