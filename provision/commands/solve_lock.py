@@ -55,7 +55,7 @@ def locked(
     for name in from_source if builds.forbidden_by is None else ():
         if name not in builds.only_binary:
             builds.allow_wheelless(name, asked.target.platform)
-    task = Task(emit=emit, stages=stages(where.cache_dir(choices)), builds=builds, near=near)
+    task = Task(emit=emit, first=asked, stages=stages(where.cache_dir(choices)), builds=builds, near=near)
     from .joint_choice import JointChoice
 
     held = frozenset(p.name for p in near.lock.packages) - near.moving if near.lock else frozenset()

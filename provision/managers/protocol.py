@@ -107,9 +107,10 @@ class Near:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a search for a lock is given beside the question."""
+    """What a search for a lock is given. `first` is the question that it begins with."""
 
     emit: Emit
+    first: RequestContext
     stages: Stages
     builds: SourceBuilds
     near: Near = Near()

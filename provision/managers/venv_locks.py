@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.utils import NormalizedName, canonicalize_name
@@ -26,6 +27,9 @@ from ..model import (
 )
 from ..system.redaction import redact
 from .protocol import Preferred, Stages, Task
+
+if TYPE_CHECKING:
+    from ..wheels.early_solve import EarlySolve
 
 LOCK_NAME = "pylock.toml"
 OPTION = ""
@@ -100,9 +104,11 @@ def check(lock: Lock, asked: RequestContext, stages: Stages) -> None:
 
 def search(task: Task) -> Search:
     """Begin a search for a lock."""
+    from ..wheels.early_solve import begin_early
+
     held = task.near.lock.packages if task.near.lock else ()
     versions = {p.name: p.version for p in held if p.name not in task.near.moving and not p.unhashed}
-    return Search(task, Preferred(versions, task.emit))
+    return Search(task, Preferred(versions, task.emit), begin_early(task.first))
 
 
 @dataclasses.dataclass
@@ -111,6 +117,7 @@ class Search:
 
     task: Task
     preferred: Preferred
+    early: EarlySolve | None = None
 
     def solve(self, asked: RequestContext) -> tuple[Plan, Lock | None]:
         """Plan, then solve the plan's wheels. Raises LockError."""
@@ -144,6 +151,7 @@ class Search:
         lock = solve_wheels.lock(
             pinned, sources, self.task.emit, python=self.task.stages.interpreter(plan.python or "", asked.machine),
             needs=(*needs, *_limits(asked)), prefer=versions, builds=self.task.builds,
+            early=self.early,
         )  # fmt: skip
         return dataclasses.replace(lock, plan=plan)
 

@@ -3,6 +3,7 @@ its answer, which costs a second run."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +17,7 @@ from ..index.pip_config import default_index
 from ..index.simple_api import project_files
 from ..model import LockedPackage, PackageSources
 from ..system import process
+from ..system.redaction import redact
 from .local_files import own_cache
 
 
@@ -89,3 +91,12 @@ def _as_url(place: str) -> str:
 
 def _path(url: str) -> Path:
     return Path(unquote(urlsplit(url).path))
+
+
+def without_pages(packages: tuple[LockedPackage, ...], sources: PackageSources) -> tuple[LockedPackage, ...]:
+    """What a page of wheels has, no index does: it is asked for at its own address when it is installed."""
+    pages = {redact(p).rstrip("/") for p in sources.find_links if p.startswith(("http:", "https:"))}
+    return tuple(
+        dataclasses.replace(p, index=None) if p.index and p.index.rstrip("/") in pages else p
+        for p in packages
+    )

@@ -31,7 +31,8 @@ from ..model import (
 )
 from ..system import process, scratch_folders, variable_references
 from ..system.redaction import redact
-from .file_indexes import FileIndexes
+from .early_solve import EarlySolve
+from .file_indexes import FileIndexes, without_pages
 from .pylock import file_name, is_source
 from .remembered_refusals import question_of
 from .source_archives import SourceArchive
@@ -50,12 +51,13 @@ def lock(
     prefer: Mapping[str, str] | None = None,
     builds: SourceBuilds | None = None,
     elsewhere: Collection[str] = (),
+    early: EarlySolve | None = None,
 ) -> Lock:
     """Solve a plan's pins, and what a project needs beside them, into a lock.
 
     `python` is an interpreter for uv to start from; any will do. `prefer` are versions that stay where
     they still fit; `builds` says what may be built from source; `elsewhere` are packages that another
-    manager brings. Raises LockError when the index does
+    manager brings; `early` may know the answer. Raises LockError when the index does
     not answer (`unreachable`), the packages contradict each other (`contradiction`), one has no wheel
     (`no_wheel`), a framework comes along unplanned (`brought`), or the result is not the plan.
     """
@@ -67,12 +69,13 @@ def lock(
         question = question_of(plan, pins, needs, sources)
         builds.recall(question)
         try:
-            solved = ask.solved(pins, prefer or {})
+            known = early.answer(ask, pins, prefer or {}) if early else None
+            solved = known or ask.solved(pins, prefer or {})
             packages = _with_indexes(parse_pylock(solved, plan), ask, solved)
         finally:
             took = ", ".join(f"{s:.2f} s" for s in ask.seconds)
             emit(Event(kind="done", stage="lock", text=f"uv took {took or 'no time'}"))
-    packages = _with_sizes(_of_pages(packages, sources), sources)
+    packages = _with_sizes(without_pages(packages, sources), sources)
     _assert_no_other_framework(plan, packages, {*elsewhere, *_named_for_cpu(plan, needs)})
     _assert_is_plan(plan, packages, sources)
     assert_hashes(needs, packages)
@@ -81,6 +84,8 @@ def lock(
         emit(describe_build(package, archive, plan))
     packages = tuple(described[p][0] if p in described else p for p in packages)
     builds.remember(question, (p.name for p in described), needs)
+    if early:
+        early.keep()
     emit(Event(kind="done", stage="lock", text=f"{len(packages)} packages", done=len(packages)))
     return Lock(
         manager="venv", target=plan.target, plan=plan, packages=packages,
@@ -179,15 +184,6 @@ def _address(package: LockedPackage) -> str:
             hint=f"write the file's name behind the variable: .../{file_name(package)}",
         )
     return url
-
-
-def _of_pages(packages: tuple[LockedPackage, ...], sources: PackageSources) -> tuple[LockedPackage, ...]:
-    """What a page of wheels has, no index does: it is asked for at its own address when it is installed."""
-    pages = {redact(p).rstrip("/") for p in sources.find_links if p.startswith(("http:", "https:"))}
-    return tuple(
-        dataclasses.replace(p, index=None) if p.index and p.index.rstrip("/") in pages else p
-        for p in packages
-    )
 
 
 def _with_sizes(packages: tuple[LockedPackage, ...], sources: PackageSources) -> tuple[LockedPackage, ...]:

@@ -1,6 +1,9 @@
 """How often a lock runs uv: once where the address of each file shows its index, once more from uv's cache where not."""
 
+import json
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from loopback import Index, serving
@@ -52,3 +55,61 @@ def test_who_requires_what_is_asked_where_it_matters(torches, index):
     ran = torches("lock", "--json", "--with", "serving", *ASK)
     assert versions(ran)["serving"] == "1.0"
     assert "serving brings nvidia-cublas-cu11 11.11.3.6" in " ".join(ran.err.split())
+
+
+@pytest.fixture
+def again(torches, index):
+    """`gpuenv lock` of one request, each time without a lock that is there."""
+    index.add("beside", "1.0", requires=("needed",))
+    index.add("needed", "1.0")
+
+    def lock(*more):
+        (torches.work / "pylock.toml").unlink(missing_ok=True)
+        return torches("lock", "--json", "-v", "--with", "beside", "--with", "plain", *more, *ASK)
+
+    assert runs(lock()) == [1]
+    return lock
+
+
+def test_the_last_question_is_asked_before_the_releases_are_read(again, torches, index):
+    """The page of one package does not come until the solver has asked for what another one requires."""
+    first = (torches.work / "pylock.toml").read_text()
+    before = index.requests["/simple/needed/"]
+    index.faults["/simple/plain/"] = "stalled"
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(again)
+        until = time.monotonic() + 30
+        while index.requests["/simple/needed/"] == before and time.monotonic() < until:
+            time.sleep(0.01)
+        asked = index.requests["/simple/needed/"] - before
+        index.faults.clear()
+        index.released.set()
+        ran = running.result()
+    assert asked == 1, "by the solver alone, and before all pages are read"
+    assert runs(ran) == [1] and (torches.work / "pylock.toml").read_text() == first
+    assert index.requests["/simple/needed/"] - before == 1, "its answer is taken"
+
+
+def test_the_last_question_does_not_count_where_the_index_has_something_newer(again, torches, index):
+    index.add("plain", "2.0")
+    ran = again()
+    assert versions(ran)["plain"] == "2.0" and runs(ran) == [1]
+    del index.wheels["plain"]["plain-2.0-py3-none-any.whl"]
+    assert versions(again())["plain"] == "1.0"
+
+
+def test_a_damaged_question_is_passed_over(again, torches):
+    (kept,) = torches.work.parent.rglob("last-questions/*.json")
+    first = (torches.work / "pylock.toml").read_text()
+    for text in ("{", "[]", '{"plan": 1, "needs": 2, "sources": 3, "pins": 4, "prefer": 5}'):
+        kept.write_text(text)
+        assert runs(again()) == [1] and (torches.work / "pylock.toml").read_text() == first
+    changed = json.loads(json.dumps(json.loads(kept.read_text()))) | {"pins": ["not a requirement !"]}
+    kept.write_text(json.dumps(changed))
+    assert runs(again()) == [1] and (torches.work / "pylock.toml").read_text() == first
+
+
+def test_no_question_with_credentials_is_kept(torches, index):
+    torches.env["PIP_INDEX_URL"] = index.url.replace("://", "://me:secret-word@")
+    assert torches("lock", "--with", "plain", *ASK).code == 0
+    assert not list(torches.work.parent.rglob("last-questions/*.json"))

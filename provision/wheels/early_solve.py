@@ -1,0 +1,119 @@
+"""The last question of a request, asked again at once, while the releases for the search are read.
+
+The answer counts only where the search ends with that very question. So it is the answer that uv would give then, and a
+run that asks the same as the last one waits for the slower of the two. Nothing is built, and nothing with credentials
+in its addresses is kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import LockError
+from ..model import PackageSources, Plan, RequestContext, RequirementLine, as_plain, drop_event, from_plain
+from ..system import scratch_folders, untrusted_files
+from ..system.redaction import redact_value
+from ..system.safe_write import write_file
+from .local_files import own_cache
+from .source_builds import source_builds
+from .uv_question import Ask
+
+_FOLDER = "last-questions"
+
+
+@dataclass
+class EarlySolve:
+    """The question that is asked early, and the one that the search came to. `path` is where the next run finds that."""
+
+    path: Path
+    _asked: dict[str, Any] | None = None
+    _last: dict[str, Any] | None = None
+    _ask: Ask | None = None
+    _text: str | None = None
+    _thread: threading.Thread | None = field(default=None, repr=False)
+
+    def begin(self, sources: PackageSources) -> None:
+        """Ask the last question in a thread, where there is one that these sources can answer."""
+        self._asked = _read(self.path)
+        if self._asked is None or self._asked["sources"] != as_plain(sources):
+            return
+        self._thread = threading.Thread(target=self._solve, args=(self._asked, sources), daemon=True)
+        self._thread.start()
+
+    def _solve(self, asked: Mapping[str, Any], sources: PackageSources) -> None:
+        builds = dataclasses.replace(source_builds(sources, drop_event), forbidden_by="an early solve")
+        try:
+            plan = from_plain(Plan, asked["plan"])
+            needs = tuple(from_plain(RequirementLine, need) for need in asked["needs"])
+            with scratch_folders.scratch("early") as scratch:
+                ask = Ask(scratch, plan, sources, None, needs, builds)
+                text = ask.solved([*asked["pins"]], asked["prefer"])
+            self._ask, self._text = ask, text
+        except (LockError, OSError, ValueError, KeyError, TypeError):
+            return  # the search asks on its own, and says what is wrong
+
+    def answer(self, ask: Ask, pins: Sequence[str], prefer: Mapping[str, str]) -> str | None:
+        """The early answer to a question; None where that is another one, or was refused."""
+        self._last = _question(ask, pins, prefer)
+        if self._thread is None or self._last != self._asked:
+            return None
+        self._thread.join()
+        if self._ask is None:
+            return None
+        ask.seconds += self._ask.seconds
+        ask.source(self._ask.pins)
+        return self._text
+
+    def keep(self) -> None:
+        """Remember the question that was answered. A cache that cannot be written to is done without."""
+        if self._last is None or self._last == self._asked:
+            return
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(self.path, json.dumps(self._last))
+        except OSError:
+            return
+
+
+def begin_early(asked: RequestContext) -> EarlySolve | None:
+    """Ask the last question of a request again; None where a solve depends on more than its question: on what runs
+    build code, or on the time."""
+    sources = asked.sources
+    if sources.offline or sources.no_index or sources.exclude_newer or asked.reading:
+        return None
+    if any(n.local or n.vcs or n.name is None for n in asked.demands.needs):
+        return None
+    request = [asked.request, asked.target, list(asked.demands.needs), sources]
+    digest = hashlib.sha256(json.dumps([as_plain(v) for v in request], sort_keys=True).encode()).hexdigest()
+    early = EarlySolve(own_cache(sources) / _FOLDER / f"{digest}.json")
+    early.begin(sources)
+    return early
+
+
+def _question(ask: Ask, pins: Sequence[str], prefer: Mapping[str, str]) -> dict[str, Any] | None:
+    """All that decides an answer, as JSON; None for what is not kept."""
+    if ask.builds.allowed or ask.builds.unread:
+        return None
+    plan = dataclasses.replace(ask.plan, notes=(), hint=None, rejected=(), held_back=(), sets=())
+    found = {
+        "plan": as_plain(plan), "needs": as_plain(ask.needs), "sources": as_plain(ask.sources),
+        "pins": list(pins), "prefer": dict(prefer),
+    }  # fmt: skip
+    return found if redact_value(found) == found else None
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """The question of the last run; None without one, and for a file that is damaged."""
+    try:
+        found = json.loads(untrusted_files.read_text(path))
+    except (OSError, ValueError, RecursionError):
+        return None
+    keys = {"plan", "needs", "sources", "pins", "prefer"}
+    return found if isinstance(found, dict) and set(found) == keys else None
