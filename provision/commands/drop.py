@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
-from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, Preview, drop_event
+from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, Preview, drop_event, normalize_name
 from ..model.option import BUILD, argument, group, option
 from ..project.config.edit_packages import drop_packages, name_of
 from ..request.options import Choices
@@ -67,7 +66,7 @@ def _name(text: str) -> str:
         name = name_of(text)
     except ValueError as error:
         raise UsageError(f"{text!r} is no name of a package", hint="write it as einops") from error
-    if name != re.sub(r"[-_.]+", "-", text.strip().lower()):
+    if name != normalize_name(text.strip()):
         raise UsageError(f"{text!r} has more than a name", hint=f"gpuenv drop {name}")
     if name in FRAMEWORKS:
         raise UsageError(

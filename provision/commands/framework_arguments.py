@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import UsageError
-from ..model import FRAMEWORKS
+from ..model import FRAMEWORK_ALIASES, FRAMEWORKS
 
-_OTHER_NAMES = {"pytorch": "torch", "tf": "tensorflow", "jaxlib": "jax"}
 _WORD = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)((?:\[[^\]]*\])?\s*(?:[=<>!~@].*)?)")
 
 
@@ -20,7 +19,7 @@ def framework_of(word: str) -> str | None:
     found = _WORD.fullmatch(word)
     if not found:
         return None
-    name = _OTHER_NAMES.get(found[1].lower(), found[1].lower())
+    name = FRAMEWORK_ALIASES.get(found[1].lower(), found[1].lower())
     return f"{name}{found[2]}" if name in FRAMEWORKS else None
 
 

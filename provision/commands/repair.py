@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..environment import place, repair as repairs, state
 from ..errors import BuildError, UsageError
 from ..managers.protocol import manager
-from ..model import Drift, Emit, Event, Lock, PackageChange, Preview, RepairResult, drop_event
+from ..model import Drift, Emit, Event, Lock, PackageChange, Preview, RepairResult, drop_event, normalize_name
 from ..model.option import argument, group, option
 from ..request import paths as where, project_options as inproject, read_options
 from ..request.options import Choices
@@ -75,7 +75,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
 
 def _preview(env: Path, work: repairs.Work) -> Preview:
     """Return the packages that would be put back and removed."""
-    sizes = {state.normal(p.name): p.size for p in work.packages}
+    sizes = {normalize_name(p.name): p.size for p in work.packages}
     back = [PackageChange(name=t.name, before=t.had, after=t.now, size=sizes.get(t.name)) for t in work.told]
     gone = [PackageChange(name=r.name, before=r.version) for r in work.removed]
     left = ", ".join(f"{p.name} {p.version}" for p in work.left)

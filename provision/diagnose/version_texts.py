@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import re
 
-from ..model import Evidence
+from ..model import FRAMEWORK_ALIASES, Evidence, normalize_name
 from .facts import Facts
 
 VERSION = r"v?(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?(?:\.?(?:dev|rc|post|a|b)\d{1,10})?)(\+[\w.]{1,30})?"
 
-_ALIAS = {
-    "pytorch": "torch",
-    "tf": "tensorflow",
-    "tensorflow-gpu": "tensorflow",
-    "tensorflow-cpu": "tensorflow",
-}
-
 
 def package(facts: Facts, name: str, version: str, local: str | None, where: Evidence) -> None:
-    name = name.lower().replace("_", "-")
+    name = normalize_name(name)
     if name.endswith("-gpu"):
         facts.add("gpu_package", name, where)
     elif name == "tensorflow-cpu":
         facts.add("cpu_build", "yes", where)
-    name = _ALIAS.get(name, name)
-    facts.add(name, version, where)
+    facts.add(name if name == "jaxlib" else FRAMEWORK_ALIASES.get(name, name), version, where)
     _local(facts, local or "", where)
 
 

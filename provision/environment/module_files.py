@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from ..model import normalize_name
 from ..system import untrusted_files
 
 
@@ -20,7 +21,7 @@ def owner_of_missing(env: Path, module: str) -> str | None:
             continue
         if any(not (info.parent / name).exists() for name in _deciding(start, listed)):
             name, _, version = info.name.removesuffix(".dist-info").partition("-")
-            return f"{re.sub(r'[-_.]+', '-', name).lower()} {version}"
+            return f"{normalize_name(name)} {version}"
     return None
 
 

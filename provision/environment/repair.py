@@ -15,8 +15,8 @@ from ..model import (
     RemovedPackage,
     RestoredPackage,
     UnlockedPackage,
+    normalize_name,
 )
-from .state import normal
 
 _OF_PACKAGES = ("replaced", "removed", "modified", "overwritten")
 _NVIDIA = (
@@ -42,7 +42,7 @@ class Work:
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset(normal(p.name) for p in self.packages)
+        return frozenset(normalize_name(p.name) for p in self.packages)
 
 
 def work(lock: Lock, drift: Drift) -> Work:
@@ -50,10 +50,13 @@ def work(lock: Lock, drift: Drift) -> Work:
     out = _to_remove(lock, drift.strangers)
     changes = {c.name: c for c in drift.changes if c.kind in _OF_PACKAGES}
     shared = {name: one for one in out for name in one.over if name not in changes}
-    packages = tuple(p for p in lock.packages if normal(p.name) in {*changes, *shared})
+    packages = tuple(p for p in lock.packages if normalize_name(p.name) in {*changes, *shared})
     return Work(
         packages=packages,
-        told=tuple(_told(p, changes.get(normal(p.name)), shared.get(normal(p.name))) for p in packages),
+        told=tuple(
+            _told(p, changes.get(normalize_name(p.name)), shared.get(normalize_name(p.name)))
+            for p in packages
+        ),
         removed=tuple(RemovedPackage(name=s.name, version=s.version, why=_why(s)) for s in out),
         left=tuple(KeptPackage(name=s.name, version=s.version) for s in drift.strangers if s not in out),
     )
@@ -69,7 +72,7 @@ def _told(
         had, why = package.version, f"its files go with {by.name} {by.version}, which lists them too"
     now = _build(package) if change and "-" in (change.found or "") else package.version
     now = now or (change.locked if change else None) or "as its folder has it"
-    return RestoredPackage(name=normal(package.name), had=had, now=now, why=why)
+    return RestoredPackage(name=normalize_name(package.name), had=had, now=now, why=why)
 
 
 def _build(package: LockedPackage) -> str:
@@ -108,7 +111,7 @@ def both(one: Work, more: Work) -> Work:
     """Join what two rounds did."""
     names, gone = one.names, {r.name for r in one.removed}
     return Work(
-        packages=(*one.packages, *(p for p in more.packages if normal(p.name) not in names)),
+        packages=(*one.packages, *(p for p in more.packages if normalize_name(p.name) not in names)),
         told=(*one.told, *(t for t in more.told if t.name not in names)),
         removed=(*one.removed, *(r for r in more.removed if r.name not in gone)),
         left=more.left,

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BuildError
-from ..model import InstalledPackage, InstallRecord, Lock, as_document, from_plain
+from ..model import InstalledPackage, InstallRecord, Lock, as_document, from_plain, normalize_name
 from ..system import safe_write, untrusted_files
 from ..system.redaction import redact_value
 from .place import MARK, not_writable
@@ -159,12 +158,14 @@ INSTALLED = "installed.json"
 
 def note_installed(env: Path, lock: Lock) -> None:
     """Note what is installed now of the lock's packages. Raises BuildError."""
-    wanted = {normal(p.name) for p in lock.packages}
+    wanted = {normalize_name(p.name) for p in lock.packages}
     found = []
     for folder in sorted(env.glob("lib/python3*/site-packages/*.dist-info")):
         name, _, version = folder.name.removesuffix(".dist-info").partition("-")
-        if normal(name) in wanted:
-            found.append(InstalledPackage(name=normal(name), version=version, record=_record_digest(folder)))
+        if normalize_name(name) in wanted:
+            found.append(
+                InstalledPackage(name=normalize_name(name), version=version, record=_record_digest(folder))
+            )
     write(env, INSTALLED, as_document(InstallRecord(packages=tuple(found))))
 
 
@@ -173,8 +174,3 @@ def _record_digest(folder: Path) -> str | None:
         return hashlib.sha256(untrusted_files.read_bytes(folder / "RECORD")).hexdigest()
     except OSError:
         return None
-
-
-def normal(name: str) -> str:
-    """A name as PEP 503 compares it."""
-    return re.sub(r"[-_.]+", "-", name).lower()

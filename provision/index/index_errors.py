@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
+from ..model import normalize_name
 from ..system.redaction import redact
 
 
@@ -135,12 +136,12 @@ def _of_status(code: int, words: str, where: str, package: str | None, address: 
 def _package(log: str, address: str | None) -> str | None:
     for pattern in _NAMES:
         if found := re.search(pattern, log):
-            return re.sub(r"[-_.]+", "-", found[1]).lower()
+            return normalize_name(found[1])
     if not address:
         return None
     *_, before, last = ["", *(unquote(p) for p in urlsplit(address).path.split("/") if p)]
     name = re.match(r"([A-Za-z0-9._]+)-\d", last) if ".whl" in last or ".tar" in last else None
-    return re.sub(r"[-_.]+", "-", name[1] if name else last).lower() if before or name else None
+    return normalize_name(name[1] if name else last) if before or name else None
 
 
 def _index_of(address: str) -> str:
@@ -163,7 +164,7 @@ _ABSENT = re.compile(
 def absent(log: str) -> str | None:
     """The package that no index has, or not in the version asked for, where a log of uv says so."""
     found = _ABSENT.search(" ".join(log.split()))
-    return re.sub(r"[-_.]+", "-", found[1] or found[2]).lower() if found else None
+    return normalize_name(found[1] or found[2]) if found else None
 
 
 _SECONDS = 5.0

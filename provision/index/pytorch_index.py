@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 
-from ..model import LockedPackage, Plan
+from ..model import PYTORCH_INDEX_PACKAGES, LockedPackage, Plan
 
-FAMILY = ("torch", "torchvision", "torchaudio", "pytorch-triton")
 # Wheels lie under /whl and, for one build, under its local label: /whl/cu128, /whl/cpu, /whl/nightly/cu130.
 _PLACE = re.compile(r"(/whl(?:/nightly)?)(?:/(?:cu\d+|cpu|xpu|rocm[\d.]+))?/?$")
 
@@ -28,7 +27,7 @@ def base_of(url: str) -> str:
 
 def named_for(plan: Plan) -> tuple[str, ...]:
     """The packages that a plan takes from the PyTorch index, if it takes any."""
-    return FAMILY if any(b.index == "pytorch" for b in plan.builds) else ()
+    return PYTORCH_INDEX_PACKAGES if any(b.index == "pytorch" for b in plan.builds) else ()
 
 
 def address(base: str, plan: Plan) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # who reads the types sees them all
     from provision.model.fleet_classes import *
     from provision.model.fleet_results import *
     from provision.model.machine import *
+    from provision.model.package_names import *
     from provision.model.package_sets import *
     from provision.model.plan import *
     from provision.model.request_context import *
@@ -39,6 +40,7 @@ _NOUNS = {
     "catalog": "Build CondaBuild CudnnRelease ToolkitRelease CudaCompiler GpuModel CudaRelease CudaMajor DriverBranch KnownBadRelease CatalogueMessage FailureCause FailureMessage FailureRule BaseImage IndexAddress WheelPage ImportName CondaName SystemLibrary DlopenedLibrary OptionalLibraries Replacement Profiles ProfileTable ProfileTables",
     "satellites": "Satellite PackageTrap",
     "cpu_names": "CPU_PACKAGES names_cpu_build",
+    "package_names": "FRAMEWORK_ALIASES WHEEL_NAMES TORCH_COMPANIONS PYTORCH_INDEX_PACKAGES normalize_name is_stack_package is_build_package",
     "requests": "FrameworkRequest VersionBound RequirementLine PROJECT_FOLDER CpuOnlyFramework ProjectRequirements ProjectTarget ProjectConfig Request AvailableWheel AvailableWheels PackageSources",
     "package_sets": "PackageRelease NamedPackage PassedOverBuild HeldBackPackage PackageSet JointSolution",
     "request_context": "TransitiveFrameworks RequestContext",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from .package_names import normalize_name
+
 # Package -> the framework whose CPU build it holds
 CPU_PACKAGES = {"jax": "jax", "jaxlib": "jax", "tensorflow-cpu": "tensorflow"}
 # Extras of jax that bring no code for a GPU
@@ -13,5 +15,5 @@ _NO_GPU = re.compile(r"cpu|minimum-jaxlib|ci|k8s|xprof")
 
 def names_cpu_build(name: str, extras: Iterable[str] = (), specifier: str = "") -> bool:
     """Whether a requirement, its name in normal form, asks for a framework's CPU build."""
-    gpu = [e for e in extras if not _NO_GPU.fullmatch(e.lower().replace("_", "-"))]
+    gpu = [e for e in extras if not _NO_GPU.fullmatch(normalize_name(e))]
     return name in CPU_PACKAGES and not gpu and "+cu" not in specifier

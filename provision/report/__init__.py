@@ -8,14 +8,27 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..model import Evidence, Finding, IssueReport, Lock, Machine, Plan, RejectedBuild, StageResult, Verdict
+from ..model import (
+    Evidence,
+    Finding,
+    IssueReport,
+    Lock,
+    Machine,
+    Plan,
+    RejectedBuild,
+    StageResult,
+    Verdict,
+    is_stack_package,
+    normalize_name,
+)
 from .anonymize import Whose, hidden
 
 __all__ = ["Known", "Whose", "report"]
 
-_MAIN = re.compile(
-    r"torch|torchvision|torchaudio|pytorch.*|triton.*|pytorch-triton.*|tensorflow.*|tf-.*|keras|jax.*|libtorch|numpy|"
-    r"nvidia-.*|cuda-.*|cudnn|libcu.*|libnv.*|nccl|ml-dtypes|mkl|libblas"
+# Beside the stack: packages of conda that hold parts of it, and libraries that frameworks compute with
+_LIBRARIES = re.compile(
+    r"pytorch.*|triton.*|tensorflow.*|tf-.*|jax.*|libtorch|numpy|"
+    r"cuda-.*|cudnn|libcu.*|libnv.*|nccl|ml-dtypes|mkl|libblas"
 )
 _LINES, _LONG = 12, 400
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -133,8 +146,12 @@ def _environment(known: Known) -> Iterator[str]:
         yield f"not       {row.framework} {row.version} ({row.index}): {row.reasons[0].text}"
 
 
+def _is_relevant(name: str) -> bool:
+    return is_stack_package(name) or _LIBRARIES.fullmatch(name) is not None
+
+
 def _packages(lock: Lock) -> Iterator[str]:
-    main = sorted((p.name, p.version) for p in lock.packages if _MAIN.fullmatch(p.name.lower()))
+    main = sorted((p.name, p.version) for p in lock.packages if _is_relevant(normalize_name(p.name)))
     yield from (f"{name} {version}" for name, version in main)
     yield f"and {len(lock.packages) - len(main)} more"
 

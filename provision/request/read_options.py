@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 from ..errors import MissingVariableError, UsageError
 from ..index.platform_tags import markers_of
 from ..model import (
+    FRAMEWORK_ALIASES,
     FRAMEWORKS,
     MANAGERS,
     PLATFORMS,
@@ -29,6 +30,7 @@ from ..model import (
     RequirementLine,
     Target,
     TransitiveFrameworks,
+    normalize_name,
 )
 from ..project.quoted_text import meant_version
 from ..system import process, variable_references
@@ -36,9 +38,6 @@ from . import cpu_builds, project_options as inproject, traps, upload_limits
 from .load_profiles import known
 from .options import Choices
 from .target import Looking, device_of, minor, pythons_of, target_of
-
-_ALIASES = {"pytorch": "torch", "tf": "tensorflow", "keras": "tensorflow", "jaxlib": "jax", "flax": "jax"}
-
 
 _ANY_FRAMEWORK = f"--framework {'|'.join(FRAMEWORKS)}"
 
@@ -258,6 +257,12 @@ def _near(word: str, allowed: tuple[str, ...] | list[str]) -> str:
     return f". Did you mean {found[0]}?" if found else ""
 
 
+def _implied_framework(name: str, data: Profiles) -> str | None:
+    """Return the framework of programs that use a package, such as jax for flax."""
+    packages = {normalize_name(row.package): row.implies for row in data.imports if row.implies}
+    return packages.get(name)
+
+
 def named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...], tuple[str, ...]]:
     """The frameworks and the packages that --framework and --with name; none where the project's files
     may name them. Raises UsageError."""
@@ -279,7 +284,7 @@ def named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...], tup
         elif name in companions:
             packages.append(text)
         else:
-            alias = _ALIASES.get(name)
+            alias = FRAMEWORK_ALIASES.get(name) or _implied_framework(name, data)
             near = f". Did you mean {alias}?" if alias else _near(name, FRAMEWORKS)
             raise UsageError(f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}{near}")
     along = [_requirement("--with", text) for text in c.with_]

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import shlex
 
-from ..model import CreateResult, Environment, RepairResult, RestoredPackage
+from ..model import WHEEL_NAMES, CreateResult, Environment, RepairResult, RestoredPackage
 from .plan import show_plan
 from .screen import Screen
 from .verdict import show_verdict
-
-_FRAMEWORKS = {"pytorch": "torch"}
-"""Frameworks whose conda package has another name."""
 
 
 def show_created(screen: Screen, made: CreateResult) -> None:
@@ -35,7 +32,7 @@ def _drifted(made: CreateResult) -> dict[str, str]:
     )
     path = shlex.quote(made.environment.path) if made.environment else ""
     return {
-        _FRAMEWORKS.get(
+        WHEEL_NAMES.get(
             c.name, c.name
         ): f"{c.locked} in the lock, {c.found or 'none'} installed: gpuenv repair {path}"
         for c in changes

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..model import Environment, Evidence, Finding
+from ..model import Environment, Evidence, Finding, normalize_name
 from ..system import untrusted_files
 from .disk import reinstall
 from .libraries import Distribution, Problem, Shipped, problems
@@ -58,7 +58,7 @@ def _recorded(site: Path) -> Iterator[Distribution]:
         )
         if files:
             name, _, version = folder.name.removesuffix(".dist-info").partition("-")
-            yield Distribution(name=re.sub(r"[-_.]+", "-", name).lower(), version=version, files=files)
+            yield Distribution(name=normalize_name(name), version=version, files=files)
 
 
 def _finding(env: Environment, package: Distribution, bad: Sequence[Problem], words: str) -> Finding:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from packaging.version import InvalidVersion, Version
 
 from ..model import (
+    WHEEL_NAMES,
     Drift,
     EnvironmentChange,
     InstalledPackage,
@@ -24,10 +25,11 @@ from ..model import (
     LockedPackage,
     UnlockedPackage,
     from_plain,
+    normalize_name,
 )
 from ..system import untrusted_files
 from . import drift_bytecode, drift_conda
-from .records import SHOWN, Distribution, Row, differs, digest_of, distributions, modified, normal
+from .records import SHOWN, Distribution, Row, differs, digest_of, distributions, modified
 
 Seen = Mapping[str, Sequence[Distribution]]
 Wrong = Mapping[str, Mapping[str, str]]
@@ -56,7 +58,7 @@ def find(
     RECORD is believed. `sizes` is what `read_sizes` returned, where that was asked already."""
     seen = distributions(env)
     conda = [p for p in lock.packages if p.is_conda]
-    wheels = {normal(p.name): p for p in lock.packages if not p.is_conda}
+    wheels = {normalize_name(p.name): p for p in lock.packages if not p.is_conda}
     known, since = _installed(env)
     changes = [] if conda else _python(lock, python)  # there Python is a package like the others
     changes += [c for n, p in wheels.items() if (c := _package(p, seen.get(n, ()), known.get(n), n in fresh))]
@@ -114,7 +116,7 @@ def _package(
     package: LockedPackage, seen: Sequence[Distribution], kept: InstalledPackage | None, fresh: bool
 ) -> EnvironmentChange | None:
     """A locked wheel that is gone, of another version, there twice, or has another RECORD."""
-    name = normal(package.name)
+    name = normalize_name(package.name)
     wanted = kept.version if kept and package.unhashed else package.version
     if not seen:
         text = f"{name} is not there, the lock names {wanted}"
@@ -224,7 +226,7 @@ def _overwritten(one: Distribution, owner: str, rows: Sequence[Row]) -> Environm
     name, _, version = owner.partition(" ")
     by = f"{one.name} {one.version}"
     shown = tuple(sorted(lost)[:SHOWN])
-    if one.name == drift_conda.WHEEL_NAMES.get(name, name):  # a wheel over its conda package
+    if one.name == WHEEL_NAMES.get(name, name):  # a wheel over its conda package
         text = f"{by} was installed over {version}, which the lock names"
         return EnvironmentChange(
             kind="replaced", name=name, text=text, locked=version, found=one.version, paths=shown

@@ -16,9 +16,6 @@ from ..model import EnvironmentChange, LockedPackage, UnlockedPackage
 from ..system import untrusted_files
 from .records import Row, differs, modified
 
-WHEEL_NAMES = {"pytorch": "torch"}
-"""Conda packages whose wheel has another name."""
-
 
 def files_in(meta: Any) -> list[dict[str, Any]]:
     """The files that a conda-meta document lists; of one that is damaged, those that can be read."""

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from ..model import Confidence, EnvironmentChange, Evidence, Finding, Lock, Target
-from . import drift, drift_conda
+from ..model import FRAMEWORKS, WHEEL_NAMES, Confidence, EnvironmentChange, Evidence, Finding, Lock, Target
+from . import drift
 from .judged import Judged
 from .libraries import CUDNN_PACKAGE
 from .loaded import three
@@ -146,7 +146,7 @@ def _weight(change: EnvironmentChange) -> int:
         return 0
     if change.kind == "cudnn" or CUDNN_PACKAGE.match(change.name):
         return 2
-    if change.name in ("torch", "pytorch", "tensorflow", "jax", "jaxlib"):
+    if change.name in (*FRAMEWORKS, "pytorch", "jaxlib"):
         return 1
     if _NVIDIA.match(change.name) or re.match(r"jax-cuda|triton|numpy$", change.name):
         return 3
@@ -200,7 +200,7 @@ def _to_cpu(run: Run, change: EnvironmentChange) -> bool:
     """Whether a CUDA build of a framework gave way to one for the CPU."""
     if re.match(r"jax-cuda\d+-(plugin|pjrt)$", change.name):
         return change.kind == "removed"
-    framework = drift_conda.WHEEL_NAMES.get(change.name, change.name)
+    framework = WHEEL_NAMES.get(change.name, change.name)
     planned = {b.framework for b in run.lock.plan.builds if b.cuda} if run.lock else set()
     if framework not in planned or change.kind not in ("replaced", "modified", "overwritten"):
         return False

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..model import Evidence, Finding
+from ..model import TORCH_COMPANIONS, Evidence, Finding, normalize_name
 from ..system import untrusted_files
 from . import probe
 from .judged import Judged
@@ -17,9 +17,6 @@ from .records import cells
 
 # The framework's own library that its extensions are linked with
 _LINKED = {"torch": b"libc10.so", "tensorflow": b"libtensorflow_framework.so"}
-# Packages that are released with each torch and that most of its users import. Their `_C` file holds their
-# operators; without it importing them fails. Others may never be imported: they are warned of.
-_RELEASED_WITH = ("torchvision", "torchaudio")
 _MOST = 60  # files looked at; no environment seen has as many
 
 
@@ -47,7 +44,7 @@ def _asking_for(name: str, site: Path) -> Iterator[tuple[str, str, Path]]:
         except OSError:
             continue  # an installation without metadata asks for nothing
         if row.search(text.split("\n\n", 1)[0]):
-            yield re.sub(r"[-_.]+", "-", dist).lower(), version, folder
+            yield normalize_name(dist), version, folder
 
 
 def _libraries(site: Path, folder: Path) -> Iterator[str]:
@@ -87,8 +84,10 @@ def judge(name: str, told: probe.Told) -> Judged | None:
         f"`gpuenv create --recreate --framework {name} --with {refused[0][0].split()[0]}`.",
         confidence="certain",
     )
+    # Most users of torch import its companions, whose `_C` file holds their operators. A refused file of another
+    # package gives a warning, because the program may never import it.
     needed = any(
-        package.split()[0] in _RELEASED_WITH and os.path.basename(path).startswith("_C")
+        package.split()[0] in TORCH_COMPANIONS and os.path.basename(path).startswith("_C")
         for package, path, _ in refused
     )
     return Judged(

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..model import normalize_name
 from ..system import untrusted_files
 from .drift_conda import files_in, text_or_none
 from .locate import Surroundings
@@ -64,7 +65,7 @@ def installed(found: Surroundings) -> tuple[Distribution, ...]:
 def _wheels(site: Path) -> Iterable[Distribution]:
     for folder in sorted(site.glob("*.dist-info")):
         name, _, version = folder.name[: -len(".dist-info")].partition("-")
-        name = re.sub(r"[-_.]+", "-", name).lower()
+        name = normalize_name(name)
         if name.startswith("nvidia-") or name == "torch":
             yield Distribution(
                 name=name, version=version, files=tuple(_record(site, folder)), requires=_requires(folder)

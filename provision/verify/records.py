@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ..model import EnvironmentChange
+from ..model import EnvironmentChange, normalize_name
 from ..system import untrusted_files
 
 SHOWN = 8
@@ -86,7 +86,7 @@ class Distribution:
             return ()
         head = text.split("\n\n", 1)[0]
         names = re.findall(r"^Requires-Dist:\s*([\w.-]+)", head, re.MULTILINE)
-        return tuple(dict.fromkeys(normal(n) for n in names))
+        return tuple(dict.fromkeys(normalize_name(n) for n in names))
 
     @property
     def installer(self) -> str:
@@ -133,18 +133,13 @@ def distributions(env: Path) -> dict[str, tuple[Distribution, ...]]:
             name, _, version = stem.partition("-")
             if entry != f"{stem}.dist-info" or not dot or not version or entry.startswith("~"):
                 continue
-            key = normal(name)
+            key = normalize_name(name)
             found[key] = (*found.get(key, ()), Distribution(key, version, site / entry))
     return found
 
 
 def sites(env: Path) -> tuple[Path, ...]:
     return tuple(sorted(env.glob("lib/python3*/site-packages")))
-
-
-def normal(name: str) -> str:
-    """A name as PEP 503 compares it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def differs(row: Row, since: float | None, *, hashes: bool = False) -> str | None:

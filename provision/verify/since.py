@@ -15,13 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..model import Evidence
+from ..model import Evidence, is_stack_package, normalize_name
 from ..system import untrusted_files
 
-_STACK = re.compile(
-    r"^(torch|torchvision|torchaudio|triton|pytorch-triton|tensorflow|tensorflow-\w+|keras|tf-keras|jax|jaxlib|"
-    r"jax-cuda\d+-\w+|nvidia-[\w-]+|numpy|cupy[\w-]*|onnxruntime-gpu|xformers|flash-attn|bitsandbytes|ctranslate2)$"
-)
+# Packages with code that is compiled against the stack
+_COMPILED = re.compile(r"numpy|cupy[\w-]*|onnxruntime-gpu|xformers|flash-attn|bitsandbytes|ctranslate2")
 _DAY = 86400.0
 _MANY = 20  # packages without which no day can be told
 _SHARE = 0.6  # of them, installed within one day
@@ -50,10 +48,14 @@ def changes(sites: Sequence[str], user_site: str | None) -> tuple[Change, ...]:
     for site in dict.fromkeys(s for s in sites if s != user_site):
         packages = _packages(Path(site))
         made = _made([c.when for c in packages])
-        found += [c for c in packages if made and c.when > made and _STACK.match(c.name)]
+        found += [c for c in packages if made and c.when > made and _is_relevant(c.name)]
     own = _packages(Path(user_site), own=True) if user_site else []
-    found += [c for c in own if _STACK.match(c.name)]
+    found += [c for c in own if _is_relevant(c.name)]
     return tuple(sorted(found, key=lambda c: -c.when))
+
+
+def _is_relevant(name: str) -> bool:
+    return is_stack_package(name) or _COMPILED.fullmatch(name) is not None
 
 
 def _packages(site: Path, *, own: bool = False) -> list[Change]:
@@ -65,7 +67,7 @@ def _packages(site: Path, *, own: bool = False) -> list[Change]:
             continue
         rows.append(
             Change(
-                name=re.sub(r"[-_.]+", "-", name).lower(),
+                name=normalize_name(name),
                 version=version,
                 by=_installer(folder),
                 when=max(times),

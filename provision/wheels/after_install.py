@@ -20,10 +20,9 @@ import json
 import re
 from pathlib import Path
 
-from ..environment.state import normal
 from ..errors import BuildError
 from ..index.library_bytes import nvidia_folders
-from ..model import Lock
+from ..model import Lock, normalize_name
 from ..system import safe_write, untrusted_files
 from ..system.redaction import redact_value
 
@@ -33,10 +32,10 @@ _NAME = "direct_url.json"
 def redact_installed(lock: Lock, env: Path, target: Path | None = None) -> None:
     """Remove secrets from direct_url.json of a lock's packages, in an environment or in a `target` beside it.
     Raises BuildError."""
-    wanted = {normal(p.name) for p in lock.packages if p.index is None}
+    wanted = {normalize_name(p.name) for p in lock.packages if p.index is None}
     root = target or env
     for path in sorted(root.glob(f"{'' if target else 'lib/python3*/site-packages/'}*.dist-info/{_NAME}")):
-        if normal(path.parent.name.partition("-")[0]) not in wanted:
+        if normalize_name(path.parent.name.partition("-")[0]) not in wanted:
             continue
         try:
             found = json.loads(untrusted_files.read_bytes(path))

@@ -8,9 +8,8 @@ from pathlib import Path
 from packaging.metadata import parse_email
 from packaging.requirements import InvalidRequirement
 
-from ..environment.state import normal
 from ..errors import BuildError
-from ..model import LockedPackage, PackageSources, Plan
+from ..model import LockedPackage, PackageSources, Plan, normalize_name
 from ..system import untrusted_files
 from .source_archives import SourceArchives
 from .stated_metadata import applying, extras_in
@@ -47,7 +46,7 @@ def _metadata_of(package: LockedPackage, env: Path) -> Iterator[Path]:
     """Yield the package's metadata in an environment, or in a folder that packages were unpacked into."""
     found = (*env.glob("lib*/python3*/site-packages/*.dist-info/METADATA"), *env.glob("*.dist-info/METADATA"))
     for path in found:
-        if normal(path.parent.name.partition("-")[0]) == normal(package.name):
+        if normalize_name(path.parent.name.partition("-")[0]) == normalize_name(package.name):
             yield path
 
 

@@ -23,9 +23,8 @@ from pathlib import Path
 
 from ..environment import state
 from ..environment.place import MARK
-from ..environment.state import normal
 from ..errors import BuildError
-from ..model import LockedPackage
+from ..model import LockedPackage, normalize_name
 from ..system import process
 
 _INDEX = "index.json"
@@ -101,11 +100,11 @@ def _asked(python: Path) -> tuple[str, ...]:
 
 
 def _parts(packages: Iterable[LockedPackage], env: Path, shelf: Path, tag: str) -> list[Part]:
-    shas = {normal(p.name): p.sha256 for p in packages if p.sha256}
+    shas = {normalize_name(p.name): p.sha256 for p in packages if p.sha256}
     found = []
     for record in sorted(env.glob("lib/python3*/site-packages/*.dist-info/RECORD")):
         site = record.parent.parent
-        name = normal(record.parent.name.partition("-")[0])
+        name = normalize_name(record.parent.name.partition("-")[0])
         if sha := shas.get(name):
             found.append(Part(name, site, shelf / sha, tag, _sources(record)))
     return found

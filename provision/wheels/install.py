@@ -17,12 +17,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from ..environment.place import MARK
-from ..environment.state import normal
 from ..errors import BuildError
 from ..index import pytorch_index, uv, uv_config
 from ..index.uv import without_credentials
 from ..index.wheel_folders import address_of
-from ..model import Event, Lock, LockedPackage, PackageSources
+from ..model import Event, Lock, LockedPackage, PackageSources, normalize_name
 from ..system import process, scratch_folders
 from . import after_install, bytecode, local_files
 from .built_metadata import check_built
@@ -69,10 +68,10 @@ def install_wheels(
 
 def _refuse_builds(lock: Lock, sources: PackageSources) -> None:
     """Raise BuildError where the lock has packages that are built from source, and an option forbids that."""
-    never = {normal(name) for name in sources.only_binary}
+    never = {normalize_name(name) for name in sources.only_binary}
     every = sources.no_build or ":all:" in never
     built = [p for p in lock.packages if not is_wheel(p)]
-    refused = [f"{p.name} {p.version}".rstrip() for p in built if every or normal(p.name) in never]
+    refused = [f"{p.name} {p.version}".rstrip() for p in built if every or normalize_name(p.name) in never]
     if refused:
         option = "--no-build" if sources.no_build else "--only-binary"
         raise BuildError(

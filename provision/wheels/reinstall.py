@@ -8,10 +8,9 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from ..environment.place import MARK
-from ..environment.state import normal
 from ..errors import BuildError
 from ..index import uv
-from ..model import Event, Lock, LockedPackage, PackageSources
+from ..model import Event, Lock, LockedPackage, PackageSources, normalize_name
 from .install import install_wheels, python_of
 
 _SETTINGS = uv.Settings(timeout=600)
@@ -40,7 +39,7 @@ def put_back(
     changed files of theirs, and removes them from it. Raises BuildError."""
     if not wheels:
         return
-    _remove_unrecorded(env, {normal(p.name) for p in wheels})
+    _remove_unrecorded(env, {normalize_name(p.name) for p in wheels})
     some = dataclasses.replace(lock, packages=wheels)
     if not fresh:
         install_wheels(some, env, sources, emit, reinstall=True)
@@ -55,5 +54,5 @@ def _remove_unrecorded(env: Path, names: Collection[str]) -> None:
     """Remove dist-info folders without a RECORD: an installer cannot replace what they list, and would leave
     them beside the new ones."""
     for folder in env.glob("lib/python3*/site-packages/*.dist-info"):
-        if normal(folder.name.partition("-")[0]) in names and not (folder / "RECORD").is_file():
+        if normalize_name(folder.name.partition("-")[0]) in names and not (folder / "RECORD").is_file():
             shutil.rmtree(folder)

@@ -20,6 +20,7 @@ from ..index.http import Http
 from ..index.wheel_folders import find_links
 from ..model import (
     FRAMEWORKS,
+    TORCH_COMPANIONS,
     Event,
     Lock,
     LockedPackage,
@@ -280,7 +281,6 @@ def _assert_is_plan(plan: Plan, packages: tuple[LockedPackage, ...], sources: Pa
 _OTHER_PLACE = (
     "--find-links or an index of your configuration holds another build of it: leave that place out"
 )
-_COMPANIONS = ("torchvision", "torchaudio")  # those with code compiled against one build of torch
 _BUILD_LABEL = re.compile(r"cpu|cu\d+")
 
 
@@ -290,7 +290,7 @@ def _assert_companions(torch: str, packages: tuple[LockedPackage, ...]) -> None:
     label = torch.partition("+")[2]
     for package in packages:
         other = package.version.partition("+")[2]
-        if package.name in _COMPANIONS and _BUILD_LABEL.fullmatch(label) and other != label:
+        if package.name in TORCH_COMPANIONS and _BUILD_LABEL.fullmatch(label) and other != label:
             raise LockError(
                 f"torch is the build +{label}, and {package.name} {package.version} is of another: "
                 "its operators would not load",

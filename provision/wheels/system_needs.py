@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from ..environment.state import normal
 from ..index.download_files import digests
-from ..model import LockedPackage, PackageSources, as_plain, from_plain
+from ..model import LockedPackage, PackageSources, as_plain, from_plain, normalize_name
 from ..system import untrusted_files
 from ..system.elf import Elf, ElfError, parse, read_elf
 from ..system.safe_write import write_file
@@ -77,10 +76,10 @@ def needs_of_installed(
     packages: Iterable[LockedPackage], env: Path, sources: PackageSources
 ) -> dict[LockedPackage, SystemNeeds]:
     """What each wheel needs, read from its files in an environment, where it was put with its hash compared."""
-    wanted = {normal(p.name): p for p in packages if is_compiled_wheel(p)}
+    wanted = {normalize_name(p.name): p for p in packages if is_compiled_wheel(p)}
     found: dict[LockedPackage, SystemNeeds] = {}
     for record in sorted(env.glob("lib/python3*/site-packages/*.dist-info/RECORD")):
-        package = wanted.get(normal(record.parent.name.partition("-")[0]))
+        package = wanted.get(normalize_name(record.parent.name.partition("-")[0]))
         if package is None:
             continue
         found[package] = _needs(_recorded(record))

@@ -11,9 +11,8 @@ from typing import Any
 
 from ...environment import place, state, transaction as transactions
 from ...environment.repair import Work, difference
-from ...environment.state import normal
 from ...errors import BuildError
-from ...model import Emit, Event, Lock, LockedPackage, as_plain
+from ...model import Emit, Event, Lock, LockedPackage, as_plain, normalize_name
 from ...system.redaction import redact, redact_text
 from ...wheels.install import install_wheels
 from ...wheels.local_files import size
@@ -157,8 +156,8 @@ def _teller(emit: Emit) -> Callable[[dict[str, Any]], None]:
 
 def install_wheels_on_top(lock: Lock, wheels: Sequence[LockedPackage], prefix: Path, how: Building) -> None:
     """Install the wheels without dependencies, so that none replaces a conda package. Raises BuildError."""
-    conda = {normal(p.name) for p in lock.packages if p.is_conda}
-    both = sorted(p.name for p in wheels if normal(p.name) in conda)
+    conda = {normalize_name(p.name) for p in lock.packages if p.is_conda}
+    both = sorted(p.name for p in wheels if normalize_name(p.name) in conda)
     if both:
         raise BuildError(
             f"the lock has {', '.join(both)} as a conda package and as a wheel; one would overwrite the other",
@@ -175,16 +174,16 @@ def _not_there(wheels: Sequence[LockedPackage], prefix: Path) -> list[LockedPack
     there: dict[str, str] = {}
     for info in prefix.glob("lib/python3*/site-packages/*.dist-info"):
         name, _, version = info.name.removesuffix(".dist-info").partition("-")
-        there[normal(name)] = version
+        there[normalize_name(name)] = version
     for wheel in wheels:
-        version = there.get(normal(wheel.name), "")
+        version = there.get(normalize_name(wheel.name), "")
         if version and version != wheel.version.partition("+")[0]:
             raise BuildError(
                 f"a conda package brings {wheel.name} {version}, the lock's wheel is {wheel.version}: "
                 "one would overwrite the other",
                 hint=f"ask for conda's version of it: --with '{wheel.name}=={version}'",
             )
-    return [w for w in wheels if normal(w.name) not in there]
+    return [w for w in wheels if normalize_name(w.name) not in there]
 
 
 def _refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[LockedPackage]) -> BuildError:

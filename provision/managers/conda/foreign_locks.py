@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import LockError
-from ...model import CondaBuild, FrameworkRequest, Lock, LockedPackage, Plan, PlannedBuild, Request, Target
+from ...model import (
+    CondaBuild,
+    FrameworkRequest,
+    Lock,
+    LockedPackage,
+    Plan,
+    PlannedBuild,
+    Request,
+    Target,
+    normalize_name,
+)
 from ...system import untrusted_files
 from ...system.path_names import UnsafeNameError, file_name_of_url
 from ...system.redaction import redact
@@ -163,7 +173,7 @@ def _plan_of(
         held = next((p for p in packages if is_conda(p) and p.name == package), None)
         if held is not None:
             builds.append(_build_of_lock(framework, held, records, rows))
-    wheels = {p.name.replace("_", "-").lower(): p for p in packages if not is_conda(p)}
+    wheels = {normalize_name(p.name): p for p in packages if not is_conda(p)}
     builds += [
         PlannedBuild(framework=f, version=wheels[f].version, cuda=None, index="pypi", requirements=())
         for f in ("torch", "tensorflow", "jax") if f in wheels and f not in {b.framework for b in builds}

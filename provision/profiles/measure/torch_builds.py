@@ -15,6 +15,7 @@ from provision.index.archive_members import MOST_LIBRARY, read_member
 from provision.index.library_bytes import from_words, machine_code, read_fatbins
 from provision.index.remote_wheels import member
 
+from ...model import TORCH_COMPANIONS
 from . import wheel_requirements as rq
 from .wheel_reader import (
     Documents,
@@ -29,7 +30,6 @@ from .wheel_reader import (
 )
 
 OLDEST = "1.12"
-COMPANIONS = ("torchvision", "torchaudio")
 SMALL = 2 << 20
 DEEP = 512 << 20
 
@@ -126,7 +126,9 @@ def _row(
             row["unresolvable"] = missing
         if cudnn := rq.cudnn_specifier(requires) or rq.documented(tested, version, fact["cuda"]):
             row["cudnn"] = cudnn
-    if with_it := [f"{name}=={v}" for name in COMPANIONS if (v := companion_for(version, companions[name]))]:
+    if with_it := [
+        f"{name}=={v}" for name in TORCH_COMPANIONS if (v := companion_for(version, companions[name]))
+    ]:
         row["companions"] = with_it
     return row
 
@@ -158,7 +160,7 @@ def _toolkit(
 def _companions(reader: Reader) -> dict[str, list[tuple[Version, SpecifierSet | None]]]:
     """Each companion's releases, newest first, with the torch that they ask for (None: any)."""
     found = {}
-    for name in COMPANIONS:
+    for name in TORCH_COMPANIONS:
         one = {v: representative(ws) for v, ws in releases(reader.wheels(name), "0.12").items()}
         facts = reader.all_facts(one.values(), "metadata", nothing_more)
         found[name] = [(v, _torch_of(fact["requires"])) for v, w in one.items() if (fact := facts[w])]

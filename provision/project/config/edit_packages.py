@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.errors import DataError, UsageError
-from provision.model import FRAMEWORKS, ProjectConfig
+from provision.model import FRAMEWORK_ALIASES, FRAMEWORKS, ProjectConfig
 from provision.system.safe_write import Draft, hint_of, resolve, write_file
 
 from ..quoted_text import first_line, requirement, shown
@@ -89,7 +89,7 @@ def _name(text: str) -> str:
         ) from error
     if problem := key_forms.LISTS["packages"].problem(text):
         raise UsageError(f"{shown(text)!r}: {problem}")
-    framework = key_forms.ALIASES.get(name, name)
+    framework = FRAMEWORK_ALIASES.get(name, name)
     if framework in FRAMEWORKS and name != "tensorflow-cpu":  # which no plan is about
         raise UsageError(
             f"{framework} is a framework: the plan picks its build, and what is built for the old one changes",

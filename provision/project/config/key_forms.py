@@ -86,11 +86,3 @@ TARGET_WORDS = {
 TARGET_LISTS = {"gpus": Form("9.0", pattern=_LINE)}
 # A target's file says all of these
 SAID_BY_FILE = ("driver", "driver_os", "gpus", "platform", "glibc")
-# What people call the frameworks, and which one they mean
-ALIASES = {
-    "pytorch": "torch",
-    "tf": "tensorflow",
-    "tensorflow-gpu": "tensorflow",
-    "tensorflow-cpu": "tensorflow",
-    "jaxlib": "jax",
-}

@@ -6,12 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from provision.errors import DataError, UsageError
-from provision.model import FRAMEWORKS, InitResult, WrittenFile
+from provision.model import FRAMEWORK_ALIASES, FRAMEWORKS, InitResult, WrittenFile
 from provision.system.safe_write import hint_of
 
 from ..config.edit_packages import write_all
 from ..config.gpuenv_yaml import read_config
-from ..config.key_forms import ALIASES, CONFIG_NAME, LISTS
+from ..config.key_forms import CONFIG_NAME, LISTS
 from ..config.project_file import project_file_in
 from ..quoted_text import first_line, meant_version, requirement, shown
 from . import makefile
@@ -123,7 +123,7 @@ def _chosen(frameworks: Sequence[str], companions: Mapping[str, str], found: Sig
                 f"--framework {shown(text)!r} is no requirement like 'torch>=2.6': {first_line(error)}"
             ) from error
         if LISTS["frameworks"].problem(text) or (name not in FRAMEWORKS and name not in companions):
-            meant = f". Did you mean {ALIASES[name]}?" if name in ALIASES else ""
+            meant = f". Did you mean {FRAMEWORK_ALIASES[name]}?" if name in FRAMEWORK_ALIASES else ""
             raise UsageError(
                 f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}{meant}",
                 hint=f"--framework {'|'.join(FRAMEWORKS)}",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from provision.errors import UsageError
-from provision.model import CondaName
+from provision.model import CondaName, normalize_name
 
 from ..config.yaml_tree import Node, NotReadError, decode, tree
 from ..quoted_text import requirement, shown
@@ -124,17 +124,13 @@ def _read_spec(
         found.left.append(f"{shown(text)} ({origin}) is left to the plan")
     elif bounds is None:
         found.left.append(f"{shown(text)} ({origin}) has no version that wheels can be asked for")
-    elif (wheel := row.package if row else conda if _folded(conda) in wheels else None) is None:
+    elif (wheel := row.package if row else conda if normalize_name(conda) in wheels else None) is None:
         why = "is a program, not a Python package" if row else "has no known wheel"
         found.left.append(f"{shown(text)} ({origin}) {why}: install it by other means, or add its wheel")
     else:
         found.lines.append(Line(text=f"{wheel}{bounds}", origin=origin))
         in_build = re.search(r"cuda_?(\d+\.\d+)", build or "")
         found.cuda = found.cuda or (in_build[1] if in_build else None)
-
-
-def _folded(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def pep440(text: str) -> tuple[str | None, str | None]:

@@ -11,16 +11,18 @@ from dataclasses import dataclass, field
 from packaging.markers import Marker
 
 from provision.errors import UsageError
-from provision.model import FRAMEWORKS, RequirementLine, VersionBound
+from provision.model import (
+    FRAMEWORK_ALIASES,
+    FRAMEWORKS,
+    RequirementLine,
+    VersionBound,
+    is_build_package,
+    normalize_name,
+)
 
-from ..config.key_forms import ALIASES
 from ..quoted_text import shown
 from .requirement import Parsed, file_parts
 
-# Forms of names that only a framework's build brings along; single names are handed in (`stack`).
-_STACK = re.compile(
-    r"nvidia-.+-cu\d+|(pytorch-)?triton(-rocm|-xpu)?|jax-cuda\d+-(plugin|pjrt)|jax-rocm\d+-(plugin|pjrt)"
-)
 # Labels of builds, as torchvision 0.20.1+cu124 has one. The plan picks among builds of one version.
 _BUILD_LABEL = re.compile(r"(cpu|cu\d+|cuda\d+|rocm[\d.]+|xpu)([._-].*)?")
 # Extras of frameworks that only choose a build or its NVIDIA packages
@@ -51,10 +53,10 @@ def sort(found: Iterable[Parsed], stack: frozenset[str], markers: Mapping[str, s
         if name == "jaxlib":
             if may_hold(one.marker, markers):
                 jaxlib.append(one)
-        elif name in FRAMEWORKS or name in ALIASES:
+        elif name in FRAMEWORKS or name in FRAMEWORK_ALIASES:
             if may_hold(one.marker, markers):
-                _framework(result, one, ALIASES.get(name or "", name or ""), named=name or "")
-        elif name and (name in stack or _STACK.fullmatch(name)):
+                _framework(result, one, FRAMEWORK_ALIASES.get(name or "", name or ""), named=name or "")
+        elif name and (name in stack or is_build_package(name)):
             result.left_out[f"{_short(one)} ({one.line.origin}) is left to the plan"] = None
             if not (one.line.constraint or one.url) and may_hold(one.marker, markers):
                 result.stack.append(one.need())
@@ -91,7 +93,7 @@ def _framework(result: Sorted, one: Parsed, framework: str, *, named: str) -> No
         result.left_out[
             f"the hashes of {named} ({origin}) are left out: the lock gets those of the build that the plan picks"
         ] = None
-    extras = [e for e in one.extras if not _BUILD_EXTRA.fullmatch(e.lower().replace("_", "-"))]
+    extras = [e for e in one.extras if not _BUILD_EXTRA.fullmatch(normalize_name(e))]
     if extras and not one.url:
         import dataclasses
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.errors import UsageError
-from provision.model import FRAMEWORKS
+from provision.model import FRAMEWORKS, TORCH_COMPANIONS
 
 from ..quoted_text import requirement, shown
 from .dependency_groups import requirement_name
@@ -116,7 +116,7 @@ def _wrong(places: Places, key: str, expected: str) -> UsageError:
     )
 
 
-_OF_THE_PLAN = (*FRAMEWORKS, "torchvision", "torchaudio")
+_OF_THE_PLAN = (*FRAMEWORKS, *TORCH_COMPANIONS)
 """The distributions of which the plan picks build and index."""
 
 

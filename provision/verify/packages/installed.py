@@ -12,9 +12,8 @@ from pathlib import Path
 from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 
+from ...model import WHEEL_NAMES, normalize_name
 from ...system import untrusted_files
-from ..drift_conda import WHEEL_NAMES
-from ..records import normal
 
 _ROW = re.compile(r"^([^,\"\n]+\.so(?:\.[0-9]+)*),", re.MULTILINE)
 _TOP = re.compile(r"^([A-Za-z_]\w*)(?:/__init__)?\.(?:py|so|[\w-]+\.so),", re.MULTILINE)
@@ -53,7 +52,7 @@ class Package:
     def requires(self) -> tuple[str, ...]:
         """The names of what it requires, whatever the marker."""
         names = re.findall(r"^Requires-Dist:\s*([\w.-]+)", self._metadata, re.MULTILINE)
-        return tuple(dict.fromkeys((*self.depends, *(normal(n) for n in names))))
+        return tuple(dict.fromkeys((*self.depends, *(normalize_name(n) for n in names))))
 
     def requires_always(self, python: str) -> tuple[str, ...]:
         """The names of what it requires on this machine without an extra, for a version of Python."""
@@ -74,7 +73,7 @@ def _always(row: str, python: str) -> str | None:
         applies = needed.marker is None or needed.marker.evaluate(values)
     except (InvalidRequirement, UndefinedEnvironmentName):
         return None
-    return normal(needed.name) if applies else None
+    return normalize_name(needed.name) if applies else None
 
 
 def installed(sites: Sequence[str], prefix: str) -> tuple[Package, ...]:
@@ -100,7 +99,7 @@ def _of_records(sites: Sequence[str]) -> Iterator[Package]:
                 rows = _ROW.findall(untrusted_files.read_text(Path(folder, "RECORD")))
             except OSError:
                 rows = []
-            yield Package(normal(package), version, site, tuple(_paths(site, rows)), folder)
+            yield Package(normalize_name(package), version, site, tuple(_paths(site, rows)), folder)
 
 
 def _paths(folder: str, rows: Iterable[str]) -> Iterator[str]:
@@ -134,7 +133,7 @@ def _of_conda(prefix: str, sites: Sequence[str]) -> Iterator[Package]:
 
 def _wheel(name: str) -> str:
     """The name of a conda package as its wheel has it."""
-    return normal(WHEEL_NAMES.get(name, name))
+    return normalize_name(WHEEL_NAMES.get(name, name))
 
 
 def listed(folder: str) -> list[str]:
