@@ -201,7 +201,10 @@ class _Search:
                 return False
             bounds = _lacking_bounds(name, error.log or "") or self._bounds_of(name)
             minors = (plan.python or "", *others)
-            others = several_pythons.pythons_with_wheel(name, bounds, plan, self.asked.sources, minors)
+            index = next((n.index for n in self.asked.demands.needs if n.name == name and n.index), None)
+            others = several_pythons.pythons_with_wheel(
+                Requirement(name + bounds), plan, self.asked.sources, minors, index=index
+            )
             why = f"{name} has no wheel for it"
             if not others or plan.python in others or self.python_is_given:
                 if OTHER_PYTHONS.search(" ".join((error.log or "").split())):

@@ -9,20 +9,17 @@ from dataclasses import replace
 
 import tomli
 from packaging.pylock import Pylock, PylockValidationError
-from packaging.specifiers import SpecifierSet
+from packaging.requirements import Requirement
 from packaging.tags import Tag
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from ..errors import LockError
 from ..index import uv
-from ..index.http import Http
-from ..index.pip_config import default_index
 from ..index.platform_tags import CPYTHON, markers_of, wheel_tags
-from ..index.simple_api import project_files
 from ..model import LockedPackage, PackageSources, Plan
-from ..system import process, scratch_folders
+from ..system import scratch_folders
 from ..system.redaction import redact
-from .local_files import own_cache
+from .index_metadata import IndexMetadata
 from .solve_failure import failure
 from .uv_question import only_files
 from .uv_solution import best_wheel, target_tags
@@ -73,18 +70,17 @@ def _of(locked: Pylock, plan: Plan) -> tuple[LockedPackage, ...]:
 
 
 def pythons_with_wheel(
-    name: str, specifier: str, plan: Plan, sources: PackageSources, minors: Iterable[str]
+    need: Requirement, plan: Plan, sources: PackageSources, minors: Iterable[str], *, index: str | None = None
 ) -> tuple[str, ...]:
     """Those of `minors` ("3.11") for which some release within the bounds has a wheel on the plan's
-    platform, in their order. Raises LockError when the index does not answer."""
-    where = sources.default or default_index(process.environ(), cache_dir=own_cache(sources))
-    bounds = SpecifierSet(specifier)
+    platform, in their order; `index` is the only index that has the package. Raises LockError when an index does not
+    answer."""
     tags: set[Tag] = set()
-    for file in project_files(Http(), where, name):
+    for file in IndexMetadata(sources).files(canonicalize_name(need.name), index):
         try:
             _, version, _, fitting = parse_wheel_filename(file.name)
         except InvalidWheelFilename:
             continue  # a source archive, or a name that no installer would take
-        if file.yanked is None and bounds.contains(version, prereleases=True):
+        if file.yanked is None and need.specifier.contains(version, prereleases=True):
             tags |= fitting
     return tuple(m for m in minors if not tags.isdisjoint(wheel_tags(m, plan.platform, plan.target.glibc)))
