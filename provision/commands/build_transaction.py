@@ -214,7 +214,7 @@ def with_later_stages(job: Job, verdict: Verdict) -> Verdict:
 def prove_and_keep(job: Job, prefix: Path) -> Verdict:
     """Prove what is at `prefix`, which may be a draft of the environment, and keep the verdict inside. All that is
     shown and kept names the environment's place."""
-    from ..verify.probe import moved_bytecode
+    from ..environment.bytecode_cache import move_bytecode
 
     def settled(text: str) -> str:
         return text.replace(str(prefix), str(job.env))
@@ -223,7 +223,7 @@ def prove_and_keep(job: Job, prefix: Path) -> Verdict:
         job.emit(dataclasses.replace(event, text=settled(event.text)))
 
     try:
-        with moved_bytecode(where.cache_dir(job.choices), job.env, prefix):
+        with move_bytecode(where.cache_dir(job.choices), job.env, prefix):
             verdict = prove(emit, state.environment(prefix, changed=True), job.lock, job.choices)
     except GpuenvError as error:
         error.message, error.hint = settled(error.message), error.hint and settled(error.hint)

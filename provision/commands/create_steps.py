@@ -100,9 +100,9 @@ def _in_order(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Cr
     verdict = standing_verdict(job, machine)
     made = state.environment(env, changed=False)
     if verdict is None:
-        from ..verify import drift
+        from ..verify.drift import compare_wheels
 
-        made = dataclasses.replace(made, drift=drift.find(env, built).changes)
+        made = dataclasses.replace(made, drift=compare_wheels.find_drift(env, built).changes)
     plan = state.plan_of(env)
     value = CreateResult(machine=machine, plan=plan, lock=built, environment=made, verdict=verdict)
     return finish(emit, value, env)

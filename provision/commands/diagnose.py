@@ -171,14 +171,15 @@ def machine_of(path: Path) -> Machine:
 def with_later_installs(emit: Emit, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """On Colab: what the user installed into the runtime, as a note and beside the findings that it can be
     the reason of."""
-    from ..verify import perframework, since
+    from ..verify import run_frameworks
+    from ..verify.drift import later_installs
 
     sites = [str(p) for p in sorted(Path("/usr/local/lib").glob("python3*/dist-packages"))]
     own = next((str(p) for p in sorted(Path.home().glob(".local/lib/python3*/site-packages"))), None)
-    later = since.evidence(since.changes(sites, own))
+    later = later_installs.list_evidence(later_installs.find_later_installs(sites, own))
     told = "; ".join(e.text for e in later) or "nothing of the frameworks and their libraries"
     emit(Event(kind="note", stage="diagnose", text=f"installed since this runtime was made: {told}"))
-    return tuple(perframework.blamed(found, later))
+    return tuple(run_frameworks.add_later_installs(found, later))
 
 
 def proved(emit: Emit, env: Path, choices: Choices) -> Verdict:

@@ -15,7 +15,7 @@ from packaging.version import InvalidVersion, Version
 from ..export.export_source import InstalledPart
 from ..model import Lock
 from ..system import untrusted_files
-from ..verify.drift_conda import listed
+from ..verify.drift.compare_conda import read_conda_meta
 from ..verify.records import Distribution, distributions
 
 # A requirement in METADATA that is longer than this is no name with versions and a marker.
@@ -25,7 +25,7 @@ _LONGEST = 4096
 def parts(env: Path, lock: Lock) -> tuple[InstalledPart, ...]:
     """The distributions of an environment's site-packages, without those that conda packages bring."""
     locked = {str(canonicalize_name(p.name)): p.version for p in lock.packages if not p.is_conda}
-    by_conda = listed(env).infos()
+    by_conda = read_conda_meta(env).infos()
     found = {}
     for name, (one, *_) in distributions(env).items():
         if one.installer == "conda" or one.folder.name in by_conda:

@@ -14,15 +14,15 @@ from ..request.options import Choices
 
 if TYPE_CHECKING:
     from ..model import Environment, Finding, Lock, Profiles, Verdict
-    from ..verify.locate import Surroundings
+    from ..verify.locate import PythonPaths
     from ..verify.packages import Reading
     from ..verify.packages.installed import Package
 
 
-def reader(env: Environment, choices: Choices, environ: dict[str, str]) -> Callable[[Surroundings], Reading]:
+def reader(env: Environment, choices: Choices, environ: dict[str, str]) -> Callable[[PythonPaths], Reading]:
     """What reads the installed packages, for the time in which children are waited for."""
 
-    def read(found: Surroundings) -> Reading:
+    def read(found: PythonPaths) -> Reading:
         from ..verify import packages
 
         return packages.read_environment(env, found, environ, load_profiles.for_verdict(choices))
@@ -37,10 +37,10 @@ def add_later_stages(
     choices: Choices,
     verdict: Verdict,
     options: verify.Options,
-    begun: verify.Begun | None = None,
+    begun: verify.Prefetch | None = None,
 ) -> Verdict:
     """The verdict with the stage `packages`. After a framework that failed it only reads, and can only warn."""
-    from ..verify.later_stages import with_stages
+    from ..verify.make_verdict import add_stages
 
     if begun is None:
         with verify.begin(env, options, driver=False) as started:
@@ -54,7 +54,7 @@ def add_later_stages(
         how = dataclasses.replace(options, quick=True) if failed else options
         stage, found = _packages(emit, env, made, choices, how, begun)
     emit(Event(kind="done", stage="verify", text=f"{stage.stage}: {stage.status}: {stage.detail}"))
-    return with_stages(verdict, [stage], found, strict=options.strict)
+    return add_stages(verdict, [stage], found, strict=options.strict)
 
 
 def _packages(
@@ -63,11 +63,11 @@ def _packages(
     made: Lock | None,
     choices: Choices,
     options: verify.Options,
-    begun: verify.Begun,
+    begun: verify.Prefetch,
 ) -> tuple[StageResult, Sequence[Finding]]:
     from ..verify import packages
 
-    surroundings = begun.surroundings.result()
+    surroundings = begun.python_paths.result()
     read = (
         begun.reading.result if begun.reading else lambda: reader(env, choices, begun.environ)(surroundings)
     )

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ..model import Environment, Finding, Verdict
     from ..request.options import Choices
     from ..verify import Options
-    from ..verify.checks import Ended, Placed
-    from ..verify.compile_check import Missing
+    from ..verify.checks.compile_check import MissingTool
+    from ..verify.checks.run_checks import CheckOutcome, PlacedCheck
 
 _TIMED_OUT = 124
 """The exit code of timeout(1) for a command that it ended."""
@@ -46,14 +46,14 @@ class Planned:
         return self.project.digest if self.project else None
 
     @property
-    def placed(self) -> tuple[Placed, ...]:
+    def placed(self) -> tuple[PlacedCheck, ...]:
         """The checks, each with its folder: the project's, where the user is for a command that was typed."""
-        from ..verify.checks import Placed
+        from ..verify.checks.run_checks import PlacedCheck
 
         own = self.project.file.parent if self.project and not self.project.problem else None
         checks = self.project.checks if self.project else ()
-        typed = (Placed(check=c, folder=Path.cwd() if c.kind == "run" else own) for c in self.typed)
-        return (*(Placed(check=c, folder=own) for c in checks), *typed)
+        typed = (PlacedCheck(check=c, folder=Path.cwd() if c.kind == "run" else own) for c in self.typed)
+        return (*(PlacedCheck(check=c, folder=own) for c in checks), *typed)
 
 
 def read(texts: Sequence[str]) -> tuple[Check, ...]:
@@ -92,36 +92,40 @@ def checked(
 def _with_checks(
     emit: Emit, env: Environment, verdict: Verdict, planned: Planned, choices: Choices, options: Options
 ) -> Verdict:
-    from ..verify import checks
+    from ..verify.checks import run_checks
 
     placed, project = planned.placed, planned.project
     if project and project.problem and not (project.missing and placed):
         why = f"the project's checks were not run: {project.problem}"
-        verdict = checks.skip(verdict, why, warn=not project.missing, strict=options.strict)
+        verdict = run_checks.skip_checks(verdict, why, warn=not project.missing, strict=options.strict)
     if not placed:
         return verdict
     if failed := next((s.stage for s in verdict.stages if s.status == "fail"), None):
-        return checks.skip(verdict, f"the {failed} stage failed")
-    how = checks.How(timeout=options.timeout, device="cpu" if verdict.verdict == "cpu" else "cuda")
-    ended = checks.run(env, placed, how, _environ(emit, env, choices, options), emit)
+        return run_checks.skip_checks(verdict, f"the {failed} stage failed")
+    how = run_checks.CheckSettings(
+        timeout=options.timeout, device="cpu" if verdict.verdict == "cpu" else "cuda"
+    )
+    ended = run_checks.run_checks(env, placed, how, _environ(emit, env, choices, options), emit)
     ended = tuple(dataclasses.replace(e, findings=_causes(e, env, choices)) for e in ended)
-    return checks.add(verdict, ended, strict=options.strict)
+    return run_checks.add_checks(verdict, ended, strict=options.strict)
 
 
 def _environ(emit: Emit, env: Environment, choices: Choices, options: Options) -> dict[str, str]:
     """Return the variables of `gpuenv run`; bytecode stays out of the environment, as for all that verify runs."""
-    from ..verify import probe
+    from ..environment import bytecode_cache
     from .run import found_in, variables
 
     root, programs = found_in(Path(env.python))
     environ = variables(emit, root, programs, process.environ(), choices)
     sites = [str(p) for p in root.glob("lib*/python3*/site-packages/*/__init__.py")]
-    return environ | probe.bytecode([str(Path(p).parent) for p in sites], options.cache_dir)
+    return environ | bytecode_cache.choose_bytecode_folder(
+        [str(Path(p).parent) for p in sites], options.cache_dir
+    )
 
 
-def _causes(ended: Ended, env: Environment, choices: Choices) -> tuple[Finding, ...]:
+def _causes(ended: CheckOutcome, env: Environment, choices: Choices) -> tuple[Finding, ...]:
     """Diagnose a failed check from what it printed and how it ended."""
-    from ..verify.checks import words
+    from ..verify.checks.run_checks import make_command
     from .program_exit import ran
     from .run import explained
 
@@ -137,11 +141,11 @@ def _causes(ended: Ended, env: Environment, choices: Choices) -> tuple[Finding, 
         signal=None if late else finished.signal,
     )
     root = Path(env.path)
-    how = ran(root, words(env, placed.check), attended, before, placed.folder)
+    how = ran(root, make_command(env, placed.check), attended, before, placed.folder)
     return explained(ended.result.label, attended, choices, root, how)
 
 
-def _of_missing(missing: Sequence[Missing], choices: Choices) -> Finding:
+def _of_missing(missing: Sequence[MissingTool], choices: Choices) -> Finding:
     """Return one finding of all that a compiler misses: installed one by one, each would show the next."""
     from ..model import Finding
 

@@ -47,14 +47,16 @@ class RepairOptions:
 def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Preview:
     """Put back what was replaced, removed or changed in an environment, from its lock, and prove it then. With
     `dry_run` return what would change."""
-    from ..verify import drift  # a shell that completes ENV does not wait for it
+    from ..verify.drift import compare_wheels  # a shell that completes ENV does not wait for it
     from .build_transaction import Job
 
     path = where.absolute(env_to_change(emit, options.env)).resolve()
     if options.dry_run:
         place.refuse_half_changed(path)
         made = _lock_of(path)
-        return _preview(path, repairs.work(made, drift.find(path, made, thorough=True, deep=options.deep)))
+        return _preview(
+            path, repairs.work(made, compare_wheels.find_drift(path, made, thorough=True, deep=options.deep))
+        )
     with place.held(path):
         place.recover(path)
         choices = _as_created(path, options.choices)
@@ -66,7 +68,9 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
         )  # fmt: skip
         done = _repaired(
             job,
-            lambda prefix, fresh: drift.find(prefix, made, thorough=True, fresh=fresh, deep=options.deep),
+            lambda prefix, fresh: compare_wheels.find_drift(
+                prefix, made, thorough=True, fresh=fresh, deep=options.deep
+            ),
         )
     if done.verdict is None or is_expected(done.verdict, made.plan.device):
         emit(Event(kind="next", stage="repair", text=activate_line(path, process.environ())))

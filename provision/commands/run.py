@@ -145,7 +145,7 @@ def inside(
     from ..verify import culprit  # the cli starts fast: verify is not needed before this
 
     removed = [] if keep else _shadowing(root, environ)
-    inner = culprit.without(environ, removed)
+    inner = culprit.remove_suspects(environ, removed)
     inner["PATH"] = os.pathsep.join(p for p in (str(bin_folder), environ.get("PATH", "")) if p)
     inner.pop("PYTHONHOME", None)
     if (root / "conda-meta").is_dir():
@@ -193,7 +193,7 @@ def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
         if file.name.startswith(_FAMILIES) and ".so" in file.name
     ]
     families = {Path(p).name.split(".so")[0] for p in brought}
-    found = culprit.suspects(environ, brought, None, None)
+    found = culprit.list_suspects(environ, brought, None, None)
     return [
         s for s in found
         if (s.variable == "LD_LIBRARY_PATH" and not Path(s.part or ".").resolve().is_relative_to(root.resolve()))

@@ -22,7 +22,7 @@ def prove(
     env: Environment,
     made: Lock | None,
     choices: Choices,
-    begun: verify.Begun | None = None,
+    begun: verify.Prefetch | None = None,
     **options: Any,
 ) -> Verdict:
     """The verdict on an environment, held against its lock where it has one."""

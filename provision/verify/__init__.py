@@ -11,25 +11,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .begun import Begun, begin
 from .locate import locate
 from .options import Options, device_of
+from .prefetch import Prefetch, begin
 
 # Until the first child is at work all that is imported is time that is lost; what is needed later than
 # `begin` is imported while the children answer.
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..model import CudnnRelease, Environment, Event, Finding, Lock, Machine, Outcome, Target, Verdict
-    from .state import Run
+    from ..model import CudnnRelease, Environment, Event, Lock, Machine, Target, Verdict
+    from .verification import Verification
 
-_PROOFS = ("runtime", "cudnn", "framework", "convolution")
-"""The stages that run something of the environment. Without one that passed there is no verdict of success."""
-_WITHOUT_FRAMEWORK = (
-    "Install a framework there, or make an environment: gpuenv create {env} --framework torch."
-)
 
-__all__ = ["Begun", "Options", "begin", "child_environ", "locate", "verify"]
+__all__ = ["Options", "Prefetch", "begin", "child_environ", "locate", "verify"]
 
 
 def verify(
@@ -41,7 +36,7 @@ def verify(
     target: Target | None = None,
     machine: Callable[[], Machine] | None = None,
     emit: Callable[[Event], None],
-    begun: Begun | None = None,
+    begun: Prefetch | None = None,
 ) -> Verdict:
     """Prove an environment, or name the layer that is broken. `target` is this machine, to be held
     against the lock's; `machine` reads its driver and GPUs, which the environment's reports must agree with;
@@ -62,96 +57,44 @@ def verify(
                 emit=emit,
                 begun=started,
             )
-    from . import drifted
-    from .state import prepare
+    from .drift.judge_drift import judge_drift
+    from .make_verdict import make_verdict
+    from .verification import prepare
 
     run = prepare(begun, options, lock, releases, emit)
     run.read_machine = begun.machine.result if begun.machine else machine
     if options.quick:
         _layers(run)
         if run.device == "cpu":
-            from . import perframework
+            from . import run_frameworks
 
-            perframework.imports(run)
+            run_frameworks.import_frameworks(run)
     else:
-        from . import peers, perframework
+        from . import check_gpus, run_frameworks
 
-        with perframework.ahead(run):
+        with run_frameworks.import_early(run):
             _layers(run)
-            peers.stage(run)
-            perframework.stages(run)
-    drifted.stage(run, target)
-    return _verdict(run)
+            check_gpus.run_peers(run)
+            run_frameworks.run_frameworks(run)
+    judge_drift(run, target)
+    return make_verdict(run)
 
 
-def child_environ(begun: Begun, options: Options) -> dict[str, str]:
+def child_environ(begun: Prefetch, options: Options) -> dict[str, str]:
     """The variables of children that import packages."""
-    from . import state
+    from . import verification
 
-    return state.child_environ(begun, options)
+    return verification.child_environ(begun, options)
 
 
-def _layers(run: Run) -> None:
+def _layers(run: Verification) -> None:
     """Stages 1 to 4: they are a GPU's."""
     if run.device != "cpu":
-        from . import lowlevel
+        from . import run_lowlevel
 
-        return lowlevel.stages(run)
+        return run_lowlevel.run_lowlevel(run)
     run.begun.drop()
     run.read_ahead()
     for stage in ("driver", "runtime", "libraries", "cudnn"):
         run.skip(stage, "the device is cpu")
     return None
-
-
-def _verdict(run: Run) -> Verdict:
-    from ..model import Verdict
-    from . import address_space, layers
-    from .later_stages import merge_causes
-
-    outcome: Outcome = "cpu" if run.device == "cpu" else "works"
-    if not any(s.stage in _PROOFS and s.status == "pass" for s in run.stages):
-        outcome = "unproven"
-    bad = ("fail", "warn") if run.options.strict else ("fail",)
-    if any(s.status in bad for s in run.stages):
-        outcome = "wrong" if run.wrong else "fails"
-    order = {"certain": 0, "likely": 1, "possible": 2}
-    full = run.told is not None and layers.low_memory(run.told) is not None
-    found = address_space.explained(run.stages, run.findings, full=full)
-    findings = merge_causes(sorted(found, key=lambda f: order[f.confidence]))
-    return Verdict(
-        env=run.env.path,
-        python=run.env.python,
-        verdict=outcome,
-        stages=tuple(run.stages),
-        frameworks=tuple(run.verdicts),
-        findings=findings,
-        hint=_hint(run, outcome, findings),
-        drift=run.drift,
-    )
-
-
-def _hint(run: Run, outcome: Outcome, findings: Sequence[Finding]) -> str | None:
-    """One sentence: what to do."""
-    if outcome in ("works", "cpu"):
-        return None
-    if findings and findings[0].fix:
-        return findings[0].fix
-    first = next((s for s in run.stages if s.status == "fail"), None)
-    if first is None and outcome == "unproven":
-        if run.found.frameworks:
-            return "Nothing of the environment was run; verify without --quick runs its framework."
-        return _without_framework(run.env)
-    if first is None:
-        return "Only warnings stand against it; verify without --strict accepts them."
-    if first.stage == "framework" and not run.found.frameworks:
-        return _without_framework(run.env)
-    return f"The {first.stage} stage failed: {first.detail}. Run gpuenv diagnose --env {run.env.path}."
-
-
-def _without_framework(env: Environment) -> str:
-    """Return what to do about an environment without a framework. Where another tool made it, create would refuse its
-    path."""
-    import shlex
-
-    return _WITHOUT_FRAMEWORK.format(env=shlex.quote(env.path) if env.made_by_gpuenv else "NEW")

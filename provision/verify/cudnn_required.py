@@ -8,13 +8,13 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
 from ..model import Environment, Evidence, Finding
-from .libraries import CUDNN_PACKAGE, Distribution, requirements
-from .unopened import pip_install
+from .missing_libraries import make_pip_command
+from .read_libraries import CUDNN_PACKAGE, LibraryPackage, read_requirements
 
 _FRAMEWORKS = ("torch", "tensorflow", "jax-cuda12-plugin", "jax-cuda13-plugin", "jax-cuda12-pjrt")
 
 
-def judge_version(env: Environment, sites: Sequence[str], owners: Sequence[Distribution]) -> Finding | None:
+def judge_version(env: Environment, sites: Sequence[str], owners: Sequence[LibraryPackage]) -> Finding | None:
     """Return the finding for a framework that no installed cuDNN serves: it loads only its own major, and refuses an
     older minor than the one it was compiled with. A newer minor serves it."""
     installed = [(p, v) for p in owners if p.is_cudnn and (v := _version(p.version))]
@@ -22,7 +22,7 @@ def judge_version(env: Environment, sites: Sequence[str], owners: Sequence[Distr
         return None
     for framework in _FRAMEWORKS:
         needed = next(
-            (r for text in requirements(sites, framework.replace("-", "_")) if (r := _cudnn(text))), None
+            (r for text in read_requirements(sites, framework.replace("-", "_")) if (r := _cudnn(text))), None
         )
         least = _least(needed) if needed else None
         if needed is None or least is None or any(_serves(v, least) for _, v in installed):
@@ -63,7 +63,7 @@ def _finding(
     sites: Sequence[str],
     framework: str,
     needed: Requirement,
-    package: Distribution,
+    package: LibraryPackage,
     *,
     other: bool,
 ) -> Finding:
@@ -76,6 +76,6 @@ def _finding(
             Evidence(text=f"{framework} requires {wanted}", source="METADATA"),
             Evidence(text=f"{package.name} {package.version} is installed", source=package.files[0].path),
         ),
-        fix=pip_install(env, sites, [wanted]),
+        fix=make_pip_command(env, sites, [wanted]),
         confidence="certain",
     )

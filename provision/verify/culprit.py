@@ -12,9 +12,11 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from ..model import Confidence, Evidence, Finding
-from .libraries import in_folder
+from ..model import FRAMEWORKS, Confidence, Environment, Evidence, Finding
+from . import run_probe
+from .read_libraries import list_libraries
 
 # Variables that steer cuDNN, CUDA and each framework. TF_VAR_*, TF_CLI_* and the like are Terraform's;
 # CUDA_VERSION says what a container's image was made with, and nothing of CUDA reads it.
@@ -55,7 +57,7 @@ class Suspect:
         return f"{self.variable}={self.part}"
 
 
-def suspects(
+def list_suspects(
     environ: Mapping[str, str], brought: Sequence[str], user_site: str | None, framework: str | None
 ) -> list[Suspect]:
     """Everything in the environment that could be guilty. `brought` are the library files that the
@@ -64,7 +66,7 @@ def suspects(
     families = {os.path.basename(p).split(".so")[0] for p in brought}
     found = []
     for entry in dict.fromkeys(environ.get("LD_LIBRARY_PATH", "").split(":")):
-        files = [f for f in in_folder(entry or ".") if os.path.basename(f).split(".so")[0] in families]
+        files = [f for f in list_libraries(entry or ".") if os.path.basename(f).split(".so")[0] in families]
         stub = _is_stub(entry)
         # A folder with the driver's libcuda is how Colab and containers find the driver at all.
         if stub or (files and not os.path.exists(os.path.join(entry, "libcuda.so.1"))):
@@ -87,7 +89,7 @@ def _is_stub(entry: str) -> bool:
     )
 
 
-def without(environ: Mapping[str, str], removed: Sequence[Suspect]) -> dict[str, str]:
+def remove_suspects(environ: Mapping[str, str], removed: Sequence[Suspect]) -> dict[str, str]:
     """The environment without some suspects; a variable that ends empty is unset."""
     left = dict(environ)
     for suspect in removed:
@@ -106,7 +108,7 @@ def without(environ: Mapping[str, str], removed: Sequence[Suspect]) -> dict[str,
     return left
 
 
-def search(
+def search_guilty(
     environ: Mapping[str, str], found: Sequence[Suspect], cured: Callable[[Mapping[str, str]], bool]
 ) -> tuple[Suspect, ...]:
     """A smallest set of suspects whose removal cures (none of them can be put back), empty where
@@ -117,7 +119,7 @@ def search(
     """
 
     def cures(removed: Sequence[Suspect]) -> bool:
-        return cured(without(environ, removed))
+        return cured(remove_suspects(environ, removed))
 
     if not found or not cures(found):
         return ()
@@ -140,7 +142,7 @@ def search(
     return tuple(guilty)
 
 
-def finding(guilty: Sequence[Suspect], mapped: Sequence[str], cause: str | None) -> Finding:
+def explain_settings(guilty: Sequence[Suspect], mapped: Sequence[str], cause: str | None) -> Finding:
     """The one sentence: which variable, which part of it, which file that part brought in. `mapped` are
     the files that were in the process when it failed, `cause` what the failure itself said."""
     evidence, libraries = [], []
@@ -191,3 +193,59 @@ def _fix(suspect: Suspect) -> str:
     if suspect.variable in ("LD_LIBRARY_PATH", "PYTHONPATH", "LD_PRELOAD"):
         return f"Take {suspect.part} out of {suspect.variable}"
     return f"Unset {suspect.variable}"
+
+
+# Files that Python runs at each start (.pth files, sitecustomize, usercustomize) and that hide the GPUs.
+#
+# The driver's stages run without them, a framework runs with them: where only the framework sees no GPU, Python is
+# started once more under watch.
+_SECONDS = 60.0
+
+
+def explain_startup_files(env: Environment, environ: Mapping[str, str], framework: str) -> Finding | None:
+    """The startup file that hides the GPUs, with its line; None where none touches a variable or a framework."""
+    asked = {"variables": list(HIDING), "frameworks": list(FRAMEWORKS)}
+    try:
+        told = run_probe.run_probe(
+            env.python, ("report", "startup"), asked, environ=environ, timeout=_SECONDS, options=("-S",)
+        )
+    except OSError:
+        return None  # the framework's own stage has said that this Python does not start
+    rows = told.all("startup")
+    set_ = [r for r in rows if r["what"] in HIDING]
+    if set_:
+        return _sets(set_[-1])
+    imported = next((r for r in rows if r["value"] == framework), None)
+    return _imports(imported) if imported else None
+
+
+def _sets(row: Mapping[str, Any]) -> Finding:
+    """A file that sets a variable: the last one to do so counts."""
+    where = f"{row['file']}, line {row['line']},"
+    what = f"sets {row['what']}={row['value']!r}" if row["value"] is not None else f"unsets {row['what']}"
+    return Finding(
+        cause="visible_devices_invalid",
+        title=f"{where} {what} at each start of Python",
+        evidence=_evidence(row, what),
+        fix=f"Take line {row['line']} out of {row['file']}, or remove the file.",
+        confidence="certain",
+    )
+
+
+def _imports(row: Mapping[str, Any]) -> Finding:
+    """A file that imports the framework before the program does: what it changes there is not known."""
+    what = f"imports {row['value']}"
+    return Finding(
+        cause="visible_devices_invalid",
+        title=f"{row['file']}, line {row['line']}, {what} at each start of Python, and {row['value']} sees no GPU",
+        evidence=_evidence(row, what),
+        fix=f"Remove {row['file']}, or what it changes in {row['value']}.",
+        confidence="likely",
+    )
+
+
+def _evidence(row: Mapping[str, Any], what: str) -> tuple[Evidence, ...]:
+    found = [Evidence(text=f"{what} at each start of Python", source=row["file"], line=row["line"])]
+    if row["pth"]:
+        found.append(Evidence(text="starts it", source=row["pth"][0], line=row["pth"][1]))
+    return tuple(found)

@@ -11,16 +11,16 @@ from pathlib import Path
 
 from ..model import TORCH_COMPANIONS, Evidence, Finding, normalize_name
 from ..system import untrusted_files
-from . import probe
-from .judged import Judged
+from . import run_probe
 from .records import cells
+from .verification import Judgement
 
 # The framework's own library that its extensions are linked with
 _LINKED = {"torch": b"libc10.so", "tensorflow": b"libtensorflow_framework.so"}
 _MOST = 60  # files looked at; no environment seen has as many
 
 
-def beside(name: str, sites: Sequence[str]) -> list[tuple[str, str]]:
+def find_extensions(name: str, sites: Sequence[str]) -> list[tuple[str, str]]:
     """(package and version, file) of each extension in an environment that is linked with a framework."""
     if name not in _LINKED:
         return []
@@ -66,7 +66,7 @@ def _is_linked(path: str, library: bytes) -> bool:
         return False
 
 
-def judge(name: str, told: probe.Told) -> Judged | None:
+def judge_extensions(name: str, told: run_probe.ProbeReport) -> Judgement | None:
     """What became of the extensions; None where there are none, or all load."""
     refused = [(r["package"], r["path"], r["error"]) for r in told.all("extension") if r["error"]]
     last = told.last("begin")
@@ -90,7 +90,7 @@ def judge(name: str, told: probe.Told) -> Judged | None:
         package.split()[0] in TORCH_COMPANIONS and os.path.basename(path).startswith("_C")
         for package, path, _ in refused
     )
-    return Judged(
+    return Judgement(
         status="fail" if needed else "warn", detail=finding.title, evidence=finding.evidence,
         findings=(finding,),
     )  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 from ..errors import UsageError
 from ..model import FRAMEWORKS, Environment
 from ..system import process, untrusted_files
-from . import probe
+from . import run_probe
 
 _NAMES = ("bin/python", "bin/python3", "Scripts/python.exe", "python.exe")
 _ASK = (
@@ -113,7 +113,7 @@ def _is_environment(path: Path) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class FoundFramework:
     """A framework that this Python would import: the file, and the folder that holds the package."""
 
     name: str
@@ -122,7 +122,7 @@ class Found:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Surroundings:
+class PythonPaths:
     """Where the target's Python looks, and its `version`. `sites` are its site-packages folders in the order of sys.path,
     `roots` the folders whose files are the environment's own, `problems` what went wrong in asking."""
 
@@ -131,16 +131,16 @@ class Surroundings:
     sites: tuple[str, ...]
     roots: tuple[str, ...]
     user_site: str | None = None
-    frameworks: tuple[Found, ...] = ()
+    frameworks: tuple[FoundFramework, ...] = ()
     problems: tuple[str, ...] = field(default=())
 
 
-def surroundings(
+def read_python_paths(
     env: Environment,
     environ: Mapping[str, str],
     timeout: float,
     on_start: Callable[[], None] | None = None,
-) -> Surroundings:
+) -> PythonPaths:
     """Ask the target's Python, as its user has it, where it looks for packages and frameworks.
 
     Where the user's settings keep that Python from starting (a broken sitecustomize), it is asked again
@@ -148,7 +148,7 @@ def surroundings(
     """
     problems: list[str] = []
     for options in ((), ("-I",)):
-        told = probe.run(
+        told = run_probe.run_probe(
             env.python,
             ("report", "where"),
             {"frameworks": list(FRAMEWORKS)},
@@ -177,8 +177,8 @@ def _is_site(folder: str) -> bool:
 
 
 def _surroundings(
-    env: Environment, where: probe.Record, given: list[str], problems: list[str]
-) -> Surroundings:
+    env: Environment, where: run_probe.Record, given: list[str], problems: list[str]
+) -> PythonPaths:
     """`given` are the entries of PYTHONPATH, which are the user's, not the environment's."""
     frameworks = []
     for name, spec in where["frameworks"].items():
@@ -189,7 +189,7 @@ def _surroundings(
             continue
         package = os.path.dirname(spec["origin"])
         folder = package if os.path.basename(package) != name else os.path.dirname(package)
-        frameworks.append(Found(name=name, origin=spec["origin"], site=folder))
+        frameworks.append(FoundFramework(name=name, origin=spec["origin"], site=folder))
     user = where["user_site"]
     sites = [
         s for s in where["path"] if s in where["sites"] or (_is_site(s) and s != user and s not in given)
@@ -200,7 +200,7 @@ def _surroundings(
     own = env.manager is not None
     roots = dict.fromkeys([env.path] * own + [os.path.realpath(env.path)] * own + sites)
     roots.update(dict.fromkeys(os.path.realpath(s) for s in sites))
-    return Surroundings(
+    return PythonPaths(
         prefix=where["prefix"],
         version=where["version"],
         sites=tuple(dict.fromkeys(sites)),

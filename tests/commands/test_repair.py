@@ -16,7 +16,7 @@ import pytest
 from command import Command
 from loopback import Index, serving
 
-from provision.verify import drift
+from provision.verify.drift import compare_wheels
 from provision.wheels import pylock as lock
 
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
@@ -169,7 +169,7 @@ def test_after_the_intruder_was_uninstalled_its_gaps_are_filled(made):
     made.index.add(CU12, "9.1.0.70", also={FILE: "cuDNN for CUDA 12\n"})
     made.uv("install", CU12)
     made.uv("uninstall", CU12)
-    shallow = drift.find(made.path, lock.read_in(made.path / ".gpuenv"))
+    shallow = compare_wheels.find_drift(made.path, lock.read_in(made.path / ".gpuenv"))
     assert not (made.site / FILE).exists()
     assert [(c.kind, c.name) for c in shallow.changes] == [("modified", CU13)], "though no RECORD has changed"
     quick = (

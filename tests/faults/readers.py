@@ -44,7 +44,8 @@ from provision.model import (
 from provision.project.config.gpuenv_yaml import read_config
 from provision.project.requirements.project_demands import demands
 from provision.request import target
-from provision.verify import drift, drift_conda, extensions, libraries, records
+from provision.verify import extensions, read_libraries, records
+from provision.verify.drift import compare_conda, compare_wheels
 from provision.wheels import pylock
 from provision.wheels.pylock import read_in
 
@@ -182,17 +183,17 @@ def record(data: bytes) -> None:
 def libraries_listed(data: bytes) -> None:
     site = FOLDER / "env/lib/python3.11/site-packages"
     folder = file("env/lib/python3.11/site-packages/nvidia_cudnn_cu12-9.1.0.dist-info/RECORD", data).parent
-    found = list(libraries._wheels(site))
-    libraries.problems([f for d in found for f in d.files][:64], True)
+    found = list(read_libraries._wheels(site))
+    read_libraries.check_files([f for d in found for f in d.files][:64], True)
     list(extensions._libraries(site, folder))
 
 
 def conda_meta(data: bytes) -> None:
     prefix = file("conda/conda-meta/cudnn-9.1.0-h0_0.json", data).parent.parent
-    found = list(libraries._conda(prefix))
-    libraries.problems([f for d in found for f in d.files][:64], True)
-    listed = drift_conda.listed(prefix)
-    drift_conda.changes(prefix, [], listed, None, thorough=True, read=listed.metas)
+    found = list(read_libraries._conda(prefix))
+    read_libraries.check_files([f for d in found for f in d.files][:64], True)
+    listed = compare_conda.read_conda_meta(prefix)
+    compare_conda.find_changes(prefix, [], listed, None, thorough=True, read=listed.metas)
     listed.infos()
     listed.rows()
 
@@ -271,7 +272,7 @@ READERS = {
         Reader("METADATA", metadata, (b"Metadata-Version: 2.1\nName: a\nRequires-Dist: b; extra == 'c'\n\n",), "text"),
         Reader("RECORD of cuDNN", libraries_listed, (LIBRARIES,), "text"),
         Reader("conda-meta", conda_meta, (META,), "json"),
-        Reader("installed.json", lambda d: drift._installed(file("made/.gpuenv/installed.json", d).parent.parent), (INSTALLED,), "json"),
+        Reader("installed.json", lambda d: compare_wheels._installed(file("made/.gpuenv/installed.json", d).parent.parent), (INSTALLED,), "json"),
         Reader("log", diagnosed, (LOG,), "text"),
         Reader("gpuenv.yaml", lambda d: read_config(file("gpuenv.yaml", d)), (PROJECT,), "yaml"),
         Reader("requirements.txt", lambda d: demanded("requirements.txt", d), (REQUIREMENTS,), "text"),

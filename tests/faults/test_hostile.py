@@ -21,7 +21,7 @@ from provision.project.config.file_digests import cached_config
 from provision.project.config.gpuenv_yaml import read_config
 from provision.request import target
 from provision.system import process, untrusted_files
-from provision.verify import probe
+from provision.verify import run_probe
 from provision.wheels import pylock
 from provision.wheels.install import Wanted
 
@@ -274,7 +274,7 @@ def test_what_else_writes_to_the_report_is_not_believed(tmp_path, start):
         f"import os\nfd = int(os.environ.get('GPUENV_REPORT', 1))\n{start}\n"
     )
     environ = {**process.environ(), "PYTHONPATH": str(tmp_path)}
-    told = probe.run(
+    told = run_probe.run_probe(
         sys.executable, ("report", "where"), {"frameworks": ["json"]}, environ=environ, timeout=30
     )
     assert [r["kind"] for r in told.records] == ["where"]
@@ -285,7 +285,7 @@ def test_a_lie_alone_is_nothing(tmp_path):
     lie = 'import os\nos.write(int(os.environ[\'GPUENV_REPORT\']), b\'{"kind": "where"}\\n{"kind": "done"}\\n\')\nos._exit(0)\n'
     (tmp_path / "sitecustomize.py").write_text(lie)
     environ = {**process.environ(), "PYTHONPATH": str(tmp_path)}
-    told = probe.run(
+    told = run_probe.run_probe(
         sys.executable, ("report", "where"), {"frameworks": ["json"]}, environ=environ, timeout=30
     )
     assert told.records == ()

@@ -125,14 +125,14 @@ def verify(python, site):
     sys.path.insert(0, str(Path(__file__).parents[2]))
     from provision.model import Environment
     from provision.profiles import load
-    from provision.verify.locate import Surroundings
+    from provision.verify.locate import PythonPaths
     from provision.verify.packages import read_environment
     from provision.verify.packages.importing import attempt
 
     version = "{}.{}.{}".format(*sys.version_info)
     prefix = str(Path(python).parents[1])
     env = Environment(path=prefix, manager="venv", python=python)
-    found = Surroundings(prefix=prefix, version=version, sites=(site,), roots=(site,))
+    found = PythonPaths(prefix=prefix, version=version, sites=(site,), roots=(site,))
     reading = read_environment(env, found, dict(os.environ), load())
     attempts = attempt(python, reading.nominated, dict(os.environ), 300.0)
     said = {p.name: ("pass", []) for p in reading.packages}

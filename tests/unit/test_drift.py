@@ -12,7 +12,8 @@ from verify_stub import LIBRARIES, cudnn, env, judge, pristine, record, stage  #
 
 from provision.environment import state
 from provision.model import Lock, LockedPackage, Plan, PlannedBuild, Target, TargetGpu
-from provision.verify import Options, drift, drifted
+from provision.verify import Options
+from provision.verify.drift import compare_wheels, judge_drift
 
 CUDNN = "nvidia-cudnn-cu12"
 LOCKED = Options(quick=True, timeout=300, locked=True)
@@ -60,7 +61,7 @@ def kinds(found):
 
 
 def test_nothing_has_changed(built, lock, judge):
-    assert drift.find(built, lock, thorough=True, deep=True) == drift.Drift()
+    assert compare_wheels.find_drift(built, lock, thorough=True, deep=True) == compare_wheels.Drift()
     verdict = judge(lock=lock)
     assert verdict.verdict == "works" and not verdict.drift
     assert "lock" not in [s.stage for s in verdict.stages]
@@ -72,32 +73,34 @@ def test_nothing_has_changed(built, lock, judge):
 def test_another_version_one_that_is_gone_and_one_there_twice(built, lock, site):
     next(site.glob("nvidia_cuda_runtime*")).rename(site / "nvidia_cuda_runtime_cu12-12.9.79.dist-info")
     shutil.rmtree(next(site.glob("nvidia_cudnn*.dist-info")))
-    found = drift.find(built, lock)
+    found = compare_wheels.find_drift(built, lock)
     assert kinds(found) == {CUDNN: "removed", "nvidia-cuda-runtime-cu12": "replaced"}
     text = next(c.text for c in found.changes if c.kind == "replaced")
     assert "12.9.79" in text and "12.8.90" in text
     record(site, "nvidia_cuda_runtime_cu12", "12.8.90", [])
-    (twice,) = [c for c in drift.find(built, lock).changes if c.name == "nvidia-cuda-runtime-cu12"]
+    (twice,) = [
+        c for c in compare_wheels.find_drift(built, lock).changes if c.name == "nvidia-cuda-runtime-cu12"
+    ]
     assert "12.8.90 and 12.9.79" in twice.text
 
 
 def test_a_local_label_is_another_version(built, lock, site):
     lock = dataclasses.replace(lock, packages=(*lock.packages, wheel("torch", "2.9.0")))
     record(site, "torch", "2.9.0+cpu", [])
-    assert kinds(drift.find(built, lock)) == {"torch": "replaced"}
+    assert kinds(compare_wheels.find_drift(built, lock)) == {"torch": "replaced"}
     same = dataclasses.replace(lock, packages=(*lock.packages[:2], wheel("torch", "2.9.0+CPU")))
-    assert not drift.find(built, same).changes
+    assert not compare_wheels.find_drift(built, same).changes
 
 
 def test_another_record_than_was_installed(built, lock, site):
     path = next(site.glob("nvidia_cudnn*.dist-info")) / "RECORD"
     path.write_text(path.read_text() + "nvidia/cudnn/other.py,,\n")
     (site / "nvidia" / "cudnn" / "other.py").touch()
-    assert kinds(drift.find(built, lock)) == {CUDNN: "modified"}
+    assert kinds(compare_wheels.find_drift(built, lock)) == {CUDNN: "modified"}
     (built / ".gpuenv" / "installed.json").unlink()
-    assert not drift.find(built, lock).changes, "made before this was kept"
+    assert not compare_wheels.find_drift(built, lock).changes, "made before this was kept"
     path.unlink()
-    assert kinds(drift.find(built, lock)) == {CUDNN: "modified"}
+    assert kinds(compare_wheels.find_drift(built, lock)) == {CUDNN: "modified"}
 
 
 def test_missing_files_and_other_sizes_are_always_found(built, lock, cudnn):
@@ -105,7 +108,7 @@ def test_missing_files_and_other_sizes_are_always_found(built, lock, cudnn):
     path = cudnn / LIBRARIES[1]
     path.write_bytes(path.read_bytes()[:-1])
     for thorough in (False, True):
-        (change,) = drift.find(built, lock, thorough=thorough).changes
+        (change,) = compare_wheels.find_drift(built, lock, thorough=thorough).changes
         assert change.kind == "modified" and "1 missing" in change.text and "1 of another size" in change.text
         assert set(change.paths) == {str(cudnn / n) for n in LIBRARIES[:2]}
 
@@ -132,9 +135,9 @@ def test_metadata_of_another_size_than_its_record_has_is_as_it_was_published(bui
     (info / "RECORD").write_text("odd-1.dist-info/top_level.txt,,1\n")
     state.note_installed(built, lock)
     lock = dataclasses.replace(lock, packages=(*lock.packages, wheel("odd", "1")))
-    assert not drift.find(built, lock).changes
+    assert not compare_wheels.find_drift(built, lock).changes
     (info / "top_level.txt").unlink()
-    assert kinds(drift.find(built, lock)) == {"odd": "modified"}
+    assert kinds(compare_wheels.find_drift(built, lock)) == {"odd": "modified"}
 
 
 def test_a_file_that_another_package_has_written_is_its_own(built, lock, site):
@@ -145,9 +148,9 @@ def test_a_file_that_another_package_has_written_is_its_own(built, lock, site):
     shared.write_text("other")
     record(site, "other", "1", [shared])
     both = dataclasses.replace(lock, packages=(*lock.packages, wheel("one", "1"), wheel("other", "1")))
-    assert not drift.find(built, both).changes
+    assert not compare_wheels.find_drift(built, both).changes
     shared.unlink()
-    assert set(kinds(drift.find(built, both))) == {"one", "other"}
+    assert set(kinds(compare_wheels.find_drift(built, both))) == {"one", "other"}
 
 
 def test_bytes_are_read_where_a_file_was_written_since(built, lock, cudnn):
@@ -155,10 +158,10 @@ def test_bytes_are_read_where_a_file_was_written_since(built, lock, cudnn):
     data = path.read_bytes()
     path.write_bytes(data[:-1] + b"X")
     os.utime(path, (time.time() + 5,) * 2)
-    assert kinds(drift.find(built, lock, thorough=True)) == {CUDNN: "modified"}
+    assert kinds(compare_wheels.find_drift(built, lock, thorough=True)) == {CUDNN: "modified"}
     os.utime(path, (0, 0))
-    assert not drift.find(built, lock, thorough=True).changes
-    assert kinds(drift.find(built, lock, thorough=True, deep=True)) == {CUDNN: "modified"}
+    assert not compare_wheels.find_drift(built, lock, thorough=True).changes
+    assert kinds(compare_wheels.find_drift(built, lock, thorough=True, deep=True)) == {CUDNN: "modified"}
 
 
 def test_what_was_added_writes_over_a_locked_package(built, lock, site, cudnn):
@@ -166,7 +169,7 @@ def test_what_was_added_writes_over_a_locked_package(built, lock, site, cudnn):
     path.write_bytes(path.read_bytes() + b"as cu13 has it")
     record(site, "nvidia_cudnn_cu13", "9.19.0.56", [path])
     record(site, "nice", "1.0", [], requires=["nvidia-cudnn-cu13[x]>=9 ; extra == 'all'"])
-    found = drift.find(built, lock)
+    found = compare_wheels.find_drift(built, lock)
     (change,) = found.changes
     assert (
         change.kind == "overwritten" and change.name == CUDNN and change.by == "nvidia-cudnn-cu13 9.19.0.56"
@@ -178,7 +181,7 @@ def test_what_was_added_writes_over_a_locked_package(built, lock, site, cudnn):
 
 def test_the_same_bytes_in_two_packages_are_no_drift(built, lock, site, cudnn):
     record(site, "nvidia_cudnn_cu13", "9.19.0.56", [cudnn / LIBRARIES[0]])
-    found = drift.find(built, lock, thorough=True)
+    found = compare_wheels.find_drift(built, lock, thorough=True)
     assert not found.changes and not found.strangers[0].over
 
 
@@ -189,9 +192,9 @@ def test_a_file_of_two_locked_packages_may_be_of_either(built, lock, site):
     shared.write_text("the other's\n")
     record(site, "other", "1.0", [shared])
     both = dataclasses.replace(lock, packages=(*lock.packages, wheel("one", "1.0"), wheel("other", "1.0")))
-    assert not drift.find(built, both, thorough=True, deep=True).changes
+    assert not compare_wheels.find_drift(built, both, thorough=True, deep=True).changes
     shared.write_text("nobody's\n")
-    assert set(kinds(drift.find(built, both, thorough=True))) == {"one", "other"}
+    assert set(kinds(compare_wheels.find_drift(built, both, thorough=True))) == {"one", "other"}
 
 
 def test_what_has_no_hash_is_compared_with_what_was_installed(built, lock, site):
@@ -200,9 +203,9 @@ def test_what_has_no_hash_is_compared_with_what_was_installed(built, lock, site)
     lock = dataclasses.replace(lock, packages=(*lock.packages, folder))
     record(site, "mine", "0.3.dev7", [])
     state.note_installed(built, lock)
-    assert not drift.find(built, lock).changes
+    assert not compare_wheels.find_drift(built, lock).changes
     next(site.glob("mine-*")).rename(site / "mine-0.4.dist-info")
-    assert kinds(drift.find(built, lock)) == {"mine": "replaced"}
+    assert kinds(compare_wheels.find_drift(built, lock)) == {"mine": "replaced"}
 
 
 def test_names_with_commas_and_quotes_in_a_record(built, lock, site):
@@ -212,9 +215,9 @@ def test_names_with_commas_and_quotes_in_a_record(built, lock, site):
     row = f'"a, ""b"".txt",,{odd.stat().st_size}\n'
     (site / "odd-1.0.dist-info" / "RECORD").write_text(row)
     lock = dataclasses.replace(lock, packages=(*lock.packages, wheel("odd", "1.0")))
-    assert not drift.find(built, lock, thorough=True).changes
+    assert not compare_wheels.find_drift(built, lock, thorough=True).changes
     odd.unlink()
-    assert kinds(drift.find(built, lock, thorough=True)) == {"odd": "modified"}
+    assert kinds(compare_wheels.find_drift(built, lock, thorough=True)) == {"odd": "modified"}
 
 
 # --- the machine ---------------------------------------------------------------------------------------
@@ -233,11 +236,11 @@ def test_names_with_commas_and_quotes_in_a_record(built, lock, site):
     ],
 )  # fmt: skip
 def test_the_driver_and_the_cards(lock, here, said):
-    text = " ".join(c.text for c in drifted.of_machine(lock, here))
+    text = " ".join(c.text for c in judge_drift.compare_machine(lock, here))
     assert bool(text) == bool(said)
     assert all(word in text for word in said)
     cpu = dataclasses.replace(lock, plan=dataclasses.replace(lock.plan, device="cpu"))
-    assert not drifted.of_machine(cpu, here)
+    assert not judge_drift.compare_machine(cpu, here)
 
 
 def test_another_driver_fails_only_where_the_lock_is_held(built, lock, judge):
@@ -249,8 +252,8 @@ def test_another_driver_fails_only_where_the_lock_is_held(built, lock, judge):
 
 
 def test_another_python(built, lock):
-    assert not drift.find(built, lock, python=f"{lock.plan.python}.99").changes
-    (change,) = drift.find(built, lock, python="3.99.1").changes
+    assert not compare_wheels.find_drift(built, lock, python=f"{lock.plan.python}.99").changes
+    (change,) = compare_wheels.find_drift(built, lock, python="3.99.1").changes
     assert change.kind == "python" and "3.99.1" in change.text
 
 
@@ -263,7 +266,7 @@ def test_what_breaks_nothing_is_a_warning(built, lock, judge, site):
     verdict = judge(lock=lock)
     assert verdict.verdict == "works" and stage(verdict, "lock").status == "warn"
     (finding,) = verdict.findings
-    assert finding.cause == drifted.CHANGED and "numpy 2.1.0 was replaced by 1.26.4" in finding.title
+    assert finding.cause == judge_drift.CHANGED and "numpy 2.1.0 was replaced by 1.26.4" in finding.title
     assert f"gpuenv repair {built}" in finding.fix
     assert judge(lock=lock, options=dataclasses.replace(LOCKED, locked=False, strict=True)).verdict == "fails"
     held = judge(lock=lock, options=LOCKED, target=HERE)
@@ -320,7 +323,7 @@ def test_a_driver_that_is_gone_is_not_blamed_on_a_package(built, lock, judge, si
     record(site, "numpy", "1.26.4", [])
     lock = dataclasses.replace(lock, packages=(*lock.packages, wheel("numpy", "2.1.0")))
     verdict = judge("no-driver", lock=lock)
-    assert verdict.findings[0].cause != drifted.CHANGED
+    assert verdict.findings[0].cause != judge_drift.CHANGED
     (last,) = [f for f in verdict.findings if "numpy" in f.title]
     assert last.confidence == "possible" and verdict.findings[-1] == last
 
@@ -365,11 +368,11 @@ def test_missing_files_of_a_conda_package_are_found(built, lock):
     lock = dataclasses.replace(
         lock, packages=(*lock.packages, LockedPackage(name="zlib", version="1.3", url=url))
     )
-    for sizes in (None, drift.read_sizes(built)):
-        assert not drift.find(built, lock, sizes=sizes).changes
+    for sizes in (None, compare_wheels.read_wrong_sizes(built)):
+        assert not compare_wheels.find_drift(built, lock, sizes=sizes).changes
     (built / "lib/libz.so.1").unlink()
     (built / "lib/a.so").write_text("")
-    for sizes in (None, drift.read_sizes(built)):
-        (change,) = drift.find(built, lock, sizes=sizes).changes
+    for sizes in (None, compare_wheels.read_wrong_sizes(built)):
+        (change,) = compare_wheels.find_drift(built, lock, sizes=sizes).changes
         assert (change.kind, change.name) == ("modified", "zlib")
         assert "1 missing" in change.text and "1 of another size" in change.text

@@ -11,8 +11,8 @@ from provision.index import index_errors
 from provision.project.requirements import conda_environment, poetry, project_demands
 from provision.report import anonymize
 from provision.system import loader_cache
-from provision.verify import damaged, loader_words, words
-from provision.verify.locate import Surroundings
+from provision.verify import message_causes, missing_libraries
+from provision.verify.locate import PythonPaths
 from provision.wheels import build_failure, uv_log, uv_question
 
 
@@ -47,10 +47,10 @@ READERS = {
     "disks in a log": (index_errors.storage, ("`/a", "'", '"/')),
     "packages that no index has": (uv_question._ABSENT.search, ("x", "a-", "x was not ")),
     "undeclared build requirements": (build_failure._NEEDS_TO_BUILD.search, ("`", "`a", "`a` depends on `")),
-    "a missing library": (lambda t: loader_words.of_loading(t, ()), ("lib", "lib-", "liba.so")),
-    "a refused setting": (lambda t: words.setting(t, ()), ("XLA_FLAGS", "unrecognized key ", "pthread_create")),
+    "a missing library": (lambda t: message_causes.explain_loader_message(t, ()), ("lib", "lib-", "liba.so")),
+    "a refused setting": (lambda t: message_causes.explain_setting(t, ()), ("XLA_FLAGS", "unrecognized key ", "pthread_create")),
     "a file that the loader refuses": (
-        lambda t: damaged.finding("torch", t, None, Surroundings(prefix="", version="", sites=(), roots=())), ("file ", "ended by SIG", "lib"),
+        lambda t: missing_libraries.explain_damaged("torch", t, None, PythonPaths(prefix="", version="", sites=(), roots=())), ("file ", "ended by SIG", "lib"),
     ),
     "the end of a traceback": (
         lambda t: tracebacks.raised([Line("-", 1, t)]), ("a.", "aError", "E  ", "rank0: ", "x-| ", "File '"),

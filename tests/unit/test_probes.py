@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from provision.system import process
-from provision.verify import begun, probe
+from provision.verify import prefetch, run_probe
 
 FOLDER = Path(__file__).parents[2] / "provision" / "probes"
 PROBES = sorted(FOLDER.glob("*.py"))
@@ -35,8 +35,8 @@ def test_a_probe_is_python_3_8_and_imports_only_the_library_and_frameworks(path)
 
 def test_probes_are_never_imported_and_come_with_the_package():
     assert not (FOLDER / "__init__.py").exists()
-    assert "def tell(" in probe.source("report")
-    assert probe.source("report", "grade").count('"""Shared head of every probe') == 1
+    assert "def tell(" in run_probe.join_sources("report")
+    assert run_probe.join_sources("report", "grade").count('"""Shared head of every probe') == 1
 
 
 def pythons():
@@ -60,7 +60,7 @@ def pythons():
 @pytest.mark.parametrize("python", pythons(), ids=lambda p: "-".join(Path(p).parts[-3:]))
 def test_probes_run_on_every_python(python):
     """Where and low level, on a machine whose libcuda, if any, is hidden by an empty file."""
-    told = probe.run(
+    told = run_probe.run_probe(
         python, ("report", "where"), {"frameworks": ["torch", "json"]}, environ=process.environ(), timeout=30
     )
     assert told.death is None, told.finished.stderr
@@ -75,8 +75,14 @@ def test_the_low_level_probe_without_a_driver(tmp_path):
              "low_memory_mib": 1, "pattern": "cuda"}  # fmt: skip
     environ = {**process.environ(), "LD_LIBRARY_PATH": str(tmp_path)}
     for python in pythons():
-        told = probe.run(
-            python, begun.PROBES, asked, environ=environ, timeout=30, options=("-I", "-S", "-B"), later=dict
+        told = run_probe.run_probe(
+            python,
+            prefetch.PROBES,
+            asked,
+            environ=environ,
+            timeout=30,
+            options=("-I", "-S", "-B"),
+            later=dict,
         )
         assert told.death is None, told.finished.stderr
         (only,) = told.all("stage")
@@ -87,11 +93,13 @@ def test_the_low_level_probe_without_a_driver(tmp_path):
 
 def run_text(text, timeout=300.0, stdin=None):
     """Run a probe made of the shared head and some text, as `probe.run` does."""
-    report = probe.source("report")
+    report = run_probe.join_sources("report")
     finished = process.run(
         [sys.executable, "-c", report + text], timeout=timeout, stdin=stdin, report="GPUENV_REPORT"
     )
-    return probe.Told(records=probe._parse(finished.report), finished=finished, seconds=timeout)
+    return run_probe.ProbeReport(
+        records=run_probe._parse(finished.report), finished=finished, seconds=timeout
+    )
 
 
 def test_what_was_told_before_a_crash_is_kept():
@@ -215,7 +223,7 @@ def zeros(shape):
 @pytest.fixture(scope="module")
 def grade():
     names = {"ASKED": {}, "tell": lambda *a, **k: None, "begin": lambda *a, **k: None}
-    exec(compile(probe.source("grade"), "grade.py", "exec"), names)
+    exec(compile(run_probe.join_sources("grade"), "grade.py", "exec"), names)
     return names
 
 
@@ -315,7 +323,7 @@ def test_every_tolerance_has_its_reason(grade):
 
 def test_the_low_level_probe_s_own_convolution_is_the_definition(grade):
     """Stage 4 compares with integers; held against the grading probe's reference."""
-    text = probe.source("driver", "runtime", "cudnn")
+    text = run_probe.join_sources("driver", "runtime", "cudnn")
     names = {"os": os, "sys": sys, "ASKED": {}}
     exec(compile(text, "cudnn.py", "exec"), names)
     c, h, wd, k = 3, 4, 5, 2

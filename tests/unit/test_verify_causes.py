@@ -4,7 +4,7 @@ import pytest
 
 from provision.model import Evidence
 from provision.system import process
-from provision.verify import causes, culprit, frameworks, probe
+from provision.verify import culprit, judge_frameworks, run_probe, status_causes
 
 FILES = [{"path": p, "problem": None} for p in ("/dev/nvidia0", "/dev/nvidia-uvm")]
 MASKED = [*FILES, {"path": "/dev/nvidiactl", "problem": "another device stands in its place"}]
@@ -17,14 +17,14 @@ UNKNOWN = (
 @pytest.mark.parametrize("code", [100, 101, 304, 999])
 def test_a_masked_control_device_is_named_whatever_the_status(code):
     driver = {"files": MASKED, "visible": "0"}
-    finding = causes.of_cuda({"call": "cuInit", "code": code}, driver, driver)
+    finding = status_causes.explain_cuda_call({"call": "cuInit", "code": code}, driver, driver)
     assert finding.cause == "gpu_device_access_denied"
     assert "/dev/nvidiactl" in finding.title
 
 
 def test_a_control_device_that_is_not_there():
     driver = {"files": FILES, "visible": None}
-    finding = causes.of_cuda({"call": "cuInit", "code": 999}, driver, driver)
+    finding = status_causes.explain_cuda_call({"call": "cuInit", "code": 999}, driver, driver)
     assert finding.cause == "gpu_device_access_denied"
     assert Evidence(text="not there", source="/dev/nvidiactl") in finding.evidence
 
@@ -33,7 +33,8 @@ def test_a_control_device_that_is_not_there():
 def test_a_status_that_says_it_all_wins(code):
     driver = {"files": MASKED, "visible": None}
     assert (
-        causes.of_cuda({"call": "cuInit", "code": code}, driver, driver).cause != "gpu_device_access_denied"
+        status_causes.explain_cuda_call({"call": "cuInit", "code": code}, driver, driver).cause
+        != "gpu_device_access_denied"
     )
 
 
@@ -44,8 +45,8 @@ def jax(stderr, cuda):
     )
     seen = {"kind": "framework", "version": "0.11.2", "cuda": cuda, "devices": [], "file": "jax.py", "at": 1}
     failed = {"kind": "failed", "stage": "framework", "error": "RuntimeError", "text": UNKNOWN, "at": 2}
-    told = probe.Told(records=(seen, failed), finished=finished, seconds=60)
-    outcome = frameworks.judge(
+    told = run_probe.ProbeReport(records=(seen, failed), finished=finished, seconds=60)
+    outcome = judge_frameworks.judge_framework(
         "jax", told, device="cuda", roots=(), owners={}, own_families=(), devices=(), lock=None, low=None
     )
     (finding,) = outcome.stages[0][1].findings
@@ -61,6 +62,8 @@ def test_jax_tells_the_reason_only_in_its_log():
 def test_a_guilty_setting_keeps_a_cause_that_it_cannot_be():
     """Code on PYTHONPATH forked; a variable hid the GPU while a device file was bad too."""
     path = culprit.Suspect(variable="PYTHONPATH", part="/x")
-    assert culprit.finding([path], [], "forked_after_cuda_init").cause == "forked_after_cuda_init"
+    assert culprit.explain_settings([path], [], "forked_after_cuda_init").cause == "forked_after_cuda_init"
     hidden = culprit.Suspect(variable="CUDA_VISIBLE_DEVICES", part="9")
-    assert culprit.finding([hidden], [], "gpu_device_access_denied").cause == "visible_devices_invalid"
+    assert (
+        culprit.explain_settings([hidden], [], "gpu_device_access_denied").cause == "visible_devices_invalid"
+    )

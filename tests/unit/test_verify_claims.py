@@ -11,7 +11,7 @@ from verify_stub import env, healthy, pristine, tamper  # noqa: F401
 
 from driver_stub import H200, H200_MIG, T4, build, scenario, spec
 from provision.model import Driver, Gpu, Machine, Target
-from provision.verify import hardware_claims, report_shape
+from provision.verify import check_gpus, run_probe
 
 REAL = "GPU-8c2c2c9a-7d41-4a1e-b3f5-0a9b8c7d6e5f"
 
@@ -116,12 +116,12 @@ ONE = machine((REAL, ()))
 )
 def test_uuids_are_a_subset(uuids, here, agrees):
     saw = {"devices": [{"uuid": u} for u in uuids], "mig": [], "kernel_module": "580.159.04"}
-    assert (hardware_claims.of_driver(saw, here) is None) == agrees
-    assert (hardware_claims.of_framework("torch", saw, here) is None) == agrees
+    assert (check_gpus.check_driver_claims(saw, here) is None) == agrees
+    assert (check_gpus.check_framework_claims("torch", saw, here) is None) == agrees
 
 
 def test_a_framework_without_uuids_contradicts_nothing():
-    assert hardware_claims.of_framework("jax", {"devices": [{"uuid": None}]}, machine()) is None
+    assert check_gpus.check_framework_claims("jax", {"devices": [{"uuid": None}]}, machine()) is None
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,9 @@ def test_a_framework_without_uuids_contradicts_nothing():
     ],
 )
 def test_the_driver_is_the_same_but_for_cuda_compat(saw, driver, agrees):
-    found = hardware_claims.of_driver({"devices": [{"uuid": REAL}], **saw}, machine((REAL, ()), **driver))
+    found = check_gpus.check_driver_claims(
+        {"devices": [{"uuid": REAL}], **saw}, machine((REAL, ()), **driver)
+    )
     assert (found is None) == agrees
 
 
@@ -188,7 +190,7 @@ def test_a_framework_that_gets_no_memory_under_a_limit_names_it(verify, env):
     ],
 )
 def test_records_without_keys_are_a_result_and_no_bug(verify, env, old, new, where):
-    text = "".join(p.read_text() for p in Path(report_shape.__file__).parents[1].glob("probes/*.py"))
+    text = "".join(p.read_text() for p in Path(run_probe.__file__).parents[1].glob("probes/*.py"))
     assert old in text
     tamper(env, old, new)
     verdict = verify(env)
@@ -213,5 +215,5 @@ def test_records_without_keys_are_a_result_and_no_bug(verify, env, old, new, whe
     ],
 )
 def test_what_a_record_lacks_is_named(record, problem):
-    found = report_shape.problem(record)
+    found = run_probe.find_malformed(record)
     assert found is None if problem is None else problem in found

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from driver_stub import build_runtime, scenario, spec
 from provision.verify import Options, locate, verify
-from provision.verify.culprit import Suspect, search, suspects, without
+from provision.verify.culprit import Suspect, list_suspects, remove_suspects, search_guilty
 
 
 @settings(max_examples=200)
@@ -23,7 +23,7 @@ def test_search_finds_exactly_the_guilty(many, data):
         runs.append(left)
         return not any(f"V{i}" in left for i in guilty)
 
-    assert search(environ, found, cured) == tuple(found[i] for i in sorted(guilty))
+    assert search_guilty(environ, found, cured) == tuple(found[i] for i in sorted(guilty))
     if len(guilty) == 1:
         assert len(runs) <= 2 * many.bit_length() + 1
 
@@ -31,7 +31,7 @@ def test_search_finds_exactly_the_guilty(many, data):
 def test_search_of_innocents_costs_one_run():
     found = [Suspect(variable=f"V{i}", part="") for i in range(9)]
     runs = []
-    assert search({}, found, lambda left: bool(runs.append(left))) == ()
+    assert search_guilty({}, found, lambda left: bool(runs.append(left))) == ()
     assert len(runs) == 1
 
 
@@ -58,7 +58,7 @@ def test_suspects_are_entries_with_a_library_that_the_environment_brings(tmp_pat
         "CUDA_VERSION": "13.0.1",
         "CUDA_VISIBLE_DEVICES": "0",
     }
-    found = suspects(environ, ["/env/libcudnn.so.9"], str(tmp_path), "jax")
+    found = list_suspects(environ, ["/env/libcudnn.so.9"], str(tmp_path), "jax")
     assert [(s.variable, Path(s.part).name) for s in found] == [
         ("LD_LIBRARY_PATH", "guilty"),
         ("LD_LIBRARY_PATH", "stubs"),
@@ -69,12 +69,12 @@ def test_suspects_are_entries_with_a_library_that_the_environment_brings(tmp_pat
         ("CUDA_VISIBLE_DEVICES", "0"),
         ("XLA_FLAGS", "--x"),
     ]
-    left = without(environ, [found[0], found[2], found[4], found[5]])
+    left = remove_suspects(environ, [found[0], found[2], found[4], found[5]])
     assert left["LD_LIBRARY_PATH"].split(":") == ["", path[0], *path[2:]]
     assert left["LD_PRELOAD"] == "/b.so"
     assert "PYTHONPATH" not in left
     assert left["PYTHONNOUSERSITE"] == "1"
-    assert [s.variable for s in suspects(environ, [], None, None)] == [
+    assert [s.variable for s in list_suspects(environ, [], None, None)] == [
         "LD_LIBRARY_PATH",
         "LD_PRELOAD",
         "LD_PRELOAD",

@@ -7,15 +7,15 @@ import pytest
 from provision.export.report import page
 from provision.model import FrameworkVerdict, LibraryFile, Lock, LockedPackage, Plan, Target, Verdict
 from provision.system.process import Finished
-from provision.verify import loaded
-from provision.verify.libraries import Distribution, Shipped
-from provision.verify.probe import Told
+from provision.verify import judge_loaded
+from provision.verify.read_libraries import LibraryPackage, ListedFile
+from provision.verify.run_probe import ProbeReport
 
 SITE = "/env/lib/python3.12/site-packages/nvidia/cudnn/lib"
-CUDNN = Distribution(
+CUDNN = LibraryPackage(
     name="nvidia-cudnn-cu13",
     version="9.19.0.56",
-    files=(Shipped(path=f"{SITE}/libcudnn.so.9", size=1, sha256=None),),
+    files=(ListedFile(path=f"{SITE}/libcudnn.so.9", size=1, sha256=None),),
 )
 CREATED = "\nI! CuDNN (v91900 56) function cudnnCreate() called:\ni!     handle: location=host;\n"
 EXECUTED = (
@@ -27,9 +27,9 @@ MAPPED = [[f"{SITE}/libcudnn.so.9", "9.19.0"], [f"{SITE}/libcudnn_graph.so.9", "
 def judge(files, log=CREATED + EXECUTED, lock=None, families=("libcudnn",), **framework):
     done = Finished(returncode=0, stdout="", stderr="", timed_out=False, signal=None, report=b"")
     records = ({"kind": "framework", **framework}, {"kind": "mapped", "files": files})
-    told = Told(records=records, finished=done, seconds=1.0, log=log)
-    found = loaded.libraries(told, ["/env"], {f.path: CUDNN for f in CUDNN.files})
-    return loaded.judge("torch", told, found, "cuda", families, lock)
+    told = ProbeReport(records=records, finished=done, seconds=1.0, log=log)
+    found = judge_loaded.list_mapped(told, ["/env"], {f.path: CUDNN for f in CUDNN.files})
+    return judge_loaded.judge_loaded("torch", told, found, "cuda", families, lock)
 
 
 def locked(version):
@@ -103,7 +103,7 @@ def test_what_cudnn_logged_as_the_reason_is_evidence():
         "e!         Error: CUDNN_STATUS_NOT_INITIALIZED; Reason: cudaGetDeviceCount(&count) != cudaSuccess\n"
     )
     done = Finished(returncode=0, stdout="", stderr="", timed_out=False, signal=None, report=b"")
-    (only,) = Told(records=(), finished=done, seconds=1.0, log=log * 3).complaints()
+    (only,) = ProbeReport(records=(), finished=done, seconds=1.0, log=log * 3).complaints()
     assert "cudaGetDeviceCount(&count) != cudaSuccess" in only.text
 
 
@@ -120,8 +120,8 @@ def ran(log, device, *, computed=COMPUTED):
         *([{"kind": "computed", "files": computed}] if computed else []),
         {"kind": "mapped", "files": AFTERWARDS},
     ]
-    told = Told(records=tuple(records), finished=done, seconds=1.0, log=log)
-    return {x.soname: x.ran for x in loaded.libraries(told, ["/env"], {}, device)}
+    told = ProbeReport(records=tuple(records), finished=done, seconds=1.0, log=log)
+    return {x.soname: x.ran for x in judge_loaded.list_mapped(told, ["/env"], {}, device)}
 
 
 def test_only_what_is_shown_to_run_ran():

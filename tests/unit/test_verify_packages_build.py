@@ -10,7 +10,7 @@ from framework_envs import venv
 from provision.model import Environment, Profiles, Satellite, ToolkitRelease
 from provision.profiles import load
 from provision.verify import Options
-from provision.verify.locate import Surroundings
+from provision.verify.locate import PythonPaths
 from provision.verify.packages import Asked, judge, read_environment
 from provision.verify.packages.installed import Package
 from provision.verify.packages.measured_releases import Beside, beside, fitting_release
@@ -61,7 +61,7 @@ def fixed(tmp_path):
         if torch:
             package(site, "torch", torch, [], modules={"torch/__init__.py": ""})
         value = Environment(path=str(env), manager="venv", python=str(env / "bin/python"))
-        found = Surroundings(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
+        found = PythonPaths(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
         asked = Asked(
             env=value, found=found, options=Options(quick=True), environ=dict(os.environ),
             known=lambda: Profiles(satellites=rows, toolkits=TOOLKITS),
@@ -133,7 +133,7 @@ def scattered(tmp_path):
         if torch:
             package(site, "torch", torch, [], modules={"torch/__init__.py": "here = True\n"})
         value = Environment(path=str(env), manager="venv", python=str(env / "bin/python"))
-        found = Surroundings(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
+        found = PythonPaths(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
         known = Profiles(satellites=(row_, *more), toolkits=TOOLKITS)
         asked = Asked(
             env=value, found=found, options=Options(**options), environ=dict(os.environ), known=lambda: known,

@@ -13,7 +13,7 @@ from provision.profiles import load
 from provision.request.named_packages import named_packages
 from provision.request.options import Choices
 from provision.verify import Options
-from provision.verify.locate import Surroundings
+from provision.verify.locate import PythonPaths
 from provision.verify.packages import Asked, judge, named_and_required, read_environment
 from provision.verify.packages.installed import Package
 from provision.verify.packages.lookup import Problem
@@ -40,7 +40,7 @@ def broken(site, tmp_path, name, *, init="from . import core\n", requires=()):
 def stage(made, *, required=None, **options):
     env, site = made
     value = Environment(path=str(env), manager="venv", python=str(env / "bin/python"))
-    found = Surroundings(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
+    found = PythonPaths(prefix=str(env), version=VERSION, sites=(str(site),), roots=(str(site),))
     reading = read_environment(value, found, dict(os.environ), Profiles())
     asked = Asked(
         env=value,

@@ -6,7 +6,7 @@ import pytest
 from verify_stub import env, healthy, judge, pristine, record, stage  # noqa: F401 - fixtures
 
 from provision.system import process
-from provision.verify import Options, culprit, damaged, locate, startup, words
+from provision.verify import Options, culprit, locate, message_causes, missing_libraries
 
 TORCH = """
 import os, types
@@ -34,7 +34,7 @@ def site(env):  # noqa: F811 - the fixture of that name
 
 
 def found(site):
-    return startup.finding(locate(site.parents[2]), process.environ(), "torch")
+    return culprit.explain_startup_files(locate(site.parents[2]), process.environ(), "torch")
 
 
 def test_a_pth_file_that_hides_the_gpus_is_named_with_its_line(site, judge):  # noqa: F811
@@ -105,7 +105,7 @@ def test_a_variable_that_the_framework_refuses_is_the_cause(site, judge, monkeyp
     ],
 )  # fmt: skip
 def test_a_setting_is_named_by_its_words(text, cause):
-    finding = words.setting(f"a\n{text}\nb", ())
+    finding = message_causes.explain_setting(f"a\n{text}\nb", ())
     assert finding.cause == cause and finding.evidence[0].text == text
 
 
@@ -120,7 +120,7 @@ def test_a_setting_is_named_by_its_words(text, cause):
     ],
 )
 def test_a_guilty_variable_is_a_bad_value_unless_it_hides_gpus(variable, said, cause):
-    assert culprit.finding([culprit.Suspect(variable=variable, part="x")], [], said).cause == cause
+    assert culprit.explain_settings([culprit.Suspect(variable=variable, part="x")], [], said).cause == cause
 
 
 # --- damaged libraries ---------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def torch_library(site):
 
 def looked_for(site, text):
     here = locate(site.parents[2])
-    return damaged.finding("torch", text, here, _Found((str(site),)))
+    return missing_libraries.explain_damaged("torch", text, here, _Found((str(site),)))
 
 
 class _Found:

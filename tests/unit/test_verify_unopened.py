@@ -7,8 +7,8 @@ import subprocess
 from tensorflow_stub import site  # noqa: F401
 from verify_stub import env, healthy, judge, pristine, stage  # noqa: F401
 
-from provision.verify import Options, libraries, locate, unopened
-from provision.verify.locate import Found, Surroundings
+from provision.verify import Options, locate, missing_libraries, read_libraries
+from provision.verify.locate import FoundFramework, PythonPaths
 
 FULL = Options(frameworks=("tensorflow",), timeout=300)
 
@@ -26,9 +26,9 @@ def test_a_folder_that_the_runpath_leaves_out_is_named_and_the_fix_mends_it(judg
 
 
 def test_where_nothing_may_be_written_the_loaders_variable_is_the_fix(site):
-    found = Surroundings(prefix="/x", version="3.11.0", sites=(str(site),), roots=())
+    found = PythonPaths(prefix="/x", version="3.11.0", sites=(str(site),), roots=())
     words = "Could not load dynamic library 'libcusolver.so.11'; dlerror: libcusolver.so.11: cannot open shared object file"
-    finding = unopened.finding("tensorflow", words, locate(site.parents[2]), found, ())
+    finding = missing_libraries.explain_missing("tensorflow", words, locate(site.parents[2]), found, ())
     assert f"export LD_LIBRARY_PATH={site}/nvidia/cusolver/lib" in finding.fix
 
 
@@ -58,12 +58,14 @@ def test_tensorflow_without_its_libraries_wants_the_extra(judge, env, site):
 def test_the_cuda_that_frameworks_were_built_with_is_read_from_disk(site, tmp_path):
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "version.py").write_text("cuda: Optional[str] = '13.0'\n")
-    tensorflow = Found(name="tensorflow", origin=str(site / "tensorflow/__init__.py"), site=str(site))
-    torch = Found(name="torch", origin=str(tmp_path / "torch/__init__.py"), site=str(tmp_path))
+    tensorflow = FoundFramework(
+        name="tensorflow", origin=str(site / "tensorflow/__init__.py"), site=str(site)
+    )
+    torch = FoundFramework(name="torch", origin=str(tmp_path / "torch/__init__.py"), site=str(tmp_path))
 
     def major(*frameworks):
-        return libraries.built_major(
-            Surroundings(prefix="/x", version="3.11.0", sites=(), roots=(), frameworks=frameworks)
+        return read_libraries.read_built_major(
+            PythonPaths(prefix="/x", version="3.11.0", sites=(), roots=(), frameworks=frameworks)
         )
 
     assert (major(tensorflow), major(torch), major()) == ("12", "13", None)
@@ -71,10 +73,12 @@ def test_the_cuda_that_frameworks_were_built_with_is_read_from_disk(site, tmp_pa
 
 
 def test_what_is_no_library_of_nvidias_is_left_to_others(site):
-    found = Surroundings(prefix="/x", version="3.11.0", sites=(str(site),), roots=())
+    found = PythonPaths(prefix="/x", version="3.11.0", sites=(str(site),), roots=())
     for words in (
         "libGL.so.1: cannot open shared object file",
         "libcuda.so.1: cannot open shared object file",
         "",
     ):
-        assert unopened.finding("tensorflow", words, locate(site.parents[2]), found, ()) is None
+        assert (
+            missing_libraries.explain_missing("tensorflow", words, locate(site.parents[2]), found, ()) is None
+        )

@@ -5,7 +5,7 @@ from framework_envs import venv
 
 from provision.export.report import page
 from provision.model import StageResult, Verdict
-from provision.verify import _verdict
+from provision.verify.make_verdict import make_verdict
 
 
 def test_an_empty_environment_is_unproven_and_ends_with_8(gpuenv):
@@ -47,7 +47,7 @@ class Ended:
     ],
 )
 def test_what_ran_nothing_of_the_environment_proves_nothing(device, stages, outcome):
-    verdict = _verdict(Ended(device, *stages))
+    verdict = make_verdict(Ended(device, *stages))
     assert verdict.verdict == outcome
     assert (verdict.hint is None) == (outcome in ("works", "cpu"))
     assert f">{'works on the CPU' if outcome == 'cpu' else outcome}</p>" in page(verdict, "now")

@@ -19,7 +19,7 @@ from .measured_releases import beside
 from .reading import Known, Nominated, Reading, read
 
 if TYPE_CHECKING:
-    from ..locate import Surroundings
+    from ..locate import PythonPaths
     from ..options import Options
 
 __all__ = ["Asked", "Reading", "judge", "named_and_required", "read_environment"]
@@ -33,7 +33,7 @@ class Asked:
     the user or the project named, and what these always require; None for an environment without one."""
 
     env: Environment
-    found: Surroundings
+    found: PythonPaths
     options: Options
     environ: Mapping[str, str]
     known: Callable[[], Profiles]
@@ -41,7 +41,7 @@ class Asked:
 
 
 def read_environment(
-    env: Environment, found: Surroundings, environ: Mapping[str, str], known: Profiles
+    env: Environment, found: PythonPaths, environ: Mapping[str, str], known: Profiles
 ) -> Reading:
     """Read the compiled files of an environment's packages."""
     return read(

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from packaging.requirements import Requirement
 
 from ...model import FRAMEWORKS, Environment, Satellite
-from ..unopened import pip_install
+from ..missing_libraries import make_pip_command
 from . import remedy
 from .installed import Package
 from .lookup import Problem
@@ -40,7 +40,7 @@ def fix_of_build(
             left[package] = libraries
     texts = []
     if wanted:
-        texts.append(f"{pip_install(env, sites, list(dict.fromkeys(wanted)))} ({'; '.join(reasons)}).")
+        texts.append(f"{make_pip_command(env, sites, list(dict.fromkeys(wanted)))} ({'; '.join(reasons)}).")
     if left:
         texts.append(_of_unknown(left, rows, here))
     return " ".join(texts)

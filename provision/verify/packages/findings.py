@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...model import Environment, Evidence, Finding
-from ..unopened import nvidia_wheel
+from ..missing_libraries import name_nvidia_wheel
 from . import remedy
 from .build_fix import fix_of_build
 from .importing import Attempt
@@ -43,7 +43,7 @@ def cause_of(problem: Problem) -> str:
         return OLD
     if problem.kind == "framework":
         return OTHER_BUILD
-    built_for = _OF_FRAMEWORKS.match(problem.library) or nvidia_wheel(problem.library)
+    built_for = _OF_FRAMEWORKS.match(problem.library) or name_nvidia_wheel(problem.library)
     return OTHER_BUILD if built_for else MISSING
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ...model import Evidence
-from .. import probe
+from .. import run_probe
 from .installed import Package
 from .reading import Nominated
 
@@ -79,7 +79,7 @@ def attempt(
 def _attempt(python: str, package: Nominated, environ: Mapping[str, str], seconds: float) -> Attempt:
     top = top_modules(package)
     modules = tuple(dict.fromkeys((*top, *package.modules)))[:_MOST_MODULES]
-    told = probe.run(
+    told = run_probe.run_probe(
         python, ("report", "imports"), {"first": list(package.frameworks), "modules": list(modules)},
         environ=environ, timeout=seconds,
     )  # fmt: skip

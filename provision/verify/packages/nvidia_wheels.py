@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from ...model import ToolkitRelease
-from ..unopened import nvidia_wheel
+from ..missing_libraries import name_nvidia_wheel
 
 _LIBRARY = re.compile(r"lib([A-Za-z0-9_-]+?)\.so(?:\.(\d+))?")
 
@@ -52,7 +52,7 @@ def _name(requirement: str) -> str:
 
 def _of_no_toolkit(library: str, cuda: str | None) -> str | None:
     """cuDNN, NCCL and others, whose wheels carry the CUDA major in their names."""
-    wheel = nvidia_wheel(library)
+    wheel = name_nvidia_wheel(library)
     if wheel is None or re.search(r"-cu\d+$", wheel) or cuda is None:
         return wheel
     return f"{wheel}-cu{cuda}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...model import Environment, Replacement, Satellite, SystemLibrary, ToolkitRelease
 from ...system import untrusted_files
-from ..unopened import nvidia_wheel, pip_install
+from ..missing_libraries import make_pip_command, name_nvidia_wheel
 from .installed import Package
 from .lookup import Problem
 
@@ -64,9 +64,9 @@ def of_missing(
     known = {row.soname: row for row in rows.system}
     steps = _commands([known[n] for n in names if n in known], here)
     unknown = [n for n in names if n not in known]
-    if wheels := list(dict.fromkeys(w for n in unknown if (w := nvidia_wheel(n)))):
-        steps.append(pip_install(env, sites, wheels))
-    if rest := [n for n in unknown if not nvidia_wheel(n)]:
+    if wheels := list(dict.fromkeys(w for n in unknown if (w := name_nvidia_wheel(n)))):
+        steps.append(make_pip_command(env, sites, wheels))
+    if rest := [n for n in unknown if not name_nvidia_wheel(n)]:
         steps.append(_search(rest, here))
     missing = {package.name: {p.library for p in found} for package, found in problems.items()}
     return f"{'; '.join(steps)}.{_or_replace(missing, rows.replacements)}"
@@ -139,4 +139,4 @@ def of_damage(env: Environment, packages: Sequence[Package], sites: Sequence[str
     """How to put files of packages back."""
     if env.made_by_gpuenv:
         return f"gpuenv repair {shlex.quote(env.path)}"
-    return pip_install(env, sites, [f"{p.name}=={p.version}" for p in packages], again=True)
+    return make_pip_command(env, sites, [f"{p.name}=={p.version}" for p in packages], again=True)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pkgutil
 import re
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..system import process, scratch_folders
-from . import cudnn_log, report_shape
+from . import cudnn_log
 
 if TYPE_CHECKING:
     from ..model import Evidence
@@ -23,7 +21,7 @@ Record = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Told:
+class ProbeReport:
     """The records of a probe in order, and how its process ended. `seconds` is the deadline that it
     ran under, `log` what cuDNN's API log told."""
 
@@ -89,7 +87,7 @@ def _crash(text: Sequence[str]) -> list[str]:
     )
 
 
-def source(*names: str) -> str:
+def join_sources(*names: str) -> str:
     """The text of probes, one after another: they share code by standing in one file."""
     return "\n".join(_text(name) for name in names)
 
@@ -100,7 +98,7 @@ def _text(name: str) -> str:
     return data.decode("utf-8")
 
 
-def run(
+def run_probe(
     python: str,
     probes: Sequence[str],
     asked: Mapping[str, Any],
@@ -110,7 +108,7 @@ def run(
     options: Sequence[str] = (),
     later: Callable[[], Mapping[str, Any] | None] | None = None,
     on_start: Callable[[], None] | None = None,
-) -> Told:
+) -> ProbeReport:
     """Run probes with the target's Python, from an empty folder (a file named torch.py in the user's
     would be imported in torch's place), and collect cuDNN's API log beside it.
 
@@ -127,7 +125,7 @@ def run(
         empty.mkdir()
         with cudnn_log.collected(Path(scratch)) as log:
             finished = process.run(
-                [python, *options, "-c", source(*probes), json.dumps({**asked, "run": word})],
+                [python, *options, "-c", join_sources(*probes), json.dumps({**asked, "run": word})],
                 env={**environ, **log.environ},
                 cwd=empty,
                 timeout=timeout,
@@ -136,8 +134,8 @@ def run(
                 stdin=None if later is None else lambda: json.dumps(later()) + "\n",
             )
     records = _parse(finished.report, word)
-    wrong = [report_shape.problem(r) for r in records]
-    return Told(
+    wrong = [find_malformed(r) for r in records]
+    return ProbeReport(
         records=tuple(r for r, problem in zip(records, wrong, strict=True) if problem is None),
         finished=finished,
         seconds=timeout,
@@ -164,35 +162,115 @@ def _parse(report: bytes, word: str | None = None) -> tuple[Record, ...]:
     return tuple(records)
 
 
-def bytecode(python_packages: Sequence[str], cache: Path | None) -> dict[str, str]:
-    """How the child keeps its bytecode out of the target.
+# What each record of a probe's report must hold. A record without it is not used, and named as malformed.
+#
+# The report comes from the environment's own Python, so a damaged or changed environment can write anything.
+_TEXT = (str,)
+_MAYBE = (str, type(None))
+_NUMBER = (int, float)
 
-    Where the packages are compiled already, reading what is there is fastest; where they are not, the
-    bytecode goes to gpuenv's cache, so that only the first verify pays for compiling.
-    """
-    compiled = any(os.path.isdir(os.path.join(p, "__pycache__")) for p in python_packages)
-    if compiled or cache is None:
-        return {"PYTHONDONTWRITEBYTECODE": "1"}
-    return {"PYTHONPYCACHEPREFIX": str(cache / "bytecode")}
+_DEVICE = {"index": (int,), "name": _MAYBE, "capability": _MAYBE, "uuid": _MAYBE}
+_FAILED = ({"call": _TEXT}, type(None))
+_MEMORY = {"index": (int,), "free_mib": (int,), "total_mib": (int,)}
+_HOLDER = {
+    "gpu": (int, type(None)),
+    "pid": (int,),
+    "memory_mib": (int, type(None)),
+    "name": _MAYBE,
+    "framework": _MAYBE,
+}
+_KINDS: dict[str, dict[str, Any]] = {
+    "begin": {"stage": _TEXT, "doing": _TEXT},
+    "stage": {"stage": _TEXT, "failed": _FAILED, "told": {}},
+    "framework": {"version": _TEXT, "cuda": _MAYBE, "file": _TEXT, "devices": [_DEVICE]},
+    "failed": {"stage": _TEXT},
+    "convolution": {
+        "device": (int,), "case": _TEXT, "dtype": _TEXT, "which": _TEXT, "error": (*_NUMBER, type(None)),
+        "tolerance": _NUMBER, "reason": _TEXT, "ok": (bool,),
+    },
+    "unserved": {"case": _TEXT, "dtype": _TEXT, "reason": _TEXT},
+    "mapped": {"files": list},
+    "computed": {"files": [_TEXT]},
+    "waited": {"seconds": _NUMBER},
+    "extension": {"package": _TEXT, "path": _TEXT, "error": _MAYBE},
+    "needs": {
+        "device": _TEXT, "python": _TEXT, "compilers": [_TEXT], "compiler": _MAYBE, "include": _TEXT, "headers": (bool,),
+    },
+    "compiled": {"max_error": _NUMBER, "ok": (bool,)},
+    "required": {"module": _TEXT, "error": _MAYBE},
+    "imported": {"module": _TEXT, "error": _MAYBE},
+    "enter": {"framework": _TEXT},
+    "startup": {"what": _TEXT, "value": _MAYBE, "file": _TEXT, "line": (int,), "pth": (list, type(None))},
+    "copy": {"source": (int,), "target": (int,), "direct": (bool,), "ok": (bool,)},
+    "all_reduce": {"ok": (bool,)},
+    "where": {
+        "version": _TEXT, "executable": _TEXT, "prefix": _TEXT, "base_prefix": _TEXT, "path": [_TEXT],
+        "sites": [_TEXT], "user_site": _MAYBE, "frameworks": {},
+    },
+}  # fmt: skip
+_STAGES: dict[str, dict[str, Any]] = {
+    "driver": {
+        "kernel_module": _MAYBE, "files": [{"path": _TEXT, "problem": _MAYBE}], "mig": [_TEXT],
+        "devices": [{**_DEVICE, "uuid": _TEXT, "capability": _TEXT}],
+    },
+    "runtime": {"libcudart": _MAYBE, "memory": [_MEMORY], "holders": [_HOLDER]},
+    "cudnn": {"mapped": list},
+}  # fmt: skip
+_REACHED: dict[str, dict[str, Any]] = {
+    "driver": {"cuda": _TEXT},
+    "runtime": {"version": _TEXT, "libcudart": _TEXT},
+    "cudnn": {"number": (int,)},
+}
 
 
-@contextlib.contextmanager
-def moved_bytecode(cache: Path | None, old: Path, new: Path) -> Iterator[None]:
-    """Use the bytecode of an environment for its copy in another place, and in the end that of the copy for the
-    environment: Python keeps it by path."""
-    if cache is None or old == new:
-        yield
-        return
-    mine, other = (cache / "bytecode" / str(p.absolute()).lstrip("/") for p in (old, new))
-    _move(mine, other)
-    try:
-        yield
-    finally:
-        _move(other, mine)
+def find_malformed(record: Mapping[str, Any]) -> str | None:
+    """The first thing that a record lacks or has of a wrong type; None for a well-formed record."""
+    kind = record["kind"]
+    if kind not in _KINDS:
+        return None
+    wrong = _lacks(record, {"at": _NUMBER, **_KINDS[kind]}) or _of_kind(record)
+    return f"a record {kind!r} {wrong}" if wrong else None
 
 
-def _move(source: Path, target: Path) -> None:
-    with contextlib.suppress(OSError):  # Python compiles again what is not there
-        if source.is_dir():
-            shutil.rmtree(target, ignore_errors=True)
-            source.rename(target)
+def _of_kind(record: Mapping[str, Any]) -> str | None:
+    """What the fields alone do not show."""
+    kind = record["kind"]
+    if kind == "stage":
+        reached = _REACHED.get(record["stage"], {}) if record["failed"] is None else {}
+        return _lacks(record["told"], {**_STAGES.get(record["stage"], {}), **reached}) or _pairs(
+            record["told"], "mapped"
+        )
+    if kind == "failed":
+        return None if "call" in record else _lacks(record, {"error": _TEXT, "text": _TEXT})
+    if kind == "convolution" and record["tolerance"] <= 0:
+        return "has a tolerance of 0 or less"
+    return _pairs(record, "files") if kind == "mapped" else None
+
+
+def _pairs(record: Mapping[str, Any], name: str) -> str | None:
+    """Whether a list holds pairs of a path and a version."""
+    right = all(
+        isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) and isinstance(row[1], _MAYBE)
+        for row in record.get(name, ())
+    )
+    return None if right else f"has no pairs of path and version in {name!r}"
+
+
+def _lacks(record: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
+    for name, form in wanted.items():
+        if name not in record:
+            return f"lacks {name!r}"
+        if not _fits(record[name], form):
+            return f"has a wrong {name!r}"
+    return None
+
+
+def _fits(value: Any, form: Any) -> bool:
+    """Whether a value has a form: a class, one of several, a list of a form, or a table with these keys."""
+    if isinstance(form, list):
+        return isinstance(value, list) and all(_fits(item, form[0]) for item in value)
+    if isinstance(form, dict):
+        return isinstance(value, dict) and _lacks(value, form) is None
+    if isinstance(form, tuple):
+        return any(_fits(value, one) for one in form)
+    return isinstance(value, form) and not (isinstance(value, bool) and form is not bool)

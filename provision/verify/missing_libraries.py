@@ -11,12 +11,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ..model import FRAMEWORKS, Environment, Evidence, Finding
-from .libraries import Distribution, requirements
-from .locate import Surroundings
+from ..model import FRAMEWORKS, Environment, Evidence, Finding, normalize_name
+from ..system import untrusted_files
+from .locate import PythonPaths
+from .read_libraries import FileProblem, LibraryPackage, ListedFile, check_files, read_requirements
+from .records import cells, sha256_in, size_in
 
 _UNOPENED = re.compile(r"\b(lib[A-Za-z0-9_]+\.so[\d.]*): cannot open shared object file")
 _OPENED = re.compile(r"Successfully opened dynamic library (lib[A-Za-z0-9_]+\.so[\d.]*)")
@@ -42,8 +44,8 @@ _WHEELS = {
 _EXTRAS = {"tensorflow": "and-cuda"}
 
 
-def finding(
-    framework: str, words: str, env: Environment, found: Surroundings, packages: Sequence[Distribution]
+def explain_missing(
+    framework: str, words: str, env: Environment, found: PythonPaths, packages: Sequence[LibraryPackage]
 ) -> Finding | None:
     """The cause in what the loader said to a framework; None where it missed no library of NVIDIA's."""
     names = [n for n in dict.fromkeys(_UNOPENED.findall(words)) if _wheel(n)]
@@ -62,7 +64,7 @@ def _wheel(name: str) -> str | None:
     return next((wheel for family, wheel in _WHEELS.items() if stem.startswith(family)), None)
 
 
-def nvidia_wheel(name: str) -> str | None:
+def name_nvidia_wheel(name: str) -> str | None:
     """The wheel of NVIDIA's that brings a library by its soname: "nvidia-cuda-runtime-cu12"."""
     wheel, major = _wheel(name), re.search(r"\.so\.(\d+)", name)
     if wheel is None or not name.startswith("lib"):
@@ -72,14 +74,14 @@ def nvidia_wheel(name: str) -> str | None:
     return f"nvidia-{wheel}-cu{major[1]}" if int(major[1]) < 13 else f"nvidia-{wheel}"
 
 
-def _folders(found: Surroundings) -> list[Path]:
+def _folders(found: PythonPaths) -> list[Path]:
     """Where wheels and conda packages put NVIDIA's libraries."""
     sites = [Path(s) for s in found.sites]
     wheels = [p for s in sites for p in sorted((s / "nvidia").glob("*/lib")) if p.is_dir()]
     return [*wheels, *(s / "torch" / "lib" for s in sites), Path(found.prefix) / "lib"]
 
 
-def _folder(name: str, found: Surroundings) -> Path | None:
+def _folder(name: str, found: PythonPaths) -> Path | None:
     return next((f for f in _folders(found) if (f / name).exists()), None)
 
 
@@ -121,8 +123,8 @@ def _not_installed(
     lacking: Sequence[str],
     here: Mapping[str, Path],
     env: Environment,
-    found: Surroundings,
-    packages: Sequence[Distribution],
+    found: PythonPaths,
+    packages: Sequence[LibraryPackage],
 ) -> Finding:
     """At least one lies nowhere in the environment."""
     wheels = tuple(dict.fromkeys(w for n in lacking if (w := _wheel(n))))
@@ -136,23 +138,23 @@ def _not_installed(
         title=f"{_named(framework)} does not find {names}: not installed in this environment"
         + (f" ({brings} brings {'it' if len(lacking) == 1 else 'them'})" if brings else ""),
         evidence=(*evidence, *_unreached(here)),
-        fix=install(framework, wheels, env, found, packages),
+        fix=make_install_command(framework, wheels, env, found, packages),
         confidence="certain",
     )
 
 
-def _needed(framework: str, wheels: Sequence[str], found: Surroundings) -> list[str]:
+def _needed(framework: str, wheels: Sequence[str], found: PythonPaths) -> list[str]:
     """The framework's own requirements of some wheels, in the form pip takes."""
-    required = requirements(found.sites, framework)
+    required = read_requirements(found.sites, framework)
     return [r for w in wheels for r in required if re.match(rf"nvidia-{w}(-cu\d+)?([^\w-]|$)", r)]
 
 
-def install(
+def make_install_command(
     framework: str,
     wheels: Sequence[str],
     env: Environment,
-    found: Surroundings,
-    packages: Sequence[Distribution],
+    found: PythonPaths,
+    packages: Sequence[LibraryPackage],
 ) -> str:
     """The command that brings some wheels of NVIDIA's ("cudnn"): the requirement itself, the framework's
     extra where more is missing."""
@@ -162,7 +164,7 @@ def install(
     version = next((p.version for p in packages if p.name == framework), None)
     needed = _needed(framework, wheels, found)
     installed = {p.name for p in packages}
-    missing = {re.split(r"[^\w-]", r)[0] for r in requirements(found.sites, framework)} - installed
+    missing = {re.split(r"[^\w-]", r)[0] for r in read_requirements(found.sites, framework)} - installed
     if extra and version and len(missing) > 1 and needed:
         what = [f"{framework}[{extra}]=={version}"]
     elif needed:
@@ -170,10 +172,12 @@ def install(
     else:  # a release that says nowhere which wheels it takes
         named = framework or "|".join(FRAMEWORKS)
         return f"gpuenv create NEW --framework {named}, a new environment with matching libraries"
-    return pip_install(env, found.sites, what)
+    return make_pip_command(env, found.sites, what)
 
 
-def pip_install(env: Environment, sites: Sequence[str], what: Sequence[str], *, again: bool = False) -> str:
+def make_pip_command(
+    env: Environment, sites: Sequence[str], what: Sequence[str], *, again: bool = False
+) -> str:
     """The command that installs into an environment, by pip where it is there, else by uv; `again` puts
     the files of what is installed back."""
     python, names = shlex.quote(env.python), " ".join(map(shlex.quote, what))
@@ -182,3 +186,117 @@ def pip_install(env: Environment, sites: Sequence[str], what: Sequence[str], *, 
         return f"{python} -m pip install{options} {names}"
     options = " --reinstall --no-deps --refresh" if again else ""
     return f"uv pip install --python {python}{options} {names}"
+
+
+# Why the loader did not load a library for a framework: the file is damaged, missing, or out of reach.
+def explain_unloaded(
+    framework: str, words: str, env: Environment, found: PythonPaths, packages: Sequence[LibraryPackage]
+) -> Finding | None:
+    """The cause in how a process ended and what the loader said; None where neither names a library."""
+    return explain_damaged(framework, words, env, found) or explain_missing(
+        framework, words, env, found, packages
+    )
+
+
+# Damaged libraries of packages, looked for when a process crashed or the loader refused a file.
+#
+# Sizes of all packages are compared first, which takes some milliseconds. Only where they are right and the process
+# crashed are the bytes of the framework's own libraries compared: some GB, a few seconds.
+DAMAGED = "package_files_damaged"
+_CRASHED = re.compile(r"ended by SIG(BUS|SEGV|ILL|FPE|ABRT)|Inconsistency detected by ld\.so")
+_REFUSED = re.compile(
+    r"file too short|invalid ELF header|ELF load command|has no dynamic section|has no loadable segments|"
+    r"ELF file's phentsize|cannot read file data|nonzero padding in e_ident|file version does not match"
+)
+_OF = {"torch": r"torch(?![\w])", "tensorflow": r"tensorflow", "jax": r"jax"}
+
+
+def explain_damaged(framework: str, words: str, env: Environment, found: PythonPaths) -> Finding | None:
+    """The damaged files behind a crash or the loader's words; None where no file differs from its record."""
+    crashed = _CRASHED.search(words)
+    if not crashed and not _REFUSED.search(words):
+        return None
+    packages = [p for site in found.sites for p in _recorded(Path(site))]
+    for package in packages:
+        if bad := [p for p in check_files(package.files, False) if p.kind != "missing"]:
+            return _make_damaged(env, package, bad, words)
+    for package in packages if crashed else ():
+        if re.match(_OF.get(framework, r"$^"), package.name) and (bad := check_files(package.files, True)):
+            return _make_damaged(env, package, bad, words)
+    refused = next((line for line in words.splitlines() if _REFUSED.search(line)), None)
+    return _unrecorded(env, refused) if refused else None
+
+
+def _recorded(site: Path) -> Iterator[LibraryPackage]:
+    """The installed packages with the libraries that their RECORDs list."""
+    for folder in sorted(site.glob("*.dist-info")):
+        try:
+            text = untrusted_files.read_text(folder / "RECORD")
+        except OSError:
+            continue  # conda's packages have none
+        rows = cells(r for r in text.splitlines() if ".so" in r)
+        files = tuple(
+            ListedFile(path=os.path.normpath(site / name), size=size_in(size), sha256=sha256_in(digest))
+            for name, digest, size in rows
+            if re.search(r"\.so(\.\d+)*$", name)
+        )
+        if files:
+            name, _, version = folder.name.removesuffix(".dist-info").partition("-")
+            yield LibraryPackage(name=normalize_name(name), version=version, files=files)
+
+
+def _make_damaged(
+    env: Environment, package: LibraryPackage, bad: Sequence[FileProblem], words: str
+) -> Finding:
+    how = {
+        "short": "is cut short",
+        "size": "has another size",
+        "hash": "has other bytes",
+        "missing": "is missing",
+    }
+    first = os.path.basename(bad[0].path)
+    more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
+    return Finding(
+        cause=DAMAGED,
+        title=f"{first} of {package.name} {package.version} {how[bad[0].kind]}{more}",
+        evidence=(
+            *(Evidence(text=p.text, source=p.path) for p in bad[:6]),
+            Evidence(text=words.splitlines()[0][:300], source="the process"),
+        ),
+        fix=make_reinstall_command(env, package),
+        confidence="certain",
+    )
+
+
+def _unrecorded(env: Environment, refused: str) -> Finding:
+    """A file that the loader refused and no RECORD lists."""
+    path = re.search(r"/[^\s:'\"]{1,300}", refused)
+    name = os.path.basename(path.group(0)) if path else "a library"
+    return Finding(
+        cause=DAMAGED,
+        title=f"The loader refuses {name}: the file is damaged",
+        evidence=(Evidence(text=refused.strip()[:300], source="the loader"),),
+        fix=_again(env),
+    )
+
+
+def _again(env: Environment) -> str:
+    if env.made_by_gpuenv:
+        return f"gpuenv repair {env.path}"
+    return "Install the package of that library again, without the installer's cache."
+
+
+def make_repair_command(env: Environment) -> str:
+    """The command that puts back, from its own lock, what an environment of ours has lost."""
+    return f"gpuenv repair {shlex.quote(env.path)}"
+
+
+def make_reinstall_command(env: Environment, package: LibraryPackage) -> str:
+    """How to put a package's files back."""
+    if env.made_by_gpuenv:
+        return make_repair_command(env)
+    if env.manager == "conda" and not package.name.startswith("nvidia-"):
+        return f"conda install --force-reinstall {package.name}={package.version}"
+    found = re.match(r".*/(site|dist)-packages(?=/)", package.files[0].path) if package.files else None
+    what = f"{package.name}=={package.version}"
+    return make_pip_command(env, [found.group(0)] if found else [], [what], again=True)

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..model import Environment, Evidence
-from ..system import process, scratch_folders
-from . import probe
+from ...model import Environment, Evidence
+from ...system import process, scratch_folders
+from .. import run_probe
 
 COMPILER, HEADERS = "c-compiler-missing", "python-headers-missing"
 """Rules of profiles/failures.yaml, which have the fixes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Missing:
+class MissingTool:
     """What a compiler needs and the system has not: the rule that has the fix, and for which Python it is."""
 
     rule: str
@@ -25,33 +25,35 @@ class Missing:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Compiled:
+class CompileOutcome:
     """How the check ended. `problem` is None where it passed."""
 
     finished: process.Finished
     problem: str | None
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[MissingTool, ...] = ()
 
 
-def run(env: Environment, *, device: str, environ: Mapping[str, str], timeout: float) -> Compiled:
+def run_compile_check(
+    env: Environment, *, device: str, environ: Mapping[str, str], timeout: float
+) -> CompileOutcome:
     """Compile a function with the torch of an environment, from empty caches. Raises OSError."""
     with scratch_folders.scratch("compile") as folder:
         own = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "torch"), "TRITON_CACHE_DIR": str(folder / "triton")}
-        told = probe.run(
+        told = run_probe.run_probe(
             env.python, ("report", "torch_compile"), {"device": device}, environ={**environ, **own}, timeout=timeout
         )  # fmt: skip
     done, needs = told.last("compiled"), told.last("needs")
     if done and told.finished.ok:
         problem = None if done["ok"] else f"the results are off by {done['max_error']:g}"
-        return Compiled(finished=told.finished, problem=problem)
+        return CompileOutcome(finished=told.finished, problem=problem)
     missing = _missing(needs) if needs else ()
     named = " and ".join(m.what for m in missing)
-    return Compiled(
+    return CompileOutcome(
         finished=told.finished, problem=f"torch.compile needs {named}" if named else "", missing=missing
     )
 
 
-def _missing(needs: Mapping[str, Any]) -> tuple[Missing, ...]:
+def _missing(needs: Mapping[str, Any]) -> tuple[MissingTool, ...]:
     found = []
     if needs["compiler"] is None:
         text = f"not on PATH: {', '.join(needs['compilers'])}"
@@ -62,5 +64,6 @@ def _missing(needs: Mapping[str, Any]) -> tuple[Missing, ...]:
             (HEADERS, f"Python.h of Python {needs['python']}", Evidence(text=text, source="sysconfig"))
         )
     return tuple(
-        Missing(rule=rule, what=what, python=needs["python"], evidence=shows) for rule, what, shows in found
+        MissingTool(rule=rule, what=what, python=needs["python"], evidence=shows)
+        for rule, what, shows in found
     )

@@ -8,14 +8,21 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from ..model import Event
-from . import begun, copies, disk, hardware_claims, layers, libraries, probe, unloaded
-from .judged import Judged
-from .state import Run, search, suspects
+from . import (
+    check_gpus,
+    judge_libraries,
+    judge_lowlevel,
+    missing_libraries,
+    prefetch,
+    read_libraries,
+    run_probe,
+)
+from .verification import Judgement, Verification, find_suspects, search_settings
 
 _BEFORE = {"driver": None, "runtime": "driver", "cudnn": "runtime"}
 
 
-def _major(run: Run) -> str | None:
+def _major(run: Verification) -> str | None:
     """The CUDA major that the environment's cuDNN is for: by the lock, else by the package's name, else
     the one that its frameworks were built with."""
     if run.lock and run.lock.plan.cuda_major:
@@ -24,22 +31,22 @@ def _major(run: Run) -> str | None:
         match = re.search(r"-cu(\d+)$", package.name) if package.is_cudnn else None
         if match:
             return match.group(1)
-    return libraries.built_major(run.found)
+    return read_libraries.read_built_major(run.found)
 
 
-def _paths(run: Run) -> begun.Paths:
-    system = any(run.builds.values()) and not libraries.pick(run.files, "libcudart")
-    return layers.paths(run.files, major=_major(run), system=system)
+def _paths(run: Verification) -> prefetch.LibraryPaths:
+    system = any(run.builds.values()) and not read_libraries.pick_library(run.files, "libcudart")
+    return judge_lowlevel.choose_libraries(run.files, major=_major(run), system=system)
 
 
-def _ask(run: Run, environ: Mapping[str, str]) -> probe.Told:
+def _ask(run: Verification, environ: Mapping[str, str]) -> run_probe.ProbeReport:
     """Ask all again, in a child of its own, under other variables."""
     paths = _paths(run)
-    seconds = min(run.options.timeout, begun.SECONDS)
-    return begun.ask(run.env, lambda: paths, ordinal=run.ordinal, environ=environ, timeout=seconds)
+    seconds = min(run.options.timeout, prefetch.SECONDS)
+    return prefetch.ask_driver(run.env, lambda: paths, ordinal=run.ordinal, environ=environ, timeout=seconds)
 
 
-def stages(run: Run) -> None:
+def run_lowlevel(run: Verification) -> None:
     run.emit(
         Event(
             kind="progress", stage="verify", text="driver, runtime and cuDNN", done=0, total=7, unit="stages"
@@ -69,15 +76,15 @@ def stages(run: Run) -> None:
     judged = _judge_layer(run, told, "cudnn")
     run.add("cudnn", judged, _seconds(told, "runtime", "cudnn"))
     if judged.status == "fail":
-        run.wrong = run.wrong or layers.wrong(told, judged)
+        run.wrong = run.wrong or judge_lowlevel.is_wrong(told, judged)
         _search_layers(run, "cudnn")
     return _slices(run)
 
 
-def _slices(run: Run) -> None:
+def _slices(run: Verification) -> None:
     """CUDA shows a process one MIG device only, so each of the others gets a child of its own."""
     assert run.told is not None
-    uuids = layers.seen(run.told, "driver").get("mig", ())
+    uuids = judge_lowlevel.read_stage(run.told, "driver").get("mig", ())
     if run.broken or run.ordinal is not None or len(uuids) < 2:
         return
     run.slices = tuple(uuids)
@@ -90,10 +97,10 @@ def _slices(run: Run) -> None:
                 return
 
 
-def _libraries(run: Run) -> tuple[Judged, float]:
+def _libraries(run: Verification) -> tuple[Judgement, float]:
     """Stage 3, and its seconds."""
     start = time.perf_counter()
-    judged = disk.judge(
+    judged = judge_libraries.judge_libraries(
         run.env,
         run.found,
         run.packages,
@@ -108,7 +115,7 @@ def _libraries(run: Run) -> tuple[Judged, float]:
     return judged, time.perf_counter() - start
 
 
-def _seconds(told: probe.Told, before: str | None, stage: str) -> float | None:
+def _seconds(told: run_probe.ProbeReport, before: str | None, stage: str) -> float | None:
     """How long a stage of the low-level probe took: from the end of the one before it."""
     ends = {r["stage"]: r["at"] for r in told.all("stage")}
     if stage not in ends:
@@ -118,26 +125,31 @@ def _seconds(told: probe.Told, before: str | None, stage: str) -> float | None:
     return float(ends[stage] - start)
 
 
-def _judge_layer(run: Run, told: probe.Told, stage: str) -> Judged:
+def _judge_layer(run: Verification, told: run_probe.ProbeReport, stage: str) -> Judgement:
     if stage == "driver":
-        judged = layers.driver(told, run.ordinal)
+        judged = judge_lowlevel.judge_driver(told, run.ordinal)
         if judged.status == "fail" or run.machine is None:
             return judged
-        return hardware_claims.of_driver(layers.seen(told, "driver"), run.machine) or judged
+        return (
+            check_gpus.check_driver_claims(judge_lowlevel.read_stage(told, "driver"), run.machine) or judged
+        )
     if stage == "runtime":
         return _runtime(run, told)
-    owned = copies.owners_of(run.packages)
-    return layers.cudnn(told, run.found.roots, owned, libraries.pick(run.files, "libcudnn"))
-
-
-def _runtime(run: Run, told: probe.Told) -> Judged:
-    framework = next((f for f, cuda in run.builds.items() if cuda), "")
-    return layers.runtime(
-        told, lambda words: unloaded.finding(framework, words, run.env, run.found, run.packages)
+    owned = read_libraries.map_owners(run.packages)
+    return judge_lowlevel.judge_cudnn(
+        told, run.found.roots, owned, read_libraries.pick_library(run.files, "libcudnn")
     )
 
 
-def _search_layers(run: Run, stage: str) -> None:
+def _runtime(run: Verification, told: run_probe.ProbeReport) -> Judgement:
+    framework = next((f for f, cuda in run.builds.items() if cuda), "")
+    return judge_lowlevel.judge_runtime(
+        told,
+        lambda words: missing_libraries.explain_unloaded(framework, words, run.env, run.found, run.packages),
+    )
+
+
+def _search_layers(run: Verification, stage: str) -> None:
     """The culprit behind a failing stage 1, 2 or 4: the stages below it must pass too."""
 
     def cured(environ: Mapping[str, str]) -> bool:
@@ -146,6 +158,8 @@ def _search_layers(run: Run, stage: str) -> None:
         return all(_judge_layer(run, again, s).status in ("pass", "warn") for s in upto)
 
     assert run.told is not None
-    saw = [p for p, _ in layers.seen(run.told, "cudnn").get("mapped", ())]
-    saw += [p for p in [layers.seen(run.told, "driver").get("libcuda")] if p]
-    search(run, [s for s in suspects(run) if s.variable not in ("PYTHONPATH", "user site")], cured, saw)
+    saw = [p for p, _ in judge_lowlevel.read_stage(run.told, "cudnn").get("mapped", ())]
+    saw += [p for p in [judge_lowlevel.read_stage(run.told, "driver").get("libcuda")] if p]
+    search_settings(
+        run, [s for s in find_suspects(run) if s.variable not in ("PYTHONPATH", "user site")], cured, saw
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..environment import bytecode_cache
 from ..errors import UsageError
 from ..model import (
     FRAMEWORKS,
@@ -15,36 +16,37 @@ from ..model import (
     Environment,
     EnvironmentChange,
     Event,
+    Evidence,
     Finding,
     FrameworkVerdict,
     Lock,
     Machine,
     StageResult,
+    Status,
 )
 from ..system import process
-from . import culprit, libraries, probe
-from .begun import Begun
-from .judged import Judged
-from .locate import Surroundings
+from . import culprit, read_libraries, run_probe
+from .locate import PythonPaths
 from .options import Options, device_of
+from .prefetch import Prefetch
 
 Emit = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class EarlyProbe:
     """A framework's child that was started before its turn. `turn` lets it go on, with None it ends."""
 
     framework: str
     turn: Future[Mapping[str, Any] | None]
-    told: Future[probe.Told]
+    told: Future[run_probe.ProbeReport]
 
 
 @dataclass(slots=True)
-class Run:
+class Verification:
     """One verification under way: what is fixed for it, and the stages as they come."""
 
-    begun: Begun
+    begun: Prefetch
     env: Environment
     options: Options
     lock: Lock | None
@@ -53,20 +55,20 @@ class Run:
     device: str
     ordinal: int | None
     environ: dict[str, str]
-    found: Surroundings
-    packages: tuple[libraries.Distribution, ...]
+    found: PythonPaths
+    packages: tuple[read_libraries.LibraryPackage, ...]
     files: tuple[str, ...]
     builds: dict[str, bool]
     stages: list[StageResult]
     findings: list[Finding]
     verdicts: list[FrameworkVerdict]
     wrong: bool = False
-    told: probe.Told | None = None
+    told: run_probe.ProbeReport | None = None
     read_machine: Callable[[], Machine] | None = None
     machine: Machine | None = None  # as gpuenv itself reads it, once stage 1 is judged
     drift: tuple[EnvironmentChange, ...] = ()
     blamed: bool = False  # a variable was found guilty of what failed
-    ahead: Ahead | None = None
+    ahead: EarlyProbe | None = None
     slices: tuple[str, ...] = ()  # UUIDs of MIG devices, each of which needs a process of its own
 
     @property
@@ -81,7 +83,7 @@ class Run:
     def add(
         self,
         stage: str,
-        judged: Judged,
+        judged: Judgement,
         seconds: float | None,
         framework: str | None = None,
         device: str | None = None,
@@ -101,7 +103,7 @@ class Run:
         self.emit(Event(kind="done", stage="verify", text=f"{stage}: {judged.status}: {judged.detail}"))
 
     def skip(self, stage: str, why: str, framework: str | None = None) -> None:
-        self.add(stage, Judged(status="skip", detail=why), None, framework)
+        self.add(stage, Judgement(status="skip", detail=why), None, framework)
 
     def skip_rest(self, stages: Sequence[str], framework: str | None = None) -> None:
         for stage in stages:
@@ -109,8 +111,8 @@ class Run:
 
 
 def prepare(
-    begun: Begun, options: Options, lock: Lock | None, releases: Sequence[CudnnRelease], emit: Emit
-) -> Run:
+    begun: Prefetch, options: Options, lock: Lock | None, releases: Sequence[CudnnRelease], emit: Emit
+) -> Verification:
     """What is fixed for one verification. Raises UsageError for a framework that gpuenv does not know, and
     where the environment's Python does not even start."""
     env = begun.env
@@ -121,12 +123,12 @@ def prepare(
             f"unknown framework: {', '.join(unknown)}", hint=f"Known are {', '.join(FRAMEWORKS)}."
         )
     emit(Event(kind="start", stage="verify", text=f"verifying {env.path}"))
-    found = begun.surroundings.result()
+    found = begun.python_paths.result()
     env = replace(env, python_version=found.version)
     for problem in found.problems:
         emit(Event(kind="warning", stage="verify", text=problem))
-    packages = libraries.installed(found)
-    return Run(
+    packages = read_libraries.read_packages(found)
+    return Verification(
         begun=begun,
         env=env,
         options=options,
@@ -138,26 +140,26 @@ def prepare(
         environ=child_environ(begun, options),
         found=found,
         packages=packages,
-        files=libraries.present(found),
-        builds=libraries.cuda_builds(found, packages),
+        files=read_libraries.find_libraries(found),
+        builds=read_libraries.find_cuda_builds(found, packages),
         stages=[],
         findings=[],
         verdicts=[],
     )
 
 
-def child_environ(begun: Begun, options: Options) -> dict[str, str]:
+def child_environ(begun: Prefetch, options: Options) -> dict[str, str]:
     """The variables of children that import packages: the user's, with a place for bytecode."""
-    origins = [str(Path(f.origin).parent) for f in begun.surroundings.result().frameworks]
-    return {**probe.bytecode(origins, options.cache_dir), **begun.environ}
+    origins = [str(Path(f.origin).parent) for f in begun.python_paths.result().frameworks]
+    return {**bytecode_cache.choose_bytecode_folder(origins, options.cache_dir), **begun.environ}
 
 
-def suspects(run: Run, framework: str | None = None) -> list[culprit.Suspect]:
-    return culprit.suspects(process.environ(), run.files, run.found.user_site, framework)
+def find_suspects(run: Verification, framework: str | None = None) -> list[culprit.Suspect]:
+    return culprit.list_suspects(process.environ(), run.files, run.found.user_site, framework)
 
 
-def search(
-    run: Run,
+def search_settings(
+    run: Verification,
     found: Sequence[culprit.Suspect],
     cured: Callable[[Mapping[str, str]], bool],
     mapped: Sequence[str],
@@ -170,8 +172,27 @@ def search(
             kind="note", stage="verify", text="running again without " + ", ".join(s.variable for s in found)
         )
     )
-    guilty = culprit.search(run.environ, found, cured)
+    guilty = culprit.search_guilty(run.environ, found, cured)
     if guilty:
         said = run.findings[-1].cause if run.findings else None
         run.blamed = True
-        run.findings.insert(0, culprit.finding(guilty, mapped, said))
+        run.findings.insert(0, culprit.explain_settings(guilty, mapped, said))
+
+
+# How a stage came out, before it is written into the verdict.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgement:
+    """How a stage came out; `foreign` are libraries of others that would be or were used."""
+
+    status: Status
+    detail: str
+    evidence: tuple[Evidence, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    foreign: tuple[str, ...] = ()
+
+
+def fail_with(finding: Finding, foreign: tuple[str, ...] = ()) -> Judgement:
+    """A stage that failed for a known cause: the cause's title and evidence are the stage's."""
+    return Judgement(
+        status="fail", detail=finding.title, evidence=finding.evidence, findings=(finding,), foreign=foreign
+    )

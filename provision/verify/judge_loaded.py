@@ -7,12 +7,23 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from ..model import NVIDIA_LIBRARY_FAMILIES, Evidence, Finding, LibraryFile, Lock, LockedPackage
-from . import layers, probe
-from .copies import inside
-from .judged import Judged, failing
-from .libraries import CUDNN_PACKAGE, Distribution
+from ..model import (
+    NVIDIA_LIBRARY_FAMILIES,
+    ConvolutionResult,
+    DeviceVerdict,
+    Evidence,
+    Finding,
+    FrameworkVerdict,
+    LibraryFile,
+    Lock,
+    LockedPackage,
+)
+from . import judge_lowlevel, run_probe
+from .judge_lowlevel import format_cudnn_version
+from .read_libraries import CUDNN_PACKAGE, LibraryPackage, is_inside
+from .verification import Judgement, fail_with
 
 # Functions of cuDNN that compute, as its API log names them: the graph API of 8 and 9, the older one.
 _CALLED = re.compile(r"function (cudnnBackendExecute|cudnnConvolution\w+)\(\) called")
@@ -25,13 +36,16 @@ def _family(soname: str) -> str | None:
     return next((f for f in NVIDIA_LIBRARY_FAMILIES if soname.startswith(f)), None)
 
 
-def families(files: Sequence[str]) -> tuple[str, ...]:
+def list_families(files: Sequence[str]) -> tuple[str, ...]:
     """The library families that the environment itself brings."""
     return tuple(dict.fromkeys(f for p in files if (f := _family(os.path.basename(p)))))
 
 
-def libraries(
-    told: probe.Told, roots: Sequence[str], owners: Mapping[str, Distribution], device: str = "cuda"
+def list_mapped(
+    told: run_probe.ProbeReport,
+    roots: Sequence[str],
+    owners: Mapping[str, LibraryPackage],
+    device: str = "cuda",
 ) -> tuple[LibraryFile, ...]:
     """The mapped NVIDIA libraries, with their versions, and whether they ran."""
     last = told.last("mapped")
@@ -44,14 +58,14 @@ def libraries(
                 path=path,
                 version=_version(path, version, owner),
                 owner=f"{owner.name} {owner.version}" if owner else None,
-                inside=inside(path, roots) or owner is not None,
+                inside=is_inside(path, roots) or owner is not None,
                 ran=_ran(path, told, device),
             )
         )
     return tuple(found)
 
 
-def _ran(path: str, told: probe.Told, device: str) -> bool | None:
+def _ran(path: str, told: run_probe.ProbeReport, device: str) -> bool | None:
     """Whether a mapped library was used. The convolutions open what they need, and cuDNN logs its calls. What was only
     opened by gpuenv's question for versions did not run; of the rest nothing is known."""
     if device == "cpu":
@@ -67,7 +81,7 @@ def _ran(path: str, told: probe.Told, device: str) -> bool | None:
     return None if path in imported else True
 
 
-def _version(path: str, own: str | None, owner: Distribution | None) -> str | None:
+def _version(path: str, own: str | None, owner: LibraryPackage | None) -> str | None:
     """The library's own word; the package's, which has more parts, where the two agree or the library
     says nothing; else the number in the file's name."""
     cudnn = os.path.basename(path).startswith("libcudnn.so")
@@ -85,22 +99,22 @@ def _neighbour(path: str) -> str | None:
     return beside[0].name[: -len(".dist-info")].partition("-")[2] if len(beside) == 1 else None
 
 
-def judge(
+def judge_loaded(
     name: str,
-    told: probe.Told,
+    told: run_probe.ProbeReport,
     found: Sequence[LibraryFile],
     device: str,
     own_families: Sequence[str],
     lock: Lock | None,
-) -> Judged:
+) -> Judgement:
     """Stage 7. `found` are the mapped found, `own_families` those that the environment brings."""
     evidence = tuple(
         Evidence(text=f"{_named(lib)} of {lib.owner or 'no package here'}", source=lib.path) for lib in found
     )
     if not found:
         if device == "cpu":
-            return Judged(status="skip", detail="on the CPU no NVIDIA library is loaded")
-        return Judged(
+            return Judgement(status="skip", detail="on the CPU no NVIDIA library is loaded")
+        return Judgement(
             status="warn", detail=f"{name} loaded no NVIDIA library of its own accord: cuDNN did not run"
         )
     foreign = [lib for lib in found if not lib.inside and _family(lib.soname) in own_families]
@@ -108,7 +122,7 @@ def judge(
     if problem:
         return problem
     if device == "cpu":
-        return Judged(
+        return Judgement(
             status="pass",
             detail=f"{len(found)} NVIDIA libraries loaded; none is called on the CPU",
             evidence=evidence,
@@ -122,7 +136,7 @@ def judge(
         text=f"{len(calls)} calls of {', '.join(sorted(set(calls)))}, answered by cuDNN {' and '.join(versions)}",
         source="cuDNN's API log",
     )
-    return Judged(
+    return Judgement(
         status="warn" if outside else "pass",
         detail=f"cuDNN was called {len(calls)} times; {len(found)} libraries, "
         + (f"{len(outside)} of them the system's" if outside else "all of the environment"),
@@ -136,10 +150,10 @@ def _named(library: LibraryFile) -> str:
 
 def _full(number: str, last: str) -> str:
     """A version as cuDNN's log writes it, "91900 56": four parts since 9, three before."""
-    return f"{layers.number(int(number))}{'.' + last if last else ''}"
+    return f"{judge_lowlevel.format_cudnn_version(int(number))}{'.' + last if last else ''}"
 
 
-def _shadowed(foreign: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) -> Judged | None:
+def _shadowed(foreign: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) -> Judgement | None:
     """A library from elsewhere stands where the environment has its own."""
     if not foreign:
         return None
@@ -152,7 +166,7 @@ def _shadowed(foreign: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) ->
         evidence=tuple(e for e in evidence if any(e.source == lib.path for lib in foreign)),
         fix="Take that folder off the loader's path.",
     )
-    return Judged(
+    return Judgement(
         status="fail" if cudnn else "warn",
         detail=title,
         evidence=evidence,
@@ -161,7 +175,7 @@ def _shadowed(foreign: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) ->
     )
 
 
-def _mixed(found: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) -> Judged | None:
+def _mixed(found: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) -> Judgement | None:
     """More than one copy of cuDNN in one process, by folder."""
     folders = {os.path.dirname(os.path.realpath(x.path)) for x in found if x.soname.startswith("libcudnn")}
     if len(folders) < 2:
@@ -174,22 +188,22 @@ def _mixed(found: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) -> Judg
         fix="Keep one of them: make the environment again with one cuDNN.",
         confidence="certain",
     )
-    return failing(finding)
+    return fail_with(finding)
 
 
-def three(version: str | None) -> str | None:
+def shorten_version(version: str | None) -> str | None:
     """The three parts of a cuDNN version on which plan and loaded library must agree."""
     return None if version is None else ".".join(version.split(".")[:3])
 
 
 def _not_locked(
     found: Sequence[LibraryFile], lock: Lock | None, evidence: tuple[Evidence, ...]
-) -> Judged | None:
+) -> Judgement | None:
     locked: LockedPackage | None = (
         next((p for p in lock.packages if CUDNN_PACKAGE.match(p.name)), None) if lock else None
     )
     main = next((x for x in found if x.soname.startswith("libcudnn.so")), None)
-    if locked is None or main is None or three(main.version) == three(locked.version):
+    if locked is None or main is None or shorten_version(main.version) == shorten_version(locked.version):
         return None
     title = f"cuDNN {main.version} is loaded, the lock names {locked.name} {locked.version}"
     finding = Finding(
@@ -199,12 +213,12 @@ def _not_locked(
         fix="gpuenv repair ENV puts back what the lock names",
         confidence="certain",
     )
-    return failing(finding, foreign=(main.path,))
+    return fail_with(finding, foreign=(main.path,))
 
 
 def _not_called(
-    name: str, told: probe.Told, found: Sequence[LibraryFile], evidence: tuple[Evidence, ...]
-) -> Judged:
+    name: str, told: run_probe.ProbeReport, found: Sequence[LibraryFile], evidence: tuple[Evidence, ...]
+) -> Judgement:
     saw = told.last("framework") or {}
     if saw.get("cudnn_enabled") is False:
         why = (
@@ -217,8 +231,72 @@ def _not_called(
         why = "cuDNN wrote no API log"
     else:
         why = "its API log holds no call that computes"
-    return Judged(
+    return Judgement(
         status="warn",
         detail=f"{name} did not call cuDNN for its convolutions: {why}",
         evidence=(Evidence(text=why, source="cuDNN's API log"), *evidence),
     )
+
+
+# What a framework's process proved, as the verdict tells it: devices, convolutions, versions, times.
+def make_framework_verdict(
+    name: str,
+    told: run_probe.ProbeReport,
+    device: str,
+    libraries: tuple[LibraryFile, ...],
+    devices: Sequence[Mapping[str, Any]],
+) -> FrameworkVerdict:
+    saw = told.last("framework") or {}
+    known = {d["index"]: d for d in devices}
+    rows = told.all("convolution")
+    verdicts = []
+    for index in [-1] if device == "cpu" else [d["index"] for d in saw.get("devices", ())]:
+        mine: Mapping[str, Any] = next((d for d in saw.get("devices", ()) if d["index"] == index), {})
+        low = known.get(index, {})
+        verdicts.append(
+            DeviceVerdict(
+                index=index,
+                uuid=mine.get("uuid") or low.get("uuid"),
+                name=mine.get("name") or low.get("name"),
+                capability=mine.get("capability") or low.get("capability"),
+                convolutions=tuple(_convolution(r) for r in rows if r["device"] == index),
+            )
+        )
+    main = next((x for x in libraries if x.soname.startswith("libcudnn.so")), None)
+    return FrameworkVerdict(
+        name=name,
+        version=saw.get("version"),
+        cuda=saw.get("cuda"),
+        cudnn_built=format_cudnn_version(saw.get("cudnn_built")),
+        cudnn_loaded=(shorten_version(main.version) if main else None)
+        or format_cudnn_version(saw.get("cudnn")),
+        devices=tuple(verdicts),
+        libraries=libraries,
+    )
+
+
+def _convolution(r: Mapping[str, Any]) -> ConvolutionResult:
+    return ConvolutionResult(
+        case=r["case"],
+        dtype=r["dtype"],
+        pass_=r["which"],
+        max_error=r["error"],
+        tolerance=r["tolerance"],
+        ok=r["ok"],
+    )
+
+
+def measure_stages(told: run_probe.ProbeReport) -> dict[str, float]:
+    """Seconds per stage: from its first begin to the next stage's, or to the last record. What a framework
+    that was imported ahead of its turn waited is nobody's time."""
+    starts: dict[str, float] = {}
+    for r in told.all("begin"):
+        starts.setdefault(r["stage"], r["at"])
+    if not starts:
+        return {}  # it ended before its first stage, as where a module on PYTHONPATH breaks it
+    ends = [*list(starts.values())[1:], told.records[-1]["at"] if told.records else 0.0]
+    waited = sum(r["seconds"] for r in told.all("waited"))
+    return {
+        stage: end - start - (waited if stage == "framework" else 0.0)
+        for (stage, start), end in zip(starts.items(), ends, strict=True)
+    }

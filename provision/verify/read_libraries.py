@@ -7,15 +7,15 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..model import normalize_name
-from ..system import untrusted_files
-from .drift_conda import files_in, text_or_none
-from .locate import Surroundings
+from ..system import process, untrusted_files
+from .drift.compare_conda import list_files, text_or_none
+from .locate import PythonPaths
 from .records import cells, sha256_in, size_in
 
 _FAMILIES = re.compile(r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)([._-]|$)")
@@ -24,7 +24,7 @@ CUDNN_PACKAGE = re.compile(r"^(nvidia-cudnn(-cu\d+)?|cudnn|libcudnn)$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shipped:
+class ListedFile:
     """A library file as its package lists it. `size` in bytes; `sha256` in hexadecimal."""
 
     path: str
@@ -33,12 +33,12 @@ class Shipped:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Distribution:
+class LibraryPackage:
     """An installed package that brings NVIDIA libraries, or that may ask for them."""
 
     name: str
     version: str
-    files: tuple[Shipped, ...] = ()
+    files: tuple[ListedFile, ...] = ()
     requires: tuple[str, ...] = ()
 
     @property
@@ -47,7 +47,7 @@ class Distribution:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Problem:
+class FileProblem:
     """A file that is not what its package lists: `kind` is missing, short, size or hash."""
 
     kind: str
@@ -55,26 +55,26 @@ class Problem:
     text: str
 
 
-def installed(found: Surroundings) -> tuple[Distribution, ...]:
+def read_packages(found: PythonPaths) -> tuple[LibraryPackage, ...]:
     """The packages of the environment that have to do with CUDA, from the wheels' own dist-info and
     from conda-meta. Reads the target's files only; no pip is needed there."""
     wheels = [d for site in found.sites for d in _wheels(Path(site))]
     return (*wheels, *_conda(Path(found.prefix)))
 
 
-def _wheels(site: Path) -> Iterable[Distribution]:
+def _wheels(site: Path) -> Iterable[LibraryPackage]:
     for folder in sorted(site.glob("*.dist-info")):
         name, _, version = folder.name[: -len(".dist-info")].partition("-")
         name = normalize_name(name)
         if name.startswith("nvidia-") or name == "torch":
-            yield Distribution(
+            yield LibraryPackage(
                 name=name, version=version, files=tuple(_record(site, folder)), requires=_requires(folder)
             )
         elif re.match(r"(jax|jaxlib|tensorflow)(-|$)", name):
-            yield Distribution(name=name, version=version, requires=_requires(folder))
+            yield LibraryPackage(name=name, version=version, requires=_requires(folder))
 
 
-def _record(site: Path, folder: Path) -> Iterable[Shipped]:
+def _record(site: Path, folder: Path) -> Iterable[ListedFile]:
     """The NVIDIA libraries in a wheel's RECORD. torch's has ten thousand rows, so rows are chosen
     before they are parsed."""
     try:
@@ -87,7 +87,7 @@ def _record(site: Path, folder: Path) -> Iterable[Shipped]:
         if folder.name.startswith("torch-") and not _FAMILIES.match(os.path.basename(name)):
             continue
         path = os.path.normpath(os.path.join(site, name))
-        yield Shipped(path=path, size=size_in(size), sha256=sha256_in(digest))
+        yield ListedFile(path=path, size=size_in(size), sha256=sha256_in(digest))
 
 
 def _requires(folder: Path) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ def _requires(folder: Path) -> tuple[str, ...]:
     return tuple(re.findall(r"^Requires-Dist:\s*(nvidia-[\w.-]+)", head, re.MULTILINE))
 
 
-def requirements(sites: Sequence[str], package: str) -> tuple[str, ...]:
+def read_requirements(sites: Sequence[str], package: str) -> tuple[str, ...]:
     """The NVIDIA requirements of an installed wheel as it writes them, with versions, without markers."""
     for site in sites:
         for folder in sorted(Path(site).glob(f"{package}-[0-9]*.dist-info")):
@@ -110,7 +110,7 @@ def requirements(sites: Sequence[str], package: str) -> tuple[str, ...]:
     return ()
 
 
-def _conda(prefix: Path) -> Iterable[Distribution]:
+def _conda(prefix: Path) -> Iterable[LibraryPackage]:
     for path in sorted((prefix / "conda-meta").glob("*.json")):
         if not _CONDA.match(path.name):
             continue
@@ -119,22 +119,22 @@ def _conda(prefix: Path) -> Iterable[Distribution]:
         except (OSError, ValueError, RecursionError):
             continue
         name, version, _ = path.name.rsplit("-", 2) if path.name.count("-") > 1 else (path.name, "", "")
-        yield Distribution(
+        yield LibraryPackage(
             name=name,
             version=version,
             files=tuple(
-                Shipped(
+                ListedFile(
                     path=str(prefix / row["_path"]),
                     size=row.get("size_in_bytes") if isinstance(row.get("size_in_bytes"), int) else None,
                     sha256=text_or_none(row.get("sha256_in_prefix") or row.get("sha256")),
                 )
-                for row in files_in(data)
+                for row in list_files(data)
                 if re.search(r"/lib[^/]*\.so(\.\d+)*$", row["_path"]) and row.get("path_type") != "softlink"
             ),
         )
 
 
-def problems(files: Sequence[Shipped], hashes: bool) -> list[Problem]:
+def check_files(files: Sequence[ListedFile], hashes: bool) -> list[FileProblem]:
     """What is wrong with files: that they are there and of the right size always, their bytes where
     `hashes` is asked. Hashing runs in threads: hashlib lets the interpreter go on meanwhile."""
     found = [p for f in files if (p := _size_problem(f))]
@@ -145,11 +145,11 @@ def problems(files: Sequence[Shipped], hashes: bool) -> list[Problem]:
     for f, digest in zip(sorted(rest, key=lambda f: -(f.size or 0)), digests, strict=True):
         if digest != f.sha256:
             what = digest or "cannot be read"
-            found.append(Problem(kind="hash", path=f.path, text=f"sha256 {what}, recorded {f.sha256}"))
+            found.append(FileProblem(kind="hash", path=f.path, text=f"sha256 {what}, recorded {f.sha256}"))
     return found
 
 
-def cause_of(bad: Sequence[Problem], *, missing: str, other: str) -> str:
+def choose_cause(bad: Sequence[FileProblem], *, missing: str, other: str) -> str:
     """The cause of files that are not as recorded. One that is whole and of another size is another version's."""
     kinds = {p.kind for p in bad}
     if "missing" in kinds:
@@ -159,15 +159,15 @@ def cause_of(bad: Sequence[Problem], *, missing: str, other: str) -> str:
     return "package_files_damaged"
 
 
-def _size_problem(shipped: Shipped) -> Problem | None:
+def _size_problem(shipped: ListedFile) -> FileProblem | None:
     try:
         size = os.stat(shipped.path).st_size
     except OSError as error:
-        return Problem(kind="missing", path=shipped.path, text=error.strerror or "not there")
+        return FileProblem(kind="missing", path=shipped.path, text=error.strerror or "not there")
     if shipped.size is None or size == shipped.size:
         return None
     kind = "short" if size < shipped.size and _cut_short(shipped.path, size) else "size"
-    return Problem(kind=kind, path=shipped.path, text=f"{size} bytes, recorded {shipped.size}")
+    return FileProblem(kind=kind, path=shipped.path, text=f"{size} bytes, recorded {shipped.size}")
 
 
 def _cut_short(path: str, size: int) -> bool:
@@ -195,17 +195,17 @@ def _sha256(path: str) -> str | None:
     return digest.hexdigest()
 
 
-def present(found: Surroundings) -> tuple[str, ...]:
+def find_libraries(found: PythonPaths) -> tuple[str, ...]:
     """The CUDA and cuDNN libraries that the environment brings, wherever wheels and conda put them."""
     folders = [
         p for s in found.sites for p in (*glob.glob(f"{glob.escape(s)}/nvidia/*/lib"), f"{s}/torch/lib")
     ]
     if os.path.isdir(os.path.join(found.prefix, "conda-meta")):
         folders.append(os.path.join(found.prefix, "lib"))
-    return tuple(path for folder in folders for path in in_folder(folder))
+    return tuple(path for folder in folders for path in list_libraries(folder))
 
 
-def in_folder(folder: str) -> list[str]:
+def list_libraries(folder: str) -> list[str]:
     """The CUDA and cuDNN libraries in a folder, by name; empty where it cannot be read."""
     try:
         names = sorted(os.listdir(folder))
@@ -214,7 +214,7 @@ def in_folder(folder: str) -> list[str]:
     return [os.path.join(folder, n) for n in names if _FAMILIES.match(n) and ".so" in n]
 
 
-def pick(files: Sequence[str], family: str, major: str | None = None) -> str | None:
+def pick_library(files: Sequence[str], family: str, major: str | None = None) -> str | None:
     """The first file `lib<family>.so.<major>` (any major where none is given): the name that the
     loader asks for, never the development link without a number."""
     number = re.escape(major) if major else r"\d+"
@@ -223,7 +223,7 @@ def pick(files: Sequence[str], family: str, major: str | None = None) -> str | N
     return min(named, key=lambda f: len(os.path.basename(f))) if named else None
 
 
-def cuda_builds(found: Surroundings, packages: Sequence[Distribution]) -> dict[str, bool]:
+def find_cuda_builds(found: PythonPaths, packages: Sequence[LibraryPackage]) -> dict[str, bool]:
     """Per framework on disk, whether it is a CUDA build, without importing it."""
     names = {d.name for d in packages}
     builds = {}
@@ -241,7 +241,7 @@ def cuda_builds(found: Surroundings, packages: Sequence[Distribution]) -> dict[s
     return builds
 
 
-def built_major(found: Surroundings) -> str | None:
+def read_built_major(found: PythonPaths) -> str | None:
     """The CUDA major that the frameworks on disk were built with, where they agree; JAX does not say."""
     majors = set()
     for framework in found.frameworks:
@@ -261,3 +261,44 @@ def _text(path: Path) -> str:
         return untrusted_files.read_text(path)
     except OSError:
         return ""
+
+
+# Whose a library file is: the environment's, a package's, or another copy on the loader's path.
+def find_other_cudnn(found: PythonPaths, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The libcudnn files outside the environment that the loader would find: in LD_LIBRARY_PATH, and
+    in its cache."""
+    paths = [
+        path
+        for entry in environ.get("LD_LIBRARY_PATH", "").split(":")
+        if entry
+        for path in list_libraries(entry)
+        if os.path.basename(path).startswith("libcudnn.so")
+    ]
+    paths += re.findall(r"=> (\S*/libcudnn\.so\S*)$", _loader_cache(), re.MULTILINE)
+    return tuple(dict.fromkeys(p for p in paths if not is_inside(p, found.roots)))
+
+
+def is_inside(path: str, roots: Sequence[str]) -> bool:
+    """Whether a file lies in one of the folders, as named or with links resolved."""
+    return any(
+        p == root or p.startswith(root.rstrip("/") + "/")
+        for p in (path, os.path.realpath(path))
+        for root in roots
+    )
+
+
+def _loader_cache() -> str:
+    """What `ldconfig -p` prints; empty on systems without it."""
+    for program in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
+        if os.access(program, os.X_OK):
+            return process.run([program, "-p"], timeout=10).stdout
+    return ""
+
+
+def map_owners(packages: Sequence[LibraryPackage]) -> dict[str, LibraryPackage]:
+    """Whose each library file is, by resolved path (uv may link files into its cache)."""
+    owned: dict[str, LibraryPackage] = {}
+    for package in packages:
+        for f in package.files:
+            owned.setdefault(os.path.realpath(f.path), package)
+    return owned

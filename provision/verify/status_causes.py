@@ -15,7 +15,7 @@ from typing import Any
 from ..model import Confidence, Evidence, Finding
 from ..system import process
 from . import codes
-from .loader_words import of_loading
+from .message_causes import explain_loader_message
 
 _NO_DEVICE = (100, 101)
 _UNKNOWN = 999
@@ -33,7 +33,7 @@ _DRIVER_FOLDERS = (
 )
 
 
-def in_container() -> bool:
+def is_in_container() -> bool:
     """Whether this process runs in a container: its runtimes leave these files and this variable."""
     marks = ("/.dockerenv", "/run/.containerenv", "/.singularity.d")
     return any(os.path.exists(m) for m in marks) or os.path.exists("/var/run/secrets/kubernetes.io")
@@ -52,30 +52,32 @@ def _in_wsl() -> bool:
         return False
 
 
-def called(failed: Mapping[str, Any]) -> str:
+def describe_call(failed: Mapping[str, Any]) -> str:
     """A failed call in words: "cuInit: CUDA_ERROR_NO_DEVICE (100)"."""
     code = "" if failed.get("code") is None else f" ({failed['code']})"
     what = " ".join(str(failed[k]) for k in ("name", "text") if failed.get(k))
     return f"{failed['call']}: {what or 'failed'}{code}"
 
 
-def of_cuda(failed: Mapping[str, Any], told: Mapping[str, Any], driver: Mapping[str, Any]) -> Finding | None:
+def explain_cuda_call(
+    failed: Mapping[str, Any], told: Mapping[str, Any], driver: Mapping[str, Any]
+) -> Finding | None:
     """The cause of a failed call into libcuda or libcudart. `told` is what the failing stage saw,
     `driver` what stage 1 saw; they are one and the same where stage 1 failed."""
-    evidence = (Evidence(text=called(failed), source=told.get("libcudart") or driver.get("libcuda")),)
+    evidence = (Evidence(text=describe_call(failed), source=told.get("libcudart") or driver.get("libcuda")),)
     code = failed.get("code")
     if code is None:
         return _not_loaded(failed, driver, evidence)
     if code == _OUT_OF_MEMORY:
         held: Confidence = "certain" if any(h["memory_mib"] for h in told.get("holders", ())) else "likely"
-        return memory("The GPU's memory is full", told, evidence + memory_evidence(told), held)
+        return explain_memory("The GPU's memory is full", told, evidence + list_memory(told), held)
     if not codes.is_known(code) or code == _NOT_PERMITTED:
         denied = _denied(driver, evidence, _CONTROL, code)
         if denied:
             return denied
     if codes.is_known(code):
         found = codes.judge_code(code, told, driver)
-        return replace(found, evidence=(*evidence, *found.evidence, *memory_evidence(told)))
+        return replace(found, evidence=(*evidence, *found.evidence, *list_memory(told)))
     if code in _NO_DEVICE:
         return _no_device(driver, evidence)
     if code == _UNKNOWN:
@@ -118,7 +120,7 @@ def _not_loaded(
         )
     if _in_colab():
         return _notebook_without_gpu(evidence)
-    if in_container():
+    if is_in_container():
         return Finding(
             cause="container_without_gpu",
             title="This container was started without the GPU's driver",
@@ -160,7 +162,7 @@ def _no_device(driver: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Fin
         return denied
     if _in_colab() and not driver.get("files"):
         return _notebook_without_gpu(evidence)
-    if in_container() and not driver.get("files"):
+    if is_in_container() and not driver.get("files"):
         return Finding(
             cause="container_without_gpu",
             title="This container was given the driver's libraries, but no GPU",
@@ -216,7 +218,7 @@ def _denied(
     )
 
 
-def memory_evidence(told: Mapping[str, Any]) -> tuple[Evidence, ...]:
+def list_memory(told: Mapping[str, Any]) -> tuple[Evidence, ...]:
     """Free memory per GPU, and who holds the rest."""
     free = [
         Evidence(
@@ -236,7 +238,7 @@ def memory_evidence(told: Mapping[str, Any]) -> tuple[Evidence, ...]:
     return (*free, *held)
 
 
-def memory(
+def explain_memory(
     title: str, told: Mapping[str, Any], evidence: tuple[Evidence, ...], confidence: Confidence = "likely"
 ) -> Finding:
     """Too little memory is free: taken by work, or reserved by a framework that takes nearly all it finds."""
@@ -273,16 +275,16 @@ _CUDNN: tuple[tuple[str, str, str, str], ...] = (
 )  # fmt: skip
 
 
-def of_cudnn(
+def explain_cudnn_call(
     failed: Mapping[str, Any], complaints: tuple[Evidence, ...], low: Mapping[str, Any] | None
 ) -> Finding | None:
     """The cause of a failed call into cuDNN. `complaints` are from its own log; `low` is what stage 2 saw
     where little GPU memory was free: then any status means that, because cuDNN reports a full GPU as INTERNAL_ERROR or NOT_INITIALIZED."""
-    words = called(failed)
+    words = describe_call(failed)
     evidence = (Evidence(text=words, source="cuDNN"), *complaints)
     if low is not None:
         title = "The GPU has too little free memory for cuDNN to start"
-        return memory(title, low, evidence + memory_evidence(low), "certain")
+        return explain_memory(title, low, evidence + list_memory(low), "certain")
     if failed["call"] == "cudnnConvolutionForward" and failed.get("code") is None:
         return Finding(
             cause="gpu_hardware_fault",
@@ -294,4 +296,4 @@ def of_cudnn(
     for pattern, cause, title, fix in _CUDNN:
         if pattern in words:
             return Finding(cause=cause, title=title, fix=fix, evidence=evidence)
-    return of_loading(words, evidence)
+    return explain_loader_message(words, evidence)

@@ -12,12 +12,11 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from ..model import FRAMEWORKS, WHEEL_NAMES, Confidence, EnvironmentChange, Evidence, Finding, Lock, Target
-from . import drift
-from .judged import Judged
-from .libraries import CUDNN_PACKAGE
-from .loaded import three
-from .state import Run
+from ...model import FRAMEWORKS, WHEEL_NAMES, Confidence, EnvironmentChange, Evidence, Finding, Lock, Target
+from ..judge_loaded import shorten_version
+from ..read_libraries import CUDNN_PACKAGE
+from ..verification import Judgement, Verification
+from . import compare_wheels
 
 CHANGED = "changed_since_lock"
 """The cause where nothing of the taxonomy says more: an environment that is not what was built."""
@@ -27,36 +26,36 @@ _INSTALLERS = ("pip", "setuptools", "wheel", "uv", "conda")
 _NVIDIA = re.compile(r"^(nvidia-|libcu|libnv|cuda-)")
 
 
-def stage(run: Run, target: Target | None) -> None:
+def judge_drift(run: Verification, target: Target | None) -> None:
     """The stage `lock`, where something has changed or the lock is to be held. `target` is this machine."""
     if run.lock is None or not run.env.made_by_gpuenv:
         return
     locked, broken = run.options.locked, run.broken
     thorough = locked or run.options.deep or broken not in (None, "driver")
     sizes = run.begun.sizes.result() if run.begun.sizes and not thorough else None
-    found = drift.find(
+    found = compare_wheels.find_drift(
         Path(run.env.path), run.lock, python=run.env.python_version, thorough=thorough, sizes=sizes
     ).changes
     if locked:
-        found += _of_loaded(run) + (of_machine(run.lock, target) if run.device != "cpu" else ())
+        found += _of_loaded(run) + (compare_machine(run.lock, target) if run.device != "cpu" else ())
     said = next((s.detail for s in run.stages if s.status == "fail"), "")
     run.drift = found = tuple(sorted(found, key=lambda c: (not _named(c, said), _weight(c))))
     if found:
         run.findings.insert(0, _finding(run, found, broken))
         run.add("lock", _judged(found, failing=locked), None)
     elif locked:
-        run.add("lock", Judged(status="pass", detail=_as_locked(run)), None)
+        run.add("lock", Judgement(status="pass", detail=_as_locked(run)), None)
 
 
-def _as_locked(run: Run) -> str:
+def _as_locked(run: Verification) -> str:
     assert run.lock is not None
     machine = "" if run.device == "cpu" else ", on the hardware it was made for"
     return f"{len(run.lock.packages)} packages, as the lock has them{machine}"
 
 
-def _judged(found: Sequence[EnvironmentChange], *, failing: bool) -> Judged:
+def _judged(found: Sequence[EnvironmentChange], *, failing: bool) -> Judgement:
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
-    return Judged(
+    return Judgement(
         status="fail" if failing else "warn",
         detail=f"{found[0].text}{more}",
         evidence=_evidence(found[1:]),
@@ -70,7 +69,7 @@ def _evidence(found: Sequence[EnvironmentChange]) -> tuple[Evidence, ...]:
 # --- what else than packages -----------------------------------------------------------------------
 
 
-def of_machine(lock: Lock, target: Target | None) -> tuple[EnvironmentChange, ...]:
+def compare_machine(lock: Lock, target: Target | None) -> tuple[EnvironmentChange, ...]:
     """How this machine's driver and GPUs differ from those that the lock was made for."""
     if target is None or lock.plan.device == "cpu":
         return ()
@@ -93,7 +92,7 @@ def of_machine(lock: Lock, target: Target | None) -> tuple[EnvironmentChange, ..
     return tuple(found)
 
 
-def _of_loaded(run: Run) -> tuple[EnvironmentChange, ...]:
+def _of_loaded(run: Verification) -> tuple[EnvironmentChange, ...]:
     """The cuDNN that each framework's process had loaded, against the plan's."""
     wanted = run.lock.plan.cudnn if run.lock else None
     if not wanted or run.device == "cpu":
@@ -104,14 +103,14 @@ def _of_loaded(run: Run) -> tuple[EnvironmentChange, ...]:
             text=f"{v.name} had cuDNN {v.cudnn_loaded} loaded, the lock names {wanted}",
         )
         for v in run.verdicts
-        if v.cudnn_loaded and v.cudnn_loaded != three(wanted)
+        if v.cudnn_loaded and v.cudnn_loaded != shorten_version(wanted)
     )  # fmt: skip
 
 
 # --- the cause ---------------------------------------------------------------------------------------
 
 
-def _finding(run: Run, found: Sequence[EnvironmentChange], broken: str | None) -> Finding:
+def _finding(run: Verification, found: Sequence[EnvironmentChange], broken: str | None) -> Finding:
     """The change that most likely broke what is broken; sure where a layer of its own failed."""
     main = found[0]
     cause, confidence = CHANGED, _confidence(run, main, broken)
@@ -130,7 +129,7 @@ def _finding(run: Run, found: Sequence[EnvironmentChange], broken: str | None) -
     )
 
 
-def _confidence(run: Run, main: EnvironmentChange, broken: str | None) -> Confidence:
+def _confidence(run: Verification, main: EnvironmentChange, broken: str | None) -> Confidence:
     """Certain where nothing but the change is told, and where a framework or a library of its own
     failed; the driver's failures have no such cause, nor those that a variable was found guilty of."""
     if broken is None:
@@ -166,7 +165,7 @@ def _sentence(change: EnvironmentChange) -> str:
     return change.text[0].upper() + change.text[1:] if change.kind in ("python", *_MACHINE) else change.text
 
 
-def _fix(run: Run, found: Sequence[EnvironmentChange]) -> str:
+def _fix(run: Verification, found: Sequence[EnvironmentChange]) -> str:
     path = shlex.quote(run.env.path)
     steps = []
     if any(c.kind == "python" for c in found):
@@ -179,7 +178,7 @@ def _fix(run: Run, found: Sequence[EnvironmentChange]) -> str:
     return ". ".join(steps) + "."
 
 
-def _cause(run: Run, found: Sequence[EnvironmentChange], main: EnvironmentChange) -> str | None:
+def _cause(run: Verification, found: Sequence[EnvironmentChange], main: EnvironmentChange) -> str | None:
     """The label of the taxonomy that a change has by itself, None where it has none."""
     assert run.lock is not None
     if run.lock.plan.device == "cuda":
@@ -196,7 +195,7 @@ def _cause(run: Run, found: Sequence[EnvironmentChange], main: EnvironmentChange
     return "numpy_abi" if main.name == "numpy" and main.kind == "replaced" else None
 
 
-def _to_cpu(run: Run, change: EnvironmentChange) -> bool:
+def _to_cpu(run: Verification, change: EnvironmentChange) -> bool:
     """Whether a CUDA build of a framework gave way to one for the CPU."""
     if re.match(r"jax-cuda\d+-(plugin|pjrt)$", change.name):
         return change.kind == "removed"

@@ -8,48 +8,49 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from ..model import Evidence, Finding
-from . import causes, loader_words, probe
-from .begun import LOW_MEMORY_MIB
-from .copies import inside
-from .judged import Judged, failing
-from .libraries import pick
+from . import message_causes, run_probe, status_causes
+from .prefetch import LOW_MEMORY_MIB
+from .read_libraries import is_inside, pick_library
+from .verification import Judgement, fail_with
 
 
-def paths(files: Sequence[str], *, major: str | None, system: bool) -> dict[str, Any]:
+def choose_libraries(files: Sequence[str], *, major: str | None, system: bool) -> dict[str, Any]:
     """What stages 2 and 4 load. `system` allows the loader's own libcudart and libcudnn where the
     environment brings none; `major` is the CUDA major that the environment is of."""
-    cudnn = pick(files, "libcudnn")
-    cudart = pick(files, "libcudart", major) or pick(files, "libcudart")
+    cudnn = pick_library(files, "libcudnn")
+    cudart = pick_library(files, "libcudart", major) or pick_library(files, "libcudart")
     sonames = {"13": "libcudart.so.13", "12": "libcudart.so.12", "11": "libcudart.so.11.0"}
     fallback = [s for m, s in sonames.items() if system and major in (None, m)]
     return {
         "libcudart": [cudart] if cudart else fallback,
         "libcudnn": cudnn or ("libcudnn.so.9" if system else None),
-        "helpers": [p for f in ("libnvrtc", "libcublasLt", "libcublas") if (p := pick(files, f, major))],
+        "helpers": [
+            p for f in ("libnvrtc", "libcublasLt", "libcublas") if (p := pick_library(files, f, major))
+        ],
     }
 
 
-def record(told: probe.Told, stage: str) -> probe.Record | None:
+def find_record(told: run_probe.ProbeReport, stage: str) -> run_probe.Record | None:
     return next((r for r in told.all("stage") if r["stage"] == stage), None)
 
 
-def seen(told: probe.Told, stage: str) -> Mapping[str, Any]:
+def read_stage(told: run_probe.ProbeReport, stage: str) -> Mapping[str, Any]:
     """What a stage saw, empty where it was not reached."""
-    found = record(told, stage)
+    found = find_record(told, stage)
     return found["told"] if found else {}
 
 
-def _died(told: probe.Told, stage: str) -> Judged | None:
+def _died(told: run_probe.ProbeReport, stage: str) -> Judgement | None:
     """A stage in which the process ended by itself, by a signal or by the deadline."""
-    if told.death is None or told.stage != stage or record(told, stage):
+    if told.death is None or told.stage != stage or find_record(told, stage):
         return None
     finding = _death_cause(told, stage)
-    return Judged(
+    return Judgement(
         status="fail", detail=told.death, evidence=told.words(), findings=(finding,) if finding else ()
     )
 
 
-def _death_cause(told: probe.Told, stage: str) -> Finding | None:
+def _death_cause(told: run_probe.ProbeReport, stage: str) -> Finding | None:
     evidence = (Evidence(text=told.death or "", source=stage), *told.words(3))
     if stage == "cudnn" and told.finished.signal == "SIGBUS":
         return Finding(
@@ -69,20 +70,20 @@ def _death_cause(told: probe.Told, stage: str) -> Finding | None:
     return None
 
 
-def driver(told: probe.Told, ordinal: int | None) -> Judged:
+def judge_driver(told: run_probe.ProbeReport, ordinal: int | None) -> Judgement:
     died = _died(told, "driver")
     if died:
         return died
-    found = record(told, "driver")
+    found = find_record(told, "driver")
     if found is None:
-        return Judged(status="fail", detail=told.death or "the probe told nothing", evidence=told.words())
+        return Judgement(status="fail", detail=told.death or "the probe told nothing", evidence=told.words())
     saw = found["told"]
     evidence = _driver_evidence(saw)
     if found["failed"]:
-        finding = causes.of_cuda(found["failed"], saw, saw)
-        return Judged(
+        finding = status_causes.explain_cuda_call(found["failed"], saw, saw)
+        return Judgement(
             status="fail",
-            detail=causes.called(found["failed"]),
+            detail=status_causes.describe_call(found["failed"]),
             evidence=evidence,
             findings=(finding,) if finding else (),
         )
@@ -91,9 +92,9 @@ def driver(told: probe.Told, ordinal: int | None) -> Judged:
         return _no_ordinal(ordinal, saw, evidence)
     names = ", ".join(f"{d['name']} ({d['capability']})" for d in devices)
     mismatch = _mismatch(saw)
-    return Judged(
+    return Judgement(
         status="warn" if mismatch else "pass",
-        detail=f"driver {saw['kernel_module'] or libcuda_version(saw) or 'of unknown version'}, "
+        detail=f"driver {saw['kernel_module'] or parse_libcuda_version(saw) or 'of unknown version'}, "
         f"CUDA {saw['cuda']}: {names}",
         evidence=evidence,
         findings=(mismatch,) if mismatch else (),
@@ -111,7 +112,7 @@ def _driver_evidence(saw: Mapping[str, Any]) -> tuple[Evidence, ...]:
     return tuple(Evidence(text=text, source=where) for text, where in rows if text)
 
 
-def _no_ordinal(ordinal: int, saw: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Judged:
+def _no_ordinal(ordinal: int, saw: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Judgement:
     many = len(saw["devices"])
     title = f"There is no CUDA device {ordinal}: {many} visible, numbered from 0"
     finding = Finding(
@@ -121,10 +122,10 @@ def _no_ordinal(ordinal: int, saw: Mapping[str, Any], evidence: tuple[Evidence, 
         fix=f"Name one of cuda:0 to cuda:{many - 1}." if many > 1 else "Name cuda:0.",
         confidence="certain",
     )
-    return failing(finding)
+    return fail_with(finding)
 
 
-def libcuda_version(saw: Mapping[str, Any]) -> str | None:
+def parse_libcuda_version(saw: Mapping[str, Any]) -> str | None:
     """The driver's version that the name of libcuda's file carries."""
     match = re.search(r"libcuda\.so\.(\d+\.\d+(\.\d+)?)$", os.path.realpath(saw.get("libcuda") or ""))
     return match.group(1) if match else None
@@ -132,7 +133,7 @@ def libcuda_version(saw: Mapping[str, Any]) -> str | None:
 
 def _mismatch(saw: Mapping[str, Any]) -> Finding | None:
     """A cuda-compat library is of another version than the module on purpose."""
-    version, module = libcuda_version(saw), saw.get("kernel_module")
+    version, module = parse_libcuda_version(saw), saw.get("kernel_module")
     if not version or not module or version == module or "compat" in (saw.get("libcuda") or ""):
         return None
     return Finding(
@@ -144,64 +145,66 @@ def _mismatch(saw: Mapping[str, Any]) -> Finding | None:
     )
 
 
-def runtime(told: probe.Told, unopened: Callable[[str], Finding | None]) -> Judged:
+def judge_runtime(told: run_probe.ProbeReport, unopened: Callable[[str], Finding | None]) -> Judgement:
     """Stage 2. `unopened` is what of NVIDIA's the loader did not find, by its words."""
     died = _died(told, "runtime")
     if died:
         return died
-    found = record(told, "runtime")
+    found = find_record(told, "runtime")
     if found is None and told.malformed:
-        return Judged(status="fail", detail=str(told.death), evidence=told.words())
+        return Judgement(status="fail", detail=str(told.death), evidence=told.words())
     if found is None:
-        return Judged(status="skip", detail="the environment brings no CUDA runtime")
+        return Judgement(status="skip", detail="the environment brings no CUDA runtime")
     saw = found["told"]
-    memory = causes.memory_evidence(saw)
+    memory = status_causes.list_memory(saw)
     if found["failed"]:
-        finding = causes.of_cuda(found["failed"], saw, seen(told, "driver"))
+        finding = status_causes.explain_cuda_call(found["failed"], saw, read_stage(told, "driver"))
         if finding is None and found["failed"].get("code") is None:
-            words = causes.called(found["failed"])
+            words = status_causes.describe_call(found["failed"])
             evidence = (Evidence(text=words, source="libcudart"),)
-            finding = unopened(words) or loader_words.of_loading(words, evidence)
-        return Judged(
+            finding = unopened(words) or message_causes.explain_loader_message(words, evidence)
+        return Judgement(
             status="fail",
-            detail=causes.called(found["failed"]),
+            detail=status_causes.describe_call(found["failed"]),
             evidence=memory,
             findings=(finding,) if finding else (),
         )
     free = ", ".join(f"{m['free_mib']} of {m['total_mib']} MiB free" for m in saw["memory"])
     detail = f"CUDA runtime {saw['version']}: {free}"
     where = Evidence(text=saw["libcudart"], source="libcudart")
-    if low_memory(told) is None:
-        return Judged(status="pass", detail=detail, evidence=(where, *memory))
-    finding = causes.memory(f"Little GPU memory is free: {free}", saw, memory, "possible")
-    return Judged(status="warn", detail=detail, evidence=(where, *memory), findings=(finding,))
+    if find_low_memory(told) is None:
+        return Judgement(status="pass", detail=detail, evidence=(where, *memory))
+    finding = status_causes.explain_memory(f"Little GPU memory is free: {free}", saw, memory, "possible")
+    return Judgement(status="warn", detail=detail, evidence=(where, *memory), findings=(finding,))
 
 
-def low_memory(told: probe.Told) -> Mapping[str, Any] | None:
+def find_low_memory(told: run_probe.ProbeReport) -> Mapping[str, Any] | None:
     """What stage 2 saw, where little GPU memory is free."""
-    saw = seen(told, "runtime")
+    saw = read_stage(told, "runtime")
     return saw if any(m["free_mib"] < LOW_MEMORY_MIB for m in saw.get("memory", ())) else None
 
 
-def cudnn(told: probe.Told, roots: Sequence[str], owned: Container[str], own: str | None) -> Judged:
+def judge_cudnn(
+    told: run_probe.ProbeReport, roots: Sequence[str], owned: Container[str], own: str | None
+) -> Judgement:
     """Stage 4. `own` is the environment's libcudnn, None where it brings none; `owned` are the resolved
     paths of the environment's libraries (uv can link them from its cache)."""
     died = _died(told, "cudnn")
     if died:
         return died
-    found = record(told, "cudnn")
+    found = find_record(told, "cudnn")
     if found is None:
-        return Judged(status="fail", detail=told.death or "cuDNN was not reached", evidence=told.words())
+        return Judgement(status="fail", detail=told.death or "cuDNN was not reached", evidence=told.words())
     saw = found["told"]
     files = [p for p, _ in saw["mapped"]]
-    elsewhere = [p for p in files if not inside(p, roots) and os.path.realpath(p) not in owned]
+    elsewhere = [p for p in files if not is_inside(p, roots) and os.path.realpath(p) not in owned]
     foreign = tuple(p for p in elsewhere if own and os.path.basename(p).startswith("libcudnn"))
     evidence = tuple(Evidence(text=p, source="mapped") for p in files if "libcudnn" in p)
     if found["failed"]:
-        finding = causes.of_cudnn(found["failed"], told.complaints(), low_memory(told))
-        return Judged(
+        finding = status_causes.explain_cudnn_call(found["failed"], told.complaints(), find_low_memory(told))
+        return Judgement(
             status="fail",
-            detail=causes.called(found["failed"]),
+            detail=status_causes.describe_call(found["failed"]),
             evidence=told.complaints() + evidence,
             findings=(finding,) if finding else (),
             foreign=foreign,
@@ -214,17 +217,17 @@ def cudnn(told: probe.Told, roots: Sequence[str], owned: Container[str], own: st
             evidence=evidence,
             fix="Take it off the loader's path.",
         )
-        return failing(finding, foreign)
-    return Judged(
+        return fail_with(finding, foreign)
+    return Judgement(
         status="pass",
-        detail=f"cuDNN {number(saw['number'])}: a convolution by ctypes is right",
+        detail=f"cuDNN {format_cudnn_version(saw['number'])}: a convolution by ctypes is right",
         evidence=evidence,
     )
 
 
-def wrong(told: probe.Told, judged: Judged) -> bool:
+def is_wrong(told: run_probe.ProbeReport, judged: Judgement) -> bool:
     """Whether stage 4 computed, but wrong numbers, or with another cuDNN than the environment's."""
-    failed = (record(told, "cudnn") or {"failed": {"call": ""}})["failed"]
+    failed = (find_record(told, "cudnn") or {"failed": {"call": ""}})["failed"]
     return (
         bool(judged.foreign)
         if failed is None
@@ -232,7 +235,7 @@ def wrong(told: probe.Told, judged: Judged) -> bool:
     )
 
 
-def number(value: Any) -> str | None:
+def format_cudnn_version(value: Any) -> str | None:
     """cuDNN's version number in three parts: 8907 is 8.9.7, 91002 is 9.10.2; also [9, 19, 0] and
     words, which some frameworks use."""
     if value is None:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..model import Evidence, Finding
-from . import loader_words
-from .probe import Told
+from ..system.process import Finished
+from .run_probe import ProbeReport
 
 _SETTINGS: tuple[tuple[str, str, str, str], ...] = (
     (r"Unknown flags? in (TF_)?XLA_FLAGS|failed to parse XLA_FLAGS", "variable_breaks_framework",
@@ -46,9 +46,9 @@ _TEXTS: tuple[tuple[str, str, str, str], ...] = (
 )  # fmt: skip
 
 
-def cause(text: str, saw: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Finding | None:
+def explain_message(text: str, saw: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Finding | None:
     """The cause that a framework's message names; `saw` is what its framework stage told before."""
-    finding = setting(text, evidence) or _no_kernels(text, saw, evidence)
+    finding = explain_setting(text, evidence) or _no_kernels(text, saw, evidence)
     if finding:
         return finding
     for pattern, label, title, fix in _TEXTS:
@@ -57,7 +57,7 @@ def cause(text: str, saw: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> 
     return None
 
 
-def setting(text: str, evidence: tuple[Evidence, ...]) -> Finding | None:
+def explain_setting(text: str, evidence: tuple[Evidence, ...]) -> Finding | None:
     """The variable or limit that a message names."""
     for pattern, label, title, fix in _SETTINGS:
         if found := re.search(rf".{{0,120}}(?:{pattern}).{{0,160}}", text):
@@ -83,19 +83,21 @@ def _no_kernels(text: str, saw: Mapping[str, Any], evidence: tuple[Evidence, ...
     )
 
 
-def no_gpu(told: Told, saw: Mapping[str, Any], stage: str, unopened: Finding | None) -> Finding | None:
+def explain_no_gpu(
+    told: ProbeReport, saw: Mapping[str, Any], stage: str, unopened: Finding | None
+) -> Finding | None:
     """A GPU build that raised before it saw any GPU."""
     if stage != "framework" or not saw.get("cuda") or saw.get("devices"):
         return None
-    return blind(told, "The framework sees no GPU, though the driver does", unopened)
+    return explain_unseen_gpu(told, "The framework sees no GPU, though the driver does", unopened)
 
 
-def blind(told: Told, title: str, unopened: Finding | None) -> Finding:
+def explain_unseen_gpu(told: ProbeReport, title: str, unopened: Finding | None) -> Finding:
     """A framework that sees no GPU: what it lacks stands in its log, if anywhere. `unopened` is what the
     loader did not find for it."""
     stderr = told.finished.stderr
     said = told.words(6)
-    found = unopened or cause(stderr, {}, said) or loader_words.of_loading(stderr, said)
+    found = unopened or explain_message(stderr, {}, said) or explain_loader_message(stderr, said)
     if found:
         return found
     dlopen = "dlopen" in stderr
@@ -108,3 +110,60 @@ def blind(told: Told, title: str, unopened: Finding | None) -> Finding:
         else "Unset what hides GPUs from it: CUDA_VISIBLE_DEVICES, JAX_PLATFORMS, a call of set_visible_devices.",
         confidence="possible",
     )
+
+
+# The cause in the dynamic loader's words.
+def explain_loader_message(words: str, evidence: tuple[Evidence, ...]) -> Finding | None:
+    """The cause in the dynamic loader's words."""
+    if re.search(r"version `(GLIBC|GLIBCXX|CXXABI)_", words):
+        return Finding(
+            cause="system_libs_too_old",
+            title="glibc or libstdc++ on this machine is older than this build needs",
+            evidence=evidence,
+            fix="Take an older build (gpuenv create reads this machine's glibc), or a newer system.",
+        )
+    missing = re.search(r"(?<![\w.+-])(lib[\w.+-]+): cannot open shared object file", words)
+    if missing:
+        cudnn = missing.group(1).startswith("libcudnn")
+        return Finding(
+            cause="cudnn_not_found" if cudnn else "nvidia_libs_not_installed",
+            title=f"{missing.group(1)} is not found",
+            evidence=evidence,
+            fix="Install the missing library's package again; an environment of gpuenv's: gpuenv repair ENV.",
+        )
+    if re.search(r"(?<![\w.+-])lib[\w.+-]+: (file too short|invalid ELF header|ELF load command)", words):
+        return Finding(
+            cause="package_files_damaged",
+            title="The loader refuses a library: its file is damaged",
+            evidence=evidence,
+            fix="Install the package of that library again; an environment of gpuenv's: gpuenv repair ENV.",
+        )
+    if re.search(r"undefined symbol: \w*(nvJitLink|cublas|nvrtc|nccl|cusparse)", words, re.IGNORECASE):
+        return Finding(
+            cause="nvidia_lib_symbol_mismatch",
+            title="An NVIDIA library of another version is loaded beside its siblings",
+            evidence=evidence,
+            fix="Unset LD_LIBRARY_PATH, or remove the second copy.",
+        )
+    return None
+
+
+# The cause of a process's end where only the signal says something.
+def explain_signal(finished: Finished, evidence: tuple[Evidence, ...]) -> Finding | None:
+    """What SIGBUS and SIGKILL mean while libraries are loaded; None for other signals."""
+    if finished.signal == "SIGBUS":
+        return Finding(
+            cause="package_files_damaged",
+            title="A library's file is shorter than it says: reading it ended the process by SIGBUS",
+            evidence=evidence,
+            fix="Install the framework and its libraries again, without the installer's cache.",
+        )
+    if finished.signal == "SIGKILL" and not finished.timed_out:
+        return Finding(
+            cause="process_limit_reached",
+            title="The process was ended by SIGKILL, as the kernel does when memory runs out",
+            evidence=evidence,
+            fix="See whether memory ran out (sudo dmesg | grep -i oom); if so, give the machine, container or job more.",
+            confidence="possible",
+        )
+    return None

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..system import process
-from . import probe
-from .locate import Surroundings, surroundings
+from . import run_probe
+from .locate import PythonPaths, read_python_paths
 from .options import Options, device_of
 
 if TYPE_CHECKING:
     from ..model import Environment, Machine
-    from . import drift
+    from .drift import compare_wheels
 
 # cuDNN and cuBLAS workspaces of one framework take about this much; with less, any cuDNN status may
 # only mean that memory ran out (a full H200 gave INTERNAL_ERROR and NOT_INITIALIZED).
@@ -30,25 +30,25 @@ SECONDS = 120.0
 PROBES = ("report", "driver", "runtime", "cudnn", "lowlevel")
 PATTERN = r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)[._-]"
 
-Paths = Mapping[str, Any]
+LibraryPaths = Mapping[str, Any]
 T = TypeVar("T")
 
 
-def ask(
+def ask_driver(
     env: Environment,
-    found: Callable[[], Paths | None],
+    found: Callable[[], LibraryPaths | None],
     *,
     ordinal: int | None,
     environ: Mapping[str, str],
     timeout: float,
     on_start: Callable[[], None] | None = None,
-) -> probe.Told:
+) -> run_probe.ProbeReport:
     """Run stages 1, 2 and 4 in one child, `timeout` in seconds. `found` gives the paths (`layers.paths`) while the driver
     is asked already, and may wait for them; None ends the probe there."""
     asked = {"ordinal": ordinal, "low_memory_mib": LOW_MEMORY_MIB, "pattern": PATTERN}
     # Only the standard library is imported: its bytecode is there, and none is written.
     options = ("-I", "-S", "-B")
-    return probe.run(
+    return run_probe.run_probe(
         env.python,
         PROBES,
         asked,
@@ -60,7 +60,7 @@ def ask(
     )
 
 
-class Ahead:
+class BackgroundCall:
     """A call that a thread makes while others wait for children, at most once; `result` waits for it."""
 
     def __init__(self, pool: ThreadPoolExecutor, call: Callable[[], Any]) -> None:
@@ -80,7 +80,7 @@ class Ahead:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begun:
+class Prefetch:
     """A verification of which the first answers are under way. `told` is None where the driver was not
     asked; `paths` is what it waits for. `machine` is this machine as gpuenv reads it, where that was asked for.
     `reading` and `sizes` (of an environment that gpuenv made) are work for the time in which children are waited for.
@@ -88,12 +88,12 @@ class Begun:
 
     env: Environment
     environ: dict[str, str]
-    surroundings: Future[Surroundings]
-    paths: Future[Paths | None]
-    told: Future[probe.Told] | None
+    python_paths: Future[PythonPaths]
+    paths: Future[LibraryPaths | None]
+    told: Future[run_probe.ProbeReport] | None
     machine: Future[Machine] | None = None
-    reading: Ahead | None = None
-    sizes: Ahead | None = None
+    reading: BackgroundCall | None = None
+    sizes: BackgroundCall | None = None
 
     def read_ahead(self) -> None:
         """Start what is to be read while children are waited for."""
@@ -114,8 +114,8 @@ def begin(
     *,
     driver: bool = True,
     machine: Callable[[], Machine] | None = None,
-    meanwhile: Callable[[Surroundings], Any] | None = None,
-) -> Iterator[Begun]:
+    meanwhile: Callable[[PythonPaths], Any] | None = None,
+) -> Iterator[Prefetch]:
     """Ask the target's Python where it looks, and with `driver` its driver as well: both run when the block
     begins. `machine` reads the driver and the GPUs, where the driver is asked; `meanwhile` is called once children are
     waited for.
@@ -124,16 +124,16 @@ def begin(
     be meant.
     """
     _, ordinal = device_of(options, None)
-    environ, paths = process.environ(), Future[Paths | None]()
+    environ, paths = process.environ(), Future[LibraryPaths | None]()
     environ.pop("PYTHONDONTWRITEBYTECODE", None)  # where bytecode goes is gpuenv's to say (probe.bytecode)
     plainly = {**environ, "PYTHONDONTWRITEBYTECODE": "1"}
     pool, told, read = ThreadPoolExecutor(5), None, None
-    where, looks = started(pool, surroundings, env, plainly, options.timeout)
+    where, looks = start_in_thread(pool, read_python_paths, env, plainly, options.timeout)
     try:
         if driver and options.device != "cpu":
-            told, asks = started(
+            told, asks = start_in_thread(
                 pool,
-                ask,
+                ask_driver,
                 env,
                 paths.result,
                 ordinal=ordinal,
@@ -144,10 +144,10 @@ def begin(
         # What this thread does next (importing, parsing) would keep those two from starting their children.
         looks.wait()
         read = pool.submit(machine) if told and machine else None
-        ahead = Ahead(pool, lambda: meanwhile(where.result())) if meanwhile else None
-        sizes = Ahead(pool, lambda: _read_sizes(env)) if env.made_by_gpuenv else None
-        yield Begun(
-            env=env, environ=environ, surroundings=where, paths=paths, told=told, machine=read, reading=ahead,
+        ahead = BackgroundCall(pool, lambda: meanwhile(where.result())) if meanwhile else None
+        sizes = BackgroundCall(pool, lambda: _read_sizes(env)) if env.made_by_gpuenv else None
+        yield Prefetch(
+            env=env, environ=environ, python_paths=where, paths=paths, told=told, machine=read, reading=ahead,
             sizes=sizes,
         )  # fmt: skip
     finally:
@@ -158,13 +158,13 @@ def begin(
         pool.shutdown()
 
 
-def _read_sizes(env: Environment) -> drift.Sizes:
-    from . import drift
+def _read_sizes(env: Environment) -> compare_wheels.WrongSizes:
+    from .drift import compare_wheels
 
-    return drift.read_sizes(Path(env.path))
+    return compare_wheels.read_wrong_sizes(Path(env.path))
 
 
-def started(
+def start_in_thread(
     pool: ThreadPoolExecutor, call: Callable[..., T], *given: Any, **named: Any
 ) -> tuple[Future[T], threading.Event]:
     """A call in another thread, and whether its child runs, or never will."""

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 import platform
-import re
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ..model import CudnnRelease, Environment, Evidence, Finding, Lock
-from . import unopened
-from .copies import other_copies
+from . import missing_libraries
 from .cudnn_required import judge_version
-from .judged import Judged, failing
-from .libraries import Distribution, Problem, cause_of, problems
-from .locate import Surroundings
+from .locate import PythonPaths
+from .read_libraries import FileProblem, LibraryPackage, check_files, choose_cause, find_other_cudnn
+from .verification import Judgement, fail_with
 
 
-def judge(
+def judge_libraries(
     env: Environment,
-    found: Surroundings,
-    packages: Sequence[Distribution],
+    found: PythonPaths,
+    packages: Sequence[LibraryPackage],
     files: Sequence[str],
     builds: Mapping[str, bool],
     *,
@@ -30,24 +27,24 @@ def judge(
     lock: Lock | None,
     releases: Sequence[CudnnRelease],
     environ: Mapping[str, str],
-) -> Judged:
+) -> Judgement:
     """Stage 3. `files` are the libraries that lie in the environment, `packages` what is installed."""
-    elsewhere = other_copies(found, environ)
+    elsewhere = find_other_cudnn(found, environ)
     # torch up to 1.12, and its cu118 builds for longer, carry cuDNN in torch/lib
     owners = [p for p in packages if (p.is_cudnn or p.name == "torch") and _has_cudnn(p)]
     bundled = [f for f in files if os.path.basename(f).startswith("libcudnn")]
     if not owners and not bundled:
         framework = next((name for name, cuda in builds.items() if cuda), "")
-        fix = unopened.install(framework, ("cudnn",), env, found, packages)
+        fix = missing_libraries.make_install_command(framework, ("cudnn",), env, found, packages)
         return _none_here(builds, files, elsewhere, fix)
     wanted = _wanted(packages, lock)
-    checked = {p.name: problems(p.files, hashes) for p in owners}
+    checked = {p.name: check_files(p.files, hashes) for p in owners}
     bad = _cudnn_problem(env, owners, checked, wanted, releases)
     if bad:
         return bad
     required = None if lock else judge_version(env, found.sites, owners)
     bad = (
-        failing(required)
+        fail_with(required)
         if required
         else _drift(env, owners, lock) or _others(env, packages, hashes and deep)
     )
@@ -56,46 +53,30 @@ def judge(
     return _good(owners, bundled, checked, elsewhere, _differences(packages, lock))
 
 
-def _has_cudnn(package: Distribution) -> bool:
+def _has_cudnn(package: LibraryPackage) -> bool:
     return any(os.path.basename(f.path).startswith("libcudnn") for f in package.files)
 
 
-def _wanted(packages: Sequence[Distribution], lock: Lock | None) -> set[str]:
+def _wanted(packages: Sequence[LibraryPackage], lock: Lock | None) -> set[str]:
     """The cuDNN packages that the lock names, else those that the frameworks' wheels require."""
     if lock is not None:
-        return {p.name for p in lock.packages if Distribution(name=p.name, version="").is_cudnn}
+        return {p.name for p in lock.packages if LibraryPackage(name=p.name, version="").is_cudnn}
     return {
         r.lower()
         for p in packages
         if not p.name.startswith("nvidia-")
         for r in p.requires
-        if Distribution(name=r.lower(), version="").is_cudnn
+        if LibraryPackage(name=r.lower(), version="").is_cudnn
     }
-
-
-def put_back(env: Environment) -> str:
-    """The command that puts back, from its own lock, what an environment of ours has lost."""
-    return f"gpuenv repair {shlex.quote(env.path)}"
-
-
-def reinstall(env: Environment, package: Distribution) -> str:
-    """How to put a package's files back."""
-    if env.made_by_gpuenv:
-        return put_back(env)
-    if env.manager == "conda" and not package.name.startswith("nvidia-"):
-        return f"conda install --force-reinstall {package.name}={package.version}"
-    found = re.match(r".*/(site|dist)-packages(?=/)", package.files[0].path) if package.files else None
-    what = f"{package.name}=={package.version}"
-    return unopened.pip_install(env, [found.group(0)] if found else [], [what], again=True)
 
 
 def _cudnn_problem(
     env: Environment,
-    owners: Sequence[Distribution],
-    checked: Mapping[str, list[Problem]],
+    owners: Sequence[LibraryPackage],
+    checked: Mapping[str, list[FileProblem]],
     wanted: set[str],
     releases: Sequence[CudnnRelease],
-) -> Judged | None:
+) -> Judgement | None:
     whole = [p for p in owners if not checked[p.name]]
     shared = _shared(owners)
     if shared and not any(p.name in wanted or not wanted for p in whole):
@@ -106,37 +87,37 @@ def _cudnn_problem(
         lacking = _lacking(package, releases)
         if lacking:
             names = ", ".join(lacking)
-            return failing(
+            return fail_with(
                 Finding(
                     cause="cudnn_not_found",
                     title=f"{package.name} {package.version} needs {names}, and its package does not bring it",
                     evidence=tuple(Evidence(text="not among the package's files", source=n) for n in lacking),
-                    fix=reinstall(env, package),
+                    fix=missing_libraries.make_reinstall_command(env, package),
                     confidence="certain",
                 )
             )
     return None
 
 
-def _shared(owners: Sequence[Distribution]) -> list[str]:
+def _shared(owners: Sequence[LibraryPackage]) -> list[str]:
     """Files that two installed cuDNN packages both claim: the one installed last wrote them."""
     claims = Counter(path for package in owners for path in {f.path for f in package.files})
     return sorted(path for path, many in claims.items() if many > 1)
 
 
 def _two(
-    owners: Sequence[Distribution],
-    checked: Mapping[str, list[Problem]],
-    whole: Sequence[Distribution],
+    owners: Sequence[LibraryPackage],
+    checked: Mapping[str, list[FileProblem]],
+    whole: Sequence[LibraryPackage],
     shared: Sequence[str],
-) -> Judged:
+) -> Judgement:
     names = " and ".join(f"{p.name} {p.version}" for p in owners)
     now = f"they are those of {whole[0].name} {whole[0].version}" if whole else "they are a mixture"
     evidence = [
         Evidence(text=f"{len(shared)} files are claimed by both; {now}", source=os.path.dirname(shared[0]))
     ]
     evidence += [Evidence(text=f"{n}: {p.text}", source=p.path) for n, ps in checked.items() for p in ps[:4]]
-    return failing(
+    return fail_with(
         Finding(
             cause="cudnn_shadowed_by_other_copy",
             title=f"{names} write the same files; {now}",
@@ -147,7 +128,7 @@ def _two(
     )
 
 
-def _broken(env: Environment, package: Distribution, bad: Sequence[Problem]) -> Judged:
+def _broken(env: Environment, package: LibraryPackage, bad: Sequence[FileProblem]) -> Judgement:
     """A file is missing, damaged (cut short, or of its size with other bytes), or another version's."""
     names = ", ".join(os.path.basename(p.path) for p in bad)
     how = {
@@ -161,18 +142,18 @@ def _broken(env: Environment, package: Distribution, bad: Sequence[Problem]) -> 
         if len(bad) == 1
         else f"{len(bad)} files of {package.name} {package.version} are not the package's: {names}"
     )
-    return failing(
+    return fail_with(
         Finding(
-            cause=cause_of(bad, missing="cudnn_not_found", other="cudnn_shadowed_by_other_copy"),
+            cause=choose_cause(bad, missing="cudnn_not_found", other="cudnn_shadowed_by_other_copy"),
             title=title,
             evidence=tuple(Evidence(text=p.text, source=p.path) for p in bad),
-            fix=reinstall(env, package),
+            fix=missing_libraries.make_reinstall_command(env, package),
             confidence="certain",
         )
     )
 
 
-def _lacking(package: Distribution, releases: Sequence[CudnnRelease]) -> list[str]:
+def _lacking(package: LibraryPackage, releases: Sequence[CudnnRelease]) -> list[str]:
     """The sublibraries that this release is known to consist of and the package does not list."""
     here = "linux-" + platform.machine()
     for release in releases:
@@ -182,30 +163,30 @@ def _lacking(package: Distribution, releases: Sequence[CudnnRelease]) -> list[st
     return []
 
 
-def _drift(env: Environment, owners: Sequence[Distribution], lock: Lock | None) -> Judged | None:
+def _drift(env: Environment, owners: Sequence[LibraryPackage], lock: Lock | None) -> Judgement | None:
     """The cuDNN on disk against the lock's."""
     if lock is None:
         return None
-    named = {p.name: p.version for p in lock.packages if Distribution(name=p.name, version="").is_cudnn}
+    named = {p.name: p.version for p in lock.packages if LibraryPackage(name=p.name, version="").is_cudnn}
     for package in owners:
         locked = named.get(package.name)
         if locked == package.version or not named or not package.is_cudnn:
             continue
         want = ", ".join(f"{n} {v}" for n, v in named.items())
         text = f"{package.name} {package.version} is installed, the lock names {want}"
-        return failing(
+        return fail_with(
             Finding(
                 cause="cudnn_shadowed_by_other_copy",
                 title=text,
                 evidence=tuple(Evidence(text="installed", source=f.path) for f in package.files[:1]),
-                fix=put_back(env),
+                fix=missing_libraries.make_repair_command(env),
                 confidence="certain",
             )
         )
     return None
 
 
-def _differences(packages: Sequence[Distribution], lock: Lock | None) -> list[Evidence]:
+def _differences(packages: Sequence[LibraryPackage], lock: Lock | None) -> list[Evidence]:
     """The other packages that have to do with CUDA, against the lock's: public versions compared."""
     here = {p.name: p.version for p in packages}
     return [
@@ -215,31 +196,31 @@ def _differences(packages: Sequence[Distribution], lock: Lock | None) -> list[Ev
     ]
 
 
-def _others(env: Environment, packages: Sequence[Distribution], hashes: bool) -> Judged | None:
+def _others(env: Environment, packages: Sequence[LibraryPackage], hashes: bool) -> Judgement | None:
     """The other NVIDIA packages: sizes always, bytes with --deep."""
     for package in packages:
         if package.is_cudnn or package.name == "torch":
             continue
-        bad = problems(package.files, hashes)
+        bad = check_files(package.files, hashes)
         if not bad:
             continue
         first = bad[0]
         title = f"{os.path.basename(first.path)} of {package.name} {package.version}: {first.text}"
         evidence = tuple(Evidence(text=p.text, source=p.path) for p in bad)
         finding = Finding(
-            cause=cause_of(bad, missing="nvidia_libs_not_installed", other="nvidia_lib_symbol_mismatch"),
+            cause=choose_cause(bad, missing="nvidia_libs_not_installed", other="nvidia_lib_symbol_mismatch"),
             title=title,
             evidence=evidence,
-            fix=reinstall(env, package),
+            fix=missing_libraries.make_reinstall_command(env, package),
             confidence="certain",
         )
-        return failing(finding)
+        return fail_with(finding)
     return None
 
 
 def _none_here(
     builds: Mapping[str, bool], files: Sequence[str], elsewhere: Sequence[str], fix: str
-) -> Judged:
+) -> Judgement:
     """The environment brings no cuDNN: a CPU build, or one that counts on the system's."""
     if builds and not any(builds.values()):
         names = ", ".join(builds)
@@ -252,14 +233,14 @@ def _none_here(
             fix="Make the environment for the GPU: gpuenv create --recreate --device cuda; or verify with --device cpu.",
             confidence="certain",
         )
-        return failing(finding)
+        return fail_with(finding)
     if elsewhere:
-        return Judged(
+        return Judgement(
             status="warn",
             detail="the environment brings no cuDNN; the system's will be used",
             evidence=tuple(Evidence(text="cuDNN outside the environment", source=p) for p in elsewhere[:8]),
         )
-    return failing(
+    return fail_with(
         Finding(
             cause="cudnn_not_found" if files else "nvidia_libs_not_installed",
             title="No cuDNN is installed" if files else "Neither CUDA's libraries nor cuDNN are installed",
@@ -271,30 +252,30 @@ def _none_here(
 
 
 def _good(
-    owners: Sequence[Distribution],
+    owners: Sequence[LibraryPackage],
     bundled: Sequence[str],
-    checked: Mapping[str, list[Problem]],
+    checked: Mapping[str, list[FileProblem]],
     elsewhere: Sequence[str],
     differences: Sequence[Evidence],
-) -> Judged:
+) -> Judgement:
     whole = [p for p in owners if not checked[p.name]]
     told = ", ".join(f"{p.name} {p.version}, {len(p.files)} files" for p in whole)
     evidence = [Evidence(text="another cuDNN on the loader's path", source=p) for p in elsewhere[:8]]
     if len(owners) > len(whole):
         stale = next(p for p in owners if checked[p.name])
         text = f"{stale.name} {stale.version} is installed too, but its files were overwritten; uninstalling it would remove the good ones"
-        return Judged(
+        return Judgement(
             status="warn",
             detail=f"{told}; {stale.name} is a leftover",
             evidence=(Evidence(text=text, source=stale.files[0].path), *differences, *evidence),
         )
     if differences:
-        return Judged(
+        return Judgement(
             status="warn",
             detail=f"{told}; {len(differences)} other packages are not the lock's",
             evidence=(*differences, *evidence),
         )
-    return Judged(
+    return Judgement(
         status="pass",
         detail=told or f"{len(bundled)} files in {os.path.dirname(bundled[0])}",
         evidence=tuple(evidence),

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..model import Check, CheckResult, Environment, Event, Evidence, Finding, StageResult, Verdict
-from ..system import process, scratch_folders
-from ..system.process import limits
-from ..system.redaction import redact_text
+from ...model import Check, CheckResult, Environment, Event, Evidence, Finding, StageResult, Verdict
+from ...system import process, scratch_folders
+from ...system.process import limits
+from ...system.redaction import redact_text
+from ..make_verdict import add_stages
 from . import compile_check
-from .compile_check import Missing
-from .later_stages import with_stages
+from .compile_check import MissingTool
 
 STAGE = "checks"
 _LINES = 8
@@ -26,7 +26,7 @@ _LONGEST = 500  # characters of a line that is shown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Placed:
+class PlacedCheck:
     """A check and the folder that it runs in; None for an empty one."""
 
     check: Check
@@ -34,7 +34,7 @@ class Placed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class How:
+class CheckSettings:
     """The seconds for a check that names none, and the device that `compile` compiles for."""
 
     timeout: float
@@ -42,14 +42,14 @@ class How:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ended:
+class CheckOutcome:
     """How a check ended: its result, all that it printed as far as it was kept, and what of the system it misses.
     `before` counts what the kernel had ended when it started."""
 
     result: CheckResult
     finished: process.Finished | None = None
-    missing: tuple[Missing, ...] = ()
-    placed: Placed | None = None
+    missing: tuple[MissingTool, ...] = ()
+    placed: PlacedCheck | None = None
     before: limits.OomKills | None = None
     findings: tuple[Finding, ...] = ()
 
@@ -59,9 +59,9 @@ class Ended:
         return f"{self.finished.stdout}\n{self.finished.stderr}" if self.finished else ""
 
 
-def run(
-    env: Environment, placed: Sequence[Placed], how: How, environ: Mapping[str, str], emit: Callable[[Event], None]
-) -> tuple[Ended, ...]:  # fmt: skip
+def run_checks(
+    env: Environment, placed: Sequence[PlacedCheck], how: CheckSettings, environ: Mapping[str, str], emit: Callable[[Event], None]
+) -> tuple[CheckOutcome, ...]:  # fmt: skip
     """Run checks one after another, with the variables `environ`."""
     ended = []
     for number, one in enumerate(placed, 1):
@@ -71,30 +71,32 @@ def run(
     return tuple(ended)
 
 
-def _run(env: Environment, placed: Placed, environ: Mapping[str, str], how: How) -> Ended:
+def _run(
+    env: Environment, placed: PlacedCheck, environ: Mapping[str, str], how: CheckSettings
+) -> CheckOutcome:
     check, start, before = placed.check, time.perf_counter(), limits.oom_kills()
     timeout = check.timeout or how.timeout
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[MissingTool, ...] = ()
     try:
         if check.kind == "compile":
-            done = compile_check.run(env, device=how.device, environ=environ, timeout=timeout)
+            done = compile_check.run_compile_check(env, device=how.device, environ=environ, timeout=timeout)
             finished, problem, missing = done.finished, done.problem, done.missing
         else:
             with _folder(placed.folder) as folder:
                 finished = process.run(
-                    words(env, check), env=environ, cwd=folder, timeout=timeout, leaves_nothing=True
+                    make_command(env, check), env=environ, cwd=folder, timeout=timeout, leaves_nothing=True
                 )
             problem = None if finished.ok else ""
     except OSError as error:
         detail = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        return Ended(result=_result(check, detail))
+        return CheckOutcome(result=_result(check, detail))
     seconds = round(time.perf_counter() - start, 3)
     detail = "passed" if problem is None else problem or _ending(finished, timeout)
     result = _result(check, detail, ok=problem is None, finished=finished, seconds=seconds)
-    return Ended(result=result, finished=finished, missing=missing, placed=placed, before=before)
+    return CheckOutcome(result=result, finished=finished, missing=missing, placed=placed, before=before)
 
 
-def words(env: Environment, check: Check) -> list[str]:
+def make_command(env: Environment, check: Check) -> list[str]:
     """Return the command of a check: of `compile`, of a Python."""
     if check.kind == "import":
         return [env.python, "-c", f"import {check.subject}"]
@@ -147,7 +149,7 @@ def _ending(finished: process.Finished, timeout: float) -> str:
     return ": ".join([how, *(errors or lines)[-1:]])
 
 
-def add(verdict: Verdict, ended: Sequence[Ended], *, strict: bool = False) -> Verdict:
+def add_checks(verdict: Verdict, ended: Sequence[CheckOutcome], *, strict: bool = False) -> Verdict:
     """Return the verdict with the stage `checks` of these."""
     results = tuple(one.result for one in ended)
     failed = [one for one in ended if one.result.status == "fail"]
@@ -164,19 +166,19 @@ def add(verdict: Verdict, ended: Sequence[Ended], *, strict: bool = False) -> Ve
         seconds=round(sum(r.seconds or 0 for r in results), 3),
     )  # fmt: skip
     findings = [f for one in ended for f in one.findings]
-    whole = with_stages(verdict, [stage], findings, strict=strict)
+    whole = add_stages(verdict, [stage], findings, strict=strict)
     if failed and not any(f.fix for f in findings):
         whole = dataclasses.replace(whole, hint=_hint(verdict.env, failed[0].result))
     return dataclasses.replace(whole, checks=results)
 
 
-def skip(verdict: Verdict, why: str, *, warn: bool = False, strict: bool = False) -> Verdict:
+def skip_checks(verdict: Verdict, why: str, *, warn: bool = False, strict: bool = False) -> Verdict:
     """Return the verdict with a stage `checks` that was not run."""
     stage = StageResult(stage=STAGE, status="warn" if warn else "skip", detail=why)
-    return with_stages(verdict, [stage], (), strict=strict)
+    return add_stages(verdict, [stage], (), strict=strict)
 
 
-def _evidence(failed: Ended) -> Iterator[Evidence]:
+def _evidence(failed: CheckOutcome) -> Iterator[Evidence]:
     """Yield what a check lacks, or what it printed last, of which the first line names the check."""
     yield from (m.evidence for m in failed.missing)
     for i, line in enumerate(() if failed.missing else failed.result.output):

@@ -12,12 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..model import EnvironmentChange, LockedPackage, UnlockedPackage
-from ..system import untrusted_files
-from .records import Row, differs, modified
+from ...model import EnvironmentChange, LockedPackage, UnlockedPackage
+from ...system import untrusted_files
+from ..records import Row, differs, modified
 
 
-def files_in(meta: Any) -> list[dict[str, Any]]:
+def list_files(meta: Any) -> list[dict[str, Any]]:
     """The files that a conda-meta document lists; of one that is damaged, those that can be read."""
     paths = meta.get("paths_data") if isinstance(meta, dict) else None
     rows = paths.get("paths") if isinstance(paths, dict) else None
@@ -26,7 +26,7 @@ def files_in(meta: Any) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Meta:
+class CondaRecord:
     """A record of conda-meta: `stem` is "numpy-2.3.1-py311h1_0"."""
 
     prefix: Path
@@ -48,7 +48,7 @@ class Meta:
             data = json.loads(untrusted_files.read_bytes(self.prefix / "conda-meta" / f"{self.stem}.json"))
         except (OSError, ValueError, RecursionError):
             return ()
-        return tuple(self._row(r) for r in files_in(data) if not r["_path"].endswith(".pyc"))
+        return tuple(self._row(r) for r in list_files(data) if not r["_path"].endswith(".pyc"))
 
     def _row(self, row: Mapping[str, Any]) -> Row:
         path = str(self.prefix / row["_path"])
@@ -65,11 +65,11 @@ def text_or_none(value: Any) -> str | None:
 
 
 @dataclass(frozen=True)
-class Listed:
+class CondaMeta:
     """What conda-meta lists, by name of package."""
 
     prefix: Path
-    metas: dict[str, Meta]
+    metas: dict[str, CondaRecord]
 
     def rows(self) -> dict[str, tuple[str, Row]]:
         """Whose each file is: "name version", and its row."""
@@ -95,16 +95,16 @@ class Listed:
         return frozenset(found)
 
 
-def listed(prefix: Path) -> Listed:
+def read_conda_meta(prefix: Path) -> CondaMeta:
     """Everything in conda-meta."""
     names = sorted(p.stem for p in (prefix / "conda-meta").glob("*-*-*.json"))
-    return Listed(prefix, {m.name: m for m in (Meta(prefix, n) for n in names)})
+    return CondaMeta(prefix, {m.name: m for m in (CondaRecord(prefix, n) for n in names)})
 
 
-def changes(
+def find_changes(
     prefix: Path,
     packages: Sequence[LockedPackage],
-    found: Listed,
+    found: CondaMeta,
     since: float | None,
     *,
     thorough: bool,
@@ -136,7 +136,7 @@ def changes(
     return made
 
 
-def strangers(packages: Sequence[LockedPackage], found: Listed) -> tuple[UnlockedPackage, ...]:
+def find_strangers(packages: Sequence[LockedPackage], found: CondaMeta) -> tuple[UnlockedPackage, ...]:
     """The conda packages that the lock does not name."""
     names = {p.name for p in packages}
     added = (m for m in found.metas.values() if m.name not in names)
@@ -147,7 +147,7 @@ def _stem(package: LockedPackage) -> str:
     return package.url.rpartition("/")[2].removesuffix(".conda").removesuffix(".tar.bz2")
 
 
-def _wrong(meta: Meta, found: Listed, since: float | None, *, hashes: bool) -> dict[str, str]:
+def _wrong(meta: CondaRecord, found: CondaMeta, since: float | None, *, hashes: bool) -> dict[str, str]:
     bad = {r.path: how for r in meta.rows if (how := _differs(r, since, hashes=hashes))}
     for other in found.metas.values() if bad else ():
         if other is not meta:  # a file that two packages bring is one's of them

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
-from ..model import (
+from ...model import (
     WHEEL_NAMES,
     Drift,
     EnvironmentChange,
@@ -27,23 +27,23 @@ from ..model import (
     from_plain,
     normalize_name,
 )
-from ..system import untrusted_files
-from . import drift_bytecode, drift_conda
-from .records import SHOWN, Distribution, Row, differs, digest_of, distributions, modified
+from ...system import untrusted_files
+from ..records import SHOWN, Distribution, Row, differs, digest_of, distributions, modified
+from . import compare_bytecode, compare_conda
 
-Seen = Mapping[str, Sequence[Distribution]]
-Wrong = Mapping[str, Mapping[str, str]]
+Distributions = Mapping[str, Sequence[Distribution]]
+WrongFiles = Mapping[str, Mapping[str, str]]
 """By package its files that are missing or of another size, with which of the two."""
 
 
-class Sizes(NamedTuple):
+class WrongSizes(NamedTuple):
     """The wrong files of an environment: those of wheels, and what conda-meta lists, with its own."""
 
-    wheels: Wrong
-    conda: drift_conda.Listed | None = None
+    wheels: WrongFiles
+    conda: compare_conda.CondaMeta | None = None
 
 
-def find(
+def find_drift(
     env: Path,
     lock: Lock,
     *,
@@ -51,7 +51,7 @@ def find(
     thorough: bool = False,
     deep: bool = False,
     fresh: Collection[str] = (),
-    sizes: Sizes | None = None,
+    sizes: WrongSizes | None = None,
 ) -> Drift:
     """The differences. `python` is the version that the environment's interpreter has; with `deep` every
     byte is read; `fresh` are packages that were installed a moment ago: their bytes are read, and their
@@ -65,16 +65,16 @@ def find(
     named = {c.name for c in changes}
     here = {n: seen[n][0] for n in wheels if n not in named and n in seen}
     if thorough:
-        changes += _files(here, since, here if deep else fresh, drift_bytecode.changed(env, here))
+        changes += _files(here, since, here if deep else fresh, compare_bytecode.find_changed(env, here))
     else:
         changes += _without_shared(here, sizes.wheels if sizes else _wrong_sizes(here))
-    listed = ((sizes and sizes.conda) or drift_conda.listed(env)) if conda else None
+    listed = ((sizes and sizes.conda) or compare_conda.read_conda_meta(env)) if conda else None
     if listed is not None:
         read = listed.metas if deep else fresh
-        changes += drift_conda.changes(env, conda, listed, since, thorough=thorough, read=read)
+        changes += compare_conda.find_changes(env, conda, listed, since, thorough=thorough, read=read)
     added = [d for n, ds in seen.items() if n not in wheels for d in ds if not _of_conda(d, listed)]
     strangers, over = _strangers(added, here, listed.rows() if listed and added else {})
-    strangers += drift_conda.strangers(conda, listed) if listed else ()
+    strangers += compare_conda.find_strangers(conda, listed) if listed else ()
     return Drift(changes=_merged([*changes, *over]), strangers=strangers)
 
 
@@ -88,7 +88,7 @@ def _installed(env: Path) -> tuple[dict[str, InstalledPackage], float | None]:
         return {}, None
 
 
-def _of_conda(found: Distribution, listed: drift_conda.Listed | None) -> bool:
+def _of_conda(found: Distribution, listed: compare_conda.CondaMeta | None) -> bool:
     return listed is not None and (found.installer == "conda" or found.folder.name in listed.infos())
 
 
@@ -122,7 +122,7 @@ def _package(
         text = f"{name} is not there, the lock names {wanted}"
         return EnvironmentChange(kind="removed", name=name, text=text, locked=wanted)
     versions = " and ".join(d.version for d in seen)
-    if len(seen) > 1 or not (same(seen[0].version, wanted) or package.editable):
+    if len(seen) > 1 or not (is_same_version(seen[0].version, wanted) or package.editable):
         text = f"{name} {versions} is installed, the lock names {wanted}"
         return EnvironmentChange(kind="replaced", name=name, text=text, locked=wanted, found=versions)
     here = seen[0]
@@ -136,7 +136,7 @@ def _package(
     return EnvironmentChange(kind="modified", name=name, text=text, locked=wanted, found=versions, paths=path)
 
 
-def same(one: str, other: str) -> bool:
+def is_same_version(one: str, other: str) -> bool:
     """Whether two versions are one, local labels included: 2.9.0+cpu is not 2.9.0."""
     try:
         return Version(one) == Version(other)
@@ -165,21 +165,21 @@ def _files(
     return _without_shared(here, bad, modules)
 
 
-def read_sizes(env: Path) -> Sizes:
+def read_wrong_sizes(env: Path) -> WrongSizes:
     """The files of every installed package that are missing or of another size than its RECORD or conda-meta lists."""
     wheels = _wrong_sizes({n: ds[0] for n, ds in distributions(env).items()})
-    listed = drift_conda.listed(env) if (env / "conda-meta").is_dir() else None
+    listed = compare_conda.read_conda_meta(env) if (env / "conda-meta").is_dir() else None
     if listed:
         listed.wrong_sizes  # noqa: B018  # kept for `find`
-    return Sizes(wheels, listed)
+    return WrongSizes(wheels, listed)
 
 
-def _wrong_sizes(here: Mapping[str, Distribution]) -> Wrong:
+def _wrong_sizes(here: Mapping[str, Distribution]) -> WrongFiles:
     return {name: found for name, one in here.items() if (found := one.wrong_sizes())}
 
 
 def _without_shared(
-    here: Mapping[str, Distribution], bad: Wrong, modules: Mapping[str, Mapping[str, str]] | None = None
+    here: Mapping[str, Distribution], bad: WrongFiles, modules: Mapping[str, Mapping[str, str]] | None = None
 ) -> list[EnvironmentChange]:
     """The changes of packages with wrong files. A file that another package lists as it is, is that one's."""
     paths = {path for files in bad.values() for path in files}

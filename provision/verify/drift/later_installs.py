@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..model import Evidence, is_stack_package, normalize_name
-from ..system import untrusted_files
+from ...model import Evidence, is_stack_package, normalize_name
+from ...system import untrusted_files
 
 # Packages with code that is compiled against the stack
 _COMPILED = re.compile(r"numpy|cupy[\w-]*|onnxruntime-gpu|xformers|flash-attn|bitsandbytes|ctranslate2")
@@ -26,7 +26,7 @@ _SHARE = 0.6  # of them, installed within one day
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class LaterInstall:
     """A package of the stack that came later; `by` is the installer's name, `own` where it lies in the user's
     own site-packages."""
 
@@ -42,7 +42,7 @@ class Change:
         return f"{self.name} {self.version} ({self.by}, {when}{where})"
 
 
-def changes(sites: Sequence[str], user_site: str | None) -> tuple[Change, ...]:
+def find_later_installs(sites: Sequence[str], user_site: str | None) -> tuple[LaterInstall, ...]:
     """The packages of the stack that were installed since, the latest first."""
     found = []
     for site in dict.fromkeys(s for s in sites if s != user_site):
@@ -58,7 +58,7 @@ def _is_relevant(name: str) -> bool:
     return is_stack_package(name) or _COMPILED.fullmatch(name) is not None
 
 
-def _packages(site: Path, *, own: bool = False) -> list[Change]:
+def _packages(site: Path, *, own: bool = False) -> list[LaterInstall]:
     rows = []
     for folder in site.glob("*.dist-info"):
         name, _, version = folder.name[: -len(".dist-info")].partition("-")
@@ -66,7 +66,7 @@ def _packages(site: Path, *, own: bool = False) -> list[Change]:
         if not times:
             continue
         rows.append(
-            Change(
+            LaterInstall(
                 name=normalize_name(name),
                 version=version,
                 by=_installer(folder),
@@ -105,6 +105,6 @@ def _made(times: Sequence[float]) -> float | None:
     return last if best >= _SHARE * len(ordered) else None
 
 
-def evidence(found: Sequence[Change]) -> tuple[Evidence, ...]:
+def list_evidence(found: Sequence[LaterInstall]) -> tuple[Evidence, ...]:
     """Each change as evidence."""
     return tuple(Evidence(text=str(c), source="installed since the runtime was made") for c in found[:8])

@@ -13,23 +13,20 @@ from typing import Any
 from ..model import Event, Evidence, Finding, FrameworkVerdict
 from ..system import process
 from . import (
-    begun,
-    copies,
+    check_gpus,
+    culprit,
     extensions,
-    frameworks,
-    hardware_claims,
-    import_check,
-    layers,
-    loaded,
-    probe,
-    proved,
-    since,
-    startup,
-    together,
-    unloaded,
+    judge_frameworks,
+    judge_loaded,
+    judge_lowlevel,
+    missing_libraries,
+    prefetch,
+    read_libraries,
+    run_imports,
+    run_probe,
 )
-from .judged import Judged
-from .state import Ahead, Run, search, suspects
+from .drift import later_installs
+from .verification import EarlyProbe, Judgement, Verification, find_suspects, search_settings
 
 # Where a package that was installed later can be the reason: builds and libraries, not drivers and memory.
 _OF_PACKAGES = re.compile(
@@ -38,7 +35,7 @@ _OF_PACKAGES = re.compile(
 
 
 @contextlib.contextmanager
-def ahead(run: Run) -> Iterator[None]:
+def import_early(run: Verification) -> Iterator[None]:
     """Within the block the first framework is imported already, while the driver is asked. Importing takes
     longer than the stages below and needs no GPU."""
     first = next((n for n in _names(run) if not _aside(run, n)), None)
@@ -46,10 +43,10 @@ def ahead(run: Run) -> Iterator[None]:
         yield
         return
     turn, pool = Future[Mapping[str, Any] | None](), ThreadPoolExecutor(1)
-    told, runs = begun.started(pool, _tell, run, first, run.environ, turn=turn.result)
+    told, runs = prefetch.start_in_thread(pool, _tell, run, first, run.environ, turn=turn.result)
     try:
         runs.wait()
-        run.ahead = Ahead(str(first), turn, told)
+        run.ahead = EarlyProbe(str(first), turn, told)
         yield
     finally:
         if not turn.done():
@@ -59,24 +56,24 @@ def ahead(run: Run) -> Iterator[None]:
         pool.shutdown()
 
 
-def stages(run: Run) -> None:
+def run_frameworks(run: Verification) -> None:
     later = _later(run)
-    run.findings[:] = blamed(run.findings, later)
+    run.findings[:] = add_later_installs(run.findings, later)
     if later:
         told = "; ".join(e.text for e in later)
         run.emit(Event(kind="note", stage="verify", text=f"installed since this runtime was made: {told}"))
     names = _names(run)
     if not names:
-        detail = frameworks.none_in(run.env)
+        detail = judge_frameworks.describe_no_framework(run.env)
         if run.broken:
             return run.skip_rest(("framework", "convolution", "loaded"))
-        run.add("framework", Judged(status="fail", detail=detail), None)
+        run.add("framework", Judgement(status="fail", detail=detail), None)
         return run.skip_rest(("convolution", "loaded"))
     broken = run.broken
     for name in names:
         if not broken and _aside(run, name):
             text = f"{name} is a build for the CPU only; another framework here uses the GPU"
-            run.add("framework", Judged(status="warn", detail=text), None, name)
+            run.add("framework", Judgement(status="warn", detail=text), None, name)
             for stage in ("convolution", "loaded"):
                 run.skip(stage, "a build for the CPU only", name)
         elif broken:
@@ -91,39 +88,39 @@ def stages(run: Run) -> None:
     return None
 
 
-def imports(run: Run) -> None:
+def import_frameworks(run: Verification) -> None:
     """`--quick` on the CPU: import the frameworks, and compute nothing."""
-    import_check.stages(run, _names(run))
+    run_imports.run_imports(run, _names(run))
 
 
-def _names(run: Run) -> tuple[str, ...]:
+def _names(run: Verification) -> tuple[str, ...]:
     """The frameworks to prove: those that were asked for, else those of the lock and all that are there."""
     there = (f.name for f in run.found.frameworks)
     return run.options.frameworks or tuple(dict.fromkeys([*_planned(run), *there]))
 
 
-def _is_there(run: Run, name: str | None) -> bool:
+def _is_there(run: Verification, name: str | None) -> bool:
     return name in [f.name for f in run.found.frameworks]
 
 
-def _aside(run: Run, name: str) -> bool:
+def _aside(run: Verification, name: str) -> bool:
     """Whether a CPU build stands beside a CUDA build, asked for by no one: JAX users keep a small torch."""
     wanted = {*run.options.frameworks, *_planned(run)}
     gpu = run.device != "cpu" and any(run.builds.values())
     return gpu and name not in wanted and not run.builds.get(name, True)
 
 
-def _planned(run: Run) -> list[str]:
+def _planned(run: Verification) -> list[str]:
     return [b.framework for b in run.lock.plan.builds] if run.lock else []
 
 
-def _together(run: Run, names: Sequence[str]) -> None:
+def _together(run: Verification, names: Sequence[str]) -> None:
     run.emit(Event(kind="progress", stage="verify", text="in one process: " + ", ".join(names)))
     start = time.perf_counter()
     tried = [
         (
             order,
-            together.ask(
+            run_imports.ask_together(
                 run.env,
                 order,
                 device=run.device,
@@ -134,11 +131,11 @@ def _together(run: Run, names: Sequence[str]) -> None:
         )
         for order in (tuple(names), tuple(reversed(names)))
     ]
-    run.add("framework", together.judge(tried), time.perf_counter() - start, ", ".join(names))
+    run.add("framework", run_imports.judge_together(tried), time.perf_counter() - start, ", ".join(names))
 
 
-def _tell(run: Run, name: str, environ: Mapping[str, str], **how: Any) -> probe.Told:
-    return frameworks.ask(
+def _tell(run: Verification, name: str, environ: Mapping[str, str], **how: Any) -> run_probe.ProbeReport:
+    return judge_frameworks.ask_framework(
         run.env,
         name,
         device=run.device,
@@ -146,12 +143,12 @@ def _tell(run: Run, name: str, environ: Mapping[str, str], **how: Any) -> probe.
         deep=run.options.deep,
         environ=environ,
         timeout=run.options.timeout,
-        extensions=extensions.beside(name, run.found.sites),
+        extensions=extensions.find_extensions(name, run.found.sites),
         **how,
     )
 
 
-def _told(run: Run, name: str, environ: Mapping[str, str]) -> probe.Told:
+def _told(run: Verification, name: str, environ: Mapping[str, str]) -> run_probe.ProbeReport:
     """What a framework's child tells; one that is under way already is let go on."""
     early = run.ahead
     if early and early.framework == name and environ == run.environ:
@@ -161,33 +158,39 @@ def _told(run: Run, name: str, environ: Mapping[str, str]) -> probe.Told:
     return _tell(run, name, environ)
 
 
-def _ask_framework(run: Run, name: str, environ: Mapping[str, str]) -> tuple[probe.Told, frameworks.Outcome]:
+def _ask_framework(
+    run: Verification, name: str, environ: Mapping[str, str]
+) -> tuple[run_probe.ProbeReport, judge_frameworks.FrameworkOutcome]:
     told = _told(run, name, environ)
     devices: Sequence[Mapping[str, Any]] = (
-        layers.seen(run.told, "driver").get("devices", ()) if run.told else ()
+        judge_lowlevel.read_stage(run.told, "driver").get("devices", ()) if run.told else ()
     )
-    outcome = frameworks.judge(
+    outcome = judge_frameworks.judge_framework(
         name,
         told,
         device=run.device,
         roots=run.found.roots,
-        owners=copies.owners_of(run.packages),
-        own_families=loaded.families(run.files),
+        owners=read_libraries.map_owners(run.packages),
+        own_families=judge_loaded.list_families(run.files),
         devices=devices,
         lock=run.lock,
-        low=layers.low_memory(run.told) if run.told else None,
-        unopened=lambda words: unloaded.finding(name, words, run.env, run.found, run.packages),
+        low=judge_lowlevel.find_low_memory(run.told) if run.told else None,
+        unopened=lambda words: missing_libraries.explain_unloaded(
+            name, words, run.env, run.found, run.packages
+        ),
     )
     saw = told.last("framework")
-    wrong = hardware_claims.of_framework(name, saw, run.machine) if saw and run.machine else None
+    wrong = check_gpus.check_framework_claims(name, saw, run.machine) if saw and run.machine else None
     if wrong and outcome.stages[0][1].status != "fail":
         outcome = dataclasses.replace(outcome, stages=(("framework", wrong), *outcome.stages[1:]))
     return told, outcome
 
 
-def _framework(run: Run, name: str) -> None:
+def _framework(run: Verification, name: str) -> None:
     if not _is_there(run, name):
-        run.add("framework", Judged(status="fail", detail=f"{name} is not in this environment"), None, name)
+        run.add(
+            "framework", Judgement(status="fail", detail=f"{name} is not in this environment"), None, name
+        )
         for stage in ("convolution", "loaded"):
             run.skip(stage, "the framework stage failed", name)
         return
@@ -205,15 +208,17 @@ def _framework(run: Run, name: str) -> None:
     run.verdicts.append(dataclasses.replace(verdicts[0], devices=together_))
 
 
-def _later(run: Run) -> tuple[Evidence, ...]:
+def _later(run: Verification) -> tuple[Evidence, ...]:
     """What a system-wide Python, as Colab's, got after its image was made. Of a venv or a conda
     environment that is nobody's change."""
     if run.env.manager is not None:
         return ()
-    return since.evidence(since.changes(run.found.sites, run.found.user_site))
+    return later_installs.list_evidence(
+        later_installs.find_later_installs(run.found.sites, run.found.user_site)
+    )
 
 
-def blamed(findings: Sequence[Finding], later: tuple[Evidence, ...]) -> list[Finding]:
+def add_later_installs(findings: Sequence[Finding], later: tuple[Evidence, ...]) -> list[Finding]:
     """Findings of builds and libraries, with what was installed later as evidence."""
     return [
         dataclasses.replace(f, evidence=(*f.evidence, *later)) if _OF_PACKAGES.match(f.cause) else f
@@ -221,22 +226,22 @@ def blamed(findings: Sequence[Finding], later: tuple[Evidence, ...]) -> list[Fin
     ]
 
 
-def _on(run: Run, name: str, uuid: str | None) -> FrameworkVerdict:
+def _on(run: Verification, name: str, uuid: str | None) -> FrameworkVerdict:
     """A framework's three stages, on one MIG device where there are several."""
     hidden = {"CUDA_VISIBLE_DEVICES": uuid} if uuid else {}
     told, outcome = _ask_framework(run, name, {**run.environ, **hidden})
-    times = proved.times(told)
+    times = judge_loaded.measure_stages(told)
     later = _later(run)
     for stage, as_judged in outcome.stages:
-        judged = dataclasses.replace(as_judged, findings=tuple(blamed(as_judged.findings, later)))
+        judged = dataclasses.replace(as_judged, findings=tuple(add_later_installs(as_judged.findings, later)))
         if stage == "framework":
             judged = dataclasses.replace(judged, evidence=(*judged.evidence, *later))
         run.add(stage, judged, times.get(stage) if judged.status != "skip" else None, name, uuid)
-    if ill := extensions.judge(name, told):
+    if ill := extensions.judge_extensions(name, told):
         run.add("framework", ill, None, name, uuid)
     run.wrong = run.wrong or outcome.wrong
     blind = run.device != "cpu" and any(f.cause == "visible_devices_invalid" for f in outcome.findings)
-    if blind and (hides := startup.finding(run.env, run.environ, name)):
+    if blind and (hides := culprit.explain_startup_files(run.env, run.environ, name)):
         run.findings.insert(0, hides)
         return outcome.verdict
     if outcome.failed or outcome.foreign:
@@ -245,5 +250,5 @@ def _on(run: Run, name: str, uuid: str | None) -> FrameworkVerdict:
             _, again = _ask_framework(run, name, {**environ, **hidden})
             return not again.failed and not again.foreign
 
-        search(run, suspects(run, name), cured, [x.path for x in outcome.verdict.libraries])
+        search_settings(run, find_suspects(run, name), cured, [x.path for x in outcome.verdict.libraries])
     return outcome.verdict

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..model import FRAMEWORKS, Environment, Evidence, Finding, FrameworkVerdict, Lock
-from . import causes, deaths, loaded, loader_words, probe, proved, words
-from .begun import PATTERN
-from .copies import inside
-from .judged import Judged, failing
-from .layers import number
-from .libraries import Distribution
+from . import judge_loaded, message_causes, run_probe, status_causes
+from .judge_lowlevel import format_cudnn_version
+from .prefetch import PATTERN
+from .read_libraries import LibraryPackage, is_inside
+from .verification import Judgement, fail_with
 
 CASES = ("conv2d", "conv1d", "conv3d", "conv2d_grouped", "conv2d_transposed")
 # With --deep. JAX and TensorFlow are channels-last and autotuned as they come.
@@ -25,12 +24,12 @@ DEEP = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class FrameworkOutcome:
     """A framework's three stages, in order, with what was proved; `wrong` where numbers were wrong or
     another cuDNN than the environment's ran."""
 
     name: str
-    stages: tuple[tuple[str, Judged], ...]
+    stages: tuple[tuple[str, Judgement], ...]
     verdict: FrameworkVerdict
     wrong: bool
 
@@ -47,7 +46,7 @@ class Outcome:
         return tuple(p for _, j in self.stages for p in j.foreign)
 
 
-def quiet(device: str) -> dict[str, str]:
+def make_child_variables(device: str) -> dict[str, str]:
     """What a framework's child is told beyond the user's settings: not to reserve nearly the whole GPU
     (cuDNN, and the next framework, would get no memory), and on the CPU to leave GPUs alone."""
     hidden = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"} if device == "cpu" else {}
@@ -59,7 +58,7 @@ def quiet(device: str) -> dict[str, str]:
 _TALKATIVE = {"TF_CPP_VMODULE": "dso_loader=1", "TF_CPP_MIN_LOG_LEVEL": "0"}
 
 
-def ask(
+def ask_framework(
     env: Environment,
     name: str,
     *,
@@ -72,7 +71,7 @@ def ask(
     import_only: bool = False,
     turn: Callable[[], Mapping[str, Any] | None] | None = None,
     on_start: Callable[[], None] | None = None,
-) -> probe.Told:
+) -> run_probe.ProbeReport:
     """Run one framework's probe in a child of its own, as the user has it but for preallocation. Last it
     loads `extensions` (package, file). With `import_only` it ends after the import. With `turn` the framework is only imported until that returns: a
     table to go on, None to end there."""
@@ -87,48 +86,48 @@ def ask(
         "waits": turn is not None,
         "import_only": import_only,
     }
-    return probe.run(
+    return run_probe.run_probe(
         env.python,
         ("report", "grade", f"framework_{name}", "alone"),
         asked,
-        environ={**environ, **quiet(device), **(_TALKATIVE if name == "tensorflow" else {})},
+        environ={**environ, **make_child_variables(device), **(_TALKATIVE if name == "tensorflow" else {})},
         timeout=timeout,
         later=turn,
         on_start=on_start,
     )
 
 
-def judge(
+def judge_framework(
     name: str,
-    told: probe.Told,
+    told: run_probe.ProbeReport,
     *,
     device: str,
     roots: Sequence[str],
-    owners: Mapping[str, Distribution],
+    owners: Mapping[str, LibraryPackage],
     own_families: Sequence[str],
     devices: Sequence[Mapping[str, Any]],
     lock: Lock | None,
     low: Mapping[str, Any] | None,
     unopened: Callable[[str], Finding | None] = lambda _: None,
-) -> Outcome:
+) -> FrameworkOutcome:
     """The three stages of one framework. `owners` says whose each library file is, `own_families` which
     families the environment itself brings, `devices` what stage 1 saw, `low` what stage 2 saw where little
     GPU memory is free, `unopened` what of NVIDIA's the loader did not find, by its words."""
-    libraries = loaded.libraries(told, roots, owners, device)
+    libraries = judge_loaded.list_mapped(told, roots, owners, device)
     first = _as_locked(name, told, _framework(name, told, device, low, unopened), lock, roots)
     second = _convolutions(told, device, low, unopened)
-    third = _died(told, "loaded", low, unopened) or loaded.judge(
+    third = _died(told, "loaded", low, unopened) or judge_loaded.judge_loaded(
         name, told, libraries, device, own_families, lock
     )
     if first.status == "fail":
-        second = Judged(status="skip", detail="the framework stage failed")
+        second = Judgement(status="skip", detail="the framework stage failed")
     if first.status == "fail" or second.status == "fail":
         before = "framework" if first.status == "fail" else "convolution"
-        third = Judged(status="skip", detail=f"the {before} stage failed", foreign=third.foreign)
-    verdict = proved.verdict(name, told, device, libraries, devices)
+        third = Judgement(status="skip", detail=f"the {before} stage failed", foreign=third.foreign)
+    verdict = judge_loaded.make_framework_verdict(name, told, device, libraries, devices)
     numbers = any(not c.ok for d in verdict.devices for c in d.convolutions)
     ran = device != "cpu" and second.status == "pass" and any("libcudnn" in p for p in third.foreign)
-    return Outcome(
+    return FrameworkOutcome(
         name=name,
         stages=(("framework", first), ("convolution", second), ("loaded", third)),
         verdict=verdict,
@@ -138,12 +137,12 @@ def judge(
 
 def judge_import(
     name: str,
-    told: probe.Told,
+    told: run_probe.ProbeReport,
     *,
     lock: Lock | None,
     roots: Sequence[str],
     unopened: Callable[[str], Finding | None],
-) -> Judged:
+) -> Judgement:
     """The stage `framework` where nothing but the import was asked for. A locked framework that is imported from
     elsewhere is a failure; another version of it is what the stage `lock` warns of."""
     found = _framework(name, told, "cpu", None, unopened)
@@ -151,36 +150,38 @@ def judge_import(
     return as_locked if as_locked.status == "fail" else found
 
 
-def none_in(env: Environment) -> str:
+def describe_no_framework(env: Environment) -> str:
     """The detail of a stage that found no framework to prove."""
     return f"no {', '.join(FRAMEWORKS[:-1])} or {FRAMEWORKS[-1]} in {env.path}"
 
 
 def _died(
-    told: probe.Told,
+    told: run_probe.ProbeReport,
     stage: str,
     low: Mapping[str, Any] | None,
     unopened: Callable[[str], Finding | None],
-) -> Judged | None:
+) -> Judgement | None:
     """The stage in which the process ended badly; before any stage counts as the framework's."""
     if told.death is None or (told.stage or "framework") != stage:
         return None
     evidence = (Evidence(text=told.death, source=stage), *told.complaints(), *told.words())
     last = told.finished.stderr[-4000:]
-    finding = words.setting(last, evidence[:1]) or unopened(f"{told.death}\n{last}")
-    finding = finding or loader_words.of_loading(last, evidence[:1])
+    finding = message_causes.explain_setting(last, evidence[:1]) or unopened(f"{told.death}\n{last}")
+    finding = finding or message_causes.explain_loader_message(last, evidence[:1])
     if finding is None and low:  # some calls into CUDA end the process where they get no memory
-        finding = causes.of_cudnn({"call": told.death}, told.complaints(), low)
-    finding = finding or deaths.by_signal(told.finished, evidence)
-    return Judged(status="fail", detail=told.death, evidence=evidence, findings=(finding,) if finding else ())
+        finding = status_causes.explain_cudnn_call({"call": told.death}, told.complaints(), low)
+    finding = finding or message_causes.explain_signal(told.finished, evidence)
+    return Judgement(
+        status="fail", detail=told.death, evidence=evidence, findings=(finding,) if finding else ()
+    )
 
 
 def _raised(
-    told: probe.Told,
+    told: run_probe.ProbeReport,
     stage: str,
     low: Mapping[str, Any] | None,
     unopened: Callable[[str], Finding | None],
-) -> Judged | None:
+) -> Judgement | None:
     """The stage in which the framework raised an exception."""
     failed = next((r for r in told.all("failed") if r["stage"] == stage), None)
     if failed is None:
@@ -189,36 +190,38 @@ def _raised(
     evidence = (Evidence(text=text[:2000], source=stage), *told.complaints(), *told.words(4))
     record = {"call": failed["error"], "text": text}
     saw = told.last("framework") or {}
-    finding = unopened(text) or words.cause(text, saw, evidence)
+    finding = unopened(text) or message_causes.explain_message(text, saw, evidence)
     if finding is None or (finding.cause == "cpu_only_build" and saw.get("cuda")):
         # JAX says that there is no GPU, and the reason only in its log
         stderr = told.finished.stderr
-        finding = words.cause(stderr[-8000:], saw, evidence) or words.no_gpu(
-            told, saw, stage, unopened(stderr)
-        )
+        finding = message_causes.explain_message(
+            stderr[-8000:], saw, evidence
+        ) or message_causes.explain_no_gpu(told, saw, stage, unopened(stderr))
     # With little memory left any of cuDNN's statuses, and no GPU to be seen, mean just that.
     if finding is None or (low and finding.cause in ("gpu_memory_exhausted", "visible_devices_invalid")):
-        finding = causes.of_cudnn(record, told.complaints(), low) or unopened(told.finished.stderr)
+        finding = status_causes.explain_cudnn_call(record, told.complaints(), low) or unopened(
+            told.finished.stderr
+        )
     detail = text.splitlines()[0][:300] if text else failed["error"]
-    return Judged(status="fail", detail=detail, evidence=evidence, findings=(finding,) if finding else ())
+    return Judgement(status="fail", detail=detail, evidence=evidence, findings=(finding,) if finding else ())
 
 
 def _framework(
     name: str,
-    told: probe.Told,
+    told: run_probe.ProbeReport,
     device: str,
     low: Mapping[str, Any] | None,
     unopened: Callable[[str], Finding | None],
-) -> Judged:
+) -> Judgement:
     bad = _died(told, "framework", low, unopened) or _raised(told, "framework", low, unopened)
     if bad:
         return bad
     saw = told.last("framework")
     if saw is None:
-        return Judged(status="fail", detail=f"{name} told nothing", evidence=told.words())
+        return Judgement(status="fail", detail=f"{name} told nothing", evidence=told.words())
     evidence = [Evidence(text=saw["file"], source="imported from")]
     if device == "cpu":
-        return Judged(status="pass", detail=f"{name} {saw['version']}", evidence=tuple(evidence))
+        return Judgement(status="pass", detail=f"{name} {saw['version']}", evidence=tuple(evidence))
     if not saw["cuda"]:
         finding = Finding(
             cause="cpu_only_build",
@@ -227,21 +230,21 @@ def _framework(
             fix="Make the environment for the GPU: gpuenv create --recreate --device cuda; or verify with --device cpu.",
             confidence="certain",
         )
-        return failing(finding)
+        return fail_with(finding)
     if not saw["devices"]:
         title = f"{name} {saw['version']} sees no GPU, though the driver does"
-        return failing(words.blind(told, title, unopened(told.finished.stderr)))
-    return Judged(
+        return fail_with(message_causes.explain_unseen_gpu(told, title, unopened(told.finished.stderr)))
+    return Judgement(
         status="pass",
-        detail=f"{name} {saw['version']}, CUDA {saw['cuda']}, cuDNN {number(saw.get('cudnn')) or 'not told'}, "
+        detail=f"{name} {saw['version']}, CUDA {saw['cuda']}, cuDNN {format_cudnn_version(saw.get('cudnn')) or 'not told'}, "
         f"{len(saw['devices'])} GPU{'s' if len(saw['devices']) > 1 else ''}",
         evidence=tuple(evidence),
     )
 
 
 def _as_locked(
-    name: str, told: probe.Told, judged: Judged, lock: Lock | None, roots: Sequence[str]
-) -> Judged:
+    name: str, told: run_probe.ProbeReport, judged: Judgement, lock: Lock | None, roots: Sequence[str]
+) -> Judgement:
     """A framework that works, held against the lock: one that was installed since in place of the lock's
     is a warning, one that is imported from elsewhere is not this environment's."""
     locked = next((p.version for p in lock.packages if p.name == name), None) if lock else None
@@ -252,17 +255,17 @@ def _as_locked(
         return judged
     return dataclasses.replace(
         judged,
-        status="warn" if inside(saw["file"], roots) else "fail",
+        status="warn" if is_inside(saw["file"], roots) else "fail",
         detail=f"{name} {saw['version']} was imported, the lock names {locked}",
     )
 
 
 def _convolutions(
-    told: probe.Told,
+    told: run_probe.ProbeReport,
     device: str,
     low: Mapping[str, Any] | None,
     unopened: Callable[[str], Finding | None],
-) -> Judged:
+) -> Judgement:
     bad = _died(told, "convolution", low, unopened) or _raised(told, "convolution", low, unopened)
     if bad:
         return bad
@@ -275,14 +278,14 @@ def _convolutions(
     evidence = tuple(Evidence(text=text, source=f"tolerance of {dtype}") for dtype, text in reasons.items())
     wrong = [r for r in rows if not r["ok"]]
     if not rows:
-        return Judged(status="fail", detail="no convolution was run", evidence=told.words())
+        return Judgement(status="fail", detail="no convolution was run", evidence=told.words())
     if told.last("done") is None:  # something in it ended the process, and said that all is well
         detail = f"the process ended after {len(rows)} results, before all were there"
-        return Judged(status="fail", detail=detail, evidence=told.words())
+        return Judgement(status="fail", detail=detail, evidence=told.words())
     if wrong:
         return _wrong(wrong, len(rows), evidence, device)
     worst = max(rows, key=lambda r: r["error"] / r["tolerance"])
-    return Judged(
+    return Judgement(
         status="pass",
         detail=f"{len(rows)} results right; the worst is {_row(worst)}",
         evidence=(*evidence, *unserved),
@@ -296,7 +299,7 @@ def _row(r: Mapping[str, Any]) -> str:
 
 def _wrong(
     wrong: Sequence[Mapping[str, Any]], many: int, evidence: tuple[Evidence, ...], device: str
-) -> Judged:
+) -> Judgement:
     rows = tuple(Evidence(text=_row(r), source=f"device {r['device']}") for r in wrong[:12])
     finding = Finding(
         cause="framework_bug_upgrade",
@@ -306,7 +309,7 @@ def _wrong(
         + ("." if device == "cpu" else "; where only one of several GPUs is wrong, have that GPU checked."),
         confidence="possible",
     )
-    return Judged(
+    return Judgement(
         status="fail",
         detail=f"{len(wrong)} of {many} results are wrong; first: {_row(wrong[0])}",
         evidence=(*rows, *evidence),

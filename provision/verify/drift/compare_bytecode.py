@@ -12,15 +12,15 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
-from ..system import process, untrusted_files
-from .records import digest_of
+from ...system import process, untrusted_files
+from ..records import digest_of
 
 _NOTED = Path(".gpuenv") / "bytecode.json"
-_PROGRAM = Path(__file__).resolve().parents[1] / "probes" / "same_code.py"
+_PROGRAM = Path(__file__).resolve().parents[2] / "probes" / "same_code.py"
 _TIMEOUT = 600.0
 
 
-def changed(env: Path, packages: Collection[str]) -> dict[str, dict[str, str]]:
+def find_changed(env: Path, packages: Collection[str]) -> dict[str, dict[str, str]]:
     """The changed modules (path: how) of some packages. Modules that are gone, or that Python would not run, are not
     among them."""
     noted = {

@@ -1,0 +1,148 @@
+"""Several GPUs: can they copy to each other and add up together. Only a warning, for one GPU needs neither."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import time
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ..model import Driver, Evidence, Finding, Machine
+from . import judge_lowlevel, read_libraries, run_probe, status_causes
+from .verification import Judgement, Verification, fail_with
+
+_SECONDS = 60.0
+# NCCL's NVLink multicast allocates in the switch that other machines share; a sum of kilobytes needs none.
+_GENTLE = {"NCCL_NVLS_ENABLE": "0"}
+
+
+def run_peers(run: Verification) -> None:
+    """Add the stage where several GPUs are to be verified and the stages below it passed."""
+    if run.told is None or run.broken or run.ordinal is not None:
+        return
+    ordinals = [d["index"] for d in judge_lowlevel.read_stage(run.told, "driver").get("devices", ())]
+    cudart = judge_lowlevel.read_stage(run.told, "runtime").get("libcudart")
+    if len(ordinals) < 2 or not cudart:
+        return
+    start = time.perf_counter()
+    told = run_probe.run_probe(
+        run.env.python,
+        ("report", "driver", "runtime", "peers"),
+        {"libcudart": cudart, "libnccl": _nccl(run), "ordinals": ordinals},
+        environ={**_GENTLE, **run.environ},
+        timeout=min(run.options.timeout, _SECONDS),
+        options=("-I", "-S", "-B"),
+    )
+    run.add("peers", judge_peers(told, len(ordinals)), time.perf_counter() - start)
+
+
+def _nccl(run: Verification) -> str | None:
+    found = [p for s in run.found.sites for p in glob.glob(f"{glob.escape(s)}/nvidia/nccl/lib/libnccl.so.2")]
+    if not found and os.path.isdir(os.path.join(run.found.prefix, "conda-meta")):
+        found = [p for p in [os.path.join(run.found.prefix, "lib", "libnccl.so.2")] if os.path.exists(p)]
+    return read_libraries.pick_library(found, "libnccl")
+
+
+def judge_peers(told: run_probe.ProbeReport, many: int) -> Judgement:
+    """Pass where every copy and the sum are right; else a warning that says what did not work."""
+    copies, sums, failed = told.all("copy"), told.last("all_reduce"), told.last("failed")
+    wrong = [f"device {r['source']} to device {r['target']}" for r in copies if not r["ok"]]
+    evidence = tuple(Evidence(text=_copy(r), source="cudaMemcpyPeer") for r in copies)
+    if told.death or failed or wrong or (sums and not sums["ok"]):
+        what = told.death or (status_causes.describe_call(failed) if failed else None)
+        what = what or ("wrong copies: " + ", ".join(wrong) if wrong else "NCCL's sum is wrong")
+        advice = (
+            "one GPU at a time works; for several, look at nvidia-smi topo -m, the IOMMU and NCCL_DEBUG=INFO"
+        )
+        return Judgement(status="warn", detail=f"{what}; {advice}", evidence=(*evidence, *told.words(4)))
+    direct = sum(bool(r["direct"]) for r in copies)
+    summed = "NCCL's all-reduce is right" if sums else "the environment brings no NCCL"
+    return Judgement(
+        status="pass",
+        detail=f"{many} GPUs: {len(copies)} copies between them are right, {direct} direct; {summed}",
+        evidence=evidence,
+    )
+
+
+def _copy(r: Mapping[str, object]) -> str:
+    how = "direct" if r["direct"] else "through the host"
+    return f"device {r['source']} to device {r['target']}, {how}: {'right' if r['ok'] else 'wrong'}"
+
+
+# The GPUs and the driver that an environment's processes report, compared with those that gpuenv reads.
+#
+# A process of the environment can report what it likes. gpuenv reads the machine in a process of its own, so a GPU that
+# only the environment reports is none of this machine.
+CONTRADICTED = "contradicts_machine"
+"""The cause where an environment reports hardware that this machine does not have."""
+_FIX = (
+    "Do not trust this environment: build it again with gpuenv create --recreate. If it is your own, look for a "
+    "changed Python or framework, a sitecustomize, or another libcuda on the loader's path."
+)
+
+
+def check_driver_claims(saw: Mapping[str, Any], machine: Machine) -> Judgement | None:
+    """A failure where stage 1 reports other GPUs or another driver than gpuenv reads; None where they agree."""
+    uuids = [d["uuid"] for d in saw.get("devices", ())] + list(saw.get("mig", ()))
+    return _unknown("the environment's Python", uuids, machine) or _other_driver(saw, machine.driver)
+
+
+def check_framework_claims(name: str, saw: Mapping[str, Any], machine: Machine) -> Judgement | None:
+    """A failure where a framework reports GPUs that gpuenv does not read. JAX and TensorFlow report no UUIDs."""
+    return _unknown(name, [d["uuid"] for d in saw.get("devices", ()) if d["uuid"]], machine)
+
+
+def _unknown(who: str, uuids: Collection[str], machine: Machine) -> Judgement | None:
+    known = {_digits(u) for g in machine.gpus for u in (g.uuid, *g.mig) if u}
+    unread = sum(g.uuid is None for g in machine.gpus)  # GPUs that gpuenv may not ask
+    strange = [u for u in dict.fromkeys(uuids) if _digits(u) not in known]
+    if len(strange) <= unread:
+        return None
+    read = ", ".join(str(g.uuid) for g in machine.gpus) or machine.driver.problem or "no GPU"
+    return _contradicted(
+        f"{who} reports the GPU {strange[0]}, which is not one of this machine", ", ".join(strange), read
+    )
+
+
+def _digits(uuid: str) -> str:
+    """The number itself: CUDA and NVML write one prefix or another. A MIG device of drivers before R470 is named by
+    its card."""
+    found = re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", uuid.lower())
+    return found.group(0) if found else uuid
+
+
+def _other_driver(saw: Mapping[str, Any], driver: Driver) -> Judgement | None:
+    """A kernel module or libcuda of another version. A cuda-compat libcuda is of another version on purpose."""
+    module, library = saw.get("kernel_module"), judge_lowlevel.parse_libcuda_version(saw)
+    if (driver.kernel_module or module) and module != (driver.kernel_module or driver.library):
+        return _differs(f"the kernel module {module or 'not at all'}", driver)
+    compat = any("compat" in (path or "") for path in (saw.get("libcuda"), driver.libcuda))
+    if library and driver.library and library not in (driver.library, driver.kernel_module) and not compat:
+        return _differs(f"libcuda {library}", driver)
+    return None
+
+
+def _differs(reported: str, driver: Driver) -> Judgement:
+    read = driver.kernel_module or driver.library or "none"
+    return _contradicted(
+        f"the environment's Python reports {reported}; this machine's driver is {read}",
+        reported,
+        f"driver {read}",
+    )
+
+
+def _contradicted(title: str, reported: str, read: str) -> Judgement:
+    return fail_with(
+        Finding(
+            cause=CONTRADICTED,
+            title=title[0].upper() + title[1:],
+            evidence=(
+                Evidence(text=reported, source="reported"),
+                Evidence(text=read, source="read by gpuenv"),
+            ),
+            fix=_FIX,
+            confidence="certain",
+        )
+    )

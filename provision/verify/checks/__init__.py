@@ -1,0 +1,1 @@
+"""Stage `checks`: the checks that a project or a command line asks for."""

@@ -1,0 +1,1 @@
+"""Stage `lock`: how an environment differs from the lock that it was built from."""
