@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -60,14 +61,16 @@ class Settings:
 
 
 PLAIN = Settings()
+_LOOKING = threading.Lock()
 
 
 @cache
 def program() -> str:
     """The uv that was installed along with gpuenv. Raises FileNotFoundError without it."""
-    from uv import find_uv_bin
+    with _LOOKING:  # `sysconfig` gives a second thread a table that the first one has not filled yet
+        from uv import find_uv_bin
 
-    return find_uv_bin()
+        return find_uv_bin()
 
 
 def run_uv(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import LockError
+from ..index import uv
 from ..model import PackageSources, Plan, RequestContext, RequirementLine, as_plain, drop_event, from_plain
 from ..system import scratch_folders, untrusted_files
 from ..system.redaction import redact_value
@@ -44,6 +45,7 @@ class EarlySolve:
         self._asked = _read(self.path)
         if self._asked is None or self._asked["sources"] != as_plain(sources):
             return
+        uv.program()  # looked up here: it reads `sysconfig`, which threads must not fill at the same time
         self._thread = threading.Thread(target=self._solve, args=(self._asked, sources), daemon=True)
         self._thread.start()
 
