@@ -6,7 +6,7 @@ from typing import Any
 
 from ..commands.verdict_inputs import is_expected, is_good
 from ..errors import GpuenvError
-from ..model import CreateResult, Fleet, FleetLocks, Plan, RepairResult, RunResult, Verdict
+from ..model import CreateResult, Fleet, FleetLocks, NodeVerdict, Plan, RepairResult, RunResult, Verdict
 
 BUG, USAGE, INTERRUPTED = 1, 2, 130
 _NO_BUILD, _VERIFY = 5, 8
@@ -45,6 +45,8 @@ def of(value: Any, options: Any) -> int:
         warned = options.strict and any(s.status == "warn" for s in value.stages)
         expected = is_expected(value, value.made_for, asked_cpu=options.device == "cpu")
         return 0 if expected and not warned else _VERIFY
+    if isinstance(value, NodeVerdict):
+        return _VERIFY if value.fault else 0
     if isinstance(value, RepairResult) and value.verdict:
         return 0 if is_expected(value.verdict, value.verdict.made_for) else _VERIFY
     return 0

@@ -43,7 +43,7 @@ class ExportOptions:
     form: str = option(
         REQUIRED, "--format", metavar="FORMAT", complete="formats",
         help="requirements, pylock, environment.yml, conda-lock, dockerfile, apptainer, pixi, devcontainer, "
-        "github, sbatch or cyclonedx.",
+        "github, sbatch, prolog, healthcheck, taskprolog, npd, job or cyclonedx.",
     )  # fmt: skip
     lock: Path | None = option(None, help="A lock file in place of the environment's own.")
     output: Path | None = option(None, "--output", "-o", help="The file; standard output without it.")

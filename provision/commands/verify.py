@@ -11,7 +11,7 @@ from typing import Any
 from .. import __version__
 from ..environment import place, state
 from ..errors import BuildError, GpuenvError, UsageError
-from ..model import FRAMEWORKS, Emit, Environment, Event, Lock, Verdict, drop_event
+from ..model import FRAMEWORKS, Emit, Environment, Event, Lock, NodeVerdict, Verdict, drop_event
 from ..model.option import argument, group, option
 from ..request import paths as where
 from ..request.options import Choices
@@ -41,6 +41,9 @@ class VerifyOptions:
     deep: bool = option(False, help="Every case, dtype and hash.")
     strict: bool = option(False, help="Warnings fail.")
     locked: bool = option(False, help="Drift fails: what is not as its lock has it.")
+    node: bool = option(
+        False, help="With --quick: fail only for a fault of this machine, and say it in one line."
+    )
     device: str | None = option(None, help="cuda:N, all or cpu.", complete="tested_devices")
     framework: list[str] = option(list, "--framework", "-f", help="Only this one; repeatable.")
     timeout: float = option(300.0, help="Seconds for each child process.")
@@ -53,8 +56,13 @@ class VerifyOptions:
     choices: Choices = group(Choices, "profiles", "cache_dir")
 
 
-def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict:
+def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVerdict:
     """Return the verdict on a venv, a conda prefix or the environment of a python executable."""
+    if options.node:
+        from .verify_node import verify_node
+
+        _assert_alone(options)
+        return verify_node(options.env, options.choices, options.timeout, emit)
     checks = project_checks.Asked(typed=project_checks.read(options.check), of_project=options.checks)
     asked = {
         "quick": options.quick, "deep": options.deep, "strict": options.strict, "locked": options.locked,
@@ -64,6 +72,19 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict:
     if options.report:
         refuse_to_replace(options.report, force=options.force)
     return _judge(emit, options, asked, checks)
+
+
+def _assert_alone(options: VerifyOptions) -> None:
+    """Raise UsageError for options that do not go with --node."""
+    if not options.quick:
+        raise UsageError("--node needs --quick", hint="gpuenv verify --quick --node ENV")
+    others = {
+        "--deep": options.deep, "--strict": options.strict, "--locked": options.locked,
+        "--device": options.device, "--framework": options.framework, "--check": options.check,
+        "--report": options.report,
+    }  # fmt: skip
+    if named := [name for name, value in others.items() if value]:
+        raise UsageError(f"{named[0]} does not go with --node", hint=f"leave out {named[0]} or --node")
 
 
 def _device(device: str | None) -> str | None:

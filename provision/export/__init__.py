@@ -33,16 +33,23 @@ FORMATS = {
     "devcontainer": ("devcontainer", "text"),
     "github": ("github", "text"),
     "sbatch": ("sbatch", "text"),
+    "prolog": ("slurm", "prolog"),
+    "healthcheck": ("slurm", "healthcheck"),
+    "taskprolog": ("slurm", "taskprolog"),
+    "npd": ("kubernetes", "npd"),
+    "job": ("kubernetes", "job"),
     "cyclonedx": ("cyclonedx", "text"),
 }
 # Formats that install gpuenv.
 INSTALL_GPUENV = ("apptainer", "devcontainer", "dockerfile", "github")
 # Formats that name no file of this machine.
-_WITHOUT_PATHS = ("sbatch", "cyclonedx")
+_WITHOUT_PATHS = ("sbatch", "cyclonedx", "prolog", "healthcheck", "taskprolog", "npd", "job")
 _ALIASES = {
     "pip": "requirements", "uv": "requirements", "conda": "environment.yml", "mamba": "environment.yml",
     "docker": "dockerfile", "podman": "dockerfile", "singularity": "apptainer", "vscode": "devcontainer",
     "actions": "github", "ci": "github", "slurm": "sbatch",
+    "task-prolog": "taskprolog", "health-check": "healthcheck", "nhc": "healthcheck",
+    "node-problem-detector": "npd", "kubernetes": "job", "k8s": "job",
     "sbom": "cyclonedx", "bom": "cyclonedx", "cdx": "cyclonedx",
 }  # fmt: skip
 # What to do with the file that was written, {} being its path.
@@ -55,6 +62,11 @@ NEXT = {
     "apptainer": "apptainer build app.sif {}",
     "pixi": "pixi lock --manifest-path {}",
     "sbatch": "sbatch {}",
+    "prolog": "install -m 755 {} /etc/slurm/gpuenv-prolog",
+    "healthcheck": "install -m 755 {} /etc/slurm/gpuenv-healthcheck",
+    "taskprolog": "install -m 755 {} /etc/slurm/gpuenv-taskprolog",
+    "npd": "kubectl apply -f {}",
+    "job": "sed s/NODE_NAME/gpu-07/ {} | kubectl create -f -",
 }
 
 

@@ -51,7 +51,7 @@ _NOUNS = {
     "environment": "Environment InstalledPackage InstallRecord",
     "checks": "Check CheckKind CheckResult",
     "drift": "ChangeKind EnvironmentChange UnlockedPackage Drift",
-    "verdict": "StageResult ConvolutionResult DeviceVerdict FrameworkVerdict Verdict Findings",
+    "verdict": "StageResult ConvolutionResult DeviceVerdict FrameworkVerdict Verdict NodeVerdict Findings",
     "results": "RestoredPackage RemovedPackage KeptPackage RepairResult StepFailure CreateResult ListedFramework ListedEnvironment EnvironmentList RemovedEnvironment RemoveResult PackageChange Preview CacheUsage IssueReport ExportResult BundleFile BundlePython Bundle RunResult WrittenFile InitResult",
     "serialize": "as_plain as_document check_forms from_plain",
 }

@@ -164,7 +164,8 @@ class FailureCause:
     and `decides`: the evidence that would prove it, with the command that finds it. One with `about_gpu` is a
     failure to use a GPU: no cause in an environment that was made for the CPU. In `title` and
     `fix`, {name} is a fact, and a part in [[double brackets]] is left out where its fact is unknown. `in_container`
-    and `on_windows` are the fix there, where it is another."""
+    and `on_windows` are the fix there, where it is another. One with `of_jobs` comes and goes with the jobs on a
+    machine: no fault of the machine."""
 
     cause: str
     layer: str
@@ -174,6 +175,7 @@ class FailureCause:
     about_gpu: bool = False
     in_container: str | None = None
     on_windows: str | None = None
+    of_jobs: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -85,6 +85,19 @@ class Verdict:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class NodeVerdict:
+    """Whether a machine has a fault of its own, by the verdict on one environment. `cause` is what was found, a fault or
+    not: a label of the taxonomy or a stage's name. `text` is one line of fewer than 80 characters."""
+
+    SCHEMA: ClassVar[str] = "gpuenv.node/1"
+
+    fault: bool
+    text: str
+    cause: str | None = None
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Findings:
     """What `diagnose` found, the likeliest first."""
 

@@ -124,7 +124,7 @@ KINDS = {
         "causes",
         ("cause",),
         ("cause", "layer", "title", "fix", "decides"),
-        flags=("about_gpu",),
+        flags=("about_gpu", "of_jobs"),
     ),
     "messages": Kind(
         model.FailureMessage, "messages", ("name",), ("name", "says", "example", "source"), lists=("says",)

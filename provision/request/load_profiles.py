@@ -63,6 +63,13 @@ def for_fixes(c: Choices) -> Profiles:
     return _parts(_FOR_FIXES, profiles.digest(folders), folders, cache_dir(c))
 
 
-@functools.lru_cache(maxsize=2)
+def causes_of_jobs(c: Choices) -> frozenset[str]:
+    """The causes that come and go with the jobs on a machine. Raises DataError, UsageError."""
+    folders = tuple(overlays(c))
+    known = _parts(("causes",), profiles.digest(folders), folders, cache_dir(c))
+    return frozenset(row.cause for row in known.causes if row.of_jobs)
+
+
+@functools.lru_cache(maxsize=3)
 def _parts(parts: tuple[str, ...], _digest: str, folders: tuple[Path, ...], cache: Path) -> Profiles:
     return profiles.load_parts(parts, folders, cache_dir=cache)

@@ -28,6 +28,7 @@ _SHOWN_BY = {
     "EnvironmentList": ".environment_list:show_listing",
     "Lock": ".plan:show_lock",
     "Machine": ".machine:show_machine",
+    "NodeVerdict": ".verdict:show_node",
     "Plan": ".plan:show_plan",
     "Preview": ".preview:show_preview",
     "ProfileTables": ".written_files:show_tables",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..model import Finding, Findings, RunResult, StageResult, Verdict
+from ..model import Finding, Findings, NodeVerdict, RunResult, StageResult, Verdict
 from .screen import Screen
 
 _COLOUR = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
@@ -37,6 +37,14 @@ def show_verdict(screen: Screen, verdict: Verdict) -> None:
     screen.line(screen.colour(f"verdict: {words}", colour) + f"  ({verdict.env})")
     if verdict.hint:
         screen.wrapped(verdict.hint, indent="  ")
+
+
+def show_node(screen: Screen, node: NodeVerdict) -> None:
+    """Show one line, for schedulers; with --verbose the stages before it."""
+    if screen.verbose and node.verdict:
+        for stage in node.verdict.stages:
+            _show_stage(screen, stage)
+    screen.line(node.text)
 
 
 def _folded(stages: Sequence[StageResult], *, whole: bool) -> list[list[StageResult]]:

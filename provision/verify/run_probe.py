@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ..model import Evidence
 
 Record = dict[str, Any]
+NO_ANSWER = "no answer within"
+ENDED_BY = "the process was ended by"
+"""How the words begin that say how a probe's process ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,9 +49,9 @@ class ProbeReport:
         last = self.last("begin")
         doing = f" while {last['doing']}" if last else ""
         if self.finished.timed_out:
-            return f"no answer within {self.seconds:g} s{doing}"
+            return f"{NO_ANSWER} {self.seconds:g} s{doing}"
         if self.finished.signal:
-            return f"the process was ended by {self.finished.signal}{doing}"
+            return f"{ENDED_BY} {self.finished.signal}{doing}"
         return f"the process exited with status {self.finished.returncode}{doing}"
 
     @property

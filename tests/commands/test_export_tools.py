@@ -280,8 +280,9 @@ def test_hadolint_has_nothing_to_say(made):
 
 
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck (16 MB) is not on PATH")
-def test_shellcheck_has_nothing_to_say():
+@pytest.mark.parametrize("form", ["sbatch", "prolog", "healthcheck", "taskprolog"])
+def test_shellcheck_has_nothing_to_say(form):
     done = subprocess.run(
-        ["shellcheck", "-"], input=el.text("sbatch"), capture_output=True, text=True, check=False
+        ["shellcheck", "-"], input=el.text(form), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout

@@ -13,6 +13,11 @@ from driver_stub import H200, build, build_runtime, scenario, spec
 from provision.verify import Options, locate, verify
 
 LIBRARIES = ("libcudnn.so.9", "libcudnn_ops.so.9", "libcudnn_graph.so.9")
+ALL_LIBRARIES = (
+    *LIBRARIES, "libcudnn_adv.so.9", "libcudnn_cnn.so.9", "libcudnn_engines_precompiled.so.9",
+    "libcudnn_engines_runtime_compiled.so.9", "libcudnn_heuristic.so.9",
+)  # fmt: skip
+"""What the profiles say that this release of cuDNN has."""
 QUICK = Options(quick=True, timeout=300)
 
 
@@ -40,16 +45,16 @@ def pristine(tmp_path_factory):
     return make_environment(tmp_path_factory.mktemp("pristine") / "env")
 
 
-def make_environment(env):
+def make_environment(env, libraries=LIBRARIES):
     """A venv with the stubs of an environment's libraries."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
     site = next(env.glob("lib/python*/site-packages"))
     cudart = build_runtime(site / "nvidia" / "cuda_runtime" / "lib", "libcudart.so.12")
     cudnn = build_runtime(site / "nvidia" / "cudnn" / "lib", "libcudnn.so.9")
-    for name in LIBRARIES[1:]:
+    for name in libraries[1:]:
         shutil.copy(cudnn, cudnn.with_name(name))
     record(site, "nvidia_cuda_runtime_cu12", "12.8.90", [cudart])
-    record(site, "nvidia_cudnn_cu12", "9.14.0.64", [cudnn.with_name(n) for n in LIBRARIES])
+    record(site, "nvidia_cudnn_cu12", "9.14.0.64", [cudnn.with_name(n) for n in libraries])
     return env
 
 

@@ -496,7 +496,10 @@ def test_a_workflow_evaluates_no_expression_of_a_lock():
         el.text("github", el.of(target=target))
 
 
-@pytest.mark.parametrize("form", ["dockerfile", "apptainer", "devcontainer", "github", "sbatch"])
+@pytest.mark.parametrize(
+    "form",
+    ["dockerfile", "apptainer", "devcontainer", "github", "sbatch", "prolog", "taskprolog", "npd", "job"],
+)
 def test_linux_is_asked_for_where_linux_is_meant(form):
     made = el.of(target=Target(platform="windows-x86_64"))
     with pytest.raises(UsageError, match="windows-x86_64"):

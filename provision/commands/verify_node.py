@@ -1,0 +1,79 @@
+"""`gpuenv verify --quick --node`: whether this machine has a fault of its own. Schedulers run it as root."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..detect import detect
+from ..detect.device import nvidia_traces
+from ..environment import place
+from ..errors import UsageError
+from ..model import Emit, NodeVerdict
+from ..request import load_profiles, paths as where
+from ..system.ownership import ChangeableError, assert_unchangeable
+from ..verify import begin, locate
+from ..verify.node_fault import judge_node, one_line
+from ..wheels.pylock import read_in
+from .default_env import env_to_read
+from .run_verification import options_of, prove, reader_of
+
+if TYPE_CHECKING:
+    from ..request.options import Choices
+
+_ABSENT = ("container_without_gpu", "driver_missing", "driver_module_not_loaded", "wsl_driver_missing")
+"""What a machine without a GPU shows too."""
+_SECONDS = 2.0
+"""For a second look at the driver. What starts gpuenv gives it few seconds in all."""
+
+
+def verify_node(named: Path | None, choices: Choices, timeout: float, emit: Emit) -> NodeVerdict:
+    """Return whether this machine has a fault of its own, by an environment. Nothing of the environment runs where
+    another user can change it. Raises UsageError."""
+    given = where.absolute(env_to_read(emit, named))
+    _assert_own(given)
+    env = locate(given, stated=True)
+    made = read_in(Path(env.path) / place.MARK) if env.made_by_gpuenv else None
+    if made and made.plan.device == "cpu":
+        return NodeVerdict(fault=False, text=one_line(f"{env.path} is for the CPU: no GPU was examined"))
+    asked: dict[str, Any] = {"quick": True, "timeout": timeout, "device": "all"}
+    wanted = options_of(choices, asked)
+    with begin(env, wanted, driver=True, machine=reader_of(wanted)) as begun:
+        verdict = prove(emit, env, made, choices, begun, **asked)
+    judged = judge_node(verdict, load_profiles.causes_of_jobs(choices))
+    if judged.fault and judged.cause in _ABSENT and not _has_gpu():
+        return replace(judged, fault=False, text="this machine shows no NVIDIA GPU and no driver")
+    return judged
+
+
+def _has_gpu() -> bool:
+    """Whether something shows that the machine has a GPU or its driver. One system image serves all nodes of many
+    clusters, and those without a GPU have the script too."""
+    parts = {"driver", "gpus", "context", "hardware", "environment"}
+    return bool(nvidia_traces(detect(parts, seconds=_SECONDS)))
+
+
+def _assert_own(env: Path) -> None:
+    """Raise UsageError where another user can change the environment, or the Python that it is made from."""
+    try:
+        assert_unchangeable((env, *_standard_libraries(env)))
+    except ChangeableError as error:
+        raise UsageError(
+            f"{env} is not examined: {error}",
+            hint="name an environment that only root can change (chown -R root, chmod -R go-w)",
+        ) from error
+    except OSError as error:
+        raise UsageError(f"{env} cannot be examined: {error.filename}: {error.strerror}") from error
+
+
+def _standard_libraries(env: Path) -> Iterator[Path]:
+    """The folders of the standard library that the environment's Python imports."""
+    try:
+        text = (env / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return  # conda's environments bring their own
+    for name in re.findall(r"^home\s*=\s*(.+?)\s*$", text, re.MULTILINE):
+        yield from sorted(Path(name).parent.glob("lib/python3.*"))

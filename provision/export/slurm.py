@@ -1,0 +1,128 @@
+"""Scripts by which Slurm keeps jobs off nodes with a fault, and ends jobs whose environment is broken."""
+
+from __future__ import annotations
+
+from . import export_source as s
+from .export_source import Subject
+from .node_check import examine, settings
+
+_NODE_CHECK = """
+export PATH
+node=${SLURMD_NODENAME:-$(hostname -s)}
+end=$(($(date +%s%3N) + seconds * 1000))
+
+log() {
+    logger -t gpuenv -- "$node: $1" 2>/dev/null || :
+    echo "gpuenv: $node: $1" >&2
+}
+
+drain() {
+    # A node that drains already keeps the reason that it has.
+    case $(timeout 0.5 scontrol -o show node "$node" 2>/dev/null | sed -n 's/.* State=\\([^ ]*\\).*/\\1/p') in
+    *DRAIN*) return ;;
+    esac
+    timeout 0.5 scontrol update NodeName="$node" State=DRAIN Reason="gpuenv: $1" ||
+        log "$node was not drained: scontrol failed"
+}
+
+check() {
+    left=$((end - $(date +%s%3N)))
+    if [ "$left" -lt 100 ]; then
+        log "$1 was not examined: $seconds s are over"
+        return
+    fi
+    left=$((left / 1000)).$(printf %03d $((left % 1000)))
+@EXAMINE@
+    case $code in
+    0) ;;
+    8)
+        log "$1: $said"
+        drain "${said%%:*}"
+        ;;
+    124 | 137) log "$1 was not examined: no answer within $left s" ;;
+    *) log "$1 was not examined: gpuenv ended with exit code $code" ;;
+    esac
+}
+
+for env in "$@"; do
+    check "$env"
+done
+exit 0
+"""
+
+_TASK_CHECK = """
+# One task of a node speaks for all.
+[ "${SLURM_LOCALID:-0}" = 0 ] || exit 0
+
+# GPUENV_ENV names the environment; without it the active one is examined, if gpuenv made it and the job has GPUs.
+env=${GPUENV_ENV:-}
+if [ -z "$env" ]; then
+    env=${VIRTUAL_ENV:-${CONDA_PREFIX:-}}
+    [ -n "${SLURM_STEP_GPUS:-${SLURM_JOB_GPUS:-}}" ] && [ -n "$env" ] && [ -d "$env/.gpuenv" ] || exit 0
+fi
+
+# Slurm shows the job's user what follows "print".
+said=$(timeout "$seconds" "$gpuenv" verify --quick -q "$env" 2>&1 </dev/null)
+code=$?
+case $code in
+0) exit 0 ;;
+2 | 8) ;;
+*)
+    echo "print gpuenv: $env was not examined (exit code $code)"
+    exit 0
+    ;;
+esac
+printf '%s\\n' "$said" | sed 's/^/print gpuenv: /'
+
+# The other tasks would wait for this one.
+if [ "${SLURM_STEP_NUM_TASKS:-1}" -gt 1 ]; then
+    scancel "$SLURM_JOB_ID.$SLURM_STEP_ID" 2>/dev/null
+fi
+exit 1
+"""
+
+
+def prolog(subject: Subject) -> str:
+    """Return the prolog. Raises UsageError for a lock without a GPU."""
+    usage = [
+        "slurm.conf: Prolog=/etc/slurm/gpuenv-prolog  (PrologFlags=Alloc runs it before the job's first step)"
+    ]
+    return _node_script(subject, "prolog", usage)
+
+
+def healthcheck(subject: Subject) -> str:
+    """Return the health check. Raises UsageError for a lock without a GPU."""
+    usage = [
+        "slurm.conf: HealthCheckProgram=/etc/slurm/gpuenv-healthcheck",
+        "            HealthCheckInterval=300",
+    ]
+    usage += ["            HealthCheckNodeState=IDLE,CYCLE  (it makes a context on every GPU)"]
+    return _node_script(subject, "healthcheck", usage)
+
+
+def taskprolog(subject: Subject) -> str:
+    """Return the task prolog. Raises UsageError for a lock of another system than Linux."""
+    s.linux_only(subject, "a Slurm job")
+    told = [
+        "slurm.conf: TaskProlog=/etc/slurm/gpuenv-taskprolog",
+        "one user: srun --task-prolog=gpuenv-taskprolog",
+    ]
+    told += [
+        "It runs as the job's user. A broken environment and a full GPU fail the job, and drain no node."
+    ]
+    head = s.comment(subject, "taskprolog", "", *told)
+    return f"#!/bin/sh\n{head}gpuenv=gpuenv\nseconds=60\n{_TASK_CHECK}"
+
+
+def _node_script(subject: Subject, form: str, usage: list[str]) -> str:
+    told = [
+        *usage,
+        "owner root, mode 755, on every node, with gpuenv and the environments where only root can change them",
+    ]
+    told += [
+        "A fault of the node drains it, with the cause as reason. A full GPU and a job's own environment do not."
+    ]
+    told += ["The exit status is always 0: any other one of a prolog drains the node too."]
+    head = s.comment(subject, form, "", *told)
+    body = _NODE_CHECK.replace("@EXAMINE@", examine("    "))
+    return f"#!/bin/sh\n{head}{settings(subject, form)}{body}"

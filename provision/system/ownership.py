@@ -1,0 +1,92 @@
+"""Checks that nobody but this user and root can change files, before they are run or loaded."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+_ROOT = 0
+_MOST_LINKS = 40
+"""As many links as the kernel follows in one path (path_resolution(7))."""
+
+
+class ChangeableError(Exception):
+    """Another user can change a file; the text names it and says how."""
+
+
+def assert_unchangeable(paths: Iterable[Path]) -> None:
+    """Look at the paths, at all that is in folders of them, at what links lead to, and at every folder on the way.
+    Raises ChangeableError for the first file that another user can change, and OSError."""
+    search = _Search(frozenset({_ROOT, os.geteuid()}))
+    for path in paths:
+        search.look(str(path))
+
+
+class _Search:
+    """A search that looks at each folder once."""
+
+    def __init__(self, trusted: frozenset[int]) -> None:
+        self._trusted = trusted
+        self._passed: set[str] = set()
+        self._walked: set[str] = set()
+
+    def look(self, path: str) -> None:
+        """Look at the way to a path, and at all that is in it where it is a folder."""
+        waiting = [self._follow(path)]
+        while waiting:
+            place = waiting.pop()
+            if place in self._walked or not stat.S_ISDIR(os.lstat(place).st_mode):
+                continue
+            self._walked.add(place)
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    self._check(entry.path, entry.stat(follow_symlinks=False))
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif entry.is_symlink() and os.path.exists(entry.path):  # noqa: PTH110  # a text here
+                        waiting.append(self._follow(entry.path))
+
+    def _follow(self, path: str) -> str:
+        """Look at every folder and link on the way to a path, and return where it leads."""
+        at, left, links = os.sep, _parts(os.path.abspath(path)), 0  # noqa: PTH100  # Path.absolute keeps ".."
+        while left:
+            part = left.pop()
+            if part == os.pardir:
+                at = os.path.dirname(at)  # noqa: PTH120  # a text here
+                continue
+            place = at.rstrip(os.sep) + os.sep + part
+            if place in self._passed:
+                at = place
+                continue
+            found = os.lstat(place)
+            self._check(place, found)
+            if not stat.S_ISLNK(found.st_mode):
+                self._passed.add(place)
+                at = place
+                continue
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            target = os.readlink(place)  # noqa: PTH115  # a text here
+            at = os.sep if target.startswith(os.sep) else at
+            left += _parts(target)
+        return at
+
+    def _check(self, path: str, found: os.stat_result) -> None:
+        if found.st_uid not in self._trusted:
+            raise ChangeableError(f"{path} belongs to user {found.st_uid}")
+        is_sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+        if stat.S_ISLNK(found.st_mode) or is_sticky:
+            return  # in /tmp and its like nobody can rename or remove what is another's
+        if found.st_mode & stat.S_IWOTH:
+            raise ChangeableError(f"{path} can be written by every user")
+        if found.st_mode & stat.S_IWGRP and found.st_gid != _ROOT:
+            raise ChangeableError(f"{path} can be written by group {found.st_gid}")
+
+
+def _parts(path: str) -> list[str]:
+    """The names of a path, the first one last."""
+    return [name for name in reversed(Path(path).parts) if name != os.sep]

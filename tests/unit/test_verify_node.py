@@ -1,0 +1,230 @@
+"""`verify --quick --node`: which failures are a fault of the machine, and what another user can change is not run."""
+# ruff: noqa: F811  # fixtures are imported by their names
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from verify_stub import ALL_LIBRARIES, env, healthy, make_environment  # noqa: F401
+
+from driver_stub import H200, SCENARIOS, build, gpu, scenario, spec
+from provision import profiles
+from provision.model import Finding, StageResult, Verdict
+from provision.system.ownership import ChangeableError, assert_unchangeable
+from provision.verify.node_fault import judge_node, one_line
+
+OF_JOBS = frozenset(c.cause for c in profiles.load().causes if c.of_jobs)
+BUSY = spec(driver="580.159.04", cuda=13000, gpus=[f"{H200}|mode=3"], cuda_error=46)
+FULL = gpu("NVIDIA H200", "9.0", 143771, "GPU-8c2c2c9a-7d41-4a1e-b3f5-0a9b8c7d6e5f", free_mib=300)
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory):
+    return make_environment(tmp_path_factory.mktemp("pristine") / "env", ALL_LIBRARIES)
+
+
+@pytest.fixture
+def node(env, tmp_path):
+    """Run `gpuenv verify --quick --node` on a driver that answers as a spec says."""
+    libraries = build(tmp_path / "driver")
+
+    def run(what, *options):
+        variables = {**os.environ, **scenario(libraries, what)}
+        variables.pop("CUDA_VISIBLE_DEVICES", None)
+        return subprocess.run(
+            [sys.executable, "-m", "provision", "verify", "--quick", "--node", *options, str(env)],
+            cwd=tmp_path, env=variables, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "line"),
+    [
+        (healthy(), 0, "driver 580.159.04, CUDA 13.0: NVIDIA H200 (9.0)"),
+        (SCENARIOS["mismatch"], 8, "driver_library_mismatch: "),
+        (healthy(cuda_error=35), 8, "driver_too_old_for_runtime: "),
+        (SCENARIOS["no-permission"], 8, "gpu_device_access_denied: "),
+        (healthy(cu_init=802), 8, "fabricmanager_not_running: "),
+        (healthy(cu_init=999), 8, "nvidia_uvm_stale: "),
+        (SCENARIOS["cuinit-crashes"], 8, "driver: the process was ended by SIGSEGV"),
+        (healthy(cudnn_wrong=1), 8, "gpu_hardware_fault: "),
+        (BUSY, 0, "gpu_busy_exclusive: "),
+        (healthy(cuda_error=2), 0, "gpu_memory_exhausted: "),
+        (spec(driver="580.159.04", cuda=13000, gpus=[FULL], cudnn_create=4), 0, "gpu_memory_exhausted: "),
+        (SCENARIOS["no-driver"], 0, "this machine shows no NVIDIA GPU and no driver"),
+    ],
+)
+def test_only_a_fault_of_the_machine_fails(node, what, code, line):
+    ran = node(what, "-q")
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    (shown,) = ran.stdout.splitlines()
+    assert shown.startswith(line) and len(shown) < 80
+    assert ran.stderr == ""
+
+
+def test_a_driver_that_is_slow_is_no_fault(node):
+    ran = node(SCENARIOS["cuinit-hangs"], "--timeout", "3")
+    assert ran.returncode == 0 and "no answer" not in ran.stderr
+
+
+def test_the_document_says_fault_cause_and_the_whole_verdict(node):
+    document = json.loads(node(SCENARIOS["mismatch"], "--json").stdout)
+    assert document["schema"] == "gpuenv.node/1"
+    assert (document["fault"], document["cause"]) == (True, "driver_library_mismatch")
+    assert document["verdict"]["verdict"] == "fails" and document["text"].startswith(
+        "driver_library_mismatch: "
+    )
+
+
+def test_a_cudnn_that_is_cut_short_is_a_fault(node, env):
+    cudnn = next(env.glob("lib/python*/site-packages/nvidia/cudnn/lib/libcudnn_ops.so.9"))
+    cudnn.write_bytes(cudnn.read_bytes()[:-1])
+    ran = node(healthy())
+    assert ran.returncode == 8 and ran.stdout.startswith("package_files_damaged: ")
+
+
+def test_options_that_mean_something_else_are_refused(node, env):
+    ran = node(healthy(), "--strict")
+    assert ran.returncode == 2 and "--strict does not go with --node" in ran.stderr
+    alone = subprocess.run(
+        [sys.executable, "-m", "provision", "verify", "--node", env],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert alone.returncode == 2 and "--node needs --quick" in alone.stderr
+
+
+def test_an_environment_that_others_can_write_to_is_not_run(node, env):
+    marker = env.with_name("ran")
+    site = next(env.glob("lib/python*/site-packages"))
+    (site / "late.pth").write_text(f"import pathlib; pathlib.Path({str(marker)!r}).touch()\n")
+    (site / "late.pth").chmod(0o666)
+    ran = node(healthy())
+    assert ran.returncode == 2 and f"{site}/late.pth can be written by every user" in ran.stderr
+    assert not marker.exists()
+    (site / "late.pth").chmod(0o644)
+    assert node(healthy()).returncode == 0 and marker.exists()
+
+
+def failed(stage, detail, *findings, verdict="fails"):
+    stages = (StageResult(stage=stage, status="fail", detail=detail),)
+    return Verdict(env="/e", python="/e/bin/python", verdict=verdict, stages=stages, findings=findings)
+
+
+@pytest.mark.parametrize(
+    ("stage", "detail", "fault"),
+    [
+        ("driver", "cuInit: CUDA_ERROR_NOT_FOUND (500)", True),
+        ("driver", "no answer within 3 s while calling cuInit", False),
+        ("cudnn", "the process was ended by SIGKILL while running a convolution on device 0", False),
+        ("cudnn", "the process was ended by SIGSEGV while running a convolution on device 0", True),
+        ("framework", "torch: import failed", False),
+        ("packages", "cv2: libGL.so.1 is missing", False),
+    ],
+)
+def test_the_stage_decides_where_no_cause_is_known(stage, detail, fault):
+    judged = judge_node(failed(stage, detail), OF_JOBS)
+    assert (judged.fault, judged.cause, judged.text) == (fault, stage, one_line(f"{stage}: {detail}"))
+
+
+@pytest.mark.parametrize("cause", sorted(OF_JOBS))
+def test_what_jobs_cause_is_no_fault(cause):
+    finding = Finding(cause=cause, title="x")
+    assert not judge_node(failed("runtime", "cudaFree: failed", finding), OF_JOBS).fault
+
+
+def test_the_causes_of_jobs_are_states_that_end_with_a_job():
+    assert {
+        "gpu_busy_exclusive", "gpu_memory_exhausted", "preallocation_leaves_no_memory", "process_limit_reached",
+        "visible_devices_invalid",
+    } == OF_JOBS  # fmt: skip
+
+
+def test_a_line_has_no_line_ends_and_fewer_than_80_characters():
+    assert one_line("a\n\x1b[31mb\u2028c") == "a [31mb c"
+    assert len(one_line("word " * 40)) <= 79 and one_line("word " * 40).endswith("...")
+
+
+# --- who can change files ----------------------------------------------------------------------------
+
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+@pytest.fixture
+def tree(tmp_path):
+    (tmp_path / "env" / "bin").mkdir(parents=True)
+    (tmp_path / "env" / "bin" / "python").write_text("")
+    (tmp_path / "env").chmod(0o755)
+    return tmp_path / "env"
+
+
+def changeable(path):
+    with pytest.raises(ChangeableError) as caught:
+        assert_unchangeable([path])
+    return str(caught.value)
+
+
+def test_own_files_pass(tree):
+    (tree / "lib64").symlink_to("bin")
+    (tree / "gone").symlink_to("nowhere")
+    assert_unchangeable([tree, tree / "bin" / "python"])
+
+
+@pytest.mark.parametrize(("mode", "words"), [(0o757, "every user"), (0o777, "every user")])
+def test_folders_for_everybody_do_not(tree, mode, words):
+    (tree / "bin").chmod(mode)
+    assert changeable(tree) == f"{tree}/bin can be written by {words}"
+
+
+@root_only
+def test_files_and_folders_of_another_user_do_not(tree):
+    os.chown(tree / "bin" / "python", 65534, 0)
+    assert changeable(tree) == f"{tree}/bin/python belongs to user 65534"
+    os.chown(tree / "bin" / "python", 0, 0)
+    os.chown(tree.parent, 65534, 0)
+    assert changeable(tree) == f"{tree.parent} belongs to user 65534"
+    os.chown(tree.parent, 0, 0)
+    (tree / "bin").chmod(0o775)
+    assert_unchangeable([tree])
+    os.chown(tree / "bin", 0, 65534)
+    assert changeable(tree) == f"{tree}/bin can be written by group 65534"
+
+
+@root_only
+def test_links_are_followed_through_every_folder_on_their_way(tree, tmp_path):
+    for name in ("theirs", "ours"):
+        (tmp_path / name).mkdir(mode=0o755)
+    (tmp_path / "ours" / "python").write_text("")
+    (tmp_path / "theirs" / "python").symlink_to("../ours/python")
+    (tree / "bin" / "python").unlink()
+    (tree / "bin" / "python").symlink_to(tmp_path / "theirs" / "python")
+    assert_unchangeable([tree])
+    os.chown(tmp_path / "theirs", 65534, 65534)
+    assert changeable(tree) == f"{tmp_path}/theirs belongs to user 65534"
+    os.chown(tmp_path / "theirs", 0, 0)
+    os.chown(tmp_path / "theirs" / "python", 65534, 65534, follow_symlinks=False)
+    assert changeable(tree) == f"{tmp_path}/theirs/python belongs to user 65534"
+
+
+@root_only
+def test_the_contents_of_a_folder_behind_a_link_count(tree, tmp_path):
+    shutil.copytree(tree, tmp_path / "packages")
+    (tree / "site-packages").symlink_to(tmp_path / "packages")
+    assert_unchangeable([tree])
+    os.chown(tmp_path / "packages" / "bin" / "python", 65534, 0)
+    assert changeable(tree) == f"{tmp_path}/packages/bin/python belongs to user 65534"
+
+
+def test_links_in_a_circle_are_an_error_and_end(tree):
+    (tree / "a").symlink_to("b")
+    (tree / "b").symlink_to("a")
+    with pytest.raises(OSError, match="symbolic links"):
+        assert_unchangeable([tree / "a"])
+    assert_unchangeable([tree])
