@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -74,13 +75,13 @@ def _run(screen: show.Screen, words: argument_order.Words) -> int:
 
             error.findings = of_log(error.log, error.device)
         if isinstance(error, UsageError) and error.hint is None:
-            error.hint = f"gpuenv {word} --help lists what there is" if (word := _word(ours)) else None
+            error.hint = f"gpuenv {word} --help lists the options" if (word := _word(ours)) else None
         return _failed(screen, error)
     except _WRONG_USAGE as error:
         if type(error).__name__ == "NoArgsIsHelpError" and not screen.json:
             screen.say(str(error), always=True)  # nothing was typed: what there is
             return exit_codes.USAGE
-        return _failed(screen, _usage(error, ours))
+        return _failed(screen, _usage(error, words))
     except (KeyboardInterrupt, typer.Abort):
         return _stopped(screen, exit_codes.INTERRUPTED, "interrupted")
     except SystemExit as error:
@@ -134,8 +135,9 @@ def _stopped(screen: show.Screen, code: int, word: str) -> int:
     return code
 
 
-def _usage(error: Exception, ours: list[str]) -> UsageError:
+def _usage(error: Exception, words: argument_order.Words) -> UsageError:
     """Return what typer says of a wrong command line as our error, with the frameworks among its words as a hint."""
+    ours = words.ours
     message = getattr(error, "format_message", lambda: str(error))()
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "gpuenv"
@@ -145,4 +147,6 @@ def _usage(error: Exception, ours: list[str]) -> UsageError:
         return UsageError(message, hint=meant)
     if "unexpected extra argument" in message and (options := options_for(ours)):
         return UsageError(message, hint=f"{command} {options}")
-    return UsageError(message, hint=f"{command} --help lists what there is")
+    if _word(ours) == "run" and (program := argument_order.options_of_python(words)):
+        return UsageError(message, hint=f"gpuenv run python {shlex.join(program)}")
+    return UsageError(message, hint=f"{command} --help lists the options")

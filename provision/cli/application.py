@@ -108,8 +108,7 @@ def _run(function: Any, options: Any, output: Any) -> int:
         screen.out = screen.err
     value = function(options, show.emitter(screen))
     code = exit_codes.of(value, options)
-    how = {"explain": getattr(options, "explain", False), "one_line": getattr(options, "one_line", False)}
-    show.result(screen, value, **how, good=code == 0)
+    show.result(screen, value, explain=getattr(options, "explain", False), good=code == 0)
     if isinstance(value, RunResult) and value.signal:
         return process.die_of(value.signal)
     return code

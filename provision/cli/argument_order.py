@@ -75,6 +75,12 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
     return read(argv)[:2]
 
 
+def options_of_python(words: Words) -> list[str]:
+    """Return the words of `run` from an option of Python on (-c, -m); none where there is no such option."""
+    at = next((i for i, word in enumerate(words.ours) if word in ("-c", "-m")), None)
+    return [] if at is None else [*words.ours[at:], *(words.command or [])]
+
+
 def _as_path(word: str) -> str:
     """Return `./torch` as a path from the root: a Path would make it `torch`, which is also a framework."""
     from ..commands.framework_arguments import framework_of

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from ..diagnose import Installed, Ran, Remarks
 
 _PIECE = 1 << 20
-_SEES_MORE = "`gpuenv run python PROGRAM` sees more than a log: signals, limits, the environment"
+_RUN_IT = "gpuenv run python PROGRAM  # also sees signals, limits and the environment"
+_READ_A_LOG = "gpuenv diagnose LOG  # reads the output of a program that failed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,7 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
 
     logs, env, machine = options.logs, options.env, options.machine
     if options.no_machine and machine:
-        raise UsageError("--no-machine and --machine contradict each other")
+        raise UsageError("--no-machine and --machine exclude each other", hint="leave one of them out")
     if options.no_machine and not logs and not env:
         raise UsageError("--no-machine needs a log", hint="gpuenv diagnose LOG --no-machine")
     if env is None and not (logs or machine or options.no_machine):
@@ -81,10 +82,26 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
         emit(Event(kind="note", stage="diagnose", text=remarks.environment))
     if here and here.context.colab and not machine:
         found = with_later_installs(emit, found)
-    if logs and not found:
-        text = remarks.crash or _SEES_MORE
-        emit(Event(kind="note", stage="diagnose", text=text))
+    if not found:
+        _say_nothing_found(emit, options, remarks.crash)
     return Findings(findings=found)
+
+
+def _say_nothing_found(emit: Emit, options: DiagnoseOptions, crash: str | None) -> None:
+    """Say what was read without a finding, and the next step."""
+    inputs = [f"{'this log' if len(options.logs) == 1 else 'these logs'}"] if options.logs else []
+    inputs += [str(options.env)] if options.env else []
+    inputs += (
+        []
+        if inputs or options.no_machine
+        else ["the machine of the file" if options.machine else "this machine"]
+    )
+    text = f"no known GPU failure in {' and '.join(inputs)}"
+    emit(Event(kind="summary", stage="diagnose", text=text))
+    if crash:
+        emit(Event(kind="note", stage="diagnose", text=crash))
+    else:
+        emit(Event(kind="next", stage="diagnose", text=_RUN_IT if options.logs else _READ_A_LOG))
 
 
 def _offer_environment(emit: Emit) -> None:

@@ -45,11 +45,6 @@ class LockOptions:
     choices: Choices = group(Choices, without=target_options.NOT_SHARED)
 
     @property
-    def one_line(self) -> bool:
-        """Whether the result is shown in one line."""
-        return self.check
-
-    @property
     def takes_stdout(self) -> bool:
         """Whether the lock is written to standard output."""
         return self.output is not None and is_stdout(self.output)
@@ -144,21 +139,28 @@ def _checked(emit: Emit, fresh: Lock, held: Lock, path: Path, step: str) -> Lock
     """Show the lock that is held and what installs it, or raise LockError with what differs from a fresh one."""
     if drift := differences(held, fresh):
         raise LockError(
-            f"{path} no longer is what would be locked now ({len(drift)} packages differ)",
-            log="\n".join(drift), hint="gpuenv lock writes it anew",
+            f"{path} is out of date: {_count(len(drift), 'package')} would change",
+            log="\n".join(drift), hint="update it: gpuenv lock",
         )  # fmt: skip
     if held.exclude_newer != fresh.exclude_newer:
         raise LockError(
-            f"{path} was made with another --exclude-newer, though the packages are the same",
-            hint="gpuenv lock writes it anew",
+            f"{path} is out of date: it was made with another --exclude-newer; the packages are the same",
+            hint="update it: gpuenv lock",
         )
     if held.inputs and fresh.inputs and held.inputs != fresh.inputs:
         raise LockError(
-            f"{path} was made for other requirements than the project has now, though the packages are the same",
-            hint="gpuenv lock writes it anew",
+            f"{path} is out of date: the project's requirements changed; the packages are the same",
+            hint="update it: gpuenv lock",
         )
+    builds = [f"{b.framework} {b.version}" for b in held.plan.builds]
+    content = ", ".join([*builds, f"{len(held.packages)} packages"])
+    emit(Event(kind="summary", stage="lock", text=f"{path} is up to date ({content})"))
     emit(Event(kind="next", stage="lock", text=step))
     return held
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def differences(held: Lock, fresh: Lock) -> list[str]:

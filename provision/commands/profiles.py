@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from .. import profiles
 from ..errors import DataError, UsageError
@@ -45,7 +45,6 @@ class ProfilesCheckOptions:
 
     folders: list[Path] = argument(list, help="Folders; the shipped one and yours if none.")
     choices: Choices = group(Choices, "profiles")
-    one_line: ClassVar = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +68,7 @@ def __getattr__(name: str) -> Any:
 
 def listed(options: ProfilesListOptions, emit: Emit = drop_event) -> ProfileTables:
     """Return the tables without their rows: how many, from where, read when."""
-    return check(ProfilesCheckOptions(choices=options.choices), emit)
+    return _checked(ProfilesCheckOptions(choices=options.choices))
 
 
 def show(options: ProfilesShowOptions, emit: Emit = drop_event) -> ProfileTables:
@@ -80,6 +79,16 @@ def show(options: ProfilesShowOptions, emit: Emit = drop_event) -> ProfileTables
 def check(options: ProfilesCheckOptions, emit: Emit = drop_event) -> ProfileTables:
     """Return the tables of valid profiles: of the folders named, else of ours and what is laid over it. Raises
     DataError with file, row and key of every mistake, UsageError."""
+    known = _checked(options)
+    rows = sum(table.count or 0 for table in known.tables)
+    files = len({table.file for table in known.tables})
+    text = f"the profiles are valid: {files} files, {len(known.tables)} tables, {rows} rows"
+    emit(Event(kind="summary", stage="profiles", text=text))
+    return known
+
+
+def _checked(options: ProfilesCheckOptions) -> ProfileTables:
+    """Return the tables without their rows. Raises as `check`."""
     for folder in options.folders:
         if not folder.is_dir():
             raise UsageError(f"{folder}: no such folder")
@@ -91,7 +100,10 @@ def update(options: ProfilesUpdateOptions, emit: Emit = drop_event) -> ProfileTa
     """Read the index for releases that are not known yet, into the user's own overlay. Raises LockError, UsageError."""
     for name in options.names:
         if name not in measure.MEASURED:
-            raise UsageError(f"{name} is not measured: there are {', '.join(measure.MEASURED)}")
+            raise UsageError(
+                f"{name}: not one of {', '.join(measure.MEASURED)}",
+                hint="name profiles that `profiles update` reads",
+            )
     environ, cache = process.environ(), cache_dir(options.choices)
     http = Http(pip_configuration(environ))
 
@@ -102,7 +114,7 @@ def update(options: ProfilesUpdateOptions, emit: Emit = drop_event) -> ProfileTa
     reader = Reader(http, where, cache / "measured", say=say)
     made = []
     for name in options.names or measure.DEFAULT:
-        emit(Event(kind="start", stage="profiles", text=f"reading what the index has of {name}"))
+        emit(Event(kind="start", stage="profiles", text=f"reading the releases of {name} from the index"))
         made += _renewed(reader, name, options.profiles or load_profiles.own_profiles())
     for problem in reader.problems:
         emit(Event(kind="warning", stage="profiles", text=f"left out: {problem}"))
@@ -120,7 +132,7 @@ def _tables(folders: Sequence[Path], names: Sequence[str]) -> ProfileTables:
     known = {Path(f).stem for f in FILES}
     for name in names:
         if name not in known:
-            raise UsageError(f"no profile is called {name}: there are {', '.join(sorted(known))}")
+            raise UsageError(f"no profile {name!r}: expected one of {', '.join(sorted(known))}")
     for folder in folders:
         for path in sorted(folder.glob("*.yaml")):
             if path.name in FILES and (not names or path.stem in names):
@@ -133,7 +145,7 @@ def _tables(folders: Sequence[Path], names: Sequence[str]) -> ProfileTables:
         raise DataError(
             f"the profiles are invalid: {len(problems)} mistake{'s' * (len(problems) > 1)}",
             problems=tuple(problems),
-            hint="mend the rows named",
+            hint="correct these rows",
         )
     return ProfileTables(tables=tuple(found))
 
@@ -176,8 +188,8 @@ def _by_hand(path: Path) -> list[Table]:
     tables, problems = read_file(path)
     if problems:
         raise DataError(
-            f"{path} is invalid, so it is not brought up to date", problems=tuple(problems),
-            hint="mend the rows named, or move the file away",
+            f"{path} is invalid and was not updated", problems=tuple(problems),
+            hint="correct these rows, or move the file away",
         )  # fmt: skip
     return [t for t in tables if t.head.get("kept") != "measured"]
 
@@ -190,5 +202,5 @@ def _write(path: Path, text: str) -> None:
     except OSError as error:
         raise UsageError(
             f"{path} cannot be written: {error.strerror}",
-            hint=safe_write.hint_of(error, "name a folder that can: --profiles DIR"),
+            hint=safe_write.hint_of(error, "name another folder: --profiles DIR"),
         ) from error

@@ -70,7 +70,7 @@ def _known(emit: Emit, env: Path | None) -> stage.Known:
     path = where.absolute(env_to_read(emit, env))
     ours = place.made_by_gpuenv(path)
     is_active = env is None and path != where.absolute(project_env())
-    there = ours or env is not None or is_active
+    there = ours or env is not None or is_active or path.is_dir()
 
     def tried(read: Callable[[], T]) -> T | None:
         try:
@@ -82,7 +82,7 @@ def _known(emit: Emit, env: Path | None) -> stage.Known:
     if there and not ours:
         from .. import verify
 
-        found = tried(lambda: verify.locate(path)) if is_active else verify.locate(path)
+        found = verify.locate(path) if env is not None else tried(lambda: verify.locate(path))
         path = Path(found.path) if found else path
     sources = tried(lambda: read_options.sources(o.Choices()))
     return stage.Known(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,10 +71,11 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
     """Run a command in an environment to its end. With `exec_` this process becomes the command."""
     command = options.command
     if not command:
-        raise UsageError("no command was named", hint="gpuenv run python train.py")
+        raise UsageError("no program given", hint="gpuenv run python train.py")
     if options.exec_ and options.stdout_to_stderr:
         raise UsageError(
-            "--json and --exec contradict each other", hint="with --exec nothing of gpuenv is left to tell"
+            "--json and --exec exclude each other",
+            hint="leave --exec out: it replaces gpuenv by CMD, so nothing can write the document",
         )
     env = env_to_read(emit, options.env)
     recovery.settle(emit, env)
@@ -93,7 +95,11 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
             process.replace(command, environ)
         ended = process.attend(command, environ, stdout=stdout)
     except OSError as error:
-        emit(Event(kind="log", stage="run", text=f"gpuenv: {command[0]}: {error.strerror}"))
+        emit(
+            Event(
+                kind="log", stage="run", text=f"gpuenv: {command[0]}: {error.strerror}{_python_hint(command)}"
+            )
+        )
         code = 127 if isinstance(error, FileNotFoundError) else 126
         return RunResult(env=str(root), command=tuple(command), code=code)
     found: tuple[Finding, ...] = ()
@@ -103,6 +109,13 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
         found = explained(command[0], ended, options.choices, root, ran(root, command, ended, before))
     code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
     return RunResult(env=str(root), command=tuple(command), code=code, signal=ended.signal, findings=found)
+
+
+def _python_hint(command: Sequence[str]) -> str:
+    """Return a line with the command that runs a Python file; "" for any other program."""
+    if not command[0].endswith(".py") or not Path(command[0]).is_file():
+        return ""
+    return f"\nhint: gpuenv run python {shlex.join(command)}"
 
 
 def found_in(env: Path) -> tuple[Path, Path]:
@@ -119,7 +132,9 @@ def found_in(env: Path) -> tuple[Path, Path]:
         hint = "name the folder of an environment, or its Python"
     if env.name == str(env) and not path.exists() and shutil.which(str(env)):
         hint += f"; to run the program {env} in the project's environment: gpuenv run -- {env}"
-    raise UsageError(f"{path} holds no Python", hint=hint)
+    from ..verify.locate import no_python  # only a wrong path needs it
+
+    raise UsageError(no_python(path), hint=hint)
 
 
 def variables(

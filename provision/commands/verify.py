@@ -92,7 +92,10 @@ def _device(device: str | None) -> str | None:
         return None if device == "cuda" else device
     if device.startswith("cuda:") and device[5:].isdigit():
         return device
-    raise UsageError(f"--device {device}: expected cpu, all or cuda:N")
+    raise UsageError(
+        f"--device {device}: expected cpu, all or cuda:N",
+        hint="Did you mean cuda?" if device.lower() in ("gpu", "nvidia") else None,
+    )
 
 
 def _frameworks(named: list[str]) -> tuple[str, ...]:

@@ -170,9 +170,19 @@ def _ask_uv() -> str:
         done = uv.run_uv(words, PackageSources(), python=sys.executable, settings=settings)
     found = re.search(r"#\s*from\s+(\S+)", done.stdout)
     if not found:
-        raise LockError(
-            "uv did not say which index it takes packages from.",
-            hint="Check the network, or name the index in PIP_INDEX_URL.",
-            log=done.stderr,
-        )
+        raise _unknown_index(done.stderr)
     return found[1].rstrip("/")
+
+
+def _unknown_index(log: str) -> LockError:
+    """Return the error for an index that did not answer, or for any other failure of uv."""
+    hint = "check the network and its proxy, or name a reachable index in PIP_INDEX_URL"
+    causes = re.findall(r"^\s*(?:cause|Caused by): (.+)$", log, re.MULTILINE)
+    address = re.search(r"https?://[^\s`)]+", log)
+    if not causes or not address:
+        return LockError("uv did not name the default package index", hint=hint, log=log)
+    proxy = " by the proxy" if "tunnel error" in log or "proxy" in log.lower() else ""
+    reason = re.sub(r" \(os error \d+\)$", "", causes[-1])
+    return LockError(
+        f"cannot reach the index {address[0]}: {reason[0].lower()}{reason[1:]}{proxy}", hint=hint
+    )

@@ -28,7 +28,7 @@ NVIDIA_LIBRARY_FAMILIES = ("libcudnn", "libcublas", "libcudart", "libnvrtc", "li
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
     """Something a stage tells while it works. `kind`: start, progress, note, warning or done; next, the command
-    that a success leads to; log, lines to show in any case. `done` and `total` are in `unit` (bytes, packages, stages);
+    that a success leads to; summary, a sentence that says the result in place of its details; log, lines to show in any case. `done` and `total` are in `unit` (bytes, packages, stages);
     `files` is how many files are downloaded."""
 
     kind: str

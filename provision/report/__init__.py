@@ -120,7 +120,7 @@ def _machine(machine: Machine) -> Iterator[str]:
 
 def _environment(known: Known) -> Iterator[str]:
     if known.env is None:
-        yield "none was named, and there is no .venv here"
+        yield "no environment: .venv is missing"
         return
     yield f"path      {known.env}" + ("" if known.ours else " (not made by gpuenv)")
     plan = known.plan

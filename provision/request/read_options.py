@@ -32,6 +32,7 @@ from ..model import (
     TransitiveFrameworks,
     normalize_name,
 )
+from ..project.config.key_forms import CONFIG_NAME
 from ..project.quoted_text import meant_version
 from ..system import process, variable_references
 from . import cpu_builds, project_options as inproject, traps, upload_limits
@@ -39,7 +40,10 @@ from .load_profiles import known
 from .options import Choices
 from .target import Looking, device_of, minor, pythons_of, target_of
 
-_ANY_FRAMEWORK = f"--framework {'|'.join(FRAMEWORKS)}"
+_ANY_FRAMEWORK = f"name one: --framework {FRAMEWORKS[0]} (or {', '.join(FRAMEWORKS[1:])}); `gpuenv init` writes {CONFIG_NAME}"
+_MEANT = {"gpu": "cuda", "nvidia": "cuda", "none": "cpu", "virtualenv": "venv", "mamba": "conda"}
+"""Words that are no value of an option, and the value that they mean."""
+_DRIVER_PLACE = "the driver version is at the top left of nvidia-smi"
 
 Bring = Callable[[Plan, PackageSources, Sequence[RequirementLine]], TransitiveFrameworks]
 """Lists the frameworks that packages bring, for the Python and the platform of a plan."""
@@ -204,17 +208,18 @@ def _brought(
     """The frameworks that the project's packages bring along, where nobody names one. Raises UsageError
     where they bring none."""
     if python is None or not demands.needs:
-        raise UsageError("no framework was named", hint=f"--framework {'|'.join(FRAMEWORKS)}")
+        files = ", ".join(Path(file).name for file in demands.files) or "the project"
+        raise UsageError(f"{files} names no framework, and no --framework given", hint=_ANY_FRAMEWORK)
     found = bring(_without_builds(target, python))
     if not found.frameworks and found.unread:
         raise UsageError(
-            "no framework was named, and the packages that could be read without running code bring none",
-            hint=f"--framework {'|'.join(FRAMEWORKS)}; or `gpuenv lock`, which runs their build code",
+            "no --framework given, and the packages whose metadata needs no build code require none",
+            hint=f"{_ANY_FRAMEWORK}; or run their build code: gpuenv lock",
         )
     if not found.frameworks:
         files = ", ".join(dict.fromkeys(n.origin.partition(" line ")[0] for n in demands.needs))
         raise UsageError(
-            f"no framework was named, and what {files} asks for brings none",
+            f"no --framework given, and the packages of {files} require none",
             hint="; ".join(filter(None, (cpu_builds.hint_on_cpu_packages(_texts(demands)), _ANY_FRAMEWORK))),
         )
     return found
@@ -236,10 +241,12 @@ def check_words(c: Choices) -> None:
         ("--driver-os", c.driver_os, ("linux", "windows")),
     ):
         if value is not None and value not in allowed:
-            raise UsageError(f"{option} {value}: not one of {', '.join(allowed)}{_near(value, allowed)}")
+            raise UsageError(
+                f"{option} {value}: not one of {', '.join(allowed)}", hint=_did_you_mean(value, allowed)
+            )
     if "://" not in c.index and c.index not in ("auto", "pypi", "pytorch"):
-        near = _near(c.index, ("auto", "pypi", "pytorch"))
-        raise UsageError(f"--index {c.index}: not auto, pypi, pytorch or a URL{near}")
+        hint = _did_you_mean(c.index, ("auto", "pypi", "pytorch"))
+        raise UsageError(f"--index {c.index}: not auto, pypi, pytorch or a URL", hint=hint)
     for option, value, form in (
         ("--driver", c.driver, r"\d{3,4}(\.\d+){0,3}"),
         ("--glibc", c.glibc, r"2\.\d+"),
@@ -248,13 +255,28 @@ def check_words(c: Choices) -> None:
         ("--gpus", c.gpus, r"\d+(,\d+)*"),
     ):
         if value is not None and not re.fullmatch(form, value):
-            example = {"--driver": "535.129.03", "--glibc": "2.28", "--python": "3.11", "--cuda": "12.6"}
-            raise UsageError(f"{option} {value}: expected a form like {example.get(option, '0,1')}")
+            raise _wrong_form(option, value)
 
 
-def _near(word: str, allowed: tuple[str, ...] | list[str]) -> str:
-    found = difflib.get_close_matches(word, allowed, n=1, cutoff=0.4)
-    return f". Did you mean {found[0]}?" if found else ""
+def _wrong_form(option: str, value: str) -> UsageError:
+    """Return the error for a version or list that has another form. A CUDA version is often taken for the driver's."""
+    if option == "--driver" and re.fullmatch(r"\d{1,2}(\.\d+)?", value):
+        return UsageError(
+            f"--driver {value}: this looks like a CUDA version",
+            hint=f"{_DRIVER_PLACE}; for a CUDA release: --cuda {value}",
+        )
+    example = {"--driver": "535.129.03", "--glibc": "2.28", "--python": "3.11", "--cuda": "12.6"}
+    expected = f"a version such as {example[option]}" if option in example else "indexes such as 0,2"
+    return UsageError(
+        f"{option} {value}: expected {expected}", hint=_DRIVER_PLACE if option == "--driver" else None
+    )
+
+
+def _did_you_mean(word: str, allowed: tuple[str, ...] | list[str]) -> str | None:
+    """Return the allowed word that is meant, as a question; None where no word is near."""
+    meant = _MEANT.get(word.lower())
+    near = [meant] if meant in allowed else difflib.get_close_matches(word, allowed, n=1, cutoff=0.4)
+    return f"Did you mean {near[0]}?" if near else None
 
 
 def _implied_framework(name: str, data: Profiles) -> str | None:
@@ -285,8 +307,8 @@ def named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...], tup
             packages.append(text)
         else:
             alias = FRAMEWORK_ALIASES.get(name) or _implied_framework(name, data)
-            near = f". Did you mean {alias}?" if alias else _near(name, FRAMEWORKS)
-            raise UsageError(f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}{near}")
+            hint = f"Did you mean {alias}?" if alias else _did_you_mean(name, FRAMEWORKS)
+            raise UsageError(f"unknown framework {name!r}: gpuenv knows {', '.join(FRAMEWORKS)}", hint=hint)
     along = [_requirement("--with", text) for text in c.with_]
     for need in along:
         if canonicalize_name(need.name) == "nvcc" and (need.specifier or need.extras):
@@ -297,8 +319,15 @@ def named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...], tup
     packages += [str(need) for need in along if not need.url]  # an address goes with the project's needs
     if not wanted and not (c.requirement or c.project):
         hint = cpu_builds.hint_on_cpu_packages([str(need) for need in along])
-        raise UsageError("no framework was named", hint="; ".join(filter(None, (hint, _ANY_FRAMEWORK))))
+        raise UsageError(
+            f"{_no_framework(c)}, and no --framework given",
+            hint="; ".join(filter(None, (hint, _ANY_FRAMEWORK))),
+        )
     return tuple(wanted.values()), tuple(packages)
+
+
+def _no_framework(c: Choices) -> str:
+    return f"{c.config.name} names no framework" if c.config else f"no {CONFIG_NAME} here"
 
 
 def _requirement(option: str, text: str) -> Requirement:

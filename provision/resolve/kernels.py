@@ -72,12 +72,12 @@ def gpu_named(text: str, gpus: Sequence[GpuModel]) -> TargetGpu:
             raise ValueError(f"no GPU of capability {text} is known; known are {known}")
         return TargetGpu(capability=text)
     boards = {b: g.capability for g in gpus for b in g.boards}
-    if found := _exactly(text, boards) or _in_another_form(text, boards):
+    if found := _exactly(text, boards) or _in_another_form(text, boards) or _by_number(text, boards):
         return found
     near = _near(_plain(text), boards)
     raise ValueError(
-        f"no GPU called {text!r} is known; "
-        + (f"near are {', '.join(near)}" if near else "a capability such as 9.0 may be given instead")
+        f"no GPU is named {text!r}; "
+        + (f"similar names: {', '.join(near)}" if near else "give a compute capability such as 9.0")
     )
 
 
@@ -103,6 +103,19 @@ def _in_another_form(text: str, boards: Mapping[str, str]) -> TargetGpu | None:
     wanted = _bare(text)
     found = {c for b, c in boards.items() if wanted and _bare(b) == wanted}
     return TargetGpu(capability=found.pop(), name=text.strip()) if len(found) == 1 else None
+
+
+def _by_number(text: str, boards: Mapping[str, str]) -> TargetGpu | None:
+    """The board that a part of its name with a number means ("4090"), where all such boards have one capability. Of
+    several the shortest name is taken: that of the plain board."""
+    words = set(_plain(text).split())
+    if not any(word[-1].isdigit() for word in words):
+        return None
+    found = {b: c for b, c in boards.items() if words <= set(_plain(b).split())}
+    if len(set(found.values())) != 1:
+        return None
+    name = min(found, key=len)
+    return TargetGpu(capability=found[name], name=name)
 
 
 def _near(wanted: str, boards: Mapping[str, str]) -> list[str]:

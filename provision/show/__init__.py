@@ -54,6 +54,8 @@ def event(screen: Screen, told: Event) -> None:
         return
     if told.kind == "next":
         screen.next_step = told.text
+    elif told.kind == "summary":
+        screen.summary = told.text
     elif told.kind == "log":
         screen.say(told.text, always=True)
     elif told.kind == "warning":
@@ -69,19 +71,19 @@ def emitter(screen: Screen) -> Callable[[Event], None]:
     return lambda told: event(screen, told)
 
 
-def result(
-    screen: Screen, value: Any, *, explain: bool = False, one_line: bool = False, good: bool = True
-) -> None:
-    """A command's value: one JSON document, or words and the next step, if an event named one. With --quiet of what a
-    command did only the last line, unless it is not `good`."""
+def result(screen: Screen, value: Any, *, explain: bool = False, good: bool = True) -> None:
+    """Show a command's value: as one JSON document, or as text and the next step, if an event named one. An event with
+    a summary replaces the text. With --quiet only the last line is shown, unless the result is not `good`."""
     screen.rest()
     kind = type(value).__name__
     screen.last_only = screen.quiet and good and not screen.json and kind in _DEEDS
     if screen.json:
         screen.document(as_document(value))
     else:
-        how = {name: True for name, on in (("explain", explain), ("one_line", one_line)) if on}
-        _function(_SHOWN_BY[kind])(screen, value, **how)
+        if screen.summary:
+            screen.wrapped(clean(screen.summary), first="")
+        else:
+            _function(_SHOWN_BY[kind])(screen, value, **({"explain": True} if explain else {}))
         if screen.next_step:
             screen.line(clean(screen.next_step))
         screen.end()

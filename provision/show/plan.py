@@ -103,14 +103,8 @@ def _table(screen: Screen, plan: Plan) -> None:
         show_table(screen, ("FRAMEWORK", "VERSION", "CUDA", "INDEX", "RESULT"), rows, indent=2, whole=True)
 
 
-def show_lock(screen: Screen, lock: Lock, *, one_line: bool = False) -> None:
-    """The plan and how many packages; with `one_line` that the lock was checked."""
-    if one_line:
-        builds = ", ".join(f"{b.framework} {b.version}" for b in lock.plan.builds)
-        screen.line(
-            f"the lock is what is asked for: {', '.join(filter(None, (builds, f'{len(lock.packages)} packages')))}"
-        )
-        return
+def show_lock(screen: Screen, lock: Lock) -> None:
+    """Show the plan and how many packages there are."""
     show_plan(screen, lock.plan)
     total = sum(p.size or 0 for p in lock.packages)
     known = f", {amount(total)} to download" if total else ""

@@ -49,6 +49,7 @@ class Screen:
     out: TextIO = field(default_factory=lambda: sys.stdout)
     err: TextIO = field(default_factory=lambda: sys.stderr)
     next_step: str | None = None  # what the result ends with
+    summary: str | None = None  # a sentence in place of the details of a result
     last_only: bool = False  # of the result only its last line is shown
     held: list[str] = field(default_factory=list)  # the last line so far, where only that is shown
     activity: Progress | None = None  # what is drawn while the command waits

@@ -11,9 +11,8 @@ from .screen import Screen
 _COLOUR = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
 _OUTCOME = {
     "works": ("green", "works"),
-    "cpu": ("green", "works on the CPU; nothing was proved about a GPU"),
-    "unproven": ("yellow", "unproven: nothing of the environment was run"),
-    "wrong": ("red", "wrong: convolutions ran and their results cannot be trusted"),
+    "unproven": ("yellow", "unproven: no code of the environment was run"),
+    "wrong": ("red", "wrong: convolutions ran with wrong results"),
     "fails": ("red", "fails"),
 }
 _COLUMN = 33  # where what a stage says begins
@@ -33,7 +32,7 @@ def show_verdict(screen: Screen, verdict: Verdict) -> None:
         _show_libraries(screen, verdict)
     for one in verdict.unhashed:
         screen.wrapped(one, indent="    ", first="  not held by a hash: ")
-    colour, words = _OUTCOME[verdict.verdict]
+    colour, words = ("green", _cpu_words(verdict)) if verdict.verdict == "cpu" else _OUTCOME[verdict.verdict]
     screen.line(screen.colour(f"verdict: {words}", colour) + f"  ({verdict.env})")
     if verdict.hint:
         screen.wrapped(verdict.hint, indent="  ")
@@ -45,6 +44,14 @@ def show_node(screen: Screen, node: NodeVerdict) -> None:
         for stage in node.verdict.stages:
             _show_stage(screen, stage)
     screen.line(node.text)
+
+
+def _cpu_words(verdict: Verdict) -> str:
+    """Say what works on the CPU, and by how many checks: "jax 0.12.0 works on the CPU (15 checks); no GPU was tested"."""
+    names = [f"{f.name} {f.version}" for f in verdict.frameworks if f.version]
+    checks = sum(len(device.convolutions) for f in verdict.frameworks for device in f.devices)
+    subject = f"{' and '.join(names)} work{'s' if len(names) == 1 else ''}" if names else "works"
+    return f"{subject} on the CPU{f' ({checks} checks)' if checks else ''}; no GPU was tested"
 
 
 def _folded(stages: Sequence[StageResult], *, whole: bool) -> list[list[StageResult]]:
@@ -108,7 +115,7 @@ def _show_libraries(screen: Screen, verdict: Verdict) -> None:
 def show_findings(screen: Screen, found: Findings) -> None:
     """The first finding with its evidence; of the others what would decide, or their fix."""
     if not found.findings:
-        screen.line("nothing here that gpuenv knows")
+        screen.line("no known GPU failure found")
         return
     first, *others = found.findings
     show_finding(screen, first)

@@ -72,14 +72,10 @@ def remark_on_report(screen: Screen, report: IssueReport) -> None:
             screen.say(row)
 
 
-def show_tables(screen: Screen, known: ProfileTables, *, one_line: bool = False) -> None:
-    """A row a table, or where rows are shown a table each; with `one_line` that all are valid."""
-    if one_line:
-        rows = sum(_count(table) for table in known.tables)
-        files = len({table.file for table in known.tables})
-        screen.line(f"the profiles are valid: {files} files, {len(known.tables)} tables, {rows} rows")
-    elif not known.tables:
-        screen.line("nothing new: the profiles have all that the index has")
+def show_tables(screen: Screen, known: ProfileTables) -> None:
+    """Show one row for each table, or each table with its rows where it has them."""
+    if not known.tables:
+        screen.line("no new releases: the profiles are up to date with the index")
     elif any(table.rows for table in known.tables):
         for table in known.tables:
             _show_rows(screen, table)

@@ -41,7 +41,9 @@ class LinkError(OSError):
 
 
 def hint_of(error: OSError, otherwise: str) -> str:
-    """Return what to do about a refused write: a link out has its own answer."""
+    """Return what to do about a refused write: a link out of the folder and a full disk have hints of their own."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"free space on the disk of {error.filename}" if error.filename else "free space on the disk"
     return error.hint if isinstance(error, LinkError) else otherwise
 
 

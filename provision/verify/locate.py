@@ -31,7 +31,7 @@ def locate(env: Path, *, stated: bool = False) -> Environment:
     if path.is_dir():
         python = next((path / n for n in _NAMES if os.access(path / n, os.X_OK)), None)
         if python is None:
-            raise UsageError(f"{path} holds no Python", hint=_nearest(path))
+            raise UsageError(no_python(path), hint=_nearest(path))
         root = path
     elif path.exists():
         python = path
@@ -42,7 +42,7 @@ def locate(env: Path, *, stated: bool = False) -> Environment:
             hint="The Python it was made with is gone: make the environment again.",
         )
     else:
-        raise UsageError(f"{path} is not there", hint=_nearest(path))
+        raise UsageError(no_python(path), hint=_nearest(path))
     return Environment(
         path=str(root),
         manager=_manager(root),
@@ -50,6 +50,13 @@ def locate(env: Path, *, stated: bool = False) -> Environment:
         python_version=(stated and path.is_dir() and _stated(root)) or _version(python, path),
         made_by_gpuenv=(root / ".gpuenv" / "plan.json").is_file(),
     )
+
+
+def no_python(path: Path) -> str:
+    """Say why a path is no environment: it is missing, or its Python is."""
+    if not path.exists():
+        return f"{path} does not exist"
+    return f"{path} has no Python: {'python.exe' if os.name == 'nt' else 'bin/python'} is missing"
 
 
 def _manager(root: Path) -> str | None:
@@ -92,7 +99,7 @@ def _nearest(path: Path) -> str:
     if inside:
         return f"Did you mean {inside[0]}?"
     parent = path.parent
-    beside = sorted(p for p in _children(parent) if _is_environment(p))
+    beside = sorted(p for p in _children(parent) if p != path and _is_environment(p))
     close = difflib.get_close_matches(path.name, [p.name for p in beside], n=1, cutoff=0.5)
     if close:
         return f"Did you mean {parent / close[0]}?"

@@ -26,7 +26,7 @@ from ..system import process, scratch_folders
 from . import after_install, bytecode, local_files
 from .built_metadata import check_built
 from .compile_environment import Compiling, parted
-from .local_files import UNPACKED, check_disk, installer_cache, own_cache, size
+from .local_files import check_disk, installer_cache, own_cache, size
 from .uv_log import TIMEOUT, cache_is_damaged, not_built, only_missing, progress, undeclared, why_not
 
 
@@ -47,7 +47,7 @@ def install_wheels(
     Raises BuildError."""
     _refuse_builds(lock, sources)
     held = [p for p in lock.packages if not p.unhashed]
-    words = "fetching what is new" if target else "installing from the cache"
+    words = f"{'fetching' if target else 'installing'} {_count(len(lock.packages))}"
     emit(Event(kind="start", stage="build", text=words, total=len(lock.packages)))
     check_disk(path, sum(p.size or 0 for p in held))
     whole = Wanted(lock, path, sources, reinstall=reinstall, target=target, fetched=fetched)
@@ -64,6 +64,10 @@ def install_wheels(
             told = f"linked for TensorFlow, whose loader would not find them: {', '.join(linked)}"
             emit(Event(kind="note", stage="build", text=told))
     emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
+
+
+def _count(packages: int) -> str:
+    return f"{packages} package{'' if packages == 1 else 's'}"
 
 
 def _refuse_builds(lock: Lock, sources: PackageSources) -> None:
@@ -124,8 +128,8 @@ def _install_held(whole: Wanted, emit: Callable[[Event], None], compiling: Compi
             Event(
                 kind="start", stage="build", total=total or None, unit="bytes",
                 files=sum(len(w.lock.packages) for w in missing),
-                text=f"downloading up to {size(total)} for {sum(len(w.lock.packages) for w in missing)} packages, "
-                f"{size(total * (1 + UNPACKED))} of disk at most",
+                text=f"downloading {'up to ' if at_hand else ''}{size(total)} "
+                f"({_count(sum(len(w.lock.packages) for w in missing))})",
             )
         )  # fmt: skip
         check_disk(installer_cache(sources), total, cached=True)

@@ -8,7 +8,7 @@ from provision.model import option
 
 EXCLUDED = {
     ("create", "allow_md5"), ("sync", "allow_md5"), ("export", "allow_md5"), ("bundle", "allow_md5"),
-    ("export", "force"), ("bundle", "force"), ("lock", "force"), ("verify", "force"),
+    ("export", "force"), ("bundle", "force"), ("lock", "force"), ("verify", "force"), ("report", "force"),
     *((words, "allow_old") for words in ("create", "sync", "lock", "bundle", "resolve")),
     ("cache prune", "cache_dir"), ("cache clean", "cache_dir"),
 }  # fmt: skip
@@ -55,7 +55,7 @@ def test_a_wrong_value_is_refused_like_an_option(forked):
 def test_an_empty_variable_is_none(forked):
     forked.env |= {"GPUENV_DEVICE": "", "GPUENV_FRAMEWORK": ""}
     ran = forked("resolve")
-    assert ran.code == 2 and "no framework was named" in ran.err
+    assert ran.code == 2 and "no gpuenv.yaml here, and no --framework given" in ran.err
 
 
 def test_force_and_allow_are_not_taken_from_a_variable(forked):

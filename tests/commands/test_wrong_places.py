@@ -29,9 +29,9 @@ def test_a_path_that_is_called_like_a_framework_is_a_path(gpuenv):
     assert gpuenv("create", "torch", *words).code == 0
     (gpuenv.work / "torch").mkdir()
     ran = gpuenv("create", "torch", "--dry-run")
-    assert ran.code == 2 and "no framework was named" in ran.err
+    assert ran.code == 2 and "no gpuenv.yaml here, and no --framework given" in ran.err
     ran = gpuenv("create", "./jax", "--dry-run")
-    assert ran.code == 2 and "no framework was named" in ran.err
+    assert ran.code == 2 and "no gpuenv.yaml here, and no --framework given" in ran.err
 
 
 def test_a_project_does_not_make_a_framework_a_path(gpuenv):
@@ -55,7 +55,7 @@ def test_nobody_is_advised_to_create_where_another_tool_is_at_home(gpuenv):
     assert ran.code == 8 and "create /usr" not in ran.out + ran.err
     (gpuenv.work / "thesis").mkdir()
     ran = gpuenv("run", "thesis", "--", "python")
-    assert ran.code == 2 and "holds no Python" in ran.err and "create" not in ran.err
+    assert ran.code == 2 and "has no Python: bin/python is missing" in ran.err and "create" not in ran.err
 
 
 @pytest.mark.parametrize("place", ["/", "/usr", "/tmp", "~", "home/.."])

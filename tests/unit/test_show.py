@@ -1,6 +1,11 @@
 """Values in words."""
 
+import io
+
+import pytest
+
 from provision import show
+from provision.model import ConvolutionResult, DeviceVerdict, FrameworkVerdict, Verdict
 
 
 def test_whatever_has_words_is_a_noun_and_its_words_are_there():
@@ -12,3 +17,38 @@ def test_whatever_has_words_is_a_noun_and_its_words_are_there():
         assert hasattr(getattr(model, noun), "SCHEMA"), noun
         module, function = where.split(":")
         assert callable(getattr(import_module(module, "provision.show"), function))
+
+
+def cpu_verdict(*names, checks):
+    one = ConvolutionResult(
+        case="conv2d", dtype="float32", pass_="forward", max_error=0.0, tolerance=1e-4, ok=True
+    )
+    device = DeviceVerdict(index=-1, convolutions=(one,) * checks)
+    frameworks = tuple(FrameworkVerdict(name=name, version="1.2", devices=(device,)) for name in names)
+    return Verdict(env="/e", python="/e/bin/python", verdict="cpu", frameworks=frameworks)
+
+
+@pytest.mark.parametrize(
+    ("names", "checks", "text"),
+    [
+        (["jax"], 15, "jax 1.2 works on the CPU (15 checks); no GPU was tested"),
+        (["torch", "jax"], 8, "torch 1.2 and jax 1.2 work on the CPU (16 checks); no GPU was tested"),
+        (["torch"], 0, "torch 1.2 works on the CPU; no GPU was tested"),
+        ([], 0, "works on the CPU; no GPU was tested"),
+    ],
+)
+def test_a_verdict_on_the_cpu_names_frameworks_and_checks(names, checks, text):
+    out = io.StringIO()
+    show.result(show.Screen(out=out), cpu_verdict(*names, checks=checks))
+    assert out.getvalue() == f"verdict: {text}  (/e)\n"
+
+
+def test_a_summary_replaces_the_text_of_a_value_and_not_its_document():
+    out = io.StringIO()
+    screen = show.Screen(out=out)
+    show.event(screen, show.Event(kind="summary", stage="lock", text="pylock.toml is up to date"))
+    show.result(screen, cpu_verdict(checks=0))
+    assert out.getvalue() == "pylock.toml is up to date\n"
+    screen.json, screen.out = True, io.StringIO()
+    show.result(screen, cpu_verdict(checks=0))
+    assert '"schema": "gpuenv.verdict/1"' in screen.out.getvalue()

@@ -274,8 +274,8 @@ def test_locate_knows_conda_and_what_gpuenv_made(tmp_path):
 @pytest.mark.parametrize(
     ("asked", "message", "hint"),
     [
-        (".vnv", "is not there", "Did you mean {0}/.venv?"),
-        ("project", "holds no Python", "Did you mean {0}/project/.venv?"),
+        (".vnv", "does not exist", "Did you mean {0}/.venv?"),
+        ("project", "has no Python: bin/python is missing", "Did you mean {0}/project/.venv?"),
         ("notes.txt", "cannot be run", "Environments there: {0}/.venv."),
         ("tool", "is no Python that runs", "Environments there: {0}/.venv."),
         ("broken", "is no Python", "Environments there: {0}/.venv."),

@@ -135,7 +135,7 @@ def _teller(emit: Emit) -> Callable[[dict[str, Any]], None]:
         nonlocal total
         if event["event"] == "fetching":
             total = event["total"]
-            text = f"downloading {size(total)} for {event['packages']} packages, {size(total * (1 + _UNPACKED))} of disk"
+            text = f"downloading {size(total)} ({event['packages']} packages)"
             emit(
                 Event(
                     kind="start", stage="build", text=text, total=total, unit="bytes", files=event["packages"]

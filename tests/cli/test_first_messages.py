@@ -1,0 +1,182 @@
+"""Messages that a user meets first: each names the value, the reason, and what to type."""
+
+import errno
+import json
+import os
+import sys
+
+import pytest
+from support.resolve_questions import SHIPPED
+
+from provision.index import pip_config
+from provision.resolve import gpu_named
+from provision.system import safe_write
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (
+            ("create", "--framework", "torch", "--device", "gpu"),
+            "--device gpu: not one of auto, cuda, cpu",
+            "Did you mean cuda?",
+        ),
+        (
+            ("create", "--framework", "torch", "--device", "cdua"),
+            "--device cdua: not one of auto, cuda, cpu",
+            "Did you mean cuda?",
+        ),
+        (("verify", "--device", "gpu"), "--device gpu: expected cpu, all or cuda:N", "Did you mean cuda?"),
+        (("create",), "no gpuenv.yaml here, and no --framework given", "name one: --framework torch"),
+        (("resolve",), "no gpuenv.yaml here, and no --framework given", "name one: --framework torch"),
+        (("run",), "no program given", "gpuenv run python train.py"),
+        (("run", "-c", "print(1)"), "No such option: -c", "gpuenv run python -c 'print(1)'"),
+        (("run", "-m", "pytest", "-x"), "No such option: -m", "gpuenv run python -m pytest -x"),
+        (
+            ("create", "--framework", "torch", "--driver", "12.4"),
+            "--driver 12.4: this looks like a CUDA version",
+            "the driver version is at the top left of nvidia-smi",
+        ),
+        (
+            ("create", "--framework", "torch", "--driver", "new"),
+            "--driver new: expected a version such as 535.129.03",
+            "the driver version is at the top left of nvidia-smi",
+        ),
+    ],
+)
+def test_a_wrong_command_line_is_answered_with_the_right_one(gpuenv, words, message, hint):
+    ran = gpuenv(*words)
+    assert ran.code == 2
+    said = " ".join(ran.err.split())
+    assert f"error: {message}" in said
+    assert hint in said.partition("hint: ")[2]
+
+
+def test_a_gpuenv_yaml_without_a_framework_is_named(gpuenv):
+    (gpuenv.work / "gpuenv.yaml").write_text("python: '3.11'\n")
+    ran = gpuenv("create")
+    assert ran.code == 2
+    assert "error: gpuenv.yaml names no framework, and no --framework given" in ran.err
+
+
+def test_requirements_without_a_framework_are_named(gpuenv):
+    (gpuenv.work / "requirements.txt").write_text("# nothing yet\n")
+    ran = gpuenv("create", "-r", "requirements.txt")
+    assert ran.code == 2
+    assert "error: requirements.txt names no framework, and no --framework given" in " ".join(ran.err.split())
+
+
+@pytest.mark.parametrize("word", ["train.py", "./train.py", "src/train.py"])
+def test_a_python_file_is_not_a_program_of_its_own(gpuenv, venv_here, word):
+    (gpuenv.work / "src").mkdir()
+    for name in ("train.py", "src/train.py"):
+        (gpuenv.work / name).write_text("print(1)\n")
+    ran = gpuenv("run", word, "--lr", "0.1")
+    assert ran.code in (126, 127)
+    assert f"gpuenv: {word}: " in ran.err
+    assert f"hint: gpuenv run python {word} --lr 0.1" in ran.err
+
+
+def test_a_python_file_that_can_be_executed_runs(gpuenv, venv_here):
+    file = gpuenv.work / "train.py"
+    file.write_text("#!/bin/sh\necho ran\n")
+    file.chmod(0o755)
+    assert gpuenv("run", "./train.py").out == "ran\n"
+
+
+@pytest.fixture
+def venv_here(gpuenv):
+    programs = gpuenv.work / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "python").symlink_to(sys.executable)
+    (programs.parent / "pyvenv.cfg").write_text("")
+
+
+def test_a_folder_without_python_is_told_from_a_missing_one(gpuenv):
+    (gpuenv.work / "e").mkdir()
+    for words in (("verify", "e"), ("run", "e", "--", "python")):
+        ran = gpuenv(*words)
+        assert ran.code == 2
+        assert f"error: {gpuenv.work}/e has no Python: bin/python is missing" in ran.err
+        assert "Did you mean" not in ran.err
+    ran = gpuenv("verify", "missing")
+    assert ran.code == 2 and f"error: {gpuenv.work}/missing does not exist" in ran.err
+
+
+def test_diagnose_without_a_finding_names_the_next_step(gpuenv):
+    (gpuenv.work / "train.log").write_text("all is well\n")
+    ran = gpuenv("diagnose", "train.log", "--no-machine")
+    assert ran.code == 0
+    assert ran.out.startswith("no known GPU failure in this log\n")
+    assert "gpuenv run python PROGRAM" in ran.out
+    assert json.loads(gpuenv("diagnose", "train.log", "--no-machine", "--json").out)["findings"] == []
+
+
+def test_report_names_an_environment_of_another_tool(gpuenv, venv_here):
+    ran = gpuenv("report")
+    assert ran.code == 0
+    assert "not made by gpuenv" in ran.out and "there is no .venv" not in ran.out
+
+
+def test_report_says_that_there_is_no_environment(gpuenv):
+    assert "no environment: .venv is missing" in gpuenv("report").out
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "capability"),
+    [
+        ("4090", "GeForce RTX 4090", "8.9"),
+        ("3080", "GeForce RTX 3080", "8.6"),
+        ("A6000", "RTX A6000", "8.6"),
+        ("1080", "GeForce GTX 1080", "6.1"),
+    ],
+)
+def test_a_number_names_a_board_where_one_capability_has_it(text, name, capability):
+    found = gpu_named(text, SHIPPED.gpus)
+    assert (found.name, found.capability) == (name, capability)
+
+
+@pytest.mark.parametrize("text", ["5000", "Orin", "RTX", "GeForce", ""])
+def test_a_name_of_several_capabilities_is_refused(text):
+    with pytest.raises(ValueError, match="no GPU"):
+        gpu_named(text, SHIPPED.gpus)
+
+
+UV_LOG = """error: Request failed after 3 retries in 7.4s
+  cause: Failed to fetch: https://index.example/simple/packaging/
+  cause: error sending request for url (https://index.example/simple/packaging/)
+  cause: client error (Connect)
+  cause: {tunnel}tcp connect error
+  cause: Connection refused (os error 111)
+"""
+
+
+@pytest.mark.parametrize(
+    ("tunnel", "reason"),
+    [
+        ("", "connection refused"),
+        (
+            "tunnel error: failed to create underlying connection\n  cause: ",
+            "connection refused by the proxy",
+        ),
+    ],
+)
+def test_an_index_that_cannot_be_reached_is_named_with_the_reason(tunnel, reason):
+    error = pip_config._unknown_index(UV_LOG.format(tunnel=tunnel))
+    assert error.message == f"cannot reach the index https://index.example/simple/packaging/: {reason}"
+    assert "PIP_INDEX_URL" in str(error.hint) and error.log is None
+
+
+def test_any_other_failure_of_uv_is_shown_with_its_log():
+    error = pip_config._unknown_index("error: no Python")
+    assert error.message == "uv did not name the default package index" and error.log == "error: no Python"
+
+
+def test_a_full_disk_is_not_a_question_of_permissions():
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/gpuenv.yaml")
+    assert (
+        safe_write.hint_of(full, "check the folder's permissions")
+        == "free space on the disk of /data/gpuenv.yaml"
+    )
+    refused = OSError(errno.EACCES, os.strerror(errno.EACCES), "/data/gpuenv.yaml")
+    assert safe_write.hint_of(refused, "check the folder's permissions") == "check the folder's permissions"
