@@ -33,7 +33,10 @@ def show_verdict(screen: Screen, verdict: Verdict) -> None:
     for one in verdict.unhashed:
         screen.wrapped(one, indent="    ", first="  not held by a hash: ")
     colour, words = ("green", _cpu_words(verdict)) if verdict.verdict == "cpu" else _OUTCOME[verdict.verdict]
-    screen.line(screen.colour(f"verdict: {words}", colour) + f"  ({verdict.env})")
+    fits = len(f"verdict: {words}  ({verdict.env})") <= screen.width()
+    screen.line(screen.colour(f"verdict: {words}", colour) + (f"  ({verdict.env})" if fits else ""))
+    if not fits:
+        screen.line(f"  ({verdict.env})")
     if verdict.hint:
         screen.wrapped(verdict.hint, indent="  ")
 

@@ -117,7 +117,7 @@ def test_diagnose_offers_the_active_environment_and_runs_nothing_of_it(gpuenv):
     assert f"gpuenv diagnose --env {own.name}" in gpuenv("diagnose").err
     (gpuenv.work / "a.log").write_text("epoch 1\n")
     ran = gpuenv("diagnose", "a.log")
-    assert "--env" not in ran.err and "no known GPU failure" in ran.out and "gpuenv run python" in ran.err
+    assert "--env" not in ran.err and "no known GPU failure" in ran.out and "gpuenv run python" in ran.out
     assert not (gpuenv.work / "ran").exists()
 
 
