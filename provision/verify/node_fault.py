@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..model import Finding, NodeVerdict, StageResult, Verdict
-from . import probe
+from . import run_probe
 
 _STAGES = ("driver", "runtime", "libraries", "cudnn")
 """The stages that a machine and an environment of its administrator are responsible for."""
-_SAYS_NOTHING = (probe.NO_ANSWER, f"{probe.ENDED_BY} SIGKILL", f"{probe.ENDED_BY} SIGTERM")
+_SAYS_NOTHING = (run_probe.NO_ANSWER, f"{run_probe.ENDED_BY} SIGKILL", f"{run_probe.ENDED_BY} SIGTERM")
 """How a child ends that is slow, or that the system or a person killed: the machine may be in order."""
 _WIDTH = 79
 
