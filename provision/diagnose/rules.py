@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from packaging.version import Version
+
 from ..errors import DataError
 from ..model import CatalogueMessage, Evidence, FailureCause, FailureMessage, FailureRule, Profiles
 from .candidates import Candidate, Case
@@ -14,6 +16,7 @@ from .message_patterns import pattern
 # Groups of single words that nearly every log says: conditions, but no evidence.
 _PLAIN = ("any_failure", "sees_no_gpu_or_fails", "torch_words", "stream_executor_words", "xla_words")
 _CONFIDENCE = ("certain", "likely", "possible")
+_UNKNOWN = "unknown"  # of a row of the catalogue that was read in no release
 
 
 def by_rules(case: Case) -> list[Candidate]:
@@ -104,7 +107,20 @@ def catalogue_mistakes(rows: Iterable[CatalogueMessage], causes: Iterable[Failur
         wrong += [f"{row.name}: {problem}" for s in row.says if (problem := _pattern_problem(s))]
         if not row.causes:
             wrong.append(f"{row.name}: no cause is named")
+        if problem := _releases_problem(row):
+            wrong.append(f"{row.name}: {problem}")
     return wrong
+
+
+def _releases_problem(row: CatalogueMessage) -> str | None:
+    """Return what is wrong with the releases of a row: a moving name, or an absent release within the range."""
+    if re.search(r"\b(?:main|master|latest)\b", row.releases):
+        return f'releases {row.releases!r} names no release; use "unknown"'
+    if row.absent and row.releases == _UNKNOWN:
+        return "absent is given, and no release with the message is known"
+    having = [Version(v) for v in re.findall(r"\d+(?:\.\d+)+(?:-\d+)?", row.releases)] if row.absent else []
+    within = [a for a in row.absent if not having or min(having) <= Version(a) <= max(having)]
+    return f"absent {within[0]!r} is within releases {row.releases!r}" if within else None
 
 
 def _pattern_problem(text: str) -> str | None:

@@ -193,8 +193,9 @@ class FailureMessage:
 class CatalogueMessage:
     """A message as the source of its program has it: `says` are its spellings (patterns), `code` its number where
     the program prints it by number too. `causes` are what it can mean, the likeliest first. `releases` are
-    those in which it was read, or seen in public logs; `source` is the file that prints it. Where one of the messages
-    in `lacks` is said, it means something else."""
+    those in which it was read, "A to B" with all between them, or seen in public logs; "unknown" where no release was
+    read. `absent` are the nearest releases that were read and lack it: the range is open on a side where none is named.
+    `source` is the file that prints it. Where one of the messages in `lacks` is said, it means something else."""
 
     name: str
     program: str
@@ -203,6 +204,7 @@ class CatalogueMessage:
     releases: str
     source: str
     code: str | None = None
+    absent: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
 
 

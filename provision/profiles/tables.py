@@ -141,7 +141,7 @@ KINDS = {
         "catalogue",
         ("name",),
         ("name", "program", "says", "causes", "releases", "source"),
-        lists=("says", "causes", "lacks"),
+        lists=("says", "causes", "absent", "lacks"),
     ),
 }
 

@@ -69,6 +69,41 @@ def test_a_wrong_row_of_the_catalogue_is_named():
     assert catalogue_mistakes(KNOWN.catalogue, KNOWN.causes) == []
 
 
+@pytest.mark.parametrize(
+    ("releases", "absent", "problem"),
+    [
+        ("main", (), "names no release"),
+        ("2.39 and main", (), "names no release"),
+        ("unknown", ("1.0",), "no release with the message is known"),
+        ("2.8.0 to 2.10.0", ("2.9.0",), "absent '2.9.0' is within"),
+        ("2.8.0 to 2.10.0", ("2.7.1", "2.10.0"), "absent '2.10.0' is within"),
+        ("2.8.0 to 2.10.0", ("2.7.1", "2.11.0"), None),
+        ("2.4.8-1 to 2.30.7-1", ("2.4.7-1",), None),
+        ("torchvision 0.8.0 to 0.29.2", ("0.7.0",), None),
+        ("unknown", (), None),
+    ],
+)
+def test_the_releases_of_a_row_are_those_that_were_read(releases, absent, problem):
+    row = CatalogueMessage(
+        name="n",
+        program="p",
+        says=("word",),
+        causes=("driver_missing",),
+        releases=releases,
+        absent=absent,
+        source="s",
+    )
+    wrong = catalogue_mistakes([row], KNOWN.causes)
+    assert len(wrong) == bool(problem) and (problem or "") in "".join(wrong)
+
+
+def test_most_rows_of_frameworks_have_bounds():
+    """A row without a release says so; where its neighbours were read, they are named."""
+    rows = [r for r in KNOWN.catalogue if r.program in ("PyTorch", "TensorFlow", "JAX", "NCCL")]
+    assert sum(r.releases == "unknown" for r in rows) < 5
+    assert sum(bool(r.absent) for r in rows) > len(rows) / 2
+
+
 def test_each_row_names_its_program_releases_and_source():
     for row in KNOWN.catalogue:
         assert row.program and row.releases and row.source, row
