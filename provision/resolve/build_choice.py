@@ -16,6 +16,11 @@ _INDEX_ORDER = {"find-links": 0, "pypi": 1, "pytorch": 2}
 
 def candidates(asked: Question, wanted: FrameworkRequest) -> list[Build]:
     """The builds of a framework for the platform, best first."""
+    return in_order(asked, _on_platform(asked, wanted))
+
+
+def _on_platform(asked: Question, wanted: FrameworkRequest) -> list[Build]:
+    """The builds of a framework for the platform, in no order."""
     mine = [b for b in asked.profiles.builds if b.framework == wanted.name]
     here = [b for b in mine if b.platform == asked.target.platform]
     here += local_builds(asked.supply, wanted.name, asked.target.platform, here)
@@ -23,7 +28,7 @@ def candidates(asked: Question, wanted: FrameworkRequest) -> list[Build]:
         # A CPU build is an objection worth telling only where the version has no CUDA build here.
         with_cuda = {b.version for b in here if b.cuda}
         here = [b for b in here if b.cuda or (b.version not in with_cuda and b.index == "pypi")]
-    return in_order(asked, here)
+    return here
 
 
 def in_order(asked: Question, builds: Iterable[Build]) -> list[Build]:
@@ -44,9 +49,12 @@ def _rank(asked: Question, build: Build, age: int) -> tuple[object, ...]:
 
 
 def opens(asked: Question) -> bool:
-    """Whether any builds answer the question; a shorter way to what `resolve` would say."""
-    clean = [[b for b in candidates(asked, w) if fits(asked, w, b)] for w in asked.request.frameworks]
-    chosen, python = fit(asked, [], clean)
+    """Whether any builds answer the question; a shorter way to what `resolve` would say: builds are not sorted."""
+    frameworks = asked.request.frameworks
+    fitting = ((b for b in _on_platform(asked, w) if fits(asked, w, b)) for w in frameworks)
+    if len(frameworks) == 1:
+        return any(_common_python(asked, [build]) for build in next(fitting))
+    chosen, python = fit(asked, [], [list(builds) for builds in fitting])
     return bool(chosen and python)
 
 

@@ -106,9 +106,10 @@ def _interpreter(asked: Question, build: Build) -> Iterator[RejectionReason]:
     if asked.pythons(build):
         return
     have = asked.request.python or ", ".join(asked.request.pythons) or "none"
-    for line in build.unresolvable:
+    asked_for = {asked.request.python, *asked.request.pythons} - {None} or set(build.python)
+    for line in reversed(build.unresolvable):
         python, _, why = line.partition(":")
-        if python in (asked.request.python, *asked.request.pythons):
+        if python in asked_for:
             yield RejectionReason(code="python_unsupported", text=f"not on Python {python}: {why.strip()}")
             return
     served = f"{build.python[0]} to {build.python[-1]}" if build.python else "none"

@@ -111,6 +111,12 @@ def test_why_not(framework, machine, build, code, numbers):
     assert any(all(n in text for n in numbers.split()) for text in texts), texts
 
 
+def test_a_build_that_no_python_can_resolve_says_so_whatever_python_is_asked_for():
+    plan = ask("tensorflow==2.15.0", driver="550.54.15", gpus=["V100"], python=None)
+    reasons = [r.text for row in plan.rejected for r in row.reasons if row.version == "2.15.0"]
+    assert reasons == ["not on Python 3.11: tensorrt==8.6.1.post1 has no wheel for it"]
+
+
 def test_nothing_serves_kepler_in_jax_nor_capability_3_5_in_torch():
     assert not ask("jax", **K80).builds
     assert not ask("torch", **K80 | {"gpus": ["Tesla K40"]}).builds
