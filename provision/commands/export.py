@@ -42,8 +42,8 @@ class ExportOptions:
     env: Path | None = argument(None, help="Path of the environment.", show_default=".venv")
     form: str = option(
         REQUIRED, "--format", metavar="FORMAT", complete="formats",
-        help="requirements, pylock, environment.yml, conda-lock, dockerfile, apptainer, pixi, devcontainer, "
-        "github, sbatch, prolog, healthcheck, taskprolog, npd, job or cyclonedx.",
+        help="requirements, pylock, environment.yml, conda-lock, dockerfile, apptainer, pixi, uv, "
+        "devcontainer, github, sbatch, prolog, healthcheck, taskprolog, npd, job or cyclonedx.",
     )  # fmt: skip
     lock: Path | None = option(None, help="A lock file in place of the environment's own.")
     output: Path | None = option(None, "--output", "-o", help="The file; standard output without it.")
@@ -96,7 +96,7 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
     if output:
         write(output, text, beside=form in WITHOUT_COMMENTS)
     if output and (step := stage.NEXT.get(form)):
-        emit(Event(kind="next", stage="export", text=step.format(output)))
+        emit(Event(kind="next", stage="export", text=step.format(output, folder=output.parent)))
     return ExportResult(format=form, path=str(output) if output else None, text=text)
 
 

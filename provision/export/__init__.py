@@ -30,6 +30,7 @@ FORMATS = {
     "dockerfile": ("dockerfile", "text"),
     "apptainer": ("apptainer", "text"),
     "pixi": ("pixi", "text"),
+    "uv": ("uv_project", "text"),
     "devcontainer": ("devcontainer", "text"),
     "github": ("github", "text"),
     "sbatch": ("sbatch", "text"),
@@ -45,14 +46,14 @@ INSTALL_GPUENV = ("apptainer", "devcontainer", "dockerfile", "github")
 # Formats that name no file of this machine.
 _WITHOUT_PATHS = ("sbatch", "cyclonedx", "prolog", "healthcheck", "taskprolog", "npd", "job")
 _ALIASES = {
-    "pip": "requirements", "uv": "requirements", "conda": "environment.yml", "mamba": "environment.yml",
+    "pip": "requirements", "pyproject": "uv", "pyproject.toml": "uv", "conda": "environment.yml", "mamba": "environment.yml",
     "docker": "dockerfile", "podman": "dockerfile", "singularity": "apptainer", "vscode": "devcontainer",
     "actions": "github", "ci": "github", "slurm": "sbatch",
     "task-prolog": "taskprolog", "health-check": "healthcheck", "nhc": "healthcheck",
     "node-problem-detector": "npd", "kubernetes": "job", "k8s": "job",
     "sbom": "cyclonedx", "bom": "cyclonedx", "cdx": "cyclonedx",
 }  # fmt: skip
-# What to do with the file that was written, {} being its path.
+# What to do with the file that was written: {} is its path, {folder} its folder.
 NEXT = {
     "requirements": "uv pip install --require-hashes --no-deps -r {}",
     "pylock": "gpuenv create --lock {}",
@@ -61,6 +62,7 @@ NEXT = {
     "dockerfile": "docker build -t app -f {} .",
     "apptainer": "apptainer build app.sif {}",
     "pixi": "pixi lock --manifest-path {}",
+    "uv": "uv sync --project {folder}",
     "sbatch": "sbatch {}",
     "prolog": "install -m 755 {} /etc/slurm/gpuenv-prolog",
     "healthcheck": "install -m 755 {} /etc/slurm/gpuenv-healthcheck",

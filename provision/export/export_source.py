@@ -166,6 +166,15 @@ def file_name(package: LockedPackage) -> str:
     return unquote(urlsplit(package.url).path.rsplit("/", 1)[-1])
 
 
+def commit_of(package: LockedPackage) -> dict[str, str]:
+    """Return the repository, the commit and the folder in it of a git package. Raises UsageError."""
+    match = re.fullmatch(r"git\+(.+)@([0-9a-f]{40,64})(?:#subdirectory=(.*))?", package.url)
+    if match is None:
+        raise UsageError(f"{oneline(package.name)}: {oneline(package.url)} is not the address of a commit")
+    found = {"git": match[1], "rev": match[2]}
+    return found | ({"subdirectory": match[3]} if match[3] else {})
+
+
 def git_packages(subject: Subject) -> list[str]:
     """Return the packages of the base's distribution by which commits are fetched."""
     addresses = [subject.gpuenv.address, *(p.url for p in subject.lock.packages)]

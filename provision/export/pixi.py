@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import tomli_w
 
-from ..errors import UsageError
 from ..model import Lock, LockedPackage
 from . import export_source as s
 from .export_source import Subject
@@ -69,20 +67,10 @@ def _wheel(package: LockedPackage, index: str | None) -> Any:
     if folder:
         return {"path": folder, "editable": True} if package.editable else {"path": folder}
     if package.url.startswith("git+"):
-        return _commit(package)
+        return s.commit_of(package)
     if package.url.startswith("file:"):
         return {"path": s.path_of(package)}
     if package.index and package.index.startswith(("http://", "https://")):
         pin = f"=={package.version}"
         return pin if package.index == index else {"version": pin, "index": package.index}
     return {"url": package.url}
-
-
-def _commit(package: LockedPackage) -> dict[str, str]:
-    match = re.fullmatch(r"git\+(.+)@([0-9a-f]{40,64})(?:#subdirectory=(.*))?", package.url)
-    if match is None:
-        raise UsageError(
-            f"{s.oneline(package.name)}: {s.oneline(package.url)} is not the address of a commit"
-        )
-    found = {"git": match[1], "rev": match[2]}
-    return found | ({"subdirectory": match[3]} if match[3] else {})

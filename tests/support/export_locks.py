@@ -11,7 +11,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CONDA = "https://conda.example/conda-forge"
 FORMS = tuple(export.FORMATS)
 VENV_FORMS = tuple(f for f in FORMS if f != "conda-lock")
-CONDA_FORMS = tuple(f for f in FORMS if f not in ("requirements", "pylock"))
+CONDA_FORMS = tuple(f for f in FORMS if f not in ("requirements", "pylock", "uv"))
 IMAGES = profiles.load().images
 
 

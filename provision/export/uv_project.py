@@ -1,0 +1,97 @@
+"""pyproject.toml for uv: the names of all packages, their versions as constraints, and the index of each one.
+
+`uv lock` reads an index again and writes hashes of its own. The tables of [tool.uv] alone, in another project's
+pyproject.toml, hold what it requires to the versions and the indexes of the lock."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+import tomli_w
+
+from ..index import pytorch_index
+from ..model import LockedPackage
+from . import export_source as s
+from .export_source import Subject
+
+FORM = "uv"
+_MARKERS = {
+    "linux-x86_64": "sys_platform == 'linux' and platform_machine == 'x86_64'",
+    "linux-aarch64": "sys_platform == 'linux' and platform_machine == 'aarch64'",
+    "windows-x86_64": "sys_platform == 'win32' and platform_machine == 'AMD64'",
+}
+_OF_THE_TOOL = ("pip",)
+"""What gpuenv locks for an environment that uv manages itself."""
+
+
+def text(subject: Subject) -> str:
+    """The project file. Raises UsageError for a conda lock, and for an address that it cannot name."""
+    s.venv_only(subject, FORM, "pixi")
+    lock = subject.lock
+    packages = sorted((p for p in s.pip_packages(lock) if p.name not in _OF_THE_TOOL), key=lambda p: p.name)
+    main = s.main_index(lock)
+    names = index_names(packages, main)
+    own = {
+        "constraint-dependencies": [_pin(p) for p in packages if not p.unhashed],
+        "environments": [_MARKERS[lock.plan.platform]],
+        "package": False,
+        "sources": {p.name: place for p in packages if (place := _source(p, main, names))},
+        "index": _indexes(main, names),
+    }
+    document = {
+        "project": {
+            "name": "gpuenv-" + "-".join(b.framework for b in lock.plan.builds)
+            if lock.plan.builds
+            else "gpuenv",
+            "version": "0",
+            "requires-python": f"=={lock.plan.python}.*",
+            "dependencies": [s.oneline(p.name) for p in packages],
+        },
+        "tool": {"uv": {key: value for key, value in own.items() if value not in ({}, [])}},
+    }
+    told = [
+        "`uv sync` in this file's folder takes these builds",
+        "to hold another project to them, copy its [tool.uv] tables and requires-python there",
+    ]
+    return s.comment(subject, FORM, "", *told) + "\n" + tomli_w.dumps(document)
+
+
+def index_names(packages: list[LockedPackage], main: str | None) -> dict[str, str]:
+    """Return a name for each index but the main one, by its address: "pytorch-cu126", else "index-2"."""
+    found: dict[str, str] = {}
+    for package in packages:
+        url = package.index
+        if not url or url == main or url in found or not url.startswith(("http://", "https://")):
+            continue
+        label = urlsplit(url).path.rstrip("/").rpartition("/")[2]
+        name = f"pytorch-{label}" if pytorch_index.is_one(url) and re.fullmatch(r"cu\d+|cpu", label) else ""
+        found[url] = name if name and name not in found.values() else f"index-{len(found) + 2}"
+    return found
+
+
+def _indexes(main: str | None, names: dict[str, str]) -> list[dict[str, Any]]:
+    """The main index in place of uv's own, the others for the packages that name them alone."""
+    rows: list[dict[str, Any]] = [{"name": "main", "url": s.oneline(main), "default": True}] if main else []
+    return rows + [{"name": name, "url": s.oneline(url), "explicit": True} for url, name in names.items()]
+
+
+def _pin(package: LockedPackage) -> str:
+    return s.oneline(f"{package.name}=={package.version}")
+
+
+def _source(package: LockedPackage, main: str | None, names: dict[str, str]) -> dict[str, Any] | None:
+    """Where uv takes a package from; None for one of the main index."""
+    folder = s.folder_of(package)
+    if folder:
+        return {"path": folder, "editable": True} if package.editable else {"path": folder}
+    if package.url.startswith("git+"):
+        return s.commit_of(package)
+    if package.url.startswith("file:"):
+        return {"path": s.path_of(package)}
+    if package.index == main and main:
+        return None
+    if package.index in names:
+        return {"index": names[package.index]}
+    return {"url": package.url}
