@@ -36,7 +36,7 @@ class Signs:
     there (text -> origin), packages to suggest (text -> why), and remarks. `bounds` are those of frameworks
     whose file is not listed; `named` has the packages that a file asks for: canonical name -> the text.
     `unlisted` are those of requirements files that are not listed: canonical name -> the file.
-    `not_installed` is why the project's dependencies are taken without the project.
+    `cuda_origin` is where the CUDA comes from. `not_installed` is why the project's dependencies are taken without the project.
     `bounded` are the frameworks that a listed file puts bounds on. `imported` are the modules of others that programs
     import at their top level: module -> where."""
 
@@ -47,6 +47,7 @@ class Signs:
     not_installed: str | None = None
     python: str | None = None
     cuda: str | None = None
+    cuda_origin: str = ""
     device: str | None = None
     find_links: list[str] = field(default_factory=list)
     packages: dict[str, str] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from .detected_packages import Known, Signs, some
 from .imported_packages import add_imports, framework_users
 from .imports import third_party
 from .unbuildable import find_reason, is_read
+from .uv_project import read_uv
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -53,6 +54,7 @@ def signs(folder: Path, known: Known, environ: Mapping[str, str]) -> Signs:
             if not is_read(folder) and any(n.local == str(folder.resolve()) for n in asked.needs):
                 found.project = "."  # the file asks for the folder, which install: false leaves out
     _conda(found, folder, known, environ)
+    _uv(found, folder)
     _imports(found, folder, known)
     return found
 
@@ -201,6 +203,22 @@ def _include(
     except UsageError as error:
         found.remarks.append(f"{name or 'the project'} ({by}) is not listed: {error.message}")
         found.project = found.project if name else None
+
+
+# --- uv ----------------------------------------------------------------------------------------
+
+
+def _uv(found: Signs, folder: Path) -> None:
+    """Take over what a project of uv asks for: what another file says already stays."""
+    read = read_uv(folder, set(found.frameworks))
+    for framework, origin in read.frameworks.items():
+        found.frameworks[framework] = origin
+    if not found.device and not found.cuda:
+        found.cuda, found.cuda_origin = read.cuda, read.cuda_origin
+    if not found.cuda:
+        found.device = found.device or read.device
+    found.python = found.python or read.python
+    found.remarks += read.remarks
 
 
 # --- imports ---------------------------------------------------------------------------------

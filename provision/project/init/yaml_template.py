@@ -35,7 +35,8 @@ def rendered(signs: Signs, frameworks: Sequence[tuple[str, str]]) -> str:
     parts += _packages(signs)
     parts.append(f"\n{'' if signs.python else '# '}python: {json.dumps(signs.python or '3.12')}\n")
     parts.append(
-        f"{'' if signs.cuda else '# '}cuda: {json.dumps(signs.cuda or '12.6'):16}# only builds for this CUDA\n"
+        f"{'' if signs.cuda else '# '}cuda: {json.dumps(signs.cuda or '12.6'):16}# only builds for this CUDA"
+        f"{f': {shown(signs.cuda_origin)}' if signs.cuda_origin else ''}\n"
     )
     if signs.device:
         parts.append(f"device: {json.dumps(signs.device)}\n")
