@@ -8,7 +8,7 @@ TOOL := .gpuenv-tool
 GPUENV := $(TOOL)/bin/gpuenv
 DEV := .gpuenv-dev
 
-.PHONY: env verify test test-slow faults gpu check profiles bench compare release audit readme clean help
+.PHONY: env verify test test-slow faults gpu check profiles bench compare release audit readme page clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -65,6 +65,9 @@ audit: pyproject.toml ## known weaknesses in gpuenv's own requirements (needs th
 
 readme: $(DEV)/.ready ## run the README's first screen again
 	@$(DEV)/bin/python scripts/readme.py --write
+
+page: $(DEV)/.ready ## compute docs/compatibility.html from profiles/, in minutes (ARGS=--check: only compare)
+	@$(DEV)/bin/python scripts/compatibility_page.py $(or $(ARGS),--write)
 
 clean: ## remove what make made (not ENV)
 	rm -rf $(TOOL) $(DEV) $(DEV)-audit build dist

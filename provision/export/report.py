@@ -1,4 +1,4 @@
-"""A verdict as one HTML page that stands alone: no script, no font, no picture from elsewhere."""
+"""A verdict as one HTML page without scripts, fonts or pictures from elsewhere."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .html_page import document, escaped
 
 _OUTCOMES = {
     "works": ("pass", "works", "Every convolution is right, through the environment's own cuDNN."),
-    "cpu": ("pass", "works on the CPU", "Nothing was proved about a GPU."),
+    "cpu": ("pass", "works on the CPU", "Every convolution is right. No GPU was tested."),
     "unproven": ("warn", "unproven", "Nothing of the environment was run."),
-    "wrong": ("fail", "wrong", "Convolutions ran, and their results cannot be trusted."),
+    "wrong": ("fail", "wrong", "Convolutions ran, and some results are wrong."),
     "fails": ("fail", "fails", "The first stage that failed is the cause; later ones were skipped."),
 }
 # The bars' scale is logarithmic, from a thousandth of the tolerance to ten times it.
@@ -73,7 +73,7 @@ def _findings(findings: tuple[Finding, ...]) -> str:
         + "</article>"
         for f in findings
     ]
-    return f"<section><h2>What was found</h2>{''.join(cards)}</section>" if cards else ""
+    return f"<section><h2>Findings</h2>{''.join(cards)}</section>" if cards else ""
 
 
 def _stages(stages: tuple[StageResult, ...]) -> str:
@@ -118,14 +118,25 @@ def _device(device: DeviceVerdict) -> str:
     if not device.convolutions:
         return f"<h3>{escaped(title)}</h3><p class=quiet>No convolution was graded here.</p>"
     groups = [
-        f"<div class=case><h4>{escaped(case)} <span class=quiet>{escaped(dtype)}, at most {rows[0].tolerance:g}"
+        f"<div class='case{' off' if not all(c.ok for c in rows) else ''}'><h4>{escaped(case)} <span class=quiet>{escaped(dtype)}, at most {rows[0].tolerance:g}"
         f"</span></h4>{''.join(_bar(c) for c in rows)}</div>"
         for (case, dtype), group in groupby(device.convolutions, key=lambda c: (c.case, c.dtype))
         if (rows := list(group))
     ]
     return (
-        f"<h3>{escaped(title)}</h3><p class=quiet>Errors against the tolerance (the upright line), on a "
-        f"logarithmic scale from a thousandth of it to ten times it.</p><div class=cases>{''.join(groups)}</div>"
+        f"<h3>{escaped(title)}</h3>{_summary(device.convolutions)}"
+        "<p class=quiet>Each bar is an error on a logarithmic scale. The vertical line is the tolerance, the left end a "
+        f"thousandth of it.</p><div class=cases>{''.join(groups)}</div>"
+    )
+
+
+def _summary(rows: tuple[ConvolutionResult, ...]) -> str:
+    """How many results are right, and the names of those that are not."""
+    wrong = [f"{c.case} {c.dtype} {c.pass_}" for c in rows if not c.ok]
+    if not wrong:
+        return f"<p><b class=pass>All results are right:</b> {len(rows)} of {len(rows)}</p>"
+    return (
+        f"<p><b class=fail>{len(wrong)} of {len(rows)} results are wrong:</b> {escaped(', '.join(wrong))}</p>"
     )
 
 

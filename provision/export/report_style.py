@@ -1,8 +1,10 @@
-"""The style of the report page: narrow screens and wide ones, light and dark."""
+"""The style of the pages, for narrow and wide screens, light and dark: BASE of all pages, STYLE of the report.
+
+`docs/compatibility.html` has BASE and rules of its own."""
 
 from __future__ import annotations
 
-STYLE = """
+BASE = """
 :root { --page: #f7f7f5; --card: #ffffff; --ink: #1c1e21; --quiet: #5c6168; --line: #d9dad7;
   --track: #e8e9e6; --pass: #1a7f45; --warn: #8a5a00; --fail: #b3261e; --skip: #5c6168; }
 @media (prefers-color-scheme: dark) {
@@ -23,21 +25,29 @@ code, .path, cite, .number { font-family: ui-monospace, "DejaVu Sans Mono", Menl
 .quiet { font-weight: normal; font-size: .9rem; }
 .mark { display: inline-block; padding: 0 10px; border: 1.5px solid currentColor; border-radius: 999px;
   font-weight: 600; font-size: .85rem; line-height: 1.6; text-align: center; }
-header .mark { font-size: 1.1rem; }
 .pass { color: var(--pass); } .warn { color: var(--warn); }
 .fail, .outside { color: var(--fail); } .skip { color: var(--skip); }
-.hint, .card { background: var(--card); border: 1px solid var(--line); border-radius: 8px;
+.hint, .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px;
   padding: 12px 16px; margin: 12px 0; }
 .hint { border-left: 4px solid var(--fail); }
 .card h3 { margin-top: 0; }
 .evidence { margin: 6px 0; padding-left: 20px; font-size: .9rem; }
+.seconds { text-align: right; font-variant-numeric: tabular-nums; font-size: .9rem; }
+summary { cursor: pointer; font-size: .85rem; }
+footer { margin-top: 48px; font-size: .85rem; }
+@media print { body { background: #fff; } .card, .hint { break-inside: avoid; } }
+"""
+
+STYLE = (
+    BASE
+    + """
+header .mark { font-size: 1.1rem; }
 .stages { list-style: none; padding: 0; margin: 0; }
 .stage { display: grid; grid-template-columns: 76px 190px 72px 1fr; gap: 4px 12px; align-items: start;
   padding: 8px 0; border-bottom: 1px solid var(--line); }
-.seconds { text-align: right; font-variant-numeric: tabular-nums; font-size: .9rem; }
-summary { cursor: pointer; font-size: .85rem; }
 .cases { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 330px), 1fr));
   gap: 16px 24px; margin-top: 12px; }
+.off { border-left: 4px solid var(--fail); padding-left: 12px; }
 .result { display: grid; grid-template-columns: 92px 1fr 108px; gap: 8px; align-items: center;
   font-size: .85rem; line-height: 1.7; }
 .bar { position: relative; height: 10px; border-radius: 3px; background: var(--track); overflow: hidden; }
@@ -51,7 +61,6 @@ th, td { text-align: left; vertical-align: top; padding: 5px 12px 5px 0;
 tbody th { font-weight: 600; }
 thead th { color: var(--quiet); font-weight: normal; white-space: nowrap; }
 td[data-is=version], td[data-is=where], td[data-is=seconds] { white-space: nowrap; }
-footer { margin-top: 48px; font-size: .85rem; }
 @media (max-width: 720px) {
   .stage { grid-template-columns: 76px 1fr auto; }
   .stage .detail { grid-column: 1 / -1; }
@@ -60,5 +69,5 @@ footer { margin-top: 48px; font-size: .85rem; }
   tbody th, td { display: block; border: 0; padding: 1px 0; }
   td::before { content: attr(data-is) ": "; color: var(--quiet); }
 }
-@media print { body { background: #fff; } .card, .hint { break-inside: avoid; } }
 """
+)

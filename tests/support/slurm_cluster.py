@@ -11,10 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+from debian import skip_or_fail
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmstepd", "scontrol", "sinfo", "srun", "scancel")
-REQUIRED = "GPUENV_REQUIRE_SLURM"
-"""With this variable missing programs are a failure and no reason to skip."""
 FOLDER = "GPUENV_SLURM"
 """Names a folder that scripts/private_slurm.sh filled; without it the machine's own Slurm is taken."""
 NODES = ("n1", "n2")
@@ -41,10 +40,10 @@ def require():
     """Skip the test where Slurm cannot be run, and fail it where Slurm has to be there."""
     absent = [p for p in PROGRAMS if p not in find_programs()]
     why = f"{', '.join(absent)}: not there; scripts/private_slurm.sh DIR fetches them, and {FOLDER}=DIR names them"
-    if absent and os.environ.get(REQUIRED):
-        pytest.fail(why)
-    if absent or os.geteuid() != 0:
-        pytest.skip(why if absent else "slurmd needs root")
+    if absent:
+        skip_or_fail(why)
+    if os.geteuid() != 0:
+        pytest.skip("slurmd needs root")
 
 
 def free_ports(count):

@@ -5,11 +5,13 @@ import html.parser
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from driver_stub import H200, build, scenario, spec
 from provision.export.report import page
+from provision.export.report_style import BASE
 from provision.model import (
     ConvolutionResult,
     DeviceVerdict,
@@ -121,10 +123,27 @@ def test_a_bar_ends_where_its_error_stands_against_the_tolerance():
     ]
 
 
+def test_each_device_says_which_results_are_wrong():
+    text = page(VERDICT, "x")
+    assert "2 of 3 results are wrong:</b> conv2d tf32 forward, conv2d tf32 forward<" in text
+    right = dataclasses.replace(VERDICT.frameworks[0].devices[0], convolutions=(row(0.0002, ok=True),))
+    frameworks = (dataclasses.replace(VERDICT.frameworks[0], devices=(right,)),)
+    assert "All results are right:</b> 1 of 1" in page(
+        dataclasses.replace(VERDICT, frameworks=frameworks), "x"
+    )
+
+
+def test_the_report_and_the_compatibility_page_have_one_style():
+    compatibility = (Path(__file__).parents[2] / "docs" / "compatibility.html").read_text(encoding="utf-8")
+    assert BASE in page(VERDICT, "x")
+    assert BASE in compatibility
+
+
 def test_what_quick_did_not_try_is_not_claimed():
     quick = dataclasses.replace(VERDICT, verdict="works", frameworks=(), hint=None, findings=())
     assert "no framework was tried" in page(quick, "x")
-    assert "What was found" not in page(quick, "x")
+    assert "<h2>Findings</h2>" in page(VERDICT, "x")
+    assert "<h2>Findings</h2>" not in page(quick, "x")
 
 
 @pytest.mark.parametrize("folder", ["", "no such folder"])

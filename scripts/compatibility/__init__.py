@@ -1,0 +1,1 @@
+"""What the compatibility page shows: questions in classes, their answers, the heat maps, the page."""

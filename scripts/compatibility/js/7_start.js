@@ -1,0 +1,4 @@
+startForm();
+startOverview();
+change(readAddress());
+addEventListener("hashchange", () => change({ ...BLANK, ...readAddress() }));

@@ -1,0 +1,75 @@
+"""Answers of a document, as the page looks them up, and what differs between two documents."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any
+
+from provision.resolve.versions import version
+
+VERSION, CUDA, INDEX, CUDNN, PYTHON, WHY, NOTES, HINT = range(8)
+
+
+def system_of(document: dict[str, Any], key: str) -> dict[str, Any]:
+    """The system of a key. Raises StopIteration for a key that no system has."""
+    found: dict[str, Any] = next(s for s in document["systems"] if s["key"] == key)
+    return found
+
+
+def interval_of(system: dict[str, Any], driver: str | None) -> int:
+    """The place of a driver's interval."""
+    return 0 if driver is None else 1 + bisect_right([version(f) for f in system["floors"]], version(driver))
+
+
+def answer_of(
+    document: dict[str, Any],
+    system: dict[str, Any],
+    framework: str,
+    capability: str,
+    driver: str | None,
+    *,
+    glibc: int = 0,
+    python: int = 0,
+) -> list[Any]:
+    """The answer to a question. `glibc` and `python` are places in the document's lists: the newest, any."""
+    table = document["tables"][system["key"]][framework]
+    row = table["rows"][table["pairs"][interval_of(system, driver)]]
+    classes = table["classes"][row[system["capabilities"].index(capability)]]
+    found: list[Any] = document["answers"][classes[glibc][python]]
+    return found
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
+    """A line for each answer that differs: for any Python on the newest glibc, then how many others do."""
+    others = 0
+    for system in new["systems"]:
+        before = next((s for s in old["systems"] if s["key"] == system["key"]), None)
+        for framework in new["tables"][system["key"]]:
+            if before is None or framework not in old["tables"][system["key"]]:
+                yield f"{system['key']} {framework}: new"
+                continue
+            for driver in (None, *system["floors"]):
+                for capability in system["capabilities"]:
+                    if capability not in before["capabilities"]:
+                        yield f"{system['key']} {framework}, GPU {capability}: new"
+                        continue
+                    was = answer_of(old, before, framework, capability, driver)
+                    now = answer_of(new, system, framework, capability, driver)
+                    if was[:WHY] != now[:WHY]:
+                        yield f"{system['key']} {framework}, driver {driver or 'any'}, GPU {capability}: {_said(was)} -> {_said(now)}"
+                    elif _texts(old, was) != _texts(new, now):
+                        others += 1
+    if others:
+        yield f"{others} answers with other texts"
+    rest = [k for k in new if k not in ("tables", "heat", "texts", "answers") and new[k] != old.get(k)]
+    yield from (f"{key} differs" for key in rest)
+
+
+def _said(answer: list[Any]) -> str:
+    return " ".join(str(x) for x in answer[:WHY] if x) or "no build"
+
+
+def _texts(document: dict[str, Any], answer: list[Any]) -> list[str]:
+    numbers = [*answer[WHY], *answer[NOTES], *([answer[HINT]] if answer[HINT] >= 0 else [])]
+    return [document["texts"][n] for n in numbers]

@@ -1,0 +1,107 @@
+"""Make docs/compatibility.html, in which a person looks up builds: `compatibility_page.py [--write | --check]`.
+
+The answers are those of `provision.resolve` over the profiles of this checkout, computed for every class of questions;
+the page looks them up. This takes minutes. --write writes the page, --check prints how the committed page differs and
+exits 1 where it does. --layout keeps the answers of the committed page and renews the rest, which takes a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from compatibility.answers import Answers
+from compatibility.heat import heat_maps
+from compatibility.lookup import differences
+
+from provision import profiles
+from provision.export.report_style import BASE
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "compatibility.html"
+PARTS = Path(__file__).resolve().parent / "compatibility"
+_DATA = '<script type="application/json" id="data">'
+
+
+def main() -> None:
+    """Write the page, or say how it would change."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="write docs/compatibility.html")
+    parser.add_argument("--check", action="store_true", help="exit 1 where the page is another one")
+    parser.add_argument("--layout", action="store_true", help="keep the answers of the page")
+    options = parser.parse_args()
+    document = read_data(PAGE.read_text(encoding="utf-8")) if options.layout else made_data()
+    text = page(document)
+    old = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    if text == old:
+        print(f"{PAGE.name} is up to date")
+    elif options.write:
+        PAGE.write_text(text, encoding="utf-8")
+        print(f"{PAGE.name} written, {len(text.encode()):,} bytes")
+    else:
+        sys.stdout.writelines(changes(old, text))
+        sys.exit("docs/compatibility.html is out of date. Run: make page" if options.check else 0)
+
+
+def made_data() -> dict[str, Any]:
+    """The document of all answers."""
+    known = profiles.load()
+    document = Answers(known).all()
+    return document | {"heat": heat_maps(known, document), "read": newest_reading()}
+
+
+def newest_reading() -> str:
+    """The date of the newest reading of a profile."""
+    texts = (p.read_text(encoding="utf-8") for p in profiles.directory().glob("*.yaml"))
+    dates: list[str] = [d for text in texts for d in re.findall(r'^  read: "([\d-]+)"', text, re.MULTILINE)]
+    return max(dates)
+
+
+def page(document: dict[str, Any]) -> str:
+    """The page around a document."""
+    scripts = sorted((PARTS / "js").glob("*.js"))
+    data = json.dumps(document, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+    parts = {
+        "{style}": BASE + (PARTS / "page.css").read_text(encoding="utf-8"),
+        "{script}": "\n".join(s.read_text(encoding="utf-8") for s in scripts).rstrip(),
+        "{made}": f"From gpuenv's profiles of {document['read']}. Made by scripts/compatibility_page.py.",
+        "{data}": _in_lines(data),
+    }
+    text = (PARTS / "page.html").read_text(encoding="utf-8")
+    for mark, value in parts.items():
+        assert text.count(mark) == 1, mark
+        text = text.replace(mark, value)
+    return text
+
+
+def _in_lines(data: str) -> str:
+    """JSON with line ends where it has brackets, so that a change is a readable diff."""
+    return data.replace("],[", "],\n[").replace('},"', '},\n"')
+
+
+def read_data(text: str) -> dict[str, Any]:
+    """The document of a page. Raises ValueError for a page without one."""
+    found: dict[str, Any] = json.loads(_data_of(text))
+    return found
+
+
+def _data_of(text: str) -> str:
+    return text.partition(_DATA)[2].partition("</script>")[0]
+
+
+def changes(old: str, new: str) -> list[str]:
+    """What differs between two pages: lines of the layout, answers by their questions."""
+    if old == new:
+        return []
+    before, after = (t.replace(_data_of(t), "").splitlines(keepends=True) for t in (old, new))
+    lines = difflib.unified_diff(before, after, "committed", "made now", n=0)
+    data = [f"{line}\n" for line in differences(read_data(old), read_data(new))] if _data_of(old) else []
+    return [*lines, *data] or ["the data is written differently\n"]
+
+
+if __name__ == "__main__":
+    main()
