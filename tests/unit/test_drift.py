@@ -11,7 +11,7 @@ import pytest
 from verify_stub import LIBRARIES, cudnn, env, judge, pristine, record, stage  # noqa: F401
 
 from provision.environment import state
-from provision.model import Lock, LockedPackage, Plan, PlannedBuild, Target, TargetGpu
+from provision.model import HostClass, Lock, LockedPackage, Plan, PlannedBuild, Target, TargetGpu
 from provision.verify import Options
 from provision.verify.drift import compare_wheels, judge_drift
 
@@ -241,6 +241,26 @@ def test_the_driver_and_the_cards(lock, here, said):
     assert all(word in text for word in said)
     cpu = dataclasses.replace(lock, plan=dataclasses.replace(lock.plan, device="cpu"))
     assert not judge_drift.compare_machine(cpu, here)
+
+
+def test_a_lock_of_a_fleet_is_for_each_of_its_classes(lock):
+    """The joint target has the oldest driver and all capabilities: no host of the fleet is equal to it."""
+    a100 = Target(
+        platform="linux-x86_64", driver="535.129.03", gpus=(TargetGpu(capability="8.0", name="NVIDIA A100"),)
+    )
+    joint = dataclasses.replace(a100, gpus=(*a100.gpus, DEVICE))
+    classes = tuple(
+        HostClass(id=f"c{i}", target=t, device="cuda", hosts=(f"h{i}",)) for i, t in enumerate((a100, HERE))
+    )
+    fleet = dataclasses.replace(lock, target=joint, classes=classes)
+    other_board = dataclasses.replace(HERE, gpus=(TargetGpu(capability="9.0", name="NVIDIA H100"),))
+    for here in (a100, HERE, other_board):
+        assert not judge_drift.compare_machine(fleet, here)
+    (newer,) = judge_drift.compare_machine(fleet, dataclasses.replace(HERE, driver="590.48.01"))
+    assert newer.kind == "driver" and newer.locked == "580.159.04"
+    swapped = judge_drift.compare_machine(fleet, dataclasses.replace(a100, driver="580.159.04"))
+    assert [(c.kind, c.locked) for c in swapped] == [("driver", "535.129.03")]
+    assert len(judge_drift.compare_machine(dataclasses.replace(fleet, classes=()), HERE)) == 2
 
 
 def test_another_driver_fails_only_where_the_lock_is_held(built, lock, judge):

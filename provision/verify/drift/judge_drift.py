@@ -70,21 +70,26 @@ def _evidence(found: Sequence[EnvironmentChange]) -> tuple[Evidence, ...]:
 
 
 def compare_machine(lock: Lock, target: Target | None) -> tuple[EnvironmentChange, ...]:
-    """How this machine's driver and GPUs differ from those that the lock was made for."""
+    """How this machine's driver and GPUs differ from those that the lock was made for; those of the nearest class where
+    the lock is for several."""
     if target is None or lock.plan.device == "cpu":
         return ()
-    wanted = lock.target
+    if lock.classes:  # a class has one name for all boards of a capability
+        return min((_compare_target(c.target, target, named=False) for c in lock.classes), key=len)
+    named = all(g.name for g in (*lock.target.gpus, *target.gpus))
+    return _compare_target(lock.target, target, named=named)
+
+
+def _compare_target(wanted: Target, target: Target, *, named: bool) -> tuple[EnvironmentChange, ...]:
     found = []
     if wanted.driver and wanted.driver != target.driver:
         here = f"driver {target.driver}" if target.driver else "none"
         text = f"the lock was made for driver {wanted.driver}; this machine has {here}"
         found.append(EnvironmentChange(kind="driver", name="driver", text=text, locked=wanted.driver,
                             found=target.driver))  # fmt: skip
-    had = {g.capability for g in wanted.gpus}
-    have = {g.capability for g in target.gpus}
-    named = all(g.name for g in (*wanted.gpus, *target.gpus))
-    if named:
-        had, have = ({f"{g.name} ({g.capability})" for g in t.gpus} for t in (wanted, target))
+    had, have = (
+        {f"{g.name} ({g.capability})" if named else g.capability for g in t.gpus} for t in (wanted, target)
+    )
     if had and had != have:
         was, now = (", ".join(sorted(x)) or "none" for x in (had, have))
         text = f"the lock was made for GPU {was}; this machine has {now}"
