@@ -6,11 +6,8 @@ Pages that end with a verdict take jax for the CPU from where pip and uv are con
 framework is gigabytes takes tiny wheels from 127.0.0.1, with stubs of NVIDIA's libraries in them.
 """
 
-import base64
 import functools
-import hashlib
 import importlib.metadata
-import io
 import json
 import os
 import re
@@ -18,7 +15,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -27,9 +23,10 @@ import yaml
 from command import Command, Ran
 from framework_envs import venv
 from loopback import version_for, wheel_bytes
+from nvidia_stub_wheels import add_nvidia_stubs
 from packaging.requirements import Requirement
 
-from driver_stub import build, build_runtime, gpu, scenario, spec
+from driver_stub import build, gpu, scenario, spec
 from provision import profiles
 from provision.bundle import gpuenv_wheel
 
@@ -206,44 +203,6 @@ A100 = gpu("NVIDIA A100-SXM4-80GB", "8.0", 81920, "GPU-4f0e1d2c-5a6b-4c7d-8e9f-0
 NODE = spec(driver="550.54.15", cuda=12040, gpus=[A100], cudart=12080, cudnn=91002)
 
 
-def wheel_of(name, version, folder):
-    """A wheel of files that are there, as they are."""
-    info = f"{name.replace('-', '_')}-{version}.dist-info"
-    files = {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-    files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()
-    files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    digests = {
-        p: base64.urlsafe_b64encode(hashlib.sha256(d).digest()).rstrip(b"=").decode()
-        for p, d in files.items()
-    }
-    rows = [f"{p},sha256={digests[p]},{len(d)}" for p, d in files.items()]
-    files[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""]).encode()
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as archive:
-        for path, content in files.items():
-            archive.writestr(path, content)
-    return {f"{info.removesuffix('.dist-info')}-py3-none-any.whl": data.getvalue()}
-
-
-def nvidias_libraries(index, plan, scratch):
-    """Stubs of libcudart and cuDNN in the wheels that the plan names."""
-    pins = {Requirement(r).name: version_for(Requirement(r)) for r in plan["builds"][0]["requirements"]}
-    build_runtime(scratch / "cudart/nvidia/cuda_runtime/lib", "libcudart.so.12")
-    cudnn = build_runtime(scratch / "cudnn/nvidia/cudnn/lib", "libcudnn.so.9")
-    for part in [
-        "adv",
-        "cnn",
-        "engines_precompiled",
-        "engines_runtime_compiled",
-        "graph",
-        "heuristic",
-        "ops",
-    ]:
-        shutil.copy(cudnn, cudnn.with_name(f"libcudnn_{part}.so.9"))
-    for name, folder in (("nvidia-cuda-runtime-cu12", "cudart"), ("nvidia-cudnn-cu12", "cudnn")):
-        index.wheels[name] = wheel_of(name, pins[name], scratch / folder)
-
-
 @pytest.fixture
 def cluster(reader, index, tmp_path):
     """A login node, by Slurm's own variable. `srun` runs a command on the "node", which is this machine with the
@@ -251,7 +210,7 @@ def cluster(reader, index, tmp_path):
     plan = reader("resolve", "--json", "--framework", "torch", "--index", "pypi", "--python", HERE,
                   "--driver", "550.54.15", "--gpu", "8.0").json  # fmt: skip
     index.add_plan(plan)
-    nvidias_libraries(index, plan, tmp_path / "libraries")
+    add_nvidia_stubs(index, plan, tmp_path / "libraries")
     reader.env |= {
         "PIP_INDEX_URL": index.url,
         "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl",
