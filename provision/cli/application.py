@@ -10,12 +10,17 @@ from typer.core import TyperCommand, TyperGroup
 
 from .. import __version__, show
 from ..model import RunResult, option
-from ..model.option import OUTPUT
+from ..model.option import BUILD, CHOICE, OUTPUT, SOURCES, TARGET
 from ..system import process
 from . import exit_codes, signatures
-from .command_table import ALIASES, GROUPS, VERBS, loaded
+from .command_table import ALIASES, FIRST_COMMANDS, GROUPS, VERBS, loaded
 
-_HELP = "GPU Python environments that match the driver, the GPUs and cuDNN, and are proved."
+_HELP = (
+    "Build Python environments that match the NVIDIA driver, the GPUs and cuDNN, and prove that they work."
+)
+_PANELS = ("Arguments", "Options", CHOICE, TARGET, BUILD, SOURCES, OUTPUT)
+"""The headings of options in the order of the help."""
+_WIDEST_EXAMPLE = 46
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -29,8 +34,8 @@ class Command(TyperCommand):
         return [self.usage_words] if self.usage_words else super().collect_usage_pieces(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments, options of the command's own, then each panel."""
-        panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        """Write arguments and options under their headings, then examples."""
+        panels: dict[str, list[tuple[str, str]]] = {name: [] for name in _PANELS}
         for parameter in self.get_params(ctx):
             if (row := parameter.get_help_record(ctx)) is None:
                 continue
@@ -40,6 +45,15 @@ class Command(TyperCommand):
             if rows:
                 with formatter.section(panel):
                     formatter.write_dl(rows)
+        _write_examples(formatter, ctx)
+
+
+def _write_examples(formatter: Any, ctx: Any) -> None:
+    from .examples import EXAMPLES  # only help shows them
+
+    if rows := EXAMPLES.get(ctx.command_path.partition(" ")[2]):
+        with formatter.section("Examples"):
+            formatter.write_dl(rows, col_max=_WIDEST_EXAMPLE)
 
 
 def _panel(parameter: Any) -> str:
@@ -60,6 +74,19 @@ class Commands(TyperGroup):
                 self.commands[last] = Command(last, help=verb.help, rich_markup_mode=None)
         if not self.first:
             self.commands.update((name, _group(name)) for name in GROUPS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands of a new project first, then all others."""
+        named = {name: self.commands[name] for name in self.list_commands(ctx)}
+        first = [] if self.first else [(name, named.pop(name).help) for name in FIRST_COMMANDS]
+        rest = [(name, command.help) for name, command in named.items()]
+        for heading, rows in (("Main commands", first), ("More commands" if first else "Commands", rest)):
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+        if first:
+            formatter.write_paragraph()
+            formatter.write_text("gpuenv COMMAND --help shows the options and examples of a command.")
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command by its name or its other name."""
@@ -134,7 +161,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def main(
     version: bool = typer.Option(
-        False, "--version", "-V", callback=_version, is_eager=True, help="The version."
+        False, "--version", "-V", callback=_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
-    """GPU Python environments that match the driver, the GPUs and cuDNN, and are proved."""
+    """Build Python environments that match the NVIDIA driver, the GPUs and cuDNN, and prove that they work."""

@@ -15,9 +15,11 @@ from ..model.option import OUTPUT, option
 class Output:
     """The options of what a command shows."""
 
-    json: bool = option(False, help="One JSON document on standard output.", panel=OUTPUT)
-    quiet: bool = option(False, "--quiet", "-q", help="Errors and the last line only.", panel=OUTPUT)
-    verbose: bool = option(False, "--verbose", "-v", help="Also notes, versions, logs.", panel=OUTPUT)
+    json: bool = option(False, help="Print one JSON document.", panel=OUTPUT)
+    quiet: bool = option(False, "--quiet", "-q", help="Print only errors and the last line.", panel=OUTPUT)
+    verbose: bool = option(
+        False, "--verbose", "-v", help="Print more: versions, evidence and logs.", panel=OUTPUT
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +28,7 @@ class OutputOfRun(Output):
 
     json: bool = option(
         False, panel=OUTPUT,
-        help="One JSON document on standard output; what CMD writes goes to standard error.",
+        help="Print one JSON document; the output of CMD goes to standard error.",
     )  # fmt: skip
 
 
@@ -35,8 +37,8 @@ Adapt = Callable[[Any, Output, "list[str] | None"], Any]
 
 @dataclass(frozen=True)
 class Verb:
-    """A command: the dataclass of its options, its help, how its options depend on the output and on the command of
-    `run`, and its usage where typer could not tell it."""
+    """A command: the dataclass of its options, its help in one line, how its options depend on the output and on the
+    command of `run`, and its usage where typer cannot derive it."""
 
     options: str
     help: str
@@ -59,64 +61,66 @@ def _with_command(options: Any, output: Output, command: list[str] | None) -> An
 
 VERBS = {
     "create": Verb(
-        "CreateOptions", "Build an environment that fits this machine, and prove it.", adapt=_shortened
+        "CreateOptions", "Build an environment that fits this machine, and verify it.", adapt=_shortened
     ),
-    "sync": Verb("SyncOptions", "The same as create, for the project of this folder.", adapt=_shortened),
+    "sync": Verb("SyncOptions", "Build or update the environment of the project in this folder.", adapt=_shortened),
     "verify": Verb(
-        "VerifyOptions", "The verdict on any environment: a venv, a conda prefix, or a python executable."
+        "VerifyOptions", "Test whether an environment works: venv, conda or any Python."
     ),
-    "detect": Verb("DetectOptions", "This machine: driver, GPUs, Pythons, CUDA and cuDNN files."),
-    "resolve": Verb("ResolveOptions", "The builds that fit, and why nothing newer does. Builds nothing."),
+    "detect": Verb("DetectOptions", "Show this machine: driver, GPUs, Pythons and CUDA libraries."),
+    "resolve": Verb("ResolveOptions", "Show which builds fit a machine, and why newer ones do not."),
     "lock": Verb(
-        "LockOptions", "The exact files, with hashes and the hardware they are for, without building."
+        "LockOptions", "Write the lock file without building an environment."
     ),
     "diagnose": Verb(
-        "DiagnoseOptions", "The cause of a failure and its fix, from logs, this machine and an environment."
+        "DiagnoseOptions", "Find the cause of a GPU failure, and its fix."
     ),
     "run": Verb(
-        "RunOptions", "CMD in the environment; its exit code, and the cause where it fails.",
+        "RunOptions", "Run a program in an environment, and diagnose its failure.",
         output=OutputOfRun, adapt=_with_command, usage="[OPTIONS] [ENV --] CMD [ARGS]...",
     ),
-    "list": Verb("ListOptions", "The environments that gpuenv made on this machine."),
-    "remove": Verb("RemoveOptions", "Remove environments that gpuenv made; anything else is left alone."),
+    "list": Verb("ListOptions", "List the environments that gpuenv made on this machine."),
+    "remove": Verb("RemoveOptions", "Remove environments that gpuenv made."),
     "report": Verb(
-        "ReportOptions", "One text to paste into an issue, without names, addresses and credentials."
+        "ReportOptions", "Print an anonymous report to paste into an issue."
     ),
     "init": Verb(
-        "InitOptions", "Write gpuenv.yaml, `make env` and .gitignore for the project in this folder."
+        "InitOptions", "Write gpuenv.yaml for the project in this folder."
     ),
     "add": Verb(
-        "AddOptions", "A package more: into gpuenv.yaml, the lock and the environment, under the plan."
+        "AddOptions", "Add packages to the project and its environment."
     ),
     "drop": Verb(
-        "DropOptions", "A package less: the inverse of add, in gpuenv.yaml, the lock and the environment."
+        "DropOptions", "Remove packages from the project and its environment."
     ),
     "repair": Verb(
-        "RepairOptions", "Put back what was replaced, removed or changed in an environment, from its lock."
+        "RepairOptions", "Restore an environment to its lock."
     ),
     "export": Verb(
         "ExportOptions",
-        "A lock in another tool's form: of ENV, of a lock file, or of ./pylock.toml where ENV is not there.",
+        "Convert a lock for Docker, conda, Slurm and other tools.",
     ),
-    "bundle": Verb("BundleOptions", "Everything that a machine without a network needs, in one folder."),
-    "cache dir": Verb("CacheDirOptions", "The folder that gpuenv keeps files in between runs."),
-    "cache prune": Verb("CachePruneOptions", "Remove what was not used for a month."),
-    "cache clean": Verb("CacheCleanOptions", "Remove all that gpuenv keeps; later runs make it again."),
-    "profiles list": Verb("ProfilesListOptions", "The tables: how many rows, from where, read when."),
-    "profiles show": Verb("ProfilesShowOptions", "The rows of profile files."),
+    "bundle": Verb("BundleOptions", "Collect all that a machine without a network needs."),
+    "cache dir": Verb("CacheDirOptions", "Print the folder of the cache."),
+    "cache prune": Verb("CachePruneOptions", "Remove files that were not used for a month."),
+    "cache clean": Verb("CacheCleanOptions", "Remove all cached files."),
+    "profiles list": Verb("ProfilesListOptions", "List the tables with rows, source and date."),
+    "profiles show": Verb("ProfilesShowOptions", "Show the rows of profiles."),
     "profiles check": Verb(
-        "ProfilesCheckOptions", "Whether profiles are valid: file, row and key of every mistake at once."
+        "ProfilesCheckOptions", "Check profiles and list all mistakes."
     ),
     "profiles update": Verb(
         "ProfilesUpdateOptions",
-        "Read the index for releases that are not known yet, into your own overlay.",
+        "Read new releases from the index into your own profiles.",
     ),
 }  # fmt: skip
 """The commands by the words that ask for them. The module has the first word's name, the function the last's."""
 GROUPS = {
-    "cache": "What gpuenv keeps between runs.",
-    "profiles": "What is known of drivers, GPUs, cuDNN and framework builds.",
+    "cache": "Show or clean the cache of gpuenv.",
+    "profiles": "Show or update the data on drivers, GPUs and builds.",
 }
+FIRST_COMMANDS = ("init", "create", "run", "add", "verify", "diagnose")
+"""The commands that the help lists first, in the order of a new project."""
 OF_OTHER_TOOLS = {
     "install": "gpuenv create builds an environment; gpuenv add PKG adds a package",
     "uninstall": "gpuenv drop PKG removes a package; gpuenv remove ENV an environment",

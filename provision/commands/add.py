@@ -23,15 +23,22 @@ from .package_edit import OPTIONS, Edit, Place, apply
 class AddOptions:
     """The options of `add`."""
 
-    packages: list[str] = argument(metavar="PKG...", help="Requirements, as 'einops>=0.8'.")
+    packages: list[str] = argument(
+        metavar="PKG...", help="Packages with optional bounds, such as 'einops>=0.8'."
+    )
     env: Path | None = option(
         None, help="Path of the environment.  [default: .venv]", complete="environments"
     )
     choices: Choices = group(Choices, *OPTIONS)
-    dry_run: bool = option(False, help="Show what would change, change nothing.", panel=BUILD)
-    verify: bool | None = option(None, "--verify/--no-verify", help="Verify again / not at all.", panel=BUILD)
+    dry_run: bool = option(False, help="Show what would be done, without changes.", panel=BUILD)
+    verify: bool | None = option(
+        None,
+        "--verify/--no-verify",
+        help="Always verify, or never. By default gpuenv verifies what changed.",
+        panel=BUILD,
+    )
     checks: bool = option(
-        True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml / not.", panel=BUILD
+        True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml, or not.", panel=BUILD
     )
 
 

@@ -54,11 +54,11 @@ _TOLD_EVERY = 0.2
 class BundleOptions:
     """The options of `bundle`."""
 
-    folder: Path = argument(metavar="DIR", help="Where the bundle goes: a new folder, or a bundle.")
-    lock: Path | None = option(None, help="The lock to bundle, in place of a fresh one.")
-    dry_run: bool = option(False, help="Show what would be fetched, fetch nothing.")
-    force: bool = option(False, help="Replace files that gpuenv did not write, or that were edited since.")
-    allow_md5: bool = option(False, help="conda: take locks that carry md5 alone.")
+    folder: Path = argument(metavar="DIR", help="Folder of the bundle: a new one, or a bundle to continue.")
+    lock: Path | None = option(None, help="Bundle this lock file, without solving again.")
+    dry_run: bool = option(False, help="Show what would be done, without changes.")
+    force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
+    allow_md5: bool = option(False, help="conda: accept packages that have only an MD5 hash.")
     choices: Choices = group(Choices)
 
 

@@ -19,23 +19,32 @@ class CreateOptions:
     )
     choices: Choices = group(Choices)
     bundle: Path | None = option(
-        None, help="Install from a folder that `gpuenv bundle` made; no network.", panel=SOURCES
+        None, help="Install from a folder that `gpuenv bundle` made, without a network.", panel=SOURCES
     )
     locked: bool = option(
         False,
-        help="Install exactly the lock; stop where it is missing or not what is asked for.",
+        help="Install exactly the lock; fail if it is missing or out of date.",
         panel=BUILD,
     )
-    frozen: bool = option(False, help="Install exactly the lock, unchecked.", panel=BUILD)
-    lock: Path | None = option(None, help="The lock to install.", panel=BUILD)
-    allow_md5: bool = option(False, help="conda: take locks that carry md5 alone.", panel=BUILD)
-    recreate: bool = option(False, help="Build anew; the old one stays until then.", panel=BUILD)
-    verify: bool | None = option(None, "--verify/--no-verify", help="Verify again / not at all.", panel=BUILD)
-    checks: bool = option(
-        True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml / not.", panel=BUILD
+    frozen: bool = option(
+        False, help="Install exactly the lock without checking whether it is out of date.", panel=BUILD
     )
-    dry_run: bool = option(False, help="Show the plan, build nothing.", panel=BUILD)
-    kernel: bool = option(False, help="Also a Jupyter kernel that runs its Python.", panel=BUILD)
+    lock: Path | None = option(None, help="Install this lock file.", panel=BUILD)
+    allow_md5: bool = option(False, help="conda: accept packages that have only an MD5 hash.", panel=BUILD)
+    recreate: bool = option(
+        False, help="Build a new environment; the old one is replaced when the new one works.", panel=BUILD
+    )
+    verify: bool | None = option(
+        None,
+        "--verify/--no-verify",
+        help="Always verify, or never. By default gpuenv verifies what changed.",
+        panel=BUILD,
+    )
+    checks: bool = option(
+        True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml, or not.", panel=BUILD
+    )
+    dry_run: bool = option(False, help="Show what would be done, without changes.", panel=BUILD)
+    kernel: bool = option(False, help="Add a Jupyter kernel for the environment.", panel=BUILD)
     brief: bool = False
 
     @property

@@ -45,10 +45,10 @@ _READ_A_LOG = "gpuenv diagnose LOG  # reads the output of a program that failed"
 class DiagnoseOptions:
     """The options of `diagnose`."""
 
-    logs: list[Path] = argument(list, metavar="[LOG...|-]", help="Logs; - reads standard input.")
-    env: Path | None = option(None, help="An environment, proved by verify's stages.")
-    no_machine: bool = option(False, help="Read the logs alone.")
-    machine: Path | None = option(None, help="JSON of `gpuenv detect` from another machine.")
+    logs: list[Path] = argument(list, metavar="[LOG...|-]", help="Log files; - reads standard input.")
+    env: Path | None = option(None, help="Verify this environment too.")
+    no_machine: bool = option(False, help="Read only the logs, not this machine.")
+    machine: Path | None = option(None, help="Read another machine from a file of `gpuenv detect --json`.")
     choices: Choices = group(Choices, "profiles", "cache_dir")
 
 

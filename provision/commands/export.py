@@ -42,18 +42,18 @@ class ExportOptions:
     env: Path | None = argument(None, help="Path of the environment.", show_default=".venv")
     form: str = option(
         REQUIRED, "--format", metavar="FORMAT", complete="formats",
-        help="requirements, pylock, environment.yml, conda-lock, dockerfile, apptainer, pixi, uv, "
+        help="Format: requirements, pylock, environment.yml, conda-lock, dockerfile, apptainer, pixi, uv, "
         "devcontainer, github, sbatch, prolog, healthcheck, taskprolog, npd, job or cyclonedx.",
     )  # fmt: skip
-    lock: Path | None = option(None, help="A lock file in place of the environment's own.")
-    output: Path | None = option(None, "--output", "-o", help="The file; standard output without it.")
+    lock: Path | None = option(None, help="Export this lock file.")
+    output: Path | None = option(None, "--output", "-o", help="File to write.  [default: standard output]")
     gpuenv_from: str | None = option(
         None, metavar="ADDRESS",
-        help="The address that images and workflows install gpuenv from, such as git+https://... "
-        "The default is a wheel written beside the export.",
+        help="Address that images and workflows install gpuenv from, such as git+https://... "
+        "By default a wheel is written beside the export.",
     )  # fmt: skip
-    force: bool = option(False, help="Replace files that gpuenv did not write, or that were edited since.")
-    allow_md5: bool = option(False, help="conda: take locks that carry md5 alone.")
+    force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
+    allow_md5: bool = option(False, help="conda: accept packages that have only an MD5 hash.")
     choices: Choices = group(Choices, "platform", "profiles", "cache_dir")
 
 

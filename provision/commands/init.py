@@ -19,8 +19,7 @@ class InitOptions:
 
     gpuenv_from: str | None = option(
         None, metavar="SOURCE",
-        help="The address, wheel or checkout that `make env` installs gpuenv from where it is missing. "
-        "The default is what this gpuenv was installed from.",
+        help="Address, wheel or checkout that `make env` installs gpuenv from. By default the source of this gpuenv.",
     )  # fmt: skip
     choices: Choices = group(Choices, "framework", "profiles", "cache_dir")
 

@@ -33,13 +33,14 @@ class LockOptions:
     """The options of `lock`. `packages` are those that `upgrade` moves; without any it moves all."""
 
     output: Path | None = option(
-        None, "--output", "-o", help="The lock file; pylock.toml, or conda-lock.yml with --manager conda."
+        None,
+        "--output",
+        "-o",
+        help="Lock file to write.  [default: pylock.toml, or conda-lock.yml for conda]",
     )
-    check: bool = option(False, help="Say whether the lock still holds; write nothing.")
-    force: bool = option(False, help="Replace files that gpuenv did not write, or that were edited since.")
-    upgrade: bool = option(
-        False, "--upgrade", "-U", help="Newer versions of all packages, or of those named after it."
-    )
+    check: bool = option(False, help="Check whether the lock is up to date, and write nothing.")
+    force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
+    upgrade: bool = option(False, "--upgrade", "-U", help="Upgrade all packages, or only those named.")
     packages: list[str] = argument(list, metavar="[PKG]...", hidden=True)
     targets: list[Path] = target_options.targets_option()
     choices: Choices = group(Choices, without=target_options.NOT_SHARED)

@@ -35,7 +35,7 @@ class ProfilesListOptions:
 class ProfilesShowOptions:
     """The options of `profiles show`."""
 
-    names: list[str] = argument(list, help="Profile files, as torch; all if none is named.")
+    names: list[str] = argument(list, help="Names of profiles, such as torch.  [default: all]")
     choices: Choices = group(Choices, "profiles")
 
 
@@ -43,7 +43,7 @@ class ProfilesShowOptions:
 class ProfilesCheckOptions:
     """The options of `profiles check`."""
 
-    folders: list[Path] = argument(list, help="Folders; the shipped one and yours if none.")
+    folders: list[Path] = argument(list, help="Folders of profiles.  [default: gpuenv's own and yours]")
     choices: Choices = group(Choices, "profiles")
 
 
@@ -52,10 +52,11 @@ class ProfilesUpdateOptions:
     """The options of `profiles update`."""
 
     names: list[str] = argument(
-        list, help="torch, tensorflow, jax, cudnn; all of these if none. satellites: whole wheels, GBs."
+        list,
+        help="torch, tensorflow, jax or cudnn; satellites downloads gigabytes.  [default: all but satellites]",
     )
-    index: str | None = option(None, help="A simple index, if not pip's own.")
-    profiles: Path | None = option(None, help="The overlay to write, if not yours.")
+    index: str | None = option(None, help="Package index to read.  [default: that of pip]")
+    profiles: Path | None = option(None, help="Folder to write.  [default: your own profiles]")
     choices: Choices = group(Choices, "cache_dir")
 
 

@@ -21,10 +21,8 @@ from . import interrupted_run
 class RemoveOptions:
     """The options of `remove`. It has no use for a cache, which scripts may name all the same."""
 
-    envs: list[Path] = argument(
-        metavar="ENV...", help="Environments that gpuenv made.", complete="environments"
-    )
-    dry_run: bool = option(False, help="Show what would be removed, remove nothing.")
+    envs: list[Path] = argument(metavar="ENV...", help="Environments to remove.", complete="environments")
+    dry_run: bool = option(False, help="Show what would be done, without changes.")
     choices: Choices = group(Choices, "cache_dir")
 
 

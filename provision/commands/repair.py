@@ -37,10 +37,10 @@ class RepairOptions:
     env: Path | None = argument(
         None, help="Path of the environment.  [default: .venv]", complete="environments"
     )
-    verify: bool = option(True, "--verify/--no-verify", help="Verify afterwards / not at all.")
-    checks: bool = option(True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml / not.")
-    dry_run: bool = option(False, help="Show what would be put back and removed, change nothing.")
-    deep: bool = option(False, help="Hash every file, not only those written since.")
+    verify: bool = option(True, "--verify/--no-verify", help="Verify afterwards, or not.")
+    checks: bool = option(True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml, or not.")
+    dry_run: bool = option(False, help="Show what would be done, without changes.")
+    deep: bool = option(False, help="Compare the hash of every file, not only of files that changed.")
     choices: Choices = group(Choices, "find_links", "channel", "offline", "profiles", "cache_dir")
 
 

@@ -35,12 +35,10 @@ class ReportOptions:
         None, metavar="[ENV]", help="Path of the environment. [default: .venv]", complete="environments"
     )
     hosts: Path | None = option(
-        None, help="Show the results of many hosts as one table instead: a gpuenv.fleet-results/1 file, or -."
+        None, help="Show the results of many hosts as one table: a gpuenv.fleet-results/1 file, or -."
     )
-    output: Path | None = option(
-        None, "--output", "-o", help="With --hosts, also write them as one HTML page."
-    )
-    force: bool = option(False, help="Replace files that gpuenv did not write, or that were edited since.")
+    output: Path | None = option(None, "--output", "-o", help="With --hosts: also write an HTML page.")
+    force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
 
     @property
     def takes_stdout(self) -> bool:

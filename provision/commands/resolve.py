@@ -27,7 +27,7 @@ _OF_THE_FILE = ("config", "target_name", "indexes", "bundle", "given", "planned"
 class ResolveOptions:
     """The options of `resolve`."""
 
-    explain: bool = option(False, help="Every build and what speaks against it.")
+    explain: bool = option(False, help="Show every build and the reasons against it.")
     targets: list[Path] = target_options.targets_option()
     choices: Choices = group(
         Choices, without=("exclude_newer", "exclude_newer_except", *target_options.NOT_SHARED)

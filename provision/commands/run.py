@@ -47,15 +47,9 @@ class RunOptions:
     env: Path | None = argument(
         None, help="Path of the environment.  [default: .venv]", complete="environments"
     )
-    keep_env: bool = option(
-        False, help="Leave LD_LIBRARY_PATH, LD_PRELOAD and PYTHONFAULTHANDLER as they are."
-    )
-    exec_: bool = option(
-        False, "--exec", help="Become CMD: no process in between, and no diagnosis of a failure."
-    )
-    memory_growth: bool = option(
-        False, help="TensorFlow and JAX take GPU memory as they need it, not nearly all of it at once."
-    )
+    keep_env: bool = option(False, help="Do not change LD_LIBRARY_PATH, LD_PRELOAD and PYTHONFAULTHANDLER.")
+    exec_: bool = option(False, "--exec", help="Replace gpuenv by CMD; a failure is not diagnosed.")
+    memory_growth: bool = option(False, help="Let TensorFlow and JAX allocate GPU memory as needed.")
     choices: Choices = group(Choices, "profiles", "cache_dir")
     command: list[str] = field(default_factory=list)
     stdout_to_stderr: bool = False

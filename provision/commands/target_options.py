@@ -18,8 +18,8 @@ def targets_option() -> list[Path]:
     """Declare --target of a command that takes several."""
     found: list[Path] = option(
         list, "--target", panel=TARGET, complete="targets",
-        help="JSON of `gpuenv detect` of another machine, a target of gpuenv.yaml, a folder of such files, or - for "
-        "JSON lines; repeatable.",
+        help="Plan for other machines: a file of `gpuenv detect --json`, a folder of them, - for JSON lines, or a "
+        "target of gpuenv.yaml. Repeatable.",
     )  # fmt: skip
     return found
 

@@ -36,23 +36,21 @@ class VerifyOptions:
         None, help="Path of the environment.  [default: .venv]", complete="environments"
     )
     quick: bool = option(
-        False, help="Driver, runtime, libraries and cuDNN only; on the CPU the frameworks are imported."
+        False, help="Check driver, CUDA and cuDNN only; on the CPU only import the frameworks."
     )
-    deep: bool = option(False, help="Every case, dtype and hash.")
-    strict: bool = option(False, help="Warnings fail.")
-    locked: bool = option(False, help="Drift fails: what is not as its lock has it.")
-    node: bool = option(
-        False, help="With --quick: fail only for a fault of this machine, and say it in one line."
-    )
-    device: str | None = option(None, help="cuda:N, all or cpu.", complete="tested_devices")
-    framework: list[str] = option(list, "--framework", "-f", help="Only this one; repeatable.")
-    timeout: float = option(300.0, help="Seconds for each child process.")
+    deep: bool = option(False, help="Check every convolution, data type and file hash.")
+    strict: bool = option(False, help="Fail on warnings.")
+    locked: bool = option(False, help="Fail if the environment differs from its lock.")
+    node: bool = option(False, help="With --quick: fail only for a fault of this machine, in one line.")
+    device: str | None = option(None, help="Device to test: cuda:N, all or cpu.", complete="tested_devices")
+    framework: list[str] = option(list, "--framework", "-f", help="Test only this framework. Repeatable.")
+    timeout: float = option(300.0, help="Time limit of each test process, in seconds.")
     check: list[str] = option(
-        list, help="Also try 'import cv2', 'python train.py --help' or compile; repeatable."
+        list, help="Also run a check: 'import cv2', 'python train.py --help' or compile. Repeatable."
     )
-    checks: bool = option(True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml / not.")
-    report: Path | None = option(None, help="Also write the verdict as one HTML page.")
-    force: bool = option(False, help="Replace files that gpuenv did not write, or that were edited since.")
+    checks: bool = option(True, "--checks/--no-checks", help="Run the checks of gpuenv.yaml, or not.")
+    report: Path | None = option(None, help="Also write the verdict as an HTML page.")
+    force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
     choices: Choices = group(Choices, "profiles", "cache_dir")
 
 

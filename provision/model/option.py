@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-TARGET, CHOICE, SOURCES, BUILD, OUTPUT = "Target", "Choice", "Sources", "Build", "Output"
+TARGET = "Target machine"
+CHOICE = "Frameworks and packages"
+SOURCES = "Package sources"
+BUILD = "Build"
+OUTPUT = "Output"
 """The headings under which the help groups options; "Options" is for those of one command."""
 REQUIRED = object()
 """The default of an argument that a command line has to give."""

@@ -22,62 +22,87 @@ class Choices:
     """The options of target, choice and sources as they were given."""
 
     target: Path | None = option(
-        None, help="JSON of `gpuenv detect` of another machine, or a target of gpuenv.yaml.",
+        None, help="Plan for another machine: a file of `gpuenv detect --json`, or a target of gpuenv.yaml.",
         panel=TARGET, complete="targets",
     )  # fmt: skip
-    driver: str | None = option(None, help="Driver version, as 535.129.03.", panel=TARGET)
-    driver_os: str | None = option(None, help="linux or windows (WSL).", panel=TARGET)
+    driver: str | None = option(
+        None, help="Driver version of the machine to plan for, such as 535.129.03.", panel=TARGET
+    )
+    driver_os: str | None = option(
+        None, help="System of that driver: linux, or windows for WSL.", panel=TARGET
+    )
     gpu: list[str] = option(
-        list, help="Capability (9.0) or board (RTX 4090); repeatable.", panel=TARGET, complete="gpus"
+        list,
+        help="GPU to plan for: a name (RTX 4090) or a compute capability (8.9). Repeatable.",
+        panel=TARGET,
+        complete="gpus",
     )
-    gpus: str | None = option(None, help="Only these cards of this machine, as 0,2.", panel=TARGET)
+    gpus: str | None = option(None, help="Use only these GPUs of this machine, such as 0,2.", panel=TARGET)
     platform: str | None = option(
-        None, help="linux-x86_64, linux-aarch64 or windows-x86_64.", panel=TARGET, complete="platforms"
+        None,
+        help="Platform to plan for: linux-x86_64, linux-aarch64 or windows-x86_64.",
+        panel=TARGET,
+        complete="platforms",
     )
-    glibc: str | None = option(None, help="glibc of the target, as 2.28.", panel=TARGET)
-    python: str | None = option(None, help="Python version, as 3.11.", panel=TARGET)
+    glibc: str | None = option(
+        None, help="glibc version of the machine to plan for, such as 2.28.", panel=TARGET
+    )
+    python: str | None = option(None, help="Python version of the environment, such as 3.11.", panel=TARGET)
     python_bounds: str = ""  # of gpuenv.yaml, as ">=3.9"
     framework: list[str] = option(
-        list, "--framework", "-f", help="torch, tensorflow or jax, as 'torch>=2.6,<2.9'; repeatable.",
+        list, "--framework", "-f", help="torch, tensorflow or jax, with optional bounds: 'torch>=2.6,<2.9'. Repeatable.",
         panel=CHOICE, complete="frameworks",
     )  # fmt: skip
     with_: list[str] = option(
-        list, "--with", help="A package to lock along, as torchvision; nvcc: the compiler.", panel=CHOICE
+        list,
+        "--with",
+        help="Add a package, such as torchvision; nvcc adds the CUDA compiler. Repeatable.",
+        panel=CHOICE,
     )
     requirement: list[Path] = option(
-        list, "--requirement", "-r", help="A requirements file to lock along; repeatable.", panel=CHOICE
+        list, "--requirement", "-r", help="Add the packages of a requirements file. Repeatable.", panel=CHOICE
     )
-    project: Path | None = option(None, help="The folder of a pyproject.toml to take along.", panel=CHOICE)
-    extra: list[str] = option(list, help="An extra of --project; repeatable.", panel=CHOICE)
-    group: list[str] = option(list, help="A dependency group of --project; repeatable.", panel=CHOICE)
-    cuda: str | None = option(None, help="CUDA of the build, as 12 or 12.6.", panel=CHOICE)
-    index: str = option("auto", help="auto, pypi, pytorch or a URL.", panel=SOURCES)
-    manager: str = option("venv", help="venv or conda.", panel=CHOICE, complete="managers")
-    channel: list[str] = option(
-        list, help="conda: a channel's name, address or folder; repeatable.", panel=SOURCES
+    project: Path | None = option(
+        None, help="Add the project in this folder, which has a pyproject.toml.", panel=CHOICE
     )
-    device: str = option("auto", help="auto, cuda or cpu.", panel=CHOICE, complete="devices")
-    find_links: list[str] = option(list, help="A folder of wheels; repeatable.", panel=SOURCES)
-    offline: bool = option(False, help="No network: wheels at hand only.", panel=SOURCES)
-    pre: bool = option(False, help="Pre-releases too.", panel=CHOICE)
+    extra: list[str] = option(list, help="Include an extra of --project. Repeatable.", panel=CHOICE)
+    group: list[str] = option(list, help="Include a dependency group of --project. Repeatable.", panel=CHOICE)
+    cuda: str | None = option(None, help="CUDA version of the build, such as 12 or 12.6.", panel=CHOICE)
+    index: str = option("auto", help="Index of the frameworks: auto, pypi, pytorch or a URL.", panel=SOURCES)
+    manager: str = option(
+        "venv", help="Kind of environment: venv or conda.", panel=CHOICE, complete="managers"
+    )
+    channel: list[str] = option(list, help="conda channel: a name, URL or folder. Repeatable.", panel=SOURCES)
+    device: str = option(
+        "auto", help="Device to build for: auto, cuda or cpu.", panel=CHOICE, complete="devices"
+    )
+    find_links: list[str] = option(list, help="Folder or page with wheels. Repeatable.", panel=SOURCES)
+    offline: bool = option(
+        False, help="Use no network; plan only with wheels of --find-links.", panel=SOURCES
+    )
+    pre: bool = option(False, help="Allow pre-releases.", panel=CHOICE)
     allow_old: bool = option(
-        False, help="Take a release that is more than two years older than the newest one.", panel=CHOICE
+        False, help="Allow a release more than two years older than the newest one.", panel=CHOICE
     )
-    no_build: bool = option(False, help="Run no build code: packages come as wheels, or not.", panel=SOURCES)
+    no_build: bool = option(False, help="Never build a package from source; use wheels only.", panel=SOURCES)
     only_binary: list[str] = option(
-        list, help="Never build PKG from source; :all: for every package; repeatable.",
+        list, help="Never build PKG from source; :all: means every package. Repeatable.",
         panel=SOURCES, metavar="PKG",
     )  # fmt: skip
     exclude_newer: str | None = option(
-        None, help="No file uploaded after it, as 2026-01-31 or '7 days'; kept in the lock. false: no limit.",
+        None, help="Ignore files uploaded after a date (2026-01-31) or within a duration ('7 days'). The lock keeps it; false removes it.",
         panel=SOURCES, metavar="DATE|DURATION",
     )  # fmt: skip
     exclude_newer_except: list[str] = option(
-        list, help="pypi, pytorch or the URL of an index that states no upload times; repeatable.",
+        list, help="Index without this limit: pypi, pytorch or a URL. Repeatable.",
         panel=SOURCES, metavar="INDEX",
     )  # fmt: skip
-    profiles: list[Path] = option(list, help="Profiles laid over gpuenv's own.", panel=SOURCES)
-    cache_dir: Path | None = option(None, help="Cache of gpuenv and of the installer.", panel=SOURCES)
+    profiles: list[Path] = option(
+        list, help="Folder of profiles that extend gpuenv's own. Repeatable.", panel=SOURCES
+    )
+    cache_dir: Path | None = option(
+        None, help="Folder for the caches of gpuenv and the installer.", panel=SOURCES
+    )
     # What only gpuenv.yaml says: its path where it was read, the name of its target, its indexes.
     config: Path | None = None
     target_name: str | None = None

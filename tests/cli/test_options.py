@@ -1,6 +1,7 @@
 """The options of every command: declared once, and the same as in tests/data/command_line.json."""
 
 import json
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -10,8 +11,9 @@ import pytest
 import typer
 
 from provision import cli, commands
-from provision.cli import signatures
-from provision.cli.command_table import GROUPS, VERBS, Output, loaded
+from provision.cli import argument_order, signatures
+from provision.cli.command_table import FIRST_COMMANDS, GROUPS, VERBS, Output, loaded
+from provision.cli.examples import EXAMPLES
 from provision.model import option
 
 EXPECTED = json.loads((Path(__file__).resolve().parents[1] / "data" / "command_line.json").read_text())
@@ -78,17 +80,62 @@ def test_help_is_grouped_and_fits_a_narrow_pipe(gpuenv):
     gpuenv.env |= {"COLUMNS": "80", "NO_COLOR": "1"}
     ran = gpuenv("create", "--help")
     heads = [row[:-1] for row in ran.out.splitlines() if row.endswith(":") and not row.startswith(" ")]
-    assert heads == ["Arguments", "Target", "Choice", "Sources", "Build", "Output"]
+    assert heads == [
+        "Arguments", "Frameworks and packages", "Target machine", "Build", "Package sources", "Output", "Examples",
+    ]  # fmt: skip
     panels = {head: text.split("\n\n")[0] for head in heads for text in [ran.out.split(f"\n{head}:\n")[1]]}
     for panel, words in {
-        "Target": ("--driver", "--gpu", "--python"),
-        "Choice": ("--framework", "--requirement", "--cuda", "--manager", "--device"),
-        "Sources": ("--index", "--offline", "--find-links", "--bundle", "--exclude-newer"),
+        "Target machine": ("--driver", "--gpu", "--python"),
+        "Frameworks and packages": ("--framework", "--requirement", "--cuda", "--manager", "--device"),
+        "Package sources": ("--index", "--offline", "--find-links", "--bundle", "--exclude-newer"),
         "Build": ("--locked", "--recreate", "--verify / --no-verify", "--kernel"),
         "Output": ("--json", "--quiet", "--verbose", "--help"),
     }.items():
         assert all(f"{word} " in panels[panel] for word in words), panels[panel]
     assert max(map(len, ran.out.splitlines())) <= 80 and "\x1b" not in ran.out and ran.err == ""
+
+
+def test_the_main_commands_come_first_and_each_has_its_line(gpuenv):
+    gpuenv.env |= {"COLUMNS": "80", "NO_COLOR": "1"}
+    shown = gpuenv("--help").out
+    main, more = shown.partition("Main commands:\n")[2].split("\n\nMore commands:\n")
+    assert [row.split()[0] for row in main.splitlines()] == list(FIRST_COMMANDS) and len(FIRST_COMMANDS) == 6
+    listed = {row.split()[0] for row in (*main.splitlines(), *more.partition("\n\n")[0].splitlines())}
+    assert listed == {*(words.split()[0] for words in VERBS), *GROUPS}
+    assert "..." not in main + more
+    assert all(verb.help in " ".join(shown.split()) for words, verb in VERBS.items() if " " not in words)
+    assert main.splitlines()[0] in gpuenv().err
+
+
+LINES = [(words, line) for words, rows in EXAMPLES.items() for line, _ in rows]
+
+
+def test_every_command_has_examples():
+    assert {*VERBS} - {*EXAMPLES} == {
+        "cache dir",
+        "cache prune",
+        "cache clean",
+        "profiles list",
+        "profiles check",
+    }
+
+
+@pytest.mark.parametrize(("words", "line"), LINES)
+def test_an_example_is_a_valid_command_line(words, line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    argv = shlex.split(line.rpartition("| ")[2].partition(" > ")[0])
+    assert argv[0] == "gpuenv"
+    read = argument_order.read(argv[1:])
+    command, _ = prepared(words.split() if words.split()[0] == argv[1] else [argv[1]])
+    command.make_context("gpuenv", read.ours[len(words.split()) :])
+    assert words == "run" or read.command is None
+
+
+def test_the_help_of_a_command_ends_with_its_examples(gpuenv):
+    gpuenv.env |= {"COLUMNS": "80", "NO_COLOR": "1"}
+    for words in (["diagnose"], ["profiles", "update"]):
+        shown = gpuenv(*words, "--help").out.partition("\nExamples:\n")[2]
+        assert [row for row, _ in EXAMPLES[" ".join(words)] if row not in shown] == []
 
 
 def test_help_imports_neither_rich_nor_a_stage():
