@@ -53,7 +53,7 @@ def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Creat
         plan = show_plan(emit, choices) if given is None else given.plan
         foresee(emit, env, plan, given, choices)
         return plan
-    with place.held(env):
+    with place.held(env, emit):
         place.recover(env)
         with interrupted_run.told_by(interrupted_run.before(env).look):
             if how.recreate or not place.made_by_gpuenv(env):

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ..environment import place, registry, state
+from ..environment import host_verdicts, place, registry, state
 from ..errors import GpuenvError
 from ..model import Emit, EnvironmentList, ListedEnvironment, ListedFramework, drop_event
 
@@ -32,7 +32,7 @@ def list(options: ListOptions, emit: Emit = drop_event) -> EnvironmentList:  # n
 
 def _listed(env: Path, size: registry.Size | None) -> ListedEnvironment:
     """An environment as its own `.gpuenv/` has it; what is damaged there stays unknown."""
-    plan, verdict = _read(env, "plan.json"), _read(env, "verdict.json").get("verdict") or {}
+    plan, verdict = _read(env, "plan.json"), _verdict(env).get("verdict") or {}
     builds = [b for b in plan.get("builds", []) if isinstance(b, dict)]
     return ListedEnvironment(
         path=str(env).encode("utf-8", "backslashreplace").decode(),  # bytes that are no text as hex
@@ -57,11 +57,18 @@ def _read(env: Path, name: str) -> dict[str, Any]:
         return {}
 
 
-def verified(env: Path) -> str | None:
-    """When the last verdict was given, None where there is none."""
+def _verdict(env: Path) -> dict[str, Any]:
     try:
-        seconds = (env / place.MARK / "verdict.json").stat().st_mtime
-    except OSError:
+        return host_verdicts.read(env) or {}
+    except GpuenvError:
+        return {}
+
+
+def verified(env: Path) -> str | None:
+    """When the verdict of this host was given, or the last one of another; None where there is none."""
+    try:
+        seconds = (env / place.MARK / host_verdicts.find(env)).stat().st_mtime
+    except (OSError, GpuenvError):
         return None
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")
 

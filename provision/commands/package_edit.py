@@ -65,7 +65,7 @@ def apply(edit: Edit, at: Place, emit: Emit) -> CreateResult | Lock | Preview:
     place.check_place(path)
     names = [locking(name).lock_name(at.choices.target_name) for name in NAMES]
     kept = (file, *(file.parent / name for name in names)) if file else ()
-    with interrupted_run.told_by(interrupted_run.before(path, kept).look), place.held(path):
+    with interrupted_run.told_by(interrupted_run.before(path, kept).look), place.held(path, emit):
         place.recover(path)
         choices = _as_made(path, at.choices)
         if file is None:

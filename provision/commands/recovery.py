@@ -17,7 +17,7 @@ def settle(emit: Emit, env: Path) -> None:
     if place.is_settled(env):
         return
     try:
-        with place.held(env):
+        with place.held(env, emit):
             place.recover(env)
     except BuildError as error:
         emit(Event(kind="note", stage="build", text=error.message))

@@ -74,7 +74,7 @@ def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
 
     if process.environ().get("VIRTUAL_ENV") == str(env):
         emit(Event(kind="note", stage="remove", text=f"{env} is active in this shell: deactivate leaves it"))
-    with place.held(env):
+    with place.held(env, emit):
         _check(env)
         folders = [env, *removal.leftovers(env)]
         sizes = [size for f in folders if os.path.lexists(f) and (size := registry.measure(f))]

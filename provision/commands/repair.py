@@ -57,7 +57,7 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
         return _preview(
             path, repairs.work(made, compare_wheels.find_drift(path, made, thorough=True, deep=options.deep))
         )
-    with place.held(path):
+    with place.held(path, emit):
         place.recover(path)
         choices = _as_created(path, options.choices)
         place.refuse_half_changed(path)

@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..errors import BuildError, UsageError
+from ..model import Emit, Event, drop_event
 from ..system.safe_write import hint_of
 from . import place_lock
 
@@ -135,14 +136,16 @@ def check_place(path: Path) -> None:
 
 
 @contextmanager
-def held(path: Path) -> Iterator[None]:
+def held(path: Path, emit: Emit = drop_event) -> Iterator[None]:
     """Hold the place against every other gpuenv. Raises BuildError."""
     with ExitStack() as lock:
         real = path.resolve()
         try:
-            lock.enter_context(place_lock.locked(real))
+            notes = lock.enter_context(place_lock.locked(real))
         except OSError as error:
             raise not_writable(real.parent, error) from error
+        for text in notes:
+            emit(Event(kind="warning", stage="build", text=text))
         yield
 
 
@@ -220,6 +223,7 @@ def cleared(path: Path) -> None:
 def settle(built: Path, place: Path) -> None:
     """Move a finished draft into its place. An environment that is there is put aside first and
     removed last; between the two renames nothing is lost. Raises BuildError."""
+    place_lock.assert_held(place.resolve())
     before = aside(place)
     discard(before)
     old = made_by_gpuenv(place)

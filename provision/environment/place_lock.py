@@ -2,7 +2,8 @@
 
 The lock is a file beside the place, since that folder is what all of them share. The kernel frees it when the
 process ends, however it ends. It is removed at the end; a file that a killed run left locks nothing. Where nothing
-may be written beside the place, the environment's own folder is locked. filelock's lock truncates the file and needs
+may be written beside the place, the environment's own folder is locked. For other hosts the file says who holds it
+(`host_claim.py`). filelock's lock truncates the file and needs
 the right to write to it, which is wrong for a file of another user; its soft lock serves where the file system has
 no locks.
 """
@@ -14,9 +15,11 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BuildError
+from . import host_claim
 
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -34,17 +37,33 @@ def lock_file(place: Path) -> Path:
 
 
 @contextlib.contextmanager
-def locked(place: Path) -> Iterator[None]:
-    """Lock a place (absolute, without links). Raises BuildError where it is locked, OSError where it cannot be."""
+def locked(place: Path) -> Iterator[list[str]]:
+    """Lock a place (absolute, without links), and give what there is to say about it. Raises BuildError where it is
+    locked, OSError where it cannot be."""
+    notes: list[str] = []
     try:
         with contextlib.ExitStack() as held:
             held.enter_context(_parents(place.parent))
-            refused = _lock_beside(place, held)
+            refused = _lock_beside(place, held, notes)
             if not _lock_itself(place, held) and refused:
                 raise refused
-            yield
+            yield notes
     except BusyError as error:
         raise BuildError(f"another gpuenv is at work on {place}", hint=_HINT) from error
+    except host_claim.ClaimedError as error:
+        raise BuildError(
+            f"another gpuenv is at work on {place}: {error.claim.words}",
+            hint=f"{_HINT}; where that host is gone, its lock is void {host_claim.STALE:g} s after its last sign of life",
+        ) from error
+
+
+def assert_held(place: Path) -> None:
+    """Raise BuildError where another host took the lock over, because this process was stopped for long."""
+    if claim := host_claim.taken_from_me(lock_file(place)):
+        raise BuildError(
+            f"the lock on {place} was taken over while this run was stopped: {claim.words}",
+            hint="run the command again",
+        )
 
 
 @contextlib.contextmanager
@@ -60,12 +79,13 @@ def _parents(folder: Path) -> Iterator[None]:
                 made.rmdir()
 
 
-def _lock_beside(place: Path, held: contextlib.ExitStack) -> OSError | None:
-    """Lock the file beside the place; return the error where it may not be made. Raises BusyError and OSError."""
+def _lock_beside(place: Path, held: contextlib.ExitStack, notes: list[str]) -> OSError | None:
+    """Lock the file beside the place; return the error where it may not be made. Raises BusyError, ClaimedError and
+    OSError."""
     path, tries = lock_file(place), 0
     while True:
         try:
-            descriptor = _open(path)
+            opened = _open(path)
         except FileNotFoundError:  # the run that had it removed it, perhaps with the folder
             tries += 1
             if tries > _TRIES:  # /proc and the like: the folder is there, and no file can be made in it
@@ -76,20 +96,52 @@ def _lock_beside(place: Path, held: contextlib.ExitStack) -> OSError | None:
             if error.errno in _FORBIDDEN:
                 return error
             raise
-        with contextlib.ExitStack() as opened:
-            opened.callback(os.close, descriptor)
-            try:
-                _lock(descriptor)
-            except OSError as error:
-                if error.errno not in _NO_LOCKS:
-                    raise
-                _lock_softly(path, held)
-                return None
-            if not _is_still(descriptor, path):
+        with contextlib.ExitStack() as own:
+            own.callback(os.close, opened.descriptor)
+            has_locks = _has_locked(opened.descriptor)
+            if not _is_still(opened.descriptor, path):
                 continue  # its run removed it in between: another one may have made and locked a new file
-            held.push(opened.pop_all())
-            held.callback(_remove, path)
+            void = _claim(opened, path, own, has_locks=has_locks)
+            if not _is_still(opened.descriptor, path):
+                continue
+            if void:
+                notes.append(
+                    f"the lock on {place} is taken over: no sign of life for {host_claim.STALE:g} s from {void.words}"
+                )
+            if not has_locks:
+                _lock_softly(path, held, void=void is not None)
+            held.push(own.pop_all())
             return None
+
+
+def _has_locked(descriptor: int) -> bool:
+    """Lock an open file; False where the file system has no locks. Raises BusyError and OSError."""
+    try:
+        _lock(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return False
+    return True
+
+
+def _claim(
+    opened: _Opened, path: Path, own: contextlib.ExitStack, *, has_locks: bool
+) -> host_claim.Claim | None:
+    """Claim the place before other hosts, until the end. Return the claim that was void. Raises ClaimedError."""
+    void = None
+    if not opened.is_writable:
+        own.callback(_remove, path)
+        return None  # a file that another user left: this kernel's lock has to do
+    if opened.is_new:
+        found = host_claim.read(opened.descriptor)
+        if found and not found.is_mine:
+            raise host_claim.ClaimedError(found)
+    else:
+        void = host_claim.take(opened.descriptor, path, has_locks=has_locks)
+    own.callback(_remove_own, path)
+    own.enter_context(host_claim.kept_alive(opened.descriptor))
+    return void
 
 
 def _lock_itself(place: Path, held: contextlib.ExitStack) -> bool:
@@ -104,7 +156,16 @@ def _lock_itself(place: Path, held: contextlib.ExitStack) -> bool:
     return True
 
 
-def _open(path: Path) -> int:
+@dataclass(frozen=True)
+class _Opened:
+    """The lock's file: whether this process made it, and whether it may write into it."""
+
+    descriptor: int
+    is_new: bool = False
+    is_writable: bool = True
+
+
+def _open(path: Path) -> _Opened:
     """Open the lock's file, and make it where it is missing. Raises OSError, and BuildError where something else
     has its name."""
     flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -112,16 +173,23 @@ def _open(path: Path) -> int:
         descriptor = os.open(path, flags | os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:
         return _open_existing(path, flags)
-    os.fchmod(descriptor, 0o644)  # whatever the umask: it is empty, and other users lock it too
-    return descriptor
+    try:
+        os.fchmod(descriptor, 0o644)  # whatever the umask: other users lock it too
+        host_claim.write(descriptor)
+    except OSError:
+        os.close(descriptor)
+        path.unlink(missing_ok=True)
+        raise
+    return _Opened(descriptor, is_new=True)
 
 
-def _open_existing(path: Path, flags: int) -> int:
+def _open_existing(path: Path, flags: int) -> _Opened:
+    writable = True
     try:
         try:
             descriptor = os.open(path, flags | os.O_RDWR)
         except PermissionError:  # another user's: reading is enough to lock it, except on NFS
-            descriptor = os.open(path, flags | os.O_RDONLY)
+            descriptor, writable = os.open(path, flags | os.O_RDONLY), False
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -129,7 +197,7 @@ def _open_existing(path: Path, flags: int) -> int:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise _unlockable(path, "it is not a file")
-    return descriptor
+    return _Opened(descriptor, is_writable=writable)
 
 
 def _unlockable(path: Path, why: str) -> BuildError:
@@ -146,15 +214,18 @@ def _lock(descriptor: int) -> None:
         raise BusyError from error
 
 
-def _lock_softly(path: Path, held: contextlib.ExitStack) -> None:
-    """Lock by the existence of a file, where the file system has no locks. Raises BusyError and OSError."""
+def _lock_softly(path: Path, held: contextlib.ExitStack, *, void: bool) -> None:
+    """Lock by the existence of a file, where the file system has no locks: older versions look for it. One whose
+    holder's claim is `void` goes first. Raises BusyError and OSError."""
     from filelock import SoftFileLock, Timeout
 
+    soft = path.with_name(f"{path.name}.soft")
+    if void:
+        soft.unlink(missing_ok=True)
     try:
-        held.enter_context(SoftFileLock(path.with_name(f"{path.name}.soft"), timeout=0))
+        held.enter_context(SoftFileLock(soft, timeout=0))
     except Timeout as error:
         raise BusyError from error
-    held.callback(_remove, path)
 
 
 def _is_still(descriptor: int, path: Path) -> bool:
@@ -163,6 +234,12 @@ def _is_still(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except FileNotFoundError:
         return False
+
+
+def _remove_own(path: Path) -> None:
+    """Remove the lock's file, unless another host has taken it over."""
+    if host_claim.taken_from_me(path) is None:
+        _remove(path)
 
 
 def _remove(path: Path) -> None:

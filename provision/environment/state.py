@@ -15,10 +15,14 @@ from ..errors import BuildError
 from ..model import InstalledPackage, InstallRecord, Lock, as_document, from_plain, normalize_name
 from ..system import safe_write, untrusted_files
 from ..system.redaction import redact_value
+from . import host_verdicts, state_files
 from .place import MARK, not_writable
 
 if TYPE_CHECKING:
     from ..model import Environment, Lock, Machine, Plan, Verdict
+
+
+read = state_files.read
 
 
 def write(env: Path, name: str, document: dict[str, Any]) -> None:
@@ -30,22 +34,6 @@ def write(env: Path, name: str, document: dict[str, Any]) -> None:
         raise not_writable(folder, error) from error
 
 
-def read(env: Path, name: str) -> dict[str, Any] | None:
-    """One file of `.gpuenv/`, None when it is missing. Raises BuildError when it is damaged."""
-    path = env / MARK / name
-    try:
-        data = json.loads(untrusted_files.read_bytes(path))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise BuildError(
-            f"{path} cannot be read: {error}", hint="build it again: gpuenv create --recreate"
-        ) from error
-    if not isinstance(data, dict):
-        raise BuildError(f"{path} is not a table", hint="build it again: gpuenv create --recreate")
-    return data
-
-
 def plan_of(env: Path) -> Plan | None:
     from ..model import Plan
 
@@ -54,9 +42,10 @@ def plan_of(env: Path) -> Plan | None:
 
 
 def verdict_of(env: Path) -> Verdict | None:
+    """The verdict of this host, else the last one of another. Raises BuildError."""
     from ..model import Verdict
 
-    data = read(env, "verdict.json")
+    data = host_verdicts.read(env)
     return _parsed(env, Verdict, data.get("verdict")) if data else None
 
 
@@ -120,14 +109,18 @@ def installed_digest(env: Path) -> str:
 
 
 def keep_verdict(env: Path, verdict: Verdict, under: dict[str, Any]) -> None:
-    write(env, "verdict.json", {"verdict": as_document(verdict), "under": under})
+    """Keep a verdict as this host's, and as the last one. Raises BuildError."""
+    document = {"verdict": as_document(verdict), "under": under}
+    for name, content in host_verdicts.files_for(env, document).items():
+        write(env, name, content)
+    host_verdicts.discard_oldest(env)
 
 
 def standing_verdict(env: Path, under: dict[str, Any]) -> Verdict | None:
-    """The last passing verdict, if nothing that it depends on has changed."""
+    """The last passing verdict of this host, if nothing that it depends on has changed."""
     from ..model import Verdict
 
-    data = read(env, "verdict.json")
+    data = host_verdicts.read(env)
     kept = data.get("under") if data else None
     if isinstance(kept, dict) and "checks" not in under:  # more was tried than is asked for
         kept.pop("checks", None)

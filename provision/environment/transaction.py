@@ -26,7 +26,7 @@ from pathlib import Path
 
 from ..errors import BuildError
 from ..system.safe_write import TooDeepError, links_out, write_file
-from . import place
+from . import host_verdicts, place
 from .place import MARK, not_writable
 
 
@@ -151,6 +151,8 @@ def _folder(source: Path, target: Path, *, written: bool) -> None:
     with os.scandir(source) as entries:
         for entry in entries:
             old, new = Path(entry.path), target / entry.name
+            if written and entry.name == host_verdicts.FOLDER:
+                continue  # they are about what is changed in the copy
             ours = written or entry.name in _WRITTEN
             if entry.is_symlink():
                 new.symlink_to(old.readlink())

@@ -1,0 +1,27 @@
+"""The files of `.gpuenv/`, read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..errors import BuildError
+from ..system import untrusted_files
+from .place import MARK
+
+
+def read(env: Path, name: str) -> dict[str, Any] | None:
+    """One file of `.gpuenv/`, None when it is missing. Raises BuildError when it is damaged."""
+    path = env / MARK / name
+    try:
+        data = json.loads(untrusted_files.read_bytes(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise BuildError(
+            f"{path} cannot be read: {error}", hint="build it again: gpuenv create --recreate"
+        ) from error
+    if not isinstance(data, dict):
+        raise BuildError(f"{path} is not a table", hint="build it again: gpuenv create --recreate")
+    return data
