@@ -160,7 +160,7 @@ def test_check_finds_the_host_that_was_changed(checked, site):
         "cpu": "cpu", "h100": "sm90-r580", "mixed": "sm70-sm75-r550",
     }  # fmt: skip
     assert rows["cpu"]["plan"] == f"jax {site.version} (CPU)"
-    assert rows["k80"]["verdict"] == "error" and "is not there" in rows["k80"]["cause"]
+    assert rows["k80"]["verdict"] == "error" and str(site.env_of("k80")) in rows["k80"]["cause"]
 
 
 def test_a_limited_run_keeps_the_locks_and_puts_back_what_was_changed(limited, site):
