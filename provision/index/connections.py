@@ -18,7 +18,8 @@ from email.message import Message
 from typing import Any
 
 from ..system.redaction import redact
-from .host_addresses import connect
+from .host_addresses import connect, find_cause
+from .http_refusals import Refusal, explain_cause, explain_status
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -73,6 +74,10 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return made
 
 
+class DeadlineError(TimeoutError):
+    """A head that is longer than its deadline allows, however slowly its bytes come."""
+
+
 class _Raw(io.RawIOBase):
     """A socket's bytes until a deadline, however slowly they come; without one once `until` is None."""
 
@@ -89,7 +94,7 @@ class _Raw(io.RawIOBase):
         if self.until is None or self._timeout is None:
             return self._raw.readinto(buffer)
         left = self.until - time.monotonic()
-        endless = TimeoutError("the head of the answer had no end")
+        endless = DeadlineError("the head of the answer had no end")
         if left <= 0:
             raise endless
         self._sock.settimeout(min(self._timeout, left))
@@ -161,13 +166,6 @@ _PIECE = 1 << 20
 _DIGITS = 15
 """Digits of a sane number of bytes or seconds."""
 
-_HINTS = {
-    401: "Put user and password into the index's address in pip.conf, or into ~/.netrc.",
-    403: "Put user and password into the index's address in pip.conf, or into ~/.netrc.",
-    407: "Put user and password into the proxy's address: HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT.",
-    429: "Wait some minutes, then run the command again: what was read is kept.",
-}
-
 
 class AnswerError(OSError):
     """An answer that breaks the rules of HTTP or a bound of ours. Another try would get the same."""
@@ -200,7 +198,7 @@ def body(answer: http.client.HTTPResponse, most: int = MOST) -> bytes:
         if time.monotonic() > until:
             raise AnswerError(f"after {LONGEST:.0f} s the answer had no end")
     if expected is not None and size < expected:
-        raise OSError(f"the answer ended half-way, after {size} of {expected} bytes")
+        raise OSError(f"the answer ended after {size} of {expected} bytes")
     return b"".join(pieces)
 
 
@@ -230,16 +228,26 @@ def _retry_after(headers: Message) -> float | None:
         return None
 
 
-def refusal(code: int, reason: str, headers: Message) -> tuple[str, str | None]:
-    """Return an error status in words, and what to do where that is known."""
-    if 300 <= code < 400:
-        return "redirects without an end", None
-    said = f"answered {code} {reason}".rstrip()
-    if code == 407:
-        said = f"its proxy wants a user and a password ({said})"
-    if wait := str(headers.get("Retry-After", "")).strip():
-        if _retry_after(headers) is None:
-            said += f"; its Retry-After is neither seconds nor a date: {wait[:40]!r}"
-        else:
-            said += f", and asks us to come back {'in ' + wait + ' s' if wait.isdigit() else 'after ' + wait[:40]}"
-    return said, _HINTS.get(code)
+def explain_refusal(error: urllib.error.HTTPError) -> Refusal:
+    """Return what an error status means, with the wait that the server requests."""
+    wait = str(error.headers.get("Retry-After", "")).strip()[:40]
+    reason = str(error.reason)
+    if wait and _retry_after(error.headers) is None:
+        reason += f"; its Retry-After is neither seconds nor a date: {wait!r}"
+    elif wait:
+        reason += f"; retry after {wait}{' s' if wait.isdigit() else ''}"
+    return explain_status(error.code, reason)
+
+
+def explain_error(error: Exception) -> Refusal | None:
+    """Return what a failed request means, None if only the error's own text says it."""
+    reason = getattr(error, "reason", None) or error
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return explain_cause("certificate")
+    if isinstance(reason, http.client.IncompleteRead):
+        return explain_cause("truncated")
+    # An AnswerError and the deadline of a head have a more precise text than their type.
+    cause = (
+        find_cause(reason) if isinstance(reason, OSError) and not isinstance(reason, DeadlineError) else None
+    )
+    return explain_cause(cause) if cause else None

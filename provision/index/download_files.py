@@ -25,7 +25,7 @@ from ..system import process
 from ..system.path_names import file_name_of_url
 from ..system.redaction import redact
 from .connections import origin
-from .http import PASSING, TRIES, Http, Stream, failed, in_words, lasting
+from .http import PASSING, TRIES, Http, Stream, lasting, read_error, unreadable
 from .simple_api import project_files
 from .wheel_folders import address_of
 
@@ -60,7 +60,7 @@ def download(http: Http, wanted: Wanted, told: Told) -> None:
     for a disk that is full.
     """
     half = part(wanted.path)
-    failure: LockError | BuildError = failed(wanted.shown, "no index has it")
+    failure: LockError | BuildError = unreadable(wanted.shown, "no index has it")
     for url in wanted.urls:
         try:
             differs = _fetched(http, url, half, wanted, told)
@@ -150,21 +150,21 @@ def _fetch(http: Http, url: str, half: Path, wanted: Wanted, told: Told) -> None
                 size = _written(answer, wanted, have, http.patience, told)
             if answer.total is None or size >= answer.total:
                 break
-            why = f"the connection ended after {size} of {answer.total} bytes"
+            failure = unreadable(wanted.shown, f"the connection ended after {size} of {answer.total} bytes")
         except urllib.error.HTTPError as e:
             e.close()
-            why = f"answered {e.code} {e.reason}"
+            failure = read_error(wanted.shown, e)
             if e.code == 416 and have:
                 _forget(half, told)  # it is no shorter than the file there
             elif e.code not in PASSING:
-                raise failed(wanted.shown, why) from None
+                raise failure from None
         except (OSError, http_client.HTTPException) as e:
-            why, slow = in_words(e), isinstance(e, _SlowError)
+            failure, slow = read_error(wanted.shown, e), isinstance(e, _SlowError)
             if lasting(e):
-                raise failed(wanted.shown, why) from None
+                raise failure from None
         left = TRIES if _size(half) > have and not slow else left - 1
         if not left or tried >= _MOST_TRIES:
-            raise failed(wanted.shown, why)
+            raise failure
         time.sleep(0.5 * 2 ** (TRIES - left))
 
 

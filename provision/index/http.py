@@ -24,6 +24,7 @@ from provision.system.redaction import redact
 
 from . import connections
 from .connections import opener
+from .http_refusals import NETWORK_HINT, Refusal
 from .pip_config import PipConfig
 
 TRIES = 4
@@ -159,10 +160,10 @@ class Http:
                     return None
                 wait = connections.pause(e.headers, self._tries - 1 - left)
                 if e.code not in PASSING or not left or wait is None:
-                    raise failed(url, *connections.refusal(e.code, str(e.reason), e.headers)) from None
+                    raise read_error(url, e) from None
             except (OSError, http.client.HTTPException, EOFError) as e:
                 if not left or lasting(e):
-                    raise failed(url, in_words(e)) from None
+                    raise read_error(url, e) from None
                 wait = connections.delay(self._tries - 1 - left)
             time.sleep(wait)
         raise AssertionError("the last try returns or raises")
@@ -215,13 +216,6 @@ def lasting(error: Exception) -> bool:
     return isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError) or isinstance(
         error, final
     )
-
-
-def in_words(error: Exception) -> str:
-    """What the network said."""
-    if isinstance(error, http.client.IncompleteRead):
-        return f"the answer ended half-way, after {len(error.partial)} bytes"
-    return str(getattr(error, "reason", None) or error or type(error).__name__)
 
 
 def _proxies(config: PipConfig | None) -> dict[str, str] | None:
@@ -277,9 +271,9 @@ def _local(
     except FileNotFoundError:
         if missing_ok:
             return None
-        raise failed(url, "does not exist") from None
+        raise unreadable(url, "it does not exist") from None
     except OSError as e:
-        raise failed(url, e.strerror or str(e)) from None
+        raise unreadable(url, e.strerror or str(e)) from None
     headers = {
         "content-length": str(len(body)),
         "content-range": f"bytes {start}-{start + len(body) - 1}/{total}",
@@ -287,11 +281,18 @@ def _local(
     return Response(206 if span else 200, headers, body, url)
 
 
-def failed(url: str, why: str, hint: str | None = None) -> LockError:
-    """The error for a URL that could not be read."""
+def read_error(url: str, error: Exception) -> LockError:
+    """Return the error for a URL whose request failed with a status or an exception."""
+    if isinstance(error, urllib.error.HTTPError):
+        refusal: Refusal | None = connections.explain_refusal(error)
+    else:
+        refusal = connections.explain_error(error)
+    if refusal:
+        return unreadable(url, f"the server {refusal.words}", refusal.hint)
+    return unreadable(url, str(getattr(error, "reason", None) or error or type(error).__name__))
+
+
+def unreadable(url: str, reason: str, hint: str = NETWORK_HINT) -> LockError:
+    """Return the error for a URL that cannot be read."""
     shown = redact(url)
-    return LockError(
-        f"{shown} could not be read: {why}.",
-        hint=hint or "Check the network, the proxy and pip's index configuration, or work with --offline.",
-        unreachable=shown,
-    )
+    return LockError(f"cannot read {shown}: {reason}", hint=hint, unreachable=shown)

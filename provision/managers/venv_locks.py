@@ -245,10 +245,11 @@ def _check_index(sources: PackageSources, plan: Plan) -> None:
     would try it several times, some seconds each."""
     if sources.offline or sources.no_index or not pytorch_index.named_for(plan):
         return
-    from ..index.index_errors import NETWORK_HINT, connection_error
+    from ..index.host_addresses import find_connection_error
+    from ..index.http_refusals import NETWORK_HINT
 
     address = pytorch_index.address(sources.pytorch, plan)
-    if why := connection_error(address, sources.proxy):
+    if why := find_connection_error(address, sources.proxy):
         raise LockError(
             f"the package index {redact(address)} {why}", hint=NETWORK_HINT, unreachable="pytorch"
         )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from packaging.utils import canonicalize_name
 
 from ..errors import LockError
-from ..index import index_errors, uv, uv_config
+from ..index import uv, uv_config, uv_failures
 from ..index.http import Http
 from ..index.pip_config import pip_configuration
 from ..index.simple_api import holdings
@@ -38,7 +38,7 @@ def failure(
             f"solving the packages took longer than {TIMEOUT:.0f} s", log=log,
             hint="try again, or bound the packages that it went through",
         )  # fmt: skip
-    if stored := index_errors.storage(log):
+    if stored := uv_failures.find_storage_failure(log):
         return LockError(stored.message, hint=stored.hint, log=log)
     if page := _PAGE.search(log):
         return LockError(
@@ -47,14 +47,14 @@ def failure(
             "framework; else check the network and --find-links",
         )  # fmt: skip
     configured = " or ".join(map(redact, filter(None, (sources.default, *sources.extra))))
-    if refused := index_errors.refused(log, configured=configured or None):
+    if refused := uv_failures.find_failure(log, configured=configured or None):
         of_torch = (refused.address or "").startswith(redact(sources.pytorch or "-").rstrip("/"))
-        kind = ("pytorch" if of_torch else "pypi") if refused.silent else None
+        kind = ("pytorch" if of_torch else "pypi") if refused.index_unavailable else None
         return LockError(refused.message, hint=refused.hint, log=log, unreachable=kind)
     if unbuilt := explain_in_solve(log, needs):
         return unbuilt
     if "No solution found" in log or "unsatisfiable" in log:
-        name = index_errors.absent(log)
+        name = uv_failures.find_absent_package(log)
         held = _held(name, sources)
         if absent := _ABSENT.search(log):
             return _absent(absent[1], needs, log, held)

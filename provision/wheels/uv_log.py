@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from ..errors import BuildError
-from ..index import index_errors, uv
+from ..index import uv, uv_failures
 from ..model import Lock, LockedPackage
 from ..system import process
 from .build_failure import explain_in_install
@@ -54,7 +54,7 @@ def only_missing(log: str) -> bool:
 
 def why_not(done: process.Finished, path: Path, lock: Lock) -> BuildError:
     log = uv.redacted(without_progress(done.stderr))
-    if stored := index_errors.storage(log):
+    if stored := uv_failures.find_storage_failure(log):
         return BuildError(stored.message, hint=stored.hint, log=log)
     indexes = {p.name: p.index for p in lock.packages}
     if mismatch := re.search(r"Hash mismatch for `?([^`\s]+)", log):
@@ -70,9 +70,9 @@ def why_not(done: process.Finished, path: Path, lock: Lock) -> BuildError:
         )  # fmt: skip
     if unbuilt := explain_in_install(log, lock.packages):
         return unbuilt
-    if refused := index_errors.refused(log, indexes):
+    if refused := uv_failures.find_failure(log, indexes):
         return BuildError(refused.message, hint=refused.hint, log=log)
-    if name := index_errors.absent(log):
+    if name := uv_failures.find_absent_package(log):
         index = indexes.get(name)
         return BuildError(
             f"no index has the locked {name} (it was locked from {index or 'a folder of wheels'})",
@@ -89,7 +89,7 @@ def why_not(done: process.Finished, path: Path, lock: Lock) -> BuildError:
             hint="name a folder that has it with --find-links DIR, or run once without --offline",
         )  # fmt: skip
     if _is_full(path):  # where the log was cut short before it came to the reason
-        return BuildError(f"the disk of {path} is full", hint=index_errors.ROOM, log=log)
+        return BuildError(f"the disk of {path} is full", hint=uv_failures.SPACE_HINT, log=log)
     return BuildError(
         "the packages could not be installed", log=log, hint="the lines above are the installer's own"
     )
@@ -100,7 +100,7 @@ _DAMAGED = re.compile(r"(?i)cache entry|failed to \w+ (file|directory)[^\n]*arch
 
 def cache_is_damaged(log: str) -> bool:
     """Whether uv failed at files of its own cache."""
-    return bool(_DAMAGED.search(log)) and index_errors.storage(log) is None
+    return bool(_DAMAGED.search(log)) and uv_failures.find_storage_failure(log) is None
 
 
 _NOT_CACHED = re.compile(r"Failed to download `([^`]+)`(?=(?s:.*)Network connectivity is disabled)")

@@ -97,7 +97,7 @@ def test_a_connection_that_breaks_is_gone_on_with(server, fetch):
 
 def test_a_dead_line_is_given_up_and_the_part_stays(server, fetch):
     server.break_after = [1000] + [0] * 50
-    with pytest.raises(LockError, match=r"the file .*ended after 1000 of 3145728") as caught:
+    with pytest.raises(LockError, match=r"cannot read the file: .*ended after 1000 of 3145728") as caught:
         fetch()
     assert caught.value.unreachable and fetch.part.stat().st_size == 1000
     assert len(server.seen) == 1 + download_files.TRIES

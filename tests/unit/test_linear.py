@@ -7,13 +7,13 @@ import pytest
 from provision.diagnose import board_names, crashes, tracebacks
 from provision.diagnose.log_lines import Line
 from provision.errors import UsageError
-from provision.index import index_errors
+from provision.index import uv_failures
 from provision.project.requirements import conda_environment, poetry, project_demands
 from provision.report import anonymize
 from provision.system import loader_cache
 from provision.verify import message_causes, missing_libraries
 from provision.verify.locate import PythonPaths
-from provision.wheels import build_failure, uv_log, uv_question
+from provision.wheels import build_failure, solve_failure, uv_log
 
 
 def seconds(read, text):
@@ -43,9 +43,9 @@ def quietly(read):
 
 READERS = {
     "progress of uv": (uv_log.progress, ("0", "a ", "a -", "- ", " ")),
-    "refusals in a log": (index_errors.refused, ("(111 ", "https://", "Because a", "`", "Failed to fetch `")),
-    "disks in a log": (index_errors.storage, ("`/a", "'", '"/')),
-    "packages that no index has": (uv_question._ABSENT.search, ("x", "a-", "x was not ")),
+    "refusals in a log": (uv_failures.find_failure, ("(111 ", "https://", "Because a", "`", "Failed to fetch `")),
+    "disks in a log": (uv_failures.find_storage_failure, ("`/a", "'", '"/')),
+    "packages that no index has": (solve_failure._ABSENT.search, ("x", "a-", "x was not ")),
     "undeclared build requirements": (build_failure._NEEDS_TO_BUILD.search, ("`", "`a", "`a` depends on `")),
     "a missing library": (lambda t: message_causes.explain_loader_message(t, ()), ("lib", "lib-", "liba.so")),
     "a refused setting": (lambda t: message_causes.explain_setting(t, ()), ("XLA_FLAGS", "unrecognized key ", "pthread_create")),

@@ -1,0 +1,109 @@
+"""Words and hints of HTTP refusals and network failures: the same for uv, rattler and gpuenv's own requests."""
+
+from __future__ import annotations
+
+import email.message
+import http.client
+import re
+import socket
+import ssl
+import urllib.error
+
+import pytest
+
+from provision.index import connections, http_refusals, uv_failures
+from provision.index.http import read_error
+from provision.index.http_refusals import CONDA_CHANNEL, PACKAGE_INDEX
+
+INDEX = "https://index.example/simple"
+STATUSES = {
+    401: ("Unauthorized", "requires a user name and a password for numpy"),
+    403: ("Forbidden", "denies access to numpy"),
+    404: ("Not Found", "does not have numpy"),
+    407: ("Proxy Authentication Required", "is behind a proxy that requires a user name and a password"),
+    410: ("Gone", "has withdrawn numpy"),
+    418: ("I'm a teapot", "refused the request for numpy"),
+    429: ("Too Many Requests", "rate-limited the request for numpy"),
+    503: ("Service Unavailable", "cannot serve numpy now"),
+}
+EXCEPTIONS = [
+    (urllib.error.URLError(socket.gaierror(-2, "Name or service not known")), "has a host name that cannot be resolved"),
+    (urllib.error.URLError(ConnectionRefusedError(111, "Connection refused")), "refuses the connection"),
+    (ssl.SSLCertVerificationError("self-signed"), "has a certificate that is not trusted"),
+    (urllib.error.URLError(ssl.SSLCertVerificationError("x")), "has a certificate that is not trusted"),
+    (TimeoutError("timed out"), "does not answer in time"),
+    (http.client.IncompleteRead(b"abc", 5), "ended its answer too early"),
+    (http.client.RemoteDisconnected("x"), "closed the connection"),
+    (ConnectionResetError(104, "x"), "closed the connection"),
+]  # fmt: skip
+LOGS = [
+    ("dns error: failed to lookup address information", "has a host name that cannot be resolved"),
+    ("tcp connect error: Connection refused (os error 111)", "refuses the connection"),
+    ("tunnel error: failed to create underlying connection\ntcp connect error", "cannot be reached through the proxy"),
+    ("invalid peer certificate: UnknownIssuer", "has a certificate that is not trusted"),
+    ("operation timed out", "does not answer in time"),
+    ("end of file before message length reached", "ended its answer too early"),
+    ("connection reset by peer", "closed the connection"),
+    ("error following redirect: too many redirects", "redirects without end"),
+    ("error sending request", "does not answer"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("code", STATUSES)
+def test_a_status_reads_the_same_from_uv_and_from_a_request(code):
+    reason, words = STATUSES[code]
+    log = f"Failed to download `numpy==2.0`\nHTTP status client error ({code} {reason}) for url ({INDEX}/numpy/)"
+    failure = uv_failures.find_failure(log, {"numpy": INDEX})
+    assert failure is not None
+    assert failure.message.startswith(f"the package index {INDEX} {words}")
+    assert f"(HTTP {code} {reason})" in failure.message
+    error = urllib.error.HTTPError(INDEX, code, reason, email.message.Message(), None)
+    refusal = connections.explain_refusal(error)
+    assert refusal.words.replace("the file", "numpy") == f"{words} (HTTP {code} {reason})"
+    assert refusal.hint == failure.hint
+
+
+@pytest.mark.parametrize(("error", "words"), EXCEPTIONS, ids=lambda v: type(v).__name__)
+def test_an_exception_of_the_network_has_words_and_a_hint(error, words):
+    failure = read_error(f"{INDEX}/numpy/", error)
+    assert failure.message == f"cannot read {INDEX}/numpy/: the server {words}"
+    assert failure.hint == next(row.hint for row in http_refusals._ROWS.values() if row.words == words)
+
+
+@pytest.mark.parametrize(("log", "words"), LOGS)
+def test_a_log_without_a_status_names_the_failure_of_the_network(log, words):
+    for server in (PACKAGE_INDEX, CONDA_CHANNEL):
+        refusal = http_refusals.find_refusal(log, server=server)
+        assert refusal is not None and refusal.words == words and refusal.hint
+
+
+def test_an_error_of_its_own_keeps_its_text():
+    assert read_error("http://h/a", OSError("the answer ended after 3 of 9 bytes")).message == (
+        "cannot read http://h/a: the answer ended after 3 of 9 bytes"
+    )
+    assert (
+        "head of the answer"
+        in read_error("http://h/a", connections.DeadlineError("the head of the answer")).message
+    )
+
+
+def test_a_version_in_a_log_is_not_a_status():
+    assert http_refusals.find_refusal("Because foo==1.404 Not depends on 500 Bad things") is None
+
+
+def test_a_wait_that_the_server_requests_is_part_of_the_message():
+    headers = email.message.Message()
+    headers["Retry-After"] = "3600"
+    error = urllib.error.HTTPError(INDEX, 429, "Too Many Requests", headers, None)
+    assert connections.explain_refusal(error).words.endswith(
+        "(HTTP 429 Too Many Requests; retry after 3600 s)"
+    )
+
+
+def test_hints_are_imperatives_that_a_channel_may_replace():
+    verbs = ("put", "name", "check", "wait", "try", "open", "add")
+    for cause in http_refusals._ROWS:
+        for server in (PACKAGE_INDEX, CONDA_CHANNEL):
+            hint = http_refusals.explain_cause(cause, server=server).hint
+            assert re.match(rf"(?:{'|'.join(verbs)}) ", hint), hint
+    assert "pip" not in http_refusals.explain_status(403, server=CONDA_CHANNEL).hint
