@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import LockError
@@ -13,10 +13,15 @@ from ..request import project_options as inproject
 from ..request.options import Choices
 from ..request.project_folder import project_folder
 from ..system.output_file import refuse_to_replace
+from ..wheels import pylock
 from .fleet import plan_targets
 from .lock_acceptance import virtual_packages
 from .lock_preferences import Upgrade, held_lock, locked_like
+from .missing_library_warnings import MissingLibraries
 from .read_request import locking_of
+
+_SHOWN = 3
+"""Hosts that a warning names."""
 
 
 def lock_targets(
@@ -31,6 +36,8 @@ def lock_targets(
     for path in files:
         refuse_to_replace(path, force=force)
     locks = [_locked(_Task(place, path, found, choices, upgrade), emit) for place, path in enumerate(files)]
+    for text in _without_plan(files):
+        emit(Event(kind="warning", stage="lock", text=text))
     if locks:
         step = f"gpuenv create --lock {locks[0].file}  # on the hosts that the file lists under [tool.gpuenv]"
         emit(Event(kind="next", stage="lock", text=step))
@@ -66,6 +73,22 @@ def _files(found: Answer, choices: Choices) -> Sequence[Path]:
     return [Path(n) if folder == Path.cwd() else folder / n for n in names]
 
 
+def _without_plan(files: Sequence[Path]) -> Iterator[str]:
+    """What to say of locks of a fleet beside these files: their plans are no more, and their hosts have other ones."""
+    for path in sorted(project_folder().glob("pylock.*.toml")):
+        if path.name in {file.name for file in files}:
+            continue
+        try:
+            classes = pylock.read(path).classes
+        except LockError:
+            continue  # another tool's, or damaged: it is not of this fleet
+        if classes:
+            hosts = [host for one in classes for host in one.hosts]
+            more = f" and {len(hosts) - _SHOWN} more" if len(hosts) > _SHOWN else ""
+            named = ", ".join(hosts[:_SHOWN]) + more
+            yield f"{path.name} is the lock of no plan now (hosts {named}): remove it, or lock its hosts too"
+
+
 def _locked(task: _Task, emit: Emit) -> FleetLock:
     asked, choices = task.asked, task.choices
     emit(Event(kind="start", stage="lock", text=f"{task.path.name}, for plan {task.place + 1}"))
@@ -78,6 +101,8 @@ def _locked(task: _Task, emit: Emit) -> FleetLock:
         )
     made = _with_hosts(made, task, inproject.files_of(choices, asked.demands))
     locking_of(choices).write_lock(task.path, made, virtual_packages(asked, choices))
+    elsewhere = dataclasses.replace(choices, planned=asked.target)
+    MissingLibraries(emit, made, elsewhere, asked.sources).warn()
     return FleetLock(file=str(task.path), plan=task.place, lock=made)
 
 
