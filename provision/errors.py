@@ -42,8 +42,8 @@ class MissingVariableError(UsageError):
     def __init__(self, variable: str, origin: str, *, is_empty: bool = False) -> None:
         state = "is empty" if is_empty else "is not set"
         super().__init__(
-            f"{origin}: the environment variable {variable} {state}; an address there names it as ${{{variable}}}",
-            hint=f"Set it: export {variable}=VALUE",
+            f"{origin}: the environment variable {variable} {state}; an address uses it as ${{{variable}}}",
+            hint=f"set it: export {variable}=VALUE",
         )
         self.variable = variable
 

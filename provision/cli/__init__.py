@@ -52,7 +52,7 @@ def _run(screen: show.Screen, words: argument_order.Words) -> int:
     if _word(ours) != "run":  # what a program of the user's leaves running is the user's
         process.adopt_orphans()
     if process.borrowed_rights():
-        refused = UsageError("gpuenv was started with another user's rights (setuid): it does nothing")
+        refused = UsageError("gpuenv refuses to run with another user's rights (setuid)")
         return _failed(screen, refused)
     told = process.settle_home(cache="--cache-dir" not in ours) if command is None else None
     if "_GPUENV_COMPLETE" in screen.environ:
@@ -100,7 +100,7 @@ def _refuse_several_targets(ours: list[str]) -> None:
     given = sum(word == "--target" or word.startswith("--target=") for word in ours)
     if given > 1:
         raise UsageError(
-            f"--target is given {given} times; `gpuenv {_word(ours)}` is for one machine",
+            f"--target is given {given} times; `gpuenv {_word(ours)}` takes one machine",
             hint=f"give one; {' and '.join(SEVERAL_TARGETS)} take several",
         )
 

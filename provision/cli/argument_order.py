@@ -66,7 +66,7 @@ def read(argv: Sequence[str]) -> Words:
     if at + 1 == len(argv):
         return Words(argv, None)
     env, program = shlex.quote(argv[at]), shlex.quote(argv[at + 1])
-    note = f"{argv[at]} is an environment: {argv[at + 1]} runs in it (also written: gpuenv run {env} -- {program})"
+    note = f"{argv[at]} is an environment: {argv[at + 1]} runs in it (or: gpuenv run {env} -- {program})"
     return Words(argv[: at + 1], argv[at + 1 :], note)
 
 

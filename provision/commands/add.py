@@ -69,10 +69,10 @@ def _package(text: str) -> str:
     try:
         need = Requirement(text)
     except InvalidRequirement as error:
-        raise UsageError(f"{text!r} is no requirement like 'einops>=0.8': {error}") from error
+        raise UsageError(f"{text!r} is not a requirement such as 'einops>=0.8': {error}") from error
     if canonicalize_name(need.name) in FRAMEWORKS:
         raise UsageError(
-            f"{need.name} is a framework: its build is the plan's to choose",
-            hint=f"name it under `frameworks:` in {CONFIG_NAME}, or gpuenv create --framework {need.name}",
+            f"{need.name} is a framework: the plan chooses its build",
+            hint=f"add it to `frameworks:` in {CONFIG_NAME}, or gpuenv create --framework {need.name}",
         )
     return text

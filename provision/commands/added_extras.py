@@ -33,7 +33,7 @@ def with_extras(plan: Plan, asked: RequestContext) -> Plan:
         _bare(text, missing) for text in wanted if (name := _name(text)) in missing and name not in have
     ]
     added = ", ".join(f"{name}[{','.join(extras)}]" for name, extras in missing.items())
-    note = f"{added}: these extras are added, for CUDA libraries that no requirement brings"
+    note = f"{added}: adding these extras, which bring CUDA libraries that no requirement names"
     return dataclasses.replace(plan, packages=tuple(dict.fromkeys(packages)), notes=(*plan.notes, note))
 
 

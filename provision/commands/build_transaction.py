@@ -204,7 +204,7 @@ def with_later_stages(job: Job, verdict: Verdict) -> Verdict:
     whole = project_checks.checked(job.emit, env, whole, planned, job.choices, options)
     if whole.verdict == "fails" != verdict.verdict:
         stage = next(s.stage for s in whole.stages if s.status == "fail")
-        text = f"{job.env} stays: its frameworks are proved, and a failed stage {stage} rolls nothing back"
+        text = f"{job.env} is kept: its frameworks passed, and a failed stage {stage} does not roll back"
         job.emit(Event(kind="warning", stage="verify", text=text))
     under = state.circumstances(job.env, state.lock_digest(job.lock), machine_for_verdict(), planned.digest)
     state.keep_verdict(job.env, whole, under)

@@ -131,7 +131,7 @@ class _Making:
             there = of(bytes_there(self.planned), sum(item.wanted.size or 0 for item in self.planned))
         else:  # an index that gives no sizes
             there = f"{sum(i.wanted.path.is_file() for i in self.planned)} of {len(self.planned)} files"
-        return interrupted_run.Left(text=f"{there} in {name}", hint="run the same command to continue")
+        return interrupted_run.Left(text=f"{there} in {name}", hint="run the same command again to continue")
 
     # --- what goes into it -----------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class _Making:
                 found.append(package)
                 continue
             line = unhashed_line(package)
-            self.emit(Event(kind="start", stage="bundle", text=f"making a wheel of {line}"))
+            self.emit(Event(kind="start", stage="bundle", text=f"building a wheel of {line}"))
             python = interpreter(self.got.lock.plan.python or "", None, None, None) or sys.executable
             wheels = self.folder / "wheels"
             name = wheel_of_unhashed(package, line, wheels, python, self.got.sources)
@@ -168,7 +168,9 @@ class _Making:
         for package in sources:
             wanted = build_requires(self.folder / path_of(package))
             plan = dataclasses.replace(self.got.lock.plan, builds=(), packages=wanted)
-            self.notes.append(f"{package.name} {package.version} is a source: it is built on the target")
+            self.notes.append(
+                f"{package.name} {package.version} has no wheel: it is built from source on the target"
+            )
             try:
                 builds = SourceBuilds(self.emit, forbidden_by="a bundle")
                 found += solve_wheels.lock(
@@ -194,14 +196,14 @@ class _Making:
             if file and stage.is_whole(self.folder, file):
                 return held
         if self.got.sources.offline:
-            archive, why = None, "--offline was given"
+            archive, why = None, "--offline forbids downloading it"
         else:
             self.emit(
-                Event(kind="start", stage="bundle", text=f"fetching Python {minor} for {plan.platform}")
+                Event(kind="start", stage="bundle", text=f"downloading Python {minor} for {plan.platform}")
             )
             archive, why = python_archives.fetch_archive(self.folder, minor, plan.platform)
         if archive is None:
-            told = f"there is no Python in the bundle: {why}. The target needs Python {minor}"
+            told = f"the bundle has no Python: {why}. The target needs Python {minor}"
             self.emit(Event(kind="warning", stage="bundle", text=told))
         return archive
 
@@ -252,7 +254,9 @@ class _Making:
         if not items:
             return
         self.planned += items
-        self.emit(Event(kind="start", stage="bundle", text=f"looking at what is there of {len(items)} files"))
+        self.emit(
+            Event(kind="start", stage="bundle", text=f"checking which are complete of {len(items)} files")
+        )
         need = needed(self.folder, items)
         total = sum(i.wanted.size or 0 for i in items)
         words = (
@@ -263,7 +267,7 @@ class _Making:
         if need.free < need.bytes + _PYTHON_ROOM:
             raise BuildError(
                 f"{self.folder} has {size(need.free)} free; the bundle needs {size(need.bytes + _PYTHON_ROOM)} more",
-                hint="free space, or name a DIR on another disk; what is there stays",
+                hint="free space, or choose a DIR on another disk; finished files are kept",
             )
         collect(self.files.http, need.items, self._teller(need.bytes))
 

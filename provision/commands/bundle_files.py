@@ -114,8 +114,8 @@ class Files:
         answer = conda.ask("addresses", request, lambda _event: None, LockError)
         if "error" in answer:
             raise LockError(
-                f"where the conda packages lie cannot be told: {redact_text(answer['error']['text'])}",
-                hint="mend .condarc, rattler's config.toml or the file that RATTLER_AUTH_FILE names",
+                f"cannot read the conda configuration: {redact_text(answer['error']['text'])}",
+                hint="correct .condarc, rattler's config.toml or the file in RATTLER_AUTH_FILE",
             )
         return dict(answer["addresses"])
 
@@ -132,7 +132,7 @@ def _hashes(package: LockedPackage) -> dict[str, str]:
 def own_packages(got: Got, emit: Emit) -> tuple[tuple[LockedPackage, ...], tuple[str, ...]]:
     """What gpuenv requires, and pip, for every Python that it runs on and has wheels for; and which Pythons
     those are, the newest first. Of uv the version that is here. Raises LockError where there are none."""
-    emit(Event(kind="start", stage="bundle", text="solving what gpuenv itself needs"))
+    emit(Event(kind="start", stage="bundle", text="solving the packages of gpuenv itself"))
     wanted = [
         *gpuenv_wheel.requirements(*locking(got.lock.manager).EXTRAS),
         f"uv=={importlib.metadata.version('uv')}",

@@ -52,7 +52,7 @@ def of(
     path = folder / begun.lock if begun else given
     if path is None:
         return _fresh(emit, choices, asked, allow_md5=allow_md5)
-    words = "going on with the lock that this bundle was begun with" if begun else f"the lock {path}"
+    words = "continuing with the lock of this unfinished bundle" if begun else f"the lock {path}"
     emit(Event(kind="note", stage="bundle", text=words))
     of_lock = dataclasses.replace(choices, manager=name_of(path, choices.manager))
     platform = read_target(choices.target).platform if choices.target else None

@@ -23,15 +23,17 @@ def opened(folder: Path, choices: Choices, lock: Path | None) -> tuple[Choices, 
     from .. import bundle
 
     if lock:
-        raise UsageError("--bundle and --lock: a bundle has its own lock", hint="leave one of them out")
+        raise UsageError(
+            "--bundle and --lock exclude each other: a bundle has its own lock", hint="leave one of them out"
+        )
     folder = folder.expanduser().resolve()
     if not folder.is_dir():
         raise UsageError(f"--bundle {folder}: no such folder", hint="make one: gpuenv bundle DIR")
     found = bundle.read(folder)
     if not found.complete:
         raise LockError(
-            f"the bundle {folder} is unfinished: it was interrupted while it was made",
-            hint="run the same `gpuenv bundle` again where there is a network; it goes on from there",
+            f"the bundle {folder} is unfinished: its creation was interrupted",
+            hint="run the same `gpuenv bundle` again where there is a network; it continues",
         )
     here = detect.detect(()).target
     if found.target.platform != here.platform:
@@ -100,7 +102,7 @@ def python(c: Choices, emit: Emit) -> str | None:
     if found.archive is None:
         return None
     archive = found.archive
-    emit(Event(kind="start", stage="build", text=f"unpacking the bundle's Python {archive.version}"))
+    emit(Event(kind="start", stage="build", text=f"unpacking Python {archive.version}"))
     sha256 = next(f.sha256 for f in found.files if f.path == archive.path)
     return python_archives.install(c.bundle, archive, sha256 or "")
 

@@ -81,7 +81,7 @@ def in_place(emit: Emit, env: Path, choices: Choices, how: CreateOptions, given:
     if given is None and (why := outgrown(state.plan_of(env), choices)):
         raise UsageError(
             f"{env} was made for the CPU where no GPU was to be seen; {why}",
-            hint="--recreate builds it anew for the GPU and keeps the old one until the new one is proved",
+            hint="rebuild it for the GPU: --recreate; the old one stays until the new one works",
         )
     if before.get("given") != wanted["given"]:
         state.write(env, "request.json", {**before, "given": wanted["given"]})
@@ -117,7 +117,7 @@ def _made_otherwise(env: Path, before: dict[str, Any], wanted: dict[str, Any]) -
         f"{name.rstrip('_')}: {old.get(name) or 'none'}, now {new.get(name) or 'none'}"
         for name in sorted(recorded_options.differing(before, wanted) - {"config"})
     ]
-    told = f"{env} ({words}) was made with other options"
+    told = f"{env} ({words}) was built with other options"
     return UsageError(f"{told}: {'; '.join(differ)}" if differ and old else told, hint=same_stack.RECREATE)
 
 
@@ -183,10 +183,10 @@ def _python_for(plan: Plan, machine: Machine | None, choices: Choices, emit: Emi
         return packed
     if choices.offline:
         raise BuildError(
-            f"Python {wanted} is not on this machine, and --offline forbids fetching it",
-            hint="install it, or choose another with --python",
+            f"Python {wanted} is not on this machine, and --offline forbids downloading it",
+            hint="install it, or choose another version with --python",
         )
-    emit(Event(kind="start", stage="build", text=f"fetching Python {wanted}"))
+    emit(Event(kind="start", stage="build", text=f"downloading Python {wanted}"))
     return venv.fetch_python(wanted)
 
 
@@ -219,7 +219,7 @@ def change(emit: Emit, env: Path, choices: Choices, how: CreateOptions, given: L
         return job
     same_stack.refuse_other(env, old.plan, job.lock.plan)
     changed = changed_packages(old, job.lock)
-    told = f"in place: {', '.join(changed)}" if changed else "what is asked for has changed; no package does"
+    told = f"in place: {', '.join(changed)}" if changed else "the options changed; the packages are the same"
     emit(Event(kind="note", stage="build", text=told))
     return _changed(job, old) if difference(old, job.lock) else _recorded(job)
 

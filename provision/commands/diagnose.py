@@ -60,7 +60,7 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     if options.no_machine and machine:
         raise UsageError("--no-machine and --machine exclude each other", hint="leave one of them out")
     if options.no_machine and not logs and not env:
-        raise UsageError("--no-machine needs a log", hint="gpuenv diagnose LOG --no-machine")
+        raise UsageError("--no-machine needs a log or --env", hint="gpuenv diagnose LOG --no-machine")
     if env is None and not (logs or machine or options.no_machine):
         _offer_environment(emit)
     texts = [(str(path), pieces(path)) for path in logs]
@@ -107,7 +107,7 @@ def _say_nothing_found(emit: Emit, options: DiagnoseOptions, crash: str | None) 
 def _offer_environment(emit: Emit) -> None:
     """Name the environment that could be proved as well. Without --env no code of an environment runs."""
     if named := default_env():
-        text = f"to prove {named[1]} as well: gpuenv diagnose --env {shlex.quote(str(named[1]))}"
+        text = f"to verify {named[1]} as well: gpuenv diagnose --env {shlex.quote(str(named[1]))}"
         emit(Event(kind="note", stage="diagnose", text=text))
 
 
@@ -194,8 +194,8 @@ def with_later_installs(emit: Emit, found: tuple[Finding, ...]) -> tuple[Finding
     sites = [str(p) for p in sorted(Path("/usr/local/lib").glob("python3*/dist-packages"))]
     own = next((str(p) for p in sorted(Path.home().glob(".local/lib/python3*/site-packages"))), None)
     later = later_installs.list_evidence(later_installs.find_later_installs(sites, own))
-    told = "; ".join(e.text for e in later) or "nothing of the frameworks and their libraries"
-    emit(Event(kind="note", stage="diagnose", text=f"installed since this runtime was made: {told}"))
+    told = "; ".join(e.text for e in later) or "no framework and none of their libraries"
+    emit(Event(kind="note", stage="diagnose", text=f"installed after this runtime was created: {told}"))
     return tuple(run_frameworks.add_later_installs(found, later))
 
 

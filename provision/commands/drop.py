@@ -61,7 +61,9 @@ def drop(options: DropOptions, emit: Emit = drop_event) -> CreateResult | Lock |
         return made
     lock = made if isinstance(made, Lock) else made.lock
     for name in sorted({p.name for p in lock.packages} & {*names}) if lock else ():
-        emit(Event(kind="note", stage="drop", text=f"{name} stays in the lock: another package requires it"))
+        emit(
+            Event(kind="note", stage="drop", text=f"{name} remains in the lock: another package requires it")
+        )
     return made
 
 
@@ -70,13 +72,13 @@ def _name(text: str) -> str:
     try:
         name = name_of(text)
     except ValueError as error:
-        raise UsageError(f"{text!r} is no name of a package", hint="write it as einops") from error
+        raise UsageError(f"{text!r} is not a package name", hint="write it such as einops") from error
     if name != normalize_name(text.strip()):
-        raise UsageError(f"{text!r} has more than a name", hint=f"gpuenv drop {name}")
+        raise UsageError(f"{text!r} is more than a name", hint=f"gpuenv drop {name}")
     if name in FRAMEWORKS:
         raise UsageError(
-            f"{name} is a framework, not a package beside one",
-            hint="remove it from frameworks in the project's file, then gpuenv create --recreate",
+            f"{name} is a framework, not an added package",
+            hint="remove it from `frameworks:` in the project's file, then run gpuenv create --recreate",
         )
     return name
 
@@ -86,7 +88,7 @@ def _refuse_unnamed(names: Sequence[str], have: Sequence[str], file: Path | None
     known = [name_of(text) for text in have]
     for name in names:
         if name not in known:
-            of_file = f"packages of {file.name}" if file else "packages that the environment was made with"
+            of_file = f"packages of {file.name}" if file else "packages that the environment was built with"
             listed = ", ".join(known)
             raise UsageError(
                 f"{name} is not among the {of_file}",

@@ -129,10 +129,10 @@ def _source(emit: Emit, env: Path | None, file: Path | None, choices: Choices) -
             return _of_env(env_to_read(emit, None))
         raise UsageError(
             f"there is no environment {projects.project_env()} made by gpuenv, and no pylock.toml here",
-            hint="name an environment, or a lock with --lock FILE; `gpuenv lock` makes one",
+            hint="name an environment, or a lock with --lock FILE; `gpuenv lock` writes one",
         )
-    told = "was not made by gpuenv, so it has no lock" if path.exists() else "is not there"
-    raise UsageError(f"{env} {told}", hint="name a lock with --lock FILE; `gpuenv lock` makes one")
+    told = "was not made by gpuenv and has no lock" if path.exists() else "is not there"
+    raise UsageError(f"{env} {told}", hint="name a lock with --lock FILE; `gpuenv lock` writes one")
 
 
 def _of_env(path: Path) -> Source:
@@ -184,7 +184,7 @@ def missing_lock(form: str, source: Source, subject: stage.Subject, folder: Path
         return None
     kind = Path(locking(source.lock.manager).LOCK_NAME).stem
     command = shlex.join(["gpuenv", "export", str(source.env), "--format", kind, "--output", str(needed)])
-    return f"{subject.lock_file} goes with it and is not there: {command}"
+    return f"{subject.lock_file} is needed beside it and is missing: {command}"
 
 
 def _of_file(file: Path, env: Path, choices: Choices) -> Source:

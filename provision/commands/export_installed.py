@@ -54,7 +54,7 @@ def differences(lock: Lock, installed: Sequence[InstalledPart]) -> list[str]:
     for state, words in (("replaced", "in another version than the lock's"), ("added", "beside the lock")):
         names = [f"{p.name} {p.version}" for p in installed if p.state == state]
         found += [f"installed {words}, so without a hash: {', '.join(names)}"] if names else []
-    found += [f"in the lock and not installed, so left out: {', '.join(missing)}"] if missing else []
+    found += [f"left out, as they are in the lock and not installed: {', '.join(missing)}"] if missing else []
     return found
 
 

@@ -28,7 +28,7 @@ def report_hosts(file: Path, output: Path | None, emit: Emit, *, force: bool) ->
     if output:
         refuse_to_replace(output, force=force)
         _write(output, results)
-        emit(Event(kind="note", stage="report", text=f"the page is {output}"))
+        emit(Event(kind="note", stage="report", text=f"page written to {output}"))
     return results
 
 

@@ -34,6 +34,6 @@ def refuse_framework_as_path(env: Path | None) -> None:
     word = "" if env is None else str(env)
     if (meant := framework_of(word)) and not os.path.lexists(word):
         raise UsageError(
-            f"{word} is a framework, and ENV is the path of an environment",
-            hint=f"gpuenv create --framework {shlex.quote(meant)}; for a folder of this name: gpuenv create ./{word}",
+            f"{word} is a framework; ENV is the path of an environment",
+            hint=f"gpuenv create --framework {shlex.quote(meant)}; for a folder of that name: gpuenv create ./{word}",
         )

@@ -31,7 +31,7 @@ def checked_address(text: str) -> str:
     shown = f"--gpuenv-from {redact(text)}"
     if redact(text) != text:
         raise UsageError(
-            f"{shown}: the address has credentials", hint="keep them in pip's or git's configuration"
+            f"{shown}: the address contains credentials", hint="keep them in pip's or git's configuration"
         )
     if not _ADDRESS.fullmatch(text):
         raise UsageError(
@@ -65,7 +65,7 @@ class Wheel:
         """Raise UsageError where another wheel is in its place; `force` takes it."""
         if not force and self.state() == "another":
             raise UsageError(
-                f"{self.path} is another wheel than that of the running gpuenv; it is kept",
+                f"{self.path} differs from the wheel of the running gpuenv and is kept",
                 hint="move it away, or replace it with --force",
             )
 

@@ -43,7 +43,7 @@ def told_by(look: Callable[[], Left]) -> Iterator[None]:
 
 def left() -> Left:
     """What the interrupted run left."""
-    return _LOOKS[-1]() if _LOOKS else Left(text="nothing half-made was left")
+    return _LOOKS[-1]() if _LOOKS else Left(text="nothing is left behind")
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Before:
 
     def _environment(self, *, changed: bool) -> str:
         if not place.is_settled(self.env):
-            return f"{self.env} is unfinished, and the next command on it rolls that back"
+            return f"{self.env} is unfinished; the next command rolls it back"
         if not place.made_by_gpuenv(self.env):
             return f"there is no environment at {self.env}"
         if not changed:

@@ -22,7 +22,7 @@ from .release_reading import read_what_matters
 from .transitive_packages import came_along
 
 _MOST_REFUSALS = 6
-_UNKNOWN = "what else is asked for does not go with it"
+_UNKNOWN = "the other packages conflict with it"
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class JointChoice:
         if search and (chosen := search.best()):
             self._search, self._chosen = search, chosen
         elif self._search and self._chosen is None and self._search.packages:
-            self._tell(f"no set of the packages that were read goes together: {why_none(self._search)}")
+            self._tell(f"no set of the releases that were read is compatible: {why_none(self._search)}")
 
     def _tell_of_python(self, search: JointSearch, chosen: Chosen) -> None:
         """Say once why the set has another Python than the one that builds alone would get."""
@@ -280,9 +280,9 @@ def _with_held_back(
 
 def _too_old(name: str, version: str, newest: str, days: int, why: str) -> LockError:
     return LockError(
-        f"{name} {version} is the newest release that goes with the rest; it is {days / 365.25:.1f} years older than "
+        f"{name} {version} is the newest compatible release; it is {days / 365.25:.1f} years older than "
         f"{newest}: {why}",
-        hint="name a release that will do (NAME==VERSION), or take this one: --allow-old",
+        hint="name a release (NAME==VERSION), or accept this one: --allow-old",
     )
 
 
@@ -299,4 +299,4 @@ def _reason(error: LockError) -> str:
     """The first of the solver's reasons, on one line."""
     text = " ".join(re.sub(r"[^\x20-\x7e]", " ", error.log or "").split())
     found = re.search(r"Because (.{1,240}?)(?:, we can conclude|\.(?: |$)|$)", text)
-    return f"the solver finds no set with it: because {found[1]}" if found else error.message
+    return f"the solver finds no compatible set: {found[1]}" if found else error.message

@@ -45,7 +45,7 @@ def create_with(emit: Emit, path: Path, choices: Choices, how: CreateOptions) ->
         return dataclasses.replace(
             made, kernel_error=StepFailure(name=error.name, message=error.message, hint=error.hint)
         )
-    emit(Event(kind="note", stage="kernel", text=f"its Jupyter kernel is {name}"))
+    emit(Event(kind="note", stage="kernel", text=f"Jupyter kernel: {name}"))
     return dataclasses.replace(made, kernel=name)
 
 

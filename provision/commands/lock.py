@@ -72,7 +72,7 @@ def _lock_fleet(options: LockOptions, emit: Emit) -> FleetLocks:
         if given:
             raise UsageError(
                 f"{name} is for the lock of one target, and --target names several",
-                hint="give one --target; with several, each plan gets a lock of its own",
+                hint="give one --target; with several each plan has its own lock",
             )
     upgrade = Upgrade(all=options.upgrade)
     return lock_targets(options.targets, options.choices, emit, upgrade, force=options.force)
@@ -81,7 +81,7 @@ def _lock_fleet(options: LockOptions, emit: Emit) -> FleetLocks:
 def _lock_one(options: LockOptions, emit: Emit) -> Lock | Plan:
     if options.packages and not options.upgrade:
         options_meant = options_for(options.packages)
-        hint = "gpuenv lock --upgrade PKG moves that package only"
+        hint = "to upgrade one package: gpuenv lock --upgrade PKG"
         hint = f"gpuenv lock {options_meant}" if options_meant else hint
         raise UsageError(f"unexpected {options.packages[0]!r}", hint=hint)
     names = tuple(str(canonicalize_name(n)) for n in options.packages)

@@ -72,6 +72,6 @@ def _check_frameworks(plan: Plan, choices: Choices) -> None:
         if one.name not in held or not SpecifierSet(one.specifier).contains(held[one.name], prereleases=True):
             have = ", ".join(f"{n} {v}" for n, v in held.items())
             raise LockError(
-                f"{one.name}{one.specifier} was asked for; the lock holds {have}",
+                f"{one.name}{one.specifier} is required; the lock has {have}",
                 hint="lock again: gpuenv lock",
             )

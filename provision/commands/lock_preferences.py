@@ -53,7 +53,7 @@ def _locked_near(
         return locked(asked, choices, emit)
     unknown = [n for n in upgrade.names if n not in {p.name for p in held.packages}]
     if unknown:
-        raise UsageError(f"--upgrade {unknown[0]}: the lock has no such package")
+        raise UsageError(f"--upgrade {unknown[0]}: the lock does not contain it")
     near = Near(lock=held, moving=frozenset(upgrade.names))
     if locking(asked.request.manager).PLANS_FIRST:
         built = [p.name for p in held.packages if is_source(p)]
@@ -64,7 +64,13 @@ def _locked_near(
         except LockError as error:
             if error.unreachable:
                 raise
-            emit(Event(kind="note", stage="lock", text=f"not with the frameworks as locked: {error.message}"))
+            emit(
+                Event(
+                    kind="note",
+                    stage="lock",
+                    text=f"not possible with the locked frameworks: {error.message}",
+                )
+            )
     return locked(asked, choices, emit, near)
 
 

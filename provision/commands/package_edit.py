@@ -73,7 +73,7 @@ def apply(edit: Edit, at: Place, emit: Emit) -> CreateResult | Lock | Preview:
         else:
             choices, made = _in_project(emit, choices, file, edit, path)
             if not place.made_by_gpuenv(path):
-                told = f"{file.name} and the lock are changed; there is no environment at {path} yet"
+                told = f"{file.name} and the lock are changed; no environment exists at {path} yet"
                 emit(Event(kind="note", stage="build", text=told))
                 emit(Event(kind="next", stage="build", text="gpuenv create"))
                 return made
@@ -128,8 +128,8 @@ def _remembered(made: Choices, env: Path, edit: Edit) -> Choices:
     """What the environment was made of, with the change. Raises UsageError where there is none."""
     if not place.made_by_gpuenv(env):
         raise UsageError(
-            f"there is no {CONFIG_NAME} here and no environment of gpuenv at {env}",
-            hint="gpuenv init writes one; gpuenv create makes the other",
+            f"no {CONFIG_NAME} here, and no environment of gpuenv at {env}",
+            hint="write one with gpuenv init, or build an environment with gpuenv create",
         )
     if not (made.framework or made.requirement or made.project):
         made = _of_its_lock(made, pylock.read_in(env / place.MARK))
@@ -143,7 +143,7 @@ def _of_its_lock(made: Choices, held: Lock) -> Choices:
     that the plan does not bring. Raises UsageError for a package that only a file can ask for."""
     if not locking(held.manager).PLANS_FIRST:
         raise UsageError(
-            "the environment was made from a conda lock, which does not say what was asked for",
+            "the environment was built from a conda lock, which does not record the requested packages",
             hint="gpuenv lock --manager conda --with PKG, then gpuenv create --lock conda-lock.yml",
         )
     planned = {Requirement(text).name for b in held.plan.builds for text in b.requirements}
@@ -151,7 +151,7 @@ def _of_its_lock(made: Choices, held: Lock) -> Choices:
     rest = [p for p in held.packages if canonicalize_name(p.name) not in planned]
     if editable := [p.name for p in rest if p.editable]:
         raise UsageError(
-            f"{editable[0]} is an editable package of the lock, which cannot be solved again without its file",
+            f"{editable[0]} is an editable package, which cannot be solved again without its requirements file",
             hint="name it in a requirements file: gpuenv lock -r FILE, then gpuenv create --lock pylock.toml",
         )
     named = [f"{p.name} @ {p.url}" if p.unhashed else p.name for p in rest]

@@ -54,7 +54,7 @@ def foresee(emit: Emit, env: Path, plan: Plan, lock: Lock | None, choices: Choic
         words += f": {len(changes(old, lock))} packages differ" if old else f": {len(lock.packages)} packages"
         total, of = sum(p.size or 0 for p in lock.packages), "up to "
     else:
-        total, of = _wheels(plan, choices), "the wheels of frameworks alone "
+        total, of = _wheels(plan, choices), "only the wheels of frameworks "
     known = f"; {of}{size(total)} to download, {size(free_at(env))} free" if total else ""
     emit(Event(kind="log", stage="build", text=words + known))
 

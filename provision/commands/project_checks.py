@@ -96,7 +96,7 @@ def _with_checks(
 
     placed, project = planned.placed, planned.project
     if project and project.problem and not (project.missing and placed):
-        why = f"the project's checks were not run: {project.problem}"
+        why = f"the project's checks did not run: {project.problem}"
         verdict = run_checks.skip_checks(verdict, why, warn=not project.missing, strict=options.strict)
     if not placed:
         return verdict

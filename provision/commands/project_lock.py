@@ -41,7 +41,7 @@ def lock_of(
         emit(Event(kind="warning", stage="lock", text=f"{lock_name(choices)} is not used: {why}"))
         held = None
     elif held:
-        told = f"{lock_name(choices)} was made for other requirements: solving again (gpuenv lock renews it)"
+        told = f"{lock_name(choices)} is for other requirements: solving again (update it with gpuenv lock)"
         emit(Event(kind="note", stage="lock", text=told))
     plan, made = locked_like(asked, choices, emit, like or held, Upgrade())
     if made is None:
@@ -197,18 +197,20 @@ def _refuse_stale(path: Path, given: Lock, choices: Choices, emit: Emit) -> None
     limited = upload_limits.still_holds(choices, given)
     if limited and _fits_options(given, choices) and inproject.same_inputs(given.inputs, choices, files):
         return
-    told = f"{path.name} was made for other requirements: comparing it with what is asked for now"
+    told = f"{path.name} is for other requirements: comparing it with the current ones"
     emit(Event(kind="note", stage="lock", text=told))
-    hint = "gpuenv lock writes it anew; --frozen takes it unchecked"
+    hint = "update it: gpuenv lock; or install it unchecked: --frozen"
     try:
         fresh = _solved(choices, given, emit)
     except LockError as error:
         raise LockError(
-            f"{path} cannot be compared with what is asked for now: {error.message}", log=error.log, hint=hint
+            f"{path} cannot be compared with the current requirements: {error.message}",
+            log=error.log,
+            hint=hint,
         ) from error
     if drift := differences(given, fresh):
         raise LockError(
-            f"{path} is no longer what the project asks for ({len(drift)} packages differ)",
+            f"{path} is out of date ({len(drift)} packages differ)",
             log="\n".join(drift), hint=hint,
         )  # fmt: skip
 
@@ -224,7 +226,7 @@ def _solved(choices: Choices, given: Lock, emit: Emit) -> Lock:
     asked = judged(_at_lock(choices, given), emit)
     plan, fresh = locked_like(asked, choices, emit, given, Upgrade())
     if fresh is None:
-        raise LockError(f"no build fits what is asked for: {plan.hint or 'see gpuenv resolve --explain'}")
+        raise LockError(f"no build fits: {plan.hint or 'see gpuenv resolve --explain'}")
     return fresh
 
 

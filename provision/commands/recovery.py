@@ -23,5 +23,5 @@ def settle(emit: Emit, env: Path) -> None:
         emit(Event(kind="note", stage="build", text=error.message))
         return
     if place.is_settled(env):
-        told = "it is as it was before" if place.made_by_gpuenv(env) else "nothing of it stays"
-        emit(Event(kind="note", stage="build", text=f"{env}: a run was interrupted here; {told}"))
+        told = "the environment is restored" if place.made_by_gpuenv(env) else "its files are removed"
+        emit(Event(kind="note", stage="build", text=f"{env}: an earlier run was interrupted; {told}"))

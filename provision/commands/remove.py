@@ -35,9 +35,7 @@ def remove(options: RemoveOptions, emit: Emit = drop_event) -> RemoveResult | Pr
     if options.dry_run:
         return _preview(paths)
     done: list[RemovedEnvironment] = []
-    left = interrupted_run.Left(
-        text="what is left of an environment is removed by the same command, given again"
-    )
+    left = interrupted_run.Left(text="run the same command again to remove the rest")
     try:
         with interrupted_run.told_by(lambda: left):
             for path in paths:
@@ -73,7 +71,11 @@ def _removed(emit: Emit, env: Path) -> RemovedEnvironment:
     )
 
     if process.environ().get("VIRTUAL_ENV") == str(env):
-        emit(Event(kind="note", stage="remove", text=f"{env} is active in this shell: deactivate leaves it"))
+        emit(
+            Event(
+                kind="note", stage="remove", text=f"{env} is active in this shell; leave it with: deactivate"
+            )
+        )
     with place.held(env, emit):
         _check(env)
         folders = [env, *removal.leftovers(env)]

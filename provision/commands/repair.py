@@ -93,10 +93,8 @@ def _preview(env: Path, work: repairs.Work) -> Preview:
 def _lock_of(env: Path) -> Lock:
     """The lock inside an environment. Raises UsageError where gpuenv did not make it."""
     if not place.made_by_gpuenv(env):
-        told = "is not there" if not env.exists() else "was not made by gpuenv: it has no lock"
-        raise UsageError(
-            f"{env} {told}", hint="`gpuenv create` makes an environment that can be repaired from its lock"
-        )
+        told = "is not there" if not env.exists() else "was not made by gpuenv and has no lock"
+        raise UsageError(f"{env} {told}", hint="build one with a lock: gpuenv create")
     return pylock.read_in(env / place.MARK)
 
 
@@ -154,13 +152,15 @@ class _Rounds:
                 return
             spoiled = sorted(left.names & todo.names)
             if spoiled:
-                text = f"the cache's own files of {', '.join(spoiled)} are changed too: fetching them anew"
+                text = (
+                    f"the cache's own files of {', '.join(spoiled)} are changed too: downloading them again"
+                )
                 self.job.emit(Event(kind="warning", stage="build", text=text))
                 fresh = True
             todo, self.done = left, repairs.both(self.done, left)
         told = "; ".join(t.why for t in left.told) or ", ".join(r.name for r in left.removed)
-        raise BuildError(f"the environment could not be brought back to its lock: {told}",
-                         hint="build it again: gpuenv create with --recreate")  # fmt: skip
+        raise BuildError(f"the environment could not be restored to its lock: {told}",
+                         hint="rebuild it: gpuenv create --recreate")  # fmt: skip
 
 
 def _check_python(env: Path, made: Lock) -> None:
@@ -169,11 +169,11 @@ def _check_python(env: Path, made: Lock) -> None:
     from ..verify import locate
 
     wanted = made.plan.python
-    hint = "build it again: gpuenv create with --recreate"
+    hint = "rebuild it: gpuenv create --recreate"
     try:
         here = locate(env).python_version
     except UsageError as error:
         raise BuildError(f"the environment's Python does not run: {error.message}", hint=hint) from error
     locked = any(p.name == "python" for p in made.packages)  # then it is put back like all others
     if not locked and wanted and here and here.split(".")[:2] != wanted.split(".")[:2]:
-        raise BuildError(f"the environment's Python is {here} now, its lock is for {wanted}", hint=hint)
+        raise BuildError(f"the environment's Python is {here}; its lock is for {wanted}", hint=hint)

@@ -102,14 +102,14 @@ def _known(emit: Emit, env: Path | None) -> stage.Known:
 def _words(sources: PackageSources) -> tuple[str, ...]:
     """Where packages come from, without a single address."""
     told = [
-        f"default   {'an index of the configuration' if sources.default else 'the own one of the installer'}"
+        f"default   {'an index from the configuration' if sources.default else 'the default of the installer'}"
     ]
     if sources.extra:
-        told.append(f"extra     {len(sources.extra)} more of the configuration")
+        told.append(f"extra     {len(sources.extra)} more from the configuration")
     if sources.find_links:
         told.append(f"folders   {len(sources.find_links)} with wheels")
     if sources.cert:
-        told.append("cert      a certificate of one's own")
+        told.append("cert      a certificate file")
     if sources.no_index:
         told.append("no-index  the configuration forbids indexes")
     return tuple(told)

@@ -121,9 +121,9 @@ def found_in(env: Path) -> tuple[Path, Path]:
         if (path / folder / "python").exists() or (path / folder / "python.exe").exists():
             return path, path / folder
     of_project = env == project_env() and project_file() is not None
-    hint = "make it: gpuenv create" if of_project else f"make it: gpuenv create {env} --framework torch"
+    hint = "build it: gpuenv create" if of_project else f"build it: gpuenv create {env} --framework torch"
     if path.exists():
-        hint = "name the folder of an environment, or its Python"
+        hint = "give the folder of an environment or its Python"
     if env.name == str(env) and not path.exists() and shutil.which(str(env)):
         hint += f"; to run the program {env} in the project's environment: gpuenv run -- {env}"
     from ..verify.locate import no_python  # only a wrong path needs it
@@ -137,7 +137,7 @@ def variables(
     """The variables that a program in the environment gets; `keep` leaves those of the loader as they are."""
     environ, removed = inside(root, programs, given, keep=keep)
     for suspect in removed:
-        text = f"without {suspect.named}: it would shadow the environment's own (--keep-env leaves it)"
+        text = f"without {suspect.named}: it would replace the environment's own (--keep-env keeps it)"
         emit(Event(kind="note", stage="run", text=text))
     if (root / "conda-meta").is_dir():
         environ = activated(emit, root, environ)
@@ -171,7 +171,7 @@ def activated(emit: Emit, root: Path, environ: dict[str, str]) -> dict[str, str]
     try:
         return conda_scripts.activated(root, environ)
     except BuildError as error:
-        emit(Event(kind="log", stage="run", text=f"note: {error.message}; its variables are missing"))
+        emit(Event(kind="log", stage="run", text=f"note: {error.message}; its variables are not set"))
         return environ
 
 

@@ -13,7 +13,7 @@ from ..model import Plan, RequestContext
 from ..request.options import Choices
 
 Judge = Callable[[Choices], RequestContext]
-RECREATE = "--recreate builds it anew and keeps the old one until the new one is proved"
+RECREATE = "rebuild it: --recreate; the old one stays until the new one works"
 
 
 def judged(choices: Choices, plan: Plan, judge: Judge) -> RequestContext:
@@ -85,7 +85,7 @@ def refuse_other(env: Path, old: Plan, new: Plan) -> None:
         f"{name} {was or 'none'}, needs {now or 'none'} now" for name, was, now in differ if was != now
     ]
     if changed:
-        raise UsageError(f"{env} has {'; '.join(changed)}: these do not change in place", hint=RECREATE)
+        raise UsageError(f"{env} has {'; '.join(changed)}: this cannot change in place", hint=RECREATE)
 
 
 def refuse_idle_gpu(env: Path, choices: Choices, asked: RequestContext) -> None:
@@ -98,6 +98,6 @@ def refuse_idle_gpu(env: Path, choices: Choices, asked: RequestContext) -> None:
         return  # a damaged one is what --recreate is for
     if plan is not None and plan.device == "cuda":
         raise UsageError(
-            f"{env} is for a GPU, and this machine is judged cpu: {asked.reason}",
+            f"{env} is for a GPU, and this machine has none to use: {asked.reason}",
             hint="--device cpu builds it for the CPU; --target, or --driver and --gpu, for another machine's GPU",
         )

@@ -184,7 +184,7 @@ class _Search:
         more = [name for name in error.brought if name not in {w.name for w in request.frameworks}]
         if not more:
             return False
-        self._note(f"the packages asked for bring {' and '.join(more)}: planned as well")
+        self._note(f"the packages require {' and '.join(more)}: planning them too")
         frameworks = (*request.frameworks, *(FrameworkRequest(name=name) for name in more))
         self._ask(dataclasses.replace(request, frameworks=frameworks))
         return True
@@ -195,7 +195,7 @@ class _Search:
         refuses = "Python>" in (error.log or "") or "Python<" in (error.log or "")
         if not error.contradiction or not (error.no_wheel or refuses):
             return False
-        others, why = self._minors(plan), "what is asked for does not support it"
+        others, why = self._minors(plan), "the requirements do not support it"
         if name := error.no_wheel:
             if name in FRAMEWORKS or name in self.builds.allowed:
                 return False
@@ -217,7 +217,7 @@ class _Search:
             return False
         self.refused = self.refused or error
         self.before_pythons = self.before_pythons or self.asked.request
-        self._note(f"not with Python {plan.python}: {why}; trying another")
+        self._note(f"not with Python {plan.python}: {why}; trying another one")
         self._bar([plan.python or "", *(m for m in self._minors(plan) if m not in others)])
         return True
 

@@ -16,7 +16,7 @@ def sync(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Plan
 
     if project_file() is None:
         raise UsageError(
-            "there is no project here: neither gpuenv.yaml nor [tool.gpuenv] in pyproject.toml",
-            hint="gpuenv init writes gpuenv.yaml; without a project: gpuenv create --framework torch",
+            "no project here: neither gpuenv.yaml nor [tool.gpuenv] in pyproject.toml",
+            hint="write gpuenv.yaml: gpuenv init; or build without a project: gpuenv create --framework torch",
         )
     return create(options, emit)

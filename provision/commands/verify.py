@@ -147,8 +147,8 @@ def _lock_of(env: Environment, *, locked: bool) -> Lock | None:
         return pylock.read_in(Path(env.path) / place.MARK)
     if locked:
         raise UsageError(
-            f"{env.path} was not made by gpuenv: it has no lock to be held against",
-            hint="`gpuenv create` makes an environment with a lock; verify without --locked proves this one",
+            f"{env.path} was not made by gpuenv and has no lock to be held against",
+            hint="leave --locked out, or build an environment with a lock: gpuenv create",
         )
     return None
 
@@ -171,7 +171,7 @@ def _write_report(report: Path, verdict: Verdict, emit: Emit) -> None:
         raise UsageError(
             f"--report {report}: {error.strerror}", hint=hint_of(error, "name a file that can be written")
         ) from error
-    emit(Event(kind="note", stage="verify", text=f"the report is {report}"))
+    emit(Event(kind="note", stage="verify", text=f"report written to {report}"))
 
 
 def _keep(path: Path, made: Lock | None, verdict: Verdict, emit: Emit, checks: str | None) -> None:

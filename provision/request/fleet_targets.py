@@ -49,7 +49,7 @@ class _Reading:
             if self.named[name] != target:
                 raise UsageError(
                     f"--target: the host {name!r} is there twice, with different targets",
-                    hint="remove one of its documents; `host` in a document names it",
+                    hint="remove one of the two documents",
                 )
             return
         self.named[name] = target
@@ -67,7 +67,7 @@ class _Reading:
             )
         own = data.pop("host", name)
         if not isinstance(own, str) or not own.isprintable() or not own.strip() or len(own) > 255:
-            raise UsageError(f"--target {origin}: host {own!r:.80} is no name of a host", hint=_HINT)
+            raise UsageError(f"--target {origin}: host {own!r:.80} is not a host name", hint=_HINT)
         if data.get("schema") not in _KNOWN_SCHEMAS:
             raise UsageError(
                 f"--target {origin}: {data['schema']!r:.60} is not {Machine.SCHEMA!r}", hint=_HINT
@@ -77,7 +77,7 @@ class _Reading:
             target = self._target(data.get("target") if is_machine else data)
             device = self._device(data, target) if is_machine else _device_of(self.choices, target)
         except ValueError as error:
-            raise UsageError(f"--target {origin} is no target: {error}", hint=_HINT) from error
+            raise UsageError(f"--target {origin} is not a valid target: {error}", hint=_HINT) from error
         except MachineError as error:
             self.left_out.append(UnservedHosts(hosts=1, host=own, reason=error.message, hint=error.hint))
             return
@@ -113,7 +113,7 @@ def read_hosts(
     for name in _OF_ONE_TARGET:
         if getattr(choices, name):
             raise UsageError(
-                f"--{name.replace('_', '-')} describes one machine, and --target names several",
+                f"--{name.replace('_', '-')} describes one machine, but --target names several",
                 hint=f"leave --{name.replace('_', '-')} out, or give one --target",
             )
     reading = _Reading(project_options.laid(choices), look)
@@ -146,7 +146,7 @@ def _read_file(reading: _Reading, path: Path) -> None:
     except OSError as error:
         raise UsageError(f"--target {path}: {error.strerror}", hint=_HINT) from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--target {path} is no target: {error}", hint=_HINT) from error
+        raise UsageError(f"--target {path} is not a valid target: {error}", hint=_HINT) from error
     name = path.stem if path.stem not in reading.named else str(path)
     reading.add_document(data, name, str(path))
 
@@ -156,7 +156,7 @@ def _lines() -> Iterator[bytes]:
     while line := sys.stdin.buffer.readline(_MOST + 1):
         if len(line) > _MOST:
             raise UsageError(
-                f"--target -: a line is longer than {_MOST >> 20} MiB", hint="one document a line"
+                f"--target -: a line is longer than {_MOST >> 20} MiB", hint="write one document per line"
             )
         yield line
 
@@ -167,7 +167,7 @@ def _read_line(reading: _Reading, line: bytes, number: int) -> None:
     try:
         data = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--target -: line {number} is no JSON document: {error}", hint=_HINT) from error
+        raise UsageError(f"--target -: line {number} is not JSON: {error}", hint=_HINT) from error
     reading.add_document(data, f"line-{number}", f"-: line {number}")
 
 

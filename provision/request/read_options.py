@@ -298,8 +298,8 @@ def named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...], tup
         name = canonicalize_name(need.name)
         if need.url:
             raise UsageError(
-                f"--framework {text!r}: a framework is a name with bounds; the plan picks the file",
-                hint="--framework 'torch>=2.6', and --find-links FOLDER for wheels of your own",
+                f"--framework {text!r}: expected a name with bounds, not an address",
+                hint="write --framework 'torch>=2.6'; add --find-links FOLDER for your own wheels",
             )
         if name in FRAMEWORKS:
             wanted[name] = FrameworkRequest(name=name, specifier=str(need.specifier))
@@ -313,8 +313,8 @@ def named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...], tup
     for need in along:
         if canonicalize_name(need.name) == "nvcc" and (need.specifier or need.extras):
             raise UsageError(
-                f"--with {str(need)!r}: nvcc is the compiler of the plan's CUDA, without bounds of its own",
-                hint="--with nvcc --cuda 13.0 for the compiler of that CUDA",
+                f"--with {str(need)!r}: nvcc takes no bounds: its version is the plan's CUDA",
+                hint="choose the CUDA: --with nvcc --cuda 13.0",
             )
     packages += [str(need) for need in along if not need.url]  # an address goes with the project's needs
     if not wanted and not (c.requirement or c.project):
@@ -332,8 +332,10 @@ def _no_framework(c: Choices) -> str:
 
 def _requirement(option: str, text: str) -> Requirement:
     if meant := meant_version(text):
-        raise UsageError(f"{option} {text!r}: a version follows ==, not @ or =", hint=f"{option} '{meant}'")
+        raise UsageError(
+            f"{option} {text!r}: expected == before a version, not @ or =", hint=f"{option} '{meant}'"
+        )
     try:
         return Requirement(text)
     except InvalidRequirement as error:
-        raise UsageError(f"{option} {text!r} is no requirement like 'torch>=2.6': {error}") from error
+        raise UsageError(f"{option} {text!r} is not a requirement such as 'torch>=2.6': {error}") from error

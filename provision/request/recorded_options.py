@@ -144,7 +144,7 @@ def _recorded(env: Path, before: Mapping[str, Any], config: Path | None, choices
     """The recorded options as fields of `Choices`. Raises BuildError for a record that cannot be read."""
     had, given = before.get("choices") or {}, before.get("given")
     if not isinstance(had, dict) or not isinstance(given, dict | None):
-        raise _unreadable(env, "expected a table of options")
+        raise _unreadable(env, "expected a mapping of options")
     if given is not None and (config or not had.get("config")):
         found = dict(given)
     elif config and had.get("config"):
@@ -162,9 +162,7 @@ def _recorded(env: Path, before: Mapping[str, Any], config: Path | None, choices
 
 
 def _unreadable(env: Path, why: str) -> BuildError:
-    return BuildError(
-        f"the options that {env} was made with cannot be read: {why}", hint="gpuenv create --recreate"
-    )
+    return BuildError(f"the recorded options of {env} cannot be read: {why}", hint="gpuenv create --recreate")
 
 
 def _of_command_line(had: Mapping[str, Any], said: ProjectConfig) -> dict[str, Any]:

@@ -44,7 +44,10 @@ def target_of(c: Choices, data: Profiles, look: Looking) -> tuple[Machine | None
     if c.planned:
         return None, c.planned
     if c.gpus and c.elsewhere:
-        raise UsageError("--gpus picks cards of this machine; another one was given", hint="leave --gpus out")
+        raise UsageError(
+            "--gpus is for GPUs of this machine; the other options describe another machine",
+            hint="leave --gpus out",
+        )
     if c.target:
         target = read_target(c.target)
         _check_target(c, target)
@@ -70,13 +73,13 @@ def _check_target(c: Choices, target: Target) -> None:
         given, said = getattr(c, name), getattr(target, name)
         if given is not None and given != said:
             raise UsageError(
-                f"--{name.replace('_', '-')} {given}: --target {c.target} says {said or 'nothing of it'}",
-                hint="give --target, or --driver, --gpu and the others; or change the file",
+                f"--{name.replace('_', '-')} {given}: --target {c.target} says {said or 'nothing about it'}",
+                hint="leave one of them out, or change the file",
             )
     if c.gpu:
         raise UsageError(
             f"--gpu {c.gpu[0]}: --target {c.target} has the GPUs",
-            hint="give --target or --gpu, or change the file",
+            hint="leave one of them out, or change the file",
         )
 
 
@@ -85,7 +88,7 @@ def _given_target(c: Choices, data: Profiles, here: Target) -> Target:
     platform = c.platform or here.platform
     if platform not in PLATFORMS:
         raise UsageError(
-            f"this machine is {platform}; the target's platform must be named",
+            f"this machine is {platform}, and no platform of the target is given",
             hint=f"--platform {'|'.join(PLATFORMS)}",
         )
     glibc = c.glibc
@@ -112,7 +115,7 @@ def _refuse_other_systems(machine: Machine) -> None:
         said = next((f.title for f in machine.findings if f.cause == "no_gpu_build_for_platform"), None)
         raise ResolveError(
             said or f"no framework build is known for {machine.target.platform}",
-            hint="resolve and lock work here for another machine: --platform, --driver, --gpu or --target",
+            hint="plan for another machine with resolve or lock: --platform, --driver, --gpu or --target",
         )
 
 
@@ -135,7 +138,7 @@ def read_json(option: str, path: Path, read: Callable[[Any], T]) -> T:
     except OSError as error:
         raise UsageError(f"--{option} {path}: {error.strerror}", hint=hint) from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--{option} {path} is no {option}: {error}", hint=hint) from error
+        raise UsageError(f"--{option} {path} is not a valid {option} file: {error}", hint=hint) from error
 
 
 def device_of(c: Choices, machine: Machine | None, target: Target, look: Looking) -> tuple[str, str]:

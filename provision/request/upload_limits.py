@@ -32,7 +32,7 @@ def check(c: Choices, *, kept: bool) -> None:
     """Raise UsageError for a limit that cannot be read, or that the manager cannot keep."""
     if not kept and (c.exclude_newer or c.exclude_newer_except):
         raise UsageError(
-            f"--exclude-newer is for wheels; --manager {c.manager} cannot keep it",
+            f"--exclude-newer works for wheels only, not with --manager {c.manager}",
             hint="leave it out, or use --manager venv",
         )
     asked_for(c)
@@ -53,9 +53,7 @@ def applying(c: Choices, held: Lock | None, *, renewed: bool = False) -> Exclude
     kept = held.exclude_newer if held else None
     if kept is None:
         if c.exclude_newer_except:
-            raise UsageError(
-                "--exclude-newer-except goes with --exclude-newer", hint="add --exclude-newer DATE"
-            )
+            raise UsageError("--exclude-newer-except needs --exclude-newer", hint="add --exclude-newer DATE")
         return None
     places = (*kept.excepted, *c.exclude_newer_except)
     if renewed and kept.span:
@@ -114,8 +112,8 @@ def _moment(text: str) -> datetime:
     except (ValueError, OverflowError):
         pass  # the refusal below has the text and the forms
     calendar = re.search(r"month|year|^P\d+[MY]", plain, re.IGNORECASE)
-    hint = "months and years differ in length: write days, as 30 days" if calendar else f"write {_FORMS}"
-    raise UsageError(f"--exclude-newer {plain[:_LONGEST]!r} is no date and no duration", hint=hint)
+    hint = "write days instead of months and years, such as 30 days" if calendar else f"write {_FORMS}"
+    raise UsageError(f"--exclude-newer {plain[:_LONGEST]!r} is neither a date nor a duration", hint=hint)
 
 
 def _stamp(text: str, at: datetime) -> str:

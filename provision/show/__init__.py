@@ -144,7 +144,7 @@ def bug(screen: Screen, version: str) -> None:
         body = {"code": 1, "message": "a bug in gpuenv", "hint": _REPORT, "log": trace}
         screen.document({"schema": "gpuenv.error/1", "error": {**body, "problems": [], "findings": []}})
     screen.say(trace.rstrip(), always=True)
-    screen.say(f"error: this is a bug in gpuenv {version}, not yours", always=True)
+    screen.say(f"error: this is a bug in gpuenv {version}", always=True)
     screen.say(f"hint: {_REPORT}", always=True)
 
 

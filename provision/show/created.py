@@ -41,7 +41,7 @@ def _drifted(made: CreateResult) -> dict[str, str]:
 
 
 def _show_environment(screen: Screen, made: Environment) -> None:
-    words = "built" if made.changed else "already in place, nothing was rebuilt"
+    words = "built" if made.changed else "up to date, nothing was rebuilt"
     screen.line(f"{made.path}: {words}")
 
 
@@ -55,7 +55,7 @@ def show_repaired(screen: Screen, done: RepairResult) -> None:
         names = ", ".join(f"{p.name} {p.version}" for p in done.left)
         screen.wrapped(f"{names}: not in the lock", indent=" " * 12, first="  left      ")
     if done.environment and not (done.packages or done.removed):
-        screen.line(f"{done.environment.path}: nothing to repair, all is as its lock has it")
+        screen.line(f"{done.environment.path}: nothing to repair: it matches its lock")
     elif done.environment:
         many = len(done.packages)
         words = f"{many} package{'' if many == 1 else 's'} put back"
@@ -67,7 +67,7 @@ def show_repaired(screen: Screen, done: RepairResult) -> None:
 
 def _put_back(screen: Screen, package: RestoredPackage) -> str:
     if package.had is None:
-        return f"{package.name} {package.now}, which was gone"
+        return f"{package.name} {package.now}, which was missing"
     if package.had != package.now:
         return f"{package.name} {package.had} -> {screen.colour(package.now, 'bold')}"
     what = f"{package.name} {package.now}"

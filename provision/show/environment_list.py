@@ -16,7 +16,7 @@ _WIDTHS = (24, 6, 10, 11)  # of all columns but the first, which gets what is le
 def show_listing(screen: Screen, listing: EnvironmentList) -> None:
     """Two lines or more an environment; a path is broken at its slashes."""
     if not listing.environments:
-        screen.line("no environments were made by gpuenv here")
+        screen.line("no environments of gpuenv on this machine")
         return
     home = screen.environ.get("HOME", "")
     first = max(14, screen.width() - sum(_WIDTHS) - 2 * len(_WIDTHS))
@@ -76,7 +76,7 @@ def show_removal(screen: Screen, done: RemoveResult) -> None:
         kept = env.bytes - env.freed_bytes
         told = f"{env.path}: removed, {amount(env.freed_bytes)} freed"
         if kept > 0:
-            told += f"; {amount(kept)} are shared, with a cache of packages or another environment, and stay"
+            told += f"; {amount(kept)} are shared with a cache or another environment and stay"
         screen.wrapped(told, indent="  ", first="")
         for kernel in env.kernels:
-            screen.wrapped(f"its Jupyter kernel {kernel} is removed too", indent="    ", first="  ")
+            screen.wrapped(f"Jupyter kernel {kernel}: removed", indent="    ", first="  ")

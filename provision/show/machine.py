@@ -18,7 +18,7 @@ def show_machine(screen: Screen, machine: Machine) -> None:
         screen.line("driver     " + screen.colour(driver.problem, "red"))
     elif driver.library:
         speaks = f", speaks CUDA {driver.cuda}" if driver.cuda else ""
-        screen.line(f"driver     {driver.library}{speaks} (told by {driver.source})")
+        screen.line(f"driver     {driver.library}{speaks} (from {driver.source})")
     else:
         screen.line("driver     none")
     for gpu in machine.gpus:

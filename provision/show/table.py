@@ -38,7 +38,7 @@ def show_table(
         for part in zip_longest(*folded, fillvalue=""):
             screen.line(_row(part, widths, indent))
     if left_out := ", ".join(heads[shown:]):
-        screen.wrapped(f"no room for {left_out}: widen the terminal, or use --json", indent=" " * indent)
+        screen.wrapped(f"hidden columns: {left_out}; widen the terminal or use --json", indent=" " * indent)
 
 
 def _least(cells: Sequence[str], *, whole: bool) -> int:

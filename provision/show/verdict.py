@@ -31,7 +31,7 @@ def show_verdict(screen: Screen, verdict: Verdict) -> None:
     if screen.verbose:
         _show_libraries(screen, verdict)
     for one in verdict.unhashed:
-        screen.wrapped(one, indent="    ", first="  not held by a hash: ")
+        screen.wrapped(one, indent="    ", first="  without a hash: ")
     colour, words = ("green", _cpu_words(verdict)) if verdict.verdict == "cpu" else _OUTCOME[verdict.verdict]
     fits = len(f"verdict: {words}  ({verdict.env})") <= screen.width()
     screen.line(screen.colour(f"verdict: {words}", colour) + (f"  ({verdict.env})" if fits else ""))

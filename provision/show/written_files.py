@@ -68,7 +68,7 @@ def remark_on_report(screen: Screen, report: IssueReport) -> None:
     """Say what is hidden in the text."""
     if report.hidden:
         kinds = ", ".join(report.hidden)
-        for row in screen.fold(f"note: hidden in it: {kinds}; read it before you paste it", first=""):
+        for row in screen.fold(f"note: the report hides: {kinds}; read it before pasting", first=""):
             screen.say(row)
 
 

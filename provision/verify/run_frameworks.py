@@ -61,7 +61,7 @@ def run_frameworks(run: Verification) -> None:
     run.findings[:] = add_later_installs(run.findings, later)
     if later:
         told = "; ".join(e.text for e in later)
-        run.emit(Event(kind="note", stage="verify", text=f"installed since this runtime was made: {told}"))
+        run.emit(Event(kind="note", stage="verify", text=f"installed after this runtime was created: {told}"))
     names = _names(run)
     if not names:
         detail = judge_frameworks.describe_no_framework(run.env)

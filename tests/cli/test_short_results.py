@@ -67,7 +67,7 @@ def test_a_table_fits_and_loses_no_word(monkeypatch, columns):
 def test_columns_without_room_are_named(monkeypatch):
     rows = [("a", "x" * 900, "b")]
     found = shown(show_table, ("ONE", "LONG", "TWO"), rows, monkeypatch=monkeypatch)
-    assert found == ["ONE", "a", "no room for LONG, TWO: widen the terminal, or use --json"]
+    assert found == ["ONE", "a", "hidden columns: LONG, TWO; widen the terminal or use --json"]
     found = shown(show_table, ("ONE", "LONG", "TWO"), rows, columns=400, monkeypatch=monkeypatch)
     assert found[0].split() == ["ONE", "LONG", "TWO"]
 

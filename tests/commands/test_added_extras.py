@@ -4,7 +4,9 @@ import pytest
 
 HERE = ("--python", "3.12", "--platform", "linux-x86_64", "--index", "pypi")
 GPU = ("--driver", "580.65.06", "--gpu", "9.0")
-ADDED = "onnxruntime-gpu[cuda,cudnn]: these extras are added, for CUDA libraries that no requirement brings"
+ADDED = (
+    "onnxruntime-gpu[cuda,cudnn]: adding these extras, which bring CUDA libraries that no requirement names"
+)
 
 
 @pytest.fixture
@@ -51,7 +53,7 @@ def test_what_the_user_names_already_is_not_said(go):
     names, plan, _ = go("--with", "onnxruntime-gpu[cuda]")
     assert both(names)
     assert (
-        "onnxruntime-gpu[cudnn]: these extras are added, for CUDA libraries that no requirement brings"
+        "onnxruntime-gpu[cudnn]: adding these extras, which bring CUDA libraries that no requirement names"
         in plan["notes"]
     )
 

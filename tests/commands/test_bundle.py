@@ -183,7 +183,7 @@ def test_a_second_run_fetches_nothing_and_people_see_size_room_and_the_next_step
     assert not again.index.downloads()
     assert {n: sha256(p) for n, p in files(again.folder).items() if not n.startswith("gpuenv")} == before
     assert "0 B to download (0 of " in ran.err and " free\n" in ran.err
-    assert "there is no Python in the bundle" in ran.err
+    assert "the bundle has no Python" in ran.err
     assert ran.out.splitlines()[-1].startswith("gpuenv create ENV --bundle ")
 
 
@@ -233,7 +233,8 @@ def test_a_run_that_is_ended_is_gone_on_with(site, sent, code):
     assert not manifest(site.out)["complete"]
     if sent == signal.SIGINT:
         found = re.search(
-            r"interrupted; (\d+) of (\d+) kB in out/\nhint: run the same command to continue\n", err.decode()
+            r"interrupted; (\d+) of (\d+) kB in out/\nhint: run the same command again to continue\n",
+            err.decode(),
         )
         assert found and 0 < int(found[1]) < int(found[2]), err
     ran = site.gpuenv("create", "--bundle", "out", "--json")

@@ -273,7 +273,7 @@ def test_a_file_that_everybody_can_write_is_not_believed(env):
     found = judged(env)
     assert last(found).status == "warn" and found.verdict == "cpu"
     assert last(found).detail == (
-        f"the project's checks were not run: {env.parent}/gpuenv.yaml can be written by everybody"
+        f"the project's checks did not run: {env.parent}/gpuenv.yaml can be written by everybody"
     )
     assert judged(env, strict=True).verdict == "fails"
     assert not (env.parent / "ran").exists()
@@ -300,7 +300,7 @@ def test_a_project_that_is_gone(env):
     (env.parent / "gpuenv.yaml").unlink()
     found = judged(env)
     assert (last(found).status, found.verdict) == ("skip", "cpu")
-    assert last(found).detail == f"the project's checks were not run: {env.parent}/gpuenv.yaml is missing"
+    assert last(found).detail == f"the project's checks did not run: {env.parent}/gpuenv.yaml is missing"
 
 
 def test_an_invalid_file_is_an_error_before_anything_runs(env):

@@ -51,7 +51,7 @@ def test_what_another_package_requires_stays_and_is_named(go):
     (go.work / "gpuenv.yaml").write_text(YAML.replace("kept  # stays", "base\n  - needs-base"))
     ok(go("create", "--no-verify"))
     ran = ok(go("drop", "base", "--no-verify"))
-    assert "note: base stays in the lock: another package requires it" in ran.err
+    assert "note: base remains in the lock: another package requires it" in ran.err
     assert installed(go.work / ".venv")["base"] == "1.0"
     assert "- base" not in (go.work / "gpuenv.yaml").read_text()
 
@@ -81,7 +81,7 @@ def test_without_an_environment_the_file_and_the_lock_change(go):
         ("nonsense", "these can be dropped: kept"),
         ("kept==1.0", "gpuenv drop kept"),
         ("kept[x]", "gpuenv drop kept"),
-        ("-- -", "is no name of a package"),
+        ("-- -", "is not a package name"),
     ],
 )
 def test_what_cannot_be_dropped_is_refused_and_nothing_changes(go, word, says):

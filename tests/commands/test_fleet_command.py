@@ -103,13 +103,13 @@ def test_names_of_the_project_keep_what_they_say(gpuenv, hosts):
 )  # fmt: skip
 def test_an_option_for_one_machine_beside_several_is_refused(gpuenv, hosts, words):
     ran = gpuenv("resolve", "-f", "torch", "--target", "hosts", *words)
-    assert ran.code == 2 and f"{words[0]} describes one machine, and --target names several" in ran.err
+    assert ran.code == 2 and f"{words[0]} describes one machine, but --target names several" in ran.err
 
 
 @pytest.mark.parametrize("words", [["create", "env"], ["bundle", "out"]])
 def test_a_command_for_one_machine_refuses_a_second(gpuenv, hosts, words):
     ran = gpuenv(*words, "-f", "torch", "--target", "hosts/node1.json", "--target=hosts/node3.json")
-    assert ran.code == 2 and f"--target is given 2 times; `gpuenv {words[0]}` is for one machine" in ran.err
+    assert ran.code == 2 and f"--target is given 2 times; `gpuenv {words[0]}` takes one machine" in ran.err
     assert not (gpuenv.work / words[1]).exists()
 
 
@@ -145,8 +145,11 @@ def test_a_broken_driver_never_gets_a_cpu_plan(gpuenv, hosts):
         ("{", "line 2 is no JSON document"),
         ("[]", "line 2: expected a JSON object, got list"),
         ('{"schema": "gpuenv.plan/1"}', "line 2: 'gpuenv.plan/1' is not 'gpuenv.machine/1'"),
-        ('{"platform": "linux-x86_64", "driver": "five"}', "line 2 is no target: target.driver: 'five'"),
-        ('{"platform": "linux-x86_64", "host": "a\\u001b[2J"}', "is no name of a host"),
+        (
+            '{"platform": "linux-x86_64", "driver": "five"}',
+            "line 2 is not a valid target: target.driver: 'five'",
+        ),
+        ('{"platform": "linux-x86_64", "host": "a\\u001b[2J"}', "is not a host name"),
         (
             '{"platform": "linux-x86_64", "host": "one"}',
             "the host 'one' is there twice, with different targets",

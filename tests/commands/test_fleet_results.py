@@ -60,7 +60,7 @@ def test_the_hosts_that_are_not_ok_come_first(gpuenv, results):
 
 def test_the_page_has_the_same_rows_and_loads_nothing(gpuenv, results):
     ran = gpuenv("report", "--hosts", results, "--output", "page.html")
-    assert ran.code == 0 and "the page is page.html" in ran.err
+    assert ran.code == 0 and "page written to page.html" in ran.err
     text = (gpuenv.work / "page.html").read_text()
     cells = Cells(text)
     assert not cells.loads and "<b>cudnnCreate" not in text

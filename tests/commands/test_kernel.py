@@ -94,7 +94,7 @@ def jupyter(gpuenv, jax):
     project = gpuenv.work / "Jürgen's GPU {x}"
     ran = jax("--kernel", project / ".venv")
     assert ran.code == 0, ran.err
-    assert "its Jupyter kernel is jurgen-s-gpu-x" in ran.err
+    assert "Jupyter kernel: jurgen-s-gpu-x" in ran.err
     env = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONPATH")}
     subprocess.run(
         [uv.find_uv_bin(), "pip", "install", "-q", "--python", project / ".venv" / "bin" / "python", "--reinstall",

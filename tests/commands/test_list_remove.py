@@ -258,7 +258,7 @@ def test_a_home_is_short(gpuenv, data):
 
 def test_an_empty_list_says_so(gpuenv):
     ran = gpuenv("list")
-    assert ran.code == 0 and ran.out == "no environments were made by gpuenv here\n"
+    assert ran.code == 0 and ran.out == "no environments of gpuenv on this machine\n"
 
 
 def test_sizes_are_those_of_du(gpuenv, made, data):

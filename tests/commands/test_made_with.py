@@ -263,4 +263,4 @@ def test_a_lock_of_the_first_release_is_known_again(go):
     path.write_text(path.read_text().replace(written, inputs_of_the_first_release(choices, [file])))
     ok(go("lock", "--check", "--device", "cpu"))
     ran = ok(go("create", "again", "--locked", "--device", "cpu", "--no-verify"))
-    assert "made for other requirements" not in ran.err
+    assert "is for other requirements" not in ran.err

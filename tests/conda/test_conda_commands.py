@@ -44,7 +44,7 @@ def test_a_lock_without_the_named_framework_is_refused(jax):
     gpuenv, words = jax
     assert gpuenv("lock", *words, "--device", "cpu").code == 0
     ran = gpuenv("create", *MANAGER, "--framework", "torch", "--lock", "conda-lock.yml", "--no-verify")
-    assert ran.code == 6 and "torch was asked for; the lock holds jax 0.7.0" in ran.err
+    assert ran.code == 6 and "torch is required; the lock has jax 0.7.0" in ran.err
     assert not (gpuenv.work / ".venv").exists()
 
 

@@ -114,7 +114,7 @@ def test_a_look_is_taken_only_for_what_was_interrupted():
         pass
     with pytest.raises(ValueError, match="failed"), say("failed"):
         raise ValueError("failed")
-    assert interrupted_run.left().text == "nothing half-made was left"
+    assert interrupted_run.left().text == "nothing is left behind"
     with pytest.raises(KeyboardInterrupt), say("what is there"):
         raise KeyboardInterrupt
     try:

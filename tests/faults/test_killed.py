@@ -65,11 +65,11 @@ def test_a_change_that_is_killed_leaves_the_old_environment_and_the_next_run_not
 
 FETCH = """
 from pathlib import Path
-from provision.wheels import locks as lock
+from provision.wheels import pylock as lock
 from provision.wheels.install import install_wheels
-from provision.model import Sources
+from provision.model import PackageSources
 env = Path(".venv")
-install_wheels(lock.read_in(env / ".gpuenv"), env, Sources(default=INDEX), lambda told: None, target=Path("fetched"))
+install_wheels(lock.read_in(env / ".gpuenv"), env, PackageSources(default=INDEX), lambda told: None, target=Path("fetched"))
 """
 
 
@@ -229,12 +229,12 @@ def test_what_a_killed_build_left_goes_before_the_environment_is_looked_at_or_ru
     (old / "bin").mkdir()
     (old / "bin" / "python").symlink_to(sys.executable)
     ran = gpuenv("run", "--", "python", "-c", "print('old')")
-    assert ran.code == 0 and ran.out == "old\n" and "interrupted here; it is as it was before" in ran.err
+    assert ran.code == 0 and ran.out == "old\n" and "was interrupted; the environment is restored" in ran.err
     assert [p.name for p in gpuenv.work.iterdir()] == [".venv"]
     (env / place.MARK / place.UNFINISHED).touch()
     ran = gpuenv("verify", "--json")
     assert ran.code == 2 and "is not there" in ran.json["error"]["message"]
-    assert "interrupted here; nothing of it stays" in ran.err and not list(gpuenv.work.iterdir())
+    assert "was interrupted; its files are removed" in ran.err and not list(gpuenv.work.iterdir())
 
 
 # --- files and folders ---------------------------------------------------------------------------

@@ -101,7 +101,7 @@ def test_verify_of_a_runtimes_own_python_says_what_its_user_changed(runtime):
     events = []
     verdict = verify(locate(python), Options(device="cpu", timeout=300), emit=events.append)
     change = "torch 2.9.0+cpu (pip, 2026-09-30 14:13 UTC)"
-    assert f"installed since this runtime was made: {change}" in [e.text for e in events]
+    assert f"installed after this runtime was created: {change}" in [e.text for e in events]
     stage = next(s for s in verdict.stages if s.stage == "framework")
     assert change in [e.text for e in stage.evidence]
     assert change in [e.text for e in verdict.findings[0].evidence]
