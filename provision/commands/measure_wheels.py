@@ -46,7 +46,7 @@ class Measuring:
         for package, info in found.items():
             wheel = InstalledWheel(package.name, package.version, info, plan.platform, plan.python or "")
             if wheel.needs_measuring() and not self._has_row(package):
-                text = f"measuring the libraries of {package.name} {package.version} needs"
+                text = f"measuring which libraries {package.name} {package.version} needs"
                 self.emit(Event(kind="start", stage="build", text=text))
                 kept.keep(str(package.sha256), wheel.rows())
 

@@ -142,7 +142,7 @@ def test_a_broken_driver_never_gets_a_cpu_plan(gpuenv, hosts):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("{", "line 2 is no JSON document"),
+        ("{", "line 2 is not JSON"),
         ("[]", "line 2: expected a JSON object, got list"),
         ('{"schema": "gpuenv.plan/1"}', "line 2: 'gpuenv.plan/1' is not 'gpuenv.machine/1'"),
         (

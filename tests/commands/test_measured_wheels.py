@@ -36,7 +36,7 @@ def test_a_fetched_wheel_decides_in_the_next_plan(torches, gpuenv, index):
     before = torches("lock", "--json", "--with", "drawn", *ASK)
     assert plan_of(before)["notes"].count(UNMEASURED) == 1
     made = torches("create", "env", "--with", "drawn", "--no-verify", *ASK)
-    assert made.code == 0 and "measuring what drawn 2.0 needs" in made.err, made.err
+    assert made.code == 0 and "measuring which libraries drawn 2.0 needs" in made.err, made.err
     (row,) = json.loads((gpuenv.cache / "satellites" / f"{gpuenv.digest}.json").read_text())
     assert (row["package"], row["cuda"], row["needs"]) == ("drawn", "12", ["libcudart.so.12"])
     assert row["built_for"] == "torch"
@@ -63,8 +63,8 @@ def test_a_wheel_is_measured_once_and_others_not_at_all(torches, gpuenv, index, 
     content = wheel_bytes("plain", "1.0", (), "", {"plain.abi3.so": plain.read_bytes()})
     index.wheels["plain"] = {"plain-1.0-cp38-abi3-manylinux_2_17_x86_64.whl": content}
     ask = ("--with", "drawn", "--with", "plain", "--no-verify", *ASK)
-    assert torches("create", "env", *ask).err.count("measuring what") == 1
-    assert "measuring what" not in torches("create", "again", *ask).err
+    assert torches("create", "env", *ask).err.count("measuring which libraries") == 1
+    assert "measuring which libraries" not in torches("create", "again", *ask).err
     assert [p.stem for p in (gpuenv.cache / "satellites").iterdir()] == [gpuenv.digest]
 
 
