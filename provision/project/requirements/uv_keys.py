@@ -137,7 +137,9 @@ def placed(line: Line, sources: Mapping[str, Any], indexes: Mapping[str, str], n
         return dataclasses.replace(line, index=index)
     place = address(source) if isinstance(source, dict) and not source.get("marker") else None
     if place is None:
-        notes.append(f"tool.uv.sources of {shown(need.name)} ({line.origin}) is not followed")
+        by_plan = canonicalize_name(need.name) in _OF_THE_PLAN
+        said = ": the plan chooses its index" if by_plan else " is not followed"
+        notes.append(f"tool.uv.sources of {shown(need.name)} ({line.origin}){said}")
         return line
     extras = f"[{','.join(sorted(need.extras))}]" if need.extras else ""
     marker = f" ; {need.marker}" if need.marker else ""
