@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from compatibility.answers import Answers
+from compatibility.answers import all_answers
 from compatibility.heat import heat_maps
 from compatibility.lookup import differences
 
@@ -50,7 +50,7 @@ def main() -> None:
 def made_data() -> dict[str, Any]:
     """The document of all answers."""
     known = profiles.load()
-    document = Answers(known).all()
+    document = all_answers(known)
     return document | {"heat": heat_maps(known, document), "read": newest_reading()}
 
 

@@ -7,7 +7,7 @@ function showOverview() {
   const heat = data.heat[state.system][overview], system = systems[state.system];
   const glibc = system.glibc[0] === null ? "" : `, glibc ${system.glibc[0]} or newer`;
   byId("overview-says").textContent =
-    `Newest ${FRAMEWORKS[overview]} with CUDA by GPU and driver branch. ${system.title}${glibc}, any Python. Select a cell to see why.`;
+    `Newest ${FRAMEWORKS[overview]} with CUDA by GPU and driver branch. ${system.title}${glibc}, any Python. Select a cell to see why; arrow keys move between cells.`;
   if (!heat.rows.length) {
     byId("heat").replaceChildren(make("p", { class: "quiet", text: `${FRAMEWORKS[overview]} has no GPU build for ${system.title}.` }));
     return;
