@@ -64,16 +64,17 @@ def play(site, stick):
 
 
 @pytest.fixture(scope="module")
-def first(play):
+def first(play, site):
     foreseen = play("--check", "--diff")
+    left = (site.root / "opt").exists()
     ran = play()
-    ran.foreseen = foreseen
+    ran.foreseen, ran.left = foreseen, left
     return ran
 
 
 def test_check_mode_installs_nothing(first, site):
     assert first.foreseen.code == 0 and first.foreseen.changed == ["bundled", "carried"], first.foreseen.out
-    assert "+sha256:" in first.foreseen.out
+    assert "+sha256:" in first.foreseen.out and not first.left
 
 
 def test_gpuenv_is_installed_and_runs(first, site):

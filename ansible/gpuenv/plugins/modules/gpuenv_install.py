@@ -160,6 +160,8 @@ def _source(module):
         folder = os.path.dirname(wheels[-1])
         return _wheel(wheels[-1], ["--no-index", "--find-links", folder])
     if "://" not in source:
+        if not os.path.isfile(source) and module.check_mode:
+            module.exit_json(changed=True)  # the task that copies it has only said that it would
         if not os.path.isfile(source):
             fail(module, row("error", cause=f"the wheel {source} is missing on the host",
                              hint="give a wheel or an address"))  # fmt: skip
