@@ -23,6 +23,7 @@ from . import host_claim
 
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _TRIES = 100  # runs that make and remove the file at the same time are far fewer
 _HINT = "wait for it to end, then run the command again"
 
@@ -132,13 +133,19 @@ def _claim(
     void = None
     if not opened.is_writable:
         own.callback(_remove, path)
-        return None  # a file that another user left: this kernel's lock has to do
+        return None  # another user's file, or a full disk, which a removal is to free: this kernel's lock has to do
     if opened.is_new:
         found = host_claim.read(opened.descriptor)
         if found and not found.is_mine:
             raise host_claim.ClaimedError(found)
     else:
-        void = host_claim.take(opened.descriptor, path, has_locks=has_locks)
+        try:
+            void = host_claim.take(opened.descriptor, path, has_locks=has_locks)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            own.callback(_remove, path)
+            return None
     own.callback(_remove_own, path)
     own.enter_context(host_claim.kept_alive(opened.descriptor))
     return void
@@ -176,7 +183,9 @@ def _open(path: Path) -> _Opened:
     try:
         os.fchmod(descriptor, 0o644)  # whatever the umask: other users lock it too
         host_claim.write(descriptor)
-    except OSError:
+    except OSError as error:
+        if error.errno in _FULL:
+            return _Opened(descriptor, is_new=True, is_writable=False)
         os.close(descriptor)
         path.unlink(missing_ok=True)
         raise

@@ -210,6 +210,19 @@ def test_what_an_older_version_left_is_no_claim(left, hosts, tmp_path):
     assert hosts[0].tries(tmp_path / "env") == ["held", "still held"]
 
 
+@pytest.mark.parametrize("left", [None, "", '{"host": "x", "boot": "x", "pid": 1, "since": 1}'])
+def test_a_full_disk_does_not_keep_an_environment_from_being_removed(left, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    lock = place_lock.lock_file(disk / "env")
+    before = f"printf %s '{left}' > {lock}; touch -d '1 hour ago' {lock};" if left is not None else ""
+    inside = f'mount -t tmpfs -o size=256k none {disk} && {before} dd if=/dev/zero of={disk}/full status=none; exec "$@"'
+    command = ["unshare", "-m", "sh", "-c", inside, "sh", sys.executable, "-c", HOLD, disk / "env"]
+    done = subprocess.run(command, cwd=ROOT, input="\n", capture_output=True, text=True, check=False)
+    assert "No space left" in done.stderr, "the disk is full"
+    assert done.stdout.splitlines()[-2:] == ["held", "still held"], done.stdout + done.stderr
+
+
 # --- verdicts ----------------------------------------------------------------------------------------------
 
 
