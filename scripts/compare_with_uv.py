@@ -191,7 +191,7 @@ def _compile(wanted: Path, found: Compared) -> dict[str, str] | None:
         "--python-platform", f"x86_64-manylinux_{GLIBC.replace('.', '_')}",
     ]  # fmt: skip
     began = time.monotonic()
-    sources = read_options.sources(Choices())
+    sources = read_options.read_sources(Choices())
     done = run_uv(words, sources, python=sys.executable, settings=Settings(timeout=_TIMEOUT))
     if not done.ok:
         found.passed_over = " ".join(done.stderr.split())[-600:] or "uv gave no answer in time"

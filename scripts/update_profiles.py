@@ -129,7 +129,7 @@ def main() -> int:
         changed = update(reader, options.profiles, names, write=options.write)
     except GpuenvError as e:
         print(f"{e}\n{e.hint or ''}", file=sys.stderr)
-        return exit_codes.of_error(e)
+        return exit_codes.get_error_code(e)
     for problem in reader.problems:
         print(f"left out: {problem}", file=sys.stderr)
     done = "written" if options.write else "not written (--write)"

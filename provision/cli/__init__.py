@@ -26,7 +26,7 @@ def _is_on(environ: Mapping[str, str], variable: str) -> bool:
     return environ.get(variable, "").strip().lower() in ("1", "true", "t", "yes", "y", "on")
 
 
-def _word(argv: list[str]) -> str:
+def _find_command_name(argv: list[str]) -> str:
     """The command that a command line asks for."""
     return next((a for a in argv if not a.startswith("-")), "")
 
@@ -41,19 +41,19 @@ def run(argv: Sequence[str]) -> int:
         return _run(screen, words)
     except Exception as error:  # noqa: BLE001  # the last line of defence: show it as ours
         if (refused := system_errors.explain(error)) is None:
-            show.bug(screen, __version__)
+            show.show_bug(screen, __version__)
             return exit_codes.BUG
-        return _failed(screen, refused)
+        return _show_error(screen, refused)
 
 
-def _run(screen: show.Screen, words: argument_order.Words) -> int:
+def _run(screen: show.Screen, words: argument_order.CommandWords) -> int:
     ours, command, note = words
     _end_with_signals()
-    if _word(ours) != "run":  # what a program of the user's leaves running is the user's
+    if _find_command_name(ours) != "run":  # what a program of the user's leaves running is the user's
         process.adopt_orphans()
     if process.borrowed_rights():
         refused = UsageError("gpuenv refuses to run with another user's rights (setuid)")
-        return _failed(screen, refused)
+        return _show_error(screen, refused)
     told = process.settle_home(cache="--cache-dir" not in ours) if command is None else None
     if "_GPUENV_COMPLETE" in screen.environ:
         from . import completion  # hardly any command line completes words
@@ -71,44 +71,46 @@ def _run(screen: show.Screen, words: argument_order.Words) -> int:
     except GpuenvError as error:
         system_errors.add_limits(error)
         if error.log and not error.findings:
-            from ..commands.diagnose import of_log
+            from ..commands.diagnose import find_causes_in_log
 
-            error.findings = of_log(error.log, error.device)
+            error.findings = find_causes_in_log(error.log, error.device)
         if isinstance(error, UsageError) and error.hint is None:
-            error.hint = f"gpuenv {word} --help lists the options" if (word := _word(ours)) else None
-        return _failed(screen, error)
+            error.hint = (
+                f"gpuenv {word} --help lists the options" if (word := _find_command_name(ours)) else None
+            )
+        return _show_error(screen, error)
     except _WRONG_USAGE as error:
         if type(error).__name__ == "NoArgsIsHelpError" and not screen.json:
             screen.say(str(error), always=True)  # nothing was typed: what there is
             return exit_codes.USAGE
-        return _failed(screen, _usage(error, words))
+        return _show_error(screen, _as_usage_error(error, words))
     except (KeyboardInterrupt, typer.Abort):
-        return _stopped(screen, exit_codes.INTERRUPTED, "interrupted")
+        return _show_interrupt(screen, exit_codes.INTERRUPTED, "interrupted")
     except SystemExit as error:
         if error.code in (process.TERMINATED, process.HUNG_UP) and screen.json:
-            _stopped(screen, int(error.code), "terminated")
+            _show_interrupt(screen, int(error.code), "terminated")
         raise
     if code == exit_codes.INTERRUPTED and command is None:  # typer makes an exit code of an interrupt
-        return _stopped(screen, exit_codes.INTERRUPTED, "interrupted")
+        return _show_interrupt(screen, exit_codes.INTERRUPTED, "interrupted")
     return code if isinstance(code, int) else 0
 
 
 def _refuse_several_targets(ours: list[str]) -> None:
     """Raise UsageError where --target is repeated for a command of one machine: typer would take the last one."""
-    if _word(ours) in SEVERAL_TARGETS:
+    if _find_command_name(ours) in SEVERAL_TARGETS:
         return
     given = sum(word == "--target" or word.startswith("--target=") for word in ours)
     if given > 1:
         raise UsageError(
-            f"--target is given {given} times; `gpuenv {_word(ours)}` takes one machine",
+            f"--target is given {given} times; `gpuenv {_find_command_name(ours)}` takes one machine",
             hint=f"give one; {' and '.join(SEVERAL_TARGETS)} take several",
         )
 
 
-def _failed(screen: show.Screen, error: GpuenvError) -> int:
+def _show_error(screen: show.Screen, error: GpuenvError) -> int:
     """Show an error and return its exit code."""
-    code = exit_codes.of_error(error)
-    show.error(screen, error, code)
+    code = exit_codes.get_error_code(error)
+    show.show_error(screen, error, code)
     return code
 
 
@@ -122,31 +124,31 @@ def _end_with_signals() -> None:
         signal.signal(signal.SIGHUP, process.unwind)
 
 
-def _stopped(screen: show.Screen, code: int, word: str) -> int:
+def _show_interrupt(screen: show.Screen, code: int, word: str) -> int:
     """Say what a run leaves that a signal ended: a line, or the one document of `--json`."""
     from ..commands import interrupted_run
 
     screen.rest()
-    left = interrupted_run.left()
+    left = interrupted_run.describe_remains()
     if screen.json:
-        show.error(screen, GpuenvError(f"{word}; {left.text}", hint=left.hint), code)
+        show.show_error(screen, GpuenvError(f"{word}; {left.text}", hint=left.hint), code)
     else:
         screen.say(f"{word}; {left.text}\nhint: {left.hint}", always=True)
     return code
 
 
-def _usage(error: Exception, words: argument_order.Words) -> UsageError:
+def _as_usage_error(error: Exception, words: argument_order.CommandWords) -> UsageError:
     """Return what typer says of a wrong command line as our error, with the frameworks among its words as a hint."""
     ours = words.ours
     message = getattr(error, "format_message", lambda: str(error))()
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "gpuenv"
-    from ..commands.framework_arguments import options_for
+    from ..commands.framework_arguments import suggest_options
 
-    if "No such command" in message and (meant := OF_OTHER_TOOLS.get(_word(ours))):
+    if "No such command" in message and (meant := OF_OTHER_TOOLS.get(_find_command_name(ours))):
         return UsageError(message, hint=meant)
-    if "unexpected extra argument" in message and (options := options_for(ours)):
+    if "unexpected extra argument" in message and (options := suggest_options(ours)):
         return UsageError(message, hint=f"{command} {options}")
-    if _word(ours) == "run" and (program := argument_order.options_of_python(words)):
+    if _find_command_name(ours) == "run" and (program := argument_order.find_python_options(words)):
         return UsageError(message, hint=f"gpuenv run python {shlex.join(program)}")
     return UsageError(message, hint=f"{command} --help lists the options")

@@ -13,7 +13,7 @@ from ..model import RunResult, option
 from ..model.option import BUILD, CHOICE, OUTPUT, SOURCES, TARGET
 from ..system import process
 from . import exit_codes, signatures
-from .command_table import ALIASES, FIRST_COMMANDS, GROUPS, VERBS, loaded
+from .command_table import ALIASES, COMMANDS, FIRST_COMMANDS, GROUPS, load_command
 
 _HELP = (
     "Build Python environments that match the NVIDIA driver, the GPUs and cuDNN, and prove that they work."
@@ -39,7 +39,7 @@ class Command(TyperCommand):
         for parameter in self.get_params(ctx):
             if (row := parameter.get_help_record(ctx)) is None:
                 continue
-            panel = "Arguments" if parameter.param_type_name == "argument" else _panel(parameter)
+            panel = "Arguments" if parameter.param_type_name == "argument" else _get_heading(parameter)
             panels.setdefault(panel, []).append(row)
         for panel, rows in panels.items():
             if rows:
@@ -56,7 +56,7 @@ def _write_examples(formatter: Any, ctx: Any) -> None:
             formatter.write_dl(rows, col_max=_WIDEST_EXAMPLE)
 
 
-def _panel(parameter: Any) -> str:
+def _get_heading(parameter: Any) -> str:
     if parameter.name == "help":
         return OUTPUT
     return str(getattr(parameter, "rich_help_panel", None) or "Options")
@@ -68,12 +68,12 @@ class Commands(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.first = self.name if self.name in GROUPS else ""
-        for words, verb in VERBS.items():
+        for words, verb in COMMANDS.items():
             first, _, last = words.rpartition(" ")
             if first == self.first:
                 self.commands[last] = Command(last, help=verb.help, rich_markup_mode=None)
         if not self.first:
-            self.commands.update((name, _group(name)) for name in GROUPS)
+            self.commands.update((name, _make_group(name)) for name in GROUPS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands of a new project first, then all others."""
@@ -97,45 +97,45 @@ class Commands(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None and not isinstance(command, Commands):
             name = command.name
-            command = _prepared(f"{self.first} {name}".strip())
+            command = _prepare_command(f"{self.first} {name}".strip())
         return name, command, rest
 
 
-def _group(name: str) -> Commands:
+def _make_group(name: str) -> Commands:
     return Commands(
         name=name, help=GROUPS[name], no_args_is_help=True, rich_markup_mode=None, context_settings=_SETTINGS
     )
 
 
-def _prepared(name: str) -> Any:
+def _prepare_command(name: str) -> Any:
     """Return the command with its options."""
-    verb = VERBS[name]
-    kind, function = loaded(name)
+    verb = COMMANDS[name]
+    kind, function = load_command(name)
 
     def call(context: typer.Context, given: dict[str, Any]) -> int:
-        output = option.filled(verb.output, given, frozenset())
-        options = option.filled(kind, given, signatures.named(context, given))
-        return _run(function, verb.adapt(options, output, context.obj), output)
+        output = option.build_options(verb.output, given, frozenset())
+        options = option.build_options(kind, given, signatures.find_named_options(context, given))
+        return _run_command(function, verb.adapt(options, output, context.obj), output)
 
     one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     one.command(name.rsplit(maxsplit=1)[-1], help=verb.help, cls=Command, context_settings=_SETTINGS)(
-        signatures.callback(call, kind, verb.output)
+        signatures.make_callback(call, kind, verb.output)
     )
     command = typer.main.get_command(one)
     command.usage_words = verb.usage  # type: ignore[attr-defined]  # it is a Command, which typer cannot say
     return command
 
 
-def _run(function: Any, options: Any, output: Any) -> int:
+def _run_command(function: Any, options: Any, output: Any) -> int:
     """Run a command, show its value and return its exit code; a program's death by a signal becomes this one's."""
     screen = show.Screen(
         json=output.json, quiet=output.quiet, verbose=output.verbose, environ=process.environ()
     )
     if getattr(options, "takes_stdout", False):
         screen.out = screen.err
-    value = function(options, show.emitter(screen))
-    code = exit_codes.of(value, options)
-    show.result(screen, value, explain=getattr(options, "explain", False), good=code == 0)
+    value = function(options, show.make_emitter(screen))
+    code = exit_codes.get_exit_code(value, options)
+    show.show_result(screen, value, explain=getattr(options, "explain", False), good=code == 0)
     if isinstance(value, RunResult) and value.signal:
         return process.die_of(value.signal)
     return code
@@ -152,7 +152,7 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         sys.stdout.write(f"gpuenv {__version__}\n")
         raise typer.Exit
@@ -161,7 +161,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def main(
     version: bool = typer.Option(
-        False, "--version", "-V", callback=_version, is_eager=True, help="Print the version."
+        False, "--version", "-V", callback=_print_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
     """Build Python environments that match the NVIDIA driver, the GPUs and cuDNN, and prove that they work."""

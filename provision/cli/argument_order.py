@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..model import option
-from .command_table import GROUPS, VERBS, loaded
+from .command_table import COMMANDS, GROUPS, load_command
 
 _ANYWHERE = ("--json", "-q", "--quiet", "-v", "--verbose")
 """Options of every command that may come before its name."""
 _HELP = ("-h", "--help")
 
 
-class Words(NamedTuple):
+class CommandWords(NamedTuple):
     """gpuenv's own words, the command of `run` (None where none is named), and a note on how they were read."""
 
     ours: list[str]
@@ -29,7 +29,7 @@ class Words(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Flags:
+class _RunFlags:
     """The options of `run`: those that are followed by a value, and the others."""
 
     valued: frozenset[str]
@@ -43,31 +43,31 @@ class _Flags:
         return at + 1 if name in self.plain else None
 
 
-def read(argv: Sequence[str]) -> Words:
+def read(argv: Sequence[str]) -> CommandWords:
     """Read a command line. Whether a word is the path of an environment is looked up on the disk."""
-    argv = _as_options(_named_first(list(argv)))
+    argv = _split_clusters(_move_command_first(list(argv)))
     if argv[:1] == ["create"]:
         argv = [_as_path(word) for word in argv]
     if argv[:1] != ["run"]:
-        return Words(argv, None)
-    flags = _flags()
+        return CommandWords(argv, None)
+    flags = _read_run_flags()
     at = 1
     while at < len(argv) and argv[at] != "--" and argv[at].startswith("-"):
         at = flags.after(argv, at) or at + 1  # typer names one that is unknown
-    dashes = _dashes(argv, at, flags)
+    dashes = _find_dashes(argv, at, flags)
     if dashes is not None:
-        return Words(argv[:dashes], argv[dashes + 1 :])
+        return CommandWords(argv[:dashes], argv[dashes + 1 :])
     if at >= len(argv):
-        return Words(argv, None)
+        return CommandWords(argv, None)
     from ..commands.default_env import is_environment
 
     if not is_environment(argv[at]):
-        return Words(argv[:at], argv[at:])
+        return CommandWords(argv[:at], argv[at:])
     if at + 1 == len(argv):
-        return Words(argv, None)
+        return CommandWords(argv, None)
     env, program = shlex.quote(argv[at]), shlex.quote(argv[at + 1])
     note = f"{argv[at]} is an environment: {argv[at + 1]} runs in it (or: gpuenv run {env} -- {program})"
-    return Words(argv[: at + 1], argv[at + 1 :], note)
+    return CommandWords(argv[: at + 1], argv[at + 1 :], note)
 
 
 def split(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
@@ -75,7 +75,7 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
     return read(argv)[:2]
 
 
-def options_of_python(words: Words) -> list[str]:
+def find_python_options(words: CommandWords) -> list[str]:
     """Return the words of `run` from an option of Python on (-c, -m); none where there is no such option."""
     at = next((i for i, word in enumerate(words.ours) if word in ("-c", "-m")), None)
     return [] if at is None else [*words.ours[at:], *(words.command or [])]
@@ -83,30 +83,30 @@ def options_of_python(words: Words) -> list[str]:
 
 def _as_path(word: str) -> str:
     """Return `./torch` as a path from the root: a Path would make it `torch`, which is also a framework."""
-    from ..commands.framework_arguments import framework_of
+    from ..commands.framework_arguments import find_framework
 
-    return str(Path.cwd() / word) if word.startswith("./") and framework_of(word[2:]) else word
+    return str(Path.cwd() / word) if word.startswith("./") and find_framework(word[2:]) else word
 
 
-def _flags() -> _Flags:
+def _read_run_flags() -> _RunFlags:
     """Return the options that the dataclasses of `run` declare."""
-    kind, _ = loaded("run")
+    kind, _ = load_command("run")
     valued, plain = set[str](), {*_HELP}
-    for _, field, how in (*option.declared(kind), *option.declared(VERBS["run"].output)):
+    for _, field, how in (*option.iterate_options(kind), *option.iterate_options(COMMANDS["run"].output)):
         if not how.is_argument:
-            names = how.flags or (option.flag_of(field.name),)
+            names = how.flags or (option.make_flag(field.name),)
             (plain if isinstance(field.default, bool) else valued).update(names)
-    return _Flags(frozenset(valued), frozenset(plain))
+    return _RunFlags(frozenset(valued), frozenset(plain))
 
 
-def _as_options(argv: list[str]) -> list[str]:
+def _split_clusters(argv: list[str]) -> list[str]:
     """Return `help CMD` as `CMD --help`, and `version` as `--version`."""
     if argv[:1] == ["help"]:
         return [*(word for word in argv[1:] if not word.startswith("-")), "--help"]
     return ["--version", *argv[1:]] if argv[:1] == ["version"] else argv
 
 
-def _named_first(argv: list[str]) -> list[str]:
+def _move_command_first(argv: list[str]) -> list[str]:
     """Return the words with the options that come before a command moved behind its name."""
     first = next((i for i, word in enumerate(argv) if word not in _ANYWHERE), len(argv))
     before, words = argv[:first], argv[first:]
@@ -116,7 +116,7 @@ def _named_first(argv: list[str]) -> list[str]:
     return [*words[:name], *before, *words[name:]]
 
 
-def _dashes(argv: Sequence[str], at: int, flags: _Flags) -> int | None:
+def _find_dashes(argv: Sequence[str], at: int, flags: _RunFlags) -> int | None:
     """Return the index of the `--` that ends gpuenv's own words; None where it belongs to the command, or is missing.
 
     Between it and the first word that is no option only options of `run` may come.

@@ -36,7 +36,7 @@ Adapt = Callable[[Any, Output, "list[str] | None"], Any]
 
 
 @dataclass(frozen=True)
-class Verb:
+class CommandEntry:
     """A command: the dataclass of its options, its help in one line, how its options depend on the output and on the
     command of `run`, and its usage where typer cannot derive it."""
 
@@ -47,69 +47,69 @@ class Verb:
     usage: str = ""
 
 
-def _shortened(options: Any, output: Output, _command: list[str] | None) -> Any:
+def _shorten_value(options: Any, output: Output, _command: list[str] | None) -> Any:
     """Leave the lock out of a value of `create` that is shown in words."""
     return dataclasses.replace(options, brief=not output.json)
 
 
-def _with_command(options: Any, output: Output, command: list[str] | None) -> Any:
+def _add_command(options: Any, output: Output, command: list[str] | None) -> Any:
     """Give `run` its command, whose standard output is not to mix with a document."""
     return dataclasses.replace(
         options, command=command or [], stdout_to_stderr=output.json, diagnose=output.json or not output.quiet
     )
 
 
-VERBS = {
-    "create": Verb(
-        "CreateOptions", "Build an environment that fits this machine, and verify it.", adapt=_shortened
+COMMANDS = {
+    "create": CommandEntry(
+        "CreateOptions", "Build an environment that fits this machine, and verify it.", adapt=_shorten_value
     ),
-    "sync": Verb("SyncOptions", "Build or update the environment of the project in this folder.", adapt=_shortened),
-    "verify": Verb(
+    "sync": CommandEntry("SyncOptions", "Build or update the environment of the project in this folder.", adapt=_shorten_value),
+    "verify": CommandEntry(
         "VerifyOptions", "Test whether an environment works: venv, conda or any Python."
     ),
-    "detect": Verb("DetectOptions", "Show this machine: driver, GPUs, Pythons and CUDA libraries."),
-    "resolve": Verb("ResolveOptions", "Show which builds fit a machine, and why newer ones do not."),
-    "lock": Verb(
+    "detect": CommandEntry("DetectOptions", "Show this machine: driver, GPUs, Pythons and CUDA libraries."),
+    "resolve": CommandEntry("ResolveOptions", "Show which builds fit a machine, and why newer ones do not."),
+    "lock": CommandEntry(
         "LockOptions", "Write the lock file without building an environment."
     ),
-    "diagnose": Verb(
+    "diagnose": CommandEntry(
         "DiagnoseOptions", "Find the cause of a GPU failure, and its fix."
     ),
-    "run": Verb(
+    "run": CommandEntry(
         "RunOptions", "Run a program in an environment, and diagnose its failure.",
-        output=OutputOfRun, adapt=_with_command, usage="[OPTIONS] [ENV --] CMD [ARGS]...",
+        output=OutputOfRun, adapt=_add_command, usage="[OPTIONS] [ENV --] CMD [ARGS]...",
     ),
-    "list": Verb("ListOptions", "List the environments that gpuenv made on this machine."),
-    "remove": Verb("RemoveOptions", "Remove environments that gpuenv made."),
-    "report": Verb(
+    "list": CommandEntry("ListOptions", "List the environments that gpuenv made on this machine."),
+    "remove": CommandEntry("RemoveOptions", "Remove environments that gpuenv made."),
+    "report": CommandEntry(
         "ReportOptions", "Print an anonymous report to paste into an issue."
     ),
-    "init": Verb(
+    "init": CommandEntry(
         "InitOptions", "Write gpuenv.yaml for the project in this folder."
     ),
-    "add": Verb(
+    "add": CommandEntry(
         "AddOptions", "Add packages to the project and its environment."
     ),
-    "drop": Verb(
+    "drop": CommandEntry(
         "DropOptions", "Remove packages from the project and its environment."
     ),
-    "repair": Verb(
+    "repair": CommandEntry(
         "RepairOptions", "Restore an environment to its lock."
     ),
-    "export": Verb(
+    "export": CommandEntry(
         "ExportOptions",
         "Convert a lock for Docker, conda, Slurm and other tools.",
     ),
-    "bundle": Verb("BundleOptions", "Collect all that a machine without a network needs."),
-    "cache dir": Verb("CacheDirOptions", "Print the folder of the cache."),
-    "cache prune": Verb("CachePruneOptions", "Remove files that were not used for a month."),
-    "cache clean": Verb("CacheCleanOptions", "Remove all cached files."),
-    "profiles list": Verb("ProfilesListOptions", "List the tables with rows, source and date."),
-    "profiles show": Verb("ProfilesShowOptions", "Show the rows of profiles."),
-    "profiles check": Verb(
+    "bundle": CommandEntry("BundleOptions", "Collect all that a machine without a network needs."),
+    "cache dir": CommandEntry("CacheDirOptions", "Print the folder of the cache."),
+    "cache prune": CommandEntry("CachePruneOptions", "Remove files that were not used for a month."),
+    "cache clean": CommandEntry("CacheCleanOptions", "Remove all cached files."),
+    "profiles list": CommandEntry("ProfilesListOptions", "List the tables with rows, source and date."),
+    "profiles show": CommandEntry("ProfilesShowOptions", "Show the rows of profiles."),
+    "profiles check": CommandEntry(
         "ProfilesCheckOptions", "Check profiles and list all mistakes."
     ),
-    "profiles update": Verb(
+    "profiles update": CommandEntry(
         "ProfilesUpdateOptions",
         "Read new releases from the index into your own profiles.",
     ),
@@ -138,8 +138,8 @@ ALIASES = {"ls": "list", "rm": "remove"}
 """Other names of commands, which the help does not list."""
 
 
-def loaded(name: str) -> tuple[type, Callable[..., Any]]:
+def load_command(name: str) -> tuple[type, Callable[..., Any]]:
     """Import a command: the dataclass of its options, and its function."""
     first, last = name.split(maxsplit=1)[0], name.rsplit(maxsplit=1)[-1]
     module = importlib.import_module(f"...commands.{first}", __name__)
-    return getattr(module, VERBS[name].options), getattr(module, last)
+    return getattr(module, COMMANDS[name].options), getattr(module, last)

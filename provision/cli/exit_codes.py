@@ -23,12 +23,12 @@ OF_ERRORS = {
 """The exit codes by the names of the error classes."""
 
 
-def of_error(error: GpuenvError) -> int:
+def get_error_code(error: GpuenvError) -> int:
     """Return the exit code of an error."""
     return OF_ERRORS[error.name]
 
 
-def of(value: Any, options: Any) -> int:
+def get_exit_code(value: Any, options: Any) -> int:
     """Return the exit code of a command's value. With --strict a warning of `verify` fails; with --device cpu a
     verdict on the CPU is what the user asked for."""
     if isinstance(value, RunResult):
@@ -40,7 +40,7 @@ def of(value: Any, options: Any) -> int:
         found = value.fleet if isinstance(value, FleetLocks) else value
         return _NO_BUILD if found.unserved else 0
     if isinstance(value, CreateResult):
-        return _of_created(value)
+        return _get_create_code(value)
     if isinstance(value, Verdict):
         warned = options.strict and any(s.status == "warn" for s in value.stages)
         expected = is_expected(value, value.made_for, asked_cpu=options.device == "cpu")
@@ -52,7 +52,7 @@ def of(value: Any, options: Any) -> int:
     return 0
 
 
-def _of_created(made: CreateResult) -> int:
+def _get_create_code(made: CreateResult) -> int:
     if made.environment is None and (made.plan is None or not made.plan.builds):
         return _NO_BUILD
     if not is_good(made):

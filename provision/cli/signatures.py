@@ -15,16 +15,16 @@ from ..model import option
 CONTEXT = "context"
 
 
-def callback(call: Callable[..., int], *kinds: type) -> Callable[..., int]:
+def make_callback(call: Callable[..., int], *kinds: type) -> Callable[..., int]:
     """Return `call` with a signature of the context and all options that the dataclasses declare."""
     parameters = [inspect.Parameter(CONTEXT, inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     for kind in kinds:
         hints: dict[type, dict[str, Any]] = {}
-        for owner, field, how in option.declared(kind):
+        for owner, field, how in option.iterate_options(kind):
             if owner not in hints:
-                hints[owner] = _types(owner)
+                hints[owner] = _read_types(owner)
             parameters.append(
-                _parameter(field, hints[owner][field.name], how, variable_of(field.name, how, kind))
+                _make_parameter(field, hints[owner][field.name], how, get_variable(field.name, how, kind))
             )
 
     def called(context: typer.Context, **given: Any) -> int:
@@ -34,7 +34,7 @@ def callback(call: Callable[..., int], *kinds: type) -> Callable[..., int]:
     return called
 
 
-def named(context: typer.Context, values: Mapping[str, Any]) -> frozenset[str]:
+def find_named_options(context: typer.Context, values: Mapping[str, Any]) -> frozenset[str]:
     """Return the options that the command line or a variable names, also those with the value that they have
     without it."""
     source = context.get_parameter_source
@@ -43,24 +43,24 @@ def named(context: typer.Context, values: Mapping[str, Any]) -> frozenset[str]:
     )
 
 
-def variable_of(name: str, how: option.Option, kind: type) -> str | None:
+def get_variable(name: str, how: option.Option, kind: type) -> str | None:
     """Return the variable that sets an option: GPUENV_ and its long flag. None for an option that permits something, or
     that names what a command removes: what is left in a shell or a job must not decide that."""
     if name == "force" or name.startswith("allow_") or name in getattr(kind, "NAMES_WHAT_IS_REMOVED", ()):
         return None
-    flags = how.flags or (option.flag_of(name),)
+    flags = how.flags or (option.make_flag(name),)
     long = next((flag for flag in flags if flag.startswith("--")), None)
     return f"GPUENV_{long.partition('/')[0].strip('-').replace('-', '_').upper()}" if long else None
 
 
-def _types(owner: type) -> dict[str, Any]:
+def _read_types(owner: type) -> dict[str, Any]:
     """Return the types of a dataclass's own options. Types of other fields may not be loaded."""
-    fields = [field for kind, field, _ in option.declared(owner) if kind is owner]
+    fields = [field for kind, field, _ in option.iterate_options(owner) if kind is owner]
     wanted = type(owner.__name__, (), {"__annotations__": {field.name: field.type for field in fields}})
     return get_type_hints(wanted, vars(sys.modules[owner.__module__]))
 
 
-def _completion(name: str) -> Callable[[str], Any]:
+def _make_completion(name: str) -> Callable[[str], Any]:
     """Return a completion that is imported when a shell asks for it."""
 
     def complete(incomplete: str) -> Any:
@@ -71,12 +71,14 @@ def _completion(name: str) -> Callable[[str], Any]:
     return complete
 
 
-def _parameter(field: Field[Any], kind: Any, how: option.Option, variable: str | None) -> inspect.Parameter:
+def _make_parameter(
+    field: Field[Any], kind: Any, how: option.Option, variable: str | None
+) -> inspect.Parameter:
     """Return the parameter of an option. A list is None where the command line does not name it."""
     default = inspect.Parameter.empty if field.default is MISSING else field.default
     if field.default_factory is not MISSING:
         kind, default = kind | None, None
-    complete = _completion(how.complete) if how.complete else None
+    complete = _make_completion(how.complete) if how.complete else None
     info: Any
     if how.is_argument:
         info = typer.Argument(
@@ -84,7 +86,7 @@ def _parameter(field: Field[Any], kind: Any, how: option.Option, variable: str |
             autocompletion=complete,
         )  # fmt: skip
     else:
-        flags = how.flags or (option.flag_of(field.name),)
+        flags = how.flags or (option.make_flag(field.name),)
         info = typer.Option(
             *flags, help=how.help, metavar=how.metavar, rich_help_panel=how.panel, autocompletion=complete,
             envvar=variable, show_envvar=False,

@@ -30,9 +30,9 @@ def explain(error: BaseException) -> GpuenvError | None:
 
 def _explain_one(error: BaseException) -> GpuenvError | None:
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
-        return _memory(str(error))
+        return _make_memory_error(str(error))
     if isinstance(error, (ImportError, RuntimeError, OSError)) and _NO_MEMORY.search(str(error)):
-        return _memory(str(error))
+        return _make_memory_error(str(error))
     if isinstance(error, OSError):
         return _explain_os_error(error)
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("provision"):
@@ -47,7 +47,7 @@ def _explain_os_error(error: OSError) -> GpuenvError | None:
     name = "" if error.filename is None else str(error.filename)
     reason = error.strerror or str(error)
     if error.errno in (errno.EMFILE, errno.ENFILE):
-        return MachineError(f"{reason}{_limit('RLIMIT_NOFILE')}", hint=_DESCRIPTORS_HINT)
+        return MachineError(f"{reason}{_describe_limit('RLIMIT_NOFILE')}", hint=_DESCRIPTORS_HINT)
     if error.errno == errno.ENAMETOOLONG:
         shown = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}..."
         return UsageError(
@@ -65,7 +65,7 @@ def _explain_os_error(error: OSError) -> GpuenvError | None:
         )
     if error.errno == errno.EAGAIN and not name:
         return MachineError(
-            f"no process could be started: {reason}{_limit('RLIMIT_NPROC')}",
+            f"no process could be started: {reason}{_describe_limit('RLIMIT_NPROC')}",
             hint="raise the limit on processes (ulimit -u), or end some",
         )
     return None
@@ -75,26 +75,28 @@ def add_limits(error: GpuenvError) -> None:
     """Name the limit where the log of a program shows that it met one; its own message is about something else."""
     text = f"{error.message}\n{error.log or ''}"
     if found := _NO_DESCRIPTOR.search(text):
-        limit, hint = _limit("RLIMIT_NOFILE"), _DESCRIPTORS_HINT
+        limit, hint = _describe_limit("RLIMIT_NOFILE"), _DESCRIPTORS_HINT
     elif found := _NO_MEMORY.search(text):
-        limit, hint = _limit("RLIMIT_AS"), _memory_hint()
+        limit, hint = _describe_limit("RLIMIT_AS"), _choose_memory_hint()
     if found and limit:
         error.message = f"{error.message.rstrip(': ')}: {found[0]}{limit}"
         error.hint = hint
 
 
-def _memory(reason: str) -> MachineError:
+def _make_memory_error(reason: str) -> MachineError:
     cause = f": {reason}" if reason else ""
-    return MachineError(f"memory is exhausted{cause}{_limit('RLIMIT_AS')}", hint=_memory_hint())
+    return MachineError(
+        f"memory is exhausted{cause}{_describe_limit('RLIMIT_AS')}", hint=_choose_memory_hint()
+    )
 
 
-def _memory_hint() -> str:
-    if _limit("RLIMIT_AS"):
+def _choose_memory_hint() -> str:
+    if _describe_limit("RLIMIT_AS"):
         return "raise the limit on address space: ulimit -v unlimited"
     return "end other programs, or raise the memory limit of this job or container"
 
 
-def _limit(name: str) -> str:
+def _describe_limit(name: str) -> str:
     """The soft limit in words; "" where there is none."""
     if sys.platform == "win32":
         return ""

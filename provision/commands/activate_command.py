@@ -12,7 +12,7 @@ _SHELLS = ("bash", "zsh", "fish", "csh", "tcsh", "pwsh", "nu", "sh", "dash", "ks
 
 def activate_line(env: Path, environ: Mapping[str, str]) -> str:
     """What to type to enter an environment, relative where it lies below the current folder."""
-    shell = _running_shell() or Path(environ.get("SHELL", "bash")).name
+    shell = _detect_shell() or Path(environ.get("SHELL", "bash")).name
     try:
         shown = env.relative_to(Path.cwd())
     except ValueError:
@@ -32,7 +32,7 @@ def activate_line(env: Path, environ: Mapping[str, str]) -> str:
     return f". {script}" if shell in ("sh", "dash", "ksh") else f"source {script}"
 
 
-def _running_shell() -> str | None:
+def _detect_shell() -> str | None:
     """The nearest ancestor that is a shell (make and wrappers lie between), from /proc."""
     pid = os.getppid()
     for _ in range(6):

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 from ..errors import BuildError, DataError
 from ..model import Device
 from ..request import paths
-from ..request.project_folder import active_env, is_there, project_env
+from ..request.project_folder import find_active_env, find_project_env, is_present
 
 if TYPE_CHECKING:
     from ..diagnose import Installed
 
 
-def default_env() -> tuple[str, Path] | None:
+def find_default_env() -> tuple[str, Path] | None:
     """Return why an environment is the one here, and its path; None where none is. gpuenv's own one never is."""
     try:
-        own = project_env()
+        own = find_project_env()
     except DataError:  # several files describe the project: `diagnose` reads a log without it
         return None
-    if is_there(own):
+    if is_present(own):
         return "the project's environment", own
-    active = active_env()
+    active = find_active_env()
     if active is None or active[1].resolve() == Path(sys.prefix).resolve():
         return None
     return f"{active[0]} names it", active[1]
@@ -34,20 +34,20 @@ def read_installed() -> Installed | None:
     from ..diagnose import Installed
     from ..environment import distributions
 
-    found = default_env()
+    found = find_default_env()
     if found is None:
         return None
-    why, env = found[0], paths.absolute(found[1])
+    why, env = found[0], paths.make_absolute(found[1])
     return Installed(
         path=str(env),
         why=why,
         versions=distributions.read_versions(env),
         python=distributions.read_python(env),
-        device=made_for(env),
+        device=read_device(env),
     )
 
 
-def made_for(env: Path) -> Device | None:
+def read_device(env: Path) -> Device | None:
     """The device that an environment of gpuenv's was made for; None for any other, and where its state is damaged."""
     from ..environment import state
 

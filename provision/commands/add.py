@@ -16,7 +16,7 @@ from ..project.config.edit_packages import add_packages
 from ..project.config.key_forms import CONFIG_NAME
 from ..request.options import Choices
 from ..request.recorded_options import others
-from .package_edit import OPTIONS, Edit, Place, apply
+from .package_edit import OPTIONS, EditPlace, PackageEdit, apply_edit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,23 +45,23 @@ class AddOptions:
 def add(options: AddOptions, emit: Emit = drop_event) -> CreateResult | Lock | Preview:
     """Add packages to gpuenv.yaml, the lock and the environment. Return the lock where there is no environment."""
     wanted = [_package(text) for text in options.packages]
-    edit = Edit(
+    edit = PackageEdit(
         chosen=lambda have: [*others([*have], wanted), *wanted],
         write=lambda file: add_packages(file, wanted),
-        check=_accept,
+        check=_check_requirement,
         told=f"with {', '.join(wanted)}",
     )
-    where = Place(
+    where = EditPlace(
         env=options.env,
         choices=options.choices,
         verify=options.verify,
         checks=options.checks,
         dry_run=options.dry_run,
     )
-    return apply(edit, where, emit)
+    return apply_edit(edit, where, emit)
 
 
-def _accept(have: Sequence[str], file: Path | None) -> None:
+def _check_requirement(have: Sequence[str], file: Path | None) -> None:
     """Any package can be added."""
 
 

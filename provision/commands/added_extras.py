@@ -13,9 +13,9 @@ from ..request.options import Choices
 from ..resolve.satellite_extras import Rows, disagreements, missing_extras, named_in
 
 
-def with_extras(plan: Plan, asked: RequestContext) -> Plan:
+def add_extras(plan: Plan, asked: RequestContext) -> Plan:
     """Return the plan with the extras that its packages and the project's needs lack, and one note on them."""
-    if not plan.builds or not _takes_wheels(plan):
+    if not plan.builds or not _installs_wheels(plan):
         return plan
     rows = _rows(plan, asked.profiles)
     needs = [n for n in asked.demands.needs if _is_plain(n)]
@@ -39,15 +39,15 @@ def with_extras(plan: Plan, asked: RequestContext) -> Plan:
 
 def warn_of_extras(emit: Emit, lock: Lock, choices: Choices) -> None:
     """Warn where the extras of a lock's plan are not those that its releases need."""
-    if not _takes_wheels(lock.plan):
+    if not _installs_wheels(lock.plan):
         return
     locked = {p.name: p.version for p in lock.packages}
-    rows = _rows(lock.plan, load_profiles.known(choices))
+    rows = _rows(lock.plan, load_profiles.load_all(choices))
     for text in disagreements(named_in(lock.plan.packages), locked, rows):
         emit(Event(kind="warning", stage="lock", text=text))
 
 
-def _takes_wheels(plan: Plan) -> bool:
+def _installs_wheels(plan: Plan) -> bool:
     """Whether CUDA libraries come as wheels: on the CPU none do, and conda's packages require their own."""
     from ..managers.protocol import locking
 

@@ -32,13 +32,13 @@ from ..wheels.build_failure import hint_dependencies_alone
 from . import added_extras, create_from_bundle, host_compiler, missing_library_warnings, project_checks
 from .measure_wheels import Measuring
 from .package_and_check_stages import add_later_stages
-from .run_verification import options_of, prove
-from .up_to_date import finish
-from .verdict_inputs import can_prove, is_expected, machine_for_verdict, made_for
+from .run_verification import make_options, run_verification
+from .up_to_date import finish_creation
+from .verdict_inputs import can_prove, get_planned_device, is_expected, machine_for_verdict
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Job:
+class BuildJob:
     """An environment, the lock that it is to hold, and what that takes. `machine` is None where this machine is not
     the target. `remembered` are the options that the next `create` compares; None leaves what is recorded. `verify`
     is the option: None proves what is not proved yet; `checks` lets the project's checks run. `python` finds the interpreter that a venv is made with."""
@@ -58,7 +58,7 @@ class Job:
     @property
     def local_lock(self) -> Lock:
         """The lock with packages of a bundle where that has them."""
-        return create_from_bundle.at_hand(self.lock, self.choices)
+        return create_from_bundle.use_bundle_files(self.lock, self.choices)
 
     @functools.cached_property
     def missing_libraries(self) -> missing_library_warnings.MissingLibraries:
@@ -112,7 +112,7 @@ class FailedProofError(Exception):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Work:
+class BuildStep:
     """What is done in a transaction: `do` fills or changes the prefix, which is a copy of the environment where it is
     `copied`. `packages` are those that are fetched before. With `stays` the result of a failed proof stays."""
 
@@ -122,18 +122,18 @@ class Work:
     stays: bool = False
 
 
-def build(job: Job, work: Work) -> Verdict | None:
+def build_environment(job: BuildJob, work: BuildStep) -> Verdict | None:
     """Do the work in a transaction, prove the result there, and keep the verdict in it. Raises FailedProofError
     where the proof fails and an environment is there, which is then as it was."""
     device, way = job.lock.plan.device, manager(job.lock.manager)
     stays = work.stays or not place.made_by_gpuenv(job.env)
     proving = job.verify is not False and can_prove(job.lock, job.machine, job.emit)
     verdict = None
-    create_from_bundle.check(job.choices, job.emit)
+    create_from_bundle.check_files(job.choices, job.emit)
     host_compiler.warn_of_host_compiler(job.emit, job.lock.plan, job.choices)
     added_extras.warn_of_extras(job.emit, job.lock, job.choices)
     job.missing_libraries.warn()
-    with made_for(device), _hints_for_project(job.choices.project):
+    with get_planned_device(device), _hints_for_project(job.choices.project):
         if work.packages:
             way.fetch(job.local_lock, work.packages, job.how)
         with way.transaction(job.env, copied=work.copied) as prefix:
@@ -159,14 +159,14 @@ def _hints_for_project(project: Path | None) -> Iterator[None]:
         raise
 
 
-def replaced(job: Job, work: Work, *, rolled_back: str) -> CreateResult:
+def replace_environment(job: BuildJob, work: BuildStep, *, rolled_back: str) -> CreateResult:
     """Build, and say which environment is there now; `rolled_back` is the sentence for a proof that failed."""
     try:
-        verdict = build(job, work)
+        verdict = build_environment(job, work)
     except FailedProofError as error:
         job.emit(Event(kind="warning", stage="build", text=rolled_back))
         return CreateResult(machine=job.machine, plan=job.lock.plan, lock=job.lock, verdict=error.verdict)
-    return finish(job.emit, job.created(verdict, changed=True), job.env)
+    return finish_creation(job.emit, job.created(verdict, changed=True), job.env)
 
 
 def settle(name: str, env: Path, emit: Emit) -> None:
@@ -178,7 +178,7 @@ def settle(name: str, env: Path, emit: Emit) -> None:
 # --- verdicts --------------------------------------------------------------------------------------
 
 
-def standing_verdict(job: Job, machine: Machine) -> Verdict | None:
+def read_kept_verdict(job: BuildJob, machine: Machine) -> Verdict | None:
     """The verdict on the environment in its place: the one that is kept there where nothing has changed since,
     otherwise a new one. None where it is not to be proved, or not here."""
     checks = planned_checks(job).digest
@@ -189,19 +189,19 @@ def standing_verdict(job: Job, machine: Machine) -> Verdict | None:
     return with_later_stages(job, prove_and_keep(job, job.env))
 
 
-def planned_checks(job: Job) -> project_checks.Planned:
+def planned_checks(job: BuildJob) -> project_checks.PlannedChecks:
     """The checks of the environment's own project, unless they are left out."""
-    return project_checks.plan(
-        job.env, project_checks.Asked(of_project=job.checks), options_of(job.choices, {})
+    return project_checks.plan_checks(
+        job.env, project_checks.CheckOptions(of_project=job.checks), make_options(job.choices, {})
     )
 
 
-def with_later_stages(job: Job, verdict: Verdict) -> Verdict:
+def with_later_stages(job: BuildJob, verdict: Verdict) -> Verdict:
     """The verdict with the stages after the commit, kept in the environment at its place: they roll nothing back."""
-    planned, options = planned_checks(job), options_of(job.choices, {})
+    planned, options = planned_checks(job), make_options(job.choices, {})
     env = state.environment(job.env, changed=True)
     whole = add_later_stages(job.emit, env, job.lock, job.choices, verdict, options)
-    whole = project_checks.checked(job.emit, env, whole, planned, job.choices, options)
+    whole = project_checks.run_project_checks(job.emit, env, whole, planned, job.choices, options)
     if whole.verdict == "fails" != verdict.verdict:
         stage = next(s.stage for s in whole.stages if s.status == "fail")
         text = f"{job.env} is kept: its frameworks passed, and a failed stage {stage} does not roll back"
@@ -211,7 +211,7 @@ def with_later_stages(job: Job, verdict: Verdict) -> Verdict:
     return whole
 
 
-def prove_and_keep(job: Job, prefix: Path) -> Verdict:
+def prove_and_keep(job: BuildJob, prefix: Path) -> Verdict:
     """Prove what is at `prefix`, which may be a draft of the environment, and keep the verdict inside. All that is
     shown and kept names the environment's place."""
     from ..environment.bytecode_cache import move_bytecode
@@ -223,8 +223,8 @@ def prove_and_keep(job: Job, prefix: Path) -> Verdict:
         job.emit(dataclasses.replace(event, text=settled(event.text)))
 
     try:
-        with move_bytecode(where.cache_dir(job.choices), job.env, prefix):
-            verdict = prove(emit, state.environment(prefix, changed=True), job.lock, job.choices)
+        with move_bytecode(where.get_cache_dir(job.choices), job.env, prefix):
+            verdict = run_verification(emit, state.environment(prefix, changed=True), job.lock, job.choices)
     except GpuenvError as error:
         error.message, error.hint = settled(error.message), error.hint and settled(error.hint)
         raise

@@ -41,9 +41,9 @@ from ..wheels.install import unhashed_line
 from ..wheels.local_files import size
 from ..wheels.source_builds import SourceBuilds
 from . import bundle_lock, interrupted_run, missing_library_warnings
-from .bundle_files import Files, own_packages, path_of
+from .bundle_files import BundledPackages, get_bundle_path, solve_own_packages
 from .default_env import note_project
-from .read_request import interpreter
+from .read_request import find_interpreter
 
 # The archive of a Python and what it unpacks to while uv checks it: 45 and 190 MB (CPython 3.13 on Linux).
 _PYTHON_ROOM = 250_000_000
@@ -64,7 +64,7 @@ class BundleOptions:
 
 def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | Preview:
     """Make a bundle, or bring one to its end, or up to date. Return the plan where no build fits."""
-    folder = where.absolute(options.folder)
+    folder = where.make_absolute(options.folder)
     note_project(emit)
     if options.dry_run:
         from .bundle_preview import preview
@@ -79,8 +79,8 @@ def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | P
         got = bundle_lock.of(emit, folder, before, options.choices, options.lock, allow_md5=options.allow_md5)
         if isinstance(got, Plan):
             return got
-        making = _Making(folder, before, got, emit)
-        with interrupted_run.told_by(making.left):
+        making = _BundleWriter(folder, before, got, emit)
+        with interrupted_run.describe_by(making.left):
             made = making.done()
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     step = f"gpuenv create ENV --bundle {shown}  # there; {shown}/{stage.README} tells how gpuenv gets there"
@@ -89,22 +89,22 @@ def bundle(options: BundleOptions, emit: Emit = drop_event) -> Bundle | Plan | P
 
 
 @dataclasses.dataclass
-class _Making:
+class _BundleWriter:
     """A bundle in the making. From its first moment the manifest says what will be in it."""
 
     folder: Path
     before: Bundle | None
-    got: bundle_lock.Got
+    got: bundle_lock.LockForBundle
     emit: Emit
     notes: list[str] = dataclasses.field(default_factory=list)
     planned: list[Item] = dataclasses.field(default_factory=list)
 
     @functools.cached_property
-    def files(self) -> Files:
-        return Files(self.folder, self.got)
+    def files(self) -> BundledPackages:
+        return BundledPackages(self.folder, self.got)
 
     def done(self) -> Bundle:
-        mine, minors = own_packages(self.got, self.emit)
+        mine, minors = solve_own_packages(self.got, self.emit)
         if self.before is None:
             stage.settle(self.folder, self._manifest(self.got.lock, ()))  # from here on the folder is ours
         packages = self._with_wheels_of_unhashed()
@@ -122,16 +122,18 @@ class _Making:
         paths += self._channels(packages)
         return self._finished(made, paths, self._python(minors))
 
-    def left(self) -> interrupted_run.Left:
+    def left(self) -> interrupted_run.RunRemains:
         """What is in the folder where this is interrupted."""
         name = f"{self.folder.name}/"
         if not self.planned:
-            return interrupted_run.Left(text=f"no file was fetched into {name} by this run")
+            return interrupted_run.RunRemains(text=f"no file was fetched into {name} by this run")
         if all(item.wanted.size for item in self.planned):
             there = of(bytes_there(self.planned), sum(item.wanted.size or 0 for item in self.planned))
         else:  # an index that gives no sizes
             there = f"{sum(i.wanted.path.is_file() for i in self.planned)} of {len(self.planned)} files"
-        return interrupted_run.Left(text=f"{there} in {name}", hint="run the same command again to continue")
+        return interrupted_run.RunRemains(
+            text=f"{there} in {name}", hint="run the same command again to continue"
+        )
 
     # --- what goes into it -----------------------------------------------------------------------
 
@@ -144,7 +146,7 @@ class _Making:
                 continue
             line = unhashed_line(package)
             self.emit(Event(kind="start", stage="bundle", text=f"building a wheel of {line}"))
-            python = interpreter(self.got.lock.plan.python or "", None, None, None) or sys.executable
+            python = find_interpreter(self.got.lock.plan.python or "", None, None, None) or sys.executable
             wheels = self.folder / "wheels"
             name = wheel_of_unhashed(package, line, wheels, python, self.got.sources)
             self.notes.append(
@@ -162,11 +164,13 @@ class _Making:
     def _tools(self, packages: Sequence[LockedPackage]) -> list[Item]:
         """What builds the source archives among the packages, on the target."""
         sources = [
-            p for p in packages if path_of(p).startswith("wheels/") and not path_of(p).endswith(".whl")
+            p
+            for p in packages
+            if get_bundle_path(p).startswith("wheels/") and not get_bundle_path(p).endswith(".whl")
         ]
         found: list[LockedPackage] = []
         for package in sources:
-            wanted = build_requires(self.folder / path_of(package))
+            wanted = build_requires(self.folder / get_bundle_path(package))
             plan = dataclasses.replace(self.got.lock.plan, builds=(), packages=wanted)
             self.notes.append(
                 f"{package.name} {package.version} has no wheel: it is built from source on the target"
@@ -209,15 +213,15 @@ class _Making:
 
     def _channels(self, packages: Sequence[LockedPackage]) -> list[str]:
         """The indexes of the conda packages: each folder of them is a channel."""
-        folders = sorted({"/".join(path_of(p).split("/")[:2]) for p in packages
-                          if path_of(p).startswith("channel/")})  # fmt: skip
+        folders = sorted({"/".join(get_bundle_path(p).split("/")[:2]) for p in packages
+                          if get_bundle_path(p).startswith("channel/")})  # fmt: skip
         for name in folders:
             answer = conda.ask("index", {"folder": str(self.folder / name)}, lambda _event: None, BuildError)
             if "error" in answer:
                 raise BuildError(
                     f"the packages in {self.folder / name} cannot be indexed: {answer['error']['text']}"
                 )
-        own = {path_of(p) for p in packages}
+        own = {get_bundle_path(p) for p in packages}
         found = [p.relative_to(self.folder).as_posix() for n in folders for p in (self.folder / n).rglob("*")
                  if p.is_file() and not p.name.startswith(".")]  # fmt: skip
         return [p for p in sorted(found) if p not in own]
@@ -245,7 +249,7 @@ class _Making:
         plan = made_lock.plan
         return Bundle(
             gpuenv=__version__, manager=plan.manager, lock=locking(plan.manager).LOCK_NAME, target=made_lock.target,
-            device=plan.device, frameworks=tuple(_words(b) for b in plan.builds), python=plan.python,
+            device=plan.device, frameworks=tuple(_describe_options(b) for b in plan.builds), python=plan.python,
             asked=self.got.asked, archive=self.before.archive if self.before else None, files=tuple(files),
         )  # fmt: skip
 
@@ -303,5 +307,5 @@ def of(part: int, total: int) -> str:
     return f"{number if whole.endswith(f' {unit}') else less} of {whole}"
 
 
-def _words(build: PlannedBuild) -> str:
+def _describe_options(build: PlannedBuild) -> str:
     return f"{build.framework} {build.version}" + (f" (CUDA {build.cuda})" if build.cuda else "")

@@ -31,10 +31,10 @@ from ..system.path_names import file_name_of_url
 from ..system.redaction import redact, redact_text
 from ..wheels import several_pythons, solve_wheels
 from ..wheels.source_builds import SourceBuilds
-from .bundle_lock import Got
+from .bundle_lock import LockForBundle
 
 
-def path_of(package: LockedPackage, folder: str = "wheels") -> str:
+def get_bundle_path(package: LockedPackage, folder: str = "wheels") -> str:
     """The path in a bundle of a package of its lock, or of one that goes into another folder."""
     if package.is_conda:
         return channel_file(package)
@@ -42,18 +42,18 @@ def path_of(package: LockedPackage, folder: str = "wheels") -> str:
 
 
 @dataclass
-class Files:
+class BundledPackages:
     """Looks files up: on the indexes and channels of the user, each package on those it is named for."""
 
     folder: Path
-    got: Got
+    got: LockForBundle
 
     def items(self, packages: Sequence[LockedPackage], folder: str = "wheels") -> list[Item]:
         """Each package as a file to be had; sizes that the lock does not tell are asked for."""
         sizes = self._sizes([p for p in packages if p.size is None])
         found = {}
         for package in packages:
-            place = path_of(package, folder)
+            place = get_bundle_path(package, folder)
             wanted = Wanted(
                 path=self.folder / place, root=self.folder, urls=self._urls(package), shown=redact(package.url),
                 hashes=_hashes(package), size=package.size or sizes.get(package.url),
@@ -95,7 +95,7 @@ class Files:
         sources, environ = self.got.sources, process.environ()
         if sources.offline or sources.no_index:
             return ()
-        cache = where.cache_dir(self.got.choices)
+        cache = where.get_cache_dir(self.got.choices)
         first = sources.default or default_index(environ, cache_dir=cache)
         more = uv_config.extra_indexes(uv_config.variables(environ))
         extra = [*sources.extra, *sources.explicit, *map(uv_config.address, more)]
@@ -129,7 +129,7 @@ def _hashes(package: LockedPackage) -> dict[str, str]:
     return {"sha256": found["sha256"]} if "sha256" in found else found
 
 
-def own_packages(got: Got, emit: Emit) -> tuple[tuple[LockedPackage, ...], tuple[str, ...]]:
+def solve_own_packages(got: LockForBundle, emit: Emit) -> tuple[tuple[LockedPackage, ...], tuple[str, ...]]:
     """What gpuenv requires, and pip, for every Python that it runs on and has wheels for; and which Pythons
     those are, the newest first. Of uv the version that is here. Raises LockError where there are none."""
     emit(Event(kind="start", stage="bundle", text="solving the packages of gpuenv itself"))
@@ -154,7 +154,7 @@ def own_packages(got: Got, emit: Emit) -> tuple[tuple[LockedPackage, ...], tuple
     return tuple({p.url: p for m in served for p in found[m]}.values()), served
 
 
-def _solved(got: Got, wanted: Sequence[str], minor: str) -> Lock | LockError:
+def _solved(got: LockForBundle, wanted: Sequence[str], minor: str) -> Lock | LockError:
     """The packages for one Python, or why there are none. Raises LockError where the index is silent."""
     plan = Plan(
         builds=(), python=minor, platform=got.lock.plan.platform, manager="venv", device="cpu",
@@ -174,7 +174,7 @@ def _ignore(_event: Event) -> None:
     """Several solves run at a time: what each does is not shown."""
 
 
-def _minors(got: Got) -> list[str]:
+def _minors(got: LockForBundle) -> list[str]:
     """The Pythons that gpuenv runs on, of those that any build is known for, the newest first."""
     bounds = SpecifierSet(gpuenv_wheel.requires_python())
     known = {p for b in got.profiles.builds for p in b.python if f"{p}.99" in bounds}

@@ -13,11 +13,11 @@ from ..managers.protocol import locking, name_of
 from ..model import Bundle, Emit, Event, Lock, PackageSources, Plan, Profiles
 from ..request import load_profiles, project_options as inproject, read_options
 from ..request.options import Choices
-from ..request.project_folder import project_file
+from ..request.project_folder import locate_project_file
 from ..request.target import read_target
-from .lock_acceptance import read, virtual_packages
-from .project_lock import lock_of
-from .read_request import judged, locking_of
+from .lock_acceptance import read_lock, virtual_packages
+from .project_lock import solve_or_read_lock
+from .read_request import get_locking, judge_request
 
 # Options that say nothing of target and choice.
 _BESIDE = (
@@ -27,7 +27,7 @@ _BESIDE = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Got:
+class LockForBundle:
     """A lock, where packages come from, and what else the making of a bundle asks for. `asked` is a digest
     of the options, `virtual` the virtual packages that a conda lock was solved with."""
 
@@ -41,14 +41,14 @@ class Got:
 
 def of(
     emit: Emit, folder: Path, before: Bundle | None, choices: Choices, given: Path | None, *, allow_md5: bool
-) -> Got | Plan:
+) -> LockForBundle | Plan:
     """The lock for a bundle (that of the file `given`, if any), or the plan that no build fits. A bundle that was
     interrupted goes on with the lock that it began with, if the same is asked for. Raises LockError, UsageError."""
     asked = _digest(choices, given)
     begun = before if _begun(folder, before, asked) else None
     if given is None and begun is None and _bare(choices):
         given = _here(choices)
-    choices = choices if given else inproject.laid(choices)
+    choices = choices if given else inproject.apply_project(choices)
     path = folder / begun.lock if begun else given
     if path is None:
         return _fresh(emit, choices, asked, allow_md5=allow_md5)
@@ -56,27 +56,29 @@ def of(
     emit(Event(kind="note", stage="bundle", text=words))
     of_lock = dataclasses.replace(choices, manager=name_of(path, choices.manager))
     platform = read_target(choices.target).platform if choices.target else None
-    made = read(path, of_lock, platform)
-    locking_of(of_lock).check_hashes(made, str(path), allow_md5=allow_md5)
-    data = load_profiles.known(choices)
-    return Got(lock=made, sources=read_options.sources(choices), profiles=data, choices=choices, asked=asked)
+    made = read_lock(path, of_lock, platform)
+    get_locking(of_lock).check_hashes(made, str(path), allow_md5=allow_md5)
+    data = load_profiles.load_all(choices)
+    return LockForBundle(
+        lock=made, sources=read_options.read_sources(choices), profiles=data, choices=choices, asked=asked
+    )
 
 
-def _fresh(emit: Emit, choices: Choices, asked: str, *, allow_md5: bool) -> Got | Plan:
+def _fresh(emit: Emit, choices: Choices, asked: str, *, allow_md5: bool) -> LockForBundle | Plan:
     """The project's own lock, or one that is solved now."""
-    locking_of(choices).require()
-    found = judged(choices, emit)
-    plan, made = lock_of(found, choices, emit, allow_md5=allow_md5)
+    get_locking(choices).require()
+    found = judge_request(choices, emit)
+    plan, made = solve_or_read_lock(found, choices, emit, allow_md5=allow_md5)
     if made is None:
         return plan
-    return Got(
+    return LockForBundle(
         lock=dataclasses.replace(made, plan=plan), sources=found.sources, profiles=found.profiles,
         choices=choices, asked=asked, virtual=virtual_packages(found, choices),
     )  # fmt: skip
 
 
 def _digest(choices: Choices, given: Path | None) -> str:
-    plain = inproject.plain(dataclasses.replace(choices, cache_dir=None, offline=False))
+    plain = inproject.as_plain_options(dataclasses.replace(choices, cache_dir=None, offline=False))
     text = json.dumps([plain, str(given)], default=str, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -98,4 +100,4 @@ def _bare(choices: Choices) -> bool:
 def _here(choices: Choices) -> Path | None:
     """The lock of this folder, where no project's file says what it is for."""
     path = Path.cwd() / locking(choices.manager).LOCK_NAME
-    return path if path.exists() and project_file() is None else None
+    return path if path.exists() and locate_project_file() is None else None

@@ -9,7 +9,7 @@ from ..bundle.collect_files import needed
 from ..model import Emit, Plan, Preview
 from ..request.options import Choices
 from . import bundle_lock
-from .bundle_files import Files, own_packages
+from .bundle_files import BundledPackages, solve_own_packages
 
 
 def preview(
@@ -21,8 +21,8 @@ def preview(
     got = bundle_lock.of(emit, folder, before, choices, lock, allow_md5=allow_md5)
     if isinstance(got, Plan):
         return got
-    files = Files(folder, got)
-    mine, _ = own_packages(got, emit)
+    files = BundledPackages(folder, got)
+    mine, _ = solve_own_packages(got, emit)
     made_here = [p.name for p in got.lock.packages if p.unhashed]
     packages = [p for p in got.lock.packages if not p.unhashed]
     need = needed(folder, [*files.items(packages), *files.items(mine, "gpuenv")])

@@ -10,7 +10,7 @@ from ..environment import cache_files
 from ..model import CacheUsage, Emit, Event, drop_event
 from ..model.option import group
 from ..request.options import Choices
-from ..request.paths import cache_dir
+from ..request.paths import get_cache_dir
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,17 +40,17 @@ class CacheCleanOptions:
 
 def dir(options: CacheDirOptions, emit: Emit = drop_event) -> CacheUsage:  # noqa: A001  # the word of uv and pip
     """Return the folder of gpuenv's cache. Nothing is looked for in it."""
-    return CacheUsage(path=str(cache_dir(options.choices)))
+    return CacheUsage(path=str(get_cache_dir(options.choices)))
 
 
 def prune(options: CachePruneOptions, emit: Emit = drop_event) -> CacheUsage:
     """Remove what was not used for a month, and bytecode of folders that are gone."""
-    return _removed(emit, options.choices, cache_files.outdated(cache_dir(options.choices)))
+    return _removed(emit, options.choices, cache_files.outdated(get_cache_dir(options.choices)))
 
 
 def clean(options: CacheCleanOptions, emit: Emit = drop_event) -> CacheUsage:
     """Remove all that gpuenv keeps. Later runs make it again."""
-    folder = cache_dir(options.choices)
+    folder = get_cache_dir(options.choices)
     return _removed(emit, options.choices, cache_files.entries(folder))
 
 
@@ -59,4 +59,4 @@ def _removed(emit: Emit, choices: Choices, entries: list[Path]) -> CacheUsage:
     if choices.cache_dir is None:
         text = "packages are in the caches of uv and rattler, which other tools share: uv cache clean, pixi clean cache"
         emit(Event(kind="note", stage="cache", text=text))
-    return CacheUsage(path=str(cache_dir(choices)), removed_files=files, freed_bytes=freed)
+    return CacheUsage(path=str(get_cache_dir(choices)), removed_files=files, freed_bytes=freed)

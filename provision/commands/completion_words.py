@@ -27,7 +27,7 @@ def versions(framework: str) -> list[tuple[str, str]]:
 
     known: dict[str, set[str]] = {}
     try:
-        builds = load_profiles.known(Choices()).builds
+        builds = load_profiles.load_all(Choices()).builds
     except GpuenvError:
         return []
     for build in builds:
@@ -41,12 +41,12 @@ def targets() -> list[tuple[str, str]]:
     """Return the targets that the project names, each with a description."""
     from ..project.config.file_digests import cached_config
     from ..request.options import Choices
-    from ..request.paths import cache_dir
-    from ..request.project_folder import project_file
+    from ..request.paths import get_cache_dir
+    from ..request.project_folder import locate_project_file
 
     try:
-        file = project_file()
-        said = cached_config(file, cache_dir(Choices())).targets if file else {}
+        file = locate_project_file()
+        said = cached_config(file, get_cache_dir(Choices())).targets if file else {}
     except GpuenvError:
         return []
     return [
@@ -61,7 +61,7 @@ def gpus() -> list[tuple[str, str]]:
     from ..request.options import Choices
 
     try:
-        models = load_profiles.known(Choices()).gpus
+        models = load_profiles.load_all(Choices()).gpus
     except GpuenvError:
         return []
     boards = [

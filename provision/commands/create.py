@@ -13,23 +13,25 @@ def create(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Pl
     """Build an environment that fits this machine, and prove it. With `dry_run` return the plan."""
     from ..request import paths as where, recorded_options
     from . import up_to_date
-    from .default_env import env_to_change
+    from .default_env import choose_env_to_change
     from .framework_arguments import refuse_framework_as_path
 
     if options.locked and options.frozen:
         raise UsageError("--locked and --frozen exclude each other", hint="--frozen takes the lock unchecked")
     if not options.choices.framework:
         refuse_framework_as_path(options.env)
-    env = env_to_change(emit, options.env)
+    env = choose_env_to_change(emit, options.env)
     lock, recreate = options.takes_lock, options.recreate
-    choices = recorded_options.of_create(env, options.choices, lock=lock, recreate=recreate)
-    if options.is_plain and (there := up_to_date.told(emit, env, choices, brief=options.brief)):
+    choices = recorded_options.record_create_options(env, options.choices, lock=lock, recreate=recreate)
+    if options.is_plain and (
+        there := up_to_date.describe_up_to_date(emit, env, choices, brief=options.brief)
+    ):
         return there
     from . import kernels
 
     if options.bundle:
         from . import create_from_bundle
 
-        choices, of_bundle = create_from_bundle.opened(options.bundle, choices, options.lock)
+        choices, of_bundle = create_from_bundle.open_bundle(options.bundle, choices, options.lock)
         options = dataclasses.replace(options, lock=of_bundle)
-    return kernels.create_with(emit, where.absolute(env), choices, options)
+    return kernels.create_with_kernel(emit, where.make_absolute(env), choices, options)

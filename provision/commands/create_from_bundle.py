@@ -17,7 +17,7 @@ from ..request.options import Choices
 from ..wheels.local_files import size
 
 
-def opened(folder: Path, choices: Choices, lock: Path | None) -> tuple[Choices, Path]:
+def open_bundle(folder: Path, choices: Choices, lock: Path | None) -> tuple[Choices, Path]:
     """The options with a bundle laid over them, and its lock, after holding the bundle against this machine.
     Raises LockError for one that is unfinished, or for another platform, glibc or Python."""
     from .. import bundle
@@ -67,7 +67,7 @@ def _glibc_fits(folder: Path, found: Bundle, glibc: str | None) -> None:
             )
 
 
-def check(c: Choices, emit: Emit) -> None:
+def check_files(c: Choices, emit: Emit) -> None:
     """Hold every file that is to be installed against the manifest. Raises BuildError naming those that are
     missing or changed."""
     if c.bundle is None:
@@ -91,7 +91,7 @@ def check(c: Choices, emit: Emit) -> None:
     bundle.refuse_unlisted(c.bundle, "gpuenv", found.files)  # pip would take a newer wheel that was put there
 
 
-def python(c: Choices, emit: Emit) -> str | None:
+def unpack_python(c: Choices, emit: Emit) -> str | None:
     """The bundle's Python, unpacked; None where there is none in it. Raises BuildError."""
     if c.bundle is None:
         return None
@@ -115,7 +115,7 @@ def name_origins(env: Path, lock: Lock, c: Choices) -> None:
         conda_channel.name_origins(env, lock.packages, c.bundle)
 
 
-def at_hand(lock: Lock, c: Choices) -> Lock:
+def use_bundle_files(lock: Lock, c: Choices) -> Lock:
     """A lock with its conda packages where the bundle has them."""
     if c.bundle is None:
         return lock

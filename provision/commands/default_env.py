@@ -15,23 +15,23 @@ def is_environment(word: str) -> bool:
     path = Path(word).expanduser()
     if path.is_dir():
         return projects.holds_python(path) or place.made_by_gpuenv(path)
-    return not path.exists() and not place.is_settled(paths.absolute(path))
+    return not path.exists() and not place.is_settled(paths.make_absolute(path))
 
 
-def env_to_change(emit: Emit, named: Path | None) -> Path:
+def choose_env_to_change(emit: Emit, named: Path | None) -> Path:
     """Return the environment that a command may change: the one it names, else the project's. What is active in the
     shell never decides this."""
     note_project(emit)
-    return projects.project_env() if named is None else named
+    return projects.find_project_env() if named is None else named
 
 
-def env_to_read(emit: Emit, named: Path | None) -> Path:
+def choose_env_to_read(emit: Emit, named: Path | None) -> Path:
     """Return the environment that a command looks at or runs: the one it names, else the project's, else the active
     one."""
     if named is not None:
         return named
-    own = projects.project_env()
-    if not projects.is_there(own) and (active := projects.active_env()):
+    own = projects.find_project_env()
+    if not projects.is_present(own) and (active := projects.find_active_env()):
         text = f"{own} is missing: using {active[1]}, which {active[0]} names"
         emit(Event(kind="note", stage="env", text=text))
         return active[1]
@@ -41,6 +41,6 @@ def env_to_read(emit: Emit, named: Path | None) -> Path:
 
 def note_project(emit: Emit) -> None:
     """Say which project applies where its file is in a parent folder."""
-    file = projects.project_file()
+    file = projects.locate_project_file()
     if file and file.parent != Path.cwd():
         emit(Event(kind="note", stage="project", text=f"the project is {file.parent} ({file.name})"))

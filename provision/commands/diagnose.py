@@ -31,7 +31,7 @@ from ..request import load_profiles, paths as where
 from ..request.options import Choices
 from ..request.target import read_json
 from ..system import untrusted_files
-from .active_facts import default_env, made_for, read_installed
+from .active_facts import find_default_env, read_device, read_installed
 
 if TYPE_CHECKING:
     from ..diagnose import Installed, Ran, Remarks
@@ -63,17 +63,19 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
         raise UsageError("--no-machine needs a log or --env", hint="gpuenv diagnose LOG --no-machine")
     if env is None and not (logs or machine or options.no_machine):
         _offer_environment(emit)
-    texts = [(str(path), pieces(path)) for path in logs]
-    here = machine_of(machine) if machine else None if options.no_machine else detect.detect(detect.WITH_CUDA)
-    verdict = proved(emit, env, options.choices) if env else None
+    texts = [(str(path), read_pieces(path)) for path in logs]
+    here = (
+        read_machine(machine) if machine else None if options.no_machine else detect.detect(detect.WITH_CUDA)
+    )
+    verdict = verify_environment(emit, env, options.choices) if env else None
     remarks = Remarks()
     installed = None if env or machine or options.no_machine else read_installed()
-    found = judged(
+    found = find_causes(
         texts,
-        load_profiles.known(options.choices),
+        load_profiles.load_all(options.choices),
         here,
         verdict,
-        device=made_for(where.absolute(env)) if env else None,
+        device=read_device(where.make_absolute(env)) if env else None,
         holders=not (machine or options.no_machine),
         remarks=remarks,
         installed=installed,
@@ -81,7 +83,7 @@ def diagnose(options: DiagnoseOptions, emit: Emit = drop_event) -> Findings:
     if found and remarks.environment:
         emit(Event(kind="note", stage="diagnose", text=remarks.environment))
     if here and here.context.colab and not machine:
-        found = with_later_installs(emit, found)
+        found = add_later_installs(emit, found)
     if not found:
         _say_nothing_found(emit, options, remarks.crash)
     return Findings(findings=found)
@@ -106,12 +108,12 @@ def _say_nothing_found(emit: Emit, options: DiagnoseOptions, crash: str | None) 
 
 def _offer_environment(emit: Emit) -> None:
     """Name the environment that could be proved as well. Without --env no code of an environment runs."""
-    if named := default_env():
+    if named := find_default_env():
         text = f"to verify {named[1]} as well: gpuenv diagnose --env {shlex.quote(str(named[1]))}"
         emit(Event(kind="note", stage="diagnose", text=text))
 
 
-def judged(
+def find_causes(
     texts: Sequence[tuple[str, Iterable[bytes]]],
     known: Profiles,
     machine: Machine | None,
@@ -156,16 +158,16 @@ def judged(
     )
 
 
-def of_log(log: str, device: Device | None = None) -> tuple[Finding, ...]:
+def find_causes_in_log(log: str, device: Device | None = None) -> tuple[Finding, ...]:
     """What a failing stage's own log shows; the text alone, without looking at the machine again."""
     try:
-        known = load_profiles.known(Choices())
+        known = load_profiles.load_all(Choices())
     except GpuenvError:
         return ()  # the profiles are broken too: the failure at hand is the one to tell
-    return judged([("log", [log.encode("utf-8", "replace")])], known, None, device=device)
+    return find_causes([("log", [log.encode("utf-8", "replace")])], known, None, device=device)
 
 
-def pieces(path: Path) -> Iterator[bytes]:
+def read_pieces(path: Path) -> Iterator[bytes]:
     """A log's bytes. Raises UsageError for one that cannot be read."""
     if str(path) == "-":
         while piece := sys.stdin.buffer.read(_PIECE):
@@ -180,12 +182,12 @@ def pieces(path: Path) -> Iterator[bytes]:
         raise UsageError(f"{path}: {error.strerror}", hint="name a log, or - for standard input") from error
 
 
-def machine_of(path: Path) -> Machine:
+def read_machine(path: Path) -> Machine:
     """The machine that a file describes. Raises UsageError."""
     return read_json("machine", path, lambda data: from_plain(Machine, data))
 
 
-def with_later_installs(emit: Emit, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+def add_later_installs(emit: Emit, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """On Colab: what the user installed into the runtime, as a note and beside the findings that it can be
     the reason of."""
     from ..verify import run_frameworks
@@ -199,19 +201,19 @@ def with_later_installs(emit: Emit, found: tuple[Finding, ...]) -> tuple[Finding
     return tuple(run_frameworks.add_later_installs(found, later))
 
 
-def proved(emit: Emit, env: Path, choices: Choices) -> Verdict:
+def verify_environment(emit: Emit, env: Path, choices: Choices) -> Verdict:
     """The verdict on an environment, for its findings; one of ours is held against its lock."""
     from .. import verify
     from ..environment.place import MARK
     from ..wheels import pylock
     from .package_and_check_stages import add_later_stages
-    from .run_verification import options_of, prove
+    from .run_verification import make_options, run_verification
 
-    found = verify.locate(where.absolute(env))
+    found = verify.locate(where.make_absolute(env))
     try:
         made = pylock.read_in(Path(found.path) / MARK) if found.made_by_gpuenv else None
     except LockError as error:
         made = None
         emit(Event(kind="warning", stage="verify", text=error.message))
-    verdict = prove(emit, found, made, choices)
-    return add_later_stages(emit, found, made, choices, verdict, options_of(choices, {}))
+    verdict = run_verification(emit, found, made, choices)
+    return add_later_stages(emit, found, made, choices, verdict, make_options(choices, {}))

@@ -11,7 +11,7 @@ from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, Preview, drop_e
 from ..model.option import BUILD, argument, group, option
 from ..project.config.edit_packages import drop_packages, name_of
 from ..request.options import Choices
-from .package_edit import OPTIONS, Edit, Place, apply
+from .package_edit import OPTIONS, EditPlace, PackageEdit, apply_edit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,20 +43,20 @@ def drop(options: DropOptions, emit: Emit = drop_event) -> CreateResult | Lock |
     def check(have: Sequence[str], file: Path | None) -> None:
         _refuse_unnamed(names, have, file)
 
-    edit = Edit(
+    edit = PackageEdit(
         chosen=lambda have: [text for text in have if name_of(text) not in names],
         write=lambda file: drop_packages(file, names),
         check=check,
         told=f"without {', '.join(names)}",
     )
-    where = Place(
+    where = EditPlace(
         env=options.env,
         choices=options.choices,
         verify=options.verify,
         checks=options.checks,
         dry_run=options.dry_run,
     )
-    made = apply(edit, where, emit)
+    made = apply_edit(edit, where, emit)
     if isinstance(made, Preview):
         return made
     lock = made if isinstance(made, Lock) else made.lock

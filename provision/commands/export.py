@@ -29,8 +29,8 @@ from ..system.output_file import (
 from ..system.redaction import redact, redact_text
 from ..system.safe_write import hint_of
 from ..wheels import pylock
-from .default_env import env_to_read
-from .gpuenv_from import Wheel, own_wheel, source_of
+from .default_env import choose_env_to_read
+from .gpuenv_from import GpuenvWheel, resolve_source, write_own_wheel
 
 WITHOUT_COMMENTS = ("cyclonedx",)
 
@@ -74,18 +74,18 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
     # What runs in the project's folder, wherever its own file lies.
     folder = Path.cwd() if form in ("devcontainer", "github") else beside
     installed, drift = installed_parts(source) if form == "cyclonedx" else (None, [])
-    wheel = wheel_for(form, options.gpuenv_from, folder)
+    wheel = write_wheel_beside(form, options.gpuenv_from, folder)
     to_file = output is not None and not is_stream(output)
     if wheel and to_file:
         wheel.refuse_to_replace(force=options.force)
     subject = stage.Subject(
-        lock=source.lock, lock_file=shown_lock(source.file, folder), images=load_profiles.known(choices).images,
+        lock=source.lock, lock_file=shown_lock(source.file, folder), images=load_profiles.load_all(choices).images,
         lock_text=lock_text(source) if form in ("pylock", "conda-lock") else "",
         env=str(source.env), folder=str(folder), project=project_file_in(folder) is not None, installed=installed,
-        gpuenv=source_of(options.gpuenv_from, wheel),
+        gpuenv=resolve_source(options.gpuenv_from, wheel),
     )  # fmt: skip
     text = stage.render(form, subject)
-    missing = missing_lock(form, source, subject, folder) if options.lock is None else None
+    missing = warn_of_missing_lock(form, source, subject, folder) if options.lock is None else None
     remark = wheel.remark() if wheel and not to_file else None
     for told in [*filter(None, (remark, missing)), *drift, *stage.warnings(form, subject)]:
         emit(Event(kind="warning", stage="export", text=told))
@@ -101,7 +101,7 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
+class ExportSource:
     """A lock without credentials, the file it is to be found in by others, and its environment's path.
     `written` is the file that it was read from, where that is a lock of its own kind; `built` says that the
     lock is the one that the environment carries."""
@@ -113,50 +113,50 @@ class Source:
     built: bool = False
 
 
-def _source(emit: Emit, env: Path | None, file: Path | None, choices: Choices) -> Source:
+def _source(emit: Emit, env: Path | None, file: Path | None, choices: Choices) -> ExportSource:
     """The lock to export. Raises LockError, UsageError."""
-    path = where.absolute(env or projects.project_env())
+    path = where.make_absolute(env or projects.find_project_env())
     if file is not None:
-        return _of_file(file, path, choices)
+        return _read_file_source(file, path, choices)
     if (path / place.MARK).is_dir():
-        return _of_env(path)
+        return _read_env_source(path)
     for name in ("pylock.toml", "conda-lock.yml") if env is None else ():
-        if (projects.project_folder() / name).is_file():
-            return _of_file(projects.project_folder() / name, path, choices)
+        if (projects.find_project_folder() / name).is_file():
+            return _read_file_source(projects.find_project_folder() / name, path, choices)
     if env is None:
-        active = projects.active_env()
+        active = projects.find_active_env()
         if active and place.made_by_gpuenv(active[1]):
-            return _of_env(env_to_read(emit, None))
+            return _read_env_source(choose_env_to_read(emit, None))
         raise UsageError(
-            f"there is no environment {projects.project_env()} made by gpuenv, and no pylock.toml here",
+            f"there is no environment {projects.find_project_env()} made by gpuenv, and no pylock.toml here",
             hint="name an environment, or a lock with --lock FILE; `gpuenv lock` writes one",
         )
     told = "was not made by gpuenv and has no lock" if path.exists() else "is not there"
     raise UsageError(f"{env} {told}", hint="name a lock with --lock FILE; `gpuenv lock` writes one")
 
 
-def _of_env(path: Path) -> Source:
+def _read_env_source(path: Path) -> ExportSource:
     """Return the lock of an environment that gpuenv made. Raises LockError."""
     held = _public(pylock.read_in(path / place.MARK))
-    return Source(lock=held, file=_file_of(held), env=path, built=True)
+    return ExportSource(lock=held, file=_choose_lock_file(held), env=path, built=True)
 
 
-def installed_parts(source: Source) -> tuple[tuple[stage.InstalledPart, ...] | None, list[str]]:
+def installed_parts(source: ExportSource) -> tuple[tuple[stage.InstalledPart, ...] | None, list[str]]:
     """What the environment has installed, and how that differs from its lock; nothing of a lock file."""
     if not source.built:
         return None, []
     from . import export_installed
 
-    found = export_installed.parts(source.env, source.lock)
-    return found, export_installed.differences(source.lock, found)
+    found = export_installed.list_installed_parts(source.env, source.lock)
+    return found, export_installed.describe_differences(source.lock, found)
 
 
-def _file_of(held: Lock) -> Path:
+def _choose_lock_file(held: Lock) -> Path:
     """The project's lock file that an environment was built from; where it is not here, its name."""
     name = Path(locking(held.manager).LOCK_NAME)
     if name.suffix != ".toml":
         return name
-    for file in sorted(projects.project_folder().glob("pylock*.toml")):
+    for file in sorted(projects.find_project_folder().glob("pylock*.toml")):
         try:
             if state.lock_digest(pylock.read(file)) == state.lock_digest(held):
                 return file
@@ -165,7 +165,7 @@ def _file_of(held: Lock) -> Path:
     return name
 
 
-def wheel_for(form: str, address: str | None, folder: Path) -> Wheel | None:
+def write_wheel_beside(form: str, address: str | None, folder: Path) -> GpuenvWheel | None:
     """Return gpuenv's own wheel where the export installs gpuenv from it. Raises UsageError, BuildError."""
     if form not in stage.INSTALL_GPUENV:
         if address is None:
@@ -174,10 +174,10 @@ def wheel_for(form: str, address: str | None, folder: Path) -> Wheel | None:
             f"--gpuenv-from: {form} does not install gpuenv",
             hint=f"use it with {', '.join(stage.INSTALL_GPUENV)}",
         )
-    return own_wheel(folder) if address is None else None
+    return write_own_wheel(folder) if address is None else None
 
 
-def missing_lock(form: str, source: Source, subject: stage.Subject, folder: Path) -> str | None:
+def warn_of_missing_lock(form: str, source: ExportSource, subject: stage.Subject, folder: Path) -> str | None:
     """That the lock file which an export names is not there yet, and what writes it."""
     needed = folder / subject.lock_file
     if form not in ("apptainer", "devcontainer", "dockerfile", "github") or needed.exists():
@@ -187,15 +187,15 @@ def missing_lock(form: str, source: Source, subject: stage.Subject, folder: Path
     return f"{subject.lock_file} is needed beside it and is missing: {command}"
 
 
-def _of_file(file: Path, env: Path, choices: Choices) -> Source:
+def _read_file_source(file: Path, env: Path, choices: Choices) -> ExportSource:
     if file.suffix == ".toml":
-        return Source(lock=_public(pylock.read(file)), file=file, env=env)
+        return ExportSource(lock=_public(pylock.read(file)), file=file, env=env)
     from . import lock_acceptance
 
-    held = lock_acceptance.read(file, dataclasses.replace(choices, manager="conda"))
+    held = lock_acceptance.read_lock(file, dataclasses.replace(choices, manager="conda"))
     own = file if file.suffix in (".yml", ".yaml") else None
     name = file if own else file.with_name("conda-lock.yml")
-    return Source(lock=_public(held), file=name, env=env, written=own)
+    return ExportSource(lock=_public(held), file=name, env=env, written=own)
 
 
 def _public(lock: Lock) -> Lock:
@@ -207,7 +207,7 @@ def _public(lock: Lock) -> Lock:
     return dataclasses.replace(lock, packages=packages)
 
 
-def lock_text(source: Source) -> str:
+def lock_text(source: ExportSource) -> str:
     """The lock as its own stage writes it."""
     if source.written:
         # As it stands: other platforms of the file, and what it was solved with, are kept.

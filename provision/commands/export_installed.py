@@ -22,7 +22,7 @@ from ..verify.records import Distribution, distributions
 _LONGEST = 4096
 
 
-def parts(env: Path, lock: Lock) -> tuple[InstalledPart, ...]:
+def list_installed_parts(env: Path, lock: Lock) -> tuple[InstalledPart, ...]:
     """The distributions of an environment's site-packages, without those that conda packages bring."""
     locked = {str(canonicalize_name(p.name)): p.version for p in lock.packages if not p.is_conda}
     by_conda = read_conda_meta(env).infos()
@@ -46,7 +46,7 @@ def parts(env: Path, lock: Lock) -> tuple[InstalledPart, ...]:
     )  # fmt: skip
 
 
-def differences(lock: Lock, installed: Sequence[InstalledPart]) -> list[str]:
+def describe_differences(lock: Lock, installed: Sequence[InstalledPart]) -> list[str]:
     """How the bill differs from the lock, in sentences."""
     here = {p.name for p in installed}
     missing = [p.name for p in lock.packages if not p.is_conda and canonicalize_name(p.name) not in here]

@@ -10,19 +10,19 @@ from .. import fleet
 from ..errors import UsageError
 from ..model import Device, Emit, Event, HostClass
 from ..request import load_profiles
-from ..request.fleet_targets import HostsOf, read_hosts
+from ..request.fleet_targets import FleetHosts, read_hosts
 from ..request.options import Choices
-from .manager_stages import plan_for
-from .read_request import LOOKING, judged, locking_of
+from .manager_stages import resolve_plan
+from .read_request import LOOKING, get_locking, judge_request
 
 
 def plan_targets(targets: Sequence[Path], choices: Choices, emit: Emit, *, reading: bool) -> fleet.Answer:
     """Return the fewest plans for the hosts of all targets. With `reading` no source code is run. Raises UsageError,
     MachineError, DataError."""
-    locking_of(choices)
-    groups, left_out = read_hosts(targets, choices, load_profiles.known(choices), LOOKING)
+    get_locking(choices)
+    groups, left_out = read_hosts(targets, choices, load_profiles.load_all(choices), LOOKING)
     for group in groups:
-        if not locking_of(group.choices).PLANS_FIRST:
+        if not get_locking(group.choices).PLANS_FIRST:
             raise UsageError(
                 f"--manager {group.choices.manager}: several targets are planned for venv only",
                 hint="give one --target, or --manager venv",
@@ -32,10 +32,10 @@ def plan_targets(targets: Sequence[Path], choices: Choices, emit: Emit, *, readi
         count = sum(len(found) for _, found in classes)
         emit(Event(kind="note", stage="resolve", text=f"{count} classes of hosts"))
     parts = [part for group, found in classes for part in _parts(group, found, emit, reading=reading)]
-    return fleet.plan_fleet(parts, plan_for, left_out)
+    return fleet.plan_fleet(parts, resolve_plan, left_out)
 
 
-def _classes(groups: Sequence[HostsOf]) -> list[tuple[Choices, tuple[HostClass, ...]]]:
+def _classes(groups: Sequence[FleetHosts]) -> list[tuple[Choices, tuple[HostClass, ...]]]:
     """The classes of each group of options. Ids are unique in all of them."""
     found = [(group.choices, fleet.group(group.hosts)) for group in groups]
     if len(found) < 2:
@@ -54,6 +54,6 @@ def _parts(choices: Choices, classes: Sequence[HostClass], emit: Emit, *, readin
     parts = []
     for (_, device), members in kinds.items():
         own = dataclasses.replace(choices, planned=members[0].target, target=None, device=device)
-        asked = judged(own, emit, reading=reading)
+        asked = judge_request(own, emit, reading=reading)
         parts.append(fleet.Part(asked, tuple(members)))
     return parts

@@ -11,14 +11,14 @@ from ..fleet import Answer
 from ..model import Emit, Event, FleetLock, FleetLocks, HostClass, Lock, RequestContext
 from ..request import project_options as inproject
 from ..request.options import Choices
-from ..request.project_folder import project_folder
+from ..request.project_folder import find_project_folder
 from ..system.output_file import refuse_to_replace
 from ..wheels import pylock
 from .fleet import plan_targets
 from .lock_acceptance import virtual_packages
-from .lock_preferences import Upgrade, held_lock, locked_like
+from .lock_preferences import Upgrade, read_old_lock, solve_like
 from .missing_library_warnings import MissingLibraries
-from .read_request import locking_of
+from .read_request import get_locking
 
 _SHOWN = 3
 """Hosts that a warning names."""
@@ -29,9 +29,9 @@ def lock_targets(
 ) -> FleetLocks:
     """Write `pylock.CLASS.toml` for each plan, named after the class with the most hosts. Raises UsageError, LockError,
     ResolveError."""
-    locking_of(choices).require()
+    get_locking(choices).require()
     found = plan_targets(targets, choices, emit, reading=False)
-    choices = inproject.laid(choices)
+    choices = inproject.apply_project(choices)
     files = _files(found, choices)
     for path in files:
         refuse_to_replace(path, force=force)
@@ -68,14 +68,14 @@ class _Task:
 
 def _files(found: Answer, choices: Choices) -> Sequence[Path]:
     """The lock file of each plan, relative where the project is this folder."""
-    folder, way = project_folder(), locking_of(choices)
+    folder, way = find_project_folder(), get_locking(choices)
     names = [way.lock_name(plan.classes[0]) for plan in found.fleet.plans]
     return [Path(n) if folder == Path.cwd() else folder / n for n in names]
 
 
 def _without_plan(files: Sequence[Path]) -> Iterator[str]:
     """What to say of locks of a fleet beside these files: their plans are no more, and their hosts have other ones."""
-    for path in sorted(project_folder().glob("pylock.*.toml")):
+    for path in sorted(find_project_folder().glob("pylock.*.toml")):
         if path.name in {file.name for file in files}:
             continue
         try:
@@ -92,19 +92,21 @@ def _without_plan(files: Sequence[Path]) -> Iterator[str]:
 def _locked(task: _Task, emit: Emit) -> FleetLock:
     asked, choices = task.asked, task.choices
     emit(Event(kind="start", stage="lock", text=f"{task.path.name}, for plan {task.place + 1}"))
-    held = held_lock(task.path, choices, asked.target.platform, strict=False)
-    plan, made = locked_like(asked, choices, emit, held, task.upgrade)
+    held = read_old_lock(task.path, choices, asked.target.platform, strict=False)
+    plan, made = solve_like(asked, choices, emit, held, task.upgrade)
     if made is None:
         raise LockError(
             f"plan {task.place + 1}, for {', '.join(c.id for c in task.classes)}: the packages leave no build",
             hint=plan.hint,
         )
-    made = _with_hosts(made, task, inproject.files_of(choices, asked.demands))
-    locking_of(choices).write_lock(task.path, made, virtual_packages(asked, choices))
+    made = _with_hosts(made, task, inproject.list_files(choices, asked.demands))
+    get_locking(choices).write_lock(task.path, made, virtual_packages(asked, choices))
     elsewhere = dataclasses.replace(choices, planned=asked.target)
     MissingLibraries(emit, made, elsewhere, asked.sources).warn()
     return FleetLock(file=str(task.path), plan=task.place, lock=made)
 
 
 def _with_hosts(made: Lock, task: _Task, files: list[str]) -> Lock:
-    return dataclasses.replace(made, inputs=inproject.inputs(task.choices, files), classes=task.classes)
+    return dataclasses.replace(
+        made, inputs=inproject.digest_inputs(task.choices, files), classes=task.classes
+    )

@@ -14,7 +14,7 @@ from ..model import FRAMEWORK_ALIASES, FRAMEWORKS
 _WORD = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)((?:\[[^\]]*\])?\s*(?:[=<>!~@].*)?)")
 
 
-def framework_of(word: str) -> str | None:
+def find_framework(word: str) -> str | None:
     """Return the value of --framework that a word is meant to be, as "torch>=2.6"; None for any other word."""
     found = _WORD.fullmatch(word)
     if not found:
@@ -23,16 +23,16 @@ def framework_of(word: str) -> str | None:
     return f"{name}{found[2]}" if name in FRAMEWORKS else None
 
 
-def options_for(words: Sequence[str]) -> str | None:
+def suggest_options(words: Sequence[str]) -> str | None:
     """Return the options that name the frameworks among some words; None where there is none."""
-    found = [meant for word in words if (meant := framework_of(word))]
+    found = [meant for word in words if (meant := find_framework(word))]
     return " ".join(f"--framework {shlex.quote(meant)}" for meant in found) or None
 
 
 def refuse_framework_as_path(env: Path | None) -> None:
     """Raise UsageError where the path of a new environment is the name of a framework."""
     word = "" if env is None else str(env)
-    if (meant := framework_of(word)) and not os.path.lexists(word):
+    if (meant := find_framework(word)) and not os.path.lexists(word):
         raise UsageError(
             f"{word} is a framework; ENV is the path of an environment",
             hint=f"gpuenv create --framework {shlex.quote(meant)}; for a folder of that name: gpuenv create ./{word}",

@@ -26,7 +26,7 @@ _KINDS = "git+https://HOST/PROJECT@COMMIT or https://HOST/gpuenv-VERSION-py3-non
 _UNFIT = re.compile(r"[\x00-\x1f\x7f'\"`$\\]|://")
 
 
-def checked_address(text: str) -> str:
+def check_address(text: str) -> str:
     """Return the address of a `--gpuenv-from`. Raises UsageError for a name and for credentials."""
     shown = f"--gpuenv-from {redact(text)}"
     if redact(text) != text:
@@ -42,7 +42,7 @@ def checked_address(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wheel:
+class GpuenvWheel:
     """The wheel of the running gpuenv, and its place beside an export."""
 
     path: Path
@@ -86,31 +86,31 @@ class Wheel:
         return f"{self.path.name} goes with it and {state}: --output FILE writes both" if state else None
 
 
-def source_of(address: str | None, wheel: Wheel | None) -> GpuenvSource:
+def resolve_source(address: str | None, wheel: GpuenvWheel | None) -> GpuenvSource:
     """Return where an export gets gpuenv from. Raises UsageError."""
     from ..export import GpuenvSource
 
     if address is not None:
-        return GpuenvSource(address=checked_address(address))
+        return GpuenvSource(address=check_address(address))
     return GpuenvSource(wheel=wheel.path.name, sha256=wheel.sha256) if wheel else GpuenvSource()
 
 
-def own_wheel(folder: Path) -> Wheel:
+def write_own_wheel(folder: Path) -> GpuenvWheel:
     """Make the wheel of the running gpuenv, for its place in `folder`. Raises BuildError."""
     from .. import profiles
     from ..bundle import gpuenv_wheel
 
     with scratch_folders.scratch("export") as scratch:
         name = gpuenv_wheel.wheel(scratch, profiles.directory())
-        return Wheel(path=folder / name, data=(scratch / name).read_bytes())
+        return GpuenvWheel(path=folder / name, data=(scratch / name).read_bytes())
 
 
-def recorded_source(text: str | None, folder: Path) -> str:
+def choose_recorded_source(text: str | None, folder: Path) -> str:
     """Return the address or the path that a Makefile in `folder` names; "" where none is known. Raises UsageError."""
     if text is None:
         return _origin(folder)
     if "://" in text:
-        return checked_address(text)
+        return check_address(text)
     path = Path(text).expanduser()
     if not _is_source(path):
         raise UsageError(

@@ -18,7 +18,7 @@ _INSTALL = "`apt install g++` (Debian, Ubuntu) or `dnf install gcc-c++` (Fedora,
 _TIMEOUT = 10.0
 
 
-def host_compiler_problem(plan: Plan, choices: Choices) -> str | None:
+def find_compiler_problem(plan: Plan, choices: Choices) -> str | None:
     """Return why nvcc of the plan cannot compile on this machine, and the fix; None where it can, where the plan has
     no nvcc, and for the file of another machine. A driver and a GPU in words may be of a node that this one builds for."""
     cuda = _nvcc_of(plan)
@@ -26,13 +26,13 @@ def host_compiler_problem(plan: Plan, choices: Choices) -> str | None:
         return None
     if plan.platform != LOOKING.platform:
         return None
-    row = next((row for row in load_profiles.known(choices).compilers if row.cuda == cuda), None)
+    row = next((row for row in load_profiles.load_all(choices).compilers if row.cuda == cuda), None)
     return _problem(row) if row and row.extras else None
 
 
 def warn_of_host_compiler(emit: Emit, plan: Plan, choices: Choices) -> None:
     """Warn where nvcc of the plan cannot compile on this machine."""
-    if problem := host_compiler_problem(plan, choices):
+    if problem := find_compiler_problem(plan, choices):
         emit(Event(kind="warning", stage="lock", text=problem))
 
 

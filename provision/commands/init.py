@@ -30,25 +30,25 @@ def init(options: InitOptions, emit: Emit = drop_event) -> InitResult:
     from ..project.init.write_project import initialise
     from ..request import load_profiles
     from ..system import process
-    from .gpuenv_from import recorded_source
+    from .gpuenv_from import choose_recorded_source
 
-    known = load_profiles.known(options.choices)
+    known = load_profiles.load_all(options.choices)
     names = Known(
-        companions=companions(known),
-        stack=stack(known),
+        companions=map_companions(known),
+        stack=list_stack_packages(known),
         imports={row.module: row for row in known.imports},
         conda={row.conda: row for row in known.conda_names},
     )
     folder = Path.cwd()
     made = initialise(
         folder, options.choices.framework, known=names, environ=process.environ(),
-        gpuenv_from=recorded_source(options.gpuenv_from, folder),
+        gpuenv_from=choose_recorded_source(options.gpuenv_from, folder),
     )  # fmt: skip
     emit(Event(kind="next", stage="init", text="gpuenv create"))
     return made
 
 
-def companions(known: Profiles) -> dict[str, str]:
+def map_companions(known: Profiles) -> dict[str, str]:
     """Packages that come with a framework's build (torchvision) -> the framework."""
     return {
         canonicalize_name(Requirement(text).name): build.framework
@@ -57,7 +57,7 @@ def companions(known: Profiles) -> dict[str, str]:
     }
 
 
-def stack(known: Profiles) -> frozenset[str]:
+def list_stack_packages(known: Profiles) -> frozenset[str]:
     """The distributions that the frameworks' builds and NVIDIA's toolkit bring along: the plan picks them."""
     texts = [text for build in known.builds for text in build.requires]
     texts += [text for release in known.toolkits for part in release.parts for text in part.split()[1:]]

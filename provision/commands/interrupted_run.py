@@ -1,6 +1,6 @@
 """What an interrupted run leaves: a sentence that is true when it is shown, and the next step.
 
-A command says in `told_by` how to look. The look is taken after everything has unwound, since what was begun is
+A command says in `describe_by` how to look. The look is taken after everything has unwound, since what was begun is
 rolled back first.
 """
 
@@ -19,18 +19,18 @@ _AGAIN = "run the same command again"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Left:
+class RunRemains:
     """What an interrupted run left, and what to do next."""
 
     text: str
     hint: str = _AGAIN
 
 
-_LOOKS: list[Callable[[], Left]] = []
+_LOOKS: list[Callable[[], RunRemains]] = []
 
 
 @contextlib.contextmanager
-def told_by(look: Callable[[], Left]) -> Iterator[None]:
+def describe_by(look: Callable[[], RunRemains]) -> Iterator[None]:
     """Let `look` say what is left where the block is interrupted."""
     _LOOKS.append(look)
     try:
@@ -41,20 +41,20 @@ def told_by(look: Callable[[], Left]) -> Iterator[None]:
     _LOOKS.remove(look)
 
 
-def left() -> Left:
+def describe_remains() -> RunRemains:
     """What the interrupted run left."""
-    return _LOOKS[-1]() if _LOOKS else Left(text="nothing is left behind")
+    return _LOOKS[-1]() if _LOOKS else RunRemains(text="nothing is left behind")
 
 
 @dataclass(frozen=True)
-class Before:
+class StateBefore:
     """An environment and a project's files as they were before the run."""
 
     env: Path
     files: tuple[Path, ...]
     seen: tuple[str | None, ...]
 
-    def look(self) -> Left:
+    def look(self) -> RunRemains:
         """Compare with what is there now."""
         now = _seen(self.env, self.files)
         names = [str(self.env), *(file.name for file in self.files)]
@@ -69,7 +69,7 @@ class Before:
             if self.env.exists() and names[0] in changed
             else _AGAIN
         )
-        return Left(text=text, hint=hint)
+        return RunRemains(text=text, hint=hint)
 
     def _environment(self, *, changed: bool) -> str:
         if not place.is_settled(self.env):
@@ -81,9 +81,9 @@ class Before:
         return f"{self.env} is {'new' if self.seen[0] is None else 'changed'} and was not verified"
 
 
-def before(env: Path, files: Sequence[Path] = ()) -> Before:
+def remember_state(env: Path, files: Sequence[Path] = ()) -> StateBefore:
     """Look at an environment and files before a run changes them."""
-    return Before(env, tuple(files), _seen(env, files))
+    return StateBefore(env, tuple(files), _seen(env, files))
 
 
 def _seen(env: Path, files: Sequence[Path]) -> tuple[str | None, ...]:

@@ -17,16 +17,16 @@ from ..resolve.other_cuda import OtherCuda, sentence_of
 from ..resolve.question import Question
 from ..resolve.too_old import OLD, too_old
 from ..wheels.available_releases import Named, ReleaseReader
-from .named_packages import named_packages
+from .named_packages import read_named_packages
 from .release_reading import read_what_matters
-from .transitive_packages import came_along
+from .transitive_packages import find_transitive_packages
 
 _MOST_REFUSALS = 6
 _UNKNOWN = "the other packages conflict with it"
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptReleases:
     """The first lock in which packages that came along do not go with the builds: taken where no other set is found."""
 
     plan: Plan
@@ -51,7 +51,7 @@ class JointChoice:
     allow_old: bool = False
     held: frozenset[str] = frozenset()
     off: bool = False
-    kept: Kept | None = None
+    kept: KeptReleases | None = None
     _said_of: set[str] = field(default_factory=set)
     _named: frozenset[str] = frozenset()
     _refused: list[Refused] = field(default_factory=list)
@@ -82,7 +82,7 @@ class JointChoice:
         return [n for n, r in releases.items() if python not in r.wheels and n not in self._loose]
 
     def _applied(self, asked: RequestContext) -> RequestContext:
-        named = [n for n in named_packages(asked) if n.name not in self.held]
+        named = [n for n in read_named_packages(asked) if n.name not in self.held]
         self._named = frozenset(n.name for n in named)
         if self.off or not named or asked.sources.offline or asked.sources.no_index:
             return asked
@@ -223,8 +223,8 @@ class JointChoice:
         """The plan with the packages that the lock has in older releases than the newest. Raises LockError where one
         is more than two years older, and OtherCudaError where a package that came along does not go with the builds."""
         plan = self._with_ages(plan, lock)
-        if found := tuple(came_along(asked, plan, lock)):
-            self.kept = self.kept or Kept(plan, lock, found)
+        if found := tuple(find_transitive_packages(asked, plan, lock)):
+            self.kept = self.kept or KeptReleases(plan, lock, found)
             raise OtherCudaError(found)
         return plan
 

@@ -27,7 +27,7 @@ from .verdict_inputs import is_good
 _BARE = "import sys; del sys.path[0]; from provision.__main__ import main; main()"
 
 
-def create_with(emit: Emit, path: Path, choices: Choices, how: CreateOptions) -> CreateResult | Plan:
+def create_with_kernel(emit: Emit, path: Path, choices: Choices, how: CreateOptions) -> CreateResult | Plan:
     """`create`, with a kernel where one is wanted or the environment has one already."""
     if not how.kernel and not (path / place.MARK / recorded_options.KERNEL).exists():
         return create(emit, path, choices, how)

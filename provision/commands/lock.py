@@ -14,18 +14,18 @@ from ..model import Emit, Event, FleetLocks, Lock, Plan, drop_event
 from ..model.option import argument, group, option
 from ..request import project_options as inproject
 from ..request.options import Choices
-from ..request.project_folder import project_folder
+from ..request.project_folder import find_project_folder
 from ..system.output_file import is_stdout, refuse_to_replace
 from . import target_options
 from .added_extras import warn_of_extras
 from .default_env import note_project
-from .framework_arguments import options_for
+from .framework_arguments import suggest_options
 from .host_compiler import warn_of_host_compiler
 from .lock_acceptance import virtual_packages
-from .lock_preferences import Upgrade, held_lock, locked_like
+from .lock_preferences import Upgrade, read_old_lock, solve_like
 from .missing_library_warnings import MissingLibraries
-from .read_request import judged, locking_of
-from .resolve import by_itself, noted
+from .read_request import get_locking, judge_request
+from .resolve import add_notes, explain_cpu_choice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class LockOptions:
     force: bool = option(False, help="Replace files that gpuenv did not write or that were edited.")
     upgrade: bool = option(False, "--upgrade", "-U", help="Upgrade all packages, or only those named.")
     packages: list[str] = argument(list, metavar="[PKG]...", hidden=True)
-    targets: list[Path] = target_options.targets_option()
+    targets: list[Path] = target_options.declare_targets()
     choices: Choices = group(Choices, without=target_options.NOT_SHARED)
 
     @property
@@ -54,7 +54,7 @@ class LockOptions:
 def lock(options: LockOptions, emit: Emit = drop_event) -> Lock | Plan | FleetLocks:
     """Write the lock, or say whether it still holds. Return the plan where no build fits. For several targets write
     one lock for each of the fewest plans."""
-    one = target_options.with_one_target(options.choices, options.targets)
+    one = target_options.apply_single_target(options.choices, options.targets)
     if one is None:
         note_project(emit)
         return _lock_fleet(options, emit)
@@ -80,65 +80,65 @@ def _lock_fleet(options: LockOptions, emit: Emit) -> FleetLocks:
 
 def _lock_one(options: LockOptions, emit: Emit) -> Lock | Plan:
     if options.packages and not options.upgrade:
-        options_meant = options_for(options.packages)
+        options_meant = suggest_options(options.packages)
         hint = "to upgrade one package: gpuenv lock --upgrade PKG"
         hint = f"gpuenv lock {options_meant}" if options_meant else hint
         raise UsageError(f"unexpected {options.packages[0]!r}", hint=hint)
     names = tuple(str(canonicalize_name(n)) for n in options.packages)
     upgrade = Upgrade(all=options.upgrade and not names, names=names)
-    choices = inproject.laid(options.choices)
-    way = locking_of(choices)
+    choices = inproject.apply_project(options.choices)
+    way = get_locking(choices)
     way.require()
     note_project(emit)
     output = options.output or _project_lock(choices)
     if not options.check:
         refuse_to_replace(output, force=options.force)
-    asked = judged(choices, emit)
-    if told := by_itself(asked, choices):
+    asked = judge_request(choices, emit)
+    if told := explain_cpu_choice(asked, choices):
         emit(Event(kind="warning", stage="resolve", text=f"this will be for {told}"))
-    held = held_lock(output, choices, asked.target.platform, strict=options.check)
-    plan, made = locked_like(asked, choices, emit, held, upgrade)
+    held = read_old_lock(output, choices, asked.target.platform, strict=options.check)
+    plan, made = solve_like(asked, choices, emit, held, upgrade)
     if made is None:
         return plan
-    files = inproject.files_of(choices, asked.demands)
-    made = dataclasses.replace(made, inputs=inproject.inputs(choices, files))
+    files = inproject.list_files(choices, asked.demands)
+    made = dataclasses.replace(made, inputs=inproject.digest_inputs(choices, files))
     if options.check and held:
-        if inproject.same_inputs(held.inputs, choices, files):
+        if inproject.is_same_inputs(held.inputs, choices, files):
             held = dataclasses.replace(held, inputs=made.inputs)
-        return _checked(emit, made, held, output, _next(choices, output))
+        return _compare_with_fresh(emit, made, held, output, _describe_next_step(choices, output))
     way.write_lock(output, made, virtual_packages(asked, choices))
     MissingLibraries(emit, made, choices, asked.sources).warn()
     warn_of_host_compiler(emit, made.plan, choices)
     warn_of_extras(emit, made, choices)
-    emit(Event(kind="next", stage="lock", text=_next(choices, output)))
+    emit(Event(kind="next", stage="lock", text=_describe_next_step(choices, output)))
     # The note is on this machine, and not in the file.
-    return dataclasses.replace(made, plan=noted(made.plan, asked, choices))
+    return dataclasses.replace(made, plan=add_notes(made.plan, asked, choices))
 
 
 def _project_lock(choices: Choices) -> Path:
     """Return the path of the project's lock file, relative where the project is this folder."""
-    folder = project_folder()
+    folder = find_project_folder()
     return Path(lock_name(choices)) if folder == Path.cwd() else folder / lock_name(choices)
 
 
 def lock_name(choices: Choices) -> str:
     """The name of the project's lock file, or of that of the named target."""
-    return locking_of(choices).lock_name(choices.target_name)
+    return get_locking(choices).lock_name(choices.target_name)
 
 
-def _next(choices: Choices, output: Path) -> str:
+def _describe_next_step(choices: Choices, output: Path) -> str:
     """What installs the lock: on the machine that it is for, or here for that machine."""
     told = choices.target_name or choices.target
     named = f" --target {shlex.quote(str(told))}" if told else ""
-    manager = "" if choices.config else locking_of(choices).OPTION
+    manager = "" if choices.config else get_locking(choices).OPTION
     own = output.name == lock_name(choices)
     which = f"--locked{manager}" if own else f"--lock {shlex.quote(str(output))}"
     return f"gpuenv create {which}{named}  # installs exactly {output.name}"
 
 
-def _checked(emit: Emit, fresh: Lock, held: Lock, path: Path, step: str) -> Lock:
+def _compare_with_fresh(emit: Emit, fresh: Lock, held: Lock, path: Path, step: str) -> Lock:
     """Show the lock that is held and what installs it, or raise LockError with what differs from a fresh one."""
-    if drift := differences(held, fresh):
+    if drift := list_differences(held, fresh):
         raise LockError(
             f"{path} is out of date: {_count(len(drift), 'package')} would change",
             log="\n".join(drift), hint="update it: gpuenv lock",
@@ -164,7 +164,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def differences(held: Lock, fresh: Lock) -> list[str]:
+def list_differences(held: Lock, fresh: Lock) -> list[str]:
     """The packages that two locks differ in: "numpy: 1.26.4 -> 2.1.0"."""
     before = {p.name: p.version for p in held.packages}
     after = {p.name: p.version for p in fresh.packages}

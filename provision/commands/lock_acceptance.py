@@ -13,16 +13,16 @@ from ..managers.protocol import locking
 from ..model import AvailableWheels, Lock, Machine, PackageSources, Plan, Request, RequestContext, Target
 from ..request import load_profiles, paths as where, read_options
 from ..request.options import Choices
-from .manager_stages import stages
-from .read_request import described_target, locking_of
+from .manager_stages import get_stages
+from .read_request import described_target, get_locking
 
 _PARTS = ("driver", "gpus", "context", "hardware", "environment", "pythons")
 
 
-def accepted(given: Lock, choices: Choices) -> Machine | None:
+def accept_lock(given: Lock, choices: Choices) -> Machine | None:
     """Return this machine after checking a lock against it; None where the options describe another machine with a
     GPU, against which the lock is checked then: an image is built where no GPU is. Raises LockError."""
-    cache = where.cache_dir(choices)
+    cache = where.get_cache_dir(choices)
     machine = detect.detect(_PARTS, cache=cache)
     plan, way = given.plan, locking(given.manager)
     if plan.platform != machine.target.platform:
@@ -36,37 +36,37 @@ def accepted(given: Lock, choices: Choices) -> Machine | None:
             detect.judge_device("cuda", machine)
         except MachineError as error:
             raise LockError(f"the lock is for a GPU: {error.message}", hint=error.hint) from error
-    check(given, choices, elsewhere or machine.target, machine)
+    check_lock(given, choices, elsewhere or machine.target, machine)
     _check_frameworks(plan, choices)
     return None if elsewhere and plan.device == "cuda" else machine
 
 
-def check(given: Lock, choices: Choices, target: Target, machine: Machine | None) -> None:
+def check_lock(given: Lock, choices: Choices, target: Target, machine: Machine | None) -> None:
     """Raise LockError where a lock does not fit a target. `machine` is this one, where it is installed here."""
     asked = RequestContext(
-        request=Request(frameworks=()), target=target, machine=machine, profiles=load_profiles.known(choices),
+        request=Request(frameworks=()), target=target, machine=machine, profiles=load_profiles.load_all(choices),
         supply=AvailableWheels(), sources=PackageSources(), channels=tuple(choices.channel),
     )  # fmt: skip
-    locking(given.manager).check(given, asked, stages(where.cache_dir(choices)))
+    locking(given.manager).check(given, asked, get_stages(where.get_cache_dir(choices)))
 
 
 def virtual_packages(asked: RequestContext, choices: Choices) -> tuple[Mapping[str, str], ...]:
     """Return the packages that stand for properties of the target, as the lock of its manager keeps them."""
-    return locking(asked.request.manager).virtual_packages(asked, stages(where.cache_dir(choices)))
+    return locking(asked.request.manager).virtual_packages(asked, get_stages(where.get_cache_dir(choices)))
 
 
-def read(path: Path, choices: Choices, platform: str | None = None) -> Lock:
+def read_lock(path: Path, choices: Choices, platform: str | None = None) -> Lock:
     """Return the lock of a file of the chosen manager, of a file for several platforms that for the one named, else
     for this one. Raises LockError."""
     platform = platform or choices.platform or detect.detect(()).target.platform
-    return locking_of(choices).read_lock(path, platform, lambda: load_profiles.known(choices))
+    return get_locking(choices).read_lock(path, platform, lambda: load_profiles.load_all(choices))
 
 
 def _check_frameworks(plan: Plan, choices: Choices) -> None:
     """Raise LockError where a framework that is named is not in a lock's plan."""
     if not choices.framework:
         return
-    wanted, _ = read_options.named(choices, load_profiles.known(choices))
+    wanted, _ = read_options.read_named(choices, load_profiles.load_all(choices))
     held = {b.framework: b.version for b in plan.builds}
     for one in wanted:
         if one.name not in held or not SpecifierSet(one.specifier).contains(held[one.name], prereleases=True):

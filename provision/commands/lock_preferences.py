@@ -12,8 +12,8 @@ from ..request import upload_limits
 from ..request.options import Choices
 from ..system.output_file import is_stream
 from ..wheels.pylock import is_source
-from .lock_acceptance import read
-from .solve_lock import locked
+from .lock_acceptance import read_lock
+from .solve_lock import solve_packages
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,24 +24,24 @@ class Upgrade:
     names: tuple[str, ...] = ()
 
 
-def held_lock(path: Path, choices: Choices, platform: str, *, strict: bool) -> Lock | None:
+def read_old_lock(path: Path, choices: Choices, platform: str, *, strict: bool) -> Lock | None:
     """The lock that is there. One that cannot be read is written anew, except where it is checked."""
     if not strict and (not path.exists() or is_stream(path)):
         return None
     try:
-        return read(path, choices, platform)
+        return read_lock(path, choices, platform)
     except LockError:
         if strict:
             raise
         return None
 
 
-def locked_like(
+def solve_like(
     asked: RequestContext, choices: Choices, emit: Emit, held: Lock | None, upgrade: Upgrade
 ) -> tuple[Plan, Lock | None]:
     """A lock as near to the one that is held as what is asked for allows, under the limit that applies."""
-    limit = upload_limits.applying(choices, held, renewed=upgrade.all)
-    asked = dataclasses.replace(asked, sources=upload_limits.limited(asked.sources, limit))
+    limit = upload_limits.apply_limit(choices, held, renewed=upgrade.all)
+    asked = dataclasses.replace(asked, sources=upload_limits.limit_sources(asked.sources, limit))
     plan, made = _locked_near(asked, choices, emit, held, upgrade)
     return plan, dataclasses.replace(made, exclude_newer=limit) if made else None
 
@@ -50,7 +50,7 @@ def _locked_near(
     asked: RequestContext, choices: Choices, emit: Emit, held: Lock | None, upgrade: Upgrade
 ) -> tuple[Plan, Lock | None]:
     if held is None or upgrade.all or held.plan.platform != asked.target.platform:
-        return locked(asked, choices, emit)
+        return solve_packages(asked, choices, emit)
     unknown = [n for n in upgrade.names if n not in {p.name for p in held.packages}]
     if unknown:
         raise UsageError(f"--upgrade {unknown[0]}: the lock does not contain it")
@@ -58,7 +58,7 @@ def _locked_near(
     if locking(asked.request.manager).PLANS_FIRST:
         built = [p.name for p in held.packages if is_source(p)]
         try:
-            plan, made = locked(_with_builds_of(near, asked), choices, emit, near, built)
+            plan, made = solve_packages(_with_builds_of(near, asked), choices, emit, near, built)
             if made:
                 return plan, made
         except LockError as error:
@@ -71,7 +71,7 @@ def _locked_near(
                     text=f"not possible with the locked frameworks: {error.message}",
                 )
             )
-    return locked(asked, choices, emit, near)
+    return solve_packages(asked, choices, emit, near)
 
 
 def _with_builds_of(near: Near, asked: RequestContext) -> RequestContext:

@@ -10,17 +10,17 @@ from .. import resolve
 from ..model import AvailableWheels, Plan, Profiles, Request, RequestContext, Target
 from ..resolve.kernels import how_they_run
 from ..resolve.question import Question
-from .added_extras import with_extras
-from .read_request import interpreter
+from .added_extras import add_extras
+from .read_request import find_interpreter
 
 if TYPE_CHECKING:
     from ..managers.protocol import Stages
 
 
-def plan_for(asked: RequestContext) -> Plan:
+def resolve_plan(asked: RequestContext) -> Plan:
     """Return the plan. Where no Python of this machine fits, one that uv could fetch is tried as well."""
-    plan = with_extras(_plan_for(asked), asked)
-    notes = (*plan.notes, *(said for said in asked.demands.left_out if not _is_said(said, plan)))
+    plan = add_extras(_plan_for(asked), asked)
+    notes = (*plan.notes, *(said for said in asked.demands.left_out if not _is_mentioned(said, plan)))
     if asked.joint and plan.builds:
         held, sets = asked.joint.held_back, asked.joint.ladder
         plan = dataclasses.replace(plan, held_back=held, sets=sets)
@@ -28,7 +28,7 @@ def plan_for(asked: RequestContext) -> Plan:
     return dataclasses.replace(plan, notes=notes)
 
 
-def _is_said(left_out: str, plan: Plan) -> bool:
+def _is_mentioned(left_out: str, plan: Plan) -> bool:
     """Whether a note of the plan says what it takes for a line that is left to it."""
     line = left_out.removesuffix("is left to the plan")
     return line != left_out and any(note.startswith(f"{line}is taken as ") for note in plan.notes)
@@ -54,13 +54,13 @@ def _spoken_cuda(target: Target, known: Profiles) -> str | None:
     return Question(Request(frameworks=()), target, known, AvailableWheels()).speaks
 
 
-def stages(cache: Path) -> Stages:
+def get_stages(cache: Path) -> Stages:
     """Return the stages as the managers need them; what Pythons answer is kept in `cache`."""
     from ..managers.protocol import Stages
 
     return Stages(
-        plan=plan_for,
+        plan=resolve_plan,
         spoken_cuda=_spoken_cuda,
         how_they_run=how_they_run,
-        interpreter=lambda python, machine: interpreter(python, machine, None, cache),
+        interpreter=lambda python, machine: find_interpreter(python, machine, None, cache),
     )

@@ -29,7 +29,7 @@ class Measuring:
 
     def measure(self, prefix: Path) -> None:
         """Measure the wheels that an environment has by now and that need it."""
-        kept = MeasuredRows(paths.cache_dir(self.choices))
+        kept = MeasuredRows(paths.get_cache_dir(self.choices))
         infos = {}
         for package in self.lock.packages:
             if package not in self._seen and package.sha256 not in kept and self._counts(package):
@@ -64,13 +64,13 @@ class Measuring:
         return any(
             row.package == package.name and row.platform == self.lock.plan.platform
             and _series(row.version) == _series(package.version)
-            for row in load_profiles.for_fixes(self.choices).satellites
+            for row in load_profiles.load_for_fixes(self.choices).satellites
         )  # fmt: skip
 
 
 def measured_rows(lock: Lock | None, choices: Choices) -> tuple[Satellite, ...]:
     """The rows of a lock's wheels that were measured on this machine."""
-    kept = MeasuredRows(paths.cache_dir(choices))
+    kept = MeasuredRows(paths.get_cache_dir(choices))
     packages = lock.packages if lock else ()
     return tuple(row for p in packages for row in kept.of([p.sha256], lock.plan.platform if lock else ""))
 

@@ -71,7 +71,7 @@ def _of_this_system(needs: dict[LockedPackage, SystemNeeds], choices: Choices) -
     from ..verify.packages import remedy
     from ..verify.packages.lookup import Loader
 
-    known = load_profiles.for_verdict(choices)
+    known = load_profiles.load_for_verdict(choices)
     rows = remedy.Rows(system=known.system_libraries, replacements=known.replacements)
     named = {row.soname for row in rows.system}
     wanted = {p: [n for n in need.libraries if n in named] for p, need in needs.items()}

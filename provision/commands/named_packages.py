@@ -25,7 +25,7 @@ class _Collected:
     index: str | None = None
 
 
-def named_packages(asked: RequestContext) -> tuple[Named, ...]:
+def read_named_packages(asked: RequestContext) -> tuple[Named, ...]:
     """The packages of --with, gpuenv.yaml and the project's files that come from an index; several lines on one
     package are one."""
     found: dict[str, _Collected] = {}

@@ -19,13 +19,15 @@ if TYPE_CHECKING:
     from ..verify.packages.installed import Package
 
 
-def reader(env: Environment, choices: Choices, environ: dict[str, str]) -> Callable[[PythonPaths], Reading]:
+def make_reader(
+    env: Environment, choices: Choices, environ: dict[str, str]
+) -> Callable[[PythonPaths], Reading]:
     """What reads the installed packages, for the time in which children are waited for."""
 
     def read(found: PythonPaths) -> Reading:
         from ..verify import packages
 
-        return packages.read_environment(env, found, environ, load_profiles.for_verdict(choices))
+        return packages.read_environment(env, found, environ, load_profiles.load_for_verdict(choices))
 
     return read
 
@@ -69,7 +71,9 @@ def _packages(
 
     surroundings = begun.python_paths.result()
     read = (
-        begun.reading.result if begun.reading else lambda: reader(env, choices, begun.environ)(surroundings)
+        begun.reading.result
+        if begun.reading
+        else lambda: make_reader(env, choices, begun.environ)(surroundings)
     )
     reading = read()
     if reading.nominated and not options.quick:
@@ -87,7 +91,7 @@ def _known(made: Lock | None, choices: Choices) -> Profiles:
     """What the profiles say of libraries, and what was measured on this machine."""
     from .measure_wheels import measured_rows
 
-    known = load_profiles.for_fixes(choices)
+    known = load_profiles.load_for_fixes(choices)
     return dataclasses.replace(known, satellites=(*known.satellites, *measured_rows(made, choices)))
 
 
@@ -97,10 +101,10 @@ def _required(
     """What the environment is for: the packages that were named, and what they always require."""
 
     def required(installed: Sequence[Package]) -> Collection[str]:
-        from ..request.named_packages import named_packages
+        from ..request.named_packages import list_named_packages
         from ..verify.packages import named_and_required
 
-        names = named_packages(Path(env.path), made, choices)
+        names = list_named_packages(Path(env.path), made, choices)
         if names is None:
             always = {n for p in installed for n in p.requires_always(python)}
             names = frozenset(p.name for p in installed if p.name not in always)

@@ -17,12 +17,12 @@ from ..model import CreateResult, Emit, Event, Lock, Preview
 from ..project.config.key_forms import CONFIG_NAME
 from ..request import load_profiles, paths as where, project_options as inproject, recorded_options
 from ..request.options import Choices
-from ..request.project_folder import project_file, project_folder
+from ..request.project_folder import find_project_folder, locate_project_file
 from ..request.recorded_options import others
 from ..wheels import pylock
 from . import interrupted_run
 from .create_options import CreateOptions
-from .default_env import env_to_change
+from .default_env import choose_env_to_change
 
 # Options of `add` and `drop` that replace those that the environment was made with.
 _OWN = ("profiles", "exclude_newer", "exclude_newer_except")
@@ -34,7 +34,7 @@ OPTIONS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Edit:
+class PackageEdit:
     """What changes: `chosen` returns the requirements wanted for those that there are, `write` changes the project's
     file, `check` refuses what cannot be done with the requirements that there are. `told` names it in errors."""
 
@@ -45,7 +45,7 @@ class Edit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class EditPlace:
     """Where it changes: the environment that a command names, the options, and whether it is proved."""
 
     env: Path | None
@@ -55,17 +55,17 @@ class Place:
     dry_run: bool = False
 
 
-def apply(edit: Edit, at: Place, emit: Emit) -> CreateResult | Lock | Preview:
+def apply_edit(edit: PackageEdit, at: EditPlace, emit: Emit) -> CreateResult | Lock | Preview:
     """Make the change. Return the lock where there is no environment. Raises UsageError, LockError, ResolveError."""
     if at.dry_run:
         return _preview(edit, at, emit)
-    from .create_steps import change  # a shell that completes ENV does not wait for it
+    from .create_steps import change_in_place  # a shell that completes ENV does not wait for it
 
-    path, file = where.absolute(env_to_change(emit, at.env)), project_file()
+    path, file = where.make_absolute(choose_env_to_change(emit, at.env)), locate_project_file()
     place.check_place(path)
     names = [locking(name).lock_name(at.choices.target_name) for name in NAMES]
     kept = (file, *(file.parent / name for name in names)) if file else ()
-    with interrupted_run.told_by(interrupted_run.before(path, kept).look), place.held(path, emit):
+    with interrupted_run.describe_by(interrupted_run.remember_state(path, kept).look), place.held(path, emit):
         place.recover(path)
         choices = _as_made(path, at.choices)
         if file is None:
@@ -77,54 +77,54 @@ def apply(edit: Edit, at: Place, emit: Emit) -> CreateResult | Lock | Preview:
                 emit(Event(kind="note", stage="build", text=told))
                 emit(Event(kind="next", stage="build", text="gpuenv create"))
                 return made
-        return change(emit, path, choices, CreateOptions(verify=at.verify, checks=at.checks), None)
+        return change_in_place(emit, path, choices, CreateOptions(verify=at.verify, checks=at.checks), None)
 
 
-def _preview(edit: Edit, at: Place, emit: Emit) -> Preview:
+def _preview(edit: PackageEdit, at: EditPlace, emit: Emit) -> Preview:
     """Solve with the change, and return what it would write. Raises UsageError, LockError, ResolveError."""
     from . import preview_changes, project_lock
     from .lock import lock_name
 
-    path, file = where.absolute(env_to_change(emit, at.env)), project_file()
+    path, file = where.make_absolute(choose_env_to_change(emit, at.env)), locate_project_file()
     place.check_place(path)
-    choices, own = _as_made(path, at.choices), preview_changes.lock_inside(path)
+    choices, own = _as_made(path, at.choices), preview_changes.read_lock_inside(path)
     command = edit.told.partition(" ")[0].replace("without", "drop").replace("with", "add")
     if file is None:
-        from .create_steps import solved_near
+        from .create_steps import solve_near
 
         choices = _remembered(choices, path, edit)
         assert own is not None
-        return preview_changes.preview_of_lock(command, path, own, solved_near(emit, path, choices, own))
-    edit.check(inproject.laid(choices).with_, file)
+        return preview_changes.preview_lock(command, path, own, solve_near(emit, path, choices, own))
+    edit.check(inproject.apply_project(choices).with_, file)
     solved = project_lock.with_packages(choices, own, edit.chosen, edit.told, emit)
-    lock_file = project_folder() / lock_name(inproject.laid(solved.choices))
-    return preview_changes.preview_of_lock(command, path, own or solved.held, solved.made, (file, lock_file))
+    lock_file = find_project_folder() / lock_name(inproject.apply_project(solved.choices))
+    return preview_changes.preview_lock(command, path, own or solved.held, solved.made, (file, lock_file))
 
 
 def _as_made(env: Path, base: Choices) -> Choices:
     """The options that the environment was made with; folders of wheels named now are taken beside its own."""
-    made = recorded_options.recalled(env, base, {name for name in _OWN if getattr(base, name)})
+    made = recorded_options.recall_options(env, base, {name for name in _OWN if getattr(base, name)})
     links = list(dict.fromkeys([*made.find_links, *base.find_links]))
     binary = list(dict.fromkeys([*made.only_binary, *base.only_binary]))
     more = recorded_options.record(Choices(find_links=links, only_binary=binary))
     return dataclasses.replace(made, find_links=links, only_binary=binary, given=made.given | more)
 
 
-def _in_project(emit: Emit, mine: Choices, file: Path, edit: Edit, env: Path) -> tuple[Choices, Lock]:
+def _in_project(emit: Emit, mine: Choices, file: Path, edit: PackageEdit, env: Path) -> tuple[Choices, Lock]:
     """Solve the project's lock with the change first; only what can be solved is written, the lock after
     the file. Returns the options for the environment, and the lock."""
     from . import project_lock
 
     own = pylock.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
-    edit.check(inproject.laid(mine).with_, file)
+    edit.check(inproject.apply_project(mine).with_, file)
     asked = project_lock.with_packages(mine, own, edit.chosen, edit.told, emit)
     edit.write(file)
     mine = dataclasses.replace(mine, with_=[text for text in mine.with_ if edit.chosen([text])])
     mine = dataclasses.replace(mine, given=recorded_options.record(mine))
-    return inproject.laid(mine), asked.write()
+    return inproject.apply_project(mine), asked.write()
 
 
-def _remembered(made: Choices, env: Path, edit: Edit) -> Choices:
+def _remembered(made: Choices, env: Path, edit: PackageEdit) -> Choices:
     """What the environment was made of, with the change. Raises UsageError where there is none."""
     if not place.made_by_gpuenv(env):
         raise UsageError(
@@ -147,7 +147,11 @@ def _of_its_lock(made: Choices, held: Lock) -> Choices:
             hint="gpuenv lock --manager conda --with PKG, then gpuenv create --lock conda-lock.yml",
         )
     planned = {Requirement(text).name for b in held.plan.builds for text in b.requirements}
-    planned = {canonicalize_name(n) for n in planned} | inproject.stack(load_profiles.known(made)) | {"pip"}
+    planned = (
+        {canonicalize_name(n) for n in planned}
+        | inproject.list_stack_packages(load_profiles.load_all(made))
+        | {"pip"}
+    )
     rest = [p for p in held.packages if canonicalize_name(p.name) not in planned]
     if editable := [p.name for p in rest if p.editable]:
         raise UsageError(

@@ -14,12 +14,12 @@ from ..wheels import pylock
 from ..wheels.local_files import size
 
 
-def lock_inside(env: Path) -> Lock | None:
+def read_lock_inside(env: Path) -> Lock | None:
     """Return the lock that an environment carries; None where gpuenv made none there."""
     return pylock.read_in(env / place.MARK) if place.made_by_gpuenv(env) else None
 
 
-def changes(old: Lock | None, new: Lock) -> tuple[PackageChange, ...]:
+def list_changes(old: Lock | None, new: Lock) -> tuple[PackageChange, ...]:
     """Return the packages in which two locks differ, by name."""
     before = {p.name: p for p in old.packages} if old else {}
     after = {p.name: p for p in new.packages}
@@ -33,14 +33,14 @@ def changes(old: Lock | None, new: Lock) -> tuple[PackageChange, ...]:
     )  # fmt: skip
 
 
-def preview_of_lock(
+def preview_lock(
     command: str, env: Path, old: Lock | None, new: Lock, writes: Sequence[Path] = ()
 ) -> Preview:
     """Return what leads from one lock to another in an environment."""
-    found = changes(old, new)
+    found = list_changes(old, new)
     return Preview(
         command=command, path=str(env), writes=tuple(map(str, writes)), packages=found,
-        download_bytes=sum(p.size or 0 for p in found), free_bytes=free_at(env),
+        download_bytes=sum(p.size or 0 for p in found), free_bytes=measure_free_space(env),
     )  # fmt: skip
 
 
@@ -48,14 +48,16 @@ def foresee(emit: Emit, env: Path, plan: Plan, lock: Lock | None, choices: Choic
     """Say where `create` would build a plan, and how much it would download as far as that is known."""
     if not plan.builds:
         return
-    old = lock_inside(env)
+    old = read_lock_inside(env)
     words = f"would {'change' if old else 'make'} {env}"
     if lock:
-        words += f": {len(changes(old, lock))} packages differ" if old else f": {len(lock.packages)} packages"
+        words += (
+            f": {len(list_changes(old, lock))} packages differ" if old else f": {len(lock.packages)} packages"
+        )
         total, of = sum(p.size or 0 for p in lock.packages), "up to "
     else:
         total, of = _wheels(plan, choices), "only the wheels of frameworks "
-    known = f"; {of}{size(total)} to download, {size(free_at(env))} free" if total else ""
+    known = f"; {of}{size(total)} to download, {size(measure_free_space(env))} free" if total else ""
     emit(Event(kind="log", stage="build", text=words + known))
 
 
@@ -64,12 +66,12 @@ def _wheels(plan: Plan, choices: Choices) -> int:
     planned = {(b.framework, b.version, b.cuda, b.index, plan.platform) for b in plan.builds}
     known = {
         (b.framework, b.version, b.cuda, b.index, b.platform): int(b.bytes)
-        for b in load_profiles.known(choices).builds if b.bytes
+        for b in load_profiles.load_all(choices).builds if b.bytes
     }  # fmt: skip
     return sum(known.get(one, 0) for one in planned)
 
 
-def free_at(path: Path) -> int:
+def measure_free_space(path: Path) -> int:
     """Return the free bytes of the disk that a path is on, or will be."""
     while not path.exists():
         path = path.parent

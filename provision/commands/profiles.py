@@ -20,7 +20,7 @@ from ..profiles.tables import FILES, Table, check_table
 from ..profiles.yaml_files import difference, documents, dump, read_file
 from ..request import load_profiles
 from ..request.options import Choices
-from ..request.paths import cache_dir
+from ..request.paths import get_cache_dir
 from ..system import process, safe_write
 
 
@@ -64,10 +64,10 @@ def __getattr__(name: str) -> Any:
     """Return the function `list`. Defined under this name it would hide the type in this module."""
     if name != "list":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return listed
+    return list_tables
 
 
-def listed(options: ProfilesListOptions, emit: Emit = drop_event) -> ProfileTables:
+def list_tables(options: ProfilesListOptions, emit: Emit = drop_event) -> ProfileTables:
     """Return the tables without their rows: how many, from where, read when."""
     return _checked(ProfilesCheckOptions(choices=options.choices))
 
@@ -105,7 +105,7 @@ def update(options: ProfilesUpdateOptions, emit: Emit = drop_event) -> ProfileTa
                 f"{name}: not one of {', '.join(measure.MEASURED)}",
                 hint="name profiles that `profiles update` reads",
             )
-    environ, cache = process.environ(), cache_dir(options.choices)
+    environ, cache = process.environ(), get_cache_dir(options.choices)
     http = Http(pip_configuration(environ))
 
     def say(text: str) -> None:
@@ -124,7 +124,7 @@ def update(options: ProfilesUpdateOptions, emit: Emit = drop_event) -> ProfileTa
 
 def _folders(choices: Choices) -> list[Path]:
     """Ours first, then what is laid over it."""
-    return [profiles.directory(), *load_profiles.overlays(choices)]
+    return [profiles.directory(), *load_profiles.list_overlays(choices)]
 
 
 def _tables(folders: Sequence[Path], names: Sequence[str]) -> ProfileTables:

@@ -19,7 +19,7 @@ _FOLDERS = 400
 _SHELL_SIGNAL = 128  # a shell ends with 128 and the number of the signal that ended its command
 
 
-def ran(
+def describe_exit(
     root: Path, command: Sequence[str], ended: process.Attended, before: limits.OomKills,
     folder: Path | None = None,
 ) -> Ran:  # fmt: skip
@@ -39,11 +39,11 @@ def ran(
         made_by_gpuenv=(root / MARK).is_dir(),
         files_of=lambda module: module_files.owner_of_missing(root, module),
         has_module=lambda module: module_files.is_there(root, module),
-        own_module=lambda module: own_module(folders, module),
+        own_module=lambda module: find_own_module(folders, module),
     )
 
 
-def own_module(folders: Sequence[Path], module: str) -> str | None:
+def find_own_module(folders: Sequence[Path], module: str) -> str | None:
     """Where a module lies in the program's own folders, a few levels down; None where it does not. A folder counts
     only if it holds Python files: one of that name can hold data."""
     top = module.partition(".")[0]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import UsageError
 from ..model import Check, Emit, Event
 from ..request import load_profiles
-from ..request.own_project import OwnProject, own_project
+from ..request.own_project import OwnProject, read_own_project
 from ..system import process
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _TIMED_OUT = 124
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class CheckOptions:
     """Which checks to run: those of the environment's own project, and those of a command line."""
 
     typed: tuple[Check, ...] = ()
@@ -34,7 +34,7 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planned:
+class PlannedChecks:
     """The checks to run. `project` is None where its checks are not to be read."""
 
     typed: tuple[Check, ...] = ()
@@ -56,7 +56,7 @@ class Planned:
         return (*(PlacedCheck(check=c, folder=own) for c in checks), *typed)
 
 
-def read(texts: Sequence[str]) -> tuple[Check, ...]:
+def read_options(texts: Sequence[str]) -> tuple[Check, ...]:
     """Return the checks that a command line asks for. Raises UsageError."""
     from ..project.config.checks import read_check
 
@@ -72,14 +72,16 @@ def read(texts: Sequence[str]) -> tuple[Check, ...]:
     return tuple(found.values())
 
 
-def plan(env: Path, asked: Asked, options: Options) -> Planned:
+def plan_checks(env: Path, asked: CheckOptions, options: Options) -> PlannedChecks:
     """Return the checks to run in an environment; those of a project not with --quick. Raises DataError."""
     wanted = asked.of_project and not options.quick
-    return Planned(typed=asked.typed, project=own_project(env, options.cache_dir) if wanted else None)
+    return PlannedChecks(
+        typed=asked.typed, project=read_own_project(env, options.cache_dir) if wanted else None
+    )
 
 
-def checked(
-    emit: Emit, env: Environment, verdict: Verdict, planned: Planned, choices: Choices, options: Options
+def run_project_checks(
+    emit: Emit, env: Environment, verdict: Verdict, planned: PlannedChecks, choices: Choices, options: Options
 ) -> Verdict:
     """Return the verdict with the stage `checks`, where there are any. They run where no stage before has failed."""
     before = len(verdict.stages)
@@ -90,7 +92,7 @@ def checked(
 
 
 def _with_checks(
-    emit: Emit, env: Environment, verdict: Verdict, planned: Planned, choices: Choices, options: Options
+    emit: Emit, env: Environment, verdict: Verdict, planned: PlannedChecks, choices: Choices, options: Options
 ) -> Verdict:
     from ..verify.checks import run_checks
 
@@ -113,10 +115,10 @@ def _with_checks(
 def _environ(emit: Emit, env: Environment, choices: Choices, options: Options) -> dict[str, str]:
     """Return the variables of `gpuenv run`; bytecode stays out of the environment, as for all that verify runs."""
     from ..environment import bytecode_cache
-    from .run import found_in, variables
+    from .run import find_programs, prepare_variables
 
-    root, programs = found_in(Path(env.python))
-    environ = variables(emit, root, programs, process.environ(), choices)
+    root, programs = find_programs(Path(env.python))
+    environ = prepare_variables(emit, root, programs, process.environ(), choices)
     sites = [str(p) for p in root.glob("lib*/python3*/site-packages/*/__init__.py")]
     return environ | bytecode_cache.choose_bytecode_folder(
         [str(Path(p).parent) for p in sites], options.cache_dir
@@ -126,8 +128,8 @@ def _environ(emit: Emit, env: Environment, choices: Choices, options: Options) -
 def _causes(ended: CheckOutcome, env: Environment, choices: Choices) -> tuple[Finding, ...]:
     """Diagnose a failed check from what it printed and how it ended."""
     from ..verify.checks.run_checks import make_command
-    from .program_exit import ran
-    from .run import explained
+    from .program_exit import describe_exit
+    from .run import explain_failure
 
     finished, placed, before = ended.finished, ended.placed, ended.before
     if ended.result.status == "pass" or not (finished and placed and before):
@@ -141,15 +143,15 @@ def _causes(ended: CheckOutcome, env: Environment, choices: Choices) -> tuple[Fi
         signal=None if late else finished.signal,
     )
     root = Path(env.path)
-    how = ran(root, make_command(env, placed.check), attended, before, placed.folder)
-    return explained(ended.result.label, attended, choices, root, how)
+    how = describe_exit(root, make_command(env, placed.check), attended, before, placed.folder)
+    return explain_failure(ended.result.label, attended, choices, root, how)
 
 
 def _of_missing(missing: Sequence[MissingTool], choices: Choices) -> Finding:
     """Return one finding of all that a compiler misses: installed one by one, each would show the next."""
     from ..model import Finding
 
-    rules = {rule.name: rule for rule in load_profiles.known(choices).failures}
+    rules = {rule.name: rule for rule in load_profiles.load_all(choices).failures}
     fixes = [(rules[m.rule].fix or "").replace("3.X", m.python) for m in missing]
     return Finding(
         cause=rules[missing[0].rule].cause,

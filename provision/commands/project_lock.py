@@ -13,48 +13,48 @@ from ..managers.protocol import locking
 from ..model import Emit, Event, Lock, Plan, RequestContext
 from ..request import load_profiles, project_options as inproject, recorded_options, upload_limits
 from ..request.options import Choices
-from ..request.project_folder import project_folder
+from ..request.project_folder import find_project_folder
 from ..wheels import pylock
 from . import same_stack
 from .create_options import CreateOptions
-from .lock import differences, lock_name
-from .lock_acceptance import accepted, check, read, virtual_packages
-from .lock_preferences import Upgrade, locked_like
-from .read_request import judged, locking_of
+from .lock import list_differences, lock_name
+from .lock_acceptance import accept_lock, check_lock, read_lock, virtual_packages
+from .lock_preferences import Upgrade, solve_like
+from .read_request import get_locking, judge_request
 
 Write = Callable[[Lock], None]
 
 
-def lock_of(
+def solve_or_read_lock(
     asked: RequestContext, choices: Choices, emit: Emit, like: Lock | None = None, *, allow_md5: bool = False
 ) -> tuple[Plan, Lock | None]:
     """The project's own lock where it is for what is asked and fits this machine, else a fresh one, as near to it (or
     to `like`) as can be. The plan has the notes for this machine too. Raises LockError, ResolveError."""
     held = _held(choices, asked.target.platform) if choices.config else None
-    files = inproject.files_of(choices, asked.demands)
-    same = held is not None and inproject.same_inputs(held.inputs, choices, files)
-    if held and same and upload_limits.still_holds(choices, held):
+    files = inproject.list_files(choices, asked.demands)
+    same = held is not None and inproject.is_same_inputs(held.inputs, choices, files)
+    if held and same and upload_limits.is_current(choices, held):
         why = _unfit(held, choices, asked)
         if why is None:
-            locking_of(choices).check_hashes(held, lock_name(choices), allow_md5=allow_md5)
+            get_locking(choices).check_hashes(held, lock_name(choices), allow_md5=allow_md5)
             return held.plan, held
         emit(Event(kind="warning", stage="lock", text=f"{lock_name(choices)} is not used: {why}"))
         held = None
     elif held:
         told = f"{lock_name(choices)} is for other requirements: solving again (update it with gpuenv lock)"
         emit(Event(kind="note", stage="lock", text=told))
-    plan, made = locked_like(asked, choices, emit, like or held, Upgrade())
+    plan, made = solve_like(asked, choices, emit, like or held, Upgrade())
     if made is None:
         return plan, None
-    locking_of(choices).check_hashes(made, "the channel's index", allow_md5=allow_md5)
-    return plan, dataclasses.replace(made, inputs=inproject.inputs(choices, files))
+    get_locking(choices).check_hashes(made, "the channel's index", allow_md5=allow_md5)
+    return plan, dataclasses.replace(made, inputs=inproject.digest_inputs(choices, files))
 
 
 def _held(choices: Choices, platform: str | None = None) -> Lock | None:
     """The project's lock that is there, None where it holds nothing for the platform. Raises LockError."""
-    path = project_folder() / lock_name(choices)
+    path = find_project_folder() / lock_name(choices)
     try:
-        return read(path, choices, platform) if path.exists() else None
+        return read_lock(path, choices, platform) if path.exists() else None
     except OtherPlatformError:
         return None
 
@@ -63,28 +63,28 @@ def _unfit(held: Lock, choices: Choices, asked: RequestContext) -> str | None:
     """Why a lock is not for the target asked for; None where it is."""
     if held.plan.device != asked.request.device:
         return f"it is for {held.plan.device}, and this machine is judged {asked.request.device}"
-    if why := same_stack.unfit(held.plan, choices):
+    if why := same_stack.explain_unfit(held.plan, choices):
         return why
     if choices.elsewhere and held.plan.platform != asked.target.platform:
         return f"it is for {held.plan.platform}, not {asked.target.platform}"
     try:
         if choices.elsewhere:
-            check(held, choices, asked.target, asked.machine)
+            check_lock(held, choices, asked.target, asked.machine)
         else:
-            accepted(held, choices)
+            accept_lock(held, choices)
     except LockError as error:
         return error.message
     return None
 
 
-def files_watched(choices: Choices, asked: RequestContext) -> list[str]:
+def list_watched_files(choices: Choices, asked: RequestContext) -> list[str]:
     """The files whose change means another environment: the project's own, and its lock."""
-    files = inproject.files_of(choices, asked.demands)
-    return [*files, str(project_folder() / lock_name(choices))] if choices.config else files
+    files = inproject.list_files(choices, asked.demands)
+    return [*files, str(find_project_folder() / lock_name(choices))] if choices.config else files
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Solved:
+class SolvedRequest:
     """A solved lock that is not written yet: the project's file has to have the packages first. `held` is the one that
     is there."""
 
@@ -96,8 +96,8 @@ class Solved:
 
     def write(self) -> Lock:
         """Write the lock with the digest of what the project asks for now, and return it."""
-        now = inproject.laid(self.choices)
-        digest = inproject.inputs(now, inproject.files_of(now, self.asked.demands))
+        now = inproject.apply_project(self.choices)
+        digest = inproject.digest_inputs(now, inproject.list_files(now, self.asked.demands))
         digested = dataclasses.replace(self.made, inputs=digest)
         self.put(digested)
         return digested
@@ -105,24 +105,24 @@ class Solved:
 
 def with_packages(
     mine: Choices, own: Lock | None, chosen: Callable[[Sequence[str]], list[str]], told: str, emit: Emit
-) -> Solved:
+) -> SolvedRequest:
     """The project's lock with other packages, near to the one that is there, else to the environment's `own`.
     `mine` are the options of the environment, `chosen` returns the packages for those that there are, and `told`
     names the change. Raises LockError, ResolveError."""
-    of_env = inproject.laid(mine)
-    way = locking_of(of_env)
+    of_env = inproject.apply_project(mine)
+    way = get_locking(of_env)
     way.require()
     held = _held(of_env)
     own = own if own and own.manager == of_env.manager else None
     before = _for_all(mine, held)
-    now = inproject.laid(before)
+    now = inproject.apply_project(before)
     now = dataclasses.replace(now, with_=chosen(now.with_))
-    asked = _judged(now, held, own, lambda c: judged(c, emit))
-    plan, made = locked_like(asked, now, emit, held or own, Upgrade())
+    asked = _judged(now, held, own, lambda c: judge_request(c, emit))
+    plan, made = solve_like(asked, now, emit, held or own, Upgrade())
     if made is None:
         raise ResolveError(f"{told} no build fits", hint=plan.hint)
-    path, virtual = project_folder() / lock_name(now), virtual_packages(asked, now)
-    return Solved(
+    path, virtual = find_project_folder() / lock_name(now), virtual_packages(asked, now)
+    return SolvedRequest(
         made=made,
         choices=before,
         asked=asked,
@@ -137,9 +137,9 @@ def _for_all(mine: Choices, held: Lock | None) -> Choices:
     if held is None:
         return recorded_options.without_own_packages(mine)
     plain = recorded_options.without_machine(mine)
-    now = inproject.laid(plain)
-    demands = inproject.demanded(now, load_profiles.known(now), held.plan.target)
-    same = inproject.same_inputs(held.inputs, now, inproject.files_of(now, demands))
+    now = inproject.apply_project(plain)
+    demands = inproject.read_requirements(now, load_profiles.load_all(now), held.plan.target)
+    same = inproject.is_same_inputs(held.inputs, now, inproject.list_files(now, demands))
     return plain if same else recorded_options.without_own_packages(plain)
 
 
@@ -148,20 +148,20 @@ def _judged(now: Choices, held: Lock | None, own: Lock | None, judge: same_stack
     if held and not now.target_name:
         return judge(_at_lock(now, held))
     near = held or own
-    return same_stack.judged(now, near.plan, judge) if near else judge(now)
+    return same_stack.read_same_stack_request(now, near.plan, judge) if near else judge(now)
 
 
 # --- given to create -----------------------------------------------------------------------------
 
 
-def lock_for(env: Path, choices: Choices, how: CreateOptions, emit: Emit) -> Lock | None:
+def require_lock(env: Path, choices: Choices, how: CreateOptions, emit: Emit) -> Lock | None:
     """The lock to install; None where packages are to be solved. Raises LockError."""
     if not (how.lock or how.locked or how.frozen):
         return pylock.read_in(env / place.MARK) if _names_nothing(env, choices) else None
-    path = how.lock or project_folder() / lock_name(choices)
+    path = how.lock or find_project_folder() / lock_name(choices)
     if not how.lock:
         _require(path, env / place.MARK / locking(choices.manager).LOCK_NAME, how)
-    given = read(path, dataclasses.replace(choices, platform=None))  # it is installed here
+    given = read_lock(path, dataclasses.replace(choices, platform=None))  # it is installed here
     locking(choices.manager).check_hashes(given, str(path), allow_md5=how.allow_md5)
     if how.locked and not how.lock:
         _refuse_stale(path, given, choices, emit)
@@ -192,10 +192,10 @@ def _refuse_stale(path: Path, given: Lock, choices: Choices, emit: Emit) -> None
     where they differ, a lock for the same target is solved and compared."""
     if not (choices.config or choices.requirement or choices.project):
         return
-    demands = inproject.demanded(choices, load_profiles.known(choices), given.plan.target)
-    files = inproject.files_of(choices, demands)
-    limited = upload_limits.still_holds(choices, given)
-    if limited and _fits_options(given, choices) and inproject.same_inputs(given.inputs, choices, files):
+    demands = inproject.read_requirements(choices, load_profiles.load_all(choices), given.plan.target)
+    files = inproject.list_files(choices, demands)
+    limited = upload_limits.is_current(choices, given)
+    if limited and _fits_options(given, choices) and inproject.is_same_inputs(given.inputs, choices, files):
         return
     told = f"{path.name} is for other requirements: comparing it with the current ones"
     emit(Event(kind="note", stage="lock", text=told))
@@ -208,7 +208,7 @@ def _refuse_stale(path: Path, given: Lock, choices: Choices, emit: Emit) -> None
             log=error.log,
             hint=hint,
         ) from error
-    if drift := differences(given, fresh):
+    if drift := list_differences(given, fresh):
         raise LockError(
             f"{path} is out of date ({len(drift)} packages differ)",
             log="\n".join(drift), hint=hint,
@@ -218,13 +218,13 @@ def _refuse_stale(path: Path, given: Lock, choices: Choices, emit: Emit) -> None
 def _fits_options(given: Lock, choices: Choices) -> bool:
     """Whether device, CUDA and Python that options or gpuenv.yaml name are those of the lock."""
     named = {"device": choices.device, "cuda": choices.cuda, "python": choices.python}
-    return all(same_stack.keeps(given.plan, option, value) for option, value in named.items())
+    return all(same_stack.is_kept(given.plan, option, value) for option, value in named.items())
 
 
 def _solved(choices: Choices, given: Lock, emit: Emit) -> Lock:
     """What would be locked now, for the lock's own target and as near to it as can be. Raises LockError."""
-    asked = judged(_at_lock(choices, given), emit)
-    plan, fresh = locked_like(asked, choices, emit, given, Upgrade())
+    asked = judge_request(_at_lock(choices, given), emit)
+    plan, fresh = solve_like(asked, choices, emit, given, Upgrade())
     if fresh is None:
         raise LockError(f"no build fits: {plan.hint or 'see gpuenv resolve --explain'}")
     return fresh
@@ -233,6 +233,6 @@ def _solved(choices: Choices, given: Lock, emit: Emit) -> Lock:
 def _at_lock(choices: Choices, given: Lock) -> Choices:
     """The options for the target of a lock; device, CUDA and Python are the lock's where they are not named."""
     return dataclasses.replace(
-        same_stack.at_target(choices, given.plan),
+        same_stack.apply_target(choices, given.plan),
         device=given.plan.device if choices.device == "auto" else choices.device,
     )

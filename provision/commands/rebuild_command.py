@@ -14,7 +14,7 @@ from ..model import FRAMEWORKS, Environment, Lock, Verdict
 _BARE = re.compile(r"gpuenv create --recreate(?P<named> --framework)?")
 
 
-def addressed(verdict: Verdict, env: Environment, made: Lock | None) -> Verdict:
+def add_rebuild_commands(verdict: Verdict, env: Environment, made: Lock | None) -> Verdict:
     """The verdict whose fixes name this environment and its frameworks, so that they can be typed as they
     stand; another environment where gpuenv did not make this one and would not touch it."""
     told = " ".join([*(f.fix or "" for f in verdict.findings), verdict.hint or ""])

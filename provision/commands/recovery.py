@@ -10,10 +10,10 @@ from ..model import Emit, Event
 from ..request import paths as where
 
 
-def settle(emit: Emit, env: Path) -> None:
+def roll_back_interrupted(emit: Emit, env: Path) -> None:
     """Bring the environment back that was in the place before. Where another run is at work there, or nothing
     can be written, that is told, and all stays as it is."""
-    env = where.absolute(env)
+    env = where.make_absolute(env)
     if place.is_settled(env):
         return
     try:

@@ -27,7 +27,7 @@ def read_what_matters(question: Question, reader: ReleaseReader, refused: Sequen
     """A search with all the releases that can matter. Raises LockError where an index does not answer."""
     search = JointSearch(question, reader.packages, refused)
     for number in range(_MOST_ROUNDS):
-        if not reader.deepen(promising(search), _has_more, most=_FIRST << number):
+        if not reader.deepen(list_promising(search), _has_more, most=_FIRST << number):
             break
         search = JointSearch(question, reader.packages, refused)
     for _ in range(_PRICE_ROUNDS):
@@ -41,7 +41,7 @@ def _has_more(package: NamedPackage) -> bool:
     return package.next_day is not None and len(package.releases) < _MOST_RELEASES
 
 
-def promising(search: JointSearch) -> list[str]:
+def list_promising(search: JointSearch) -> list[str]:
     """The packages whose older releases could make a better set."""
     best = search.best()
     if best and not best.most_behind:

@@ -29,15 +29,15 @@ class RemoveOptions:
 def remove(options: RemoveOptions, emit: Emit = drop_event) -> RemoveResult | Preview:
     """Remove environments that gpuenv made. All are checked before the first is removed. With `dry_run` return what
     would be removed."""
-    paths = list(dict.fromkeys(where.absolute(env) for env in options.envs))
+    paths = list(dict.fromkeys(where.make_absolute(env) for env in options.envs))
     for path in paths:
         _check(path)
     if options.dry_run:
         return _preview(paths)
     done: list[RemovedEnvironment] = []
-    left = interrupted_run.Left(text="run the same command again to remove the rest")
+    left = interrupted_run.RunRemains(text="run the same command again to remove the rest")
     try:
-        with interrupted_run.told_by(lambda: left):
+        with interrupted_run.describe_by(lambda: left):
             for path in paths:
                 done += [_removed(emit, path)]
     except GpuenvError:

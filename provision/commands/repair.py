@@ -18,12 +18,12 @@ from ..request.options import Choices
 from ..system import process
 from ..wheels import pylock
 from .activate_command import activate_line
-from .default_env import env_to_change
-from .preview_changes import free_at
+from .default_env import choose_env_to_change
+from .preview_changes import measure_free_space
 from .verdict_inputs import is_expected
 
 if TYPE_CHECKING:
-    from .build_transaction import Job
+    from .build_transaction import BuildJob
 
 _ROUNDS = 3
 Check = Callable[[Path, Collection[str]], Drift]
@@ -48,9 +48,9 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
     """Put back what was replaced, removed or changed in an environment, from its lock, and prove it then. With
     `dry_run` return what would change."""
     from ..verify.drift import compare_wheels  # a shell that completes ENV does not wait for it
-    from .build_transaction import Job
+    from .build_transaction import BuildJob
 
-    path = where.absolute(env_to_change(emit, options.env)).resolve()
+    path = where.make_absolute(choose_env_to_change(emit, options.env)).resolve()
     if options.dry_run:
         place.refuse_half_changed(path)
         made = _lock_of(path)
@@ -62,8 +62,8 @@ def repair(options: RepairOptions, emit: Emit = drop_event) -> RepairResult | Pr
         choices = _as_created(path, options.choices)
         place.refuse_half_changed(path)
         made = _lock_of(path)
-        job = Job(
-            env=path, lock=made, choices=choices, sources=read_options.sources(choices), emit=emit,
+        job = BuildJob(
+            env=path, lock=made, choices=choices, sources=read_options.read_sources(choices), emit=emit,
             verify=None if options.verify else False, checks=options.checks,
         )  # fmt: skip
         done = _repaired(
@@ -85,7 +85,7 @@ def _preview(env: Path, work: repairs.Work) -> Preview:
     left = ", ".join(f"{p.name} {p.version}" for p in work.left)
     return Preview(
         command="repair", path=str(env), packages=(*back, *gone),
-        download_bytes=sum(size or 0 for size in sizes.values()), free_bytes=free_at(env),
+        download_bytes=sum(size or 0 for size in sizes.values()), free_bytes=measure_free_space(env),
         notes=(f"not in the lock, and left: {left}",) if left else (),
     )  # fmt: skip
 
@@ -101,7 +101,7 @@ def _lock_of(env: Path) -> Lock:
 def _as_created(env: Path, choices: Choices) -> Choices:
     """The places that `create` was told to take packages from, where none are named now."""
     try:
-        held = inproject.choices_of((state.read(env, "request.json") or {}).get("choices") or {})
+        held = inproject.parse_options((state.read(env, "request.json") or {}).get("choices") or {})
     except ValueError:  # another version of gpuenv had other options
         return choices
     links = [f for f in held.find_links if "://" in f or Path(f).exists()]
@@ -112,8 +112,8 @@ def _as_created(env: Path, choices: Choices) -> Choices:
     )  # fmt: skip
 
 
-def _repaired(job: Job, check: Check) -> RepairResult:
-    from .build_transaction import Work, build
+def _repaired(job: BuildJob, check: Check) -> RepairResult:
+    from .build_transaction import BuildStep, build_environment
 
     job.emit(Event(kind="start", stage="repair", text=f"comparing {job.env} with its lock"))
     done, verdict = repairs.work(job.lock, check(job.env, ())), None
@@ -122,7 +122,9 @@ def _repaired(job: Job, check: Check) -> RepairResult:
         _check_python(job.env, job.lock)
         rounds = _Rounds(job, check, done)
         # An environment that is its lock again is nearer to what was proved once than what was there.
-        verdict = build(job, Work(do=rounds.run, copied=True, packages=done.packages, stays=True))
+        verdict = build_environment(
+            job, BuildStep(do=rounds.run, copied=True, packages=done.packages, stays=True)
+        )
         done = rounds.done
     return RepairResult(
         packages=done.told,
@@ -138,7 +140,7 @@ class _Rounds:
     """Putting back, and looking again. Taking a package out can take files of another one with it, and where the
     cache's own copy of a package is changed (its files are those of environments), it is fetched anew."""
 
-    job: Job
+    job: BuildJob
     check: Check
     done: repairs.Work
 

@@ -17,11 +17,11 @@ from ..errors import GpuenvError, UsageError
 from ..model import Emit, FleetResults, IssueReport, PackageSources, drop_event
 from ..model.option import argument, option
 from ..request import options as o, paths as where, read_options
-from ..request.project_folder import project_env
+from ..request.project_folder import find_project_env
 from ..system import process
 from ..system.output_file import is_stdout
 from ..wheels import pylock
-from .default_env import env_to_read
+from .default_env import choose_env_to_read
 from .list import verified
 
 T = TypeVar("T")
@@ -65,9 +65,9 @@ def report(options: ReportOptions, emit: Emit = drop_event) -> IssueReport | Fle
 def _known(emit: Emit, env: Path | None) -> stage.Known:
     """What the report is made of. Raises UsageError where ENV is none."""
     problems: list[str] = []
-    path = where.absolute(env_to_read(emit, env))
+    path = where.make_absolute(choose_env_to_read(emit, env))
     ours = place.made_by_gpuenv(path)
-    is_active = env is None and path != where.absolute(project_env())
+    is_active = env is None and path != where.make_absolute(find_project_env())
     there = ours or env is not None or is_active or path.is_dir()
 
     def tried(read: Callable[[], T]) -> T | None:
@@ -82,7 +82,7 @@ def _known(emit: Emit, env: Path | None) -> stage.Known:
 
         found = verify.locate(path) if env is not None else tried(lambda: verify.locate(path))
         path = Path(found.path) if found else path
-    sources = tried(lambda: read_options.sources(o.Choices()))
+    sources = tried(lambda: read_options.read_sources(o.Choices()))
     return stage.Known(
         gpuenv=__version__,
         python=platform.python_version(),

@@ -15,9 +15,9 @@ from ..request import project_options as inproject
 from ..request.options import Choices
 from . import target_options
 from .default_env import note_project
-from .host_compiler import host_compiler_problem
-from .manager_stages import plan_for
-from .read_request import judged, locking_of
+from .host_compiler import find_compiler_problem
+from .manager_stages import resolve_plan
+from .read_request import get_locking, judge_request
 
 _WORDS = {"with_": "--with", "requirement": "-r"}
 _OF_THE_FILE = ("config", "target_name", "indexes", "bundle", "given", "planned", "named")
@@ -28,7 +28,7 @@ class ResolveOptions:
     """The options of `resolve`."""
 
     explain: bool = option(False, help="Show every build and the reasons against it.")
-    targets: list[Path] = target_options.targets_option()
+    targets: list[Path] = target_options.declare_targets()
     choices: Choices = group(
         Choices, without=("exclude_newer", "exclude_newer_except", *target_options.NOT_SHARED)
     )
@@ -38,12 +38,12 @@ def resolve(options: ResolveOptions, emit: Emit = drop_event) -> Plan | Fleet:
     """Return the plan: the builds that fit, and why nothing newer does. For several targets return the fewest plans.
     Builds nothing."""
     note_project(emit)
-    choices = target_options.with_one_target(options.choices, options.targets)
+    choices = target_options.apply_single_target(options.choices, options.targets)
     if choices is None:
         return _fleet(options, emit)
     plan = show_plan(emit, choices, explain=options.explain)
     if plan.builds:
-        emit(Event(kind="next", stage="resolve", text=next_step(choices, plan)))
+        emit(Event(kind="next", stage="resolve", text=describe_next_step(choices, plan)))
     return plan
 
 
@@ -53,34 +53,34 @@ def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
     found = fleet.plan_targets(options.targets, options.choices, emit, reading=True).fleet
     if found.plans:
         words = " ".join(
-            ["gpuenv lock", *_words_of(options.choices), target_options.words_of(options.targets)]
+            ["gpuenv lock", *_words_of(options.choices), target_options.list_words(options.targets)]
         )
         emit(Event(kind="next", stage="resolve", text=words))
     return found
 
 
-def by_itself(asked: RequestContext, choices: Choices) -> str | None:
+def explain_cpu_choice(asked: RequestContext, choices: Choices) -> str | None:
     """What a plan for the CPU that nobody asked for is told with; None for any other."""
     cpu = choices.device == "auto" and asked.request.device == "cpu"
     return f"a CPU environment: {asked.reason}" if cpu else None
 
 
-def noted(plan: Plan, asked: RequestContext, choices: Choices) -> Plan:
+def add_notes(plan: Plan, asked: RequestContext, choices: Choices) -> Plan:
     """The plan with notes on this machine: it is for the CPU, where nobody asked for that, or its gcc does not go with
     the plan's nvcc."""
-    told = filter(None, (by_itself(asked, choices), host_compiler_problem(plan, choices)))
+    told = filter(None, (explain_cpu_choice(asked, choices), find_compiler_problem(plan, choices)))
     return dataclasses.replace(plan, notes=(*plan.notes, *told)) if plan.builds else plan
 
 
 def show_plan(emit: Emit, choices: Choices, *, explain: bool = False) -> Plan:
     """The plan of `gpuenv resolve` and `create --dry-run`."""
-    choices = inproject.laid(choices)
-    first = locking_of(choices).PLANS_FIRST
-    asked = judged(choices, emit, reading=True)
+    choices = inproject.apply_project(choices)
+    first = get_locking(choices).PLANS_FIRST
+    asked = judge_request(choices, emit, reading=True)
     if first and (asked.request.packages or asked.demands.needs):
         asked = _with_newest_set(asked, choices, emit)
-    plan = plan_for(asked) if first else _solved_plan(emit, asked, choices, explain=explain)
-    plan = noted(plan, asked, choices)
+    plan = resolve_plan(asked) if first else _solved_plan(emit, asked, choices, explain=explain)
+    plan = add_notes(plan, asked, choices)
     if choices.exclude_newer:
         told = "upload dates are compared when the packages are solved"
         plan = dataclasses.replace(plan, notes=(*plan.notes, told)) if plan.builds else plan
@@ -98,7 +98,7 @@ def _solved_plan(emit: Emit, asked: RequestContext, choices: Choices, *, explain
     from . import solve_lock
 
     try:
-        return solve_lock.locked(asked, choices, emit)[0]
+        return solve_lock.solve_packages(asked, choices, emit)[0]
     except ResolveError as error:
         if error.log and explain:
             emit(Event(kind="log", stage="resolve", text=error.log))
@@ -108,7 +108,7 @@ def _solved_plan(emit: Emit, asked: RequestContext, choices: Choices, *, explain
         )  # fmt: skip
 
 
-def next_step(given: Choices, plan: Plan) -> str:
+def describe_next_step(given: Choices, plan: Plan) -> str:
     """`gpuenv create` with the options that the plan was asked for with; `lock` where nothing can be built
     here, on another platform."""
     words = ["gpuenv", "create" if plan.platform == detect.detect(()).target.platform else "lock"]

@@ -17,11 +17,11 @@ from ..model import Emit, Event, Finding, RunResult, drop_event
 from ..model.option import argument, group, option
 from ..request import load_profiles, paths as where
 from ..request.options import Choices
-from ..request.project_folder import project_env, project_file
+from ..request.project_folder import find_project_env, locate_project_file
 from ..system import process
 from ..system.process import limits
 from . import recovery, tensorflow_library_folders
-from .default_env import env_to_read
+from .default_env import choose_env_to_read
 
 if TYPE_CHECKING:
     from ..diagnose import Ran
@@ -71,12 +71,12 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
             "--json and --exec exclude each other",
             hint="leave --exec out: it replaces gpuenv by CMD, so nothing can write the document",
         )
-    env = env_to_read(emit, options.env)
-    recovery.settle(emit, env)
-    root, programs = found_in(env)
+    env = choose_env_to_read(emit, options.env)
+    recovery.roll_back_interrupted(emit, env)
+    root, programs = find_programs(env)
     given = process.environ()
     process.settle_home()  # gpuenv's own: the program gets its variables as they were
-    environ = variables(emit, root, programs, given, options.choices, keep=options.keep_env)
+    environ = prepare_variables(emit, root, programs, given, options.choices, keep=options.keep_env)
     if options.memory_growth:
         environ |= _GROWTH
     explains = options.diagnose and not options.exec_
@@ -98,9 +98,11 @@ def run(options: RunOptions, emit: Emit = drop_event) -> RunResult:
         return RunResult(env=str(root), command=tuple(command), code=code)
     found: tuple[Finding, ...] = ()
     if ended.returncode != 0 and ended.signal not in _NOT_FAILURES and explains:
-        from .program_exit import ran
+        from .program_exit import describe_exit
 
-        found = explained(command[0], ended, options.choices, root, ran(root, command, ended, before))
+        found = explain_failure(
+            command[0], ended, options.choices, root, describe_exit(root, command, ended, before)
+        )
     code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
     return RunResult(env=str(root), command=tuple(command), code=code, signal=ended.signal, findings=found)
 
@@ -112,15 +114,15 @@ def _python_hint(command: Sequence[str]) -> str:
     return f"\nhint: gpuenv run python {shlex.join(command)}"
 
 
-def found_in(env: Path) -> tuple[Path, Path]:
+def find_programs(env: Path) -> tuple[Path, Path]:
     """The environment's root and its folder of programs. Raises UsageError where it is none."""
-    path = where.absolute(env)
+    path = where.make_absolute(env)
     if path.is_file():
         return path.parent.parent, path.parent
     for folder in ("bin", "Scripts"):
         if (path / folder / "python").exists() or (path / folder / "python.exe").exists():
             return path, path / folder
-    of_project = env == project_env() and project_file() is not None
+    of_project = env == find_project_env() and locate_project_file() is not None
     hint = "build it: gpuenv create" if of_project else f"build it: gpuenv create {env} --framework torch"
     if path.exists():
         hint = "give the folder of an environment or its Python"
@@ -131,22 +133,22 @@ def found_in(env: Path) -> tuple[Path, Path]:
     raise UsageError(no_python(path), hint=hint)
 
 
-def variables(
+def prepare_variables(
     emit: Emit, root: Path, programs: Path, given: Mapping[str, str], choices: Choices, *, keep: bool = False
 ) -> dict[str, str]:  # fmt: skip
     """The variables that a program in the environment gets; `keep` leaves those of the loader as they are."""
-    environ, removed = inside(root, programs, given, keep=keep)
+    environ, removed = list_inside_folders(root, programs, given, keep=keep)
     for suspect in removed:
         text = f"without {suspect.named}: it would replace the environment's own (--keep-env keeps it)"
         emit(Event(kind="note", stage="run", text=text))
     if (root / "conda-meta").is_dir():
-        environ = activated(emit, root, environ)
+        environ = activate_variables(emit, root, environ)
     if not keep:
-        add_unsearched(emit, root, environ, choices)
+        add_tensorflow_folders(emit, root, environ, choices)
     return environ
 
 
-def inside(
+def list_inside_folders(
     root: Path, bin_folder: Path, environ: Mapping[str, str], *, keep: bool
 ) -> tuple[dict[str, str], list[Suspect]]:
     """The variables as after activation, without the loader's entries that would bring in another copy of
@@ -164,7 +166,7 @@ def inside(
     return inner, removed
 
 
-def activated(emit: Emit, root: Path, environ: dict[str, str]) -> dict[str, str]:
+def activate_variables(emit: Emit, root: Path, environ: dict[str, str]) -> dict[str, str]:
     """The variables as conda packages want them; those that the environment has where a script fails."""
     from ..managers.conda import activation_scripts as conda_scripts
 
@@ -175,11 +177,13 @@ def activated(emit: Emit, root: Path, environ: dict[str, str]) -> dict[str, str]
         return environ
 
 
-def add_unsearched(emit: Emit, root: Path, environ: dict[str, str], choices: Choices) -> None:
+def add_tensorflow_folders(emit: Emit, root: Path, environ: dict[str, str], choices: Choices) -> None:
     """Put what TensorFlow needs and does not search on LD_LIBRARY_PATH, and say so."""
     if not sys.platform.startswith("linux"):
         return
-    version, missing = tensorflow_library_folders.folders(root, environ, lambda: load_profiles.known(choices))
+    version, missing = tensorflow_library_folders.find_folders(
+        root, environ, lambda: load_profiles.load_all(choices)
+    )
     if missing:
         entries = [*map(str, missing), environ.get("LD_LIBRARY_PATH", "")]
         environ["LD_LIBRARY_PATH"] = ":".join(e for e in entries if e)
@@ -210,19 +214,19 @@ def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
     ]  # fmt: skip
 
 
-def explained(
+def explain_failure(
     name: str, ended: process.Attended, choices: Choices, root: Path, how: Ran
 ) -> tuple[Finding, ...]:
     """Diagnose the last output of a program, with this machine's facts. `how` is what else is known of its end."""
-    from .active_facts import made_for
-    from .diagnose import judged
+    from .active_facts import read_device
+    from .diagnose import find_causes
 
-    known = load_profiles.known(choices)
+    known = load_profiles.load_all(choices)
     text = [(name, [ended.stderr])]
-    device = made_for(root)
-    found = judged(text, known, None, device=device, ran=how)
+    device = read_device(root)
+    found = find_causes(text, known, None, device=device, ran=how)
     if found:
         holders = device != "cpu"
         here = detect.detect(detect.WITH_CUDA if holders else detect.PARTS)
-        found = judged(text, known, here, here=True, device=device, holders=holders, ran=how)
+        found = find_causes(text, known, here, here=True, device=device, holders=holders, ran=how)
     return found

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..model import Environment, Lock, Machine, Verdict
 
 
-def prove(
+def run_verification(
     emit: Emit,
     env: Environment,
     made: Lock | None,
@@ -28,10 +28,10 @@ def prove(
     """The verdict on an environment, held against its lock where it has one."""
     from ..request import load_profiles
 
-    wanted = options_of(choices, options)
-    read = begun.machine.result if begun and begun.machine else functools.cache(reader_of(wanted))
+    wanted = make_options(choices, options)
+    read = begun.machine.result if begun and begun.machine else functools.cache(make_lock_reader(wanted))
     here = read().target if wanted.locked else None
-    known = load_profiles.for_verdict(choices).cudnn
+    known = load_profiles.load_for_verdict(choices).cudnn
     verdict = verify.verify(
         env, wanted, lock=made, releases=known, target=here, machine=read, emit=emit, begun=begun
     )
@@ -39,15 +39,15 @@ def prove(
     if verdict.findings:
         from . import rebuild_command
 
-        verdict = rebuild_command.addressed(verdict, env, made)
+        verdict = rebuild_command.add_rebuild_commands(verdict, env, made)
     return dataclasses.replace(verdict, unhashed=loose, made_for=made.plan.device if made else None)
 
 
-def reader_of(options: verify.Options) -> Callable[[], Machine]:
+def make_lock_reader(options: verify.Options) -> Callable[[], Machine]:
     """What reads this machine's driver and GPUs, for no longer than a stage may take."""
     return lambda: machine_for_verdict(seconds=min(options.timeout, 30.0))
 
 
-def options_of(choices: Choices, given: dict[str, Any]) -> verify.Options:
+def make_options(choices: Choices, given: dict[str, Any]) -> verify.Options:
     """How to verify, with the folder for what must not land in the environment."""
-    return verify.Options(cache_dir=where.cache_dir(choices), **given)
+    return verify.Options(cache_dir=where.get_cache_dir(choices), **given)

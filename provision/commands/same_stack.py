@@ -16,7 +16,7 @@ Judge = Callable[[Choices], RequestContext]
 RECREATE = "rebuild it: --recreate; the old one stays until the new one works"
 
 
-def judged(choices: Choices, plan: Plan, judge: Judge) -> RequestContext:
+def read_same_stack_request(choices: Choices, plan: Plan, judge: Judge) -> RequestContext:
     """What is asked for, on the device, CUDA and Python of `plan` where the options leave them open. Where
     this machine is judged another device, the target of `plan` takes its place. Raises UsageError,
     MachineError."""
@@ -29,10 +29,10 @@ def judged(choices: Choices, plan: Plan, judge: Judge) -> RequestContext:
         asked = None
     if asked and (asked.request.device == plan.device or kept.elsewhere):
         return asked
-    return judge(at_target(kept, plan))
+    return judge(apply_target(kept, plan))
 
 
-def at_target(choices: Choices, plan: Plan) -> Choices:
+def apply_target(choices: Choices, plan: Plan) -> Choices:
     """The options for the target and the stack of `plan`, whatever this machine is."""
     machine = dict.fromkeys(("target", "driver", "driver_os", "gpus", "platform", "glibc"))
     kept = dataclasses.replace(choices, gpu=[], **machine)  # type: ignore[arg-type]  # all of them may be None
@@ -52,7 +52,7 @@ def _cuda(plan: Plan) -> str | None:
     return found.pop() if len(found) == 1 else plan.cuda_major if found else None
 
 
-def keeps(plan: Plan | None, option: str, value: str | None) -> bool:
+def is_kept(plan: Plan | None, option: str, value: str | None) -> bool:
     """Whether a value of --device, --cuda or --python is what a plan has already."""
     if plan is None:
         return False
@@ -65,16 +65,16 @@ def keeps(plan: Plan | None, option: str, value: str | None) -> bool:
     return bool(plan.builds) and all(f"{b.cuda}.".startswith(f"{value}.") for b in plan.builds)
 
 
-def unfit(plan: Plan, choices: Choices) -> str | None:
+def explain_unfit(plan: Plan, choices: Choices) -> str | None:
     """Why a lock's plan has not the Python or the CUDA that is named; None where it has."""
-    if not keeps(plan, "python", choices.python):
+    if not is_kept(plan, "python", choices.python):
         return f"it is for Python {plan.python}, not {choices.python}"
-    if not keeps(plan, "cuda", choices.cuda):
+    if not is_kept(plan, "cuda", choices.cuda):
         return f"it is for CUDA {_cuda(plan) or 'none'}, not {choices.cuda}"
     return None
 
 
-def refuse_other(env: Path, old: Plan, new: Plan) -> None:
+def refuse_other_stack(env: Path, old: Plan, new: Plan) -> None:
     """Raise UsageError where a change of packages would change device, CUDA or Python too."""
     had = {b.framework: b.cuda for b in old.builds}
     differ = [("device", old.device, new.device), ("Python", old.python, new.python)]

@@ -30,8 +30,8 @@ from ..resolve.other_cuda import sentence_of
 from ..wheels import several_pythons, solve_wheels
 from ..wheels.solve_failure import OTHER_PYTHONS
 from ..wheels.source_builds import SourceBuilds, source_builds
-from .manager_stages import stages
-from .verdict_inputs import made_for
+from .manager_stages import get_stages
+from .verdict_inputs import get_planned_device
 
 if TYPE_CHECKING:
     from .joint_choice import JointChoice
@@ -42,7 +42,7 @@ _TRIES = 20
 _FROM_SCRATCH = Near()
 
 
-def locked(
+def solve_packages(
     asked: RequestContext,
     choices: Choices,
     emit: Emit,
@@ -55,13 +55,15 @@ def locked(
     for name in from_source if builds.forbidden_by is None else ():
         if name not in builds.only_binary:
             builds.allow_wheelless(name, asked.target.platform)
-    task = Task(emit=emit, first=asked, stages=stages(where.cache_dir(choices)), builds=builds, near=near)
+    task = Task(
+        emit=emit, first=asked, stages=get_stages(where.get_cache_dir(choices)), builds=builds, near=near
+    )
     from .joint_choice import JointChoice
 
     held = frozenset(p.name for p in near.lock.packages) - near.moving if near.lock else frozenset()
     wheels = locking(asked.request.manager).PLANS_FIRST  # conda's solver chooses among the channels' packages
     joint = JointChoice(emit, allow_old=choices.allow_old, held=held, off=not wheels)
-    with made_for(asked.request.device):
+    with get_planned_device(asked.request.device):
         return _Search(asked, builds, emit, joint, python_is_given=bool(choices.python)).done(task)
 
 

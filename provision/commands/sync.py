@@ -12,9 +12,9 @@ SyncOptions = CreateOptions
 
 def sync(options: CreateOptions, emit: Emit = drop_event) -> CreateResult | Plan:
     """Make or change the project's environment as `create` does. Raises UsageError where there is no project."""
-    from ..request.project_folder import project_file
+    from ..request.project_folder import locate_project_file
 
-    if project_file() is None:
+    if locate_project_file() is None:
         raise UsageError(
             "no project here: neither gpuenv.yaml nor [tool.gpuenv] in pyproject.toml",
             hint="write gpuenv.yaml: gpuenv init; or build without a project: gpuenv create --framework torch",

@@ -14,7 +14,7 @@ NOT_SHARED = ("target",)
 """The options that commands for several targets declare themselves."""
 
 
-def targets_option() -> list[Path]:
+def declare_targets() -> list[Path]:
     """Declare --target of a command that takes several."""
     found: list[Path] = option(
         list, "--target", panel=TARGET, complete="targets",
@@ -24,20 +24,20 @@ def targets_option() -> list[Path]:
     return found
 
 
-def with_one_target(choices: Choices, targets: Sequence[Path]) -> Choices | None:
+def apply_single_target(choices: Choices, targets: Sequence[Path]) -> Choices | None:
     """The options with the one target that was given or none; None where several machines are meant."""
-    if means_several(targets):
+    if is_several(targets):
         return None
     if not targets:
         return choices
     return dataclasses.replace(choices, target=targets[0], named=choices.named | {"target"})
 
 
-def means_several(targets: Sequence[Path]) -> bool:
+def is_several(targets: Sequence[Path]) -> bool:
     """Whether --target was given for several machines."""
     return len(targets) > 1 or any(str(t) == STDIN or t.is_dir() for t in targets)
 
 
-def words_of(targets: Sequence[Path]) -> str:
+def list_words(targets: Sequence[Path]) -> str:
     """The targets as options of a command line."""
     return " ".join(f"--target {shlex.quote(str(t))}" for t in targets)

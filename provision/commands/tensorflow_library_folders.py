@@ -18,7 +18,7 @@ _OPENED = ("cublas", "cuda_runtime", "cudnn", "cufft", "cusolver", "cusparse")
 _SONAME = re.compile(r"lib[A-Za-z0-9_]+\.so\.\d+(\.\d+)?")
 
 
-def folders(
+def find_folders(
     root: Path, environ: Mapping[str, str], known: Callable[[], Profiles]
 ) -> tuple[str, tuple[Path, ...]]:
     """TensorFlow's version, and the folders that LD_LIBRARY_PATH must name for it to find what it opens;

@@ -10,12 +10,12 @@ from ..resolve.question import Question
 from ..resolve.satellite_fit import SatelliteRows
 from ..wheels.local_files import own_cache
 from ..wheels.measured_rows import MeasuredRows
-from .named_packages import named_packages
+from .named_packages import read_named_packages
 
 
-def came_along(asked: RequestContext, plan: Plan, lock: Lock) -> Iterator[OtherCuda]:
+def find_transitive_packages(asked: RequestContext, plan: Plan, lock: Lock) -> Iterator[OtherCuda]:
     """The packages that came along with named ones and do not go with the plan's builds."""
-    named = frozenset(n.name for n in named_packages(asked))
+    named = frozenset(n.name for n in read_named_packages(asked))
     builds = _builds(asked, plan) if named else ()
     if builds:
         question = Question(asked.request, asked.target, asked.profiles, asked.supply)

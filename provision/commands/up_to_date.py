@@ -17,17 +17,17 @@ from ..model import CreateResult, Emit, Event, Lock
 from ..project.config.file_digests import digest
 from ..request import project_options as inproject, recorded_options
 from ..request.options import Choices
-from ..request.own_project import own_project
-from ..request.paths import absolute, cache_dir
+from ..request.own_project import read_own_project
+from ..request.paths import get_cache_dir, make_absolute
 from ..system import process, untrusted_files
 from ..system.redaction import redact_value
 from .activate_command import activate_line
-from .verdict_inputs import is_good, machine_for_verdict, outgrown
+from .verdict_inputs import is_good, is_outdated, machine_for_verdict
 
 
-def told(emit: Emit, env: Path, choices: Choices, *, brief: bool) -> CreateResult | None:
+def describe_up_to_date(emit: Emit, env: Path, choices: Choices, *, brief: bool) -> CreateResult | None:
     """Return that all is in place; None where it is not, or not surely. A `brief` answer has no lock."""
-    env = absolute(env)
+    env = make_absolute(env)
     if not place.made_by_gpuenv(env) or not place.is_settled(env) or place.is_half_changed(env):
         return None
     if state.interpreter(env) is None:
@@ -35,17 +35,17 @@ def told(emit: Emit, env: Path, choices: Choices, *, brief: bool) -> CreateResul
     before = state.read(env, "request.json") or {}
     if not before or (env / place.MARK / recorded_options.KERNEL).exists():
         return None  # a kernel may have to be registered again
-    choices = inproject.laid(choices)
-    wanted = remembered(choices, None, (before.get("files") or {}).get("names", []))
-    if not recorded_options.same(before, wanted):
+    choices = inproject.apply_project(choices)
+    wanted = make_record(choices, None, (before.get("files") or {}).get("names", []))
+    if not recorded_options.is_same(before, wanted):
         return None
     machine = machine_for_verdict()
     digest = (state.read(env, "lock.json") or {}).get("digest")
-    project = own_project(env, cache_dir(choices))
+    project = read_own_project(env, get_cache_dir(choices))
     checks = project.digest if project else None
     verdict = state.standing_verdict(env, state.circumstances(env, digest, machine, checks))
     plan = state.plan_of(env)
-    if verdict is None or plan is None or not _scripts_settled(env) or outgrown(plan, choices):
+    if verdict is None or plan is None or not _scripts_settled(env) or is_outdated(plan, choices):
         return None
     made = state.environment(env, changed=False)
     lock = None
@@ -54,7 +54,7 @@ def told(emit: Emit, env: Path, choices: Choices, *, brief: bool) -> CreateResul
 
         lock = pylock.read_in(env / place.MARK)
     value = CreateResult(machine=machine, plan=plan, lock=lock, environment=made, verdict=verdict)
-    return finish(emit, value, env)
+    return finish_creation(emit, value, env)
 
 
 def _scripts_settled(env: Path) -> bool:
@@ -65,10 +65,10 @@ def _scripts_settled(env: Path) -> bool:
         return False  # the long way names it
 
 
-def remembered(choices: Choices, lock_file: Lock | None, files: list[str]) -> dict[str, Any]:
+def make_record(choices: Choices, lock_file: Lock | None, files: list[str]) -> dict[str, Any]:
     """What makes two creates the same: the options that choose, the lock where one was given, and the
     project's files; and the options that command lines gave."""
-    plain = inproject.plain(
+    plain = inproject.as_plain_options(
         dataclasses.replace(choices, cache_dir=None, offline=False, bundle=None, no_build=False)
     )
     held = {"names": files, "digest": digest(files)} if files else None
@@ -80,7 +80,7 @@ def remembered(choices: Choices, lock_file: Lock | None, files: list[str]) -> di
     }
 
 
-def finish(emit: Emit, value: CreateResult, env: Path) -> CreateResult:
+def finish_creation(emit: Emit, value: CreateResult, env: Path) -> CreateResult:
     """List the environment that `create` made or found, and say the next step."""
     try:
         registry.add(env)

@@ -20,7 +20,7 @@ def machine_for_verdict(*, seconds: float = 30.0) -> Machine:
     return detect.detect({"driver", "gpus", "environment"}, seconds=seconds)
 
 
-def outgrown(plan: Plan | None, choices: Choices) -> str | None:
+def is_outdated(plan: Plan | None, choices: Choices) -> str | None:
     """What this machine has and an environment for the CPU leaves idle, though nobody asked for the CPU; None
     where it is as it should be. Raises MachineError where NVIDIA hardware shows and its driver does not work."""
     elsewhere = choices.elsewhere or choices.platform
@@ -49,7 +49,7 @@ def can_prove(made: Lock, machine: Machine | None, emit: Emit) -> bool:
 
 
 @contextlib.contextmanager
-def made_for(device: Device) -> Iterator[None]:
+def get_planned_device(device: Device) -> Iterator[None]:
     """Note on an error within the block what its environment is for."""
     try:
         yield

@@ -22,9 +22,9 @@ from ..system.safe_write import hint_of
 from ..verify import begin, locate
 from . import project_checks, recovery
 from .activate_command import activate_line
-from .default_env import env_to_read
-from .package_and_check_stages import add_later_stages, reader
-from .run_verification import options_of, prove, reader_of
+from .default_env import choose_env_to_read
+from .package_and_check_stages import add_later_stages, make_reader
+from .run_verification import make_lock_reader, make_options, run_verification
 from .verdict_inputs import is_expected, machine_for_verdict
 
 
@@ -61,7 +61,9 @@ def verify(options: VerifyOptions, emit: Emit = drop_event) -> Verdict | NodeVer
 
         _assert_alone(options)
         return verify_node(options.env, options.choices, options.timeout, emit)
-    checks = project_checks.Asked(typed=project_checks.read(options.check), of_project=options.checks)
+    checks = project_checks.CheckOptions(
+        typed=project_checks.read_options(options.check), of_project=options.checks
+    )
     asked = {
         "quick": options.quick, "deep": options.deep, "strict": options.strict, "locked": options.locked,
         "device": _device(options.device), "frameworks": _frameworks(options.framework),
@@ -104,26 +106,26 @@ def _frameworks(named: list[str]) -> tuple[str, ...]:
 
 
 def _judge(
-    emit: Emit, options: VerifyOptions, asked: dict[str, Any], checks: project_checks.Asked
+    emit: Emit, options: VerifyOptions, asked: dict[str, Any], checks: project_checks.CheckOptions
 ) -> Verdict:
     """Return the verdict on an environment of any tool; one of gpuenv keeps it."""
     report, choices = options.report, options.choices
     if report and not report.absolute().parent.is_dir():
         raise UsageError(f"--report {report}: there is no folder {report.absolute().parent}")
-    env = env_to_read(emit, options.env)
-    recovery.settle(emit, env)
-    found = locate(where.absolute(env), stated=True)
+    env = choose_env_to_read(emit, options.env)
+    recovery.roll_back_interrupted(emit, env)
+    found = locate(where.make_absolute(env), stated=True)
     path = Path(found.path)
     # What needs the lock and the profiles is read while the environment's Python and the driver answer.
-    wanted = options_of(choices, asked)
-    planned = project_checks.plan(path, checks, wanted)
-    reading = reader(found, choices, process.environ())
-    driver, machine = not _for_cpu(found), reader_of(wanted)
+    wanted = make_options(choices, asked)
+    planned = project_checks.plan_checks(path, checks, wanted)
+    reading = make_reader(found, choices, process.environ())
+    driver, machine = not _for_cpu(found), make_lock_reader(wanted)
     with begin(found, wanted, driver=driver, machine=machine, meanwhile=reading) as begun:
         made = _lock_of(found, locked=options.locked)
-        verdict = _diagnosed(prove(emit, found, made, choices, begun, **asked), made)
+        verdict = _diagnosed(run_verification(emit, found, made, choices, begun, **asked), made)
         verdict = add_later_stages(emit, found, made, choices, verdict, wanted, begun)
-    verdict = project_checks.checked(emit, found, verdict, planned, choices, wanted)
+    verdict = project_checks.run_project_checks(emit, found, verdict, planned, choices, wanted)
     if found.made_by_gpuenv and not options.quick and not checks.typed:
         _keep(path, made, verdict, emit, planned.digest)
     if report:
@@ -188,9 +190,9 @@ def _diagnosed(verdict: Verdict, made: Lock | None) -> Verdict:
     failed = next((s for s in verdict.stages if s.status == "fail"), None)
     if failed is None or verdict.findings:
         return verdict
-    from .diagnose import of_log
+    from .diagnose import find_causes_in_log
 
     log = "\n".join([failed.detail, *(e.text for e in failed.evidence)])
-    found = of_log(log, made.plan.device if made else None)
+    found = find_causes_in_log(log, made.plan.device if made else None)
     fix = found[0].fix if found else None
     return dataclasses.replace(verdict, findings=found, hint=fix or verdict.hint)

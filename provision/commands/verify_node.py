@@ -18,8 +18,8 @@ from ..system.ownership import ChangeableError, assert_unchangeable
 from ..verify import begin, locate
 from ..verify.node_fault import judge_node, one_line
 from ..wheels.pylock import read_in
-from .default_env import env_to_read
-from .run_verification import options_of, prove, reader_of
+from .default_env import choose_env_to_read
+from .run_verification import make_lock_reader, make_options, run_verification
 
 if TYPE_CHECKING:
     from ..request.options import Choices
@@ -33,16 +33,16 @@ _SECONDS = 2.0
 def verify_node(named: Path | None, choices: Choices, timeout: float, emit: Emit) -> NodeVerdict:
     """Return whether this machine has a fault of its own, by an environment. Nothing of the environment runs where
     another user can change it. Raises UsageError."""
-    given = where.absolute(env_to_read(emit, named))
+    given = where.make_absolute(choose_env_to_read(emit, named))
     _assert_own(given)
     env = locate(given, stated=True)
     made = read_in(Path(env.path) / place.MARK) if env.made_by_gpuenv else None
     if made and made.plan.device == "cpu":
         return NodeVerdict(fault=False, text=one_line(f"{env.path} is for the CPU: no GPU was examined"))
     asked: dict[str, Any] = {"quick": True, "timeout": timeout, "device": "all"}
-    wanted = options_of(choices, asked)
-    with begin(env, wanted, driver=True, machine=reader_of(wanted)) as begun:
-        verdict = prove(emit, env, made, choices, begun, **asked)
+    wanted = make_options(choices, asked)
+    with begin(env, wanted, driver=True, machine=make_lock_reader(wanted)) as begun:
+        verdict = run_verification(emit, env, made, choices, begun, **asked)
     judged = judge_node(verdict, load_profiles.causes_of_jobs(choices))
     if judged.fault and judged.cause in _ABSENT and not _has_gpu():
         return replace(judged, fault=False, text="this machine shows no NVIDIA GPU and no driver")

@@ -13,7 +13,7 @@ CPU_PACKAGES = {"jax": "jax", "jaxlib": "jax", "tensorflow-cpu": "tensorflow"}
 _NO_GPU = re.compile(r"cpu|minimum-jaxlib|ci|k8s|xprof")
 
 
-def names_cpu_build(name: str, extras: Iterable[str] = (), specifier: str = "") -> bool:
+def is_cpu_build(name: str, extras: Iterable[str] = (), specifier: str = "") -> bool:
     """Whether a requirement, its name in normal form, asks for a framework's CPU build."""
     gpu = [e for e in extras if not _NO_GPU.fullmatch(normalize_name(e))]
     return name in CPU_PACKAGES and not gpu and "+cu" not in specifier

@@ -65,7 +65,7 @@ def argument(
     return _field(default, how)
 
 
-def flag_of(name: str) -> str:
+def make_flag(name: str) -> str:
     """Return the flag of a field that declares none."""
     return f"--{name.rstrip('_').replace('_', '-')}"
 
@@ -76,22 +76,22 @@ def group(kind: type, *only: str, without: tuple[str, ...] = ()) -> Any:
     return dataclasses.field(default_factory=kind, metadata={_GROUP: taken})
 
 
-def declared(kind: type) -> Iterator[tuple[type, dataclasses.Field[Any], Option]]:
+def iterate_options(kind: type) -> Iterator[tuple[type, dataclasses.Field[Any], Option]]:
     """Yield the options of a dataclass and its groups: the dataclass that has the field, the field, the declaration."""
     for field in dataclasses.fields(kind):
         if shared := field.metadata.get(_GROUP):
-            yield from (one for one in declared(shared.kind) if shared.taken(one[1].name))
+            yield from (one for one in iterate_options(shared.kind) if shared.taken(one[1].name))
         elif found := field.metadata.get(_KEY):
             yield kind, field, found
 
 
-def filled(kind: type, values: dict[str, Any], named: frozenset[str]) -> Any:
+def build_options(kind: type, values: dict[str, Any], named: frozenset[str]) -> Any:
     """Make a dataclass of options from the `values` of a command line, which names the options `named`."""
     own: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
         if shared := field.metadata.get(_GROUP):
             taken = {name: value for name, value in values.items() if shared.taken(name)}
-            own[field.name] = filled(shared.kind, taken, named)
+            own[field.name] = build_options(shared.kind, taken, named)
         elif _KEY in field.metadata and field.name in values:
             own[field.name] = values[field.name]
         elif field.name == "named":

@@ -8,14 +8,14 @@ from collections.abc import Callable, Collection, Sequence
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import CPU_PACKAGES, CpuOnlyFramework, ProjectRequirements, RequirementLine, names_cpu_build
+from ..model import CPU_PACKAGES, CpuOnlyFramework, ProjectRequirements, RequirementLine, is_cpu_build
 
 # Packages for the CPU whose GPU build has another name, and is no framework of a plan
 _OTHER_GPU_NAME = {"onnxruntime": "onnxruntime-gpu"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Sorted:
+class SortedBuilds:
     """What a project asks for, with its CPU builds sorted. `only_cpu` says why nothing is for a GPU, or is None."""
 
     demands: ProjectRequirements
@@ -27,12 +27,12 @@ def sort_cpu_builds(
     demands: ProjectRequirements,
     named: Collection[str],
     bring: Callable[[tuple[RequirementLine, ...]], Sequence[str]],
-) -> Sorted:
+) -> SortedBuilds:
     """Take the CPU builds for packages where a framework is planned for a GPU: `named` by an option, by the files, or
     brought by the other packages, which `bring` finds out."""
     builds = [build for build in demands.cpu if build.framework not in named]
     if not builds:
-        return Sorted(demands=demands, frameworks=demands.frameworks)
+        return SortedBuilds(demands=demands, frameworks=demands.frameworks)
     beside = _as_packages(demands, builds)
     frameworks = beside.frameworks
     own = {need for build in builds for need in build.needs}
@@ -40,14 +40,14 @@ def sort_cpu_builds(
         cpu = {build.framework for build in builds}
         frameworks = tuple(f for f in bring(beside.needs) if f not in cpu)
     if named or frameworks:
-        notes = tuple(map(_note, builds))
+        notes = tuple(map(_describe_packages, builds))
         beside = dataclasses.replace(beside, left_out=(*beside.left_out, *notes))
-        return Sorted(demands=beside, frameworks=frameworks)
+        return SortedBuilds(demands=beside, frameworks=frameworks)
     names = ", ".join(name for build in builds for name in build.names)
     gpu = " ".join(f"--framework {build.framework}" for build in builds)
     one = sum(len(build.names) for build in builds) == 1
     why = f"{names} {'is a package' if one else 'are packages'} for the CPU; for the GPU: {gpu}"
-    return Sorted(demands=demands, frameworks=demands.frameworks, only_cpu=why)
+    return SortedBuilds(demands=demands, frameworks=demands.frameworks, only_cpu=why)
 
 
 def _as_packages(demands: ProjectRequirements, builds: Sequence[CpuOnlyFramework]) -> ProjectRequirements:
@@ -66,7 +66,7 @@ def _as_packages(demands: ProjectRequirements, builds: Sequence[CpuOnlyFramework
     )
 
 
-def _note(build: CpuOnlyFramework) -> str:
+def _describe_packages(build: CpuOnlyFramework) -> str:
     one = len(build.names) == 1
     return (
         f"{', '.join(build.names)} {'stays a package' if one else 'stay packages'} for the CPU; "
@@ -74,18 +74,18 @@ def _note(build: CpuOnlyFramework) -> str:
     )
 
 
-def notes_on_packages(packages: Sequence[str], planned: Collection[str]) -> tuple[str, ...]:
+def list_notes(packages: Sequence[str], planned: Collection[str]) -> tuple[str, ...]:
     """Name the packages of `--with` and `packages:` that hold the CPU build of a framework that is not planned."""
     needs = [Requirement(text) for text in packages]
     return tuple(
         f"{need.name} stays a package for the CPU; for the GPU: --framework {framework}"
         for need in needs
-        if names_cpu_build(canonicalize_name(need.name), sorted(need.extras), str(need.specifier))
+        if is_cpu_build(canonicalize_name(need.name), sorted(need.extras), str(need.specifier))
         and (framework := CPU_PACKAGES[canonicalize_name(need.name)]) not in planned
     )
 
 
-def hint_on_cpu_packages(texts: Sequence[str]) -> str | None:
+def make_cpu_hint(texts: Sequence[str]) -> str | None:
     """What packages for the CPU mean where no framework is named at all; None without one."""
     for need in map(Requirement, texts):
         name = canonicalize_name(need.name)

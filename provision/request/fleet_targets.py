@@ -15,7 +15,7 @@ from ..model import Device, FleetHost, Machine, Profiles, Target, UnservedHosts,
 from ..system import untrusted_files
 from . import project_options
 from .options import STDIN, Choices
-from .target import Looking, target_of
+from .target import MachineReader, read_request_target
 
 _MOST = 16 << 20  # bytes of one line
 _HINT = "write one with `gpuenv detect --json`"
@@ -25,7 +25,7 @@ _KNOWN_SCHEMAS = (None, Machine.SCHEMA, Target.SCHEMA)
 
 
 @dataclass(frozen=True)
-class HostsOf:
+class FleetHosts:
     """Hosts that are planned with the same options: those of gpuenv.yaml's targets can have some of their own."""
 
     choices: Choices
@@ -37,10 +37,10 @@ class _Reading:
     """What was read so far. Targets that many hosts have are checked and kept once."""
 
     choices: Choices
-    look: Looking
+    look: MachineReader
     named: dict[str, Target] = field(default_factory=dict)
     left_out: list[UnservedHosts] = field(default_factory=list)
-    parts: dict[tuple[object, ...], HostsOf] = field(default_factory=dict)
+    parts: dict[tuple[object, ...], FleetHosts] = field(default_factory=dict)
     targets: dict[str, Target] = field(default_factory=dict)
 
     def add(self, name: str, target: Target, device: Device, choices: Choices) -> None:
@@ -54,7 +54,7 @@ class _Reading:
             return
         self.named[name] = target
         key = tuple(getattr(choices, n) for n in _NAMED_CHOICES)
-        self.parts.setdefault(key, HostsOf(choices, [])).hosts.append(
+        self.parts.setdefault(key, FleetHosts(choices, [])).hosts.append(
             FleetHost(name=name, target=target, device=device)
         )
 
@@ -106,8 +106,8 @@ def _device_of(choices: Choices, target: Target) -> Device:
 
 
 def read_hosts(
-    targets: Sequence[Path], choices: Choices, data: Profiles, look: Looking
-) -> tuple[list[HostsOf], list[UnservedHosts]]:
+    targets: Sequence[Path], choices: Choices, data: Profiles, look: MachineReader
+) -> tuple[list[FleetHosts], list[UnservedHosts]]:
     """Return the hosts by the options that they are planned with, and those that cannot be planned for. Raises
     UsageError."""
     for name in _OF_ONE_TARGET:
@@ -116,7 +116,7 @@ def read_hosts(
                 f"--{name.replace('_', '-')} describes one machine, but --target names several",
                 hint=f"leave --{name.replace('_', '-')} out, or give one --target",
             )
-    reading = _Reading(project_options.laid(choices), look)
+    reading = _Reading(project_options.apply_project(choices), look)
     for path in targets:
         if str(path) == STDIN:
             for number, line in enumerate(_lines(), 1):
@@ -173,8 +173,8 @@ def _read_line(reading: _Reading, line: bytes, number: int) -> None:
 
 def _read_named(reading: _Reading, name: Path, choices: Choices, data: Profiles) -> None:
     """A target of gpuenv.yaml, with the Python, CUDA, device and manager that it has there. Raises UsageError."""
-    laid = project_options.laid(dataclasses.replace(choices, target=name))
-    _, target = target_of(laid, data, reading.look)
+    laid = project_options.apply_project(dataclasses.replace(choices, target=name))
+    _, target = read_request_target(laid, data, reading.look)
     device = _device_of(laid, target)
     own = {n: getattr(laid, n) for n in _NAMED_CHOICES}
     reading.add(str(name), target, device, dataclasses.replace(reading.choices, **own))

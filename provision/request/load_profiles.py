@@ -9,7 +9,7 @@ from .. import profiles
 from ..errors import UsageError
 from ..model import Profiles
 from .options import Choices
-from .paths import cache_dir
+from .paths import get_cache_dir
 
 _FOR_VERDICT = (
     "cudnn",
@@ -29,7 +29,7 @@ def own_profiles() -> Path:
     return Path(platformdirs.user_config_dir("gpuenv")) / "profiles"
 
 
-def overlays(c: Choices) -> list[Path]:
+def list_overlays(c: Choices) -> list[Path]:
     """The folders laid over the shipped profiles. Raises UsageError for one that is not there."""
     for folder in c.profiles:
         if not folder.is_dir():
@@ -38,10 +38,10 @@ def overlays(c: Choices) -> list[Path]:
     return list(c.profiles) or ([mine] if mine.is_dir() else [])
 
 
-def known(c: Choices) -> Profiles:
+def load_all(c: Choices) -> Profiles:
     """The shipped profiles with the user's laid over them. Raises DataError, UsageError."""
-    folders = tuple(overlays(c))
-    return _loaded(profiles.digest(folders), folders, cache_dir(c))
+    folders = tuple(list_overlays(c))
+    return _loaded(profiles.digest(folders), folders, get_cache_dir(c))
 
 
 @functools.lru_cache(maxsize=1)
@@ -50,23 +50,23 @@ def _loaded(_digest: str, folders: tuple[Path, ...], cache: Path) -> Profiles:
     return profiles.load(folders, cache_dir=cache)
 
 
-def for_verdict(c: Choices) -> Profiles:
+def load_for_verdict(c: Choices) -> Profiles:
     """What a verdict asks of each environment: cuDNN's releases, and what packages need of the system. Raises
     DataError, UsageError."""
-    folders = tuple(overlays(c))
-    return _parts(_FOR_VERDICT, profiles.digest(folders), folders, cache_dir(c))
+    folders = tuple(list_overlays(c))
+    return _parts(_FOR_VERDICT, profiles.digest(folders), folders, get_cache_dir(c))
 
 
-def for_fixes(c: Choices) -> Profiles:
+def load_for_fixes(c: Choices) -> Profiles:
     """What names the package, wheel or release that brings a missing library. Raises DataError, UsageError."""
-    folders = tuple(overlays(c))
-    return _parts(_FOR_FIXES, profiles.digest(folders), folders, cache_dir(c))
+    folders = tuple(list_overlays(c))
+    return _parts(_FOR_FIXES, profiles.digest(folders), folders, get_cache_dir(c))
 
 
 def causes_of_jobs(c: Choices) -> frozenset[str]:
     """The causes that come and go with the jobs on a machine. Raises DataError, UsageError."""
-    folders = tuple(overlays(c))
-    known = _parts(("causes",), profiles.digest(folders), folders, cache_dir(c))
+    folders = tuple(list_overlays(c))
+    known = _parts(("causes",), profiles.digest(folders), folders, get_cache_dir(c))
     return frozenset(row.cause for row in known.causes if row.of_jobs)
 
 

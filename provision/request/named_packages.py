@@ -14,14 +14,14 @@ from . import load_profiles, project_options as inproject
 from .options import Choices
 
 
-def named_packages(env: Path, lock: Lock, c: Choices) -> frozenset[str] | None:
+def list_named_packages(env: Path, lock: Lock, c: Choices) -> frozenset[str] | None:
     """Their names in normal form; None where the environment does not say, as one that was made from a lock."""
     try:
         data = (state.read(env, "request.json") or {}).get("choices") or {}
-        made = inproject.choices_of(data)
+        made = inproject.parse_options(data)
         if not (made.framework or made.with_ or made.requirement or made.project):
             return None
-        demands = inproject.demanded(made, load_profiles.known(c), lock.target)
+        demands = inproject.read_requirements(made, load_profiles.load_all(c), lock.target)
         names = [Requirement(text).name for text in (*made.framework, *made.with_)]
     except (GpuenvError, InvalidRequirement, ValueError, TypeError, OSError):
         return None  # another version of gpuenv wrote it, or the project's files are gone

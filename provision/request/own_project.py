@@ -34,7 +34,7 @@ class OwnProject:
         return hashlib.sha256(text.encode()).hexdigest() if self.checks else None
 
 
-def own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
+def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
     """Return the project whose file an environment was made with; None where it was made without one, or by
     another tool.
 
@@ -55,7 +55,7 @@ def own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
     except FileNotFoundError:
         return OwnProject(file=file, problem=f"{file} is missing", missing=True)
     except OSError as error:
-        return OwnProject(file=file, problem=f"{file} {_said(error)}")
+        return OwnProject(file=file, problem=f"{file} {_describe_os_error(error)}")
     try:
         checks = cached_config(file, cache_dir, data).checks
     except DataError as error:
@@ -64,7 +64,7 @@ def own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
     return OwnProject(file=file, checks=checks)
 
 
-def _said(error: OSError) -> str:
+def _describe_os_error(error: OSError) -> str:
     own = error.strerror or type(error).__name__
     return own if own[:1].islower() else f"cannot be read: {own}"
 

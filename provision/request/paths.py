@@ -7,13 +7,13 @@ from pathlib import Path
 from .options import Choices
 
 
-def absolute(env: Path) -> Path:
+def make_absolute(env: Path) -> Path:
     """Absolute, with the parent's links followed and the last part as it was named."""
     env = Path.cwd() / env.expanduser()
     return env.parent.resolve() / env.name
 
 
-def cache_dir(c: Choices) -> Path:
+def get_cache_dir(c: Choices) -> Path:
     """Where gpuenv keeps parsed profiles, compiled modules and probes' bytecode."""
     if c.cache_dir:
         return c.cache_dir.absolute()

@@ -8,30 +8,30 @@ from pathlib import Path
 from ..environment import place
 from ..project.config.project_file import find_project_file
 from ..system import process
-from .paths import absolute
+from .paths import make_absolute
 
 DEFAULT_ENV = Path(".venv")
 _ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
 
 
-def project_file() -> Path | None:
+def locate_project_file() -> Path | None:
     """Return the file that describes the project of this folder, or None. Raises DataError where there are several."""
     return find_project_file(Path.cwd(), _homes())
 
 
-def project_folder() -> Path:
+def find_project_folder() -> Path:
     """Return the folder of the project's file; this folder where there is none."""
-    file = project_file()
+    file = locate_project_file()
     return file.parent if file else Path.cwd()
 
 
-def project_env() -> Path:
+def find_project_env() -> Path:
     """Return the path of the project's environment, relative where the project is this folder."""
-    folder = project_folder()
+    folder = find_project_folder()
     return DEFAULT_ENV if folder == Path.cwd() else folder / DEFAULT_ENV
 
 
-def active_env() -> tuple[str, Path] | None:
+def find_active_env() -> tuple[str, Path] | None:
     """Return the variable that names the active environment, and its path; None where none is active."""
     environ = process.environ()
     for name in _ACTIVE:
@@ -41,9 +41,9 @@ def active_env() -> tuple[str, Path] | None:
     return None
 
 
-def is_there(env: Path) -> bool:
+def is_present(env: Path) -> bool:
     """Return whether something is in the place of an environment, or a run that was interrupted left it aside."""
-    path = absolute(env)
+    path = make_absolute(env)
     return path.exists() or path.is_symlink() or not place.is_settled(path)
 
 

@@ -15,8 +15,8 @@ from ..project.config.key_forms import CONFIG_NAME
 from ..system import process
 from . import upload_limits
 from .options import Choices
-from .paths import cache_dir
-from .project_folder import project_file
+from .paths import get_cache_dir
+from .project_folder import locate_project_file
 
 _DEFAULT_MANAGER = Choices().manager
 # Options that are no part of what a lock's digest counts: where and how gpuenv runs, and what the plan inside
@@ -31,10 +31,10 @@ _OF_THE_PLAN = (
 )  # fmt: skip
 
 
-def laid(c: Choices) -> Choices:
+def apply_project(c: Choices) -> Choices:
     """The options with gpuenv.yaml laid under them: all of it where no framework was named, of a named
     target what it says of the machine. Raises DataError, UsageError."""
-    file = project_file()
+    file = locate_project_file()
     named = str(c.target) if c.target and not c.target.exists() else None
     if file is None:
         if named:
@@ -45,13 +45,13 @@ def laid(c: Choices) -> Choices:
         return c
     if c.framework and not named:
         return c
-    said = cached_config(file, cache_dir(c))
+    said = cached_config(file, get_cache_dir(c))
     if named:
-        c = _at_target(c, said, named, file)
-    return c if c.framework else _with_project(c, said, file)
+        c = _merge_target(c, said, named, file)
+    return c if c.framework else _merge_project(c, said, file)
 
 
-def _with_project(c: Choices, said: ProjectConfig, file: Path) -> Choices:
+def _merge_project(c: Choices, said: ProjectConfig, file: Path) -> Choices:
     """What an option gives stands before what the file says; lists are put together."""
     root = file.parent
     of_file = root / said.project if said.project and not c.project else None
@@ -86,7 +86,7 @@ def _beside(root: Path, place: str) -> str:
     return place if "://" in place else str(root / place)
 
 
-def _at_target(c: Choices, said: ProjectConfig, name: str, config: Path) -> Choices:
+def _merge_target(c: Choices, said: ProjectConfig, name: str, config: Path) -> Choices:
     target = said.targets.get(name)
     if target is None:
         known = ", ".join(said.targets) or "none"
@@ -104,7 +104,7 @@ def _at_target(c: Choices, said: ProjectConfig, name: str, config: Path) -> Choi
     return dataclasses.replace(c, target=file, gpu=[*c.gpu, *target.gpus], target_name=name, **given)
 
 
-def demanded(c: Choices, data: Profiles, target: Target) -> ProjectRequirements:
+def read_requirements(c: Choices, data: Profiles, target: Target) -> ProjectRequirements:
     """What the project's files, and packages named with an address, ask for. Raises UsageError."""
     from packaging.requirements import Requirement
 
@@ -120,12 +120,12 @@ def demanded(c: Choices, data: Profiles, target: Target) -> ProjectRequirements:
 
     return read_demands(
         c.requirement, c.project, c.extra, c.group, addressed,
-        environ=process.environ(), markers=markers, stack=stack(data), companions=_companions(data),
+        environ=process.environ(), markers=markers, stack=list_stack_packages(data), companions=_companions(data),
         install=not c.dependencies_only,
     )  # fmt: skip
 
 
-def with_python_bounds(demands: ProjectRequirements, c: Choices) -> ProjectRequirements:
+def add_python_bounds(demands: ProjectRequirements, c: Choices) -> ProjectRequirements:
     """The demands with the bounds on Python that gpuenv.yaml states, beside those of the project's files."""
     if not c.python_bounds:
         return demands
@@ -138,7 +138,7 @@ def with_python_bounds(demands: ProjectRequirements, c: Choices) -> ProjectRequi
     )
 
 
-def stack(data: Profiles) -> frozenset[str]:
+def list_stack_packages(data: Profiles) -> frozenset[str]:
     """The distributions that builds bring along and the plan decides: the parts of NVIDIA's toolkit and
     what else is pinned by a build of a framework, but its companions."""
     from packaging.requirements import Requirement
@@ -158,7 +158,7 @@ def _companions(data: Profiles) -> dict[str, str]:
     return {canonicalize_name(Requirement(x).name): framework for x, framework in found.items()}
 
 
-def sources_with(s: PackageSources, c: Choices, demands: ProjectRequirements) -> PackageSources:
+def merge_sources(s: PackageSources, c: Choices, demands: ProjectRequirements) -> PackageSources:
     """Where packages come from, with what the project's files say of it: an index that an option names
     stands before theirs. The PyTorch index is left out: which build comes from it is the plan's to say,
     and beside the default index it would offer other builds of the same versions."""
@@ -187,30 +187,30 @@ def _limit(c: Choices, demands: ProjectRequirements) -> str | None:
     return process.environ().get("UV_EXCLUDE_NEWER") or demands.exclude_newer
 
 
-def files_of(c: Choices, demands: ProjectRequirements) -> list[str]:
+def list_files(c: Choices, demands: ProjectRequirements) -> list[str]:
     """Every file that what is asked for depends on, for the next run to compare."""
     mine = [watched_name(c.config)] if c.config else []
     return [*mine, *dict.fromkeys(demands.files)]
 
 
-def inputs(c: Choices, files: list[str]) -> str | None:
+def digest_inputs(c: Choices, files: list[str]) -> str | None:
     """A digest of what a project's files and options ask for, on any machine; None without files. Device,
     CUDA and Python are left out: the plan of a lock has them."""
     return _inputs(c, files, (*_OF_THE_RUN, *_OF_THE_PLAN))
 
 
-def same_inputs(held: str | None, c: Choices, files: list[str]) -> bool:
+def is_same_inputs(held: str | None, c: Choices, files: list[str]) -> bool:
     """Whether a lock's digest is that of what is asked for: of this version, of one that counted every byte of
     gpuenv.yaml, or of 0.1.0, which counted the options for the machine as well."""
     machine = (*_OF_THE_RUN, *_OF_THE_PLAN)
     known = (_inputs(c, files, machine, exact=True), _inputs(c, files, _OF_THE_RUN, exact=True))
-    return held is not None and held in (inputs(c, files), *known)
+    return held is not None and held in (digest_inputs(c, files), *known)
 
 
 def _inputs(c: Choices, files: list[str], left_out: tuple[str, ...], *, exact: bool = False) -> str | None:
     if not files:
         return None
-    counted = {k: v for k, v in plain(c).items() if k not in left_out} | {"find_links": []}
+    counted = {k: v for k, v in as_plain_options(c).items() if k not in left_out} | {"find_links": []}
     for later in (
         "only_binary",
         "python_bounds",
@@ -223,13 +223,13 @@ def _inputs(c: Choices, files: list[str], left_out: tuple[str, ...], *, exact: b
     return hashlib.sha256(told.encode()).hexdigest()
 
 
-def plain(c: Choices) -> dict[str, Any]:
+def as_plain_options(c: Choices) -> dict[str, Any]:
     """The options as JSON has them."""
     data: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(c), default=str))
     return {k: v for k, v in data.items() if k not in ("given", "planned", "named")}
 
 
-def choices_of(data: dict[str, Any]) -> Choices:
+def parse_options(data: dict[str, Any]) -> Choices:
     """The options that an environment remembers. Raises ValueError for what is none."""
     known = {f.name: f for f in dataclasses.fields(Choices)}
     if set(data) - set(known):

@@ -36,9 +36,9 @@ from ..project.config.key_forms import CONFIG_NAME
 from ..project.quoted_text import meant_version
 from ..system import process, variable_references
 from . import cpu_builds, project_options as inproject, traps, upload_limits
-from .load_profiles import known
+from .load_profiles import load_all
 from .options import Choices
-from .target import Looking, device_of, minor, pythons_of, target_of
+from .target import MachineReader, choose_device, get_minor_version, list_pythons, read_request_target
 
 _ANY_FRAMEWORK = f"name one: --framework {FRAMEWORKS[0]} (or {', '.join(FRAMEWORKS[1:])}); `gpuenv init` writes {CONFIG_NAME}"
 _MEANT = {"gpu": "cuda", "nvidia": "cuda", "none": "cpu", "virtualenv": "venv", "mamba": "conda"}
@@ -49,7 +49,7 @@ Bring = Callable[[Plan, PackageSources, Sequence[RequirementLine]], TransitiveFr
 """Lists the frameworks that packages bring, for the Python and the platform of a plan."""
 
 
-def sources(c: Choices, data: Profiles | None = None) -> PackageSources:
+def read_sources(c: Choices, data: Profiles | None = None) -> PackageSources:
     """pip's and uv's configuration with the options laid over it. Raises LockError, UsageError."""
     from ..index import pytorch_index, uv_config
     from ..index.pip_config import pip_configuration
@@ -64,7 +64,7 @@ def sources(c: Choices, data: Profiles | None = None) -> PackageSources:
         if not Path(place).exists():
             raise UsageError(f"--find-links {place}: no such folder", hint="check the path")
     configured = [p for p in config.find_links if "://" in p or Path(p).exists()]
-    where = addresses(c, data or known(c))
+    where = list_index_addresses(c, data or load_all(c))
     url = c.index if "://" in c.index and not pytorch_index.is_one(c.index) else None
     torch = pytorch_index.base_of(c.index) if "://" in c.index and url is None else where["pytorch"]
     extra = [u for u in config.extra_index_urls if not pytorch_index.is_one(u, torch)]
@@ -82,7 +82,7 @@ def sources(c: Choices, data: Profiles | None = None) -> PackageSources:
         cache_dir=str(c.cache_dir.absolute()) if c.cache_dir else None,
         no_build=no_build,
         only_binary=only_binary,
-        exclude_newer=limit.cutoff if (limit := upload_limits.asked_for(c)) else None,
+        exclude_newer=limit.cutoff if (limit := upload_limits.read_limit(c)) else None,
         exclude_newer_except=limit.excepted if limit else (),
     )
 
@@ -97,25 +97,25 @@ def _of_bundle(c: Choices) -> PackageSources:
     )  # fmt: skip
 
 
-def locked_sources(c: Choices, lock: Lock) -> PackageSources:
+def read_locked_sources(c: Choices, lock: Lock) -> PackageSources:
     """Return where a lock's packages come from: the configuration, and the indexes and folders that the project's
     files name. Files that cannot be read name none; the lock says what is installed. Raises LockError, UsageError."""
-    data = known(c)
-    found = sources(c, data)
+    data = load_all(c)
+    found = read_sources(c, data)
     if c.bundle:
         return found
     try:
-        demands = inproject.demanded(c, data, lock.target)
+        demands = inproject.read_requirements(c, data, lock.target)
     except MissingVariableError as error:
         if any(error.variable in variable_references.names_in(f"{p.url} {p.index}") for p in lock.packages):
             raise
         return found
     except UsageError:
         return found
-    return inproject.sources_with(found, c, demands)
+    return inproject.merge_sources(found, c, demands)
 
 
-def addresses(c: Choices, data: Profiles) -> dict[str, str]:
+def list_index_addresses(c: Choices, data: Profiles) -> dict[str, str]:
     """Where indexes lie that are not where pip and uv look: GPUENV_INDEX_PYPI and GPUENV_INDEX_PYTORCH, then
     gpuenv.yaml, then the profiles with the user's rows over ours. The PyTorch index always has an address."""
     environ = process.environ()
@@ -124,7 +124,7 @@ def addresses(c: Choices, data: Profiles) -> dict[str, str]:
     return told | {name: url for name, url in named.items() if url}
 
 
-def supply(s: PackageSources) -> AvailableWheels:
+def list_available_wheels(s: PackageSources) -> AvailableWheels:
     """The wheels at hand, and whether they are all there is."""
     from ..index.wheel_folders import find_links
 
@@ -132,26 +132,26 @@ def supply(s: PackageSources) -> AvailableWheels:
     return AvailableWheels(wheels=find_links(folders), only_wheels=s.offline or s.no_index)
 
 
-def judged(
-    c: Choices, look: Looking, bring: Bring, *, reading: bool = False, plans_first: bool = True
+def read_context(
+    c: Choices, look: MachineReader, bring: Bring, *, reading: bool = False, plans_first: bool = True
 ) -> RequestContext:
     """Read options, and the machine as far as they leave it open. With `reading` no source code is run, and what
     cannot be read without is left out. `plans_first`: the manager installs wheels of a plan. Raises UsageError,
     MachineError, DataError."""
-    data = known(c)
-    check_words(c)
-    wanted, packages = named(c, data)
-    machine, target = target_of(c, data, look)
-    demands = inproject.with_python_bounds(inproject.demanded(c, data, target), c)
-    where = inproject.sources_with(sources(c, data), c, demands)
-    at_hand = supply(where)
-    device, reason = device_of(c, machine, target, look)
+    data = load_all(c)
+    check_values(c)
+    wanted, packages = read_named(c, data)
+    machine, target = read_request_target(c, data, look)
+    demands = inproject.add_python_bounds(inproject.read_requirements(c, data, target), c)
+    where = inproject.merge_sources(read_sources(c, data), c, demands)
+    at_hand = list_available_wheels(where)
+    device, reason = choose_device(c, machine, target, look)
     if plans_first:  # the names of conda's channels are others
         by_name = traps.named_packages(packages, demands, markers_of(target.platform))
         warnings = traps.check_traps(by_name, data, at_hand, where, replaced=device == "cuda")
         demands = dataclasses.replace(demands, left_out=(*demands.left_out, *warnings))
-    pythons = pythons_of(c, machine, target, look)
-    python = minor(c.python) or next(iter(pythons), None)
+    pythons = list_pythons(c, machine, target, look)
+    python = get_minor_version(c.python) or next(iter(pythons), None)
     held = {w.name for w in wanted}
     frameworks = demands.frameworks
     if plans_first and device == "cuda":
@@ -166,14 +166,16 @@ def judged(
     wanted = (*wanted, *(FrameworkRequest(name=n) for n in frameworks if n not in held))
     brought = TransitiveFrameworks()
     if not wanted:
-        brought = _brought(demands, target, python, lambda plan: bring(plan, where, demands.needs))
+        brought = _require_transitive_frameworks(
+            demands, target, python, lambda plan: bring(plan, where, demands.needs)
+        )
         wanted = tuple(FrameworkRequest(name=n) for n in brought.frameworks)
     if plans_first and device == "cuda":
-        notes = cpu_builds.notes_on_packages(packages, [w.name for w in wanted])
+        notes = cpu_builds.list_notes(packages, [w.name for w in wanted])
         demands = dataclasses.replace(demands, left_out=(*demands.left_out, *notes))
     request = Request(
         frameworks=wanted, packages=packages, cuda=c.cuda, index=c.index, manager=c.manager,  # type: ignore[arg-type]  # checked
-        device=device, python=minor(c.python), pythons=pythons, pre=c.pre or demands.pre,  # type: ignore[arg-type]  # judged
+        device=device, python=get_minor_version(c.python), pythons=pythons, pre=c.pre or demands.pre,  # type: ignore[arg-type]  # judged
         along=tuple(n.name for n in demands.needs if n.name and not n.override), bounds=demands.bounds, stack=demands.stack, requires_python=demands.requires_python, python_origin=demands.python_origin,
     )  # fmt: skip
     return RequestContext(
@@ -199,7 +201,7 @@ def _without_builds(target: Target, python: str) -> Plan:
     )
 
 
-def _brought(
+def _require_transitive_frameworks(
     demands: ProjectRequirements,
     target: Target,
     python: str | None,
@@ -220,7 +222,7 @@ def _brought(
         files = ", ".join(dict.fromkeys(n.origin.partition(" line ")[0] for n in demands.needs))
         raise UsageError(
             f"no --framework given, and the packages of {files} require none",
-            hint="; ".join(filter(None, (cpu_builds.hint_on_cpu_packages(_texts(demands)), _ANY_FRAMEWORK))),
+            hint="; ".join(filter(None, (cpu_builds.make_cpu_hint(_texts(demands)), _ANY_FRAMEWORK))),
         )
     return found
 
@@ -232,7 +234,7 @@ def _texts(demands: ProjectRequirements) -> list[str]:
     ]
 
 
-def check_words(c: Choices) -> None:
+def check_values(c: Choices) -> None:
     """Refuse a word that is none of an option's own, naming the nearest that is."""
     for option, value, allowed in (
         ("--manager", c.manager, MANAGERS),
@@ -285,7 +287,7 @@ def _implied_framework(name: str, data: Profiles) -> str | None:
     return packages.get(name)
 
 
-def named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...], tuple[str, ...]]:
+def read_named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...], tuple[str, ...]]:
     """The frameworks and the packages that --framework and --with name; none where the project's files
     may name them. Raises UsageError."""
     # By a pattern: reading hundreds of requirements by their grammar takes longer than to resolve.
@@ -318,7 +320,7 @@ def named(c: Choices, data: Profiles) -> tuple[tuple[FrameworkRequest, ...], tup
             )
     packages += [str(need) for need in along if not need.url]  # an address goes with the project's needs
     if not wanted and not (c.requirement or c.project):
-        hint = cpu_builds.hint_on_cpu_packages([str(need) for need in along])
+        hint = cpu_builds.make_cpu_hint([str(need) for need in along])
         raise UsageError(
             f"{_no_framework(c)}, and no --framework given",
             hint="; ".join(filter(None, (hint, _ANY_FRAMEWORK))),

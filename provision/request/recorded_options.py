@@ -17,7 +17,7 @@ from ..model import ProjectConfig
 from ..project.config.file_digests import cached_config, digest
 from . import paths as where, project_options as inproject
 from .options import Choices
-from .project_folder import project_file
+from .project_folder import locate_project_file
 
 KERNEL = "kernel.json"
 _TARGET = frozenset({"target", "driver", "driver_os", "gpu", "gpus", "platform", "glibc"})
@@ -44,31 +44,31 @@ _SINGLE = {"python": "python", "cuda": "cuda", "manager": "manager", "device": "
 _LISTS = {"extra": "extras", "group": "groups", "channel": "channels"}
 
 
-def recalled(env: Path, choices: Choices, said: Collection[str] = (), *, lock: bool = False) -> Choices:
+def recall_options(env: Path, choices: Choices, said: Collection[str] = (), *, lock: bool = False) -> Choices:
     """The options, with those below that the environment was made with and that `said` (the options of this
     command line) does not name; `lock`: a lock decides the packages. Raises BuildError, DataError."""
     before = state.read(env, "request.json") if place.made_by_gpuenv(env) else None
     if not before:
         return dataclasses.replace(choices, given=record(choices))
-    config = project_file() if "framework" not in said else None
+    config = locate_project_file() if "framework" not in said else None
     kept = _recorded(env, before, config, choices)
     for name in _replaced(kept, set(said), in_project=config is not None, lock=lock):
         kept.pop(name, None)
     merged = dataclasses.replace(choices, **kept)
-    return with_kernel(env, dataclasses.replace(merged, given=record(merged)))
+    return record_kernel(env, dataclasses.replace(merged, given=record(merged)))
 
 
-def of_create(env: Path, choices: Choices, *, lock: bool, recreate: bool) -> Choices:
+def record_create_options(env: Path, choices: Choices, *, lock: bool, recreate: bool) -> Choices:
     """`recalled` for `create`. A record that cannot be read is no obstacle to --recreate, which replaces it."""
     try:
-        return recalled(where.absolute(env), choices, choices.asked(), lock=lock)
+        return recall_options(where.make_absolute(env), choices, choices.asked(), lock=lock)
     except BuildError:
         if not recreate:
             raise
         return dataclasses.replace(choices, given=record(choices))
 
 
-def with_kernel(env: Path, choices: Choices) -> Choices:
+def record_kernel(env: Path, choices: Choices) -> Choices:
     """The options with ipykernel, where the environment has a Jupyter kernel."""
     from ..environment import kernel
 
@@ -100,12 +100,12 @@ def record(choices: Choices) -> dict[str, Any]:
     return kept
 
 
-def same(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+def is_same(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Whether two records of `request.json` ask for the same, however their paths are written."""
     return (
         before.get("lock") == wanted.get("lock")
         and _same_files(before, wanted)
-        and not differing(before, wanted)
+        and not list_differing(before, wanted)
     )
 
 
@@ -115,7 +115,7 @@ def _same_files(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     return bool(old == new or (old and new and old == {**new, "digest": digest(new["names"], exact=True)}))
 
 
-def differing(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> set[str]:
+def list_differing(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> set[str]:
     """The options that two records of `request.json` differ in."""
     old, new = before.get("choices") or {}, wanted.get("choices") or {}
     return {
@@ -148,14 +148,14 @@ def _recorded(env: Path, before: Mapping[str, Any], config: Path | None, choices
     if given is not None and (config or not had.get("config")):
         found = dict(given)
     elif config and had.get("config"):
-        found = _of_command_line(had, cached_config(config, where.cache_dir(choices)))
+        found = _of_command_line(had, cached_config(config, where.get_cache_dir(choices)))
     else:
         found = {k: v for k, v in had.items() if k not in _NOT_RECORDED}
     if config and not had.get("config"):  # it was made before there was a gpuenv.yaml, which decides now
         found = {k: v for k, v in found.items() if k not in _PACKAGES}
     found = {k: _mapped(k, v, _from_here) for k, v in found.items()}
     try:
-        whole = inproject.choices_of(found)
+        whole = inproject.parse_options(found)
     except (ValueError, TypeError) as error:
         raise _unreadable(env, str(error)) from error
     return {k: getattr(whole, k) for k in found}

@@ -20,17 +20,17 @@ _DEFAULT_GLIBC = "2.35"
 T = TypeVar("T")
 
 
-class Detect(Protocol):
+class DetectFunction(Protocol):
     """Reads parts of this machine; the answers of Pythons are kept in `cache`."""
 
     def __call__(self, parts: Collection[str], *, cache: Path | None = None) -> Machine: ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looking:
+class MachineReader:
     """What reads and judges this machine: the stage `detect`, which the command passes in."""
 
-    detect: Detect
+    detect: DetectFunction
     judge_device: Callable[[Device, Machine], tuple[Device, str]]
 
     @property
@@ -39,7 +39,7 @@ class Looking:
         return self.detect(()).target.platform
 
 
-def target_of(c: Choices, data: Profiles, look: Looking) -> tuple[Machine | None, Target]:
+def read_request_target(c: Choices, data: Profiles, look: MachineReader) -> tuple[Machine | None, Target]:
     """Return this machine where the options mean it, and the target. Raises UsageError, ResolveError."""
     if c.planned:
         return None, c.planned
@@ -55,15 +55,15 @@ def target_of(c: Choices, data: Profiles, look: Looking) -> tuple[Machine | None
     here = look.detect(()).target
     elsewhere = c.platform is not None and c.platform != here.platform
     if c.driver or c.gpu or elsewhere:
-        return None, _given_target(c, data, here)
+        return None, _make_target(c, data, here)
     parts = {"driver", "gpus", "context", "hardware", "environment"} if c.device != "cpu" else {"environment"}
-    machine = look.detect(parts | (set() if c.python else {"pythons"}), cache=where.cache_dir(c))
+    machine = look.detect(parts | (set() if c.python else {"pythons"}), cache=where.get_cache_dir(c))
     _refuse_other_systems(machine)
     target = machine.target
     if c.glibc:
         target = dataclasses.replace(target, glibc=c.glibc)
     if c.gpus:
-        target = dataclasses.replace(target, gpus=_picked(c.gpus, target.gpus))
+        target = dataclasses.replace(target, gpus=_pick_gpus(c.gpus, target.gpus))
     return machine, target
 
 
@@ -83,7 +83,7 @@ def _check_target(c: Choices, target: Target) -> None:
         )
 
 
-def _given_target(c: Choices, data: Profiles, here: Target) -> Target:
+def _make_target(c: Choices, data: Profiles, here: Target) -> Target:
     """A target from options alone: nothing about drivers or GPUs is taken from this machine."""
     platform = c.platform or here.platform
     if platform not in PLATFORMS:
@@ -102,7 +102,7 @@ def _given_target(c: Choices, data: Profiles, here: Target) -> Target:
     return Target(platform=platform, glibc=glibc, driver=c.driver, driver_os=system, gpus=gpus)
 
 
-def _picked(text: str, gpus: tuple[TargetGpu, ...]) -> tuple[TargetGpu, ...]:
+def _pick_gpus(text: str, gpus: tuple[TargetGpu, ...]) -> tuple[TargetGpu, ...]:
     indexes = [int(i) for i in text.split(",")]
     beyond = [i for i in indexes if i >= len(gpus)]
     if beyond:
@@ -141,7 +141,9 @@ def read_json(option: str, path: Path, read: Callable[[Any], T]) -> T:
         raise UsageError(f"--{option} {path} is not a valid {option} file: {error}", hint=hint) from error
 
 
-def device_of(c: Choices, machine: Machine | None, target: Target, look: Looking) -> tuple[str, str]:
+def choose_device(
+    c: Choices, machine: Machine | None, target: Target, look: MachineReader
+) -> tuple[str, str]:
     """Return the device ("cuda" or "cpu") and one sentence why. Raises MachineError."""
     if c.device != "auto":
         if c.device == "cuda" and machine is not None:
@@ -157,12 +159,12 @@ def device_of(c: Choices, machine: Machine | None, target: Target, look: Looking
 # --- Pythons ---------------------------------------------------------------------------------
 
 
-def minor(python: str | None) -> str | None:
+def get_minor_version(python: str | None) -> str | None:
     """Return the minor version of a Python ("3.11"), None for None."""
     return ".".join(python.split(".")[:2]) if python else None
 
 
-def pythons_of(c: Choices, machine: Machine | None, target: Target, look: Looking) -> tuple[str, ...]:
+def list_pythons(c: Choices, machine: Machine | None, target: Target, look: MachineReader) -> tuple[str, ...]:
     """The minors at hand: gpuenv's own first, then the newest. For another machine of this platform, too:
     a login node builds what its compute nodes run, and there it lies on a shared disk."""
     import sys
@@ -172,7 +174,7 @@ def pythons_of(c: Choices, machine: Machine | None, target: Target, look: Lookin
     if machine is None:
         if target.platform != look.platform:
             return ()
-        machine = look.detect({"pythons"}, cache=where.cache_dir(c))
+        machine = look.detect({"pythons"}, cache=where.get_cache_dir(c))
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    minors = {minor(p.version) or "" for p in machine.pythons}
+    minors = {get_minor_version(p.version) or "" for p in machine.pythons}
     return tuple(sorted(minors, key=lambda m: (m != own, -int(m.split(".")[1]))))

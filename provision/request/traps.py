@@ -14,7 +14,7 @@ from ..model import FRAMEWORKS, AvailableWheels, PackageSources, PackageTrap, Pr
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Named:
+class NamedRequirement:
     """A package that is asked for by name, and where; None for an option."""
 
     need: Requirement
@@ -22,7 +22,7 @@ class Named:
 
 
 def check_traps(
-    asked: Iterable[Named],
+    asked: Iterable[NamedRequirement],
     known: Profiles,
     supply: AvailableWheels,
     sources: PackageSources,
@@ -54,7 +54,7 @@ def check_traps(
 
 def named_packages(
     packages: tuple[str, ...], demands: ProjectRequirements, markers: Mapping[str, str]
-) -> Iterator[Named]:
+) -> Iterator[NamedRequirement]:
     """List what options and the project's files ask for by name alone, where its marker may hold."""
     from ..project.requirements.planned_packages import may_hold
 
@@ -70,7 +70,7 @@ def named_packages(
         except InvalidRequirement:
             continue  # a line that only uv reads
         if not need.url and may_hold(need.marker, markers):
-            yield Named(need=need, origin=origin)
+            yield NamedRequirement(need=need, origin=origin)
 
 
 def _may_be(need: Requirement, row: PackageTrap) -> bool:
@@ -81,13 +81,13 @@ def _may_be(need: Requirement, row: PackageTrap) -> bool:
     )
 
 
-def _sentence(one: Named, row: PackageTrap) -> str:
+def _sentence(one: NamedRequirement, row: PackageTrap) -> str:
     where = f" ({one.origin})" if one.origin else ""
     why = row.why[0].lower() + row.why[1:].rstrip(".")
     return f"{one.need}{where} is not the package that its name suggests: {why} ({row.source.rstrip('.')})"
 
 
-def _hint(one: Named, row: PackageTrap) -> str:
+def _hint(one: NamedRequirement, row: PackageTrap) -> str:
     if row.instead is None:
         return f"remove {one.need.name}, or give its wheel with --find-links"
     framework = row.instead.partition("[")[0]

@@ -28,28 +28,28 @@ _FORMS = "a date (2026-01-31), a time (2026-01-31T12:00:00Z) or a duration (7 da
 _LONGEST = 60
 
 
-def check(c: Choices, *, kept: bool) -> None:
+def check_limits(c: Choices, *, kept: bool) -> None:
     """Raise UsageError for a limit that cannot be read, or that the manager cannot keep."""
     if not kept and (c.exclude_newer or c.exclude_newer_except):
         raise UsageError(
             f"--exclude-newer works for wheels only, not with --manager {c.manager}",
             hint="leave it out, or use --manager venv",
         )
-    asked_for(c)
+    read_limit(c)
 
 
-def asked_for(c: Choices) -> ExcludeNewer | None:
+def read_limit(c: Choices) -> ExcludeNewer | None:
     """The limit that the options ask for, None without one. Raises UsageError."""
     if c.exclude_newer is None or c.exclude_newer == NONE:
         return None
     return exclude_newer(c.exclude_newer, c.exclude_newer_except)
 
 
-def applying(c: Choices, held: Lock | None, *, renewed: bool = False) -> ExcludeNewer | None:
+def apply_limit(c: Choices, held: Lock | None, *, renewed: bool = False) -> ExcludeNewer | None:
     """The limit that applies beside a lock that is there: the lock's own is kept. With `renewed` its duration
     counts back from now. Raises UsageError."""
     if c.exclude_newer is not None:
-        return asked_for(c)
+        return read_limit(c)
     kept = held.exclude_newer if held else None
     if kept is None:
         if c.exclude_newer_except:
@@ -61,18 +61,18 @@ def applying(c: Choices, held: Lock | None, *, renewed: bool = False) -> Exclude
     return dataclasses.replace(kept, excepted=exclude_newer(kept.cutoff, places).excepted)
 
 
-def limited(sources: PackageSources, limit: ExcludeNewer | None) -> PackageSources:
+def limit_sources(sources: PackageSources, limit: ExcludeNewer | None) -> PackageSources:
     """The sources under a limit; without one, that of the project's own files stays."""
     if limit is None:
         return sources
     return dataclasses.replace(sources, exclude_newer=limit.cutoff, exclude_newer_except=limit.excepted)
 
 
-def still_holds(c: Choices, held: Lock) -> bool:
+def is_current(c: Choices, held: Lock) -> bool:
     """Whether a lock was made with the limit that the options ask for, or they ask for none."""
     if c.exclude_newer is None:
         return True
-    asked, kept = asked_for(c), held.exclude_newer
+    asked, kept = read_limit(c), held.exclude_newer
     if asked is None or kept is None:
         return asked is kept
     return asked.span == kept.span if asked.span or kept.span else asked.cutoff == kept.cutoff

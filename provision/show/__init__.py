@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import DataError, GpuenvError
 from ..model import Event, as_document, as_plain
-from .screen import Screen, clean
+from .screen import Screen, clean_text
 
 __all__ = ["Screen", "bug", "emitter", "error", "event", "result"]
 
@@ -46,7 +46,7 @@ _REMARKS = {"IssueReport": ".written_files:remark_on_report"}
 """What is said on standard error after a value, also after its document."""
 
 
-def event(screen: Screen, told: Event) -> None:
+def show_event(screen: Screen, told: Event) -> None:
     """One event of a stage: what starts and ends stays on the screen, what passes does not."""
     if told.kind in ("start", "progress", "done"):
         screen.watch(told)
@@ -66,12 +66,12 @@ def event(screen: Screen, told: Event) -> None:
         screen.say(f"{told.stage}: {told.text}")
 
 
-def emitter(screen: Screen) -> Callable[[Event], None]:
+def make_emitter(screen: Screen) -> Callable[[Event], None]:
     """What a stage tells its progress to."""
-    return lambda told: event(screen, told)
+    return lambda told: show_event(screen, told)
 
 
-def result(screen: Screen, value: Any, *, explain: bool = False, good: bool = True) -> None:
+def show_result(screen: Screen, value: Any, *, explain: bool = False, good: bool = True) -> None:
     """Show a command's value: as one JSON document, or as text and the next step, if an event named one. An event with
     a summary replaces the text. With --quiet only the last line is shown, unless the result is not `good`."""
     screen.rest()
@@ -81,11 +81,11 @@ def result(screen: Screen, value: Any, *, explain: bool = False, good: bool = Tr
         screen.document(as_document(value))
     else:
         if screen.summary:
-            screen.wrapped(clean(screen.summary), first="")
+            screen.wrapped(clean_text(screen.summary), first="")
         else:
             _function(_SHOWN_BY[kind])(screen, value, **({"explain": True} if explain else {}))
         if screen.next_step:
-            screen.line(clean(screen.next_step))
+            screen.line(clean_text(screen.next_step))
         screen.end()
     if kind in _REMARKS:
         _function(_REMARKS[kind])(screen, value)
@@ -97,10 +97,10 @@ def _function(name: str) -> Callable[..., None]:
     return found
 
 
-def error(screen: Screen, failed: GpuenvError, code: int) -> None:
+def show_error(screen: Screen, failed: GpuenvError, code: int) -> None:
     """An error: what happened, the evidence, what to do. One document with --json, which has the exit code."""
     screen.rest()
-    message = clean(failed.message)
+    message = clean_text(failed.message)
     if screen.json:
         body = {
             "code": code,
@@ -136,7 +136,7 @@ def _last_lines(log: str, count: int) -> list[str]:
     return ([f"({left_out} lines before)"] if left_out > 0 else []) + rows[-count:]
 
 
-def bug(screen: Screen, version: str) -> None:
+def show_bug(screen: Screen, version: str) -> None:
     """Our own failure: the traceback and what to report."""
     screen.rest()
     trace = traceback.format_exc()

@@ -6,8 +6,8 @@ from itertools import zip_longest
 from pathlib import Path
 
 from ..model import EnvironmentList, ListedEnvironment, RemoveResult
-from .screen import Screen, clean
-from .sizes import amount
+from .screen import Screen, clean_text
+from .sizes import format_bytes
 
 _HEADS = ("ENVIRONMENT", "MADE FOR", "PYTHON", "VERDICT", "SIZE")
 _WIDTHS = (24, 6, 10, 11)  # of all columns but the first, which gets what is left
@@ -23,7 +23,7 @@ def show_listing(screen: Screen, listing: EnvironmentList) -> None:
     widths = (first, *_WIDTHS)
     screen.line(_row(_HEADS, widths))
     for env in listing.environments:
-        cells = (_folded(clean(_short(env.path, home)), first), *_cells(env))
+        cells = (_folded(clean_text(_short(env.path, home)), first), *_cells(env))
         for row in zip_longest(*cells, fillvalue=""):
             screen.line(_row(row, widths))
 
@@ -36,7 +36,7 @@ def _cells(env: ListedEnvironment) -> tuple[list[str], ...]:
     names = [f"{f.name} {f.version}" for f in env.frameworks]
     libraries = [f"CUDA {env.cuda}"] if env.cuda else ["CPU"] if env.frameworks else []
     libraries += [f"cuDNN {env.cudnn}"] if env.cudnn else []
-    made = [clean(x)[: _WIDTHS[0]] for x in [*names, ", ".join(libraries)] if x]
+    made = [clean_text(x)[: _WIDTHS[0]] for x in [*names, ", ".join(libraries)] if x]
     if len(", ".join(libraries)) > _WIDTHS[0]:
         made[-1:] = libraries
     if env.manager == "conda":
@@ -44,9 +44,9 @@ def _cells(env: ListedEnvironment) -> tuple[list[str], ...]:
     verdict = [env.verdict or "-", *([env.verified[:10]] if env.verified else [])]
     if env.bytes is None:
         return made, [env.python or "?"], verdict, ["?"]
-    sizes = [amount(env.bytes)]
+    sizes = [format_bytes(env.bytes)]
     if env.shared_bytes:
-        sizes.append(f"own {amount(env.bytes - env.shared_bytes)}")
+        sizes.append(f"own {format_bytes(env.bytes - env.shared_bytes)}")
     return made, [env.python or "?"], verdict, sizes
 
 
@@ -74,9 +74,9 @@ def show_removal(screen: Screen, done: RemoveResult) -> None:
     """One sentence an environment."""
     for env in done.removed:
         kept = env.bytes - env.freed_bytes
-        told = f"{env.path}: removed, {amount(env.freed_bytes)} freed"
+        told = f"{env.path}: removed, {format_bytes(env.freed_bytes)} freed"
         if kept > 0:
-            told += f"; {amount(kept)} are shared with a cache or another environment and stay"
+            told += f"; {format_bytes(kept)} are shared with a cache or another environment and stay"
         screen.wrapped(told, indent="  ", first="")
         for kernel in env.kernels:
             screen.wrapped(f"Jupyter kernel {kernel}: removed", indent="    ", first="  ")

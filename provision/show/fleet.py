@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ..model import Fleet, FleetLocks, FleetPlan, HostClass
 from .plan import show_plan
-from .screen import Screen, clean
-from .sizes import amount
+from .screen import Screen, clean_text
+from .sizes import format_bytes
 
 _MOST_CLASSES = 8
 _PLAN, _HOSTS = 4, 7
@@ -47,8 +47,8 @@ def show_fleet_locks(screen: Screen, made: FleetLocks) -> None:
     show_fleet(screen, made.fleet)
     for one in made.locks:
         total = sum(p.size or 0 for p in one.lock.packages)
-        known = f", {amount(total)} to download" if total else ""
-        screen.line(f"plan {one.plan + 1}: {clean(one.file)}  {len(one.lock.packages)} packages{known}")
+        known = f", {format_bytes(total)} to download" if total else ""
+        screen.line(f"plan {one.plan + 1}: {clean_text(one.file)}  {len(one.lock.packages)} packages{known}")
 
 
 def _proof(fleet: Fleet) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..model import Machine
-from .screen import Screen, clean
+from .screen import Screen, clean_text
 from .verdict import show_finding
 
 _LONG = 160  # container images carry driver requirements of thousands of letters
@@ -39,6 +39,6 @@ def show_machine(screen: Screen, machine: Machine) -> None:
         screen.line(f"library    {library.soname} {library.version or ''}  {library.path}")
     for name, value in machine.environment.items():
         shown = value if len(value) <= _LONG or screen.verbose else value[:_LONG] + " ..."
-        screen.line(clean(f"variable   {name}={shown}"))
+        screen.line(clean_text(f"variable   {name}={shown}"))
     for finding in machine.findings:
         show_finding(screen, finding)

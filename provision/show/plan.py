@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from ..model import Lock, Plan, RejectedBuild
 from .screen import Screen
-from .sizes import amount
+from .sizes import format_bytes
 from .table import show_table
 
 _INDEX = {"pypi": "the default index", "pytorch": "the PyTorch index", "find-links": "wheels at hand"}
@@ -36,7 +36,7 @@ def show_plan(
         _sets(screen, plan)
         _table(screen, plan)
     else:
-        for sentence in (*folded(plan), *_held_back(plan)):
+        for sentence in (*list_objections(plan), *_held_back(plan)):
             screen.wrapped(sentence, indent="    ", first="  ")
     for note in plan.notes:
         screen.wrapped(f"note: {note}", indent="    ", first="  ")
@@ -50,7 +50,7 @@ def _target_words(plan: Plan) -> str:
     return ", " + ", ".join(words) if words else ""
 
 
-def folded(plan: Plan) -> Iterator[str]:
+def list_objections(plan: Plan) -> Iterator[str]:
     """One sentence for each run of neighbouring versions with the same objection:
     "not torch 2.15.0 to 2.11.0: CUDA 13 needs driver 580.65.06; the driver is 550.144.03".
 
@@ -107,7 +107,7 @@ def show_lock(screen: Screen, lock: Lock) -> None:
     """Show the plan and how many packages there are."""
     show_plan(screen, lock.plan)
     total = sum(p.size or 0 for p in lock.packages)
-    known = f", {amount(total)} to download" if total else ""
+    known = f", {format_bytes(total)} to download" if total else ""
     screen.line(f"{len(lock.packages)} packages locked{known}")
     if screen.verbose:
         for package in lock.packages:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..model import PackageChange, Preview
 from .screen import Screen
-from .sizes import amount
+from .sizes import format_bytes
 
 _LISTED = 6
 """More files than these are counted."""
@@ -28,17 +28,17 @@ def show_preview(screen: Screen, preview: Preview) -> None:
         changed = "would change" if preview.packages else "would not change"
         screen.line(f"{changed} {_near(preview.path)}")
     if preview.download_bytes:
-        free = f"; {amount(preview.free_bytes)} free" if preview.free_bytes is not None else ""
-        screen.line(f"would download up to {amount(preview.download_bytes)}{free}")
+        free = f"; {format_bytes(preview.free_bytes)} free" if preview.free_bytes is not None else ""
+        screen.line(f"would download up to {format_bytes(preview.download_bytes)}{free}")
     if preview.freed_bytes is not None:
-        screen.line(f"would free {amount(preview.freed_bytes)}")
+        screen.line(f"would free {format_bytes(preview.freed_bytes)}")
     for note in preview.notes:
         screen.wrapped(f"note: {note}", indent="  ", first="")
     screen.line("dry run: nothing was changed")
 
 
 def _change(package: PackageChange) -> str:
-    size = f" ({amount(package.size)})" if package.size else ""
+    size = f" ({format_bytes(package.size)})" if package.size else ""
     if package.before is None:
         return f"+ {package.name} {package.after}{size}"
     if package.after is None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..model import Event
-from .sizes import amount
+from .sizes import format_bytes
 
 _SPINNER = "|/-\\"
 _DRAWN_EVERY = 0.1
@@ -42,9 +42,12 @@ class Download:
         """Return files, sizes, speed and time left, as far as they are known."""
         done = self.seen[-1][1] if self.seen else 0
         parts = [f"{self.files} files"] if self.files else []
-        parts.append(f"{amount(done)} of {amount(max(self.total, done))}")
+        parts.append(f"{format_bytes(done)} of {format_bytes(max(self.total, done))}")
         if len(self.seen) > 1 and (speed := self._speed(now)) > 0:
-            parts += [f"{amount(speed)}/s", f"{clock(max(0, self.total - done) / speed)} left"]
+            parts += [
+                f"{format_bytes(speed)}/s",
+                f"{format_duration(max(0, self.total - done) / speed)} left",
+            ]
         return ", ".join(parts)
 
     def _speed(self, now: float) -> float:
@@ -65,10 +68,10 @@ class Activity:
         """Return the activity in a line."""
         if self.download and self.download.seen:
             return f"{self.stage}: {self.download.words(now)}"
-        return f"{self.stage}: {self.text}, {clock(now - self.began)}"
+        return f"{self.stage}: {self.text}, {format_duration(now - self.began)}"
 
 
-def clock(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration: "12 s", "3:07 min"."""
     whole = int(seconds)
     return f"{whole} s" if whole < 60 else f"{whole // 60}:{whole % 60:02} min"

@@ -33,7 +33,7 @@ _COLOURS = {"green": "32", "yellow": "33", "red": "31", "dim": "2", "bold": "1"}
 _OURS = re.compile("(" + "|".join(rf"\x1b\[{c}m" for c in ("0", *_COLOURS.values())) + ")")
 
 
-def clean(text: str) -> str:
+def clean_text(text: str) -> str:
     """Text without terminal escapes, control characters and credentials; tabs and line ends stay."""
     return redact_text(_CONTROL.sub("", text))
 
@@ -101,7 +101,7 @@ class Screen:
 
     def fold(self, text: str, indent: str = "  ", first: str | None = None) -> list[str]:
         return textwrap.wrap(
-            clean(text), self.width(), initial_indent=indent if first is None else first,
+            clean_text(text), self.width(), initial_indent=indent if first is None else first,
             subsequent_indent=indent, break_long_words=False, break_on_hyphens=False,
         ) or [""]  # fmt: skip
 
@@ -146,7 +146,7 @@ class Screen:
         """A line that the next one replaces; only where somebody watches."""
         if self.quiet or not self.err.isatty() or self.environ.get("TERM") == "dumb":
             return
-        row = clean(text)[: self.width() - 1]
+        row = clean_text(text)[: self.width() - 1]
         with self.lock:
             self.err.write(f"\r\x1b[2K{row}")
             self.err.flush()
@@ -168,9 +168,9 @@ class Screen:
     def _write(self, stream: TextIO, text: str) -> None:
         """A line, cleaned, with the colours that are our own."""
         if "\x1b" in text and self._takes_colours(stream):
-            text = "".join(p if _OURS.fullmatch(p) else clean(p) for p in _OURS.split(text))
+            text = "".join(p if _OURS.fullmatch(p) else clean_text(p) for p in _OURS.split(text))
         else:
-            text = clean(text)
+            text = clean_text(text)
         stream.write(_written(stream, text) + "\n")
         stream.flush()
 

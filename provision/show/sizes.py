@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def amount(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Bytes in powers of ten, as `df -H` and the makers of disks count: "2.4 GB"."""
     for unit in ("B", "kB", "MB"):
         if count < 999.5:

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from .screen import Screen, clean
+from .screen import Screen, clean_text
 
 _GAP = 2
 _LEAST = 8
@@ -26,7 +26,7 @@ def show_table(
 ) -> None:
     """Show rows under their heads. Where not all columns have room, the last ones are left out and named; with `whole`
     none is."""
-    cells = [[clean(cell) for cell in row] for row in rows]
+    cells = [[clean_text(cell) for cell in row] for row in rows]
     natural = [max([len(head), *(len(row[i]) for row in cells)]) for i, head in enumerate(heads)]
     least = [_least([head, *(row[i] for row in cells)], whole=whole) for i, head in enumerate(heads)]
     room = max(40, screen.columns()) - indent

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ..model import Bundle, CacheUsage, ExportResult, InitResult, IssueReport, ProfileTable, ProfileTables
-from .screen import Screen, clean
-from .sizes import amount
+from .screen import Screen, clean_text
+from .sizes import format_bytes
 from .table import show_table
 
 _WIDE = 140
@@ -17,10 +17,10 @@ _WIDE = 140
 def show_export(screen: Screen, value: ExportResult) -> None:
     """The text as it is, or the file's path."""
     if value.path is None:
-        screen.out.write(clean(value.text))
+        screen.out.write(clean_text(value.text))
         screen.out.flush()
     else:
-        screen.line(clean(f"{value.path}: written ({value.format})"))
+        screen.line(clean_text(f"{value.path}: written ({value.format})"))
 
 
 def show_bundle(screen: Screen, bundle: Bundle) -> None:
@@ -31,7 +31,7 @@ def show_bundle(screen: Screen, bundle: Bundle) -> None:
     screen.wrapped(f"{', '.join(bundle.frameworks)} for {bundle.device}: {meant}", first="")
     total = sum(f.size or 0 for f in bundle.files)
     python = f", with Python {bundle.archive.version}" if bundle.archive else ", without a Python"
-    screen.line(f"{len(bundle.files)} files, {amount(total)}{python}")
+    screen.line(f"{len(bundle.files)} files, {format_bytes(total)}{python}")
     if screen.verbose:
         for file in bundle.files:
             screen.line(f"  {file.path}")
@@ -56,12 +56,12 @@ def show_cache(screen: Screen, cache: CacheUsage) -> None:
         screen.line(cache.path)
         return
     many = f"{cache.removed_files} file{'' if cache.removed_files == 1 else 's'}"
-    screen.line(f"{cache.path}: {many} removed, {amount(cache.freed_bytes or 0)} freed")
+    screen.line(f"{cache.path}: {many} removed, {format_bytes(cache.freed_bytes or 0)} freed")
 
 
 def show_report(screen: Screen, report: IssueReport) -> None:
     """The text without changes, for a public place."""
-    screen.line(clean(report.text).rstrip("\n"))
+    screen.line(clean_text(report.text).rstrip("\n"))
 
 
 def remark_on_report(screen: Screen, report: IssueReport) -> None:

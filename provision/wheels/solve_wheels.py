@@ -28,7 +28,7 @@ from ..model import (
     Plan,
     RequirementLine,
     TransitiveFrameworks,
-    names_cpu_build,
+    is_cpu_build,
 )
 from ..system import process, scratch_folders, variable_references
 from ..system.redaction import redact
@@ -224,9 +224,7 @@ def _named_for_cpu(plan: Plan, needs: Sequence[RequirementLine]) -> set[str]:
     framework in no other case."""
     named = {str(canonicalize_name(n.name)) for n in needs if n.name and not (n.constraint or n.override)}
     asked = map(Requirement, plan.packages)
-    named |= {
-        canonicalize_name(n.name) for n in asked if names_cpu_build(canonicalize_name(n.name), n.extras)
-    }
+    named |= {canonicalize_name(n.name) for n in asked if is_cpu_build(canonicalize_name(n.name), n.extras)}
     return named & set(FRAMEWORKS)
 
 

@@ -14,7 +14,7 @@ from provision.resolve import resolve
 from provision.resolve.objections import floor_of
 from provision.resolve.question import Question
 from provision.resolve.versions import version
-from provision.show.plan import folded
+from provision.show.plan import list_objections
 
 from .questions import SYSTEMS, Glibc, Interval, Questions, System
 
@@ -127,7 +127,7 @@ def _answer(
 
     return Answer(
         head=(build.version, build.cuda, build.index, plan.cudnn, plan.python) if build else (None,) * 5,
-        why=tuple(map(plain, folded(plan))),
+        why=tuple(map(plain, list_objections(plan))),
         notes=tuple(map(plain, plan.notes)),
         hint=plain(plan.hint) if plan.hint else None,
     )

@@ -3,7 +3,7 @@
 import pytest
 
 from provision.cli import signatures
-from provision.cli.command_table import VERBS, loaded
+from provision.cli.command_table import COMMANDS, load_command
 from provision.model import option
 
 EXCLUDED = {
@@ -15,9 +15,9 @@ EXCLUDED = {
 
 
 def options():
-    for words, verb in VERBS.items():
-        kind, _ = loaded(words)
-        for _, field, how in (*option.declared(kind), *option.declared(verb.output)):
+    for words, verb in COMMANDS.items():
+        kind, _ = load_command(words)
+        for _, field, how in (*option.iterate_options(kind), *option.iterate_options(verb.output)):
             if not how.is_argument:
                 yield words, field.name, how, kind
 
@@ -25,7 +25,7 @@ def options():
 def test_every_long_option_has_a_variable_but_those_that_permit_or_remove():
     without = set()
     for words, name, how, kind in options():
-        variable = signatures.variable_of(name, how, kind)
+        variable = signatures.get_variable(name, how, kind)
         if variable is None:
             without.add((words, name))
         else:

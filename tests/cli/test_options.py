@@ -12,7 +12,7 @@ import typer
 
 from provision import cli, commands
 from provision.cli import argument_order, signatures
-from provision.cli.command_table import FIRST_COMMANDS, GROUPS, VERBS, Output, loaded
+from provision.cli.command_table import COMMANDS, FIRST_COMMANDS, GROUPS, Output, load_command
 from provision.cli.examples import EXAMPLES
 from provision.model import option
 
@@ -65,13 +65,15 @@ def test_no_command_came_or_went():
     for name in groups:
         inner, below = prepared([name])
         words |= {f"{name} {one}" for one in inner.list_commands(below)}
-    assert words == set(EXPECTED) == {"", *VERBS, *groups}
+    assert words == set(EXPECTED) == {"", *COMMANDS, *groups}
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_the_options_of_a_command_have_one_name_each(name):
-    kind, function = loaded(name)
-    names = [f.name for _, f, _ in (*option.declared(kind), *option.declared(VERBS[name].output))]
+    kind, function = load_command(name)
+    names = [
+        f.name for _, f, _ in (*option.iterate_options(kind), *option.iterate_options(COMMANDS[name].output))
+    ]
     assert len(names) == len(set(names))
     assert callable(function) and function.__doc__
 
@@ -101,9 +103,9 @@ def test_the_main_commands_come_first_and_each_has_its_line(gpuenv):
     main, more = shown.partition("Main commands:\n")[2].split("\n\nMore commands:\n")
     assert [row.split()[0] for row in main.splitlines()] == list(FIRST_COMMANDS) and len(FIRST_COMMANDS) == 6
     listed = {row.split()[0] for row in (*main.splitlines(), *more.partition("\n\n")[0].splitlines())}
-    assert listed == {*(words.split()[0] for words in VERBS), *GROUPS}
+    assert listed == {*(words.split()[0] for words in COMMANDS), *GROUPS}
     assert "..." not in main + more
-    assert all(verb.help in " ".join(shown.split()) for words, verb in VERBS.items() if " " not in words)
+    assert all(verb.help in " ".join(shown.split()) for words, verb in COMMANDS.items() if " " not in words)
     assert main.splitlines()[0] in gpuenv().err
 
 
@@ -111,7 +113,7 @@ LINES = [(words, line) for words, rows in EXAMPLES.items() for line, _ in rows]
 
 
 def test_every_command_has_examples():
-    assert {*VERBS} - {*EXAMPLES} == {
+    assert {*COMMANDS} - {*EXAMPLES} == {
         "cache dir",
         "cache prune",
         "cache clean",
@@ -181,11 +183,11 @@ def test_a_signature_is_made_of_nested_groups():
     seen = []
 
     def call(context, given):
-        seen.append(option.filled(Outer, given, signatures.named(context, given)))
+        seen.append(option.build_options(Outer, given, signatures.find_named_options(context, given)))
         return 0
 
     one = typer.Typer(add_completion=False, rich_markup_mode=None)
-    one.command()(signatures.callback(call, Outer))
+    one.command()(signatures.make_callback(call, Outer))
     command = typer.main.get_command(one)
     command.main(["here", "-d", "3", "--all-of-it"], standalone_mode=False)
     command.main(["here"], standalone_mode=False)
@@ -203,7 +205,7 @@ def test_what_a_command_line_names_is_known_with_its_default_too():
         raise typer.Exit
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("provision.cli.application.loaded", lambda _: (commands.CreateOptions, called))
+        patch.setattr("provision.cli.application.load_command", lambda _: (commands.CreateOptions, called))
         command, _ = prepared(["create"])
         command.main(["env", "--device", "auto", "-f", "jax", "-f", "torch"], standalone_mode=False)
     (options,) = seen
@@ -215,5 +217,5 @@ def test_what_a_command_line_names_is_known_with_its_default_too():
 
 
 def test_output_is_of_every_command():
-    for name, verb in VERBS.items():
+    for name, verb in COMMANDS.items():
         assert issubclass(verb.output, Output), name

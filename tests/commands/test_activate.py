@@ -96,7 +96,7 @@ def test_from_another_folder_and_out_again(venv, name, monkeypatch, tmp_path):
     """The line with a whole path, whose every letter must survive."""
     argv = shell_called(name)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(shells, "_running_shell", lambda: name)
+    monkeypatch.setattr(shells, "_detect_shell", lambda: name)
     root = venv.work / ".venv"
     line = shells.activate_line(root, {})
     seen = told(argv, SCRIPT.replace("LINE", line).replace("VARIABLE", "VIRTUAL_ENV"),
@@ -129,7 +129,7 @@ def test_a_conda_environment(tmp_path, name, monkeypatch):
         (prefix / "etc" / "conda" / f"{kind}.d" / "a b.csh").write_text(csh + "\n")
     conda_scripts.write(prefix, [], [])
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(shells, "_running_shell", lambda: name)
+    monkeypatch.setattr(shells, "_detect_shell", lambda: name)
     env = {
         "PATH": os.environ["PATH"],
         "HOME": str(tmp_path),
@@ -151,7 +151,7 @@ def test_conda_environments_entered_one_after_another(tmp_path, name, monkeypatc
     argv = shell_called(name)
     lines = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(shells, "_running_shell", lambda: name)
+    monkeypatch.setattr(shells, "_detect_shell", lambda: name)
     for word in ("first", "second"):
         prefix = tmp_path / f"the {word}"
         for folder in ("bin", "conda-meta", "etc/conda/activate.d", "etc/conda/deactivate.d"):
@@ -199,7 +199,7 @@ def test_powershell_and_nushell_lines(tmp_path, monkeypatch):
         ("nu", "my env", 'overlay use "my env/bin/activate.nu"'),
         ("nu", 'a"b', 'overlay use "a\\"b/bin/activate.nu"'),
     ):
-        monkeypatch.setattr(shells, "_running_shell", lambda name=name: name)
+        monkeypatch.setattr(shells, "_detect_shell", lambda name=name: name)
         assert shells.activate_line(tmp_path / env, {}) == line
 
 

@@ -53,11 +53,11 @@ def project_of(env, *checks):
 def judged(env, *typed, verdict="cpu", stages=(PASSED,), project=True, events=None, **options):
     """The verdict with what the checks add to one that is there already."""
     wanted = Options(cache_dir=env.parent / "cache", **options)
-    asked = project_checks.Asked(typed=project_checks.read(typed), of_project=project)
-    planned = project_checks.plan(env, asked, wanted)
+    asked = project_checks.CheckOptions(typed=project_checks.read_options(typed), of_project=project)
+    planned = project_checks.plan_checks(env, asked, wanted)
     before = Verdict(env=str(env), python=str(env / "bin" / "python"), verdict=verdict, stages=stages)
     emit = (lambda _: None) if events is None else events.append
-    return project_checks.checked(emit, locate(env), before, planned, Choices(), wanted)
+    return project_checks.run_project_checks(emit, locate(env), before, planned, Choices(), wanted)
 
 
 def last(verdict):
@@ -227,7 +227,7 @@ def test_a_typed_import_is_not_taken_from_the_current_folder(plain, monkeypatch,
 
 def test_a_word_that_is_no_check_is_a_wrong_option():
     with pytest.raises(UsageError, match=r"--check 'import a-b'.*is no module"):
-        project_checks.read(["import a-b"])
+        project_checks.read_options(["import a-b"])
 
 
 def test_checks_are_skipped_after_a_stage_that_failed(env):

@@ -14,7 +14,7 @@ import pytest
 import tomllib
 import yaml
 
-from provision.commands.export import _of_file, lock_text
+from provision.commands.export import _read_file_source, lock_text
 from provision.model import as_plain
 from provision.request.options import Choices
 from provision.wheels import pylock, pylock as lock
@@ -208,7 +208,7 @@ def test_what_the_reader_must_know_is_said(gpuenv):
 
 def every_text(path, forms):
     """What `gpuenv export --lock PATH` would print in each format; one of them is printed by the command."""
-    source = _of_file(path, Path(".venv"), Choices(platform="linux-x86_64"))
+    source = _read_file_source(path, Path(".venv"), Choices(platform="linux-x86_64"))
     for form in forms:
         held = lock_text(source) if form in ("pylock", "conda-lock") else ""
         yield form, el.text(form, source.lock, lock_text=held)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from provision.cli.command_table import SEVERAL_TARGETS, VERBS, loaded
-from provision.model.option import declared
+from provision.cli.command_table import COMMANDS, SEVERAL_TARGETS, load_command
+from provision.model.option import iterate_options
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -114,8 +114,10 @@ def test_a_command_for_one_machine_refuses_a_second(gpuenv, hosts, words):
 
 
 def test_the_commands_for_several_machines_are_those_whose_option_repeats():
-    kinds = {name: loaded(name)[0] for name in VERBS}
-    repeats = {n for n, kind in kinds.items() for _, field, _ in declared(kind) if field.name == "targets"}
+    kinds = {name: load_command(name)[0] for name in COMMANDS}
+    repeats = {
+        n for n, kind in kinds.items() for _, field, _ in iterate_options(kind) if field.name == "targets"
+    }
     assert repeats == set(SEVERAL_TARGETS)
 
 

@@ -9,7 +9,7 @@ from elf_files import library
 from loopback import wheel_bytes
 from test_fleet_command import A100, B200, machine
 
-from provision.commands.lock_acceptance import check
+from provision.commands.lock_acceptance import check_lock
 from provision.errors import LockError
 from provision.request.options import Choices
 from provision.request.target import read_target
@@ -58,9 +58,9 @@ def test_a_lock_of_a_fleet_is_for_each_of_its_hosts_and_no_other(gpuenv, fleet):
     choices = Choices(cache_dir=gpuenv.folder / "cache")
     for name, own, other in ((NAMES[0], "a1", "b"), (NAMES[1], "b", "a1")):
         lock = pylock.read(gpuenv.work / name)
-        check(lock, choices, read_target(gpuenv.work / "hosts" / f"{own}.json"), None)
+        check_lock(lock, choices, read_target(gpuenv.work / "hosts" / f"{own}.json"), None)
         with pytest.raises(LockError, match="does not fit this machine"):
-            check(lock, choices, read_target(gpuenv.work / "hosts" / f"{other}.json"), None)
+            check_lock(lock, choices, read_target(gpuenv.work / "hosts" / f"{other}.json"), None)
 
 
 def test_a_lock_again_writes_the_same_files(gpuenv, fleet):

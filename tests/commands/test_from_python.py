@@ -141,7 +141,7 @@ def test_run_returns_how_the_program_ended(here):
     events = []
     missing = commands.run(commands.RunOptions(env=root, command=["no-such-program"]), events.append)
     assert missing.code == 127 and "no-such-program" in events[-1].text
-    with pytest.raises(errors.UsageError, match="no command"):
+    with pytest.raises(errors.UsageError, match="no program given"):
         commands.run(commands.RunOptions(env=root))
 
 

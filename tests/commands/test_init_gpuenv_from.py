@@ -10,7 +10,7 @@ import export_locks as el
 import pytest
 
 from provision.bundle import rebuilt_wheels
-from provision.commands.gpuenv_from import recorded_source
+from provision.commands.gpuenv_from import choose_recorded_source
 
 WHEEL = "gpuenv-0.1.0-py3-none-any.whl"
 INLINE = ".RECIPEPREFIX = >\nall:\n> @echo all\n"
@@ -170,7 +170,7 @@ GIT = {"vcs": "git", "commit_id": el.COMMIT}
 )
 def test_init_records_what_gpuenv_was_installed_from(tmp_path, monkeypatch, origin, recorded):
     installed_from(tmp_path, monkeypatch, origin)
-    assert recorded_source(None, tmp_path) == recorded
+    assert choose_recorded_source(None, tmp_path) == recorded
 
 
 def test_a_wheel_in_the_project_is_recorded_by_its_path_from_there(tmp_path, monkeypatch):
@@ -179,8 +179,8 @@ def test_a_wheel_in_the_project_is_recorded_by_its_path_from_there(tmp_path, mon
     installed_from(
         tmp_path, monkeypatch, {"url": (tmp_path / "p/tools" / WHEEL).as_uri(), "archive_info": {}}
     )
-    assert recorded_source(None, tmp_path / "p") == f"./tools/{WHEEL}"
-    assert recorded_source(None, tmp_path / "elsewhere") == str(tmp_path / "p/tools" / WHEEL)
+    assert choose_recorded_source(None, tmp_path / "p") == f"./tools/{WHEEL}"
+    assert choose_recorded_source(None, tmp_path / "elsewhere") == str(tmp_path / "p/tools" / WHEEL)
 
 
 def test_init_says_what_a_clone_will_lack(project):

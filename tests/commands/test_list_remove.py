@@ -305,7 +305,7 @@ def test_fifty_environments_are_listed_in_a_moment(gpuenv, data):
 
 
 def test_amounts():
-    assert [shown.amount(n) for n in (0, 999, 1000, 12_345, 999_499, 999_600, 2_440_000_000)] == [
+    assert [shown.format_bytes(n) for n in (0, 999, 1000, 12_345, 999_499, 999_600, 2_440_000_000)] == [
         "0 B", "999 B", "1 kB", "12 kB", "999 kB", "1 MB", "2.4 GB",
     ]  # fmt: skip
 

@@ -31,7 +31,7 @@ GOOD = (
 def test_a_name_that_leads_elsewhere_is_no_file_name(name):
     with pytest.raises(path_names.UnsafeNameError, match="cannot be a file name") as told:
         path_names.check_file_name(name)
-    assert told.value.hint and exit_codes.of_error(told.value) == 6
+    assert told.value.hint and exit_codes.get_error_code(told.value) == 6
     # as the last segment of an address, quoted as an address has it
     quoted = urllib.parse.quote(name, safe="%")
     with pytest.raises(path_names.UnsafeNameError):

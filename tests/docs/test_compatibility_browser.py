@@ -10,7 +10,7 @@ from debian import need_programs
 from test_compatibility_page import DATA, script
 
 from provision.model import Plan, from_plain
-from provision.show.plan import folded
+from provision.show.plan import list_objections
 
 ADDRESS = script.PAGE.as_uri()
 CARD = """
@@ -98,7 +98,7 @@ def test_random_questions_get_what_the_command_of_the_page_answers(page, gpuenv)
         ran = gpuenv(*words[1:], "--json")
         plan = from_plain(Plan, ran.json)
         assert ran.code == (0 if plan.builds else 5), (fields, ran.err)
-        assert card["why"] == list(folded(plan)), fields
+        assert card["why"] == list(list_objections(plan)), fields
         assert card["notes"] == list(plan.notes), fields
         assert card["helps"] == ([plan.hint] if plan.hint else []), fields
         if not plan.builds:

@@ -11,7 +11,7 @@ from provision import profiles
 from provision.model import FRAMEWORKS, FrameworkRequest, Request, Target, TargetGpu
 from provision.resolve import gpu_named, resolve
 from provision.resolve.versions import version
-from provision.show.plan import folded
+from provision.show.plan import list_objections
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -74,7 +74,7 @@ def real_answer(system, framework, capability, driver, glibc, python):
     )
     build = plan.builds[0] if plan.builds else None
     head = [build.version, build.cuda, build.index, plan.cudnn, plan.python] if build else [None] * 5
-    return [*head, list(folded(plan)), list(plan.notes), plan.hint]
+    return [*head, list(list_objections(plan)), list(plan.notes), plan.hint]
 
 
 def random_question(rng):

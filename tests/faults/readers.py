@@ -22,7 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from provision import bundle, profiles
-from provision.commands.diagnose import judged, machine_of
+from provision.commands.diagnose import find_causes, read_machine
 from provision.environment import registry, state
 from provision.errors import GpuenvError
 from provision.index.http import Response
@@ -204,7 +204,7 @@ def metadata(data: bytes) -> None:
 
 
 def diagnosed(data: bytes) -> None:
-    judged([("log", [data[i : i + 4096] for i in range(0, len(data), 4096)])], known(), None)
+    find_causes([("log", [data[i : i + 4096] for i in range(0, len(data), 4096)])], known(), None)
 
 
 def demanded(name: str, data: bytes) -> None:
@@ -266,7 +266,7 @@ READERS = {
         Reader("@EXPLICIT", lambda d: conda_foreign.read(file("e.txt", b"@EXPLICIT\n" + d), "linux-x86_64", known().conda), (EXPLICIT,), "text"),
         Reader("conda-lock.yml", lambda d: conda_foreign.read(file("conda-lock.yml", d), "linux-x86_64", known().conda), (conda_lock(),), "yaml"),
         Reader("target", lambda d: target.read_target(file("t.json", d)), (plain(TARGET), plain(Machine(target=TARGET))), "json"),
-        Reader("machine", lambda d: machine_of(file("m.json", d)), (plain(Machine(target=TARGET)),), "json"),
+        Reader("machine", lambda d: read_machine(file("m.json", d)), (plain(Machine(target=TARGET)),), "json"),
         Reader("profiles", lambda d: profiles.load([file("profiles/jax.yaml", d).parent]), (PROFILE,), "yaml"),
         Reader("RECORD", record, (RECORD,), "text"),
         Reader("METADATA", metadata, (b"Metadata-Version: 2.1\nName: a\nRequires-Dist: b; extra == 'c'\n\n",), "text"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from provision.commands.activate_command import activate_line
-from provision.commands.diagnose import machine_of
+from provision.commands.diagnose import read_machine
 from provision.detect import kernel_files, nvml_and_smi, pythons
 from provision.environment import place, registry, state, transaction
 from provision.errors import BuildError, DataError, GpuenvError, LockError, UsageError
@@ -161,7 +161,7 @@ def test_the_home_folder_is_no_environment(env, monkeypatch):
 
 READERS = {
     "target": (target.read_target, UsageError),
-    "machine": (machine_of, UsageError),
+    "machine": (read_machine, UsageError),
     "pylock": (pylock.read, LockError),
     "conda lock": (lambda path: conda_foreign.read(path, "linux-x86_64", ()), LockError),
     "profiles": (lambda path: load([path.parent]), DataError),

@@ -90,13 +90,13 @@ def made(env, digest="1"):
 
 def test_each_state_has_its_words(tmp_path):
     env, file = tmp_path / "env", tmp_path / "gpuenv.yaml"
-    nothing = interrupted_run.before(env, [file])
+    nothing = interrupted_run.remember_state(env, [file])
     assert nothing.look().text == f"there is no environment at {env}"
     made(env)
-    assert nothing.look() == interrupted_run.Left(
+    assert nothing.look() == interrupted_run.RunRemains(
         text=f"{env} is new and was not verified", hint=f"gpuenv verify {env}"
     )
-    there = interrupted_run.before(env, [file])
+    there = interrupted_run.remember_state(env, [file])
     assert there.look().text == f"nothing was changed: {env} is as it was before"
     file.write_text("frameworks: [jax]\n")
     assert there.look().text == f"gpuenv.yaml was changed; {env} is as it was before"
@@ -108,17 +108,17 @@ def test_each_state_has_its_words(tmp_path):
 
 def test_a_look_is_taken_only_for_what_was_interrupted():
     def say(text):
-        return interrupted_run.told_by(lambda: interrupted_run.Left(text=text))
+        return interrupted_run.describe_by(lambda: interrupted_run.RunRemains(text=text))
 
     with say("over"):
         pass
     with pytest.raises(ValueError, match="failed"), say("failed"):
         raise ValueError("failed")
-    assert interrupted_run.left().text == "nothing is left behind"
+    assert interrupted_run.describe_remains().text == "nothing is left behind"
     with pytest.raises(KeyboardInterrupt), say("what is there"):
         raise KeyboardInterrupt
     try:
-        assert interrupted_run.left().text == "what is there"
+        assert interrupted_run.describe_remains().text == "what is there"
     finally:
         interrupted_run._LOOKS.clear()
 

@@ -135,7 +135,7 @@ def test_the_limit_on_memory_is_named():
 )
 def test_what_the_machine_caused_is_explained(error, code, word):
     told = system_errors.explain(error)
-    assert told is not None and exit_codes.of_error(told) == code and word in told.message and told.hint
+    assert told is not None and exit_codes.get_error_code(told) == code and word in told.message and told.hint
     wrapped = ValueError("x")
     wrapped.__cause__ = error
     again = system_errors.explain(wrapped)
@@ -156,4 +156,4 @@ def test_a_temporary_folder_that_is_taken_away_is_no_bug_of_ours(tmp_path, monke
     told = system_errors.explain(
         FileNotFoundError(2, "No such file or directory", str(tmp_path / "gone" / "x"))
     )
-    assert told is not None and exit_codes.of_error(told) == 7 and "TMPDIR" in (told.hint or "")
+    assert told is not None and exit_codes.get_error_code(told) == 7 and "TMPDIR" in (told.hint or "")

@@ -1,14 +1,14 @@
 """What diagnose says of lines of text, for tests."""
 
 from provision import profiles
-from provision.commands.diagnose import judged
+from provision.commands.diagnose import find_causes
 
 KNOWN = profiles.load()
 
 
 def found(*lines, machine=None, verdict=None):
     """Findings of a text given as lines."""
-    return judged([("log", ["\n".join(lines).encode()])], KNOWN, machine, verdict)
+    return find_causes([("log", ["\n".join(lines).encode()])], KNOWN, machine, verdict)
 
 
 def causes(*lines, **kwargs):

@@ -59,7 +59,7 @@ def test_cpu_that_was_asked_for_is_given_everywhere():
 def test_a_trace_without_a_working_driver_stops(wanted, fields, trace):
     with pytest.raises(MachineError) as caught:
         judge_device(wanted, machine(**fields, findings=(NOT_LOADED,)))
-    assert exit_codes.of_error(caught.value) == 4
+    assert exit_codes.get_error_code(caught.value) == 4
     assert trace in caught.value.message
     assert "`sudo modprobe nvidia`" in caught.value.hint
     assert "--device cpu" in caught.value.hint

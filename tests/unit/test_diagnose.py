@@ -7,7 +7,7 @@ import pytest
 from diagnosed import KNOWN, causes, found
 
 from provision import profiles
-from provision.commands.diagnose import judged
+from provision.commands.diagnose import find_causes
 from provision.diagnose import log_lines, message_patterns
 from provision.diagnose.candidates import Case
 from provision.diagnose.fact_readers import read_facts
@@ -74,7 +74,7 @@ def test_a_wrong_row_is_named():
     )
     known = dataclasses.replace(KNOWN, failures=(row,))
     with pytest.raises(DataError) as caught:
-        judged([], known, None)
+        find_causes([], known, None)
     assert len(caught.value.problems) == 6
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from provision import profiles
-from provision.commands.diagnose import judged, of_log
-from provision.commands.verdict_inputs import made_for
+from provision.commands.diagnose import find_causes, find_causes_in_log
+from provision.commands.verdict_inputs import get_planned_device
 from provision.errors import LockError
 from provision.model import Driver, Evidence, Finding, Gpu, Machine, Target, TargetGpu
 
@@ -68,7 +68,7 @@ TORCH = (
 
 def found(*lines, device="cpu", machine=CONTAINER, here=True):
     text = "\n".join(lines).encode()
-    return judged([("log", [text])], KNOWN, machine, here=here, device=device)
+    return find_causes([("log", [text])], KNOWN, machine, here=here, device=device)
 
 
 @pytest.mark.parametrize("notices", [TENSORFLOW, JAX, TORCH], ids=["tensorflow", "jax", "torch"])
@@ -159,20 +159,23 @@ SOLVER = """  x No solution found when resolving dependencies:
 
 
 def test_a_solver_that_finds_no_wheel_of_numpy_says_nothing_of_gpus():
-    assert of_log(SOLVER) == ()
+    assert find_causes_in_log(SOLVER) == ()
     of_torch = SOLVER.replace("numpy", "torch")
-    assert of_log(of_torch)[0].cause == "no_gpu_build_for_platform"
-    assert of_log(of_torch, "cpu") == ()
+    assert find_causes_in_log(of_torch)[0].cause == "no_gpu_build_for_platform"
+    assert find_causes_in_log(of_torch, "cpu") == ()
     assert (
-        of_log("ERROR: numpy-1.21-cp38-cp38-win_amd64.whl is not a supported wheel on this platform.") == ()
+        find_causes_in_log(
+            "ERROR: numpy-1.21-cp38-cp38-win_amd64.whl is not a supported wheel on this platform."
+        )
+        == ()
     )
 
 
 def test_an_error_knows_what_its_environment_is_for():
-    with pytest.raises(LockError) as caught, made_for("cpu"):
+    with pytest.raises(LockError) as caught, get_planned_device("cpu"):
         raise LockError("no versions go together", log=SOLVER)
     assert caught.value.device == "cpu"
-    with pytest.raises(LockError) as outer, made_for("cuda"), made_for("cpu"):
+    with pytest.raises(LockError) as outer, get_planned_device("cuda"), get_planned_device("cpu"):
         raise LockError("no versions go together", log=SOLVER)
     assert outer.value.device == "cpu"
 

@@ -9,7 +9,7 @@ import pytest
 from diagnosed import KNOWN, found
 
 from driver_stub import H200, SCENARIOS, build, scenario, spec
-from provision.commands.diagnose import judged
+from provision.commands.diagnose import find_causes
 from provision.diagnose import Ran
 from provision.model import Driver, Gpu, Machine, Target, TargetGpu
 
@@ -35,7 +35,7 @@ def machine(capability="9.0", driver="580.159.04", count=1, **environment):
 
 
 def here(text, on, **more):
-    return judged([("log", [text.encode()])], KNOWN, on, here=True, **more)
+    return find_causes([("log", [text.encode()])], KNOWN, on, here=True, **more)
 
 
 @pytest.mark.parametrize(

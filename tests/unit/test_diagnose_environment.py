@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from provision import profiles
-from provision.commands.diagnose import judged
+from provision.commands.diagnose import find_causes
 from provision.diagnose import Installed, Remarks
 
 KNOWN = profiles.load()
@@ -19,7 +19,7 @@ def answer(*lines, versions, path="/envs/a", **more):
     remarks = Remarks()
     env = Installed(path=path, why="VIRTUAL_ENV names it", versions=versions, **more)
     text = "\n".join(lines).encode()
-    return judged([("log", [text])], KNOWN, None, remarks=remarks, installed=env), remarks.environment
+    return find_causes([("log", [text])], KNOWN, None, remarks=remarks, installed=env), remarks.environment
 
 
 def shown(findings, path="/envs/a"):
@@ -46,7 +46,7 @@ def test_the_cuda_of_a_build_without_a_label_is_that_of_its_wheels():
 def test_what_only_the_environment_shows_is_not_certain():
     """The driver of the text is too old for the build that is in the environment."""
     lines = ("torch.cuda.is_available() returned False", "Driver Version: 450.80.02")
-    stated = judged([("log", ["\n".join((*lines, "torch: 2.4.0+cu121")).encode()])], KNOWN, None)
+    stated = find_causes([("log", ["\n".join((*lines, "torch: 2.4.0+cu121")).encode()])], KNOWN, None)
     findings, _ = answer(*lines, versions={"torch": "2.4.0+cu121"})
     assert findings[0].cause == stated[0].cause == "driver_too_old_for_runtime"
     assert (stated[0].confidence, findings[0].confidence) == ("certain", "likely")
@@ -66,7 +66,7 @@ def test_a_text_from_elsewhere_gets_no_facts_of_the_environment(line, reason):
     findings, said = answer(line, OLD_DRIVER, versions={"torch": "2.4.0+cu121"}, python="3.11")
     assert findings and shown(findings) == []
     assert said == f"nothing of /envs/a is used: {reason}"
-    assert findings == judged([("log", [f"{line}\n{OLD_DRIVER}".encode()])], KNOWN, None)
+    assert findings == find_causes([("log", [f"{line}\n{OLD_DRIVER}".encode()])], KNOWN, None)
 
 
 def test_a_short_version_and_the_environments_own_paths_are_no_contradiction():

@@ -9,7 +9,7 @@ from diagnosed import KNOWN, found
 from fix_commands import COMMANDS, GPUENV
 from packaging.requirements import Requirement
 
-from provision.commands.diagnose import judged
+from provision.commands.diagnose import find_causes
 from provision.model import FrameworkRequest, Request, Target, TargetGpu
 from provision.resolve import resolve
 
@@ -87,7 +87,7 @@ BROKEN = {
 def test_the_release_that_a_fix_names_is_one_that_resolve_chooses(broken, name):
     driver, capability, system = TARGETS[name]
     log = f"{BROKEN[broken]}\ndriver: {driver}\ngpu capability: {capability}"
-    finding = next(f for f in judged([("log", [log.encode()])], KNOWN, None) if f.cause == broken)
+    finding = next(f for f in find_causes([("log", [log.encode()])], KNOWN, None) if f.cause == broken)
     if "CuDNN" in log and capability == "12.0":
         assert "No GPU build of tensorflow fits there" in finding.fix
         return

@@ -4,7 +4,7 @@ import dataclasses
 
 from diagnosed import KNOWN, causes, found
 
-from provision.commands.diagnose import judged
+from provision.commands.diagnose import find_causes
 from provision.diagnose import diagnose
 from provision.model import (
     Driver,
@@ -52,7 +52,7 @@ def test_the_machine_s_gpu_is_held_against_the_build_where_the_text_names_none()
     assert (first.cause, first.confidence) == ("arch_dropped_too_old", "likely")
     assert "470.82.01" in first.fix and "CUDA 11.8" in first.fix and "7.5 8.0" in first.title
     log = f"{NO_KERNEL}\ntorch==2.15.0".encode()
-    assert judged([("log", [log])], KNOWN, machine, here=True)[0].confidence == "certain"
+    assert find_causes([("log", [log])], KNOWN, machine, here=True)[0].confidence == "certain"
     b200 = dataclasses.replace(machine, target=dataclasses.replace(old, gpus=(TargetGpu(capability="10.0"),)))
     assert causes(NO_KERNEL, "torch==2.5.1", machine=b200)[0] == "arch_not_in_wheel_too_new"
     other = causes(NO_KERNEL, "torch==2.15.0", "driver: 580.65.06", machine=machine)
@@ -66,13 +66,13 @@ def test_what_ran_here_is_judged_by_what_is_here():
         b"RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
         b"Could not locate zlibwapi.dll",
     )
-    assert judged([("-", [status])], KNOWN, machine, here=True)[0] == guess
-    assert judged([("-", [zlib])], KNOWN, machine, here=True)[1] == guess
-    assert guess not in judged([("-", [status])], KNOWN, machine)
+    assert find_causes([("-", [status])], KNOWN, machine, here=True)[0] == guess
+    assert find_causes([("-", [zlib])], KNOWN, machine, here=True)[1] == guess
+    assert guess not in find_causes([("-", [status])], KNOWN, machine)
 
 
 def test_without_a_log_the_machine_speaks():
-    assert [f.cause for f in judged([], KNOWN, HERE)] == ["cuda_stub_library_loaded"]
+    assert [f.cause for f in find_causes([], KNOWN, HERE)] == ["cuda_stub_library_loaded"]
 
 
 FULL = "RuntimeError: CUDA error: CUDA out of memory. Tried to allocate 20.00 MiB"

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from provision import profiles
-from provision.commands.diagnose import judged
+from provision.commands.diagnose import find_causes
 from provision.diagnose import Ran
 
 KNOWN = profiles.load()
@@ -13,7 +13,7 @@ USERS = 'File "/home/u/proj/train.py", line 3, in <module>'
 
 
 def found(*lines, ran=None):
-    return judged([("log", ["\n".join(lines).encode()])], KNOWN, None, ran=ran)
+    return find_causes([("log", ["\n".join(lines).encode()])], KNOWN, None, ran=ran)
 
 
 # --- limits --------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from diagnosed import KNOWN, causes
 from hypothesis import given, settings, strategies as st
 
-from provision.commands.diagnose import judged
+from provision.commands.diagnose import find_causes
 from provision.diagnose import log_lines
 
 OMP = "OMP: Error #15: Initializing libiomp5md.dll, but found libiomp5md.dll already initialized."
@@ -37,9 +37,9 @@ OMP = "OMP: Error #15: Initializing libiomp5md.dll, but found libiomp5md.dll alr
     ],
 )
 def test_a_message_is_found_in_any_kind_of_log(data):
-    assert [f.cause for f in judged([("-", [data])], KNOWN, None)] == ["duplicate_openmp_runtime"]
+    assert [f.cause for f in find_causes([("-", [data])], KNOWN, None)] == ["duplicate_openmp_runtime"]
     pieces = [data[i : i + 7] for i in range(0, len(data), 7)]
-    assert [f.cause for f in judged([("-", pieces)], KNOWN, None)][:1] == ["duplicate_openmp_runtime"]
+    assert [f.cause for f in find_causes([("-", pieces)], KNOWN, None)][:1] == ["duplicate_openmp_runtime"]
 
 
 def test_a_message_broken_over_two_lines():
@@ -74,7 +74,7 @@ def test_a_message_anywhere_in_a_long_log_with_its_line(place):
     at = int(place * len(rows))
     rows.insert(at, "RuntimeError: CUDA error: invalid device ordinal")
     data = "\n".join(rows).encode()
-    finding = judged([("-", [data[i : i + 65536] for i in range(0, len(data), 65536)])], KNOWN, None)[0]
+    finding = find_causes([("-", [data[i : i + 65536] for i in range(0, len(data), 65536)])], KNOWN, None)[0]
     assert (finding.cause, finding.evidence[0].line) == ("visible_devices_invalid", at + 1)
 
 
@@ -99,9 +99,9 @@ WORST = [
 
 @pytest.mark.parametrize("data", WORST, ids=lambda d: repr(d[:20]))
 def test_no_input_is_slow(data):
-    judged([("-", [b"x"])], KNOWN, None)  # patterns are compiled once
+    find_causes([("-", [b"x"])], KNOWN, None)  # patterns are compiled once
     started = time.process_time()
-    judged([("-", [data])], KNOWN, None)
+    find_causes([("-", [data])], KNOWN, None)
     assert (
         time.process_time() - started < 10
     )  # a tenth of a second; a square of the length would take an hour
@@ -129,14 +129,14 @@ PIECES = st.sampled_from(
 @settings(max_examples=150)
 @given(st.lists(PIECES, max_size=60).map(" ".join) | st.text(max_size=300))
 def test_no_text_is_too_much(words):
-    for finding in judged([("-", [words.encode("utf-8", "replace")])], KNOWN, None):
+    for finding in find_causes([("-", [words.encode("utf-8", "replace")])], KNOWN, None):
         assert finding.evidence and finding.fix
 
 
 @settings(max_examples=100)
 @given(st.binary(max_size=4000), st.integers(1, 50))
 def test_no_bytes_are_too_much(data, size):
-    judged([("-", [data[i : i + size] for i in range(0, len(data), size)])], KNOWN, None)
+    find_causes([("-", [data[i : i + size] for i in range(0, len(data), size)])], KNOWN, None)
 
 
 def test_memory_and_lines_kept_are_bounded():

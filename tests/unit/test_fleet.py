@@ -9,7 +9,7 @@ from resolve_questions import SHIPPED, question
 from resolve_rules import BUILDS, codes, key, usable, wants_package
 
 from provision import fleet
-from provision.commands.manager_stages import plan_for
+from provision.commands.manager_stages import resolve_plan
 from provision.fleet.host_classes import joint_target
 from provision.model import (
     AvailableWheels,
@@ -43,7 +43,7 @@ def planned(request, targets, hosts=None):
         supply=AvailableWheels(),
         sources=PackageSources(),
     )
-    return fleet.plan_fleet([fleet.Part(asked, fleet.group(named))], plan_for).fleet
+    return fleet.plan_fleet([fleet.Part(asked, fleet.group(named))], resolve_plan).fleet
 
 
 # --- against brute force, by the rules as they are stated again in tests/support ------------------

@@ -53,7 +53,7 @@ ROW = {"version": "99.0", "cuda": "13.0", "platform": "linux-x86_64", "index": "
 def problems_of(tmp_path, name, text):
     with pytest.raises(DataError) as caught:
         profiles.load([overlay(tmp_path, name, text)])
-    assert exit_codes.of_error(caught.value) == 3
+    assert exit_codes.get_error_code(caught.value) == 3
     return caught.value.problems
 
 

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from provision.model import Event
-from provision.show import Screen, event, progress
-from provision.show.progress import Download, Progress, clock
+from provision.show import Screen, progress, show_event
+from provision.show.progress import Download, Progress, format_duration
 from provision.wheels import uv_log
 
 
@@ -35,7 +35,7 @@ def until(said, condition):
     [(0.9, "0 s"), (59.9, "59 s"), (60, "1:00 min"), (187, "3:07 min"), (7322, "122:02 min")],
 )
 def test_durations(seconds, words):
-    assert clock(seconds) == words
+    assert format_duration(seconds) == words
 
 
 def test_a_download_says_files_size_speed_and_time_left():
@@ -90,8 +90,8 @@ def test_bytes_that_a_stage_tells_are_a_download():
 def test_a_terminal_gets_a_spinner_with_seconds(monkeypatch):
     monkeypatch.setattr(progress, "_PATIENCE", 0.0)
     screen = Screen(out=io.StringIO(), err=Terminal(), environ={"TERM": "xterm"})
-    event(screen, start("verifying /e", "verify"))
-    event(screen, Event(kind="progress", stage="verify", text="jax: import and convolutions"))
+    show_event(screen, start("verifying /e", "verify"))
+    show_event(screen, Event(kind="progress", stage="verify", text="jax: import and convolutions"))
     until(screen.err, lambda err: err.getvalue().count("\r") >= 3)
     screen.rest()
     text = screen.err.getvalue()
@@ -123,7 +123,7 @@ def test_the_live_line_is_gone_before_the_result_is_written():
 @pytest.mark.parametrize("how", [{"quiet": True}, {"err": io.StringIO(), "environ": {}}])
 def test_quiet_and_a_pipe_have_no_live_line(how):
     screen = Screen(**{"out": io.StringIO(), "err": Terminal(), **how})
-    event(screen, start())
+    show_event(screen, start())
     time.sleep(0.3)
     screen.rest()
     assert "\r" not in screen.err.getvalue()

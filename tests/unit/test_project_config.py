@@ -39,7 +39,7 @@ def read(path, text):
 def problems(path, text):
     with pytest.raises(DataError) as caught:
         read(path, text)
-    assert exit_codes.of_error(caught.value) == 3 and caught.value.hint
+    assert exit_codes.get_error_code(caught.value) == 3 and caught.value.hint
     assert caught.value.problems
     return list(caught.value.problems)
 
@@ -375,22 +375,23 @@ def test_comments_and_checks_do_not_change_what_is_asked_for(path):
     files, choices = [str(path)], Choices(framework=["torch"])
     path.write_text("frameworks: [torch]\n")
     before, exact = digest_of(files), digest_of(files, exact=True)
-    held = project_options.inputs(choices, files)
+    held = project_options.digest_inputs(choices, files)
     path.write_text("# why\nframeworks:\n  - torch\nchecks:\n  - import: cv2\n")
     assert digest_of(files) == before and digest_of(files, exact=True) != exact
-    assert project_options.same_inputs(held, choices, files)
+    assert project_options.is_same_inputs(held, choices, files)
     path.write_text("frameworks: [torch]\npackages: [numpy]\n")
-    assert digest_of(files) != before and not project_options.same_inputs(held, choices, files)
+    assert digest_of(files) != before and not project_options.is_same_inputs(held, choices, files)
     path.write_text("frameworks: [torch]\nchecks: [oh]\n")
     assert digest_of(files) == digest_of(files, exact=True)  # which is invalid
     path.write_text("frameworks: [torch]\n")
     named = {"choices": {}, "lock": None, "files": {"names": files, "digest": before}}
     for digest, expected in ((before, True), (exact, True), ("0" * 64, False)):
         assert (
-            recorded_options.same({**named, "files": {"names": files, "digest": digest}}, named) is expected
+            recorded_options.is_same({**named, "files": {"names": files, "digest": digest}}, named)
+            is expected
         )
     counted = hashlib.sha256((_counted(choices) + exact).encode()).hexdigest()
-    assert counted != held and project_options.same_inputs(counted, choices, files)
+    assert counted != held and project_options.is_same_inputs(counted, choices, files)
 
 
 def _counted(choices):
@@ -399,7 +400,7 @@ def _counted(choices):
                   "exclude_newer", "exclude_newer_except")  # fmt: skip
     of_the_plan = ("driver", "driver_os", "gpu", "gpus", "platform", "glibc", "target_name", "device", "python",
                    "python_bounds", "cuda", "only_binary", "dependencies_only", "allow_old")  # fmt: skip
-    plain = project_options.plain(choices)
+    plain = project_options.as_plain_options(choices)
     kept = {k: v for k, v in plain.items() if k not in (*of_the_run, *of_the_plan)} | {"find_links": []}
     return json.dumps(kept, sort_keys=True)
 

@@ -343,7 +343,7 @@ def test_no_table_is_a_bug(folder, project_table, poetry_table, groups, which):
         raised = error
     else:
         return
-    assert exit_codes.of_error(raised) == exit_codes.USAGE
+    assert exit_codes.get_error_code(raised) == exit_codes.USAGE
 
 
 @settings(max_examples=150)
@@ -357,7 +357,7 @@ def test_no_setup_file_is_a_bug(folder, text):
         raised = error
     else:
         return
-    assert exit_codes.of_error(raised) == exit_codes.USAGE
+    assert exit_codes.get_error_code(raised) == exit_codes.USAGE
 
 
 def test_groups_that_double_and_chains_are_bounded(folder):

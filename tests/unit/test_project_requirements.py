@@ -64,7 +64,7 @@ def texts(found):
 def refusal(folder, text, **more):
     with pytest.raises(UsageError) as caught:
         asked(folder, text, **more)
-    assert exit_codes.of_error(caught.value) == 2
+    assert exit_codes.get_error_code(caught.value) == 2
     return caught.value
 
 
@@ -562,7 +562,7 @@ def test_no_text_is_a_bug(folder, text):
 def test_no_bytes_are_a_bug(folder, data):
     (folder / "requirements.txt").write_bytes(data)
     error, _ = outcome(folder)
-    assert error is None or exit_codes.of_error(error) == 2
+    assert error is None or exit_codes.get_error_code(error) == 2
 
 
 _NAMES = st.from_regex(r"[a-z][a-z0-9]{0,8}(-[a-z0-9]{1,5})?", fullmatch=True).filter(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from provision.commands.rebuild_command import addressed
+from provision.commands.rebuild_command import add_rebuild_commands
 from provision.model import Environment, Finding, Lock, Plan, PlannedBuild, StageResult, Target, Verdict
 
 FIX = "Make the environment for the GPU: gpuenv create --recreate --device cuda; or verify with --device cpu."
@@ -33,13 +33,13 @@ def lock():
 
 
 def test_an_environment_of_others_is_not_to_be_recreated(tmp_path):
-    told = addressed(verdict(FIX), environment(tmp_path, ours=False), None)
+    told = add_rebuild_commands(verdict(FIX), environment(tmp_path, ours=False), None)
     assert told.findings[0].fix == told.hint == FIX.replace("--recreate", "NEW --framework jax")
 
 
 def test_one_of_ours_is_named_with_its_frameworks(tmp_path, lock):
     env = environment(tmp_path / "my env", ours=True)
-    told = addressed(verdict(FIX, EXTENSION), env, lock)
+    told = add_rebuild_commands(verdict(FIX, EXTENSION), env, lock)
     place = f"'{env.path}' --recreate"
     assert told.findings[0].fix == FIX.replace("--recreate", f"{place} --framework torch")
     assert told.findings[1].fix == EXTENSION.replace("--recreate", place)
@@ -48,10 +48,10 @@ def test_one_of_ours_is_named_with_its_frameworks(tmp_path, lock):
 def test_one_of_a_project_is_made_of_what_the_project_says(tmp_path, lock):
     (tmp_path / ".gpuenv").mkdir()
     (tmp_path / ".gpuenv" / "request.json").write_text(json.dumps({"choices": {"config": "gpuenv.yaml"}}))
-    told = addressed(verdict(FIX), environment(tmp_path, ours=True), lock)
+    told = add_rebuild_commands(verdict(FIX), environment(tmp_path, ours=True), lock)
     assert told.hint == FIX.replace("--recreate", f"{tmp_path} --recreate")
 
 
 def test_other_verdicts_stay_what_they_are(tmp_path):
     one = verdict("Free the GPU's memory.")
-    assert addressed(one, environment(tmp_path, ours=True), None) is one
+    assert add_rebuild_commands(one, environment(tmp_path, ours=True), None) is one

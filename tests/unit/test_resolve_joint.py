@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from provision.commands.release_reading import priced, promising
+from provision.commands.release_reading import list_promising, priced
 from provision.model import (
     AvailableWheels,
     Build,
@@ -431,11 +431,11 @@ def test_only_packages_whose_older_releases_could_help_are_read_further():
     quiet = package("quiet", release("quiet", "9", 0, "torch>=2.0"), complete=False, next_day=TODAY - 1)
     models = package("models", release("models", "5.1", 0), complete=False, next_day=TODAY - 9)
     builds = [build("2.15"), build("2.14")]
-    assert promising(search(builds, [serving, quiet, models])) == []
+    assert list_promising(search(builds, [serving, quiet, models])) == []
     trainer = package(
         "trainer", release("trainer", "2.0", 0, "models<5"), complete=False, next_day=TODAY - 40
     )
-    assert promising(search(builds, [trainer, quiet, models])) == ["models"]
+    assert list_promising(search(builds, [trainer, quiet, models])) == ["models"]
 
 
 def test_older_releases_of_what_keeps_the_newest_build_out_are_read_for_its_price():

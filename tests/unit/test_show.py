@@ -39,7 +39,7 @@ def cpu_verdict(*names, checks):
 )
 def test_a_verdict_on_the_cpu_names_frameworks_and_checks(names, checks, text):
     out = io.StringIO()
-    show.result(show.Screen(out=out), cpu_verdict(*names, checks=checks))
+    show.show_result(show.Screen(out=out), cpu_verdict(*names, checks=checks))
     assert out.getvalue().split() == f"verdict: {text} (/e)".split()
     assert all(len(line) <= 80 for line in out.getvalue().splitlines())
 
@@ -47,9 +47,9 @@ def test_a_verdict_on_the_cpu_names_frameworks_and_checks(names, checks, text):
 def test_a_summary_replaces_the_text_of_a_value_and_not_its_document():
     out = io.StringIO()
     screen = show.Screen(out=out)
-    show.event(screen, show.Event(kind="summary", stage="lock", text="pylock.toml is up to date"))
-    show.result(screen, cpu_verdict(checks=0))
+    show.show_event(screen, show.Event(kind="summary", stage="lock", text="pylock.toml is up to date"))
+    show.show_result(screen, cpu_verdict(checks=0))
     assert out.getvalue() == "pylock.toml is up to date\n"
     screen.json, screen.out = True, io.StringIO()
-    show.result(screen, cpu_verdict(checks=0))
+    show.show_result(screen, cpu_verdict(checks=0))
     assert '"schema": "gpuenv.verdict/1"' in screen.out.getvalue()

@@ -10,7 +10,7 @@ from framework_envs import venv
 
 from provision.model import Environment, Lock, Plan, Profiles, Replacement, SystemLibrary, Target
 from provision.profiles import load
-from provision.request.named_packages import named_packages
+from provision.request.named_packages import list_named_packages
 from provision.request.options import Choices
 from provision.verify import Options
 from provision.verify.locate import PythonPaths
@@ -166,12 +166,12 @@ def test_the_names_are_those_of_options_and_project_files(tmp_path):
         target=Target(platform="linux-x86_64"),
     )
     lock = Lock(manager="venv", target=plan.target, plan=plan, packages=())
-    assert named_packages(env, lock, Choices()) is None
+    assert list_named_packages(env, lock, Choices()) is None
     choices = {"framework": ["torch>=2"], "with_": ["einops[x]>=1"], "requirement": [str(file)]}
     (env / ".gpuenv" / "request.json").write_text(json.dumps({"choices": choices}))
-    assert named_packages(env, lock, Choices()) == {"torch", "einops", "opencv-python"}
+    assert list_named_packages(env, lock, Choices()) == {"torch", "einops", "opencv-python"}
     file.unlink()
-    assert named_packages(env, lock, Choices()) is None
+    assert list_named_packages(env, lock, Choices()) is None
 
 
 # --- fixes -----------------------------------------------------------------------------------------

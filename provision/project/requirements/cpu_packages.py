@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
 
-from provision.model import CPU_PACKAGES, CpuOnlyFramework, names_cpu_build
+from provision.model import CPU_PACKAGES, CpuOnlyFramework, is_cpu_build
 
 from .planned_packages import may_hold, sort
 from .requirement import Parsed
@@ -53,4 +53,4 @@ def _of_framework(framework: str, found: Sequence[Parsed], known: _Known) -> Cpu
 
 
 def _is_cpu(one: Parsed) -> bool:
-    return names_cpu_build(canonicalize_name(one.name or ""), one.extras, one.specifier)
+    return is_cpu_build(canonicalize_name(one.name or ""), one.extras, one.specifier)
