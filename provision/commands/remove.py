@@ -35,7 +35,7 @@ def remove(options: RemoveOptions, emit: Emit = drop_event) -> RemoveResult | Pr
     if options.dry_run:
         return _preview(paths)
     done: list[RemovedEnvironment] = []
-    left = interrupted_run.RunRemains(text="run the same command again to remove the rest")
+    left = interrupted_run.RunRemains(text="an environment may be removed only in part")
     try:
         with interrupted_run.describe_by(lambda: left):
             for path in paths:

@@ -453,7 +453,7 @@ def test_an_interrupted_removal_is_finished_by_the_next(gpuenv, made, sent):
     assert child.returncode != 0 and not env.exists()
     assert place.made_by_gpuenv(place.half_made(env)), "what is left is not known as ours"
     if sent == signal.SIGINT:
-        assert child.returncode == 130 and b"given again" in err
+        assert child.returncode == 130 and b"removed only in part\nhint: run the same command again" in err
     assert set(listed(gpuenv)) == {str(made[1])}
     assert gpuenv("remove", ".venv").code == 0
     assert [p.name for p in gpuenv.work.iterdir()] == ["other"]
