@@ -101,7 +101,7 @@ def not_writable(folder: Path, error: OSError) -> BuildError:
         return BuildError(
             f"the disk of {folder} is full", hint="free space; the same command goes on from there"
         )
-    hint = safe_write.hint_of(error, "name another DIR")
+    hint = safe_write.suggest_fix(error, "name another DIR")
     return BuildError(f"cannot write in {folder}: {error.strerror or error}", hint=hint)
 
 

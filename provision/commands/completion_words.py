@@ -39,14 +39,14 @@ def versions(framework: str) -> list[tuple[str, str]]:
 
 def targets() -> list[tuple[str, str]]:
     """Return the targets that the project names, each with a description."""
-    from ..project.config.file_digests import cached_config
+    from ..project.config.file_digests import read_cached_config
     from ..request.options import Choices
     from ..request.paths import get_cache_dir
     from ..request.project_folder import locate_project_file
 
     try:
         file = locate_project_file()
-        said = cached_config(file, get_cache_dir(Choices())).targets if file else {}
+        said = read_cached_config(file, get_cache_dir(Choices())).targets if file else {}
     except GpuenvError:
         return []
     return [

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import UsageError
 from ..model import FRAMEWORKS, CreateResult, Emit, Event, Lock, Preview, drop_event, normalize_name
 from ..model.option import BUILD, argument, group, option
-from ..project.config.edit_packages import drop_packages, name_of
+from ..project.config.edit_packages import drop_packages, parse_package_name
 from ..request.options import Choices
 from .package_edit import OPTIONS, EditPlace, PackageEdit, apply_edit
 
@@ -44,7 +44,7 @@ def drop(options: DropOptions, emit: Emit = drop_event) -> CreateResult | Lock |
         _refuse_unnamed(names, have, file)
 
     edit = PackageEdit(
-        chosen=lambda have: [text for text in have if name_of(text) not in names],
+        chosen=lambda have: [text for text in have if parse_package_name(text) not in names],
         write=lambda file: drop_packages(file, names),
         check=check,
         told=f"without {', '.join(names)}",
@@ -70,7 +70,7 @@ def drop(options: DropOptions, emit: Emit = drop_event) -> CreateResult | Lock |
 def _name(text: str) -> str:
     """Return the canonical name of a package. Raises UsageError."""
     try:
-        name = name_of(text)
+        name = parse_package_name(text)
     except ValueError as error:
         raise UsageError(f"{text!r} is not a package name", hint="write it such as einops") from error
     if name != normalize_name(text.strip()):
@@ -85,7 +85,7 @@ def _name(text: str) -> str:
 
 def _refuse_unnamed(names: Sequence[str], have: Sequence[str], file: Path | None) -> None:
     """Raise UsageError for a package that is not named: other packages or files require it."""
-    known = [name_of(text) for text in have]
+    known = [parse_package_name(text) for text in have]
     for name in names:
         if name not in known:
             of_file = f"packages of {file.name}" if file else "packages that the environment was built with"

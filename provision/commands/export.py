@@ -13,7 +13,7 @@ from ..errors import LockError, UsageError
 from ..managers.protocol import locking
 from ..model import Emit, Event, ExportResult, Lock, drop_event
 from ..model.option import REQUIRED, argument, group, option
-from ..project.config.project_file import project_file_in
+from ..project.config.project_file import find_in_folder
 from ..request import load_profiles, paths as where, project_folder as projects
 from ..request.options import Choices
 from ..system import scratch_folders
@@ -27,7 +27,7 @@ from ..system.output_file import (
     write_with_digest_beside,
 )
 from ..system.redaction import redact, redact_text
-from ..system.safe_write import hint_of
+from ..system.safe_write import suggest_fix
 from ..wheels import pylock
 from .default_env import choose_env_to_read
 from .gpuenv_from import GpuenvWheel, resolve_source, write_own_wheel
@@ -81,7 +81,7 @@ def export(options: ExportOptions, emit: Emit = drop_event) -> ExportResult:
     subject = stage.Subject(
         lock=source.lock, lock_file=shown_lock(source.file, folder), images=load_profiles.load_all(choices).images,
         lock_text=lock_text(source) if form in ("pylock", "conda-lock") else "",
-        env=str(source.env), folder=str(folder), project=project_file_in(folder) is not None, installed=installed,
+        env=str(source.env), folder=str(folder), project=find_in_folder(folder) is not None, installed=installed,
         gpuenv=resolve_source(options.gpuenv_from, wheel),
     )  # fmt: skip
     text = stage.render(form, subject)
@@ -230,5 +230,5 @@ def write(path: Path, text: str, *, beside: bool) -> None:
         (write_with_digest_beside if beside else write_output)(path, text)
     except OSError as error:
         raise UsageError(
-            f"--output {path}: {error.strerror}", hint=hint_of(error, "name a file that can be written")
+            f"--output {path}: {error.strerror}", hint=suggest_fix(error, "name a file that can be written")
         ) from error

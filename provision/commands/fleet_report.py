@@ -16,7 +16,7 @@ from ..request.options import STDIN
 from ..system import untrusted_files
 from ..system.output_file import refuse_to_replace, signed, write_output
 from ..system.redaction import redact_text, redact_value
-from ..system.safe_write import hint_of
+from ..system.safe_write import suggest_fix
 
 _MOST = 64 << 20  # bytes; a hundred thousand hosts take 20 MB
 
@@ -63,5 +63,5 @@ def _write(output: Path, results: FleetResults) -> None:
         write_output(output, signed(redact_text(page(results, made)), "<!--"))
     except OSError as error:
         raise UsageError(
-            f"--output {output}: {error.strerror}", hint=hint_of(error, "name a file that can be written")
+            f"--output {output}: {error.strerror}", hint=suggest_fix(error, "name a file that can be written")
         ) from error

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from ..errors import UsageError
 from ..system import scratch_folders, untrusted_files
 from ..system.redaction import redact
-from ..system.safe_write import hint_of, write_file
+from ..system.safe_write import suggest_fix, write_file
 
 if TYPE_CHECKING:
     from ..export import GpuenvSource
@@ -76,7 +76,7 @@ class GpuenvWheel:
         try:
             write_file(self.path, self.data)
         except OSError as error:
-            hint = hint_of(error, "use --gpuenv-from ADDRESS")
+            hint = suggest_fix(error, "use --gpuenv-from ADDRESS")
             raise UsageError(f"cannot write {self.path}: {error.strerror}", hint=hint) from error
         return True
 

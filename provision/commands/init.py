@@ -26,21 +26,21 @@ class InitOptions:
 
 def init(options: InitOptions, emit: Emit = drop_event) -> InitResult:
     """Write gpuenv.yaml, `make env` and .gitignore for the project in this folder."""
-    from ..project.init.detected_packages import Known
-    from ..project.init.write_project import initialise
+    from ..project.init.detected_packages import PackageFacts
+    from ..project.init.write_project import write_project_files
     from ..request import load_profiles
     from ..system import process
     from .gpuenv_from import choose_recorded_source
 
     known = load_profiles.load_all(options.choices)
-    names = Known(
+    names = PackageFacts(
         companions=map_companions(known),
         stack=list_stack_packages(known),
         imports={row.module: row for row in known.imports},
         conda={row.conda: row for row in known.conda_names},
     )
     folder = Path.cwd()
-    made = initialise(
+    made = write_project_files(
         folder, options.choices.framework, known=names, environ=process.environ(),
         gpuenv_from=choose_recorded_source(options.gpuenv_from, folder),
     )  # fmt: skip

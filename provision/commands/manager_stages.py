@@ -30,7 +30,7 @@ def resolve_plan(asked: RequestContext) -> Plan:
 
 def _is_mentioned(left_out: str, plan: Plan) -> bool:
     """Whether a note of the plan says what it takes for a line that is left to it."""
-    line = left_out.removesuffix("is left to the plan")
+    line = left_out.removesuffix("is ignored: the plan chooses it")
     return line != left_out and any(note.startswith(f"{line}is taken as ") for note in plan.notes)
 
 

@@ -203,5 +203,5 @@ def _write(path: Path, text: str) -> None:
     except OSError as error:
         raise UsageError(
             f"{path} cannot be written: {error.strerror}",
-            hint=safe_write.hint_of(error, "name another folder: --profiles DIR"),
+            hint=safe_write.suggest_fix(error, "name another folder: --profiles DIR"),
         ) from error

@@ -14,7 +14,7 @@ from typing import Any
 from ..environment import place, registry, state
 from ..errors import BuildError
 from ..model import CreateResult, Emit, Event, Lock
-from ..project.config.file_digests import digest
+from ..project.config.file_digests import digest_files
 from ..request import project_options as inproject, recorded_options
 from ..request.options import Choices
 from ..request.own_project import read_own_project
@@ -71,7 +71,7 @@ def make_record(choices: Choices, lock_file: Lock | None, files: list[str]) -> d
     plain = inproject.as_plain_options(
         dataclasses.replace(choices, cache_dir=None, offline=False, bundle=None, no_build=False)
     )
-    held = {"names": files, "digest": digest(files)} if files else None
+    held = {"names": files, "digest": digest_files(files)} if files else None
     return {
         "choices": redact_value(json.loads(json.dumps(plain))),
         "given": redact_value(json.loads(json.dumps(choices.given))),

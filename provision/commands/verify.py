@@ -18,7 +18,7 @@ from ..request.options import Choices
 from ..system import process
 from ..system.output_file import refuse_to_replace, signed, write_output
 from ..system.redaction import redact_text
-from ..system.safe_write import hint_of
+from ..system.safe_write import suggest_fix
 from ..verify import begin, locate
 from . import project_checks, recovery
 from .activate_command import activate_line
@@ -171,7 +171,7 @@ def _write_report(report: Path, verdict: Verdict, emit: Emit) -> None:
         write_output(report, signed(redact_text(page(verdict, made)), "<!--"))
     except OSError as error:
         raise UsageError(
-            f"--report {report}: {error.strerror}", hint=hint_of(error, "name a file that can be written")
+            f"--report {report}: {error.strerror}", hint=suggest_fix(error, "name a file that can be written")
         ) from error
     emit(Event(kind="note", stage="verify", text=f"report written to {report}"))
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from ..errors import BuildError, UsageError
 from ..system import process, untrusted_files
-from ..system.safe_write import hint_of, write_file
+from ..system.safe_write import suggest_fix, write_file
 
 PACKAGE = "ipykernel"
 _OURS = "gpuenv"
@@ -96,7 +96,7 @@ def _write(place: Path, spec: dict[str, Any], env: Path) -> None:
 def _refused(place: Path, error: OSError) -> BuildError:
     return BuildError(
         f"a Jupyter kernel cannot be written in {place}: {error.strerror or error}",
-        hint=hint_of(
+        hint=suggest_fix(
             error, "set JUPYTER_DATA_DIR to a folder that can be written, here and where Jupyter runs"
         ),
     )

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ..errors import BuildError, UsageError
 from ..model import Emit, Event, drop_event
-from ..system.safe_write import hint_of
+from ..system.safe_write import suggest_fix
 from . import place_lock
 
 MARK = ".gpuenv"
@@ -303,5 +303,5 @@ def not_writable(path: Path, error: OSError) -> BuildError:
         return BuildError(f"the disk of {path} is full: {error.strerror}", hint="free space, then try again")
     return BuildError(
         f"cannot write in {path}: {error.strerror or error}",
-        hint=hint_of(error, "name an ENV in a folder you may write to"),
+        hint=suggest_fix(error, "name an ENV in a folder you may write to"),
     )

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from http import client as http_client
 from pathlib import Path
 
-from provision.system.safe_write import hint_of, open_part, rename
+from provision.system.safe_write import open_part, rename, suggest_fix
 
 from ..errors import BuildError, LockError
 from ..model import LockedPackage
@@ -215,7 +215,7 @@ def _disk(half: Path) -> Iterator[None]:
                 f"the disk of {half.parent} is full",
                 hint="free space; what was downloaded stays, and the same command goes on from there",
             ) from error
-        hint = hint_of(error, "name another folder")
+        hint = suggest_fix(error, "name another folder")
         raise BuildError(f"cannot write in {half.parent}: {error.strerror or error}", hint=hint) from error
 
 

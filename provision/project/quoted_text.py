@@ -1,4 +1,4 @@
-"""Text out of a project's files: how it is shown, and how a requirement is read from it."""
+"""Text from a project's files: quoting it in messages, and parsing a requirement from it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 LONGEST = 8_000
 
 
-def shown(text: str) -> str:
-    """Return a text for a message: without credentials, in one line of moderate length."""
+def quote_text(text: str) -> str:
+    """Return a text for a message: one line of at most 100 characters, without credentials."""
     text = redact_text(text[:LONGEST])
     text = "".join(c if c.isprintable() else " " for c in text[:101])
     return text if len(text) <= 100 else text[:97] + "..."
 
 
-def meant_version(text: str) -> str | None:
-    """The requirement that "torch@2.6" or "torch=2.6" is meant to be ("torch==2.6.*"); None for any other text.
+def suggest_version(text: str) -> str | None:
+    """Return the requirement meant by "torch@2.6" or "torch=2.6" ("torch==2.6.*"), or None for any other text.
 
-    To PEP 508 what follows the @ is an address, which no release number is.
+    PEP 508 reads an address after the @. A release number is not an address.
     """
     found = re.fullmatch(
         r"\s*([A-Za-z0-9._-]+(?:\[[^\]]*\])?)\s*(?:@|=)\s*v?(\d+(?:\.\d+)*)(?:\.\*)?\s*", text
@@ -34,13 +34,13 @@ def meant_version(text: str) -> str | None:
     return f"{found[1]}=={release}" if release.count(".") >= 2 else f"{found[1]}=={release}.*"
 
 
-def first_line(error: Exception) -> str:
-    """The first line of an error's text, where packaging goes on with a drawing."""
-    return shown((str(error).splitlines() or [type(error).__name__])[0])
+def take_first_line(error: Exception) -> str:
+    """Return the first line of an error's text. Errors of packaging continue with a drawing."""
+    return quote_text((str(error).splitlines() or [type(error).__name__])[0])
 
 
-def requirement(text: str) -> Requirement:
-    """A PEP 508 requirement. Raises ValueError, whatever the text is."""
+def parse_requirement(text: str) -> Requirement:
+    """Parse a PEP 508 requirement. Raises ValueError for any text that is not one."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     if len(text) > LONGEST:

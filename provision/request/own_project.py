@@ -11,7 +11,7 @@ from pathlib import Path
 from ..environment import place, state
 from ..errors import DataError
 from ..model import Check, as_plain
-from ..project.config.file_digests import cached_config
+from ..project.config.file_digests import read_cached_config
 from ..project.config.key_forms import PYPROJECT, YAML_NAMES
 from ..project.config.yaml_tree import MAX_BYTES
 from ..system import untrusted_files
@@ -57,7 +57,7 @@ def read_own_project(env: Path, cache_dir: Path | None) -> OwnProject | None:
     except OSError as error:
         return OwnProject(file=file, problem=f"{file} {_describe_os_error(error)}")
     try:
-        checks = cached_config(file, cache_dir, data).checks
+        checks = read_cached_config(file, cache_dir, data).checks
     except DataError as error:
         error.message = f"{file.parent}: {error.message}"
         raise

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..model import PackageSources, Profiles, ProjectConfig, ProjectRequirements, Target
-from ..project.config.file_digests import cached_config, digest, watched_name
+from ..project.config.file_digests import digest_files, name_watched_file, read_cached_config
 from ..project.config.key_forms import CONFIG_NAME
 from ..system import process
 from . import upload_limits
@@ -45,7 +45,7 @@ def apply_project(c: Choices) -> Choices:
         return c
     if c.framework and not named:
         return c
-    said = cached_config(file, get_cache_dir(c))
+    said = read_cached_config(file, get_cache_dir(c))
     if named:
         c = _merge_target(c, said, named, file)
     return c if c.framework else _merge_project(c, said, file)
@@ -116,13 +116,15 @@ def read_requirements(c: Choices, data: Profiles, target: Target) -> ProjectRequ
     markers = markers_of(target.platform)
     if c.python:
         markers["python_version"] = ".".join(c.python.split(".")[:2])
-    from ..project.requirements.project_demands import demands as read_demands
+    from ..project.requirements.project_requirements import ProjectFiles, read_project_requirements
+    from ..project.requirements.sorted_requirements import SortingRules
 
-    return read_demands(
-        c.requirement, c.project, c.extra, c.group, addressed,
-        environ=process.environ(), markers=markers, stack=list_stack_packages(data), companions=_companions(data),
+    files = ProjectFiles(
+        requirements=c.requirement, folder=c.project, extras=c.extra, groups=c.group, packages=addressed,
         install=not c.dependencies_only,
     )  # fmt: skip
+    rules = SortingRules(markers=markers, stack=list_stack_packages(data))
+    return read_project_requirements(files, process.environ(), rules, _companions(data))
 
 
 def add_python_bounds(demands: ProjectRequirements, c: Choices) -> ProjectRequirements:
@@ -189,7 +191,7 @@ def _limit(c: Choices, demands: ProjectRequirements) -> str | None:
 
 def list_files(c: Choices, demands: ProjectRequirements) -> list[str]:
     """Every file that what is asked for depends on, for the next run to compare."""
-    mine = [watched_name(c.config)] if c.config else []
+    mine = [name_watched_file(c.config)] if c.config else []
     return [*mine, *dict.fromkeys(demands.files)]
 
 
@@ -219,7 +221,7 @@ def _inputs(c: Choices, files: list[str], left_out: tuple[str, ...], *, exact: b
     ):  # options that version 0.1.0 did not know
         if not counted.get(later):
             counted.pop(later, None)
-    told = json.dumps(counted, sort_keys=True) + digest(files, exact=exact)
+    told = json.dumps(counted, sort_keys=True) + digest_files(files, exact=exact)
     return hashlib.sha256(told.encode()).hexdigest()
 
 

@@ -33,7 +33,7 @@ from ..model import (
     normalize_name,
 )
 from ..project.config.key_forms import CONFIG_NAME
-from ..project.quoted_text import meant_version
+from ..project.quoted_text import suggest_version
 from ..system import process, variable_references
 from . import cpu_builds, project_options as inproject, traps, upload_limits
 from .load_profiles import load_all
@@ -333,7 +333,7 @@ def _no_framework(c: Choices) -> str:
 
 
 def _requirement(option: str, text: str) -> Requirement:
-    if meant := meant_version(text):
+    if meant := suggest_version(text):
         raise UsageError(
             f"{option} {text!r}: expected == before a version, not @ or =", hint=f"{option} '{meant}'"
         )

@@ -14,7 +14,7 @@ from typing import Any
 from ..environment import place, state
 from ..errors import BuildError
 from ..model import ProjectConfig
-from ..project.config.file_digests import cached_config, digest
+from ..project.config.file_digests import digest_files, read_cached_config
 from . import paths as where, project_options as inproject
 from .options import Choices
 from .project_folder import locate_project_file
@@ -112,7 +112,9 @@ def is_same(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 def _same_files(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Whether the files are the same; an earlier version counted every byte of gpuenv.yaml."""
     old, new = before.get("files"), wanted.get("files")
-    return bool(old == new or (old and new and old == {**new, "digest": digest(new["names"], exact=True)}))
+    return bool(
+        old == new or (old and new and old == {**new, "digest": digest_files(new["names"], exact=True)})
+    )
 
 
 def list_differing(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> set[str]:
@@ -148,7 +150,7 @@ def _recorded(env: Path, before: Mapping[str, Any], config: Path | None, choices
     if given is not None and (config or not had.get("config")):
         found = dict(given)
     elif config and had.get("config"):
-        found = _of_command_line(had, cached_config(config, where.get_cache_dir(choices)))
+        found = _of_command_line(had, read_cached_config(config, where.get_cache_dir(choices)))
     else:
         found = {k: v for k, v in had.items() if k not in _NOT_RECORDED}
     if config and not had.get("config"):  # it was made before there was a gpuenv.yaml, which decides now

@@ -56,7 +56,7 @@ def named_packages(
     packages: tuple[str, ...], demands: ProjectRequirements, markers: Mapping[str, str]
 ) -> Iterator[NamedRequirement]:
     """List what options and the project's files ask for by name alone, where its marker may hold."""
-    from ..project.requirements.planned_packages import may_hold
+    from ..project.requirements.markers import may_apply
 
     texts: list[tuple[str, str | None]] = [(text, None) for text in packages]
     texts += [
@@ -69,7 +69,7 @@ def named_packages(
             need = Requirement(text)
         except InvalidRequirement:
             continue  # a line that only uv reads
-        if not need.url and may_hold(need.marker, markers):
+        if not need.url and may_apply(need.marker, markers):
             yield NamedRequirement(need=need, origin=origin)
 
 

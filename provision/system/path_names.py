@@ -83,7 +83,7 @@ def check_relative(text: str) -> PurePosixPath:
     for part in parts:
         if problem := _problem(part, hidden=True):
             raise UnsafeNameError(
-                f"{text[:_SHOWN]!r} is no path inside the folder: {part[:_SHOWN]!r}: {problem}",
+                f"{text[:_SHOWN]!r} is not a path inside the folder: {part[:_SHOWN]!r}: {problem}",
                 hint="make or copy it again: this path was made to lead elsewhere, or is damaged",
             )
     return PurePosixPath(*parts)

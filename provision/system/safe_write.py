@@ -40,8 +40,8 @@ class LinkError(OSError):
         super().__init__(errno.ELOOP, f"{path} is a link out of {root}: nothing is written through it")
 
 
-def hint_of(error: OSError, otherwise: str) -> str:
-    """Return what to do about a refused write: a link out of the folder and a full disk have hints of their own."""
+def suggest_fix(error: OSError, otherwise: str) -> str:
+    """Return the hint for a failed write. A link out of the folder and a full disk have their own hints."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"free space on the disk of {error.filename}" if error.filename else "free space on the disk"
     return error.hint if isinstance(error, LinkError) else otherwise

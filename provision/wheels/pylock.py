@@ -33,7 +33,7 @@ from ..system import untrusted_files
 from ..system.output_file import signed, write_output
 from ..system.path_names import UnsafeNameError, file_name_of_url, last_segments
 from ..system.redaction import redact, redact_value
-from ..system.safe_write import hint_of, write_file
+from ..system.safe_write import suggest_fix, write_file
 
 _ABOUT = "pylock.toml"
 
@@ -51,7 +51,7 @@ def write(path: Path, lock: Lock, *, root: Path | None = None) -> None:
     except OSError as error:
         raise LockError(
             f"cannot write the lock {path}: {error.strerror}",
-            hint=hint_of(error, "choose a folder you may write to"),
+            hint=suggest_fix(error, "choose a folder you may write to"),
         ) from error
 
 

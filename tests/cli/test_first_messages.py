@@ -175,8 +175,8 @@ def test_any_other_failure_of_uv_is_shown_with_its_log():
 def test_a_full_disk_is_not_a_question_of_permissions():
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/gpuenv.yaml")
     assert (
-        safe_write.hint_of(full, "check the folder's permissions")
+        safe_write.suggest_fix(full, "check the folder's permissions")
         == "free space on the disk of /data/gpuenv.yaml"
     )
     refused = OSError(errno.EACCES, os.strerror(errno.EACCES), "/data/gpuenv.yaml")
-    assert safe_write.hint_of(refused, "check the folder's permissions") == "check the folder's permissions"
+    assert safe_write.suggest_fix(refused, "check the folder's permissions") == "check the folder's permissions"

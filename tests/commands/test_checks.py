@@ -226,7 +226,7 @@ def test_a_typed_import_is_not_taken_from_the_current_folder(plain, monkeypatch,
 
 
 def test_a_word_that_is_no_check_is_a_wrong_option():
-    with pytest.raises(UsageError, match=r"--check 'import a-b'.*is no module"):
+    with pytest.raises(UsageError, match=r"--check 'import a-b'.*is not a module"):
         project_checks.read_options(["import a-b"])
 
 

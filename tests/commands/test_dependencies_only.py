@@ -115,7 +115,7 @@ def test_the_key_is_what_decides(detector):
     )
     ran = created(detector, "lock", "--json")
     assert ran.code == 0 and "directory" not in lock.read_text()
-    assert any("(requirements.txt line 1) is left out" in note for note in ran.json["plan"]["notes"])
+    assert any("(requirements.txt line 1) is ignored" in note for note in ran.json["plan"]["notes"])
     write(detector.work, {"gpuenv.yaml": 'project: {path: ".", install: true}\n'})
     assert created(detector, "lock").code == 0
     assert "directory" in lock.read_text()
@@ -126,7 +126,7 @@ def test_the_key_is_what_decides(detector):
     [
         (
             {"pyproject.toml": "[tool.ruff]\n[dependency-groups]\ntest = ['more']\n", "requirements.txt": "torch\nplain<2\n"},
-            "its files have settings of tools only",
+            "its files contain only settings of tools",
         ),
         (
             {"pyproject.toml": f"{DETECTOR}[tool.uv]\npackage = false\n"},
@@ -151,7 +151,7 @@ def test_each_shape_gets_the_key_and_its_dependencies(gpuenv, files, reason):
     ran = gpuenv("init")
     assert ran.code == 0, ran.err
     file = gpuenv.work / "gpuenv.yaml"
-    assert f"# read for its dependencies, not installed: {reason}\n" in file.read_text()
+    assert f"# Only the dependencies, the project is not installed: {reason}\n" in file.read_text()
     assert read_config(file).install is False
     ran = created(gpuenv, "lock")
     assert ran.code == 0, ran.err

@@ -12,8 +12,8 @@ from hypothesis import given, settings, strategies as st
 
 from provision.project.config.gpuenv_yaml import read_config
 from provision.project.init import imports, makefile
-from provision.project.init.detected_packages import Known
-from provision.project.init.write_project import initialise
+from provision.project.init.detected_packages import PackageFacts
+from provision.project.init.write_project import write_project_files
 
 YOLO = "# YOLOv5\nnumpy>=1.23\ntorch>=1.8.0  # see pytorch.org\ntorchvision>=0.9.0\n"
 
@@ -68,7 +68,7 @@ def test_a_new_project(gpuenv, work):
     assert (found.frameworks, found.requirements, found.project) == (("torch",), ("requirements.txt",), None)
     text = (work / "gpuenv.yaml").read_text()
     assert '"torch"  # requirements.txt line 3' in text
-    assert "tensorflow is imported in train.py, and not listed" in text
+    assert "tensorflow is imported in train.py, but not listed" in text
     assert (work / ".gitignore").read_text() == ".venv/\n"
     assert make(work, "-s", "env") == (0, "called: gpuenv create .venv\n", "")
     assert make(work, "-s", "verify", "ENV=other")[1] == "called: gpuenv verify other\n"
@@ -131,7 +131,7 @@ def test_an_existing_gpuenv_yaml_is_kept(gpuenv, work):
     write(work, {"gpuenv.yaml": "frameworks: [jax]\n", "requirements.txt": YOLO})
     ran = gpuenv("init", "--framework", "torch")
     assert ran.code == 0
-    assert "kept" in ran.out and "write the frameworks there yourself" in " ".join(ran.out.split())
+    assert "kept" in ran.out and "add the frameworks to it by hand" in " ".join(ran.out.split())
     assert (work / "gpuenv.yaml").read_text() == "frameworks: [jax]\n"
     assert (work / "Makefile").exists()
     (work / "Makefile").unlink()
@@ -153,8 +153,8 @@ def test_all_files_or_none(gpuenv, work):
 
 
 def found(folder):
-    known = Known(companions={"torchvision": "torch", "torchaudio": "torch"})
-    initialise(folder, known=known, environ={})
+    known = PackageFacts(companions={"torchvision": "torch", "torchaudio": "torch"})
+    write_project_files(folder, known=known, environ={})
     return read_config(folder / "gpuenv.yaml"), (folder / "gpuenv.yaml").read_text()
 
 
@@ -220,7 +220,7 @@ def test_imports_of_programs_and_notebooks_are_counted(tmp_path):
     config, text = found(tmp_path)
     assert config.frameworks == ("torch",)
     assert "# imported in c.ipynb and 1 more" in text
-    assert "tensorflow is imported in a.py, and not listed" in text
+    assert "tensorflow is imported in a.py, but not listed" in text
     assert "jax" not in text.replace("torch, tensorflow, jax", "")
 
 
@@ -229,18 +229,18 @@ def test_looking_at_a_folder_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(imports, "MOST_FOLDERS", 10)
     for i in range(30):
         write(tmp_path, {f"d{i:02}/p.py": "import torch\n", f"f{i:02}.py": "import torch\n"})
-    assert len(list(imports.programs(tmp_path))) == 20
+    assert len(list(imports.list_programs(tmp_path))) == 20
     (tmp_path / "d00" / "loop").symlink_to(tmp_path)
     for i in range(30):
         (tmp_path / f"f{i:02}.py").unlink()
-    assert len(list(imports.programs(tmp_path))) == 9
+    assert len(list(imports.list_programs(tmp_path))) == 9
     big = tmp_path / "big.py"
     big.write_bytes(b"import torch\n" + b"#" * imports.MOST_BYTES)
     os.mkfifo(tmp_path / "pipe.py")
-    assert not {"big.py", "pipe.py"} & {p.name for p in imports.programs(tmp_path)}
+    assert not {"big.py", "pipe.py"} & {p.name for p in imports.list_programs(tmp_path)}
     write(tmp_path, {"deep.py": "x = " + "(" * 5000 + ")" * 5000, "nul.py": b"import torch\0\n"})
     write(tmp_path, {"chain.py": "import torch\na" + ".b" * 90_000})
-    assert imports.third_party(tmp_path)["torch"].files[0] == "d00/p.py"
+    assert imports.find_imports(tmp_path)["torch"].files[0] == "d00/p.py"
 
 
 # --- Makefiles -----------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ def test_an_existing_makefile_does_what_it_did(tmp_path, kind):
     assert make(work, "-s", "verify", "lock")[1] == "called: gpuenv verify .venv\ncalled: gpuenv lock\n"
     if b"\r\n" in before:
         assert b"\n" not in after.replace(b"\r\n", b"")
-    made = initialise(work, known=Known(), environ={})
+    made = write_project_files(work, known=PackageFacts(), environ={})
     assert {f.done for f in made.files} == {"kept"}
 
 
@@ -300,8 +300,8 @@ def test_a_target_that_is_there_keeps_its_name(tmp_path, text):
     work.mkdir()
     write(work, {"Makefile": text, "more.mk": "env: ; @echo mine\n", "a.py": "import jax\n"})
     said = make(work, "-n", "env")
-    made = initialise(work, known=Known(), environ={})
-    assert "Makefile has env already: gpuenv's target is gpuenv-env" in made.notes
+    made = write_project_files(work, known=PackageFacts(), environ={})
+    assert "Makefile has a target env already: gpuenv's target is gpuenv-env" in made.notes
     assert make(work, "-n", "env") == said
     assert make(work, "-s", "gpuenv-env") == (0, "called: gpuenv create .venv\n", "")
     assert make(work, "-s", "verify")[0] == 0
@@ -320,7 +320,7 @@ def test_a_variable_that_is_used_keeps_its_meaning(tmp_path, text):
     work.mkdir()
     write(work, {"Makefile": text, "a.py": "import jax\n"})
     said = make(work, "all")
-    made = initialise(work, known=Known(), environ={})
+    made = write_project_files(work, known=PackageFacts(), environ={})
     assert any("GPUENV_ENV" in note for note in made.notes)
     assert make(work, "all") == said
     assert make(work, "-s", "env")[1] == "called: gpuenv create .venv\n"
@@ -379,10 +379,10 @@ def test_any_makefile_that_works_goes_on_working(tmp_path, lines, end, crlf):
     before = (("\r\n" if crlf else "\n").join(lines) + end).encode()
     (work / "Makefile").write_bytes(before)
     goals = ("all", "env", "verify", "lock")
-    targets = makefile._targets(before.decode())
+    targets = makefile._list_targets(before.decode())
     mine = [goal for goal in goals if goal in targets]
     said = make(work, "-n", *mine) if mine else None
-    part = makefile.with_part(work / "Makefile", before)
+    part = makefile.add_part(work / "Makefile", before)
     (work / "Makefile").write_bytes(part.data)
     if said and said[0] == 0:
         assert make(work, "-n", *mine) == said

@@ -127,7 +127,7 @@ def test_every_kind_of_entry_is_taken_over_or_named(gpuenv):
     ],
 )
 def test_a_conda_version_as_pep_440(conda, expected):
-    assert conda_environment.pep440(conda)[0] == expected
+    assert conda_environment.convert_specifier(conda)[0] == expected
 
 
 def test_cuda_comes_from_a_build_string_and_cpu_from_cpuonly(gpuenv):
@@ -190,7 +190,7 @@ def test_imports_become_packages_where_nothing_lists_any(gpuenv):
     }  # fmt: skip
     assert '"opencv-python"  # imported in model.py' in text
     assert "PyYAML  # imported where it may be missing: extra.py" in text
-    assert "strange_thing, imported in data/prepare.py, is of no known distribution" in notes
+    assert "strange_thing, imported in data/prepare.py, has no known package" in notes
     assert "strange_thing" not in " ".join(config.packages)
     assert "pytest" not in text and "scikit-learn" not in text
 
@@ -288,7 +288,7 @@ def test_a_programs_own_neighbours_are_not_packages(tmp_path):
             "tools/deep/run.py": "import helper\n",
         },
     )
-    assert sorted(imports.third_party(tmp_path)) == ["b", "helper", "tests"][1:]
+    assert sorted(imports.find_imports(tmp_path)) == ["b", "helper", "tests"][1:]
 
 
 # --- versions written in another tool's form -----------------------------------------------------
@@ -423,5 +423,5 @@ def test_what_another_requirements_file_has_is_suggested(gpuenv):
     }  # fmt: skip
     config, text, _ = found(gpuenv, files)
     assert config.packages == ("timm",)
-    said = "imported in net/eval.py; requirements-extras.txt, which is not listed, has it"
+    said = "imported in net/eval.py; requirements-extras.txt lists it"
     assert f"#   mmcv  # {said}\n" in text and "pytest  #" not in text

@@ -71,7 +71,7 @@ def test_a_name_of_a_framework_in_a_file_is_taken_as_the_framework(go):
     (go.work / "asked.txt").write_text("pytorch\n")
     ran = go("resolve", "-r", "asked.txt", *GPU, "--json")
     assert ran.code == 0 and ran.json["builds"][0]["framework"] == "torch"
-    assert "pytorch (asked.txt line 1) is taken as torch" in ran.json["notes"]
+    assert "pytorch (asked.txt line 1) is read as torch" in ran.json["notes"]
 
 
 def test_a_placeholder_of_the_toolkit_is_replaced_for_a_gpu_and_refused_for_the_cpu(go):

@@ -93,9 +93,7 @@ def test_keys_that_are_not_followed_are_named_once(folder):
         [tool.uv.pip]
         target = "/x"
         """)  # fmt: skip
-    assert found.left_out == (
-        "[tool.uv] of pyproject.toml: environments, no-binary-package, pip not followed",
-    )
+    assert found.left_out == ("[tool.uv] of pyproject.toml: environments, no-binary-package, pip ignored",)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,8 @@ from provision.model import (
     as_plain,
 )
 from provision.project.config.gpuenv_yaml import read_config
-from provision.project.requirements.project_demands import demands
+from provision.project.requirements.project_requirements import ProjectFiles, read_project_requirements
+from provision.project.requirements.sorted_requirements import SortingRules
 from provision.request import target
 from provision.verify import extensions, read_libraries, records
 from provision.verify.drift import compare_conda, compare_wheels
@@ -213,8 +214,10 @@ def demanded(name: str, data: bytes) -> None:
     for other in ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt"):
         if other != name:
             (folder / other).unlink(missing_ok=True)
-    given = ([folder / name], None) if name == "requirements.txt" else ([], folder)
-    demands(*given, environ={}, markers={"python_version": "3.11", "sys_platform": "linux"})
+    is_list = name == "requirements.txt"
+    files = ProjectFiles(requirements=[folder / name] if is_list else [], folder=None if is_list else folder)
+    rules = SortingRules(markers={"python_version": "3.11", "sys_platform": "linux"})
+    read_project_requirements(files, {}, rules)
 
 
 def built(name: str, data: bytes) -> None:

@@ -17,7 +17,7 @@ from provision.managers import venv
 from provision.managers.conda import foreign_locks as conda_foreign
 from provision.model import Lock, LockedPackage, PackageSources, Plan, Target, from_plain
 from provision.profiles import load
-from provision.project.config.file_digests import cached_config
+from provision.project.config.file_digests import read_cached_config
 from provision.project.config.gpuenv_yaml import read_config
 from provision.request import target
 from provision.system import process, untrusted_files
@@ -147,7 +147,7 @@ def test_a_password_in_gpuenv_yaml_is_not_kept_in_the_cache(tmp_path):
     file = tmp_path / "gpuenv.yaml"
     for address, many in (("https://h/simple", 1), ("https://u:s3cr3t@h/simple", 0)):
         file.write_text(f'frameworks: ["jax"]\nindexes:\n  pypi: "{address}"\n')
-        assert cached_config(file, tmp_path / str(many)).indexes == {"pypi": address}
+        assert read_cached_config(file, tmp_path / str(many)).indexes == {"pypi": address}
         assert len(list(tmp_path.glob(f"{many}/*"))) == many
 
 

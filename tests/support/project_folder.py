@@ -4,7 +4,8 @@ import textwrap
 
 import pytest
 
-from provision.project.requirements.project_demands import demands
+from provision.project.requirements.project_requirements import ProjectFiles, read_project_requirements
+from provision.project.requirements.sorted_requirements import SortingRules
 
 
 @pytest.fixture
@@ -19,4 +20,5 @@ def asked(folder, pyproject=None, extras=(), groups=(), requirements=(), **files
         (folder / "pyproject.toml").write_text(textwrap.dedent(pyproject), encoding="utf-8")
     for name, text in files.items():
         (folder / name.replace("_", ".", 1)).write_text(textwrap.dedent(text), encoding="utf-8")
-    return demands(list(requirements), folder, extras, groups, environ={}, markers={})
+    named = ProjectFiles(requirements=list(requirements), folder=folder, extras=extras, groups=groups)
+    return read_project_requirements(named, {}, SortingRules(markers={}))

@@ -8,7 +8,9 @@ from provision.diagnose import board_names, crashes, tracebacks
 from provision.diagnose.log_lines import Line
 from provision.errors import UsageError
 from provision.index import uv_failures
-from provision.project.requirements import conda_environment, poetry, project_demands
+from provision.project.requirements import conda_environment, poetry
+from provision.project.requirements.project_requirements import ProjectFiles, read_project_requirements
+from provision.project.requirements.sorted_requirements import SortingRules
 from provision.report import anonymize
 from provision.system import loader_cache
 from provision.verify import message_causes, missing_libraries
@@ -61,8 +63,8 @@ READERS = {
     ),
     "names of boards": (board_names._split, ("rtx1", "1")),
     "the loader's cache": (lambda t: loader_cache.ldconfig_rows(t, None), ("\n", "\n a (", " ")),
-    "a poetry constraint": (quietly(lambda t: poetry._conjunction(t, "a")), (" ", "\n", "a ,")),
-    "an environment file of conda": (quietly(conda_environment.pep440), ("\n", " ", "= ")),
+    "a poetry constraint": (quietly(lambda t: poetry._convert_clauses(t, "a")), (" ", "\n", "a ,")),
+    "an environment file of conda": (quietly(conda_environment.convert_specifier), ("\n", " ", "= ")),
     "what a report hides": (lambda t: anonymize.hidden(t, anonymize.Whose()), (".", "-", "eyJ-", "MIG-", "token", "a@", "_-", "://", "-token", "=")),
 }  # fmt: skip
 
@@ -84,8 +86,7 @@ def test_a_requirement_of_a_megabyte_is_read_in_linear_time(tmp_path, prefix, pi
 
     def read(size):
         path.write_text((prefix + piece * size)[:size], encoding="utf-8")
-        return seconds(
-            quietly(lambda _: project_demands.demands([path], environ={"HOME": "/h"}, markers={})), ""
-        )
+        files, rules = ProjectFiles(requirements=[path]), SortingRules(markers={})
+        return seconds(quietly(lambda _: read_project_requirements(files, {"HOME": "/h"}, rules)), "")
 
     assert read(1_000_000) / max(0.1, read(250_000)) < 9

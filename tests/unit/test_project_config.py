@@ -18,7 +18,7 @@ from provision.errors import DataError, UsageError
 from provision.model import Check, ProjectConfig, ProjectTarget, as_plain
 from provision.project.config import edit_packages, key_forms, yaml_tree
 from provision.project.config.edit_packages import add_packages
-from provision.project.config.file_digests import cached_config, digest as digest_of
+from provision.project.config.file_digests import digest_files as digest_of, read_cached_config
 from provision.project.config.gpuenv_yaml import read_config
 from provision.request import project_options, recorded_options
 from provision.request.options import Choices
@@ -131,16 +131,16 @@ manager: venv
 """
     assert problems(path, text) == [
         "gpuenv.yaml:1: framworks: unknown key. Did you mean frameworks?",
-        "gpuenv.yaml:9: manager: stands twice",
+        "gpuenv.yaml:9: manager: duplicate key",
         'gpuenv.yaml:2: python: YAML takes 3.10 for a number (3.1): write "3.10"',
         'gpuenv.yaml:3: cuda: YAML takes 12 for a number: write "12"',
-        "gpuenv.yaml:4: packages[3]: 'numpy' stands twice",
+        "gpuenv.yaml:4: packages[3]: 'numpy' is a duplicate",
         next(p for p in problems(path, text) if "numpy>=>1" in p),
         'gpuenv.yaml:4: packages[1]: torch is a framework: write it under frameworks: ["torch"]',
         "gpuenv.yaml:8: manager: 'pip': not one of venv, conda",
         "gpuenv.yaml:6: targets.Node: a target's name: expected a form like node-a",
         "gpuenv.yaml:6: targets.Node.drivers: unknown key. Did you mean driver?",
-        "gpuenv.yaml:7: targets.b.gpus: the file says this already: leave one out",
+        "gpuenv.yaml:7: targets.b.gpus: the file states this too: remove one",
     ]
 
 
@@ -178,7 +178,7 @@ def test_the_project_is_a_path_or_a_table(path, text, path_and_install):
         ("frameworks: [[torch]]", "frameworks[0]"),
         ("frameworks: [pytorch]", "Did you mean torch?"),
         ("frameworks: [tensorflow-gpu]", "Did you mean tensorflow?"),
-        ("frameworks: [torch, Torch]", "line 1 already"),
+        ("frameworks: [torch, Torch]", "already in line 1"),
         ("frameworks: ['torch==2.5.1+cu124']", 'write "torch==2.5.1"'),
         ("frameworks: ['torch @ https://h/t.whl']", "a name with bounds"),
         ("frameworks: [torch@2.6]", 'write "torch==2.6.*"'),
@@ -189,14 +189,14 @@ def test_the_project_is_a_path_or_a_table(path, text, path_and_install):
         ("packages: ['-e .']", 'write project: "." for this folder'),
         ("packages: ['-e ./library']", 'write "-e ./library" into a file that requirements: names'),
         ("packages: [folder/]", "a requirements file may name paths"),
-        ("packages: [a, a>2]", "line 1 already"),
-        ("extras: [dev]", "belongs to a project"),
+        ("packages: [a, a>2]", "already in line 1"),
+        ("extras: [dev]", "needs a project"),
         ("project: {install: false}", 'write {path: ".", install: false}'),
         ("project: {path: ., install: no}", "project.install: expected true or false"),
         ("project: {path: ., install: [false]}", "project.install: expected true or false"),
         ("project: {path: ., instal: false}", "Did you mean install?"),
         ("project: {path: 3.10}", 'project.path: YAML takes 3.10 for a number (3.1): write "3.10"'),
-        ("project: [.]", "project: expected one value, as a/path, not a list"),
+        ("project: [.]", "project: expected one value, such as a/path, not a list"),
         ("indexes: {pytroch: 'https://x/y'}", "Did you mean pytorch?"),
         ("indexes: [a]", "expected a table"),
         ("indexes: {pypi: x}", "https://host/simple"),
@@ -204,7 +204,7 @@ def test_the_project_is_a_path_or_a_table(path, text, path_and_install):
         ("targets: {a: {}}", "is empty"),
         ("targets: {a: {gpus: [9.0]}}", 'write "9.0"'),
         ("targets: {a: {driver: 550}}", 'write "550"'),
-        ("targets: {1: {driver: '550'}, 1: {driver: '560'}}", "stands twice"),
+        ("targets: {1: {driver: '550'}, 1: {driver: '560'}}", "duplicate key"),
         ("targets: {[a]: {driver: '550'}}", "one word"),
         ("targets: {../x: {driver: '550'}}", "expected a form like node-a"),
         ("- torch", "expected a table"),
@@ -345,29 +345,29 @@ def test_what_is_written_is_what_is_read(path, meant):
 def test_the_second_read_needs_no_yaml(path, tmp_path):
     path.write_text('frameworks: [torch]\ntargets: {a: {driver: "550", gpus: ["9.0"]}}\n')
     cache = tmp_path / "cache"
-    first = cached_config(path, cache)
+    first = read_cached_config(path, cache)
     code = (
-        "import sys; from pathlib import Path; from provision.project.config.file_digests import cached_config\n"
-        f"found = cached_config(Path({str(path)!r}), Path({str(cache)!r}))\n"
+        "import sys; from pathlib import Path; from provision.project.config.file_digests import read_cached_config\n"
+        f"found = read_cached_config(Path({str(path)!r}), Path({str(cache)!r}))\n"
         "print(found.targets['a'].gpus, 'yaml' in sys.modules, 'packaging' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "('9.0',) False False\n"
-    assert cached_config(path, None) == first
+    assert read_cached_config(path, None) == first
     for kept in cache.iterdir():
         kept.write_text('{"frameworks": 3')
-    assert cached_config(path, cache) == first
+    assert read_cached_config(path, cache) == first
     path.write_text("frameworks: [jax]\n")
-    assert cached_config(path, cache).frameworks == ("jax",)
+    assert read_cached_config(path, cache).frameworks == ("jax",)
     path.write_text("python: 3.10\n")
     with pytest.raises(DataError, match="1 mistake"):
-        cached_config(path, cache)
+        read_cached_config(path, cache)
 
 
 def test_a_cache_that_cannot_be_written_is_no_failure(path, tmp_path):
     path.write_text("frameworks: [torch]\n")
     (tmp_path / "file").touch()
-    assert cached_config(path, tmp_path / "file").frameworks == ("torch",)
+    assert read_cached_config(path, tmp_path / "file").frameworks == ("torch",)
 
 
 def test_comments_and_checks_do_not_change_what_is_asked_for(path):
@@ -496,7 +496,7 @@ def test_a_linked_file_is_written_where_it_lies(path, tmp_path):
     ("requirement", "says"),
     [
         ("torch", "frameworks"), ("tensorflow-gpu==2.10", "frameworks"), ("jaxlib", "frameworks"),
-        ("num py", "no requirement"), ("six\n", "no requirement"), ("./x", "no requirement"),
+        ("num py", "not a requirement"), ("six\n", "not a requirement"), ("./x", "not a requirement"),
     ],
 )  # fmt: skip
 def test_what_is_no_package_is_refused(path, requirement, says):
@@ -532,10 +532,10 @@ def test_several_files_are_written_or_none(tmp_path):
         {first: b"new", second: b"", tmp_path: b""},
     ):
         with pytest.raises(OSError):
-            edit_packages.write_all(contents)
+            edit_packages.write_files(contents)
         assert first.read_bytes() == b"old"
         assert [p.name for p in tmp_path.iterdir()] == ["a"]
-    edit_packages.write_all({first: b"new", second: b"also"})
+    edit_packages.write_files({first: b"new", second: b"also"})
     assert (first.read_bytes(), second.read_bytes()) == (b"new", b"also")
     assert second.stat().st_mode & 0o777 == 0o666 & ~umask()
 

@@ -1,5 +1,6 @@
 """Which file describes a project, and how far above this folder it is looked for."""
 
+import errno
 import os
 import textwrap
 from pathlib import Path
@@ -8,9 +9,10 @@ import pytest
 
 from provision.errors import DataError
 from provision.project.config.edit_packages import add_packages, drop_packages
-from provision.project.config.file_digests import cached_config, digest, watched_name
+from provision.project.config.file_digests import digest_files, name_watched_file, read_cached_config
 from provision.project.config.gpuenv_yaml import parse_config, read_config
-from provision.project.config.project_file import find_project_file, project_file_in
+from provision.project.config.project_file import find_in_folder, find_project_file
+from provision.system.safe_write import suggest_fix
 
 YAML = 'frameworks: ["torch>=2.6"]\n'
 TABLE = '[project]\nname = "x"\n\n[tool.gpuenv]\nframeworks = ["torch>=2.6"]\n'
@@ -34,7 +36,7 @@ def found(tree):
 def test_each_name_is_found_here_and_above_and_says_the_same(tree, name, text):
     file = tree / "home/project" / name
     file.write_text(text)
-    assert project_file_in(file.parent) == file
+    assert find_in_folder(file.parent) == file
     assert found(tree) == file
     assert read_config(file).frameworks == ("torch>=2.6",)
 
@@ -199,7 +201,8 @@ def test_all_mistakes_of_a_table_come_at_once_with_their_lines():
     with pytest.raises(DataError) as error:
         parse_config("pyproject.toml", text.encode())
     assert list(error.value.problems) == [
-        "pyproject.toml:6: nope: unknown key; there is " + error.value.problems[0].partition("there is ")[2],
+        "pyproject.toml:6: nope: unknown key; expected one of "
+        + error.value.problems[0].partition("there is ")[2],
         'pyproject.toml:4: python: TOML takes 3.10 for a number (3.1): write "3.10"',
         "pyproject.toml:5: device: 'gpu': not one of auto, cuda, cpu",
         'pyproject.toml:8: targets.x.driver: TOML takes 550 for a number: write "550"',
@@ -214,7 +217,7 @@ def test_deep_nesting_in_a_table_is_refused():
 
 def test_the_digest_of_a_table_counts_its_keys_but_the_checks(tmp_path):
     file = tmp_path / "pyproject.toml"
-    name = watched_name(file)
+    name = name_watched_file(file)
     seen = []
     for text in (
         TABLE,
@@ -223,7 +226,7 @@ def test_the_digest_of_a_table_counts_its_keys_but_the_checks(tmp_path):
         TABLE + 'packages = ["numpy"]\n',
     ):
         file.write_text(text)
-        seen.append(digest([name]))
+        seen.append(digest_files([name]))
     assert seen[0] == seen[1] == seen[2] != seen[3]
 
 
@@ -232,15 +235,15 @@ def test_the_digest_of_a_pyproject_as_a_project_counts_all_but_the_table(tmp_pat
     seen = []
     for text in (TABLE, TABLE + 'packages = ["numpy"]\n', TABLE.replace('"x"', '"y"')):
         file.write_text(text)
-        seen.append(digest([str(file)]))
+        seen.append(digest_files([str(file)]))
     assert seen[0] == seen[1] != seen[2]
 
 
 def test_a_pyproject_and_a_yaml_of_the_same_bytes_are_not_mixed_up(tmp_path):
     for name in ("gpuenv.yaml", "pyproject.toml"):
         (tmp_path / name).write_text("# nothing of gpuenv\n")
-    assert cached_config(tmp_path / "gpuenv.yaml", tmp_path / "cache").frameworks == ()
-    assert cached_config(tmp_path / "pyproject.toml", tmp_path / "cache").frameworks == ()
+    assert read_cached_config(tmp_path / "gpuenv.yaml", tmp_path / "cache").frameworks == ()
+    assert read_cached_config(tmp_path / "pyproject.toml", tmp_path / "cache").frameworks == ()
     assert len(list((tmp_path / "cache").glob("project-*.json"))) == 2
 
 
@@ -294,3 +297,13 @@ def test_a_package_is_dropped_and_all_else_stays(tmp_path, name, before, after):
     assert file.read_text() == after
     drop_packages(file, ["b"])
     assert file.read_text() == after
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_gets_the_hint_to_free_space(code):
+    hint = suggest_fix(OSError(code, os.strerror(code)), "check the folder's permissions")
+    assert hint == "free space on the disk"
+
+
+def test_another_failed_write_keeps_the_hint_of_its_caller():
+    assert suggest_fix(PermissionError(errno.EACCES, "denied"), "check it") == "check it"

@@ -175,7 +175,7 @@ def test_poetrys_own_table(folder):
 )
 def test_poetrys_constraints(written, meant):
     """The table of poetry's documentation, "Dependency specification"."""
-    assert SpecifierSet(poetry._union(written, "here") or "") == SpecifierSet(meant)
+    assert SpecifierSet(poetry._convert_constraint(written, "here") or "") == SpecifierSet(meant)
 
 
 def test_dynamic_dependencies_from_files(folder):

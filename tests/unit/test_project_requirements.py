@@ -13,7 +13,8 @@ from packaging.requirements import Requirement
 from provision.cli import exit_codes
 from provision.errors import GpuenvError, UsageError
 from provision.model import VersionBound
-from provision.project.requirements.project_demands import demands
+from provision.project.requirements.project_requirements import ProjectFiles, read_project_requirements
+from provision.project.requirements.sorted_requirements import SortingRules
 
 LINUX = {
     "sys_platform": "linux",
@@ -52,8 +53,9 @@ def write(folder, **files):
 def asked(folder, text=None, *, name="requirements.txt", environ=None, markers=LINUX, **more):
     if text is not None:
         (folder / name).write_text(textwrap.dedent(text), encoding="utf-8")
-    return demands(
-        [folder / name], environ=environ or {}, markers=markers, stack=STACK, companions=COMPANIONS, **more
+    files = ProjectFiles(requirements=[folder / name], **more)
+    return read_project_requirements(
+        files, environ or {}, SortingRules(markers=markers, stack=STACK), COMPANIONS
     )
 
 
@@ -131,7 +133,9 @@ def test_a_frozen_cuda_environment(folder):
     assert found.extra_index_urls == ("https://download.pytorch.org/whl/cu124",)
     said = "\n".join(found.left_out)
     for line in [*nvidia, "triton==3.1.0"]:
-        assert f"{line} (requirements.txt line {lines.index(line) + 1}) is left to the plan" in said
+        assert (
+            f"{line} (requirements.txt line {lines.index(line) + 1}) is ignored: the plan chooses it" in said
+        )
     assert "the label +cu124 of torchvision (requirements.txt line 11)" in said
     assert len(found.left_out) == len(nvidia) + 3
 
@@ -152,7 +156,7 @@ def test_hashes_of_pip_compile_stay_with_their_requirement(folder):
     assert found.needs[1].hashes == ()
     assert found.needs[1].origin == "requirements.txt line 6"
     assert any("the hashes of torch (requirements.txt line 5)" in said for said in found.left_out)
-    assert "no hash" in refusal(folder, "six --hash=sha256:12").message
+    assert "not a hash" in refusal(folder, "six --hash=sha256:12").message
     assert "without a requirement" in refusal(folder, f"six\n--hash={SHA}\n").message
 
 
@@ -266,18 +270,18 @@ def test_an_option_behind_a_requirement_is_said_not_to_count(folder):
         ("--bogus x", "no such option"),
         ("-r a b", "follows the options"),
         ("numpy -e .", "-e follows a requirement"),
-        ("numpy=1.26", "pip's form is numpy==1.26"),
-        ("numpy=1.26=py311_0", "conda's form"),
+        ("numpy=1.26", "write numpy==1.26"),
+        ("numpy=1.26=py311_0", "conda syntax"),
         ("numpy>=>1", "requirements.txt line 1"),
         ("numpy; python_version", "requirements.txt line 1"),
         ("git@github.com:owner/repo.git", "git+ssh://"),
         ("hg+https://host/repo", "git is"),
-        ("ftp://host/x.whl", "no address that is served"),
+        ("ftp://host/x.whl", "not a supported scheme"),
         ("./nothing-here", "no such path"),
         ("x @ file:///home/conda/feedstock_root/build_artifacts/x_1/work", "pip list --format=freeze"),
         ("-e numpy", "no such path"),
         ("-e https://host/x.whl", "can be editable"),
-        ("torch @ git+https://github.com/pytorch/pytorch", "cannot be planned"),
+        ("torch @ git+https://github.com/pytorch/pytorch", "gpuenv cannot plan"),
         ("-e git+https://host/x#egg=-", "no name"),
         ("numpy==" + "9" * 5000, "requirements.txt line 1"),
         ("numpy; " + "(" * 5000 + "os_name=='x'" + ")" * 5000, "requirements.txt line 1"),
@@ -351,7 +355,8 @@ def test_a_dot_in_a_subfolder_means_the_project_where_pip_is_run(folder, monkeyp
     (folder / "proj" / "requirements").mkdir()
     (folder / "proj" / "requirements" / "dev.txt").write_text("-e .\n")
     monkeypatch.chdir(folder / "proj")
-    found = demands([Path("requirements/dev.txt")], environ={}, markers=LINUX)
+    files = ProjectFiles(requirements=[Path("requirements/dev.txt")])
+    found = read_project_requirements(files, {}, SortingRules(markers=LINUX))
     assert [n.local for n in found.needs] == [str(folder / "proj")]
 
 
@@ -462,7 +467,10 @@ def test_the_stack_is_left_out_by_name(folder):
     )
     assert texts(found) == ["nvidia-dali"]
     assert len(found.left_out) == 4
-    assert found.left_out[0] == "cuda-toolkit[cudart]==13.0 (requirements.txt line 1) is left to the plan"
+    assert (
+        found.left_out[0]
+        == "cuda-toolkit[cudart]==13.0 (requirements.txt line 1) is ignored: the plan chooses it"
+    )
 
 
 def test_a_frameworks_wheel_at_hand_is_a_bound_and_a_folder(folder):
@@ -473,9 +481,8 @@ def test_a_frameworks_wheel_at_hand_is_a_bound_and_a_folder(folder):
 
 
 def test_packages_come_with_their_origin(folder):
-    found = demands(
-        [], packages=[("torchvision==0.20+cu124", "--with"), ("six", "gpuenv.yaml")], environ={}, markers={}
-    )
+    files = ProjectFiles(packages=[("torchvision==0.20+cu124", "--with"), ("six", "gpuenv.yaml")])
+    found = read_project_requirements(files, {}, SortingRules(markers={}))
     assert [(n.text, n.origin) for n in found.needs] == [
         ("torchvision==0.20", "--with"), ("six", "gpuenv.yaml"),
     ]  # fmt: skip

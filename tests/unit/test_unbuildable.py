@@ -117,8 +117,8 @@ def test_any_top_level_is_judged_as_setuptools_judges_it(tmp_path_factory, folde
 @pytest.mark.parametrize(
     ("files", "reason"),
     [
-        ({"pyproject.toml": "[tool.black]\nline-length = 99\n"}, "its files have settings of tools only"),
-        ({"setup.cfg": "[flake8]\n"}, "its files have settings of tools only"),
+        ({"pyproject.toml": "[tool.black]\nline-length = 99\n"}, "its files contain only settings of tools"),
+        ({"setup.cfg": "[flake8]\n"}, "its files contain only settings of tools"),
         (
             {"pyproject.toml": f"{PROJECT}[tool.uv]\npackage = false\n", "thing/a.py": ""},
             "pyproject.toml sets package = false in [tool.uv]",

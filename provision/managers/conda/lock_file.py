@@ -18,7 +18,7 @@ from ...errors import LockError, OtherPlatformError
 from ...model import Lock, LockedPackage, Plan, Target, as_plain, from_plain
 from ...system import scratch_folders, untrusted_files
 from ...system.output_file import is_stream, signed, write_output
-from ...system.safe_write import hint_of
+from ...system.safe_write import suggest_fix
 from . import engine as door
 from .solve import build_of, is_conda
 
@@ -45,7 +45,7 @@ def write(path: Path, lock: Lock, virtual: Sequence[Mapping[str, str]] = (), *, 
     except OSError as error:
         raise LockError(
             f"cannot write the lock {path}: {error.strerror}",
-            hint=hint_of(error, "choose a folder you may write to"),
+            hint=suggest_fix(error, "choose a folder you may write to"),
         ) from error
 
 

@@ -1,1 +1,1 @@
-"""gpuenv.yaml: which keys it has, how it is read, kept and edited."""
+"""gpuenv.yaml: its keys, and how gpuenv reads, caches and edits it."""

@@ -1,4 +1,4 @@
-"""`checks:` of a gpuenv.yaml, and the same as one text, as `gpuenv verify --check` takes it."""
+"""Reads `checks:` of a gpuenv.yaml, and the same check as one text of `gpuenv verify --check`."""
 
 from __future__ import annotations
 
@@ -9,46 +9,48 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from provision.model import Check, CheckKind
 
-from ..quoted_text import LONGEST, shown
-from .key_forms import Form
+from ..quoted_text import LONGEST, quote_text
+from .key_forms import ValueForm
 from .yaml_nodes import read_table, read_text
 
 if TYPE_CHECKING:
     from .yaml_nodes import Mistakes
-    from .yaml_tree import Node
+    from .yaml_tree import YamlNode
 
 KINDS: tuple[CheckKind, ...] = get_args(CheckKind)
 COMPILED = "torch"
-"""The framework that the built-in check `compile` tries."""
-_LINE = Form("a line", pattern=r"[^\x00-\x1f\x7f]+")
-_SECONDS = Form("120", pattern=r"(?!0+(\.0+)?$)\d{1,6}(\.\d{1,3})?")
+"""The framework that the built-in check `compile` runs."""
+_LINE = ValueForm("a line", pattern=r"[^\x00-\x1f\x7f]+")
+_SECONDS = ValueForm("120", pattern=r"(?!0+(\.0+)?$)\d{1,6}(\.\d{1,3})?")
 _QUOTED = r"\\.|'[^']*'"
 _SYNTAX = "write bash -c '...', or quote it"
 
 
-def read_checks(node: Node, mistakes: Mistakes) -> tuple[Check, ...]:
-    """Return the checks of a list. Each mistake in it is added."""
+def read_checks(node: YamlNode, mistakes: Mistakes) -> tuple[Check, ...]:
+    """Return the checks of a list, and record each mistake."""
     if node.kind == "scalar" and node.taken_for == "nothing":
         return ()
     if node.kind != "list":
-        mistakes.add(node.line, "checks", "expected a list of entries as - import: cv2")
+        mistakes.add(node.line, "checks", "expected a list of entries such as - import: cv2")
         return ()
     found: dict[str, Check] = {}
     lines: dict[str, int] = {}
     for i, item in enumerate(node.items):
         where = f"checks[{i}]"
-        check = _entry(item, where, mistakes)
+        check = _read_entry(item, where, mistakes)
         if check is None:
             continue
         if check.label in found:
-            mistakes.add(item.line, where, f"{shown(check.label)!r} is in line {lines[check.label]} already")
+            mistakes.add(
+                item.line, where, f"{quote_text(check.label)!r} is already in line {lines[check.label]}"
+            )
         found.setdefault(check.label, check)
         lines.setdefault(check.label, item.line)
     return tuple(found.values())
 
 
 def read_check(text: str) -> Check:
-    """Return the check that one text asks for: "import cv2", "compile", or a command. Raises ValueError."""
+    """Parse a check: "import cv2", "compile", or a command. Raises ValueError."""
     words = text.split()
     if words == ["compile"]:
         return Check(kind="compile", subject=COMPILED)
@@ -56,16 +58,16 @@ def read_check(text: str) -> Check:
         kind, subject = "import", " ".join(words[1:])
     else:
         kind, subject = "run", text.strip()
-    if problem := _problem(kind, subject):
+    if problem := _find_mistake(kind, subject):
         raise ValueError(problem)
     return Check(kind="import" if kind == "import" else "run", subject=subject)
 
 
-def _entry(node: Node, where: str, mistakes: Mistakes) -> Check | None:
+def _read_entry(node: YamlNode, where: str, mistakes: Mistakes) -> Check | None:
     if node.kind == "scalar":
         if node.text == "compile":
             return Check(kind="compile", subject=COMPILED)
-        mistakes.add(node.line, where, _meant(node.text))
+        mistakes.add(node.line, where, _suggest_entry(node.text))
         return None
     before = len(mistakes.found)
     given = read_table(node, where, (*KINDS, "name", "timeout"), mistakes)
@@ -75,56 +77,56 @@ def _entry(node: Node, where: str, mistakes: Mistakes) -> Check | None:
     if len(kinds) != 1:
         return None
     subject = read_text(given[kinds[0]], f"{where}.{kinds[0]}", _LINE, mistakes)
-    if subject is not None and (problem := _problem(kinds[0], subject)):
+    if subject is not None and (problem := _find_mistake(kinds[0], subject)):
         mistakes.add(given[kinds[0]].line, f"{where}.{kinds[0]}", problem)
         subject = None
     name = read_text(given["name"], f"{where}.name", _LINE, mistakes) if "name" in given else None
-    timeout = _timeout(given["timeout"], f"{where}.timeout", mistakes) if "timeout" in given else None
+    timeout = _read_timeout(given["timeout"], f"{where}.timeout", mistakes) if "timeout" in given else None
     return None if subject is None else Check(kind=kinds[0], subject=subject, name=name, timeout=timeout)
 
 
-def _meant(text: str) -> str:
-    """Return what to write in place of an entry that is one text."""
+def _suggest_entry(text: str) -> str:
+    """Return the advice for an entry that is only a text."""
     if text.split()[:1] == ["import"]:
-        return f"write import: {shown(' '.join(text.split()[1:]))}"
-    return f'{shown(text)!r} is no built-in check; write run: "{shown(text)}" for a command'
+        return f"write import: {quote_text(' '.join(text.split()[1:]))}"
+    return f'{quote_text(text)!r} is not a built-in check; write run: "{quote_text(text)}" for a command'
 
 
-def _timeout(node: Node, where: str, mistakes: Mistakes) -> float | None:
-    """Return a number of seconds, which may be written without quotes: no digit of it is lost."""
+def _read_timeout(node: YamlNode, where: str, mistakes: Mistakes) -> float | None:
+    """Return a number of seconds. Unlike a version, it may be written without quotes."""
     if node.kind != "scalar" or _SECONDS.problem(node.text):
-        mistakes.add(node.line, where, "expected seconds, as 120")
+        mistakes.add(node.line, where, "expected seconds, such as 120")
         return None
     return float(node.text)
 
 
-def _problem(kind: str, subject: str) -> str | None:
-    """Return what is wrong with what a check asks for, or None."""
+def _find_mistake(kind: str, subject: str) -> str | None:
+    """Return the mistake in the subject of a check, or None."""
     if kind == "compile":
-        return None if subject == COMPILED else f"{shown(subject)!r}: expected {COMPILED}"
-    return _of_module(subject) if kind == "import" else _of_command(subject)
+        return None if subject == COMPILED else f"{quote_text(subject)!r}: expected {COMPILED}"
+    return _check_module(subject) if kind == "import" else _check_command(subject)
 
 
-def _of_module(name: str) -> str | None:
+def _check_module(name: str) -> str | None:
     if all(part.isidentifier() and not keyword.iskeyword(part) for part in name.split(".")):
         return None
-    return f"{shown(name)!r} is no module: write one name, as cv2 or torch.nn"
+    return f"{quote_text(name)!r} is not a module: write one name, such as cv2 or torch.nn"
 
 
-def _of_command(line: str) -> str | None:
+def _check_command(line: str) -> str | None:
     """Return why a command line needs a shell or cannot be split, or None."""
     if len(line) > LONGEST or _LINE.problem(line):
         return "expected one line"
     try:
         words: list[Any] = shlex.split(line)
     except ValueError as error:
-        return f"{shown(line)!r} cannot be split into words: {error}"
+        return f"{quote_text(line)!r} cannot be split into words: {error}"
     if not words or not words[0]:
         return "expected a command"
     bare = re.sub(rf'{_QUOTED}|"(?:\\.|[^"\\])*"', "", line)
     for pattern, text in ((r"[|&;<>()*]", bare), (r"\$[\w({]|`", re.sub(_QUOTED, "", line))):
         if syntax := re.search(pattern, text):
-            return f"{shown(line)!r}: no shell reads {syntax[0]!r}: {_SYNTAX}"
+            return f"{quote_text(line)!r}: no shell reads {syntax[0]!r}: {_SYNTAX}"
     if re.match(r"[A-Za-z_]\w*=", words[0]):
-        return f'no shell sets {words[0].partition("=")[0]}: write "env {shown(line)}"'
+        return f'no shell sets {words[0].partition("=")[0]}: write "env {quote_text(line)}"'
     return None

@@ -1,4 +1,4 @@
-"""`packages` of a project's file, changed in place: all else keeps its bytes. Several files are written all, or none."""
+"""Edits `packages` in a project's file and keeps every other byte; writes several files, or none."""
 
 from __future__ import annotations
 
@@ -11,96 +11,97 @@ from typing import Any
 
 from provision.errors import DataError, UsageError
 from provision.model import FRAMEWORK_ALIASES, FRAMEWORKS, ProjectConfig
-from provision.system.safe_write import Draft, hint_of, resolve, write_file
+from provision.system.safe_write import Draft, resolve, suggest_fix, write_file
 
-from ..quoted_text import first_line, requirement, shown
+from ..quoted_text import parse_requirement, quote_text, take_first_line
 from . import key_forms
-from .edit_pyproject import NotEditableError, table_edited
+from .edit_pyproject import NotEditableError, edit_table
 from .gpuenv_yaml import parse_config, read_bytes
 
-# Text to put in place of what stands from one index to another
+# Start, end, and the text that replaces the range
 _Change = tuple[int, int, str]
 
 
 def add_packages(path: Path, requirements: Sequence[str]) -> ProjectConfig:
-    """Write requirements into `packages`, each in place of the entry of its name, else at the end.
+    """Write requirements into `packages`. Each replaces the entry of its name, or is appended.
 
-    Returns the project as it is then; a file that says all of it already is not written. The new text is
-    read again and must say what was meant. Raises UsageError for what is no package, DataError (and
-    leaves the file alone) where the file is invalid, cannot be edited or cannot be written.
+    Returns the edited project. A file that has all of them is not written. The new text is parsed again before it is
+    written. Raises UsageError for a requirement that cannot be a package. Raises DataError, and keeps the file, if it
+    is invalid, cannot be edited or cannot be written.
     """
-    wanted = {_name(text): text for text in requirements}
+    wanted = {_validate_package(text): text for text in requirements}
     data = read_bytes(path)
     before = parse_config(path.name, data)
-    entries: list[str | None] = [*_merged(path.name, before.packages, wanted)]
+    entries: list[str | None] = [*_merge(path.name, before.packages, wanted)]
     by_hand = "write it by hand: " + ", ".join(f"packages: {json.dumps([t])}" for t in wanted.values())
-    return _rewritten(path, data, before, entries, by_hand)
+    return _rewrite(path, data, before, entries, by_hand)
 
 
 def drop_packages(path: Path, names: Sequence[str]) -> ProjectConfig:
-    """Remove the entries of packages from `packages`, as `add_packages` writes them. Raises DataError."""
+    """Remove packages from `packages`, as `add_packages` adds them. Raises DataError."""
     data = read_bytes(path)
     before = parse_config(path.name, data)
-    entries = [None if name_of(text) in names else text for text in before.packages]
+    entries = [None if parse_package_name(text) in names else text for text in before.packages]
     by_hand = f"remove {', '.join(names)} from packages by hand"
-    return _rewritten(path, data, before, entries, by_hand)
+    return _rewrite(path, data, before, entries, by_hand)
 
 
-def name_of(text: str) -> str:
-    """Return the canonical name of a requirement. Raises ValueError."""
+def parse_package_name(text: str) -> str:
+    """Return the normalized name of a requirement. Raises ValueError."""
     from packaging.utils import canonicalize_name
 
-    return str(canonicalize_name(requirement(text).name))
+    return str(canonicalize_name(parse_requirement(text).name))
 
 
-def _rewritten(
+def _rewrite(
     path: Path, data: bytes, before: ProjectConfig, entries: Sequence[str | None], by_hand: str
 ) -> ProjectConfig:
-    """Write the file with other `entries`: the old ones in their order, None for one that goes, then new ones."""
+    """Write the file with new `entries`: the old ones in order, None for a removed one, then the added ones."""
     meant = dataclasses.replace(before, packages=tuple(text for text in entries if text is not None))
     if meant == before:
         return before
-    edited = table_edited if path.name == key_forms.PYPROJECT else _edited
+    edited = edit_table if path.name == key_forms.PYPROJECT else _edit_yaml
     try:
         changed = edited(data.decode("utf-8"), before.packages, entries)
         good = parse_config(path.name, changed.encode()) == meant
     except (DataError, NotEditableError):
         good = False
     if not good:
-        raise DataError(f"{path.name} cannot be edited as it is written; nothing was changed", hint=by_hand)
+        raise DataError(f"{path.name} cannot be edited automatically; nothing was changed", hint=by_hand)
     try:
-        write_all({path: changed.encode()})
+        write_files({path: changed.encode()})
     except OSError as error:
         raise DataError(
-            f"{path} cannot be written: {error.strerror}", hint=hint_of(error, "check its permissions")
+            f"{path} cannot be written: {error.strerror}", hint=suggest_fix(error, "check its permissions")
         ) from error
     return meant
 
 
-def _name(text: str) -> str:
-    """The canonical name of a requirement that may stand under packages. Raises UsageError."""
+def _validate_package(text: str) -> str:
+    """Return the normalized name of a requirement that `packages` may list. Raises UsageError."""
     from packaging.utils import canonicalize_name
 
     try:
-        name = canonicalize_name(requirement(text).name)
+        name = canonicalize_name(parse_requirement(text).name)
     except ValueError as error:
         raise UsageError(
-            f"{shown(text)!r} is no requirement: {first_line(error)}", hint="write it as numpy>=1.26"
+            f"{quote_text(text)!r} is not a requirement: {take_first_line(error)}",
+            hint="write it as numpy>=1.26",
         ) from error
     if problem := key_forms.LISTS["packages"].problem(text):
-        raise UsageError(f"{shown(text)!r}: {problem}")
+        raise UsageError(f"{quote_text(text)!r}: {problem}")
     framework = FRAMEWORK_ALIASES.get(name, name)
-    if framework in FRAMEWORKS and name != "tensorflow-cpu":  # which no plan is about
+    if framework in FRAMEWORKS and name != "tensorflow-cpu":  # no plan chooses that package
         raise UsageError(
-            f"{framework} is a framework: the plan picks its build, and what is built for the old one changes",
+            f"{framework} is a framework: the plan chooses its build, and packages compiled for it",
             hint=f'write it in the project\'s file, frameworks: ["{framework}"], then gpuenv create',
         )
     return name
 
 
-def _merged(file: str, packages: Sequence[str], wanted: dict[str, str]) -> tuple[str, ...]:
-    """The entries with the wanted ones in place of those of their names. Raises DataError."""
-    names = [name_of(text) for text in packages]
+def _merge(file: str, packages: Sequence[str], wanted: dict[str, str]) -> tuple[str, ...]:
+    """Return the entries with the new requirements in place. Raises DataError."""
+    names = [parse_package_name(text) for text in packages]
     for name in wanted:
         if names.count(name) > 1:
             raise DataError(
@@ -111,44 +112,44 @@ def _merged(file: str, packages: Sequence[str], wanted: dict[str, str]) -> tuple
     return (*merged, *(text for name, text in wanted.items() if name not in names))
 
 
-def _edited(text: str, old: Sequence[str], new: Sequence[str | None]) -> str:
-    """The text with the entries changed from old to new, which begins with as many."""
+def _edit_yaml(text: str, old: Sequence[str], new: Sequence[str | None]) -> str:
+    """Return the YAML text with the entries changed from `old` to `new`. None in `new` removes an entry."""
     import yaml
 
-    root: Any = yaml.compose(text, Loader=yaml.SafeLoader)  # its marks count characters
+    root: Any = yaml.compose(text, Loader=yaml.SafeLoader)  # the marks of a node count characters
     newline = "\r\n" if "\r\n" in text else "\n"
     pairs = root.value if root is not None and root.id == "mapping" else []
     pair = next((p for p in pairs if p[0].value == "packages"), None)
     added = [entry for entry in new[len(old) :] if entry is not None]
     if pair is None:
         indent = " " * root.start_mark.column if pairs else ""
-        rows = [f"{indent}packages:", *(f"{indent}  - {_quoted(t)}" for t in added)]
+        rows = [f"{indent}packages:", *(f"{indent}  - {_quote(t)}" for t in added)]
         return text + newline * (bool(text) and not text.endswith("\n")) + newline.join(rows) + newline
     node = pair[1]
     if node.id == "scalar":  # nothing, or null
         if node.start_mark.index < node.end_mark.index:
-            return _applied(text, [(node.start_mark.index, node.end_mark.index, _flow(added))])
+            return _apply(text, [(node.start_mark.index, node.end_mark.index, _write_flow(added))])
         indent = " " * (pair[0].start_mark.column + 2)
-        return _after_line(text, pair[0].end_mark.index, [f"{indent}- {_quoted(t)}" for t in added], newline)
+        return _insert_rows(text, pair[0].end_mark.index, [f"{indent}- {_quote(t)}" for t in added], newline)
     changes: list[_Change] = [
-        (item.start_mark.index, item.end_mark.index, _quoted(after))
+        (item.start_mark.index, item.end_mark.index, _quote(after))
         for item, before, after in zip(node.value, old, new, strict=False)
         if after is not None and before != after
     ]
-    changes += _removals(text, node, [i for i, entry in enumerate(new[: len(old)]) if entry is None])
+    changes += _remove_entries(text, node, [i for i, entry in enumerate(new[: len(old)]) if entry is None])
     if added and node.flow_style:
-        at = node.value[-1].end_mark.index if node.value else node.start_mark.index + 1
-        listed = ", ".join(map(_quoted, added))
-        changes.append((at, at, f", {listed}" if node.value else listed))
+        index = node.value[-1].end_mark.index if node.value else node.start_mark.index + 1
+        listed = ", ".join(map(_quote, added))
+        changes.append((index, index, f", {listed}" if node.value else listed))
     elif added:
         indent = " " * node.start_mark.column
-        rows = [f"{indent}- {_quoted(t)}" for t in added]
-        text = _after_line(text, _last(node), rows, newline)
-    return _applied(text, changes)
+        rows = [f"{indent}- {_quote(t)}" for t in added]
+        text = _insert_rows(text, _find_end(node), rows, newline)
+    return _apply(text, changes)
 
 
-def _removals(text: str, node: Any, gone: Sequence[int]) -> list[_Change]:
-    """Return the changes that take entries out of a list: whole lines, or in a flow list the entry and a comma."""
+def _remove_entries(text: str, node: Any, gone: Sequence[int]) -> list[_Change]:
+    """Return the changes that remove entries: whole lines, or in a flow list the entry and a comma."""
     changes: list[_Change] = []
     for i in gone:
         start, end = node.value[i].start_mark.index, node.value[i].end_mark.index
@@ -163,36 +164,38 @@ def _removals(text: str, node: Any, gone: Sequence[int]) -> list[_Change]:
     return changes
 
 
-def _last(node: Any) -> int:
+def _find_end(node: Any) -> int:
     index: int = node.value[-1].end_mark.index
     return index
 
 
-def _after_line(text: str, index: int, rows: Sequence[str], newline: str) -> str:
-    """The text with rows after the line that an index is in."""
+def _insert_rows(text: str, index: int, rows: Sequence[str], newline: str) -> str:
+    """Return the text with rows inserted after the line of an index."""
     end = text.find("\n", index)
     if end < 0:
         return text + newline + newline.join(rows) + newline
     return text[: end + 1] + newline.join(rows) + newline + text[end + 1 :]
 
 
-def _applied(text: str, changes: Sequence[_Change]) -> str:
+def _apply(text: str, changes: Sequence[_Change]) -> str:
     for start, end, new in sorted(changes, reverse=True):
         text = text[:start] + new + text[end:]
     return text
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _flow(texts: Sequence[str]) -> str:
-    return "[" + ", ".join(map(_quoted, texts)) + "]"
+def _write_flow(texts: Sequence[str]) -> str:
+    return "[" + ", ".join(map(_quote, texts)) + "]"
 
 
-def write_all(contents: Mapping[Path, bytes]) -> None:
-    """Write files, each by a rename, with the permissions that it had. A link is followed inside the file's
-    folder, and refused where it leads out. Where one file fails, the others are as they were. Raises OSError."""
+def write_files(contents: Mapping[Path, bytes]) -> None:
+    """Write files by renaming, with their old permissions, and restore them all if one fails. Raises OSError.
+
+    A link is followed inside the file's folder and rejected if it leads out of it.
+    """
     done: list[tuple[Path, bytes | None]] = []
     with contextlib.ExitStack() as stack:
         drafts = []

@@ -1,4 +1,4 @@
-"""`packages` of the table `tool.gpuenv`, changed in the text of a pyproject.toml: tomlkit keeps all else."""
+"""Edits `packages` of `tool.gpuenv` in the text of a pyproject.toml, with tomlkit."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Any
 
 
 class NotEditableError(Exception):
-    """The text cannot be edited as it is written."""
+    """The text cannot be edited automatically."""
 
 
-def table_edited(text: str, old: Sequence[str], new: Sequence[str | None]) -> str:
-    """Return the text with the entries changed from old to new, which begins with as many; None is one that goes.
-    Raises NotEditableError."""
+def edit_table(text: str, old: Sequence[str], new: Sequence[str | None]) -> str:
+    """Return the text with the entries changed from `old` to `new`. None in `new` removes an entry.
+
+    Raises NotEditableError.
+    """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 

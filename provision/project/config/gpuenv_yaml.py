@@ -1,4 +1,4 @@
-"""gpuenv.yaml or [tool.gpuenv] -> Project, strictly: every mistake at once, with its line and key."""
+"""Parses gpuenv.yaml or [tool.gpuenv] and reports every mistake with its line and key."""
 
 from __future__ import annotations
 
@@ -12,58 +12,57 @@ from provision.errors import DataError
 from provision.model import FRAMEWORK_ALIASES, FRAMEWORKS, ProjectConfig, ProjectTarget, is_cpu_build
 from provision.system import untrusted_files
 
-from ..quoted_text import first_line, shown
+from ..quoted_text import quote_text, take_first_line
 from . import key_forms
 from .checks import read_checks
 from .pyproject_table import parse_table
 from .yaml_nodes import Mistakes, read_list, read_table, read_text
-from .yaml_tree import MAX_BYTES, Node, NotReadError, decode, tree
+from .yaml_tree import MAX_BYTES, NotReadError, YamlNode, decode_yaml, parse_yaml
 
 _KEYS = [f.name for f in fields(ProjectConfig) if f.name not in key_forms.PROJECT[1:]]
 
 
 def read_config(path: Path) -> ProjectConfig:
-    """The project that a gpuenv.yaml describes. Raises DataError with every mistake, each as
-    "file:line: key: what is wrong and what to write"."""
+    """Read a gpuenv.yaml. Raises DataError with every mistake, each as "file:line: key: the mistake and the advice"."""
     return parse_config(path.name, read_bytes(path))
 
 
 def read_bytes(path: Path) -> bytes:
-    """The bytes of a gpuenv.yaml, a few more than are read at most. Raises DataError."""
+    """Return the bytes of a gpuenv.yaml, up to just above the size limit. Raises DataError."""
     try:
         return untrusted_files.read_bytes(path, MAX_BYTES + 1)
     except OSError as error:
         raise DataError(
-            f"{path} cannot be read: {error.strerror}", hint="`gpuenv init` writes one"
+            f"{path} cannot be read: {error.strerror}", hint="write one with `gpuenv init`"
         ) from error
 
 
 def parse_config(name: str, data: bytes) -> ProjectConfig:
-    """The project that the bytes of a gpuenv.yaml, or of the pyproject.toml `name`, describe. Raises DataError."""
+    """Parse the bytes of the gpuenv.yaml or pyproject.toml called `name`. Raises DataError."""
     mistakes = Mistakes(name)
     values: dict[str, Any] = {}
     try:
-        root = parse_table(data) if name == key_forms.PYPROJECT else tree(decode(data))
+        root = parse_table(data) if name == key_forms.PYPROJECT else parse_yaml(decode_yaml(data))
     except NotReadError as error:
         mistakes.add(error.line, "", error.text)
     else:
         if root is not None and not (root.kind == "scalar" and root.taken_for == "nothing"):
-            values = _project(root, mistakes)
+            values = _read_project(root, mistakes)
     if mistakes.found:
         many = len(mistakes.found)
         raise DataError(
             f"{name} is invalid: {many} mistake{'s' * (many > 1)}",
             problems=tuple(mistakes.found),
-            hint="README, section gpuenv.yaml, has every key",
+            hint="see section gpuenv.yaml of the README for every key",
         )
     return ProjectConfig(**values)
 
 
-def _values(
-    given: Mapping[str, Node], words: Mapping[str, key_forms.Form], lists: Mapping[str, key_forms.Form],
+def _read_values(
+    given: Mapping[str, YamlNode], words: Mapping[str, key_forms.ValueForm], lists: Mapping[str, key_forms.ValueForm],
     where: str, mistakes: Mistakes,
 ) -> dict[str, Any]:  # fmt: skip
-    """The plain keys of a table as the fields of its class."""
+    """Return the plain keys of a table as fields of its class."""
     found: dict[str, Any] = {}
     for key, node in given.items():
         path = f"{where}{key}"
@@ -77,27 +76,27 @@ def _values(
     return found
 
 
-def _project(root: Node, mistakes: Mistakes) -> dict[str, Any]:
+def _read_project(root: YamlNode, mistakes: Mistakes) -> dict[str, Any]:
     given = read_table(root, "", _KEYS, mistakes)
-    found = _values(given, key_forms.WORDS, key_forms.LISTS, "", mistakes)
+    found = _read_values(given, key_forms.WORDS, key_forms.LISTS, "", mistakes)
     if "project" in given:
-        found |= _folder(given["project"], mistakes)
+        found |= _read_folder(given["project"], mistakes)
     if "indexes" in given:
         addresses = read_table(given["indexes"], "indexes", key_forms.INDEXES, mistakes)
-        found["indexes"] = _values(addresses, key_forms.INDEXES, {}, "indexes.", mistakes)
+        found["indexes"] = _read_values(addresses, key_forms.INDEXES, {}, "indexes.", mistakes)
     if "targets" in given:
         named = read_table(given["targets"], "targets", (), mistakes)
-        found["targets"] = {name: _target(name, node, mistakes) for name, node in named.items()}
+        found["targets"] = {name: _read_target(name, node, mistakes) for name, node in named.items()}
     if "checks" in given:
         found["checks"] = read_checks(given["checks"], mistakes)
     for key in ("extras", "groups"):
         if found.get(key) and "project" not in given:
-            mistakes.add(given[key].line, key, 'belongs to a project: write project: "." beside it')
+            mistakes.add(given[key].line, key, 'needs a project: write project: "." beside it')
     return found
 
 
-def _folder(node: Node, mistakes: Mistakes) -> dict[str, Any]:
-    """The project's folder: a path, or a table of path and install."""
+def _read_folder(node: YamlNode, mistakes: Mistakes) -> dict[str, Any]:
+    """Read the project's folder: a path, or a table of path and install."""
     if node.kind != "table":
         return {"project": read_text(node, "project", key_forms.PATH, mistakes)}
     given = read_table(node, "project", ("path", "install"), mistakes)
@@ -115,8 +114,8 @@ def _folder(node: Node, mistakes: Mistakes) -> dict[str, Any]:
     return found
 
 
-def _target(name: str, node: Node, mistakes: Mistakes) -> ProjectTarget:
-    where = f"targets.{shown(name)}"
+def _read_target(name: str, node: YamlNode, mistakes: Mistakes) -> ProjectTarget:
+    where = f"targets.{quote_text(name)}"
     if problem := key_forms.TARGET_NAME.problem(name):
         mistakes.add(node.line, where, f"a target's name: {problem}")
     given = read_table(node, where, [f.name for f in fields(ProjectTarget)], mistakes)
@@ -124,55 +123,55 @@ def _target(name: str, node: Node, mistakes: Mistakes) -> ProjectTarget:
         mistakes.add(node.line, where, 'is empty: write file: "node.json", or driver and gpus')
     doubled = [key for key in key_forms.SAID_BY_FILE if key in given and "file" in given]
     if doubled:
-        mistakes.add(
-            given[doubled[0]].line, f"{where}.{doubled[0]}", "the file says this already: leave one out"
-        )
-    found = _values(given, key_forms.TARGET_WORDS, key_forms.TARGET_LISTS, f"{where}.", mistakes)
+        mistakes.add(given[doubled[0]].line, f"{where}.{doubled[0]}", "the file states this too: remove one")
+    found = _read_values(given, key_forms.TARGET_WORDS, key_forms.TARGET_LISTS, f"{where}.", mistakes)
     return ProjectTarget(**found)
 
 
-def _check_requirements(key: str, entries: list[tuple[str, Node]], mistakes: Mistakes) -> None:
-    """Refuse what is no requirement, stands in the wrong list, or names a package twice."""
+def _check_requirements(key: str, entries: list[tuple[str, YamlNode]], mistakes: Mistakes) -> None:
+    """Record entries that are not requirements, belong to another list, or repeat a package."""
     from packaging.utils import canonicalize_name
 
-    from ..quoted_text import meant_version, requirement
+    from ..quoted_text import parse_requirement, suggest_version
 
     seen: dict[str, int] = {}
     for i, (text, node) in enumerate(entries):
         where = f"{key}[{i}]"
-        if meant := meant_version(text):
-            mistakes.add(node.line, where, f'{shown(text)!r}: a version follows ==: write "{meant}"')
+        if meant := suggest_version(text):
+            mistakes.add(node.line, where, f'{quote_text(text)!r}: a version follows ==: write "{meant}"')
             continue
-        if key == "packages" and (belongs := _folder_key(text)):
-            mistakes.add(node.line, where, f"{shown(text)!r} is a folder, not a package: {belongs}")
+        if key == "packages" and (belongs := _suggest_folder_key(text)):
+            mistakes.add(node.line, where, f"{quote_text(text)!r} is a folder, not a package: {belongs}")
             continue
         try:
-            need = requirement(text)
+            need = parse_requirement(text)
         except ValueError as error:
             hint = "; a requirements file may name paths and addresses" if key == "packages" else ""
-            mistakes.add(node.line, where, f"{shown(text)!r} is no requirement: {first_line(error)}{hint}")
+            mistakes.add(
+                node.line, where, f"{quote_text(text)!r} is not a requirement: {take_first_line(error)}{hint}"
+            )
             continue
         name = canonicalize_name(need.name)
         if name in seen and not (key == "packages" and need.marker):
-            mistakes.add(node.line, where, f"{name} stands in line {seen[name]} already")
+            mistakes.add(node.line, where, f"{name} is already in line {seen[name]}")
         seen.setdefault(name, node.line)
-        if problem := _misplaced(key, text, name, need):
+        if problem := _find_misplacement(key, text, name, need):
             mistakes.add(node.line, where, problem)
 
 
-def _folder_key(text: str) -> str | None:
-    """Where a folder ("-e .", "./library") is written instead of under packages; None for any other text."""
+def _suggest_folder_key(text: str) -> str | None:
+    """Return where to write a folder ("-e .", "./library"), or None for any other text."""
     editable = re.fullmatch(r"(?:-e|--editable)[\s=]*(.+)", text)
     place = (editable[1] if editable else text).strip().strip("'\"")
     if "://" in place or not (editable or place.startswith((".", "/"))):
         return None
     if place in (".", "./"):
         return 'write project: "." for this folder, with its extras under extras:'
-    return f'write "{"-e " if editable else ""}{shown(place)}" into a file that requirements: names'
+    return f'write "{"-e " if editable else ""}{quote_text(place)}" into a file that requirements: names'
 
 
-def _misplaced(key: str, text: str, name: str, need: Any) -> str | None:
-    """Why a requirement may not stand in this list, or None."""
+def _find_misplacement(key: str, text: str, name: str, need: Any) -> str | None:
+    """Return why a requirement cannot be in this list, or None."""
     meant = FRAMEWORK_ALIASES.get(name)
     if key == "packages":
         if (name in FRAMEWORKS or meant) and not is_cpu_build(name, need.extras, str(need.specifier)):
@@ -181,10 +180,8 @@ def _misplaced(key: str, text: str, name: str, need: Any) -> str | None:
     if meant:
         return f"unknown framework {name!r}. Did you mean {meant}?"
     if need.url or need.marker:
-        return f"{shown(text)!r}: a framework is a name with bounds, as torch>=2.6: the plan picks the file"
+        return f"{quote_text(text)!r}: a framework is a name with bounds, such as torch>=2.6: the plan chooses the file"
     if "+" in str(need.specifier):
         without = str(need.specifier).partition("+")[0]
-        return (
-            f'the plan picks the build: write "{name}{without}", and cuda: "12.6" where it must be that one'
-        )
+        return f'the plan chooses the build: write "{name}{without}", and cuda: "12.6" to require that CUDA'
     return None

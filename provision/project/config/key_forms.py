@@ -1,4 +1,4 @@
-"""Which keys gpuenv.yaml has and which form each value must have."""
+"""The keys of gpuenv.yaml and the form of each value."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ CONFIG_NAME = "gpuenv.yaml"
 """The project's file that `gpuenv init` writes."""
 YAML_NAMES = (CONFIG_NAME, "gpuenv.yml")
 PYPROJECT = "pyproject.toml"
-"""A project's file where it has the table `tool.gpuenv`, with the same keys."""
+"""A project's file with the same keys, if it has the table `tool.gpuenv`."""
 
 
-class Form(NamedTuple):
-    """What a string must look like: one of `words`, or `pattern` (told by `example`)."""
+class ValueForm(NamedTuple):
+    """The form of a string: one of `words`, or `pattern`, which `example` illustrates."""
 
     example: str
     words: tuple[str, ...] = ()
     pattern: str = ""
 
     def problem(self, text: str) -> str | None:
-        """What is wrong with a text, or None."""
+        """Return the mistake in a text, or None."""
         if text in self.words or (self.pattern and re.fullmatch(self.pattern, text)):
             return None
         if self.words and self.pattern:
@@ -33,56 +33,56 @@ class Form(NamedTuple):
 _ADDRESS = r"[A-Za-z][A-Za-z0-9+.-]*://\S+"
 _LINE = r"[^\x00-\x1f\x7f]+"
 
-PYTHON = Form("3.11", pattern=r"3\.\d{1,3}(\.\d{1,3})?")
+PYTHON = ValueForm("3.11", pattern=r"3\.\d{1,3}(\.\d{1,3})?")
 _MINOR_OR_PATCH = r"3\.\d{1,3}(\.\d{1,3})?"
 _PYTHON_BOUND = (
     rf"((>=|<=|>|<)\s*\d(\.\d{{1,3}}){{0,2}}|(==|!=)\s*{_MINOR_OR_PATCH}(\.\*)?|~=\s*{_MINOR_OR_PATCH})"
 )
-PYTHON_OR_BOUNDS = Form(
+PYTHON_OR_BOUNDS = ValueForm(
     '3.11 or ">=3.9,<3.13"', pattern=rf"{_MINOR_OR_PATCH}|{_PYTHON_BOUND}(\s*,\s*{_PYTHON_BOUND})*"
 )
-CUDA = Form("12.6", pattern=r"\d{1,3}(\.\d{1,3})?")
-MANAGER = Form("venv", words=MANAGERS)
-DEVICE = Form("cuda", words=("auto", "cuda", "cpu"))
-PATH = Form("a/path", pattern=_LINE)
-NAME = Form("dev", pattern=r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+CUDA = ValueForm("12.6", pattern=r"\d{1,3}(\.\d{1,3})?")
+MANAGER = ValueForm("venv", words=MANAGERS)
+DEVICE = ValueForm("cuda", words=("auto", "cuda", "cpu"))
+PATH = ValueForm("a/path", pattern=_LINE)
+NAME = ValueForm("dev", pattern=r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
-# key of gpuenv.yaml -> form of its one value
+# Key of gpuenv.yaml -> form of its value
 WORDS = {
     "python": PYTHON_OR_BOUNDS,
     "manager": MANAGER,
     "device": DEVICE,
     "cuda": CUDA,
-    "index": Form("https://host/simple", words=("auto", "pypi", "pytorch"), pattern=_ADDRESS),
+    "index": ValueForm("https://host/simple", words=("auto", "pypi", "pytorch"), pattern=_ADDRESS),
 }
-# key of gpuenv.yaml -> form of each value of its list; frameworks and packages are requirements besides
+# Key of gpuenv.yaml -> form of each value of its list. Frameworks and packages must be requirements as well.
 LISTS = {
-    "frameworks": Form("torch>=2.6", pattern=_LINE),
-    "packages": Form("numpy>=1.26", pattern=_LINE),
-    "requirements": Form("requirements.txt", pattern=_LINE),
+    "frameworks": ValueForm("torch>=2.6", pattern=_LINE),
+    "packages": ValueForm("numpy>=1.26", pattern=_LINE),
+    "requirements": ValueForm("requirements.txt", pattern=_LINE),
     "extras": NAME,
     "groups": NAME,
-    "find_links": Form("wheels/", pattern=_LINE),
-    "channels": Form("conda-forge", pattern=_LINE),
+    "find_links": ValueForm("wheels/", pattern=_LINE),
+    "channels": ValueForm("conda-forge", pattern=_LINE),
 }
-# `project` is a path, or a table whose keys are these fields: path is `project`
+# The fields of the table `project`, in which `path` is the project. A path alone is allowed as well.
 PROJECT = ("project", "install")
 INDEXES = {
-    "pypi": Form("https://host/simple", pattern=_ADDRESS),
-    "pytorch": Form("https://host/whl", pattern=_ADDRESS),
+    "pypi": ValueForm("https://host/simple", pattern=_ADDRESS),
+    "pytorch": ValueForm("https://host/whl", pattern=_ADDRESS),
 }
-TARGET_NAME = Form("node-a", pattern=r"[a-z0-9][a-z0-9._-]{0,63}")
+TARGET_NAME = ValueForm("node-a", pattern=r"[a-z0-9][a-z0-9._-]{0,63}")
 TARGET_WORDS = {
     "file": PATH,
-    "driver": Form("535.129.03", pattern=r"\d{3,4}(\.\d{1,6}){0,3}"),
-    "driver_os": Form("linux", words=("linux", "windows")),
-    "platform": Form("linux-x86_64", words=PLATFORMS),
-    "glibc": Form("2.28", pattern=r"2\.\d{1,3}"),
+    "driver": ValueForm("535.129.03", pattern=r"\d{3,4}(\.\d{1,6}){0,3}"),
+    "driver_os": ValueForm("linux", words=("linux", "windows")),
+    "platform": ValueForm("linux-x86_64", words=PLATFORMS),
+    "glibc": ValueForm("2.28", pattern=r"2\.\d{1,3}"),
     "python": PYTHON,
     "cuda": CUDA,
     "device": DEVICE,
     "manager": MANAGER,
 }
-TARGET_LISTS = {"gpus": Form("9.0", pattern=_LINE)}
-# A target's file says all of these
+TARGET_LISTS = {"gpus": ValueForm("9.0", pattern=_LINE)}
+# The keys that the file of a target states
 SAID_BY_FILE = ("driver", "driver_os", "gpus", "platform", "glibc")

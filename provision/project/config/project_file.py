@@ -1,4 +1,4 @@
-"""Which file describes a project: gpuenv.yaml, gpuenv.yml or pyproject.toml, in a folder or in one above it."""
+"""Finds the file that describes a project: gpuenv.yaml, gpuenv.yml or pyproject.toml."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .pyproject_table import read_table_of
 from .yaml_tree import MAX_BYTES, NotReadError
 
 
-def project_file_in(folder: Path) -> Path | None:
-    """Return the file of a folder that describes its project, or None. Raises DataError where there are several."""
+def find_in_folder(folder: Path) -> Path | None:
+    """Return the file of a folder that describes its project, or None. Raises DataError if there are several."""
     found = [folder / name for name in YAML_NAMES if (folder / name).is_file()]
     if _has_table(folder / PYPROJECT, alone=not found):
         found.append(folder / PYPROJECT)
@@ -35,23 +35,23 @@ def find_project_file(start: Path, homes: Collection[Path]) -> Path | None:
     """Return the project's file of `start` or of the nearest folder above it. Raises DataError.
 
     A file above `start` decides which packages are installed. So the search ends at one of `homes`, at another file
-    system, at a folder that belongs to another user or that everybody may write to, and at a file of another user.
+    system, at a folder of another user, at a folder that everyone can write to, and at a file of another user.
     """
-    if found := project_file_in(start):
+    if found := find_in_folder(start):
         return found
-    for folder in _own_parents(start, homes):
-        owners = [_owner(folder / name) for name in (*YAML_NAMES, PYPROJECT)]
+    for folder in _list_own_parents(start, homes):
+        owners = [_find_owner(folder / name) for name in (*YAML_NAMES, PYPROJECT)]
         if any(owner not in (None, os.geteuid()) for owner in owners):
             return None
-        if any(owner is not None for owner in owners) and (found := project_file_in(folder)):
+        if any(owner is not None for owner in owners) and (found := find_in_folder(folder)):
             return found
     return None
 
 
-def _own_parents(start: Path, homes: Collection[Path]) -> Iterator[Path]:
-    """Yield the folders above `start`, nearest first, as far as they are this user's own."""
+def _list_own_parents(start: Path, homes: Collection[Path]) -> Iterator[Path]:
+    """Yield the folders above `start`, nearest first, up to the first that another user controls."""
     if not hasattr(os, "geteuid"):
-        return  # without numbered users nobody can be compared
+        return  # this system has no user ids to compare
     ends = {(found.st_dev, found.st_ino) for home in homes if (found := _stat(home))}
     first = _stat(start)
     if first is None or first.st_uid != os.geteuid() or (first.st_dev, first.st_ino) in ends:
@@ -72,23 +72,27 @@ def _stat(path: Path) -> os.stat_result | None:
         return None
 
 
-def _owner(path: Path) -> int | None:
-    """Return the user that a file belongs to; another user where a link or everybody's rights could mean one; None
-    where it is missing."""
+def _find_owner(path: Path) -> int | None:
+    """Return the id of the user who controls a file, or None for a missing file.
+
+    A link and a file that everyone can write to count as another user's.
+    """
     try:
         link = path.lstat()
     except OSError:
         return None
     found = _stat(path)
     if found is None:
-        return None  # a link that leads nowhere
+        return None  # a broken link
     foreign_link = link.st_uid != found.st_uid
     return -1 if foreign_link or found.st_mode & stat.S_IWOTH else found.st_uid
 
 
 def _has_table(path: Path, *, alone: bool) -> bool:
-    """Return whether a pyproject.toml has `tool.gpuenv`. Raises DataError where that cannot be read and no other file
-    describes the project."""
+    """Return whether a pyproject.toml has `tool.gpuenv`.
+
+    Raises DataError for an invalid file, if no other file describes the project.
+    """
     try:
         data = untrusted_files.read_bytes(path, MAX_BYTES)
     except OSError:

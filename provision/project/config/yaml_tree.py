@@ -1,7 +1,7 @@
-"""A small YAML file as a tree with line numbers, read from events: no tags, no aliases, no surprises.
+"""Parses a small YAML file into a tree with line numbers, without tags and aliases.
 
-YAML turns an unquoted 3.10 into the number 3.1 and `no` into false; here a scalar keeps its text, and
-what YAML would have made of it, so that the reader can refuse it with a sentence.
+YAML turns an unquoted 3.10 into the number 3.1, and `no` into false. Here a scalar keeps its text and the type that
+YAML gives it, so that the reader can reject it with a message.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ MAX_DEPTH = 12
 
 
 @dataclass(kw_only=True, slots=True)
-class Node:
-    """A scalar (`text`; `taken_for` is number, date, yes or no, nothing, where YAML would take it for that),
-    a list (`items`) or a mapping (`pairs`, in the order of the file)."""
+class YamlNode:
+    """A scalar (`text`), a list (`items`) or a mapping (`pairs`, in the order of the file).
+
+    `taken_for` is the type that YAML gives an unquoted scalar: number, date, yes or no, nothing.
+    """
 
     kind: str
     line: int
     text: str = ""
     taken_for: str | None = None
-    items: list[Node] = field(default_factory=list)
-    pairs: list[tuple[Node, Node]] = field(default_factory=list)
+    items: list[YamlNode] = field(default_factory=list)
+    pairs: list[tuple[YamlNode, YamlNode]] = field(default_factory=list)
 
 
 class NotReadError(Exception):
-    """The text is no YAML that is read here: the sentence, with the line where one is known."""
+    """A text that cannot be parsed: the message, with the line if it is known."""
 
     def __init__(self, text: str, line: int | None = None) -> None:
         super().__init__(text)
@@ -44,53 +46,53 @@ _TAKEN_FOR = {
 }
 
 
-def decode(data: bytes) -> str:
-    """The text of a YAML file. Raises NotReadError for one that is too large, or not UTF-8."""
+def decode_yaml(data: bytes) -> str:
+    """Decode a YAML file. Raises NotReadError for a file that is too large or not UTF-8."""
     if len(data) > MAX_BYTES:
-        raise NotReadError(f"the file has {len(data)} bytes; {MAX_BYTES} is the most that is read")
+        raise NotReadError(f"the file has {len(data)} bytes, the limit is {MAX_BYTES}")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise NotReadError(f"the byte {data[error.start]:#04x} is no UTF-8", line) from error
+        raise NotReadError(f"the byte {data[error.start]:#04x} is not UTF-8", line) from error
 
 
-def tree(text: str) -> Node | None:
-    """The one document of a text; None where it is empty. Raises NotReadError."""
+def parse_yaml(text: str) -> YamlNode | None:
+    """Parse the document of a text, or return None for an empty text. Raises NotReadError."""
     import yaml
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return _built(yaml.parse(text, Loader=loader))
+        return _build(yaml.parse(text, Loader=loader))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        said = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-        raise NotReadError(f"not YAML: {said}", mark.line + 1 if mark else None) from error
+        reason = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+        raise NotReadError(f"not YAML: {reason}", mark.line + 1 if mark else None) from error
     except (RecursionError, ValueError) as error:
         raise NotReadError(f"not YAML: {type(error).__name__}") from error
 
 
-def _built(events: Iterator[Any]) -> Node | None:
-    """The tree of the events, one at a time, so that nothing deep or repeated is ever built."""
+def _build(events: Iterator[Any]) -> YamlNode | None:
+    """Build the tree from single events, so that deep or repeated content is never built."""
     import yaml
 
-    root: Node | None = None
-    open_nodes: list[Node] = []
-    keys: list[Node | None] = []
+    root: YamlNode | None = None
+    open_nodes: list[YamlNode] = []
+    keys: list[YamlNode | None] = []
     documents = 0
     for event in events:
         line = event.start_mark.line + 1
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
-                raise NotReadError("a second document begins here; one is read", line)
+                raise NotReadError("a second document begins here; gpuenv reads only one", line)
         elif isinstance(event, yaml.AliasEvent):
-            raise NotReadError(f"the alias *{event.anchor} is not followed; write the value out", line)
+            raise NotReadError(f"the alias *{event.anchor} is not supported: write the value itself", line)
         elif isinstance(event, (yaml.SequenceEndEvent, yaml.MappingEndEvent)):
             open_nodes.pop()
             keys.pop()
         elif isinstance(event, yaml.NodeEvent):
-            node = _node(event, line)
+            node = _build_scalar(event, line)
             if not open_nodes:
                 root = node
             elif open_nodes[-1].kind == "list":
@@ -108,20 +110,20 @@ def _built(events: Iterator[Any]) -> Node | None:
     return root
 
 
-def _node(event: Any, line: int) -> Node:
+def _build_scalar(event: Any, line: int) -> YamlNode:
     import yaml
 
     if event.anchor is not None:
-        raise NotReadError(f"the anchor &{event.anchor} is not read; write the value out", line)
+        raise NotReadError(f"the anchor &{event.anchor} is not supported: write the value itself", line)
     if event.tag is not None:
-        raise NotReadError(f"the tag {event.tag} is not read", line)
+        raise NotReadError(f"the tag {event.tag} is not supported", line)
     if isinstance(event, yaml.SequenceStartEvent):
-        return Node(kind="list", line=line)
+        return YamlNode(kind="list", line=line)
     if isinstance(event, yaml.MappingStartEvent):
-        return Node(kind="table", line=line)
+        return YamlNode(kind="table", line=line)
     taken = None
-    if event.implicit[0]:  # a plain scalar: only these are taken for numbers
+    if event.implicit[0]:  # only a plain scalar can be a number
         resolver: Any = yaml.resolver.Resolver()
         tag = resolver.resolve(yaml.ScalarNode, event.value, (True, False))
         taken = _TAKEN_FOR.get(tag)
-    return Node(kind="scalar", line=line, text=event.value, taken_for=taken)
+    return YamlNode(kind="scalar", line=line, text=event.value, taken_for=taken)

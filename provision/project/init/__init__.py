@@ -1,1 +1,1 @@
-"""`gpuenv init`: what a folder shows of its needs, and the files that are written."""
+"""`gpuenv init`: scans a folder for requirements and writes the project's files."""

@@ -1,4 +1,4 @@
-"""What `init` knows of packages, and what it found in a folder."""
+"""The package facts that `init` uses, and its findings in a folder."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 
 from provision.model import FRAMEWORKS, CondaName, ImportName
 
-from ..quoted_text import shown
+from ..quoted_text import quote_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
-    """What is known of packages: `companions` (a package that comes with a framework's build -> the framework),
-    `stack` (distributions that the plan decides), and the rows of profiles/package_names.yaml by name."""
+class PackageFacts:
+    """Facts about packages, and the rows of profiles/package_names.yaml by name.
+
+    `companions` maps a package that comes with a framework's build to the framework. `stack` are packages that the plan
+    chooses.
+    """
 
     companions: Mapping[str, str] = field(default_factory=dict)
     stack: frozenset[str] = frozenset()
@@ -22,7 +25,7 @@ class Known:
 
     @property
     def wheels(self) -> frozenset[str]:
-        """Canonical names of the distributions that have a row, of the frameworks and their companions."""
+        """Return the normalized names of packages with a row, frameworks and companions."""
         from packaging.utils import canonicalize_name
 
         packages = [row.package for row in self.imports.values()]
@@ -31,14 +34,16 @@ class Known:
 
 
 @dataclass(kw_only=True, slots=True)
-class Signs:
-    """What was found: frameworks with where they are named, the files to list in gpuenv.yaml, packages to list
-    there (text -> origin), packages to suggest (text -> why), and remarks. `bounds` are those of frameworks
-    whose file is not listed; `named` has the packages that a file asks for: canonical name -> the text.
-    `unlisted` are those of requirements files that are not listed: canonical name -> the file.
-    `cuda_origin` is where the CUDA comes from. `not_installed` is why the project's dependencies are taken without the project.
-    `bounded` are the frameworks that a listed file puts bounds on. `imported` are the modules of others that programs
-    import at their top level: module -> where."""
+class FolderFindings:
+    """The findings in a folder.
+
+    `frameworks` maps a framework to its origin, `packages` a requirement to its origin, and `suggested` a requirement to
+    the reason. `bounds` are bounds of frameworks from files that gpuenv.yaml does not list. `named` maps a normalized name
+    to its requirement in a file, `unlisted` a normalized name to the file that gpuenv.yaml does not list. `bounded` are
+    frameworks with bounds in a listed file. `cuda_origin` is the origin of
+    the CUDA. `not_installed` is the reason for taking dependencies without the project.
+    `imported` maps a third-party module to the programs that import it at their top level.
+    """
 
     frameworks: dict[str, str] = field(default_factory=dict)
     bounds: dict[str, str] = field(default_factory=dict)
@@ -59,12 +64,12 @@ class Signs:
     imported: dict[str, str] = field(default_factory=dict)
 
     def framework_texts(self) -> list[tuple[str, str]]:
-        """The frameworks as requirements, each with its origin."""
+        """Return the frameworks as requirements, each with its origin."""
         return [(name + self.bounds.get(name, ""), origin) for name, origin in self.frameworks.items()]
 
 
-def some(files: list[str]) -> str:
-    """The first of some files, and how many more there are."""
+def list_first(files: list[str]) -> str:
+    """Return the first of several files and the number of others, as text."""
     unique = list(dict.fromkeys(files))
     more = f" and {len(unique) - 1} more" if len(unique) > 1 else ""
-    return shown(unique[0]) + more
+    return quote_text(unique[0]) + more

@@ -1,7 +1,7 @@
-"""Whether setuptools refuses to choose among several top-level packages or modules of a folder.
+"""Finds several top-level packages or modules, among which setuptools refuses to choose.
 
-The rule and the names are those of `setuptools.discovery`; "Package Discovery" in its user guide explains them.
-A test compares the answers with those of setuptools.
+The rules are those of `setuptools.discovery`, see "Package Discovery" in its user guide. A test compares the results
+with setuptools.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from ..requirements.project_folder import cfg, setup_words, table_at
+from ..requirements.project_folder import read_setup_arguments, read_setup_cfg, table_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,8 +31,10 @@ _NAMES_CONTENTS = ("packages", "py_modules", "configuration", "**")
 
 
 def find_several(folder: Path, pyproject: Mapping[str, Any]) -> tuple[str, list[str]] | None:
-    """Return "packages" or "modules" and their names, where setuptools finds several and takes none; else None.
-    `pyproject` is the content of the folder's pyproject.toml. Raises UsageError for a file that cannot be read."""
+    """Return "packages" or "modules" and their names if setuptools finds several, else None.
+
+    `pyproject` is the content of the folder's pyproject.toml. Raises UsageError for a file that cannot be read.
+    """
     stated = _read_settings(folder, pyproject)
     if stated is None or any(name in stated for name in _NAMES_CONTENTS):
         return None
@@ -50,17 +52,19 @@ def find_several(folder: Path, pyproject: Mapping[str, Any]) -> tuple[str, list[
 
 
 def _read_settings(folder: Path, pyproject: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what the three files say of packages, by setup()'s names; None where setup.py calls no setup()."""
+    """Return the package settings of the three files by setup()'s names, or None if setup.py does not call setup()."""
     found: dict[str, Any] = {}
     if (path := folder / "setup.cfg").is_file():
-        found |= {key: value for key, value in cfg(path, "setup.cfg").get("options", {}).items() if value}
+        found |= {
+            key: value for key, value in read_setup_cfg(path, "setup.cfg").get("options", {}).items() if value
+        }
         if "package_dir" in found:
             rows = (row.partition("=") for row in found["package_dir"].replace(",", "\n").splitlines())
             found["package_dir"] = {key.strip(): value.strip() for key, _, value in rows if value}
     table = table_at(dict(pyproject), "tool", "setuptools")
     found |= {key.replace("-", "_"): value for key, value in table.items()}
     if (path := folder / "setup.py").is_file():
-        words = setup_words(path, "setup.py")
+        words = read_setup_arguments(path, "setup.py")
         if words is None:
             return None
         found |= words
@@ -68,7 +72,7 @@ def _read_settings(folder: Path, pyproject: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _list_packages(folder: Path) -> Iterator[str]:
-    """The folders that setuptools takes for top-level packages, with and without programs in them."""
+    """Yield the folders that setuptools takes for top-level packages, also those without programs."""
     for entry in os.scandir(folder):
         if entry.is_dir() and entry.name.isidentifier() and not _matches(entry.name, _NOT_PACKAGES):
             yield entry.name

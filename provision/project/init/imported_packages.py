@@ -1,4 +1,4 @@
-"""Imports as packages: what programs import and no file of the project asks for."""
+"""Converts imports into packages that no file of the project requires."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from packaging.utils import canonicalize_name
 
 from provision.model import FRAMEWORKS
 
-from .detected_packages import Known, Signs, some
-from .imports import Import
+from .detected_packages import FolderFindings, PackageFacts, list_first
+from .imports import ImportedModule
 
 
-def framework_users(seen: Mapping[str, Import], known: Known) -> dict[str, list[str]]:
-    """The files that import each framework, a package of its builds, or a package that implies it."""
+def find_framework_users(seen: Mapping[str, ImportedModule], known: PackageFacts) -> dict[str, list[str]]:
+    """Return the files that import each framework, a package of its builds, or a package that implies it."""
     users: dict[str, list[str]] = {}
     implied: dict[str, list[str]] = {}
     for module, imported in seen.items():
@@ -21,76 +21,78 @@ def framework_users(seen: Mapping[str, Import], known: Known) -> dict[str, list[
         framework = known.companions.get(module.replace("_", "-"), module)
         if framework in FRAMEWORKS:
             users.setdefault(framework, []).extend(imported.all_files)
-        elif row and row.implies:  # keras may run on any framework: where one is imported, that one is meant
+        elif row and row.implies:  # keras runs on any framework, so an imported framework has priority
             implied.setdefault(row.implies, []).extend(imported.all_files)
     return {framework: sorted(set(files)) for framework, files in (users or implied).items()}
 
 
-def add_imports(found: Signs, seen: Mapping[str, Import], known: Known) -> None:
-    """Add the packages that programs import and no file of the project asks for.
+def add_imports(found: FolderFindings, seen: Mapping[str, ImportedModule], known: PackageFacts) -> None:
+    """Add the packages that programs import and no file of the project requires.
 
-    A module with a row of known names becomes a package; where the project lists requirements, only if it is
-    imported at the top level of a program, and if most programs that import it need it. The rest is suggested. A
-    module without a row is only named: its distribution is a guess, and a stranger may have registered the name.
-    Where the project lists requirements, what only its other requirements files name is suggested too.
+    A module with a row of known names becomes a package. If the project lists requirements, the module must also be
+    imported at the top level of a program, and most programs that import it must need it. Other packages are suggested,
+    and so are those that only an unlisted requirements file names. A module without a row is only mentioned: anyone may
+    have registered its name on an index.
     """
     listed = bool(found.requirements or found.project)
     for module in sorted(seen, key=str.lower):
         imported = seen[module]
-        package = _package(module, known)
+        package = _find_package(module, known)
         if module in FRAMEWORKS or _is_covered(module, package, found, known):
             continue
         where = imported.files or imported.aside or imported.inner or imported.apart
         if package is None:
             known_parts = any(other.startswith(f"{module}.") for other in seen)
             if where and not known_parts:
-                found.remarks.append(f"{module}, imported in {some(where)}, is of no known distribution")
+                found.remarks.append(f"{module}, imported in {list_first(where)}, has no known package")
         elif where or imported.guarded:
-            other = listed and _of_other_file(package, module, found, known)
+            other = listed and _find_unlisted_file(package, module, found, known)
             if other or not _is_needed(imported, listed=listed):
-                said = f"; {other}, which is not listed, has it" if other else ""
-                found.suggested[package] = _say_where(imported) + said
+                listing = f"; {other} lists it" if other else ""
+                found.suggested[package] = _describe_places(imported) + listing
                 continue
-            found.packages[package] = f"imported in {some(where)}"
+            found.packages[package] = f"imported in {list_first(where)}"
             found.named[canonicalize_name(package)] = package
 
 
-def _is_needed(imported: Import, *, listed: bool) -> bool:
-    """Whether programs need a module to start. A project that lists requirements has left out the module on purpose
-    where as many programs do without it (a `try` that catches ImportError), or where programs aside import it. Side
-    folders with documents of their own never count."""
+def _is_needed(imported: ImportedModule, *, listed: bool) -> bool:
+    """Return whether programs need a module to start.
+
+    A project that lists requirements omits a module on purpose if as many programs catch its ImportError, or if only
+    secondary programs import it. Side folders with their own documents never count.
+    """
     if listed:
         return len(imported.files) > len(imported.guarded)
     return bool(imported.files or imported.aside or imported.inner)
 
 
-def _say_where(imported: Import) -> str:
+def _describe_places(imported: ImportedModule) -> str:
     if imported.guarded and not imported.inner:
-        return f"imported where it may be missing: {some(imported.guarded)}"
+        return f"imported where it may be missing: {list_first(imported.guarded)}"
     if imported.inner and not imported.files:
-        return f"imported in a function or notebook: {some(imported.inner)}"
+        return f"imported in a function or notebook: {list_first(imported.inner)}"
     if imported.files or imported.aside:
-        return f"imported in {some(imported.files or imported.aside)}"
-    return f"imported beside the main programs: {some(imported.apart)}"
+        return f"imported in {list_first(imported.files or imported.aside)}"
+    return f"imported beside the main programs: {list_first(imported.apart)}"
 
 
-def _package(module: str, known: Known) -> str | None:
-    """The distribution that brings a module; None where no row says so."""
+def _find_package(module: str, known: PackageFacts) -> str | None:
+    """Return the package of a module, or None without a row."""
     if module.replace("_", "-") in known.companions:
         return module
     row = known.imports.get(module)
     return row.package if row else None
 
 
-def _of_other_file(package: str, module: str, found: Signs, known: Known) -> str | None:
-    """The requirements file that is not listed and names a package, where another one is listed."""
+def _find_unlisted_file(package: str, module: str, found: FolderFindings, known: PackageFacts) -> str | None:
+    """Return the unlisted requirements file that names a package, or None."""
     row = known.imports.get(module)
     names = [canonicalize_name(name) for name in (package, *(row.also if row else ()))]
     return next((found.unlisted[n] for n in names if n in found.unlisted), None)
 
 
-def _is_covered(module: str, package: str | None, found: Signs, known: Known) -> bool:
-    """Whether a file of the project, the plan or the framework brings a module."""
+def _is_covered(module: str, package: str | None, found: FolderFindings, known: PackageFacts) -> bool:
+    """Return whether a file of the project, the plan or the framework provides a module."""
     row = known.imports.get(module)
     others = row.also if row else ()
     names = {canonicalize_name(name) for name in (module, package, *others) if name}

@@ -1,4 +1,4 @@
-"""Which modules of others a folder's programs import, read from their text and never run."""
+"""Finds the third-party modules that programs import, from their text, without running them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .main_programs import Layout, layout
+from .main_programs import Layout, find_secondary_programs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 MOST_FILES = 500
-MOST_BYTES = 200_000  # of one source: what is deeper than a stack goes into that is no program of people
+MOST_BYTES = 200_000  # of one source; handwritten programs are smaller
 MOST_NOTEBOOK_BYTES = 4 << 20
 MOST_FOLDERS = 2_000
 _SKIPPED = {
@@ -32,7 +32,7 @@ _SKIPPED = {
     "vendor",
     "third_party",
 }
-# Modules that Python brought until 3.11 are nobody's package either.
+# Modules of Python up to 3.11 are not packages either.
 _PYTHONS_OWN = {*sys.stdlib_module_names, "asynchat", "asyncore", "distutils", "imp", "smtpd"}
 _BINDING = ("files", "aside", "inner", "guarded")
 _DEVELOPMENT = {"test", "tests", "testing", "doc", "docs", ".github"}
@@ -40,13 +40,14 @@ _DEVELOPMENT_FILE = re.compile(r"test_.*\.py|.*_test\.py|conftest\.py|setup\.py|
 
 
 @dataclass(kw_only=True, slots=True)
-class Import:
-    """A module that programs import, and where: `files` at their top level, `inner` inside functions or in
-    notebooks only, `guarded` only where its absence is expected (in a `try` that catches ImportError). `aside` are
-    programs that import it at their top level and are no main programs: those in a folder of scripts below a folder of
-    the project (`utils/rest/`, without `__init__.py`), and those that the layout names. `apart` are programs of side
-    folders with documents of their own. `development` are tests, documentation and build scripts, which no user of
-    the project runs. Paths are relative, with /."""
+class ImportedModule:
+    """A module and the relative paths of the programs that import it.
+
+    `files` import it at their top level, `inner` only in functions or notebooks, and `guarded` only in a `try` that
+    catches ImportError. `aside` import it at their top level and are secondary: scripts in a nested folder without
+    `__init__.py` (`utils/rest/`), and those of the layout. `apart` are in side folders with their own documents.
+    `development` are tests, documentation and build scripts, which users of the project do not run.
+    """
 
     files: list[str] = field(default_factory=list)
     aside: list[str] = field(default_factory=list)
@@ -60,36 +61,37 @@ class Import:
         return sorted({*self.files, *self.aside, *self.inner, *self.guarded, *self.apart, *self.development})
 
 
-def third_party(folder: Path, submodules: Collection[str] = (), *, listed: bool = False) -> dict[str, Import]:
-    """The modules that programs below a folder import, and that are neither Python's own nor the project's. Each is
-    the first part of a dotted name; those of `submodules` ("torch.utils.tensorboard") are named as well. Where the
-    project has `listed` its requirements, fewer programs count as main ones.
+def find_imports(
+    folder: Path, submodules: Collection[str] = (), *, listed: bool = False
+) -> dict[str, ImportedModule]:
+    """Return the modules that programs of a folder import, without Python's own and the project's.
 
-    At most some hundred programs and notebooks are read, none of them large. A file that is not Python is
-    ignored. Nothing is run.
+    Each is the first part of a dotted name. Modules of `submodules` ("torch.utils.tensorboard") are returned as well.
+    If the project has `listed` its requirements, fewer programs count as main programs. Only some hundred small programs
+    and notebooks are parsed, and none is run. A file that is not Python is ignored.
     """
-    paths = list(programs(folder))
-    own = _own_modules(folder, paths)
-    read = {path: _modules(path, submodules) for path in paths}
+    paths = list(list_programs(folder))
+    own = _list_own_modules(folder, paths)
+    read = {path: _read_modules(path, submodules) for path in paths}
     names = {path: path.relative_to(folder).as_posix() for path in paths}
-    parts = layout(
+    parts = find_secondary_programs(
         folder,
         {n: {m.partition(".")[0] for m in read[p]} for p, n in names.items() if not _is_development(n)},
     )
-    found: dict[str, Import] = {}
+    found: dict[str, ImportedModule] = {}
     for path, name in names.items():
         aside = (listed and name in parts.aside) or _is_aside(path, folder)
         for module, binding in sorted(read[path].items()):
             first = module.partition(".")[0]
             if first in _PYTHONS_OWN or first in own or _is_beside(first, path, folder):
                 continue
-            place = _place(path, name, binding, parts, aside=aside)
-            getattr(found.setdefault(module, Import()), place).append(name)
+            place = _choose_field(path, name, binding, parts, aside=aside)
+            getattr(found.setdefault(module, ImportedModule()), place).append(name)
     return found
 
 
-def _place(path: Path, name: str, binding: str, parts: Layout, *, aside: bool) -> str:
-    """The field of Import that an import of a program belongs to."""
+def _choose_field(path: Path, name: str, binding: str, parts: Layout, *, aside: bool) -> str:
+    """Return the field of ImportedModule for an import of a program."""
     if _is_development(name):
         return "development"
     if name in parts.apart and binding != "guarded":
@@ -99,20 +101,20 @@ def _place(path: Path, name: str, binding: str, parts: Layout, *, aside: bool) -
     return "aside" if binding == "files" and aside else binding
 
 
-def _own_modules(folder: Path, paths: list[Path]) -> set[str]:
-    """The project's packages: folders at its top, or below src/, that hold programs."""
+def _list_own_modules(folder: Path, paths: list[Path]) -> set[str]:
+    """Return the project's packages: folders with programs at the top, or in src/."""
     places = {path.relative_to(folder).parts[:-1] for path in paths}
     return {parts[parts[:1] == ("src",)] for parts in places if len(parts) > (parts[:1] == ("src",))}
 
 
 def _is_aside(path: Path, root: Path) -> bool:
-    """Whether a program lies two folders deep or more, in a folder that is no package."""
+    """Return whether a program is at least two folders deep, in a folder that is not a package."""
     parts = path.relative_to(root).parts[:-1]
     return len(parts) > 1 + (parts[:1] == ("src",)) and not (path.parent / "__init__.py").exists()
 
 
 def _is_beside(module: str, path: Path, root: Path) -> bool:
-    """Whether a program imports a neighbour: a file or package in its own folder, or in one above it."""
+    """Return whether a module is a file or package in the program's folder, or in one above it."""
     folder = path.parent
     while True:
         if (folder / f"{module}.py").is_file() or (folder / module / "__init__.py").is_file():
@@ -127,8 +129,8 @@ def _is_development(name: str) -> bool:
     return bool(_DEVELOPMENT.intersection(folders)) or bool(_DEVELOPMENT_FILE.fullmatch(file))
 
 
-def programs(folder: Path) -> Iterator[Path]:
-    """Programs and notebooks below a folder, the nearest first, without environments and hidden folders."""
+def list_programs(folder: Path) -> Iterator[Path]:
+    """Yield programs and notebooks of a folder, nearest first, without environments and hidden folders."""
     folders, read = [folder], 0
     for visited, place in enumerate(folders):
         if visited >= MOST_FOLDERS:
@@ -161,34 +163,35 @@ def _is_small(entry: os.DirEntry[str]) -> bool:
     return entry.is_file() and entry.stat().st_size <= most
 
 
-def _modules(path: Path, submodules: Collection[str]) -> dict[str, str]:
-    """The modules that a program or notebook imports, each with the field of Import that its most binding
-    import belongs to; empty where the file cannot be read."""
+def _read_modules(path: Path, submodules: Collection[str]) -> dict[str, str]:
+    """Return the imported modules of a program or notebook, each with the field of its most binding import.
+
+    A file that cannot be read has none.
+    """
     try:
         data = path.read_bytes()[: MOST_NOTEBOOK_BYTES + 1]
-        sources = _cells(data) if path.suffix == ".ipynb" else [data]
+        sources = _read_cells(data) if path.suffix == ".ipynb" else [data]
     except (OSError, ValueError, RecursionError):
         return {}
     found: dict[str, str] = {}
     for source in sources:
         if len(source) <= MOST_BYTES:
-            for module, place in _imports(source, submodules):
+            for module, place in _walk_imports(source, submodules):
                 if _BINDING.index(place) < _BINDING.index(found.get(module, _BINDING[-1])):
                     found[module] = place
                 found.setdefault(module, place)
     return found
 
 
-def _imports(source: bytes, submodules: Collection[str]) -> Iterator[tuple[str, str]]:
-    """The first part of each module that a source imports, the submodules, and how; nothing where it is not
-    Python."""
+def _walk_imports(source: bytes, submodules: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the first part of each imported module, the submodules, and their fields. Invalid Python yields none."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # escapes and comparisons of other people's code
+            warnings.simplefilter("ignore")  # warnings about the project's code are irrelevant here
             tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
-    # A loop in place of recursion: a source may be nested deeper than Python's stack.
+    # A loop instead of recursion, because the nesting may exceed Python's stack.
     pending: list[tuple[ast.AST, str]] = [(tree, "files")]
     while pending:
         node, place = pending.pop()
@@ -201,11 +204,11 @@ def _imports(source: bytes, submodules: Collection[str]) -> Iterator[tuple[str, 
         for name in names:
             yield name.partition(".")[0], place
             yield from ((module, place) for module in submodules if f"{name}.".startswith(f"{module}."))
-        pending += _children(node, place)
+        pending += _list_children(node, place)
 
 
-def _children(node: ast.AST, place: str) -> list[tuple[ast.AST, str]]:
-    """The parts of a node, each with the field of Import that an import in it belongs to."""
+def _list_children(node: ast.AST, place: str) -> list[tuple[ast.AST, str]]:
+    """Return the parts of a node, each with the field of ImportedModule for imports in it."""
     if isinstance(node, ast.Try) and any(_catches_import(handler) for handler in node.handlers):
         rest = [*node.handlers, *node.orelse, *node.finalbody]
         return [*((part, "guarded") for part in node.body), *((part, "guarded") for part in rest)]
@@ -217,15 +220,15 @@ def _children(node: ast.AST, place: str) -> list[tuple[ast.AST, str]]:
 
 
 def _catches_import(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler catches a failed import: by name, as any exception, or as everything."""
+    """Return whether a handler catches ImportError, by name or with every exception."""
     caught = ast.dump(handler.type) if handler.type else ""
     return handler.type is None or any(
         f"'{name}'" in caught for name in ("ImportError", "ModuleNotFoundError", "Exception")
     )
 
 
-def _cells(data: bytes) -> list[bytes]:
-    """The code cells of a notebook, without the lines that only a notebook understands."""
+def _read_cells(data: bytes) -> list[bytes]:
+    """Return the code cells of a notebook, without lines in notebook syntax."""
     notebook = json.loads(data)
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     found = []

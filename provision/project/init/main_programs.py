@@ -1,8 +1,8 @@
-"""Which programs of a folder are its main ones, and which lie in side folders.
+"""Separates the main programs of a folder from those in side folders.
 
-The main programs are those at the top of the folder, in a package there, and those that a document at the top names by
-their path (`python data/prepare.py`). A folder at the top that none of them imports is a side folder: a demo, a
-conversion of weights, another application of the same model.
+The main programs are at the top of the folder, in a package there, or named by path in a document at the top
+(`python data/prepare.py`). A top-level folder that none of them imports is a side folder: a demo, a conversion of
+weights, another application of the same model.
 """
 
 from __future__ import annotations
@@ -31,47 +31,53 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """The programs aside of the main ones, by their relative paths: `aside` are those in side folders, and programs
-    at the top that no document names though it names others. `apart` are those in side folders with documents or
-    requirements of their own."""
+    """The relative paths of secondary programs.
+
+    `aside` are in side folders, or at the top if a document names only other programs. `apart` are in side folders with
+    their own documents or requirements.
+    """
 
     aside: frozenset[str] = frozenset()
     apart: frozenset[str] = frozenset()
 
 
-def layout(folder: Path, imports: Mapping[str, Collection[str]]) -> Layout:
-    """Tell main programs from others. `imports` has the first parts of the modules that each program imports, by
-    its relative path. All are main ones where what seems to be the main ones imports no framework."""
-    named = _named(folder, imports)
+def find_secondary_programs(folder: Path, imports: Mapping[str, Collection[str]]) -> Layout:
+    """Find the secondary programs. `imports` maps a program to the first parts of its imported modules.
+
+    All programs are main programs if the apparent main programs import no framework.
+    """
+    named = _list_named_programs(folder, imports)
     at_top = [name for name in imports if "/" not in name]
     first = [n for n in at_top if n in named] or at_top
-    packages = {top for name in imports if (top := _top(name)) and _is_package(folder, top)}
-    main = {*first, *named, *(name for name in imports if _top(name) in packages)}
-    main = _reached(imports, main)
+    packages = {top for name in imports if (top := _top_folder(name)) and _is_package(folder, top)}
+    main = {*first, *named, *(name for name in imports if _top_folder(name) in packages)}
+    main = _follow_imports(imports, main)
     if not any(set(imports[name]).intersection(FRAMEWORKS) for name in main):
         return Layout()
-    folders = {_top(name) for name in main}
-    side = {name for name in imports if _top(name) and _top(name) not in folders}
-    apart = {top for name in side if (top := _top(name)) and _has_needs_of_its_own(folder / top)}
+    folders = {_top_folder(name) for name in main}
+    side = {name for name in imports if _top_folder(name) and _top_folder(name) not in folders}
+    apart = {top for name in side if (top := _top_folder(name)) and _has_own_requirements(folder / top)}
     return Layout(
         aside=frozenset(side | (set(at_top) - main)),
-        apart=frozenset(name for name in side if _top(name) in apart),
+        apart=frozenset(name for name in side if _top_folder(name) in apart),
     )
 
 
-def _top(name: str) -> str:
-    """The folder at the top that holds a program; empty for a program at the top."""
+def _top_folder(name: str) -> str:
+    """Return the top-level folder of a program, or an empty text for a program at the top."""
     return name.partition("/")[0] if "/" in name else ""
 
 
 def _is_package(folder: Path, top: str) -> bool:
-    """Whether a folder at the top is a package of the project."""
+    """Return whether a top-level folder is a package of the project."""
     return top == "src" or (top not in _NO_PACKAGES and (folder / top / "__init__.py").is_file())
 
 
-def _reached(imports: Mapping[str, Collection[str]], main: set[str]) -> set[str]:
-    """The programs, and all in the folders and files that they import, which also may lie one folder deeper
-    (`src/model`, or `lib/model` with `lib` in the path)."""
+def _follow_imports(imports: Mapping[str, Collection[str]], main: set[str]) -> set[str]:
+    """Return the programs and everything that they import.
+
+    An import may also be one folder deeper (`src/model`, or `lib/model` with `lib` in the path).
+    """
     by_top: dict[str, list[str]] = {}
     for name in imports:
         by_top.setdefault(PurePosixPath(name).with_suffix("").parts[0], []).append(name)
@@ -80,7 +86,7 @@ def _reached(imports: Mapping[str, Collection[str]], main: set[str]) -> set[str]
         for part in {PurePosixPath(n).with_suffix("").parts[1] for n in names if "/" in n}:
             deeper.setdefault(part, set()).update(names)
     found: set[str] = set()
-    todo = [n for m in main for n in (by_top[_top(m)] if _top(m) else [m])]
+    todo = [n for m in main for n in (by_top[_top_folder(m)] if _top_folder(m) else [m])]
     while todo:
         name = todo.pop()
         if name in found:
@@ -91,10 +97,10 @@ def _reached(imports: Mapping[str, Collection[str]], main: set[str]) -> set[str]
     return found
 
 
-def _named(folder: Path, imports: Mapping[str, Collection[str]]) -> set[str]:
-    """The programs that documents at the top name by path, or as `python -m MODULE`."""
+def _list_named_programs(folder: Path, imports: Mapping[str, Collection[str]]) -> set[str]:
+    """Return the programs that documents at the top name by path, or as `python -m MODULE`."""
     found: set[str] = set()
-    for text in _documents(folder):
+    for text in _read_documents(folder):
         found.update(path for path in _PATH.findall(text) if path in imports)
         for module in _MODULE.findall(text):
             path = module.replace(".", "/")
@@ -102,7 +108,7 @@ def _named(folder: Path, imports: Mapping[str, Collection[str]]) -> set[str]:
     return found
 
 
-def _documents(folder: Path) -> Iterator[str]:
+def _read_documents(folder: Path) -> Iterator[str]:
     paths = (p for p in sorted(folder.iterdir()) if _DOCUMENTS.fullmatch(p.name))
     for path, _ in zip(paths, range(_MOST_DOCUMENTS), strict=False):
         try:
@@ -111,7 +117,7 @@ def _documents(folder: Path) -> Iterator[str]:
             continue
 
 
-def _has_needs_of_its_own(folder: Path) -> bool:
+def _has_own_requirements(folder: Path) -> bool:
     try:
         return any(_NEEDS_OF_ITS_OWN.fullmatch(entry.name) for entry in folder.iterdir())
     except OSError:

@@ -1,4 +1,4 @@
-"""gpuenv's part of a Makefile, between two lines that mark it; the rest stays as it is, byte for byte."""
+"""Adds gpuenv's part to a Makefile between two marks, and keeps every other byte."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-BEGIN = "# >>> gpuenv >>> (`gpuenv init` wrote the lines down to the next mark)"
+BEGIN = "# >>> gpuenv >>> (written by `gpuenv init`, up to the end mark)"
 END = "# <<< gpuenv <<<"
-# The order in which make looks for its file
+# The order in which make searches for its file
 NAMES = ("GNUmakefile", "makefile", "Makefile")
 _RULES = (
-    ("env", "create $({})", "build this project's environment and verify it"),
-    ("verify", "verify $({})", "verify it again"),
-    ("lock", "lock", "write the lock of exactly these packages"),
+    ("env", "create $({})", "create and verify this project's environment"),
+    ("verify", "verify $({})", "verify the environment again"),
+    ("lock", "lock", "lock the exact packages"),
 )
 TOOL = ".gpuenv-tool"
 _TOOL_PROGRAM = f"{TOOL}/bin/gpuenv"
-# A word is no source: pip would install whatever an index has under that name.
+# A plain word is rejected: pip would install any package of that name from an index.
 _ASSERT_SOURCE = (
     "from='$(GPUENV_FROM)'; "
     'case "$$from" in *://*) ;; */*) test -e "$${from%%\\[*}" ;; *) false ;; esac || '
     "{ echo \"gpuenv is not on PATH, and GPUENV_FROM='$$from' is neither an address nor an existing path: "
-    'make GPUENV_FROM=ADDRESS, or the path of a wheel or checkout of gpuenv" >&2; exit 1; }'
+    'run make GPUENV_FROM=SOURCE with the address or path of a wheel or checkout of gpuenv" >&2; exit 1; }'
 )
 _MAKE_TOOL = (
     f"@{_ASSERT_SOURCE}",
@@ -35,59 +35,61 @@ _MOST_INCLUDED = 50
 
 
 @dataclass(kw_only=True, slots=True)
-class Part:
-    """What was made of a Makefile: its new bytes (None where gpuenv's part is there already), and remarks."""
+class MakefilePart:
+    """A Makefile with gpuenv's part (`data` is None if it had the part already), and remarks."""
 
     data: bytes | None
     targets: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
 
-def found(folder: Path) -> Path:
-    """The file that make reads in a folder, or the one that is to be written."""
+def find_makefile(folder: Path) -> Path:
+    """Return the file that make reads in a folder, or the path for a new one."""
     return next((folder / name for name in NAMES if (folder / name).exists()), folder / "Makefile")
 
 
-def with_part(path: Path, data: bytes, gpuenv_from: str = "") -> Part:
-    """A Makefile with gpuenv's part at its end. A target that the file, or one that it includes, has already
-    is named gpuenv-... here; a variable ENV that it uses for something else is left alone. `gpuenv_from` is
-    the default of GPUENV_FROM: an address or a path without quotes, `$` and backslashes."""
-    text = data.decode("latin-1")  # any byte is a character, and goes back as it came
+def add_part(path: Path, data: bytes, gpuenv_from: str = "") -> MakefilePart:
+    """Append gpuenv's part to a Makefile.
+
+    A target that exists, there or in an included file, is called gpuenv-... here. A variable ENV with another use is
+    not touched. `gpuenv_from` is the default of GPUENV_FROM: an address or a path without quotes, `$` and backslashes.
+    """
+    text = data.decode("latin-1")  # every byte is one character and is written back unchanged
     if BEGIN.partition(" (")[0] in text:
-        return Part(data=None)
-    part = Part(data=None)
-    sources = [text, *_included(path.parent, text)]
-    taken = set().union(*map(_targets, sources))
+        return MakefilePart(data=None)
+    part = MakefilePart(data=None)
+    sources = [text, *_read_includes(path.parent, text)]
+    taken = set().union(*map(_list_targets, sources))
     variable = "ENV"
     if any(re.search(r"(?m)^[^#\n]*(\bENV\b\s*(\?|\+|::?:?)?=|\$[({]ENV\b)", s) for s in sources):
         variable = "GPUENV_ENV"
-        part.remarks.append(f"{path.name} uses ENV for something of its own: the folder is $(GPUENV_ENV)")
-    inline = any(".RECIPEPREFIX" in s for s in sources)  # then a tab does not begin a command
+        part.remarks.append(f"{path.name} uses ENV already: the environment is $(GPUENV_ENV)")
+    inline = any(".RECIPEPREFIX" in s for s in sources)  # a tab does not start a command then
     rows: list[str] = []
     for target, command, says in _RULES:
-        name = _free(target, taken)
+        name = _choose_free_name(target, taken)
         if name != target:
-            part.remarks.append(f"{path.name} has {target} already: gpuenv's target is {name}")
+            part.remarks.append(f"{path.name} has a target {target} already: gpuenv's target is {name}")
         part.targets.append(name)
         line, needs = f"$(GPUENV) {command.format(variable)}", f"{name}: $(filter {_TOOL_PROGRAM},$(GPUENV))"
         rows += [f"{needs} ; {line}"] if inline else [f"{needs} ## {says}", f"\t{line}"]
         rows.append("")
-    rows += _tool_rule(inline=inline)
-    head = [BEGIN, f"{variable} ?= .venv", *_gpuenv_variables(gpuenv_from),
+    rows += _write_tool_rule(inline=inline)
+    head = [BEGIN, f"{variable} ?= .venv", *_write_variables(gpuenv_from),
             "", f".PHONY: {' '.join(part.targets)}", ""]  # fmt: skip
     newline = "\r\n" if "\r\n" in text else "\n"
-    # an empty line first: the last line may end with a backslash, which joins the next one to it
+    # start with an empty line, because a final backslash would join the next line
     lead = "" if not text else newline if text.endswith("\n") else newline * 2
     part.data = data + (lead + newline.join([*head, *rows, END]) + newline).encode("latin-1")
     return part
 
 
-def _gpuenv_variables(gpuenv_from: str) -> list[str]:
-    """Return the lines that find gpuenv: GPUENV as the user sets it, the one on PATH, or the private one."""
-    # latin-1 gives back the bytes of the path, as it does for the rest of the file
+def _write_variables(gpuenv_from: str) -> list[str]:
+    """Return the lines that find gpuenv: the GPUENV of the user, gpuenv on PATH, or a private one."""
+    # latin-1 restores the bytes of the path, as for the rest of the file
     value = os.fsencode(gpuenv_from).decode("latin-1").replace("#", "\\#")
     return [
-        f"# Where gpuenv is not on PATH it is installed into {TOOL} from this address, wheel or checkout.",
+        f"# Without gpuenv on PATH, make installs it into {TOOL} from this address, wheel or checkout.",
         f"GPUENV_FROM ?= {value}".rstrip(),
         "ifndef GPUENV",
         f"GPUENV := $(shell command -v gpuenv >/dev/null 2>&1 && echo gpuenv || echo {_TOOL_PROGRAM})",
@@ -95,8 +97,8 @@ def _gpuenv_variables(gpuenv_from: str) -> list[str]:
     ]
 
 
-def _tool_rule(*, inline: bool) -> list[str]:
-    """Return the rule that makes the private gpuenv."""
+def _write_tool_rule(*, inline: bool) -> list[str]:
+    """Return the rule that installs the private gpuenv."""
     if inline:
         return [
             f"{_TOOL_PROGRAM}: ; " + " && ".join([_MAKE_TOOL[0], *(x.lstrip("@") for x in _MAKE_TOOL[1:])])
@@ -104,18 +106,17 @@ def _tool_rule(*, inline: bool) -> list[str]:
     return [f"{_TOOL_PROGRAM}:", *(f"\t{line}" for line in _MAKE_TOOL)]
 
 
-def _free(target: str, taken: set[str]) -> str:
+def _choose_free_name(target: str, taken: set[str]) -> str:
     if target not in taken:
         return target
     names = [f"gpuenv-{target}", *(f"gpuenv-{target}-{n}" for n in range(2, len(taken) + 3))]
     return next(name for name in names if name not in taken)
 
 
-def _targets(text: str) -> set[str]:
-    """The names in a Makefile's rules, those that targets need among them: a file or a pattern may stand
-    for such a name so far. Rather one too many than one too few."""
+def _list_targets(text: str) -> set[str]:
+    """Return the names in a Makefile's rules, prerequisites included. An extra name does no harm."""
     names: set[str] = set()
-    in_define = False  # a variable's lines are no rules
+    in_define = False  # the lines of a variable are not rules
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         first = line.split(maxsplit=1)[:1]
         in_define = first == ["define"] or (in_define and first != ["endef"])
@@ -127,8 +128,8 @@ def _targets(text: str) -> set[str]:
     return names
 
 
-def _included(folder: Path, text: str) -> list[str]:
-    """The texts of files that a Makefile includes by a plain name, and of those that they include."""
+def _read_includes(folder: Path, text: str) -> list[str]:
+    """Return the texts of files that a Makefile includes by a plain name, and of their includes."""
     texts: list[str] = []
     todo, seen = [text], set[Path]()
     while todo and len(texts) < _MOST_INCLUDED:

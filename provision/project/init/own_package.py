@@ -1,7 +1,7 @@
-"""Whether a build backend misses the package that it looks for by the project's name.
+"""Finds projects whose build backend expects a package of the project's name that is missing.
 
-poetry-core, hatchling, flit and uv's own backend take the folder or the module of the project's name, at the top or
-in src/, where pyproject.toml does not say otherwise. They refuse to build a project that has neither.
+By default poetry-core, hatchling, flit and uv's backend build the folder or module of the project's name, at the top or
+in src/. They fail to build a project that has neither.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-# The first part of build-backend -> the name to show, and the table of pyproject.toml that may name other contents
+# First part of build-backend -> its name in messages, and the pyproject.toml table that may name other contents
 _BACKENDS = {
     "poetry": ("poetry", ("tool", "poetry"), ("packages", "include")),
     "hatchling": ("hatchling", ("tool", "hatch"), ("build",)),
@@ -25,8 +25,7 @@ _BACKENDS = {
 
 
 def find_missing_package(folder: Path, pyproject: Mapping[str, Any]) -> str | None:
-    """Return the sentence for a package that the build backend looks for and does not find; None where it finds
-    it, or where pyproject.toml names what to take."""
+    """Return a sentence about the missing package, or None if the build backend finds its contents."""
     data = dict(pyproject)
     backend = str(table_at(data, "build-system").get("build-backend", "")).partition(".")[0]
     name = table_at(data, "project").get("name") or table_at(data, "tool", "poetry").get("name")
@@ -42,7 +41,7 @@ def find_missing_package(folder: Path, pyproject: Mapping[str, Any]) -> str | No
 
 
 def _holds(place: Path, module: str) -> bool:
-    """Whether a folder has the package or module, also in a folder of its own (a namespace)."""
+    """Return whether a folder has the package or module, also in a namespace folder."""
     if not place.is_dir():
         return False
     wanted = {module, f"{module}.py", f"{module}.pyi", f"{module}-stubs"}

@@ -1,4 +1,4 @@
-"""Why a folder's project is not meant to be built and installed, as its files state it."""
+"""Finds the reason why a folder's project cannot be built and installed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from provision.errors import UsageError
 
-from ..requirements.project_folder import cfg, table_at, toml
-from ..requirements.uv_keys import HONOURED
+from ..requirements.project_folder import read_setup_cfg, read_toml, table_at
+from ..requirements.uv_keys import SUPPORTED_KEYS
 from .flat_layout import find_several
 from .own_package import find_missing_package
 
@@ -16,17 +16,19 @@ if TYPE_CHECKING:
 
 
 def find_reason(folder: Path) -> str | None:
-    """Return why the project of a folder is not to be installed; None where it is, or where its files cannot be
-    read. Nothing of it is run."""
+    """Return why a folder's project is not installable, without running anything in it.
+
+    Returns None for an installable project, and for files that cannot be read.
+    """
     try:
         path = folder / "pyproject.toml"
-        data = toml(path, path.name)[0] if path.is_file() else {}
+        data = read_toml(path, path.name)[0] if path.is_file() else {}
         if table_at(data, "tool", "poetry").get("package-mode") is False:
             return "pyproject.toml sets package-mode = false in [tool.poetry]"
         if table_at(data, "tool", "uv").get("package") is False:
             return "pyproject.toml sets package = false in [tool.uv]"
         if has_tool_settings_only(folder, data):
-            return "its files have settings of tools only"
+            return "its files contain only settings of tools"
         if _uses_setuptools(folder, data) and (several := find_several(folder, data)):
             kind, names = several
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
@@ -38,22 +40,24 @@ def find_reason(folder: Path) -> str | None:
     return None
 
 
-def is_read(folder: Path) -> bool:
-    """Whether the project's files are read for what it asks for: they state a project, or pyproject.toml has
-    dependency groups or settings of uv that decide where packages come from."""
+def states_requirements(folder: Path) -> bool:
+    """Return whether the project's files state requirements.
+
+    They state a project, or pyproject.toml has dependency groups or uv settings about package sources.
+    """
     try:
         path = folder / "pyproject.toml"
-        data = toml(path, path.name)[0] if path.is_file() else {}
+        data = read_toml(path, path.name)[0] if path.is_file() else {}
         if not has_tool_settings_only(folder, data):
             return _states_project(folder, data)
     except UsageError:
-        return True  # reading it as a project says what is wrong
-    settings = table_at(data, "tool", "uv").keys() & HONOURED
+        return True  # reading it as a project reports the mistake
+    settings = table_at(data, "tool", "uv").keys() & SUPPORTED_KEYS
     return bool(settings) or "dependency-groups" in data or "group" in table_at(data, "tool", "poetry")
 
 
 def has_tool_settings_only(folder: Path, pyproject: dict[str, Any]) -> bool:
-    """Whether pyproject.toml and setup.cfg configure tools, and no file states a project. Raises UsageError."""
+    """Return whether pyproject.toml and setup.cfg only configure tools. Raises UsageError."""
     return "build-system" not in pyproject and not _states_project(folder, pyproject)
 
 
@@ -63,7 +67,7 @@ def _states_project(folder: Path, pyproject: dict[str, Any]) -> bool:
     if (folder / "setup.py").is_file():
         return True
     path = folder / "setup.cfg"
-    return path.is_file() and bool({"metadata", "options"} & cfg(path, path.name).keys())
+    return path.is_file() and bool({"metadata", "options"} & read_setup_cfg(path, path.name).keys())
 
 
 def _uses_setuptools(folder: Path, pyproject: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""`gpuenv init`: a folder is looked at, and gpuenv.yaml, a part of its Makefile and .gitignore are written."""
+"""Writes gpuenv.yaml, a part of the Makefile, and .gitignore for `gpuenv init`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from provision.errors import DataError, UsageError
 from provision.model import FRAMEWORK_ALIASES, FRAMEWORKS, InitResult, WrittenFile
-from provision.system.safe_write import hint_of
+from provision.system.safe_write import suggest_fix
 
-from ..config.edit_packages import write_all
+from ..config.edit_packages import write_files
 from ..config.gpuenv_yaml import read_config
 from ..config.key_forms import CONFIG_NAME, LISTS
-from ..config.project_file import project_file_in
-from ..quoted_text import first_line, meant_version, requirement, shown
+from ..config.project_file import find_in_folder
+from ..quoted_text import parse_requirement, quote_text, suggest_version, take_first_line
 from . import makefile
-from .detected_packages import Known, Signs
-from .scan_folder import signs
-from .yaml_template import rendered
+from .detected_packages import FolderFindings, PackageFacts
+from .scan_folder import scan_folder
+from .yaml_template import render_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,27 +27,29 @@ _IGNORED = ".venv/"
 _MOST_BYTES = 8 << 20
 
 
-def initialise(
+def write_project_files(
     folder: Path,
     frameworks: Sequence[str] = (),
     *,
-    known: Known,
+    known: PackageFacts,
     environ: Mapping[str, str],
     gpuenv_from: str = "",
 ) -> InitResult:
-    """Write what is missing, all of it or nothing; what is there is kept. Nothing of the folder is run.
-    `gpuenv_from` is what `make env` installs gpuenv from where it is missing: an address or a path.
+    """Write the missing files, all or none, without running anything in the folder.
 
-    Raises UsageError where nothing tells the framework, or a file cannot be read or written; DataError where
-    the gpuenv.yaml that is there is invalid.
+    `gpuenv_from` is the address or path from which `make env` installs a missing gpuenv. Raises UsageError if no
+    framework is found, or a file cannot be read or written. Raises DataError for an existing invalid gpuenv.yaml.
     """
     contents: dict[Path, bytes] = {}
     files: list[WrittenFile] = []
     remarks: list[str] = []
-    named = _config(folder, frameworks, known, environ, contents, files, remarks)
-    make_step = partial(_makefile, gpuenv_from=gpuenv_from)
-    for path, step in ((makefile.found(folder), make_step), (folder / ".gitignore", _gitignore)):
-        old = _bytes(path)
+    named = _write_config(folder, frameworks, known, environ, contents, files, remarks)
+    make_step = partial(_extend_makefile, gpuenv_from=gpuenv_from)
+    for path, step in (
+        (makefile.find_makefile(folder), make_step),
+        (folder / ".gitignore", _extend_gitignore),
+    ):
+        old = _read_bytes(path)
         new, detail = step(path, old or b"", remarks)
         if new is None:
             files.append(WrittenFile(path=path.name, done="kept", detail=detail))
@@ -56,40 +58,42 @@ def initialise(
             done = "written" if old is None else "changed"
             files.append(WrittenFile(path=path.name, done=done, detail=detail))
     try:
-        write_all(contents)
+        write_files(contents)
     except OSError as error:
         raise UsageError(
             f"{folder}: nothing was written: {error.strerror}",
-            hint=hint_of(error, "check the folder's permissions"),
+            hint=suggest_fix(error, "check the folder's permissions"),
         ) from error
     return InitResult(folder=str(folder), frameworks=named, files=tuple(files), notes=tuple(remarks))
 
 
-def _config(
+def _write_config(
     folder: Path,
     frameworks: Sequence[str],
-    known: Known,
+    known: PackageFacts,
     environ: Mapping[str, str],
     contents: dict[Path, bytes],
     files: list[WrittenFile],
     remarks: list[str],
 ) -> tuple[str, ...]:
-    """gpuenv.yaml: kept where there is one, else written from what the folder shows."""
-    path = project_file_in(folder) or folder / CONFIG_NAME
+    """Return the frameworks of the existing gpuenv.yaml, or those of a new one after a scan of the folder."""
+    path = find_in_folder(folder) or folder / CONFIG_NAME
     if path.exists() or path.is_symlink():
         kept = read_config(path)
-        files.append(WrittenFile(path=path.name, done="kept", detail="it is there already"))
+        files.append(WrittenFile(path=path.name, done="kept", detail="already exists"))
         if frameworks and tuple(frameworks) != kept.frameworks:
-            remarks.append(f"{path.name} is kept: write the frameworks there yourself")
+            remarks.append(f"{path.name} exists already: add the frameworks to it by hand")
         return kept.frameworks
-    found = signs(folder, known, environ)
-    chosen = _chosen(frameworks, known.companions, found)
+    found = scan_folder(folder, known, environ)
+    chosen = _choose_frameworks(frameworks, known.companions, found)
     try:
-        contents[path] = rendered(found, chosen).encode()
-    except DataError as error:  # only what --framework said can be wrong in it
-        said = "; ".join(problem.partition(": ")[2] for problem in error.problems)
-        raise UsageError(f"--framework: {said}", hint="name each framework once, as torch>=2.6") from error
-    listed = [*found.requirements, *(_shown_project(found))]
+        contents[path] = render_config(found, chosen).encode()
+    except DataError as error:  # only the values of --framework can be invalid here
+        mistakes = "; ".join(problem.partition(": ")[2] for problem in error.problems)
+        raise UsageError(
+            f"--framework: {mistakes}", hint="name each framework once, such as torch>=2.6"
+        ) from error
+    listed = [*found.requirements, *(_describe_project(found))]
     detail = f"lists {', '.join([*(text for text, _ in chosen), *found.packages])}" + (
         f"; reads {', '.join(listed)}" if listed else ""
     )
@@ -101,26 +105,28 @@ def _config(
     return tuple(text for text, _ in chosen)
 
 
-def _shown_project(found: Signs) -> list[str]:
+def _describe_project(found: FolderFindings) -> list[str]:
     if not found.project:
         return []
     return ["dependencies of the project" if found.not_installed else "the project"]
 
 
-def _chosen(frameworks: Sequence[str], companions: Mapping[str, str], found: Signs) -> list[tuple[str, str]]:
-    """The frameworks to list, those given before those found. Raises UsageError."""
+def _choose_frameworks(
+    frameworks: Sequence[str], companions: Mapping[str, str], found: FolderFindings
+) -> list[tuple[str, str]]:
+    """Return the frameworks to list: those of the options, else those found. Raises UsageError."""
     from packaging.utils import canonicalize_name
 
     for text in frameworks:
-        if meant := meant_version(text):
+        if meant := suggest_version(text):
             raise UsageError(
                 f"--framework {text!r}: a version follows ==, not @ or =", hint=f"--framework '{meant}'"
             )
         try:
-            name = canonicalize_name(requirement(text).name)
+            name = canonicalize_name(parse_requirement(text).name)
         except ValueError as error:
             raise UsageError(
-                f"--framework {shown(text)!r} is no requirement like 'torch>=2.6': {first_line(error)}"
+                f"--framework {quote_text(text)!r} is not a requirement like 'torch>=2.6': {take_first_line(error)}"
             ) from error
         if LISTS["frameworks"].problem(text) or (name not in FRAMEWORKS and name not in companions):
             meant = f". Did you mean {FRAMEWORK_ALIASES[name]}?" if name in FRAMEWORK_ALIASES else ""
@@ -138,33 +144,35 @@ def _chosen(frameworks: Sequence[str], companions: Mapping[str, str], found: Sig
     return chosen
 
 
-def _makefile(path: Path, old: bytes, remarks: list[str], *, gpuenv_from: str) -> tuple[bytes | None, str]:
-    part = makefile.with_part(path, old, gpuenv_from)
+def _extend_makefile(
+    path: Path, old: bytes, remarks: list[str], *, gpuenv_from: str
+) -> tuple[bytes | None, str]:
+    part = makefile.add_part(path, old, gpuenv_from)
     remarks += part.remarks
     if part.data is None:
-        return None, "gpuenv's part is there already"
+        return None, "already has gpuenv's part"
     if not gpuenv_from:
-        remarks.append(f"GPUENV_FROM in {path.name} is empty: set it for clones on machines without gpuenv")
+        remarks.append(f"GPUENV_FROM in {path.name} is empty: set it for machines without gpuenv")
     elif gpuenv_from.startswith("/"):
-        remarks.append(f"GPUENV_FROM in {path.name} is a path of this machine: set an address for others")
+        remarks.append(f"GPUENV_FROM in {path.name} is a path on this machine: set an address for others")
     return part.data, ", ".join(f"make {target}" for target in part.targets)
 
 
-def _gitignore(path: Path, old: bytes, remarks: list[str]) -> tuple[bytes | None, str]:
+def _extend_gitignore(path: Path, old: bytes, remarks: list[str]) -> tuple[bytes | None, str]:
     del path, remarks
     lines = [line.strip().strip(b"/") for line in old.splitlines()]
     if b".venv" in lines:
-        return None, f"{_IGNORED} is there already"
+        return None, f"already lists {_IGNORED}"
     newline = b"\r\n" if b"\r\n" in old else b"\n"
     lead = b"" if not old or old.endswith(b"\n") else newline
     return old + lead + _IGNORED.encode() + newline, _IGNORED
 
 
-def _bytes(path: Path) -> bytes | None:
-    """The bytes of a file that may be missing. Raises UsageError."""
+def _read_bytes(path: Path) -> bytes | None:
+    """Return the bytes of a file, or None for a missing file. Raises UsageError."""
     try:
         if path.exists() and not path.is_file():
-            raise UsageError(f"{path.name} is no file", hint="move it away")
+            raise UsageError(f"{path.name} is not a regular file", hint="move it elsewhere")
         data = path.read_bytes()
     except FileNotFoundError:
         return None
@@ -173,5 +181,5 @@ def _bytes(path: Path) -> bytes | None:
             f"{path.name} cannot be read: {error.strerror}", hint="check its permissions"
         ) from error
     if len(data) > _MOST_BYTES:
-        raise UsageError(f"{path.name} has {len(data)} bytes", hint="write gpuenv's targets by hand")
+        raise UsageError(f"{path.name} has {len(data)} bytes", hint="add gpuenv's targets by hand")
     return data

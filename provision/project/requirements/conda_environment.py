@@ -1,4 +1,4 @@
-"""conda's environment.yml as requirements: packages under their wheels' names, CUDA, device and Python."""
+"""Reads conda's environment.yml: requirements under wheel names, CUDA, device and Python."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 from provision.errors import UsageError
 from provision.model import CondaName, normalize_name
 
-from ..config.yaml_tree import Node, NotReadError, decode, tree
-from ..quoted_text import requirement, shown
-from .requirement import Line
-from .requirements_files import Reading, read_line
+from ..config.yaml_tree import NotReadError, YamlNode, decode_yaml, parse_yaml
+from ..quoted_text import parse_requirement, quote_text
+from .requirement import SourceLine
+from .requirements_files import ReadingState, read_line
 from .requirements_text import read_bytes
 
 FILES = ("environment.yml", "environment.yaml", "conda.yml", "conda.yaml")
@@ -24,11 +24,13 @@ _CARRIED_KEYS = ("name", "dependencies", "prefix")
 
 @dataclass(kw_only=True, slots=True)
 class CondaEnvironment:
-    """What an environment.yml asks for. `lines` are requirements as wheels are named, `included` the
-    requirements files of its pip section, `python` a minor version ("3.10") or a specifier (">=3.8"), `cuda` a
-    release ("11.8"). `left` says what is not carried over, an entry each."""
+    """The requirements of an environment.yml.
 
-    lines: list[Line] = field(default_factory=list)
+    `lines` have the names of wheels. `included` are the requirements files of the pip section. `python` is a minor
+    version ("3.10") or a specifier (">=3.8"), `cuda` a release ("11.8"). `left` lists what was not carried over.
+    """
+
+    lines: list[SourceLine] = field(default_factory=list)
     included: list[str] = field(default_factory=list)
     find_links: list[str] = field(default_factory=list)
     python: str | None = None
@@ -37,17 +39,19 @@ class CondaEnvironment:
     left: list[str] = field(default_factory=list)
 
 
-def read(
+def read_environment_file(
     folder: Path,
     name: str,
     names: Mapping[str, CondaName],
     wheels: frozenset[str],
     environ: Mapping[str, str],
 ) -> CondaEnvironment:
-    """Read an environment.yml of a folder. `names` are rows by conda's name; `wheels` are canonical names of
-    distributions that conda names alike. Nothing is run or fetched. Raises UsageError."""
+    """Read an environment.yml without running or fetching anything. Raises UsageError.
+
+    `names` maps a conda name to its row. `wheels` are normalized names that conda and the index share.
+    """
     try:
-        root = tree(decode(read_bytes(folder / name, name)))
+        root = parse_yaml(decode_yaml(read_bytes(folder / name, name)))
     except NotReadError as error:
         raise UsageError(f"{name} cannot be read: {error}") from error
     found = CondaEnvironment()
@@ -55,10 +59,10 @@ def read(
         if key.text == "dependencies":
             _read_entries(found, folder, name, value, (names, wheels), environ)
         elif key.text == "channels":
-            shown_channels = ", ".join(shown(item.text) for item in value.items)
+            shown_channels = ", ".join(quote_text(item.text) for item in value.items)
             found.left.append(f"{name}: the channels {shown_channels} apply only with manager: conda")
         elif key.text not in _CARRIED_KEYS:
-            found.left.append(f"{name} line {key.line}: {shown(key.text)} is not carried over")
+            found.left.append(f"{name} line {key.line}: {quote_text(key.text)} is ignored")
     return found
 
 
@@ -66,7 +70,7 @@ def _read_entries(
     found: CondaEnvironment,
     folder: Path,
     name: str,
-    listed: Node,
+    listed: YamlNode,
     known: tuple[Mapping[str, CondaName], frozenset[str]],
     environ: Mapping[str, str],
 ) -> None:
@@ -78,21 +82,21 @@ def _read_entries(
             _read_pip_line(found, folder, name, wheel, environ)
 
 
-def _pip_section(item: Node) -> Iterator[Node]:
+def _pip_section(item: YamlNode) -> Iterator[YamlNode]:
     for key, value in item.pairs:
         if key.text == "pip" and value.kind == "list":
             yield from (wheel for wheel in value.items if wheel.kind == "scalar")
 
 
 def _read_pip_line(
-    found: CondaEnvironment, folder: Path, name: str, item: Node, environ: Mapping[str, str]
+    found: CondaEnvironment, folder: Path, name: str, item: YamlNode, environ: Mapping[str, str]
 ) -> None:
-    """One line of the pip section, read as a line of a requirements file in the same folder."""
+    """Read a line of the pip section as a line of a requirements file in the same folder."""
     origin = f"{name} line {item.line}"
     if include := _INCLUDE.fullmatch(item.text.strip()):
         found.included.append(include[1])
         return
-    reading = Reading(environ=environ, base=folder)
+    reading = ReadingState(environ=environ, base=folder)
     try:
         read_line(reading, item.text.strip(), origin, (folder / name,), constraint=False)
     except UsageError as error:
@@ -102,79 +106,81 @@ def _read_pip_line(
     found.find_links += reading.find_links
     found.left += reading.notes
     indexes = [*([reading.index_url] if reading.index_url else []), *reading.extra_index_urls]
-    found.left += [f"the index {shown(url)} ({origin}) is not carried over" for url in indexes]
+    found.left += [f"the index {quote_text(url)} ({origin}) is ignored" for url in indexes]
 
 
 def _read_spec(
     found: CondaEnvironment, text: str, origin: str, known: tuple[Mapping[str, CondaName], frozenset[str]]
 ) -> None:
-    """One package of conda: what it is outside of conda, with its version as PEP 440 has it."""
+    """Read one conda package under its name and version outside of conda."""
     names, wheels = known
     spec = _SPEC.fullmatch(text.strip())
     conda = spec[1].lower() if spec else ""
-    bounds, build = pep440(spec[2]) if spec else (None, None)
+    bounds, build = convert_specifier(spec[2]) if spec else (None, None)
     row = names.get(conda)
     if conda == "python" and bounds is not None:
-        found.python = found.python or _minor(bounds) or bounds or None
-    elif row and row.means == "cuda" and bounds and (release := _release(bounds)):
+        found.python = found.python or _find_minor(bounds) or bounds or None
+    elif row and row.means == "cuda" and bounds and (release := _find_release(bounds)):
         found.cuda = found.cuda or release
     elif row and row.means == "cpu":
         found.device = "cpu"
     elif row and row.means == "plan":
-        found.left.append(f"{shown(text)} ({origin}) is left to the plan")
+        found.left.append(f"{quote_text(text)} ({origin}) is ignored: the plan chooses it")
     elif bounds is None:
-        found.left.append(f"{shown(text)} ({origin}) has no version that wheels can be asked for")
+        found.left.append(f"{quote_text(text)} ({origin}) has no version in PEP 440 form")
     elif (wheel := row.package if row else conda if normalize_name(conda) in wheels else None) is None:
         why = "is a program, not a Python package" if row else "has no known wheel"
-        found.left.append(f"{shown(text)} ({origin}) {why}: install it by other means, or add its wheel")
+        found.left.append(f"{quote_text(text)} ({origin}) {why}: install it separately, or add its wheel")
     else:
-        found.lines.append(Line(text=f"{wheel}{bounds}", origin=origin))
+        found.lines.append(SourceLine(text=f"{wheel}{bounds}", origin=origin))
         in_build = re.search(r"cuda_?(\d+\.\d+)", build or "")
         found.cuda = found.cuda or (in_build[1] if in_build else None)
 
 
-def pep440(text: str) -> tuple[str | None, str | None]:
-    """A version part of a conda package specification as a PEP 440 specifier ("" for any), and its build
-    string. None where PEP 440 has no such form.
+def convert_specifier(text: str) -> tuple[str | None, str | None]:
+    """Return the PEP 440 specifier ("" for any version) and the build string of a conda specification.
 
-    The rules are those of conda's documentation of package match specifications: "=1.2" is any 1.2.x, "1.2"
-    and "=1.2=build" are exactly 1.2, "|" is "or" and has no counterpart.
+    Returns None where PEP 440 has no such form. conda documents the rules under package match specifications:
+    "=1.2" is any 1.2.x, "1.2" and "=1.2=build" are exactly 1.2, and "|" means "or".
     """
     packed = re.sub(r" ?([<>=!~,|]) ?", r"\1", " ".join(text.split()))
     version, _, build = packed.partition(" ")
     if exact := re.fullmatch(r"={1,2}([^=<>!~,|\s]+)=(\S+)", version):
-        return _checked(_clause("", exact[1])), exact[2]
+        return _validate_bounds(_convert_clause("", exact[1])), exact[2]
     if fuzzy := re.fullmatch(r"=([^=<>!~,|\s]+)", version):
         series = fuzzy[1].removesuffix(".*").rstrip("*")
         longer = series.count(".") >= 2  # 1.11.0 has no patch releases
-        return _checked(f"=={series}" if longer else f"=={series}.*"), build or None
-    clauses = [_clause(*re.fullmatch(r"([<>=!~]*)(.*)", c, re.DOTALL).groups()) for c in version.split(",")]  # type: ignore[union-attr]  # matches any text
-    return _checked(",".join(filter(None, clauses))), build or None
+        return _validate_bounds(f"=={series}" if longer else f"=={series}.*"), build or None
+    matches = (re.fullmatch(r"([<>=!~]*)(.*)", c, re.DOTALL) for c in version.split(","))
+    clauses = [
+        _convert_clause(match[1], match[2]) for match in matches if match
+    ]  # the pattern matches any text
+    return _validate_bounds(",".join(filter(None, clauses))), build or None
 
 
-def _clause(operator: str, version: str) -> str:
+def _convert_clause(operator: str, version: str) -> str:
     if version in ("", "*"):
-        return operator  # an operator alone is refused by the check
+        return operator  # _checked rejects an operator alone
     if version.endswith("*"):
         series = version.rstrip("*").rstrip(".")
         return f"{operator or '=='}{series}.*" if operator in ("", "=", "==", "!=") else f"{operator}{series}"
     return f"{'==' if operator in ('', '=') else operator}{version}"
 
 
-def _checked(bounds: str) -> str | None:
+def _validate_bounds(bounds: str) -> str | None:
     try:
-        return str(requirement(f"name{bounds}").specifier)
+        return str(parse_requirement(f"name{bounds}").specifier)
     except ValueError:
         return None
 
 
-def _minor(bounds: str) -> str | None:
-    """The one minor version that bounds on Python allow: "3.8" of "==3.8.5" and of "==3.8.*"."""
+def _find_minor(bounds: str) -> str | None:
+    """Return the only minor version that bounds on Python allow: "3.8" for "==3.8.5" and "==3.8.*"."""
     found = re.fullmatch(r"==(3\.\d+)(\.\d+|\.\*)*", bounds)
     return found[1] if found else None
 
 
-def _release(bounds: str) -> str | None:
-    """The CUDA release that bounds name: "11.8" of "==11.8.*" and of "==11.8.0"."""
+def _find_release(bounds: str) -> str | None:
+    """Return the CUDA release that bounds name: "11.8" for "==11.8.*" and "==11.8.0"."""
     found = re.fullmatch(r"==(\d+(?:\.\d+)?)(\.\d+|\.\*)*", bounds)
     return found[1] if found else None

@@ -1,56 +1,47 @@
-"""The frameworks of which a project's lines name the CPU build alone."""
+"""Finds the frameworks of which a project names only the CPU build."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from packaging.utils import canonicalize_name
+from provision.model import CPU_PACKAGES, CpuOnlyFramework, is_cpu_build, normalize_name
 
-from provision.model import CPU_PACKAGES, CpuOnlyFramework, is_cpu_build
-
-from .planned_packages import may_hold, sort
-from .requirement import Parsed
+from .markers import may_apply
+from .requirement import ParsedRequirement
+from .sorted_requirements import SortingRules, sort_requirements
 
 _GPU_PLUGIN = re.compile(r"jax-(cuda|rocm)\d+-(plugin|pjrt)")
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What decides whether a line counts, and how it is sorted as a framework's."""
-
-    stack: frozenset[str]
-    markers: Mapping[str, str]
-
-
-def cpu_packages(
-    found: Sequence[Parsed], stack: frozenset[str], markers: Mapping[str, str]
+def find_cpu_frameworks(
+    parsed: Sequence[ParsedRequirement], rules: SortingRules
 ) -> tuple[CpuOnlyFramework, ...]:
-    """List the frameworks of which the lines name the CPU build alone."""
-    holding = [one for one in found if one.name and may_hold(one.marker, markers)]
-    known = _Known(stack, markers)
-    made = (_of_framework(f, holding, known) for f in dict.fromkeys(CPU_PACKAGES.values()))
-    return tuple(one for one in made if one)
+    """Return the frameworks of which the requirements name only the CPU build."""
+    applicable = [one for one in parsed if one.name and may_apply(one.marker, rules.markers)]
+    candidates = (_find(framework, applicable, rules) for framework in dict.fromkeys(CPU_PACKAGES.values()))
+    return tuple(found for found in candidates if found)
 
 
-def _of_framework(framework: str, found: Sequence[Parsed], known: _Known) -> CpuOnlyFramework | None:
-    """What the lines say of one framework's CPU build; None where one asks for its GPU build, or none for either."""
+def _find(
+    framework: str, parsed: Sequence[ParsedRequirement], rules: SortingRules
+) -> CpuOnlyFramework | None:
+    """Return a framework with its CPU requirements, or None if one asks for a GPU build or none for the framework."""
     names = {name for name, of in CPU_PACKAGES.items() if of == framework} | {framework}
-    own = [one for one in found if canonicalize_name(one.name or "") in names]
-    asked = [one for one in own if not one.line.constraint]
-    if not asked or any(one.url or not _is_cpu(one) for one in asked):
+    matching = [one for one in parsed if normalize_name(one.name or "") in names]
+    required = [one for one in matching if not one.line.constraint]
+    if not required or any(one.url or not _is_cpu(one) for one in required):
         return None
-    if framework == "jax" and any(_GPU_PLUGIN.fullmatch(canonicalize_name(one.name or "")) for one in found):
-        return None  # as `pip freeze` lists an environment for a GPU
-    as_framework = sort(own, known.stack, known.markers)
+    if framework == "jax" and any(_GPU_PLUGIN.fullmatch(normalize_name(one.name or "")) for one in parsed):
+        return None  # `pip freeze` lists jax and its plugin separately for a GPU environment
+    as_framework = sort_requirements(matching, rules)
     return CpuOnlyFramework(
         framework=framework,
-        names=tuple(dict.fromkeys(f"{one.name} ({one.line.origin})" for one in asked)),
-        needs=tuple(one.need() for one in own),
+        names=tuple(dict.fromkeys(f"{one.name} ({one.line.origin})" for one in required)),
+        needs=tuple(one.as_line() for one in matching),
         as_framework=tuple(as_framework.left_out),
     )
 
 
-def _is_cpu(one: Parsed) -> bool:
-    return is_cpu_build(canonicalize_name(one.name or ""), one.extras, one.specifier)
+def _is_cpu(one: ParsedRequirement) -> bool:
+    return is_cpu_build(normalize_name(one.name or ""), one.extras, one.specifier)

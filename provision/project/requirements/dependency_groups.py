@@ -1,4 +1,4 @@
-"""Extras and dependency groups of a project, also those that they include."""
+"""Extras and dependency groups of a project, with the ones that they include."""
 
 from __future__ import annotations
 
@@ -7,116 +7,122 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from provision.errors import UsageError
+from provision.model import normalize_name
 
-from ..quoted_text import requirement, shown
+from ..quoted_text import parse_requirement, quote_text
 from . import poetry
-from .project_folder import Places, table_at
+from .project_folder import TomlLocations, table_at
 
 Listed = list[tuple[str, str]]  # requirements as (text, origin)
 _MOST_DEEP = 40
 
 
-def folded(name: object) -> str:
-    """A name as names of distributions, extras and groups are compared."""
-    from packaging.utils import canonicalize_name
-
-    return canonicalize_name(str(name))
-
-
-def requirement_name(text: str) -> str:
-    """The folded name in front of a requirement."""
+def leading_name(text: str) -> str:
+    """Return the normalized name at the start of a requirement, or an empty text."""
     found = re.match(r"[A-Za-z0-9._-]+", text)
-    return folded(found[0]) if found else ""
+    return normalize_name(found[0]) if found else ""
 
 
-def of_extras(project: str | None, extras: Mapping[str, Listed], wanted: Sequence[str]) -> Listed:
-    """The requirements of extras, and of those that they name of their own project. Raises UsageError."""
-    known = {folded(extra): listed for extra, listed in extras.items()}
+def collect_extras(project: str | None, extras: Mapping[str, Listed], wanted: Sequence[str]) -> Listed:
+    """Return the requirements of extras, and of the extras that those include. Raises UsageError."""
+    known = {normalize_name(extra): listed for extra, listed in extras.items()}
     found: Listed = []
-    todo, done = [folded(extra) for extra in wanted], set[str]()
+    todo, done = [normalize_name(extra) for extra in wanted], set[str]()
     while todo:
         extra = todo.pop(0)
         if extra in done:
             continue
         done.add(extra)
         if extra not in known:
-            raise UsageError(f"the project has no extra {shown(extra)!r}", hint=_those(known, "extras"))
+            raise UsageError(
+                f"the project has no extra {quote_text(extra)!r}", hint=_list_choices(known, "extras")
+            )
         for text, origin in known[extra]:
-            if project and requirement_name(text) == folded(project):
-                todo += _own_extras(text)
+            if project and leading_name(text) == normalize_name(project):
+                todo += _list_own_extras(text)
             else:
                 found.append((text, origin))
     return found
 
 
-def _own_extras(text: str) -> list[str]:
+def _list_own_extras(text: str) -> list[str]:
     try:
-        return sorted(folded(extra) for extra in requirement(text).extras)
+        return sorted(normalize_name(extra) for extra in parse_requirement(text).extras)
     except ValueError:
         return []
 
 
-def _those(known: Mapping[str, Any], what: str) -> str:
-    return f"its {what}: {', '.join(sorted(known))}" if known else f"it states no {what}"
+def _list_choices(known: Mapping[str, Any], what: str) -> str:
+    return f"choose from: {', '.join(sorted(known))}" if known else f"the project defines no {what}"
 
 
-def of_groups(data: dict[str, Any], places: Places, wanted: Sequence[str]) -> Listed:
-    """The requirements of dependency groups (PEP 735) and of poetry's. Raises UsageError."""
+def collect_groups(data: dict[str, Any], places: TomlLocations, wanted: Sequence[str]) -> Listed:
+    """Return the requirements of dependency groups (PEP 735) and of Poetry groups. Raises UsageError."""
     found: Listed = []
     done: set[str] = set()
     for name in wanted:
-        _group(data, places, folded(name), (), done, found)
+        _add_group(data, places, normalize_name(name), (), done, found)
     return found
 
 
-def _group(
-    data: dict[str, Any], places: Places, key: str, within: tuple[str, ...], done: set[str], found: Listed
+def _add_group(
+    data: dict[str, Any],
+    places: TomlLocations,
+    key: str,
+    within: tuple[str, ...],
+    done: set[str],
+    found: Listed,
 ) -> None:
-    """Add a group's requirements, and those of the groups that it includes, each group once."""
+    """Add the requirements of a group and of the groups that it includes, each group once."""
     if key in within:
         raise UsageError(
             f"{places.name}: dependency groups include each other: {' -> '.join((*within, key))}",
-            hint="take one include-group out",
+            hint="remove one include-group",
         )
     if len(within) > _MOST_DEEP:
         raise UsageError(
             f"{places.name}: dependency groups include each other more than {_MOST_DEEP} deep",
-            hint="include fewer",
+            hint="include fewer groups",
         )
     if key in done:
         return
     done.add(key)
-    groups = {folded(name): (name, value) for name, value in table_at(data, "dependency-groups").items()}
+    groups = {
+        normalize_name(name): (name, value) for name, value in table_at(data, "dependency-groups").items()
+    }
     if key not in groups:
-        found += _of_poetry(data, places, key, groups)
+        found += _read_poetry_group(data, places, key, groups)
         return
     name, value = groups[key]
-    at = f"dependency-groups.{name}"
+    where = f"dependency-groups.{name}"
     if not isinstance(value, list):
-        raise UsageError(f"{places.name} [{at}]: expected a list", hint="see PEP 735")
+        raise UsageError(f"{places.name} [{where}]: expected a list", hint="see PEP 735")
     for entry in value:
         if isinstance(entry, str):
-            found.append((entry, places.quoted(entry, "dependency-groups", at)))
+            found.append((entry, places.locate_value(entry, "dependency-groups", where)))
         elif isinstance(entry, dict) and list(entry) == ["include-group"]:
-            _group(data, places, folded(entry["include-group"]), (*within, key), done, found)
+            _add_group(data, places, normalize_name(str(entry["include-group"])), (*within, key), done, found)
         else:
             raise UsageError(
-                f"{places.name} [{at}]: {shown(str(entry))} is no requirement and no include-group",
+                f"{places.name} [{where}]: {quote_text(str(entry))} is neither a requirement nor an include-group",
                 hint="see PEP 735",
             )
 
 
-def _of_poetry(data: dict[str, Any], places: Places, key: str, others: Mapping[str, Any]) -> Listed:
-    """The requirements of a group of poetry's, older ones ("dev-dependencies") among them."""
+def _read_poetry_group(
+    data: dict[str, Any], places: TomlLocations, key: str, others: Mapping[str, Any]
+) -> Listed:
+    """Return the requirements of a Poetry group. The old table "dev-dependencies" is the group "dev"."""
     table = table_at(data, "tool", "poetry")
-    groups = {folded(name): name for name in table_at(table, "group")}
+    groups = {normalize_name(name): name for name in table_at(table, "group")}
     if key in groups:
         of_group = table_at(table, "group", groups[key]).get("dependencies")
-        found = poetry.dependencies(of_group, places, f"tool.poetry.group.{groups[key]}.dependencies")
+        found = poetry.read_dependencies(of_group, places, f"tool.poetry.group.{groups[key]}.dependencies")
     elif key == "dev" and "dev-dependencies" in table:
-        found = poetry.dependencies(table["dev-dependencies"], places, "tool.poetry.dev-dependencies")
+        found = poetry.read_dependencies(table["dev-dependencies"], places, "tool.poetry.dev-dependencies")
     else:
         raise UsageError(
-            f"the project has no dependency group {shown(key)!r}", hint=_those({**others, **groups}, "groups")
+            f"the project has no dependency group {quote_text(key)!r}",
+            hint=_list_choices({**others, **groups}, "groups"),
         )
     return [(text, origin) for text, origin, _ in found.listed]

@@ -1,5 +1,4 @@
-"""What the files of a project's folder say without running any of it: its name, the setuptools files, and where in
-a TOML text a value stands, for messages that name a line."""
+"""Reads files of a project's folder without running them, and locates values by line in TOML text."""
 
 from __future__ import annotations
 
@@ -12,54 +11,54 @@ from typing import Any
 
 from provision.errors import UsageError
 
-from .requirements_text import decoded, read_bytes
+from .requirements_text import decode_text, read_bytes
 
-_MOST_PYTHON = 200_000  # more could go deeper than the interpreter's stack
+_MOST_PYTHON = 200_000  # deeper nesting could exceed the interpreter's stack
 
 
-def toml(path: Path, name: str) -> tuple[dict[str, Any], str]:
-    """A TOML file, and its text for line numbers. Raises UsageError."""
+def read_toml(path: Path, name: str) -> tuple[dict[str, Any], str]:
+    """Read a TOML file, and return it with its text for line numbers. Raises UsageError."""
     import tomli
 
-    text = decoded(read_bytes(path, name), name).replace("\r\n", "\n")
+    text = decode_text(read_bytes(path, name), name).replace("\r\n", "\n")
     try:
         return tomli.loads(text), text
     except (tomli.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise UsageError(f"{name} is not TOML: {error}", hint="mend the line named") from error
+        raise UsageError(f"{name} is not TOML: {error}", hint="correct that line") from error
 
 
-def cfg(path: Path, name: str) -> dict[str, dict[str, str]]:
-    """A setup.cfg as sections. Raises UsageError."""
+def read_setup_cfg(path: Path, name: str) -> dict[str, dict[str, str]]:
+    """Read the sections of a setup.cfg. Raises UsageError."""
     parser = configparser.RawConfigParser(strict=False)
     try:
-        parser.read_string(decoded(read_bytes(path, name), name))
+        parser.read_string(decode_text(read_bytes(path, name), name))
     except configparser.Error as error:
-        said = str(error).replace("\n", " ")
-        raise UsageError(f"{name} cannot be read: {said}", hint="mend the line named") from error
+        reason = str(error).replace("\n", " ")
+        raise UsageError(f"{name} cannot be read: {reason}", hint="correct that line") from error
     return {s: {k.replace("-", "_"): v or "" for k, v in parser.items(s)} for s in parser.sections()}
 
 
-def folder_name(folder: Path) -> str | None:
-    """The distribution's name where a file of the folder states it, else None."""
+def find_project_name(folder: Path) -> str | None:
+    """Return the project's name if a file of the folder states it, else None."""
     try:
         if (folder / "pyproject.toml").is_file():
-            data, _ = toml(folder / "pyproject.toml", "pyproject.toml")
+            data, _ = read_toml(folder / "pyproject.toml", "pyproject.toml")
             for table in (table_at(data, "project"), table_at(data, "tool", "poetry")):
                 if isinstance(name := table.get("name"), str):
-                    return _name(name)
+                    return _validate_name(name)
         if (folder / "setup.cfg").is_file():
-            stated = cfg(folder / "setup.cfg", "setup.cfg").get("metadata", {}).get("name", "")
-            if _name(stated.strip()):
+            stated = read_setup_cfg(folder / "setup.cfg", "setup.cfg").get("metadata", {}).get("name", "")
+            if _validate_name(stated.strip()):
                 return stated.strip()
         if (folder / "setup.py").is_file():
-            called = (setup_words(folder / "setup.py", "setup.py") or {}).get("name")
-            return _name(called) if isinstance(called, str) else None
+            called = (read_setup_arguments(folder / "setup.py", "setup.py") or {}).get("name")
+            return _validate_name(called) if isinstance(called, str) else None
     except UsageError:
-        return None  # whoever reads that project for its own sake is told; here only its name is wanted
+        return None  # reading the project itself reports the mistake; only its name is needed here
     return None
 
 
-def _name(text: str) -> str | None:
+def _validate_name(text: str) -> str | None:
     from packaging.utils import InvalidName, canonicalize_name
 
     try:
@@ -69,7 +68,7 @@ def _name(text: str) -> str | None:
 
 
 def table_at(data: dict[str, Any], *keys: str) -> dict[str, Any]:
-    """The table at a path of keys; empty where there is none."""
+    """Return the table at a path of keys, or an empty table."""
     for key in keys:
         found = data.get(key)
         if not isinstance(found, dict):
@@ -78,33 +77,36 @@ def table_at(data: dict[str, Any], *keys: str) -> dict[str, Any]:
     return data
 
 
-class Computed:
-    """A value of setup.py that only running it would tell; `line` is where it is computed."""
+class ComputedValue:
+    """A value that code in setup.py computes. `line` is the line of the computation."""
 
     def __init__(self, line: int) -> None:
         self.line = line
 
 
-def setup_words(path: Path, name: str) -> dict[str, Any] | None:
-    """The keywords of setup.py's call of setup(): literals, also through a name that is bound once to one,
-    else Computed. None where nothing calls it. The code is parsed, never run. Raises UsageError."""
-    text = decoded(read_bytes(path, name), name)
+def read_setup_arguments(path: Path, name: str) -> dict[str, Any] | None:
+    """Return the arguments of the call of setup() in setup.py, or None without a call. Raises UsageError.
+
+    A value is a literal, directly or through a name that is assigned once, and Computed otherwise. The code is
+    parsed and never run.
+    """
+    text = decode_text(read_bytes(path, name), name)
     if len(text) > _MOST_PYTHON:
         raise UsageError(f"{name} has {len(text)} characters", hint="name a requirements file")
     try:
         module = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UsageError(
-            f"{name} is no Python that can be read: {type(error).__name__}", hint="name a requirements file"
+            f"{name} cannot be parsed as Python: {type(error).__name__}", hint="name a requirements file"
         ) from error
-    calls = [n for n in ast.walk(module) if isinstance(n, ast.Call) and _called(n) == "setup"]
-    simple = _bound_once(module)
+    calls = [n for n in ast.walk(module) if isinstance(n, ast.Call) and _name_function(n) == "setup"]
+    simple = _find_constants(module)
     if not calls:
         return None
     found: dict[str, Any] = {}
     for keyword in calls[-1].keywords:
         if keyword.arg is None:
-            found["**"] = Computed(keyword.value.lineno)
+            found["**"] = ComputedValue(keyword.value.lineno)
             continue
         value = keyword.value
         if isinstance(value, ast.Name) and value.id in simple:
@@ -112,18 +114,18 @@ def setup_words(path: Path, name: str) -> dict[str, Any] | None:
         try:
             found[keyword.arg] = ast.literal_eval(value)
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            found[keyword.arg] = Computed(keyword.value.lineno)
+            found[keyword.arg] = ComputedValue(keyword.value.lineno)
     return found
 
 
-def _bound_once(module: ast.Module) -> dict[str, ast.expr]:
-    """The values of a module's names that are bound once, and on which no method is called."""
+def _find_constants(module: ast.Module) -> dict[str, ast.expr]:
+    """Return the values of a module's names that are assigned once and have no method called on them."""
     stored: list[str] = []
     for node in ast.walk(module):
         if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
             stored.append(node.id)
         elif isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.value, ast.Name):
-            stored += [node.value.id] * 2  # may change what the name is bound to
+            stored += [node.value.id] * 2  # may change the value of the name
     return {
         target.id: node.value
         for node in module.body
@@ -133,7 +135,7 @@ def _bound_once(module: ast.Module) -> dict[str, ast.expr]:
     }
 
 
-def _called(node: ast.Call) -> str:
+def _name_function(node: ast.Call) -> str:
     function = node.func
     return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
 
@@ -142,8 +144,8 @@ _HEADER = re.compile(r"\s*\[([^\[\]]+)\]\s*(#.*)?")
 _QUOTED = re.compile(r'"([^"]*)"|\'([^\']*)\'')
 
 
-class Places:
-    """The lines of a TOML text. A value is looked for below the header of its table, each line once."""
+class TomlLocations:
+    """The lines of a TOML text. The search for a value starts at the header of its table, and takes each line once."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name, self.lines = name, text.split("\n")
@@ -151,7 +153,7 @@ class Places:
 
     @functools.cached_property
     def headers(self) -> dict[str, int]:
-        """The index of the line of each [table]."""
+        """Return the line index of each [table]."""
         found: dict[str, int] = {}
         for i, line in enumerate(self.lines):
             if match := _HEADER.fullmatch(line):
@@ -160,15 +162,15 @@ class Places:
 
     @functools.cached_property
     def strings(self) -> dict[str, list[int]]:
-        """The indexes of the lines in which each quoted text stands."""
+        """Return the line indexes of each quoted text."""
         found: dict[str, list[int]] = {}
         for i, line in enumerate(self.lines):
             for match in _QUOTED.finditer(line):
                 found.setdefault(match[1] or match[2] or "", []).append(i)
         return found
 
-    def quoted(self, value: str, table: str, fallback: str) -> str:
-        """The origin of a quoted value: file and line, else file and `fallback`, a path of keys."""
+    def locate_value(self, value: str, table: str, fallback: str) -> str:
+        """Return the origin of a quoted value: file and line, else file and `fallback`, a path of keys."""
         start = self.headers.get(table, 0)
         for i in self.strings.get(value, ()):
             if i >= start and (i, value) not in self.taken:
@@ -176,8 +178,8 @@ class Places:
                 return f"{self.name} line {i + 1}"
         return f"{self.name} [{fallback}]"
 
-    def key(self, key: str, table: str) -> str:
-        """The origin of a key of a table."""
+    def locate_key(self, key: str, table: str) -> str:
+        """Return the origin of a key of a table."""
         start = self.headers.get(table)
         pattern = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
         for i in range(len(self.lines) if start is None else start + 1, len(self.lines)):

@@ -1,4 +1,4 @@
-"""Requirements files and those that they include, to requirement lines and where packages come from."""
+"""Reads requirements files, and the files that they include, as requirement lines and package sources."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 from provision.errors import UsageError
 from provision.system import variable_references
 
-from ..quoted_text import shown
-from .requirement import Line
-from .requirements_text import decoded, is_of_a_line, logical_lines, read_bytes, split_options
+from ..quoted_text import quote_text
+from .requirement import SourceLine
+from .requirements_text import decode_text, has_file_options, read_bytes, split_lines, split_options
 
 _MOST_FILES = 500
 _MOST_DEEP = 40
@@ -22,14 +22,16 @@ _MOST_LINES = 100_000
 
 
 @dataclass(kw_only=True, slots=True)
-class Reading:
-    """What was read so far. `base` is the folder below which origins name files. With `skip_missing` an
-    included file that does not exist is noted under `missing`, and the others are read; a variable that is not set
-    stays as written."""
+class ReadingState:
+    """The state of reading requirements files.
+
+    `base` is the folder that file names in origins are relative to. With `skip_missing`, an included file that
+    does not exist is recorded in `missing`, and an unset variable keeps its written form.
+    """
 
     environ: Mapping[str, str]
     base: Path
-    lines: list[Line] = field(default_factory=list)
+    lines: list[SourceLine] = field(default_factory=list)
     index_url: str | None = None
     extra_index_urls: list[str] = field(default_factory=list)
     find_links: list[str] = field(default_factory=list)
@@ -42,162 +44,171 @@ class Reading:
     skip_missing: bool = False
     missing: list[str] = field(default_factory=list)
 
-    def expanded(self, text: str, origin: str) -> str:
-        """Return a text of another file with the values of its variables. Raises MissingVariableError."""
+    def expand(self, text: str, origin: str) -> str:
+        """Return a text with the values of its variables. Raises MissingVariableError."""
         return variable_references.expand(text, self.environ, None if self.skip_missing else origin)
 
-    def name(self, path: Path) -> str:
-        """A file's name for origins: below the base, else as an absolute path."""
+    def name_file(self, path: Path) -> str:
+        """Return a file's name for origins: relative to the base, or the absolute path outside of it."""
         relative = os.path.relpath(path, self.base)
         return str(path) if relative.startswith(os.pardir + os.sep) else relative
 
 
-def base_of(files: Sequence[Path], folder: Path | None) -> Path:
-    """The folder below which files are named: the project's, else the one that all of them share."""
+def find_common_folder(files: Sequence[Path], folder: Path | None) -> Path:
+    """Return the project's folder, else the common folder of the files."""
     if folder is not None:
         return folder.absolute()
     return Path(os.path.commonpath([f.absolute().parent for f in files])) if files else Path.cwd()
 
 
-def read(
-    reading: Reading,
+def read_requirements_file(
+    reading: ReadingState,
     path: Path,
     *,
     constraint: bool = False,
     within: tuple[Path, ...] = (),
     by: str | None = None,
 ) -> None:
-    """Read one file, and what it includes, into `reading`. Raises UsageError naming file and line."""
+    """Read a file, and the files that it includes, into `reading`. Raises UsageError with file and line."""
     path = Path(os.path.normpath(path.absolute()))
-    name = reading.name(path)
+    name = reading.name_file(path)
     if path in within:
-        loop = " -> ".join(reading.name(p) for p in (*within[within.index(path) :], path))
-        raise UsageError(f"requirements files include each other: {loop}", hint="take one -r line out")
+        loop = " -> ".join(reading.name_file(p) for p in (*within[within.index(path) :], path))
+        raise UsageError(f"requirements files include each other: {loop}", hint="remove one -r line")
     if len(within) > _MOST_DEEP:
-        raise UsageError(f"{name}: files include each other more than {_MOST_DEEP} deep", hint="name fewer")
+        raise UsageError(
+            f"{name}: files include each other more than {_MOST_DEEP} deep", hint="include fewer files"
+        )
     if (str(path), constraint) in reading.seen:
         return
     reading.seen.add((str(path), constraint))
     data = read_bytes(path, name, by)
     reading.files[str(path)] = None
     if len(reading.files) > _MOST_FILES:
-        raise UsageError(f"more than {_MOST_FILES} requirements files are included", hint="name fewer")
-    text = decoded(data, name)
+        raise UsageError(
+            f"more than {_MOST_FILES} requirements files are included", hint="include fewer files"
+        )
+    text = decode_text(data, name)
     refuse_other_formats(path, name, text)
-    for number, line in logical_lines(text, reading.environ, None if reading.skip_missing else name):
+    for number, line in split_lines(text, reading.environ, None if reading.skip_missing else name):
         read_line(reading, line, f"{name} line {number}", (*within, path), constraint)
         if len(reading.lines) > _MOST_LINES:
-            raise UsageError(f"{name}: more than {_MOST_LINES} requirements", hint="name fewer")
+            raise UsageError(f"{name}: more than {_MOST_LINES} requirements", hint="list fewer requirements")
 
 
-def read_line(reading: Reading, line: str, origin: str, within: tuple[Path, ...], constraint: bool) -> None:
-    """Read one logical line into `reading`; `within` are the files that it stands in, the innermost last.
-    Raises UsageError."""
-    text, given = split_options(line, origin)
+def read_line(
+    reading: ReadingState, line: str, origin: str, within: tuple[Path, ...], constraint: bool
+) -> None:
+    """Read one logical line into `reading`. Raises UsageError.
+
+    `within` are the files that include it, with the file of the line last.
+    """
+    text, options = split_options(line, origin)
     folder = within[-1].parent
     folders = tuple(dict.fromkeys((folder, within[0].parent, reading.base, Path.cwd())))
-    if text or given.editables:
-        if text and given.editables:
+    if text or options.editables:
+        if text and options.editables:
             raise UsageError(
-                f"{origin}: {shown(line)!r}: -e follows a requirement", hint="write them in two lines"
+                f"{origin}: {quote_text(line)!r}: -e follows a requirement", hint="write them on two lines"
             )
-        hashes = tuple(_hash(given_hash, origin) for given_hash in given.hashes)
-        for body in [text] if text else given.editables:
+        hashes = tuple(_parse_hash(digest, origin) for digest in options.hashes)
+        for body in [text] if text else options.editables:
             reading.lines.append(
-                Line(
+                SourceLine(
                     text=body, origin=origin, folders=folders, hashes=hashes if text else (),
                     editable=not text, constraint=constraint,
                 )
             )  # fmt: skip
-        reading.notes += [f"{shown(word)} ({origin}) is not followed" for word in given.not_followed]
-        if is_of_a_line(given):
+        reading.notes += [f"{quote_text(word)} ({origin}) is ignored" for word in options.not_followed]
+        if has_file_options(options):
             reading.notes.append(
-                f"the options behind a requirement ({origin}) are not followed, nor does pip follow them: "
-                "they go into a line of their own"
+                f"the options behind a requirement ({origin}) are ignored, as pip ignores them: "
+                "write them on a line of their own"
             )
         return
-    if given.hashes:
+    if options.hashes:
         raise UsageError(f"{origin}: a --hash without a requirement", hint="join it to the line before")
-    for nested, kind in [(f, False) for f in given.requirements] + [(f, True) for f in given.constraints]:
-        path = _included(nested, folder, origin)
+    for nested, kind in [(f, False) for f in options.requirements] + [(f, True) for f in options.constraints]:
+        path = _resolve_include(nested, folder, origin)
         if reading.skip_missing and not path.exists():
-            reading.missing.append(f"{reading.name(path)}, included by {origin}, does not exist")
+            reading.missing.append(f"{reading.name_file(path)}, included by {origin}, does not exist")
             continue
-        read(reading, path, constraint=kind, within=within, by=origin)
-    _take_sources(reading, given, folder, origin)
+        read_requirements_file(reading, path, constraint=kind, within=within, by=origin)
+    _take_sources(reading, options, folder, origin)
 
 
-def _included(text: str, folder: Path, origin: str) -> Path:
+def _resolve_include(text: str, folder: Path, origin: str) -> Path:
     if re.match(r"https?://", text):
         raise UsageError(
-            f"{origin}: {shown(text)} is not fetched", hint="download the file and name it with -r"
+            f"{origin}: {quote_text(text)} is not fetched", hint="download the file and name it with -r"
         )
     if text.startswith("file://"):
         text = text.removeprefix("file://")
     if "\0" in text:
-        raise UsageError(f"{origin}: {shown(text)!r} is no path", hint="check the path")
+        raise UsageError(f"{origin}: {quote_text(text)!r} is not a path", hint="check the path")
     return folder / text
 
 
-def _hash(text: str, origin: str) -> str:
+def _parse_hash(text: str, origin: str) -> str:
     if not re.fullmatch(r"(sha256|sha384|sha512):[0-9A-Fa-f]{64,128}", text):
         raise UsageError(
-            f"{origin}: {shown(text)!r} is no hash like sha256:<64 hex digits>", hint="see pip hash"
+            f"{origin}: {quote_text(text)!r} is not a hash like sha256:<64 hex digits>", hint="see pip hash"
         )
     return text.lower()
 
 
-def _take_sources(reading: Reading, given: Values, folder: Path, origin: str) -> None:
-    """Where packages come from; relative folders of wheels start at the file, as with pip."""
-    if given.index_url:
-        reading.index_url = given.index_url
-    reading.extra_index_urls += given.extra_index_urls
-    for place in given.find_links:
+def _take_sources(reading: ReadingState, options: Values, folder: Path, origin: str) -> None:
+    """Record where packages come from. A relative --find-links starts at the file, as with pip."""
+    if options.index_url:
+        reading.index_url = options.index_url
+    reading.extra_index_urls += options.extra_index_urls
+    for place in options.find_links:
         beside = folder / place
         is_path = "://" not in place and not place.startswith("file:") and "\0" not in place
         reading.find_links.append(os.path.normpath(beside.absolute()) if is_path else place)
-    reading.no_index = reading.no_index or given.no_index
-    reading.pre = reading.pre or given.pre
-    reading.notes += [f"{shown(text)} ({origin}) is not followed" for text in given.not_followed]
+    reading.no_index = reading.no_index or options.no_index
+    reading.pre = reading.pre or options.pre
+    reading.notes += [f"{quote_text(text)} ({origin}) is ignored" for text in options.not_followed]
 
 
-# --- files that are none -----------------------------------------------------------------------
+# --- files of other formats ------------------------------------------------------------------
 
 _BY_NAME = {
     "pyproject.toml": "name its folder with --project",
     "setup.py": "name its folder with --project",
     "setup.cfg": "name its folder with --project",
-    "pipfile": "`pipenv requirements > requirements.txt` writes a requirements file",
-    "pipfile.lock": "`pipenv requirements > requirements.txt` writes a requirements file",
+    "pipfile": "write a requirements file with `pipenv requirements > requirements.txt`",
+    "pipfile.lock": "write a requirements file with `pipenv requirements > requirements.txt`",
     "poetry.lock": "name the project's folder with --project",
     "uv.lock": "name the project's folder with --project, or `uv export > requirements.txt`",
     "conda-lock.yml": "gpuenv create --manager conda --lock conda-lock.yml",
     "pixi.lock": "gpuenv create --manager conda --lock pixi.lock",
 }
-_CONDA = "conda's packages have other names; name wheels in a requirements file, or use --manager conda"
+_CONDA = "name wheels in a requirements file, or use --manager conda: conda's packages have other names"
 
 
 def refuse_other_formats(path: Path, name: str, text: str) -> None:
-    """Raises UsageError for a file of another program that people hand in as requirements."""
+    """Raise UsageError for a file of another program that is not a requirements file."""
     lower = path.name.lower()
     if lower in _BY_NAME or (lower.startswith("pylock.") and lower.endswith(".toml")):
         hint = _BY_NAME.get(lower, f"gpuenv create --lock {name}")
-        raise UsageError(f"{name} is no requirements file", hint=hint)
+        raise UsageError(f"{name} is not a requirements file", hint=hint)
     if lower.endswith((".yml", ".yaml")) or re.search(r"(?m)^dependencies:\s*$", text):
         what = "is an environment file of conda" if "dependencies:" in text else "is YAML"
-        raise UsageError(f"{name} {what}, no requirements file", hint=_CONDA)
+        raise UsageError(f"{name} {what}, not a requirements file", hint=_CONDA)
     if lower.endswith((".py", ".ipynb", ".json", ".toml", ".lock", ".whl", ".zip", ".gz")):
-        raise UsageError(f"{name} is no requirements file", hint="name a file with one requirement a line")
+        raise UsageError(f"{name} is not a requirements file", hint="name a file with one requirement a line")
     if re.search(r"(?m)^@EXPLICIT\s*$", text):
         raise UsageError(
-            f"{name} is an explicit list of conda, no requirements file",
+            f"{name} is an explicit list of conda, not a requirements file",
             hint=f"gpuenv create --manager conda --lock {name}",
         )
     if re.search(r"(?m)^# \$ conda create --name|^# packages in environment at", text):
-        raise UsageError(f"{name} is a list of conda packages, no requirements file", hint=_CONDA)
+        raise UsageError(f"{name} is a list of conda packages, not a requirements file", hint=_CONDA)
     if re.match(r"\s*Package +Version[^\n]*\n-+ -+", text):
         raise UsageError(
-            f"{name} is the table of `pip list`", hint="`pip freeze > requirements.txt` writes requirements"
+            f"{name} is the table of `pip list`",
+            hint="write requirements with `pip freeze > requirements.txt`",
         )
     if re.match(r"\s*(<!doctype|<html)", text, re.IGNORECASE):
-        raise UsageError(f"{name} is a web page, no requirements file", hint="download the file itself")
+        raise UsageError(f"{name} is a web page, not a requirements file", hint="download the file itself")

@@ -1,5 +1,4 @@
-"""A requirements file's bytes to logical lines, as pip does it ("Requirements File Format"), and the options that a
-line may carry, read as pip reads them."""
+"""Splits a requirements file into logical lines and options, as pip's "Requirements File Format" documents."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from typing import Any, NoReturn
 from provision.errors import UsageError
 from provision.system import variable_references
 
-from ..quoted_text import LONGEST, shown
+from ..quoted_text import LONGEST, quote_text
 
 MAX_BYTES = 8 << 20
 _BOMS = (
@@ -33,10 +32,10 @@ _COMMENT = re.compile(r"(^|\s)#.*$")
 
 
 def read_bytes(path: Path, name: str, included: str | None = None) -> bytes:
-    """A file's bytes. Raises UsageError naming the line that includes it, where one does."""
+    """Return a file's bytes. Raises UsageError, which names the including line if there is one."""
     by = f", included by {included}" if included else ""
     try:
-        if path.exists() and not path.is_file():  # a pipe would hang, a device never end
+        if path.exists() and not path.is_file():  # reading a pipe may hang, and a device may never end
             raise UsageError(f"{name} is not a regular file{by}", hint="name a requirements file")
         with path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
@@ -48,8 +47,8 @@ def read_bytes(path: Path, name: str, included: str | None = None) -> bytes:
     return data
 
 
-def decoded(data: bytes, name: str) -> str:
-    """The text: by its byte order mark, else by a coding line among the first two, else UTF-8.
+def decode_text(data: bytes, name: str) -> str:
+    """Decode a file by its byte order mark, else by a coding line among the first two, else as UTF-8.
 
     Raises UsageError.
     """
@@ -66,25 +65,25 @@ def decoded(data: bytes, name: str) -> str:
     try:
         text = data.decode(encoding)
     except (UnicodeDecodeError, LookupError, ValueError) as error:
-        raise UsageError(f"{name} is no text in {encoding}: {error}", hint="save it as UTF-8") from error
+        raise UsageError(f"{name} is not {encoding} text: {error}", hint="save it as UTF-8") from error
     if "\0" in text:
-        raise UsageError(f"{name} holds NUL bytes: it is no text in {encoding}", hint="save it as UTF-8")
+        raise UsageError(f"{name} contains NUL bytes: it is not {encoding} text", hint="save it as UTF-8")
     return text
 
 
-def logical_lines(text: str, environ: Mapping[str, str], name: str | None) -> Iterator[tuple[int, str]]:
-    """Return lines with their numbers: joined at a final backslash, without comments, ${VARIABLES} replaced.
+def split_lines(text: str, environ: Mapping[str, str], name: str | None) -> Iterator[tuple[int, str]]:
+    """Yield lines with their numbers: joined at a final backslash, without comments, with variables replaced.
 
-    Raises MissingVariableError for a variable that is not set. Where `name` is None, it stays as written.
+    Raises MissingVariableError for an unset variable. It keeps its written form if `name` is None.
     """
-    for number, line in _joined(text):
+    for number, line in _join_lines(text):
         bare = _COMMENT.sub("", line).strip()
         if bare:
             yield number, variable_references.expand(bare, environ, f"{name} line {number}" if name else None)
 
 
-def _joined(text: str) -> Iterator[tuple[int, str]]:
-    """Lines joined with the next where they end with a backslash; a comment ends what is joined."""
+def _join_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Join lines that end with a backslash with the next. A comment ends a joined line."""
     pieces: list[str] = []
     first = 0
     for number, line in enumerate(text.splitlines(), start=1):
@@ -100,8 +99,8 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
         yield first, "".join(pieces)
 
 
-# Options of a whole line. Those that say something here: requirements, constraints, editables, where
-# packages come from, --pre. The others choose how pip works; uv and the plan decide that here.
+# Options of a whole line that gpuenv reads: requirements, constraints, editables, package sources and --pre.
+# All others configure pip. uv and the plan decide those matters here.
 _LISTS = {
     ("-r", "--requirement"): "requirements",
     ("-c", "--constraint"): "constraints",
@@ -118,7 +117,7 @@ _LISTS = {
     ("--install-option",): "not_followed",
 }
 _LONGEST_LINE = 100_000
-"""Characters of a line with its hashes: one of a package with 300 wheels has some 30,000."""
+"""The most characters in a line with its hashes. A package with 300 wheels has about 30,000."""
 _FLAGS = {
     ("--no-index",): "no_index",
     ("--pre",): "pre",
@@ -128,7 +127,7 @@ _FLAGS = {
 
 
 class _Parser(optparse.OptionParser):
-    """optparse, as pip uses it, except that a mistake is raised instead of ending the program."""
+    """The option parser that pip uses, except that a mistake raises ValueError instead of ending the program."""
 
     def error(self, msg: str) -> NoReturn:
         raise ValueError(msg)
@@ -137,12 +136,12 @@ class _Parser(optparse.OptionParser):
         raise ValueError(msg or f"exit {status}")
 
 
-def _parser() -> _Parser:
+def _build_parser() -> _Parser:
     parser = _Parser(add_help_option=False, usage=optparse.SUPPRESS_USAGE)
     for names, field in _LISTS.items():
         if field == "not_followed":
             parser.add_option(
-                *names, action="callback", type="str", callback=_not_followed, default=[], dest=field
+                *names, action="callback", type="str", callback=_record_ignored, default=[], dest=field
             )
         else:
             parser.add_option(*names, action="append", dest=field, default=[])
@@ -153,48 +152,48 @@ def _parser() -> _Parser:
 
 
 @functools.cache
-def _nothing() -> Values:
-    """Return the options of a line without any."""
-    return _parser().get_default_values()
+def _no_options() -> Values:
+    """Return the options of a line without options."""
+    return _build_parser().get_default_values()
 
 
-def is_of_a_line(options: Values) -> bool:
-    """Whether there is an option that means the whole file, which pip drops after a requirement."""
-    given = (options.requirements, options.constraints, options.index_url, options.extra_index_urls)
-    return any(given) or bool(options.find_links or options.no_index or options.pre)
+def has_file_options(options: Values) -> bool:
+    """Return whether a line has an option of the whole file. pip ignores those behind a requirement."""
+    lists = (options.requirements, options.constraints, options.index_url, options.extra_index_urls)
+    return any(lists) or bool(options.find_links or options.no_index or options.pre)
 
 
-def _not_followed(option: Any, name: str, value: str, parser: Any) -> None:
+def _record_ignored(option: Any, name: str, value: str, parser: Any) -> None:
     del option
     parser.values.not_followed = [*parser.values.not_followed, f"{name} {value}"]
 
 
 def split_options(line: str, origin: str) -> tuple[str, Values]:
-    """A logical line as its requirement ("" where it has none) and its options. Raises UsageError."""
+    """Split a logical line into its requirement ("" if there is none) and its options. Raises UsageError."""
     if len(line) > _LONGEST_LINE or any(len(word) > LONGEST for word in line.split()):
-        # shlex copies a word for each of its characters
+        # shlex copies a word once for each of its characters
         raise UsageError(
-            f"{origin}: {shown(line)!r}: {len(line)} characters in one line",
-            hint="Write it in several lines.",
+            f"{origin}: {quote_text(line)!r}: {len(line)} characters in one line",
+            hint="split it into several lines",
         )
     words = line.split(" ")
     cut = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
     requirement, rest = " ".join(words[:cut]).strip(), " ".join(words[cut:])
     if not rest:
-        return requirement, _nothing()
-    # pip drops what follows -e PATH; a marker there is what the author meant
+        return requirement, _no_options()
+    # pip ignores what follows -e PATH. The author meant a marker there.
     marker = re.search(r"\s;.*", rest) if re.match(r"-e|--e", rest) else None
     try:
-        options, surplus = _parser().parse_args(shlex.split(rest[: marker.start()] if marker else rest))
+        options, surplus = _build_parser().parse_args(shlex.split(rest[: marker.start()] if marker else rest))
     except ValueError as error:
         raise UsageError(
-            f"{origin}: {shown(line)!r}: {shown(str(error))}",
-            hint="a requirements file has the form that pip documents",
+            f"{origin}: {quote_text(line)!r}: {quote_text(str(error))}",
+            hint="use the requirements file format that pip documents",
         ) from error
     if surplus:
         raise UsageError(
-            f"{origin}: {shown(line)!r}: {shown(surplus[0])!r} follows the options",
-            hint="write it in a line of its own",
+            f"{origin}: {quote_text(line)!r}: {quote_text(surplus[0])!r} follows the options",
+            hint="write it on a line of its own",
         )
     if marker and options.editables:
         options.editables[-1] += marker[0]
