@@ -1,8 +1,8 @@
-"""What a manager is: a way to build environments. venv and conda are its two instances, chosen by name.
+"""The protocols of a manager, and the tables that choose venv or conda by name.
 
-Its two halves are modules of their own, because a lock is solved where nothing is built: `locking` solves, reads and
-writes locks, `manager` builds environments from them. What both managers do alike is written in `commands/`, once;
-`Preferred` is the part of a search that both have."""
+A manager has two modules. `locking` solves, reads and writes locks, also where nothing is built. `manager` builds
+environments from locks. Steps that are the same for both managers are in `commands/`. Both use `PreferredVersions` in
+their search for a lock."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Building:
-    """What an environment is built with.
+    """The inputs of building an environment.
 
-    `env` is its place in the end. `channels` are addresses as the user gave them: those with credentials never get
-    into a lock. `python` returns an interpreter to build with, and fetches one where none is there. With `distrust`
-    the cache's files are compared with their hashes: files of environments are links to them. `fetched` is called with
-    the prefix whenever wheels have come into it.
+    `env` is its final path. `channels` are addresses from the user, and those with credentials never enter a lock.
+    `python` returns an interpreter, and downloads a missing one. With `distrust` the files of the cache are compared
+    with their hashes, because files of environments are links to them. `fetched` is called with the prefix after
+    wheels were added to it.
     """
 
     env: Path
@@ -42,21 +42,22 @@ class Building:
 
 
 class Manager(Protocol):
-    """The half that builds: a module with these names."""
+    """The module of a manager that builds."""
 
     @staticmethod
     def begin() -> None:
-        """Get ready to build. Raises UsageError where a library is missing."""
+        """Prepare to build. Raises UsageError for a missing library."""
 
     @staticmethod
     def transaction(env: Path, *, copied: bool) -> AbstractContextManager[Path]:
-        """Give a prefix to build in, empty or a copy of the environment, which takes the environment's place when
-        the block ends well. Raises BuildError."""
+        """Yield a prefix, empty or a copy of the environment, that replaces the environment if the block succeeds.
+
+        Raises BuildError.
+        """
 
     @staticmethod
     def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
-        """Bring what is to be installed into the caches, as far as it must be there before the transaction. Raises
-        BuildError."""
+        """Download what must be in the caches before the transaction. Raises BuildError."""
 
     @staticmethod
     def install(lock: Lock, prefix: Path, how: Building) -> None:
@@ -64,11 +65,11 @@ class Manager(Protocol):
 
     @staticmethod
     def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
-        """Bring a prefix that holds `old` to `new`. Raises BuildError."""
+        """Change a prefix with the lock `old` to the lock `new`. Raises BuildError."""
 
     @staticmethod
     def put_back(lock: Lock, work: Work, prefix: Path, how: Building, *, fresh: bool) -> None:
-        """Take out and put back what the work names; `fresh` fetches wheels anew. Raises BuildError."""
+        """Remove and reinstall the packages of the work. `fresh` downloads wheels again. Raises BuildError."""
 
     @staticmethod
     def record(lock: Lock, prefix: Path) -> None:
@@ -76,19 +77,21 @@ class Manager(Protocol):
 
     @staticmethod
     def settle(env: Path) -> str | None:
-        """Finish what belongs to an environment in its place, which a killed run may not have reached. Return what
-        could not be done and does not matter to the environment. Raises BuildError."""
+        """Complete the steps after the commit, which a killed run may have skipped.
+
+        Returns why a step failed that the environment does not need. Raises BuildError.
+        """
 
 
-# --- the half that locks -------------------------------------------------------------------------
+# --- locks -----------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stages:
-    """What a manager needs of the stages `resolve` and `detect`; the command passes it in.
+    """The functions of the stages `resolve` and `detect` that a manager needs. The command passes them in.
 
-    `plan` is the plan of what is asked for, `spoken_cuda` the CUDA that a target's driver supports, `how_they_run`
-    whether kernels run on a GPU, and `interpreter` the path of a Python of a minor version.
+    `plan` returns the plan of a request, `spoken_cuda` the CUDA that a target's driver supports, `how_they_run` whether
+    kernels run on a GPU, and `interpreter` the path of a Python of a minor version.
     """
 
     plan: Callable[[RequestContext], Plan]
@@ -99,7 +102,7 @@ class Stages:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Near:
-    """A lock whose versions are kept where they can be; `moving` are the packages that may change."""
+    """A lock with preferred versions. `moving` are the packages that may change."""
 
     lock: Lock | None = None
     moving: frozenset[str] = frozenset()
@@ -107,7 +110,7 @@ class Near:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a search for a lock is given. `first` is the question that it begins with."""
+    """The inputs of a search for a lock. `first` is its first question."""
 
     emit: Emit
     first: RequestContext
@@ -117,35 +120,37 @@ class Task:
 
 
 class Search(Protocol):
-    """One search for a lock. What an attempt finds out and the next one needs is kept in it."""
+    """A search for a lock. It keeps the results of one attempt for the next."""
 
     def solve(self, asked: RequestContext) -> tuple[Plan, Lock | None]:
-        """Make one attempt. Return the plan as it is shown and its lock, without a lock where no build fits. Raises
-        LockError (`plan` is what was refused where another question may help), ResolveError."""
+        """Make one attempt, and return the plan with its lock, or None as the lock if no build fits.
+
+        Raises ResolveError, and LockError with the rejected `plan` if another question may succeed.
+        """
 
 
 class Locking(Protocol):
-    """The half that locks: a module with these names."""
+    """The module of a manager that solves, reads and writes locks."""
 
     LOCK_NAME: str
     """The name of a project's lock file."""
     OPTION: str
-    """The option that chooses this manager, with a space before it; empty for the default one."""
+    """The option for this manager after a space, or an empty text for the default manager."""
     PLANS_FIRST: bool
-    """Whether the builds are planned before packages are solved; else the solver chooses them, and a lock does not
-    say what was asked for."""
+    """Whether builds are planned before packages are solved. Otherwise the solver chooses them, and a lock does not
+    state the request."""
     BRINGS_PYTHON: bool
     """Whether Python is a package of the lock."""
     KEEPS_UPLOAD_LIMITS: bool
-    """Whether a lock can be limited to what was uploaded before a moment (--exclude-newer)."""
+    """Whether a lock can exclude newer uploads (--exclude-newer)."""
     EXTRAS: tuple[str, ...]
     """The extras of gpuenv that the manager requires."""
 
     def lock_name(self, target: str | None) -> str:
-        """Return the name of the project's lock file, or of that of a named target."""
+        """Return the name of the lock file of the project, or of a named target."""
 
     def require(self) -> None:
-        """Raise UsageError where a library that locking needs is missing."""
+        """Raise UsageError for a missing library that locking needs."""
 
     def read_lock(self, path: Path, platform: str, known: Callable[[], Profiles]) -> Lock:
         """Read a lock file. Raises LockError, OtherPlatformError."""
@@ -153,22 +158,22 @@ class Locking(Protocol):
     def write_lock(
         self, path: Path, lock: Lock, virtual: tuple[Mapping[str, str], ...], *, alone: bool = False
     ) -> None:
-        """Write a lock file. What it holds for other platforms is kept, unless `alone`. Raises LockError."""
+        """Write a lock file, and keep its other platforms unless `alone`. Raises LockError."""
 
     def check_hashes(self, lock: Lock, origin: str, *, allow_md5: bool) -> None:
         """Raise LockError for packages without a sha256."""
 
     def assumed_gpu(self) -> str | None:
-        """Return the manager's setting by which a GPU is assumed where none is seen, None without one."""
+        """Return the setting that makes the manager assume a GPU, or None."""
 
     def virtual_packages(self, asked: RequestContext, stages: Stages) -> tuple[Mapping[str, str], ...]:
-        """Return the packages that stand for properties of the target in the solve."""
+        """Return the virtual packages of the target for the solver."""
 
     def check(self, lock: Lock, asked: RequestContext, stages: Stages) -> None:
-        """Raise LockError where a lock does not fit the target."""
+        """Raise LockError for a lock that does not fit the target."""
 
     def search(self, task: Task) -> Search:
-        """Begin a search for a lock."""
+        """Return a new search for a lock."""
 
 
 _BUILDING = {"venv": ".venv", "conda": ".conda.build"}
@@ -178,17 +183,17 @@ NAMES = tuple(_LOCKING)
 
 
 def manager(name: str) -> Manager:
-    """Return the half of a manager that builds; it is imported when it is asked for."""
+    """Import and return the module of a manager that builds."""
     return cast("Manager", importlib.import_module(_BUILDING[name], __package__))
 
 
 def locking(name: str) -> Locking:
-    """Return the half of a manager that locks; it is imported when it is asked for."""
+    """Import and return the module of a manager that locks."""
     return cast("Locking", importlib.import_module(_LOCKING[name], __package__))
 
 
 def name_of(lock_file: Path | None, chosen: str) -> str:
-    """Return the name of the manager that a lock file is for, and `chosen` where none is given."""
+    """Return the name of the manager of a lock file, or `chosen` without a lock file."""
     return "conda" if lock_file and lock_file.suffix != ".toml" else chosen
 
 
@@ -197,15 +202,18 @@ Solve = Callable[[Mapping[str, str]], Lock]
 
 @dataclasses.dataclass
 class Preferred:
-    """The versions of the lock that is there, through the attempts of one search."""
+    """The versions of the existing lock during the attempts of a search."""
 
     versions: Mapping[str, str]
     emit: Emit
     tried_without: bool = False
 
     def solved(self, plan: Plan, solve: Solve) -> Lock:
-        """Return the lock of a plan. The first refusal that the versions may have caused is checked by one solve
-        without them: another index can have wheels of these versions with other requirements. Raises LockError."""
+        """Return the lock of a plan. Raises LockError.
+
+        If the versions may have caused the first failure, one solve runs without them: on another index, wheels of
+        these versions can have other requirements.
+        """
         try:
             return self._solved(solve)
         except LockError as error:
@@ -220,6 +228,6 @@ class Preferred:
             if not refused or not self.versions or self.tried_without:
                 raise
         self.tried_without = True
-        text = "not with the versions of the lock that is there: solving once without them"
+        text = "the versions of the existing lock have no solution: solving without them"
         self.emit(Event(kind="note", stage="lock", text=text))
         return solve({})

@@ -1,4 +1,4 @@
-"""A venv from a lock: virtualenv makes it, the lock's wheels are put in, and it may be moved."""
+"""Builds venvs from locks with virtualenv. The result can be moved."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ transaction = transactions.beside
 
 
 def begin() -> None:
-    """Import what making an environment needs, in the time that passes while other programs are at work."""
+    """Import virtualenv in the background while other programs run."""
 
     def load() -> None:
         import virtualenv  # noqa: F401
 
-    uv.program()  # first, and here: sysconfig, which it asks, is not safe to begin in two threads
+    uv.program()  # first and in this thread: the first use of sysconfig is not thread-safe
     threading.Thread(target=load, daemon=True).start()
 
 
 def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
-    """Do nothing: the environment stays in its place while packages are fetched into the draft."""
+    """Do nothing: downloads go into the draft while the environment stays in place."""
 
 
 def install(lock: Lock, prefix: Path, how: Building) -> None:
-    """Make an environment in a draft, with a lock's wheels. Raises BuildError."""
+    """Create an environment with the wheels of a lock in a draft. Raises BuildError."""
     create(prefix, how.python(), prompt=how.env.name)
     _name_place(prefix, how.env)
     _make_relocatable(prefix)
@@ -49,7 +49,7 @@ def install(lock: Lock, prefix: Path, how: Building) -> None:
 
 
 def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
-    """Bring an environment that holds `old` to `new`. Raises BuildError."""
+    """Change an environment with the lock `old` to the lock `new`. Raises BuildError."""
     step = difference(old, new)
     take_out(prefix, step.out)
     if step.into:
@@ -58,7 +58,7 @@ def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
 
 
 def put_back(lock: Lock, work: Work, prefix: Path, how: Building, *, fresh: bool) -> None:
-    """Take out and put back what the work names. Raises BuildError."""
+    """Remove and reinstall the packages of the work. Raises BuildError."""
     take_out(prefix, [r.name for r in work.removed])
     put_back_wheels(lock, work.packages, prefix, how.sources, how.emit, fresh=fresh)
 
@@ -70,8 +70,10 @@ def record(lock: Lock, prefix: Path) -> None:
 
 
 def settle(env: Path) -> None:
-    """Write the activate scripts again where they name another place: an early version did that last, and may have
-    been killed before. What lies there now may be anybody's. Raises BuildError."""
+    """Rewrite activate scripts that name another path. Raises BuildError.
+
+    An early version did this last and may have been killed before. Another user may have replaced the files since.
+    """
     if not _scripts_settled(env):
         transactions.check(env)
         for script in [*(env / "bin").glob("activate*"), env / "pyvenv.cfg"]:
@@ -81,37 +83,40 @@ def settle(env: Path) -> None:
 
 
 def create(path: Path, python: str, *, prompt: str) -> None:
-    """An empty environment without pip. Raises BuildError."""
+    """Create an empty environment without pip. Raises BuildError."""
     from virtualenv import cli_run
 
     name = prompt if not prompt.startswith(".") else Path.cwd().name
     argv = [str(path), "--no-seed", "--python", python, f"--prompt={name}", "--no-periodic-update"]
-    # Beside a pyproject.toml virtualenv would write a .venv file that points to the draft (PEP 832). The
-    # virtualenv that conda-lock allows (below 21) writes none and does not know the option.
+    # Beside a pyproject.toml virtualenv would write a .venv file that points to the draft (PEP 832). conda-lock
+    # requires virtualenv below 21, which writes no such file and does not know the option.
     older = _virtualenv_is_older()
     argv += [] if older else ["--no-venv-redirect"]
     try:
         cli_run(argv, setup_logging=False, env=_plain_environ())
-    except (OSError, RuntimeError, ValueError) as error:  # ValueError: a pyvenv.cfg that is none
+    except (OSError, RuntimeError, ValueError) as error:  # ValueError: an invalid pyvenv.cfg
         if isinstance(error, OSError) and error.errno:
             raise not_writable(path, error) from error
         raise BuildError(
-            f"virtualenv could not make an environment with {python}: {error}",
-            hint="another interpreter: --python VERSION",
+            f"virtualenv cannot create an environment with {python}: {error}",
+            hint="choose another interpreter with --python VERSION",
         ) from error
     except SystemExit as error:
         if error.code == process.TERMINATED:
             raise
         raise BuildError(
-            f"virtualenv refused {python} (exit {error.code})", hint="another interpreter: --python VERSION"
+            f"virtualenv rejected {python} (exit {error.code})",
+            hint="choose another interpreter with --python VERSION",
         ) from error
     if older:
-        _mend_activate(path)
+        _fix_activate(path)
 
 
 def _plain_environ() -> dict[str, str]:
-    """The variables without virtualenv's own, and without its configuration file: what is built is the same
-    for everybody (VIRTUALENV_SYSTEM_SITE_PACKAGES would let the system in). Where it keeps its data stays."""
+    """Return the variables without those of virtualenv and its configuration file, except for its data folder.
+
+    Every user gets the same environment. For example VIRTUALENV_SYSTEM_SITE_PACKAGES would add system packages.
+    """
     kept = {
         k: v
         for k, v in process.environ().items()
@@ -126,21 +131,24 @@ def _virtualenv_is_older() -> bool:
     return int(__version__.partition(".")[0]) < 21
 
 
-def _mend_activate(path: Path) -> None:
-    """Before 21, virtualenv wrote the path into a message in double quotes, which an apostrophe in the
-    path ends too early."""
+def _fix_activate(path: Path) -> None:
+    """Replace a message of virtualenv before 21, whose quoting fails for a path with an apostrophe."""
     script = path / "bin" / "activate"
     if script.exists():
-        said = r'echo "Virtual environment directory .* does not exist!" >&2'
+        message = r'echo "Virtual environment directory .* does not exist!" >&2'
         text = re.sub(
-            said, 'echo "The folder of this environment is gone." >&2', script.read_text(encoding="utf-8")
+            message,
+            'echo "The folder of this environment does not exist." >&2',
+            script.read_text(encoding="utf-8"),
         )
         write_file(script, text, root=path)
 
 
 def _name_place(path: Path, final: Path) -> None:
-    """Write into pyvenv.cfg and the activate scripts the place that the environment will have, so that the one rename which
-    brings it there is all that is left to do. Whatever a shell escapes in a name, it escapes in both."""
+    """Write the final path into pyvenv.cfg and the activate scripts, so that only a rename remains to be done.
+
+    A shell escapes the same characters in both names.
+    """
     if path.name != f".{final.name}.gpuenv-new":
         return
     for script in (path / "pyvenv.cfg", *path.glob("bin/activate*"), *path.glob("Scripts/activate*")):
@@ -149,18 +157,18 @@ def _name_place(path: Path, final: Path) -> None:
 
 
 def _scripts_settled(path: Path) -> bool:
-    """Whether the activate script knows the place the environment has (not the draft's). Raises BuildError."""
+    """Return whether the activate script has the environment's path, not the draft's. Raises BuildError."""
     script = path / "bin" / "activate"
     try:
         return not script.exists() or f".{path.name}.gpuenv-new" not in untrusted_files.read_text(script)
     except OSError as error:
         raise BuildError(
-            f"{script} cannot be read: {error.strerror}", hint="build it anew: gpuenv create --recreate"
+            f"{script} cannot be read: {error.strerror}", hint="rebuild it: gpuenv create --recreate"
         ) from error
 
 
 def _make_relocatable(path: Path) -> None:
-    """uv then starts scripts through the folder they lie in, so that a rename keeps them alive."""
+    """Make uv write scripts that find their interpreter beside them, so that they work after a rename."""
     config = path / "pyvenv.cfg"
     text = untrusted_files.read_text(config)
     if "relocatable" not in text:
@@ -171,14 +179,14 @@ def _make_relocatable(path: Path) -> None:
 
 
 def fetch_python(version: str) -> str:
-    """The path of a Python that uv manages, fetched if it is not there. Raises BuildError."""
+    """Return the path of a Python that uv manages, after downloading a missing one. Raises BuildError."""
     allowed = uv.Settings(variables={"UV_PYTHON_DOWNLOADS": "manual"}, timeout=1800)
     done = uv.run_uv(["python", "install", version], PackageSources(), python=None, settings=allowed)
     words = ["python", "find", "--managed-python", "--no-python-downloads", version]
     found = uv.run_uv(words, PackageSources(), python=None)
     if not found.ok:
         raise BuildError(
-            f"Python {version} is not on this machine and could not be fetched",
-            log=uv.redacted(done.stderr), hint="install it, or choose another with --python",
+            f"Python {version} is not on this machine and cannot be downloaded",
+            log=uv.redacted(done.stderr), hint="install it, or choose another version with --python",
         )  # fmt: skip
     return found.stdout.strip()

@@ -1,4 +1,4 @@
-"""Locks of the manager `venv`: pylock.toml, whose wheels uv solves for a plan."""
+"""Locks of the manager `venv`: pylock.toml with wheels that uv solves for a plan."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ EXTRAS: tuple[str, ...] = ()
 
 
 def lock_name(target: str | None) -> str:
-    """The name of the project's lock file: pylock.toml, of a named target pylock.NAME.toml."""
+    """Return pylock.toml, or pylock.NAME.toml for a named target."""
     return f"pylock.{target}.toml" if target else LOCK_NAME
 
 
 def require() -> None:
-    """Nothing: uv comes with gpuenv."""
+    """Do nothing: uv is a dependency of gpuenv."""
 
 
 def read_lock(path: Path, _platform: str, _known: Callable[[], Profiles]) -> Lock:
@@ -60,30 +60,30 @@ def write_lock(
     lock: Lock,
     _virtual: tuple[Mapping[str, str], ...],
     *,
-    alone: bool = False,  # noqa: ARG001  # of the protocol
+    alone: bool = False,  # noqa: ARG001  # part of the protocol
 ) -> None:
-    """Write a pylock.toml, which is always for one platform. Raises LockError."""
+    """Write a pylock.toml for one platform. Raises LockError."""
     from ..wheels import pylock
 
     pylock.write(path, lock)
 
 
 def check_hashes(lock: Lock, origin: str, *, allow_md5: bool) -> None:
-    """Nothing: a pylock.toml without a sha256 is not read."""
+    """Do nothing: reading rejects a pylock.toml without a sha256."""
 
 
 def assumed_gpu() -> str | None:
-    """None: no setting of uv or pip is about GPUs."""
+    """Return None: uv and pip have no setting for GPUs."""
     return None
 
 
 def virtual_packages(_asked: RequestContext, _stages: Stages) -> tuple[Mapping[str, str], ...]:
-    """None: wheels know no virtual packages."""
+    """Return nothing: wheels have no virtual packages."""
     return ()
 
 
 def check(lock: Lock, asked: RequestContext, stages: Stages) -> None:
-    """Raise LockError where a locked build does not fit the target's driver and GPUs."""
+    """Raise LockError for a locked build that does not fit the target's driver and GPUs."""
     plan = lock.plan
     for build in plan.builds if plan.device == "cuda" else ():
         request = Request(
@@ -103,17 +103,17 @@ def check(lock: Lock, asked: RequestContext, stages: Stages) -> None:
 
 
 def search(task: Task) -> Search:
-    """Begin a search for a lock."""
+    """Return a new search for a lock."""
     from ..wheels.early_solve import begin_early
 
-    held = task.near.lock.packages if task.near.lock else ()
-    versions = {p.name: p.version for p in held if p.name not in task.near.moving and not p.unhashed}
+    packages = task.near.lock.packages if task.near.lock else ()
+    versions = {p.name: p.version for p in packages if p.name not in task.near.moving and not p.unhashed}
     return Search(task, Preferred(versions, task.emit), begin_early(task.first))
 
 
 @dataclasses.dataclass
 class Search:
-    """A search in which every attempt is planned first."""
+    """A search that makes a plan before each attempt."""
 
     task: Task
     preferred: Preferred
@@ -156,8 +156,7 @@ class Search:
         return dataclasses.replace(lock, plan=plan)
 
     def _with_pages(self, asked: RequestContext, plan: Plan) -> PackageSources:
-        """The sources, and the pages of wheels that are compiled against the plan's very builds, where a
-        package of theirs is asked for."""
+        """Return the sources with the pages of wheels compiled against the plan's builds, if their packages are required."""
         sources = asked.sources
         wanted = {n.name for n in asked.demands.needs}
         wanted |= {str(canonicalize_name(Requirement(p).name)) for p in asked.request.packages}
@@ -169,12 +168,14 @@ class Search:
         ]
         if not pages or sources.offline or sources.no_index:
             return sources
-        self._tell(f"wheels that are compiled against the plan's build are looked for at {', '.join(pages)}")
+        self._tell(f"searching for wheels compiled against the plan's build at {', '.join(pages)}")
         return dataclasses.replace(sources, find_links=(*sources.find_links, *pages))
 
     def _locked_from_cache(self, asked: RequestContext, plan: Plan, error: LockError) -> Lock | None:
-        """The lock of a CPU build whose index does not answer, where the installer's cache has its wheel and all
-        that goes with it; None where it has not."""
+        """Return the lock of a CPU build from the installer's cache if its index does not answer.
+
+        Returns None if the cache lacks the wheel or a dependency.
+        """
         from ..wheels.local_files import is_cached
 
         if error.unreachable != "pytorch" or asked.request.device != "cpu":
@@ -186,11 +187,11 @@ class Search:
             lock = self._lock(asked, plan, cached, self.preferred.versions)
         except LockError:
             return None
-        self._tell(f"{error.message}; its wheels are taken from the cache")
+        self._tell(f"{error.message}; using wheels from the cache")
         return lock
 
     def _warn_of_cuda_wheels(self, asked: RequestContext, plan: Plan, lock: Lock) -> None:
-        """Say before the download what a CUDA build costs on a CPU, why it is taken, and how to avoid it."""
+        """Emit a warning about the download of a CUDA build for a CPU, with the reason and the alternative."""
         from ..wheels.local_files import size
 
         builds = [b for b in plan.builds if b.cuda]
@@ -200,10 +201,10 @@ class Search:
             canonicalize_name(Requirement(r).name) for b in builds for r in b.requirements
         }
         total = sum(p.size or 0 for p in lock.packages if p.name in names or p.name.startswith("nvidia-"))
-        what = " and ".join(f"{b.framework} {b.version}" for b in builds)
+        builds_text = " and ".join(f"{b.framework} {b.version}" for b in builds)
         self._tell(
-            f"{what} is to be had only with CUDA ({size(total)}), since the PyTorch index does not answer; to "
-            "avoid it: --find-links FOLDER with a CPU wheel, or GPUENV_INDEX_PYTORCH=ADDRESS of a mirror",
+            f"the PyTorch index does not answer, so {builds_text} comes with CUDA ({size(total)}); to avoid the "
+            "download, use --find-links FOLDER with a CPU wheel, or set GPUENV_INDEX_PYTORCH to a mirror",
             "warning",
         )
 
@@ -212,13 +213,15 @@ class Search:
 
 
 def _is_of_index(need: RequirementLine) -> bool:
-    """Whether a need is for a release of an index."""
+    """Return whether a requirement is for a release of an index."""
     return bool(need.name) and not (need.local or need.vcs or need.constraint)
 
 
 def _pinned_to(text: str, pins: Mapping[NormalizedName, str]) -> str:
-    """A requirement with the release of the newest set in place of its bounds. As a constraint beside the requirement
-    the solver would take it for one of many reasons."""
+    """Return a requirement with the release of the newest set as its bounds.
+
+    As a separate constraint, the release would hide the other reasons in the solver's explanation.
+    """
     need = Requirement(text)
     pin = pins.get(canonicalize_name(need.name))
     if pin is None or need.url:
@@ -228,7 +231,7 @@ def _pinned_to(text: str, pins: Mapping[NormalizedName, str]) -> str:
 
 
 def _limits(asked: RequestContext) -> list[RequirementLine]:
-    """Limits on packages that may come along, of which some releases do not go with the plan's builds."""
+    """Return limits on possible dependencies, some releases of which conflict with the plan's builds."""
     return [
         RequirementLine(
             text=text,
@@ -241,8 +244,10 @@ def _limits(asked: RequestContext) -> list[RequirementLine]:
 
 
 def _check_index(sources: PackageSources, plan: Plan) -> None:
-    """Raise LockError where the plan needs the PyTorch index and no connection to it can be made. The solver
-    would try it several times, some seconds each."""
+    """Raise LockError if the plan needs the PyTorch index and a connection fails.
+
+    The solver would retry it several times, for some seconds each.
+    """
     if sources.offline or sources.no_index or not pytorch_index.named_for(plan):
         return
     from ..index.host_addresses import find_connection_error
@@ -256,12 +261,12 @@ def _check_index(sources: PackageSources, plan: Plan) -> None:
 
 
 def _label(build: PlannedBuild) -> str:
-    """A build as wheels' local labels name it: "cu128", "cpu"."""
+    """Return the local label of a build: "cu128", "cpu"."""
     return f"cu{build.cuda.replace('.', '')}" if build.cuda else "cpu"
 
 
 def _pinned(build: PlannedBuild) -> str:
-    """The version of a build as its wheel has it, label included: "2.13.0+cpu"."""
+    """Return the version of a build with its label: "2.13.0+cpu"."""
     pins = (Requirement(text) for text in build.requirements)
     exact = (
         s.version for pin in pins if pin.name == build.framework for s in pin.specifier if s.operator == "==="

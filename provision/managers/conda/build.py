@@ -1,5 +1,6 @@
-"""How a conda environment is built, changed and put back: the worker fetches and links packages of channels, uv
-installs wheels on top. What else is in the prefix stays."""
+"""Builds, changes and repairs conda environments, and keeps other files of the prefix.
+
+The worker downloads and links channel packages. uv then installs the wheels."""
 
 from __future__ import annotations
 
@@ -24,14 +25,14 @@ transaction = transactions.at_its_path
 
 
 def begin() -> None:
-    """Raise UsageError where the engine is missing."""
+    """Raise UsageError if the engine is not installed."""
     door.require("rattler")
 
 
 def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
-    """Bring packages into the caches, hashes compared, before the environment is renamed aside. Raises BuildError."""
-    channelled, wheels = _parted(packages)
-    names = {p.name for p in channelled} | {"python"}  # pure packages are unpacked for a Python
+    """Download packages into the caches and compare hashes, before the environment is renamed. Raises BuildError."""
+    channelled, wheels = _split(packages)
+    names = {p.name for p in channelled} | {"python"}  # pure packages are unpacked for one Python
     with place.draft(how.env) as scratch:
         if channelled:
             named = tuple(p for p in lock.packages if p.is_conda and p.name in names)
@@ -43,7 +44,7 @@ def fetch(lock: Lock, packages: Sequence[LockedPackage], how: Building) -> None:
 
 def install(lock: Lock, prefix: Path, how: Building) -> None:
     """Fill an empty prefix. Raises BuildError."""
-    channelled, wheels = _parted(lock.packages)
+    channelled, wheels = _split(lock.packages)
     told = f"installing {len(channelled)} conda packages"
     how.emit(Event(kind="start", stage="build", text=told, total=len(channelled)))
     link(lock, prefix, how, distrust=how.distrust)
@@ -53,10 +54,10 @@ def install(lock: Lock, prefix: Path, how: Building) -> None:
 
 
 def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
-    """Bring a prefix that holds `old` to `new`. Raises BuildError, with the prefix half changed."""
+    """Change a prefix with the lock `old` to the lock `new`. Raises BuildError and leaves the prefix half changed."""
     step = difference(old, new)
     before = {p.name: p for p in old.packages}
-    channelled, wheels = _parted(step.into)
+    channelled, wheels = _split(step.into)
     take_out(prefix, [n for n in step.out if not before[n].is_conda])
     gone = [n for n in step.out if before[n].is_conda]
     if channelled or gone:
@@ -67,9 +68,11 @@ def change(old: Lock, new: Lock, prefix: Path, how: Building) -> None:
 
 
 def put_back(lock: Lock, work: Work, prefix: Path, how: Building, *, fresh: bool) -> None:
-    """Take out and put back what the work names. The cache's files are compared with their hashes, because they are
-    the prefix's. Raises BuildError."""
-    channelled, wheels = _parted(work.packages)
+    """Remove and reinstall the packages of the work. Raises BuildError.
+
+    Files of the cache are compared with their hashes, because files of the prefix are links to them.
+    """
+    channelled, wheels = _split(work.packages)
     take_out(prefix, [r.name for r in work.removed])
     if channelled:
         link(lock, prefix, how, distrust=True, reinstall=[p.name for p in channelled])
@@ -77,14 +80,13 @@ def put_back(lock: Lock, work: Work, prefix: Path, how: Building, *, fresh: bool
 
 
 def record(lock: Lock, prefix: Path) -> None:
-    """Write the lock into the environment, as a value: reading it needs no conda-lock. Raises BuildError."""
+    """Write the lock into the environment in a form that needs no conda-lock to read. Raises BuildError."""
     plain = as_plain(dataclasses.replace(lock, plan=dataclasses.replace(lock.plan, rejected=())))
     state.write(prefix, "lock.json", {"digest": state.lock_digest(lock), "lock": plain})
 
 
 def settle(env: Path) -> str | None:
-    """Add the environment to the list that conda, VS Code and Jupyter read. It works without that: return why it
-    could not be done."""
+    """Add the environment to the list that conda, VS Code and Jupyter read, or return why that failed."""
     try:
         conda_scripts.register(env)
     except BuildError as error:
@@ -92,18 +94,17 @@ def settle(env: Path) -> str | None:
     return None
 
 
-def _parted(packages: Sequence[LockedPackage]) -> tuple[tuple[LockedPackage, ...], tuple[LockedPackage, ...]]:
-    """Return conda's packages, and wheels."""
+def _split(packages: Sequence[LockedPackage]) -> tuple[tuple[LockedPackage, ...], tuple[LockedPackage, ...]]:
+    """Return the conda packages and the wheels."""
     return tuple(p for p in packages if p.is_conda), tuple(p for p in packages if not p.is_conda)
 
 
-# Unpacked over packed bytes: 2.9 to 4.1 over conda-forge's CUDA packages (zstd packs tighter than wheels).
+# Ratio of unpacked to packed bytes: 2.9 to 4.1 for CUDA packages of conda-forge, whose zstd packs tighter than wheels.
 _UNPACKED = 4.1
 
 
 def link(lock: Lock, prefix: Path, how: Building, **more: Any) -> None:
-    """Have the engine bring a prefix to the lock's conda packages; `more` is what the engine is asked beside that.
-    Raises BuildError."""
+    """Make the engine link the lock's conda packages into a prefix. `more` extends the request. Raises BuildError."""
     packages = [p for p in lock.packages if p.is_conda]
     request = {
         "packages": [dataclasses.asdict(p) for p in packages],
@@ -121,13 +122,13 @@ def link(lock: Lock, prefix: Path, how: Building, **more: Any) -> None:
 
 
 def specs_of(lock: Lock) -> list[str]:
-    """What was asked for, as conda keeps it: the frameworks' packages in their versions."""
+    """Return the requested specs for conda's history: the packages of the frameworks with their versions."""
     pins = [p.split() for b in lock.plan.builds for p in b.requirements]
-    return [f"{words[0]} =={words[1]}" for words in pins if len(words) == 3]  # a wheel's pin is one word
+    return [f"{words[0]} =={words[1]}" for words in pins if len(words) == 3]  # the pin of a wheel is one word
 
 
 def _teller(emit: Emit) -> Callable[[dict[str, Any]], None]:
-    """What the engine tells, as events: of all downloads together how far they are."""
+    """Return a callback that turns messages of the engine into events, with the total progress of downloads."""
     fetched: dict[str, int] = {}
     total = 0
 
@@ -164,13 +165,15 @@ def install_wheels_on_top(lock: Lock, wheels: Sequence[LockedPackage], prefix: P
             hint="lock again: gpuenv lock --manager conda",
         )
     if wheels:
-        some = dataclasses.replace(lock, packages=tuple(_not_there(wheels, prefix)))
+        some = dataclasses.replace(lock, packages=tuple(_find_missing(wheels, prefix)))
         install_wheels(some, prefix, how.sources, how.emit)
 
 
-def _not_there(wheels: Sequence[LockedPackage], prefix: Path) -> list[LockedPackage]:
-    """The wheels without those whose distribution a conda package of another name has brought. Raises
-    BuildError where that is of another version: the wheel would overwrite it."""
+def _find_missing(wheels: Sequence[LockedPackage], prefix: Path) -> list[LockedPackage]:
+    """Return the wheels without those that a conda package of another name already provides.
+
+    Raises BuildError if the conda package has another version, which the wheel would overwrite.
+    """
     there: dict[str, str] = {}
     for info in prefix.glob("lib/python3*/site-packages/*.dist-info"):
         name, _, version = info.name.removesuffix(".dist-info").partition("-")
@@ -181,28 +184,28 @@ def _not_there(wheels: Sequence[LockedPackage], prefix: Path) -> list[LockedPack
             raise BuildError(
                 f"a conda package brings {wheel.name} {version}, the lock's wheel is {wheel.version}: "
                 "one would overwrite the other",
-                hint=f"ask for conda's version of it: --with '{wheel.name}=={version}'",
+                hint=f"request conda's version with --with '{wheel.name}=={version}'",
             )
     return [w for w in wheels if normalize_name(w.name) not in there]
 
 
 def _refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[LockedPackage]) -> BuildError:
-    """What the engine refused, as one sentence with what to do."""
+    """Return the error for a failure of the engine."""
     text = redact_text(error["text"])
     if error["kind"] == "Disk":
         return BuildError(
-            f"{text} has {size(float(error['free']))} free; fetching and unpacking needs about {size(float(error['need']))}",
+            f"{text} has {size(float(error['free']))} free; downloading and unpacking needs about {size(float(error['need']))}",
             hint="free space, or choose another disk: --cache-dir DIR and another ENV",
         )
     if error["kind"] == "Offline":
         return BuildError(
-            f"--offline was given, and these packages are not in the cache: {text}",
-            hint="run once with a network, or name a local channel: --channel DIR",
+            f"--offline was given, but these packages are not in the cache: {text}",
+            hint="run once with a network, or name a local channel with --channel DIR",
         )
     if error["kind"] == "UnsafeError":
         return BuildError(
-            f"{text}: nothing is written or removed there",
-            hint="leave that package out, or build an environment whose records are bent anew: gpuenv create with --recreate",
+            f"{text}: gpuenv does not write there",
+            hint="remove that package, or rebuild an environment with damaged records: gpuenv create --recreate",
         )
     for pattern, told, hint in _FAULTS:
         if re.search(pattern, text, re.IGNORECASE):
@@ -210,13 +213,12 @@ def _refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[LockedPa
     where = _where(text, packages)
     told = f"the conda packages could not be installed: {text.splitlines()[0] if text else error['kind']}"
     return BuildError(
-        f"{told}: {where}" if where else told, log=text, hint="the lines above are the engine's own"
+        f"{told}: {where}" if where else told, log=text, hint="read the messages of the engine above"
     )
 
 
 def _where(text: str, packages: Sequence[LockedPackage]) -> str | None:
-    """The address of the package that a text of the engine is about: the lock's, as the engine often names
-    the file alone."""
+    """Return the package address for a message of the engine, which often has only the file name."""
     file = re.search(r"failed to fetch (\S+\.(?:conda|tar\.bz2))", text)
     name = re.search(r"nothing came for \d+ s: ([^\s,]+)", text)
     for package in packages:
@@ -226,26 +228,26 @@ def _where(text: str, packages: Sequence[LockedPackage]) -> str | None:
     return address[0].rstrip(":,") if address else None
 
 
-_STRANGE = "open the address in a browser: a login page, a proxy or a broken mirror may stand in between"
+_STRANGE = "open the address in a browser: a login page, a proxy or a broken mirror may answer instead"
 _FAULTS = (
-    (r"os error 28|no space left|disk quota", "the disk filled up while installing",
+    (r"os error 28|no space left|disk quota", "the disk became full during the installation",
      "free space, or put ENV and --cache-dir on another disk"),
-    (r"hash mismatch|checksum|sha256|md5", "a package is not the file that was locked: its hash differs",
-     "if the channel really changed the file, lock again: gpuenv lock --manager conda"),
-    (r"\b407\b|proxy auth", "a proxy wants a user and a password on the way to the channel",
-     "put them into the proxy's address: HTTPS_PROXY, or proxy_servers in .condarc"),
-    (r"\b429\b", "the channel asks us to come later", "wait some minutes, then run the command again: what is fetched stays"),
-    (r"\b5\d\d [A-Z]", "the channel is failing", "try again later, or name a mirror"),
-    (r"\b401\b|\b403\b|unauthorized|forbidden", "the channel refuses us without the right credentials",
-     "put them into the auth file that rattler and pixi read (RATTLER_AUTH_FILE)"),
-    (r"\b404\b|\b410\b|no such file|not found", "a locked package is no longer there", "lock again, or name a mirror that keeps it"),
-    (r"too many redirects|following redirect", "the channel redirects without an end", _STRANGE),
-    (r"invalid zip|zip archive|zstd|unexpected end of (?:file|archive)", "a package is no conda package that can be read", _STRANGE),
+    (r"hash mismatch|checksum|sha256|md5", "the hash of a package differs from the lock",
+     "if the channel replaced the file, lock again: gpuenv lock --manager conda"),
+    (r"\b407\b|proxy auth", "a proxy before the channel requires a user and password",
+     "add them to the proxy's address in HTTPS_PROXY, or in proxy_servers of .condarc"),
+    (r"\b429\b", "the channel rate-limited this request (HTTP 429)", "wait some minutes, then run the command again; finished downloads are kept"),
+    (r"\b5\d\d [A-Z]", "the channel has a server error", "try again later, or name a mirror"),
+    (r"\b401\b|\b403\b|unauthorized|forbidden", "the channel rejected the credentials, or requires some",
+     "add credentials to the auth file of rattler and pixi (RATTLER_AUTH_FILE)"),
+    (r"\b404\b|\b410\b|no such file|not found", "a locked package is no longer available", "lock again, or name a mirror that has it"),
+    (r"too many redirects|following redirect", "the channel redirects endlessly", _STRANGE),
+    (r"invalid zip|zip archive|zstd|unexpected end of (?:file|archive)", "a file is not a valid conda package", _STRANGE),
     (r"certificate", "the channel's certificate is not trusted",
-     "name the file of the authority: ssl_verify in .condarc, or SSL_CERT_FILE"),
+     "name the certificate file of the authority in ssl_verify of .condarc, or in SSL_CERT_FILE"),
     (r"nothing came for", "the channel does not answer in time",
-     "check the network, proxies and mirrors; a slow network is given more time by UV_HTTP_TIMEOUT=SECONDS"),
+     "check the network, proxies and mirrors; for a slow network, set UV_HTTP_TIMEOUT=SECONDS"),
     (r"error sending request|tcp connect|dns error|timed out|connection", "the channel does not answer",
      "check the network, proxies and mirrors of .condarc and of rattler's config.toml"),
-    (r"permission denied|read-only", "this place may not be written to", "name an ENV in a folder you may write to"),
+    (r"permission denied|read-only", "the environment's folder is not writable", "choose an ENV in a writable folder"),
 )  # fmt: skip

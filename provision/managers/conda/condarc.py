@@ -1,11 +1,10 @@
-"""conda's own configuration: what .condarc files, CONDA_* and auth files say of channels, network and credentials.
+"""Reads conda's configuration: .condarc files, CONDA_* variables and auth files.
 
-Places and order are those of conda's documentation ("Using the .condarc conda configuration file"): later
-files stand before earlier ones, lists are put together, maps are laid over each other. Values may hold
-credentials: they go to the engine and nowhere else.
+Paths and order follow conda's documentation ("Using the .condarc conda configuration file"): later files override
+earlier ones, lists are joined, maps are merged. Values may contain credentials and go only to the engine.
 
-The engine looks for credentials in rattler's auth files only once it knows the mirror that it asks, and then drops
-those that stand in the mirror's own address: they are handed to it in a file of one run."""
+For a mirror the engine reads credentials from rattler's auth files and ignores those in the mirror's address. So gpuenv
+writes them into an auth file for one run."""
 
 from __future__ import annotations
 
@@ -25,26 +24,26 @@ _MAPS = ("custom_channels", "custom_multichannels", "mirrored_channels", "proxy_
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 _GROUPS = ("custom_multichannels", "mirrored_channels")
 _WORDS = ("channel_alias", "channel_priority", "offline", "ssl_verify")
-# What changes where packages come from or who may fetch them, and what the engine has no way to do.
+# Keys that change package sources or access to them, which the engine does not support
 _UNSERVED = ("allowlist_channels", "channel_settings", "client_ssl_cert", "client_ssl_cert_key",
              "denylist_channels", "whitelist_channels")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Configuration:
-    """What is configured. `said` are sentences for the user: keys that gpuenv does not follow."""
+    """The configuration. `said` are notes about keys that gpuenv ignores."""
 
     values: dict[str, Any] = field(default_factory=dict)
     said: tuple[str, ...] = ()
 
     @property
     def certificates(self) -> str | None:
-        """The file or folder of certificates that `ssl_verify` names in place of the system's."""
+        """Return the certificate file or folder of `ssl_verify`, or None for the system's."""
         return _certificates(self.values.get("ssl_verify"))
 
 
 def configuration(environ: Mapping[str, str]) -> Configuration:
-    """conda's configuration. Raises ValueError naming the file that is none."""
+    """Read conda's configuration. Raises ValueError with the path of an invalid file."""
     values: dict[str, Any] = {}
     unserved: dict[str, None] = {}
     for path in _files(environ):
@@ -52,13 +51,13 @@ def configuration(environ: Mapping[str, str]) -> Configuration:
         unserved |= {f"{key} in {path}": None for key in _UNSERVED if data.get(key)}
         values = _laid(values, {k: data[k] for k in (*_LISTS, *_MAPS, *_WORDS) if data.get(k) is not None})
     values = _laid(values, _of_variables(environ))
-    said = [f"{words} is not followed: gpuenv has no way to do it" for words in unserved]
+    said = [f"{words} is ignored: gpuenv does not support it" for words in unserved]
     if values.get("offline") is True:
-        said.append("conda is configured to be offline: no channel is asked")
+        said.append("conda is configured to be offline: gpuenv contacts no channel")
     if isinstance(values.get("proxy_servers"), dict):
         others = sorted(k for k in values["proxy_servers"] if k not in ("http", "https"))
         said += [
-            f"proxy_servers in .condarc: {_plain(k)} is not followed, only http and https are" for k in others
+            f"proxy_servers in .condarc: {_plain(k)} is ignored, only http and https apply" for k in others
         ]
     return Configuration(values=values, said=tuple(said))
 
@@ -76,7 +75,7 @@ def _plain(text: object) -> str:
 
 
 def _files(environ: Mapping[str, str]) -> Iterator[Path]:
-    """The files that conda would read, weakest first."""
+    """Yield the files that conda reads, lowest priority first."""
     home = Path(environ.get("HOME") or Path.home())
     folders = [Path("/etc/conda"), Path("/var/lib/conda")]
     folders += [Path(environ[v]) for v in ("CONDA_ROOT",) if environ.get(v)]
@@ -110,54 +109,54 @@ def _read(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     try:
         data = yaml.safe_load(_expanded(untrusted_files.read_strictly(path), environ))
     except PermissionError:
-        return {}  # another user's, which conda skips as well
+        return {}  # not readable for this user; conda skips it as well
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
     except yaml.YAMLError as error:
         where = getattr(error, "problem_mark", None)
         line = f" line {where.line + 1}" if where else ""
         raise ValueError(
-            f"{path}{line} is no YAML: {getattr(error, 'problem', None) or 'see its form'}"
+            f"{path}{line} is not YAML: {getattr(error, 'problem', None) or 'invalid syntax'}"
         ) from None
     except RecursionError:
-        raise ValueError(f"{path} is nested deeper than any .condarc") from None
+        raise ValueError(f"{path} is nested too deeply for a .condarc") from None
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise ValueError(f"{path} is no .condarc: it holds no keys")  # noqa: TRY004  # one class for every bad file
+        raise ValueError(f"{path} is not a .condarc: it has no keys")  # noqa: TRY004  # one class for every bad file
     return {key: _checked(path, key, value) for key, value in data.items()}
 
 
 def _checked(path: Path | str, key: str, value: Any) -> Any:
-    """The value in the form that its key has: conda takes one word for a list of one."""
+    """Return a value in the form of its key. conda reads one word as a list of one."""
     if key in _LISTS:
         words = [value] if isinstance(value, str) else value
         if words is not None and not (isinstance(words, list) and all(isinstance(w, str) for w in words)):
-            raise ValueError(f"{path}: {key} is no list of channels")
+            raise ValueError(f"{path}: {key} is not a list of channels")
         return words
     if key in _MAPS and value is not None and not isinstance(value, dict):
-        raise ValueError(f"{path}: {key} is no map")
+        raise ValueError(f"{path}: {key} is not a map")
     for name, told in value.items() if key in _MAPS and value else ():
         words = told if isinstance(told, list) and key in _GROUPS else [told]
         if not all(isinstance(w, str) for w in words if w is not None):
-            raise ValueError(f"{path}: {key} holds what is no address: {_plain(name)}")
+            raise ValueError(f"{path}: {key} has an invalid address: {_plain(name)}")
     if key == "channel_alias" and not isinstance(value, str | None):
-        raise ValueError(f"{path}: {key} is no address")
+        raise ValueError(f"{path}: {key} is not an address")
     if key == "ssl_verify":
         value = _BOOLEANS.get(str(value).lower(), value)
         named = _certificates(value)
         if named and not Path(named).exists():
-            raise ValueError(f"{path}: {key} names {named}, which is not there")
+            raise ValueError(f"{path}: {key} names {named}, which does not exist")
     return value
 
 
 def _expanded(text: str, environ: Mapping[str, str]) -> str:
-    """`$NAME` and `${NAME}` as their values; what is not set stays as it is."""
+    """Return a text with the values of `$NAME` and `${NAME}`. An unset variable stays."""
     return re.sub(r"\$(\w+)|\$\{(\w+)\}", lambda m: environ.get(m[1] or m[2], m[0]), text)
 
 
 def _of_variables(environ: Mapping[str, str]) -> dict[str, Any]:
-    """conda takes every key from a variable too: lists with commas between."""
+    """Return the keys from CONDA_* variables, with lists separated by commas."""
     found: dict[str, Any] = {}
     for key in (*_LISTS, *_WORDS):
         variable = f"CONDA_{key.upper()}"
@@ -170,7 +169,7 @@ def _of_variables(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _laid(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """One file over another, as conda merges them."""
+    """Merge two files as conda does."""
     merged = dict(below)
     for key, value in above.items():
         before = below.get(key)
@@ -188,15 +187,18 @@ def _joined(first: Sequence[str], then: Sequence[str]) -> list[str]:
 
 
 def read(environ: Mapping[str, str]) -> tuple[dict[str, Any], str | None]:
-    """The file that RATTLER_AUTH_FILE names, and a sentence where it is not there. Raises ValueError, which
-    quotes nothing of it, for a file that the engine could not read: this one, or the one in the home folder."""
+    """Read the file of RATTLER_AUTH_FILE, and return a note if it is missing.
+
+    Raises ValueError for a file that the engine cannot read, this one or the one in the home folder. The message quotes
+    nothing of the file.
+    """
     home = Path(environ.get("HOME") or Path.home()) / ".rattler" / "credentials.json"
     _hosts(home)
     named = environ.get("RATTLER_AUTH_FILE")
     if not named:
         return {}, None
     found = _hosts(Path(named))
-    said = None if found is not None else f"RATTLER_AUTH_FILE names {named}, which is not there"
+    said = None if found is not None else f"RATTLER_AUTH_FILE names {named}, which does not exist"
     return found or {}, said
 
 
@@ -209,14 +211,14 @@ def _hosts(path: Path) -> dict[str, Any] | None:
         raise ValueError(f"the auth file {path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         line = f": line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise ValueError(f"the auth file {path} cannot be read: it is no JSON{line}") from None
+        raise ValueError(f"the auth file {path} cannot be read: it is not JSON{line}") from None
     if not isinstance(data, dict) or not all(isinstance(told, dict) for told in data.values()):
-        raise ValueError(f"the auth file {path} cannot be read: a host and what lets one in is expected")
+        raise ValueError(f"the auth file {path} cannot be read: expected a mapping of hosts to credentials")
     return data
 
 
 def of_mirrors(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """conda's configuration with mirrors by their plain addresses, and what lets one in by their hosts."""
+    """Return the configuration with mirror addresses without credentials, and the credentials by host."""
     known: dict[str, Any] = {}
 
     def plain(address: str) -> str:
@@ -234,8 +236,7 @@ def of_mirrors(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any
 
 
 def lend(known: Mapping[str, Any], held: Mapping[str, Any], scratch: Path) -> dict[str, str]:
-    """The variable that names an auth file of one run, with these beside those that are held; none where
-    there is nothing to add."""
+    """Write an auth file for one run, and return its variable. Return nothing without credentials to add."""
     if not known:
         return {}
     path = scratch / "auth.json"

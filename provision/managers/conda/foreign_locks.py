@@ -1,7 +1,6 @@
-"""Conda locks of every kind as a Lock: conda-lock.yml, an @EXPLICIT list, pixi.lock.
+"""Reads conda locks: conda-lock.yml, @EXPLICIT lists and pixi.lock.
 
-A lock that gpuenv did not write says nothing of a plan: the frameworks are known by their package names,
-CUDA and cuDNN by the packages beside them.
+A lock of another tool has no plan. Its frameworks follow from package names, CUDA and cuDNN from other packages.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from .specs import Bounds
 
 
 def read(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:
-    """The lock at `path` for a platform. Raises LockError."""
+    """Read a lock for a platform. Raises LockError."""
     try:
         text = untrusted_files.read_strictly(path)
     except (OSError, UnicodeDecodeError) as error:
@@ -64,8 +63,10 @@ def read(path: Path, platform: str, rows: Sequence[CondaBuild]) -> Lock:
 
 
 def _explicit(path: Path, text: str, platform: str) -> tuple[LockedPackage, ...]:
-    """The list that `conda list --explicit --md5` and `conda-lock render` print; a hash of 64 digits
-    is a sha256, one of 32 an md5."""
+    """Read the output of `conda list --explicit --md5` or `conda-lock render`.
+
+    A hash of 64 digits is a sha256, one of 32 digits an md5.
+    """
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
         entry = line.strip()
@@ -74,7 +75,7 @@ def _explicit(path: Path, text: str, platform: str) -> tuple[LockedPackage, ...]
         url, _, digest = entry.partition("#")
         digest = digest.removeprefix("sha256:").removeprefix("md5:")
         if "://" not in url or not re.fullmatch(r"([0-9a-f]{32}|[0-9a-f]{64})?", digest):
-            raise LockError(f"{path}:{number}: not a package's address with its hash: {entry[:120]}")
+            raise LockError(f"{path}:{number}: expected a package address with a hash: {entry[:120]}")
         found.append(
             _package(path, url, platform, **{"sha256" if len(digest) == 64 else "md5": digest or None})
         )
@@ -88,11 +89,11 @@ def _package(path: Path, url: str, platform: str, **fields: Any) -> LockedPackag
     name_ = _file_name(path, url)
     stem = name_.removesuffix(".conda").removesuffix(".tar.bz2")
     if stem.count("-") < 2 or stem == name_:
-        raise LockError(f"{path}: {url} is no conda package")
+        raise LockError(f"{path}: {url} is not a conda package")
     if subdir not in (door.subdir(platform), "noarch"):
         raise LockError(
-            f"{path}: {url} is for {subdir}; wanted is {door.subdir(platform)}",
-            hint="a lock of another platform cannot be installed here",
+            f"{path}: {url} is for {subdir}, expected {door.subdir(platform)}",
+            hint="lock for this platform: gpuenv lock --manager conda",
         )
     name, version, _ = stem.rsplit("-", 2)
     return LockedPackage(
@@ -113,8 +114,7 @@ def _file_name(path: Path, url: str) -> str:
 
 
 def _pixi(path: Path, text: str, platform: str) -> tuple[LockedPackage, ...]:
-    """Conda packages through py-rattler's reader; wheels from the file, as that reader drops their
-    hashes."""
+    """Read conda packages with py-rattler, and wheels from the file, because py-rattler omits their hashes."""
     import yaml
 
     here = door.subdir(platform)
@@ -132,7 +132,7 @@ def _pixi(path: Path, text: str, platform: str) -> tuple[LockedPackage, ...]:
         environments = data["environments"]
         chosen = environments.get("default") or next(iter(environments.values()))
         used = [e["pypi"] for e in chosen["packages"].get(here, []) if "pypi" in e]
-        # Until version 5 of the format a package's address stood under `url`.
+        # Up to version 5 of the format, `url` has the address of a package.
         by_url = {
             p.get("pypi") or p["url"]: p for p in data["packages"] if "pypi" in p or p.get("kind") == "pypi"
         }
@@ -146,8 +146,8 @@ def _wheel(path: Path, row: Mapping[str, Any]) -> LockedPackage:
     url = str(row["pypi"])
     file = _file_name(path, url)
     if not file.endswith(".whl"):
-        raise LockError(f"{path}: {url} is no wheel, and nothing is built from source here")
-    if not isinstance(row.get("sha256"), str | None):  # to YAML digits alone are a number
+        raise LockError(f"{path}: {url} is not a wheel, and gpuenv does not build from source here")
+    if not isinstance(row.get("sha256"), str | None):  # YAML reads digits as a number
         raise LockError(
             f"{path}: the sha256 of {file} is not written as text", hint="lock again, or quote it"
         )
@@ -156,7 +156,7 @@ def _wheel(path: Path, row: Mapping[str, Any]) -> LockedPackage:
                    sha256=row.get("sha256"))  # fmt: skip
 
 
-# --- what a lock without a plan amounts to -----------------------------------------------------
+# --- the plan of a lock without one --------------------------------------------------------------
 
 
 def _plan_of(
@@ -167,12 +167,12 @@ def _plan_of(
     }
     python = records.get("python")
     if python is None:
-        raise LockError(f"{path} holds no python", hint="gpuenv makes Python environments")
+        raise LockError(f"{path} has no python", hint="add python to the environment and lock again")
     builds = []
     for framework, package in dict.fromkeys((r.framework, r.package) for r in rows):
-        held = next((p for p in packages if is_conda(p) and p.name == package), None)
-        if held is not None:
-            builds.append(_build_of_lock(framework, held, records, rows))
+        package_of_framework = next((p for p in packages if is_conda(p) and p.name == package), None)
+        if package_of_framework is not None:
+            builds.append(_build_of_lock(framework, package_of_framework, records, rows))
     wheels = {normalize_name(p.name): p for p in packages if not is_conda(p)}
     builds += [
         PlannedBuild(framework=f, version=wheels[f].version, cuda=None, index="pypi", requirements=())
@@ -186,7 +186,7 @@ def _plan_of(
         builds=tuple(builds), python=".".join(python["version"].split(".")[:2]), platform=platform, manager="conda",
         device=device, target=target, cuda_major=cuda.split(".")[0] if cuda else None,  # type: ignore[arg-type]  # both are Devices
         cudnn=next((b.cudnn for b in builds if b.cudnn), None),
-        notes=(f"the lock {path.name} was not made by gpuenv: what it is for was read from its packages",),
+        notes=(f"another tool wrote the lock {path.name}: gpuenv derived the plan from its packages",),
     )  # fmt: skip
 
 
@@ -204,14 +204,16 @@ def _build_of_lock(
 
 
 def request_of(lock: Lock) -> Request:
-    """The request that a lock answers, as far as the machine's virtual packages depend on it."""
+    """Return the part of a lock's request that the virtual packages depend on."""
     wanted = tuple(FrameworkRequest(name=b.framework, specifier=f"=={b.version}") for b in lock.plan.builds)
     return Request(frameworks=wanted, device=lock.plan.device, manager="conda", python=lock.plan.python)
 
 
 def held_against(lock: Lock, virtual: Sequence[Mapping[str, str]], bounds: Bounds) -> None:
-    """Raise LockError where a package wants a virtual package that this machine has not, or where the
-    lock's CUDA is above what the driver speaks or knows none of its GPUs."""
+    """Raise LockError for a lock that does not fit this machine.
+
+    A package requires a missing virtual package, or the driver or a GPU does not support the lock's CUDA.
+    """
     have = {v["name"]: v["version"] for v in virtual}
     problems = []
     for package in lock.packages:
@@ -221,11 +223,11 @@ def held_against(lock: Lock, virtual: Sequence[Mapping[str, str]], bounds: Bound
                 problems.append(f"{package.name} {package.version} needs {text}")
     cuda = next((b.cuda for b in lock.plan.builds if b.cuda), None)
     if cuda and bounds.cuda and _numbers(cuda) > _numbers(bounds.cuda):
-        problems.append(f"its CUDA {cuda} is above {bounds.cuda}, which the driver speaks")
+        problems.append(f"its CUDA {cuda} is newer than {bounds.cuda}, which the driver supports")
     if cuda and bounds.oldest and _numbers(cuda) < _numbers(bounds.oldest):
-        problems.append(f"its CUDA {cuda} does not know this GPU, which came with CUDA {bounds.oldest}")
+        problems.append(f"its CUDA {cuda} does not support this GPU, which requires CUDA {bounds.oldest}")
     if cuda and bounds.newest and _numbers(cuda) > _numbers(bounds.newest)[:2]:
-        problems.append(f"its CUDA {cuda} no longer serves this GPU; {bounds.newest} was the last that did")
+        problems.append(f"its CUDA {cuda} does not support this GPU, the last that does is {bounds.newest}")
     if problems:
         raise LockError(
             f"the lock does not fit this machine ({conda_specs.in_words(virtual)}): {problems[0]}",
@@ -239,18 +241,18 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _meets(have: str | None, wanted: str) -> bool:
-    """Whether a virtual package's version meets a conda spec: the comparisons that packages use."""
+    """Return whether the version of a virtual package satisfies a conda spec, in the forms that packages use."""
     if have is None:
         return False
     for part in re.split(r"[,\s]", wanted):
         found = re.fullmatch(r"(>=|<=|==|!=|>|<|=)?(\d[\w.]*)(\.\*|\*)?", part)
         if not found:
-            continue  # a build string, or a form that only the solver knows
+            continue  # a build string, or a form that only the solver supports
         operator, number = found[1] or "=", _numbers(found[2])
-        mine = _numbers(have)
-        size = max(len(mine), len(number))
-        left, right = (t + (0,) * (size - len(t)) for t in (mine, number))
-        same = mine[: len(number)] == number
+        version = _numbers(have)
+        size = max(len(version), len(number))
+        left, right = (t + (0,) * (size - len(t)) for t in (version, number))
+        same = version[: len(number)] == number
         good = {">=": left >= right, "<=": left <= right, ">": left > right, "<": left < right,
                 "==": left == right, "!=": left != right, "=": same}[operator]  # fmt: skip
         if not good:

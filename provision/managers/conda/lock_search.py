@@ -1,7 +1,7 @@
-"""The conda solve, and on top the wheels of what the channels lack, solved by uv for the environment's own Python.
+"""Searches for a conda lock: channel packages first, then wheels for what the channels lack.
 
-Where the wheels or the project's bounds refuse what the solver took, it is asked again with what was learnt, until
-they agree."""
+uv solves the wheels for the environment's Python. If the wheels or the project's bounds conflict with the solution, the
+solver runs again with the new bounds."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from ..protocol import Near, Preferred, Task
 from . import solve as solver, solver_question as conda_question
 from .specs import Question
 
-# Each turn is a whole solve.
+# Each turn is a complete solve.
 _TURNS = 8
 
 
 def begin(task: Task) -> Search:
-    """Begin a search for a lock."""
+    """Return a new search for a lock."""
     return Search(task, _conda_of(task.near), Preferred(_wheels_of(task.near), task.emit))
 
 
 def _conda_of(near: Near) -> tuple[str, ...]:
-    """The addresses of conda packages that stay."""
-    held = near.lock.packages if near.lock else ()
-    return tuple(p.url for p in held if solver.is_conda(p) and p.name not in near.moving)
+    """Return the addresses of conda packages to keep."""
+    packages = near.lock.packages if near.lock else ()
+    return tuple(p.url for p in packages if solver.is_conda(p) and p.name not in near.moving)
 
 
 def _wheels_of(near: Near) -> dict[str, str]:
-    """The versions of wheels that stay."""
-    held = near.lock.packages if near.lock else ()
-    mine = [p for p in held if not (solver.is_conda(p) or p.unhashed)]
-    return {p.name: p.version for p in mine if p.name not in near.moving}
+    """Return the versions of wheels to keep."""
+    packages = near.lock.packages if near.lock else ()
+    wheels = [p for p in packages if not (solver.is_conda(p) or p.unhashed)]
+    return {p.name: p.version for p in wheels if p.name not in near.moving}
 
 
 @dataclasses.dataclass
 class Search:
-    """A search in which the solver chooses the builds. The bounds that its packages exceeded are kept."""
+    """A search in which the solver chooses the builds. It keeps the bounds that a solution exceeded."""
 
     task: Task
     prefer: tuple[str, ...]
@@ -56,8 +56,10 @@ class Search:
     said: tuple[str, ...] | None = None
 
     def solve(self, asked: RequestContext) -> tuple[Plan, Lock | None]:
-        """Solve the channels, then the wheels on top. The plan also notes the variables that override the target.
-        Raises LockError, ResolveError."""
+        """Solve the channels, then the wheels. The plan notes the variables that override the target.
+
+        Raises LockError, ResolveError.
+        """
         asked, question = self._question(asked)
         for _ in range(_TURNS):
             options = conda_question.alternatives(question, asked.profiles)
@@ -69,12 +71,12 @@ class Search:
             if not (solution.lacking or solution.wheels or asked.demands.needs):
                 return self._noted(made)
             plan = plan_for(asked, solution, made, self.task.stages.plan)
-            if plan.python != made.plan.python:  # the wheels want another Python than the solver would take
+            if plan.python != made.plan.python:  # the wheels require a Python other than the solver's
                 question = _with(question, dataclasses.replace(question.request, python=plan.python))
                 continue
             return self._noted(self._with_wheels(asked, plan, made))
-        raise LockError("the conda packages and the wheels on top agree on nothing",
-                        hint="name --python, or loosen what the project's files ask for")  # fmt: skip
+        raise LockError("no set of conda packages and wheels was found that fits together",
+                        hint="name --python, or widen the bounds in the project's files")  # fmt: skip
 
     def _question(self, asked: RequestContext) -> tuple[RequestContext, Question]:
         question, said = conda_question.question(asked, self.task.stages)
@@ -85,7 +87,7 @@ class Search:
         return asked, dataclasses.replace(question, prefer=self.prefer, limits=self.limits)
 
     def _narrower(self, asked: RequestContext, question: Question, made: Lock) -> Question | None:
-        """The question with the bounds that its answer does not keep; None where it keeps all."""
+        """Return the question with the bounds that its solution exceeds, or None if it exceeds none."""
         exceeded = [
             b for b in _exceeded(asked.demands.needs, made, asked.target.platform) if b not in self.limits
         ]
@@ -117,13 +119,12 @@ def _with(question: Question, request: Request) -> Question:
 
 
 def _companions(asked: RequestContext, question: Question) -> tuple[RequestContext, Question]:
-    """What is compiled against a framework (torchvision) is asked of the channels, as the framework is: a
-    wheel of it is built for the wheel of the framework."""
+    """Move packages compiled against a framework (torchvision) to the channels: their wheels need its wheel."""
     names = {canonicalize_name(Requirement(x).name) for b in asked.profiles.builds for x in b.companions}
-    mine = [
+    companions = [
         n for n in asked.demands.needs if n.name and canonicalize_name(n.name) in names and not _placed(n)
     ]
-    applied = [n for n in mine if not n.constraint]
+    applied = [n for n in companions if not n.constraint]
     if not applied:
         return asked, question
     texts = tuple(f"{r.name}{r.specifier}" for r in (Requirement(n.text) for n in applied))
@@ -139,7 +140,7 @@ def _placed(need: RequirementLine) -> bool:
 
 
 def _exceeded(needs: Sequence[RequirementLine], made: Lock, platform: str) -> list[VersionBound]:
-    """The bounds of the project's files that the solver's packages do not keep."""
+    """Return the bounds of the project's files that the solver's packages exceed."""
     versions = {canonicalize_name(p.name): p.version for p in made.packages}
     known = {
         **{k: str(v) for k, v in default_environment().items()},
@@ -155,14 +156,14 @@ def _exceeded(needs: Sequence[RequirementLine], made: Lock, platform: str) -> li
             try:
                 kept = SpecifierSet(specifier).contains(Version(versions[name]), prereleases=True)
             except InvalidVersion:
-                continue  # conda has versions that PEP 440 does not know
+                continue  # PEP 440 does not allow every conda version
             if not kept:
                 found.append(VersionBound(name=name, specifier=specifier, origin=need.origin))
     return found
 
 
 def _specifier(need: RequirementLine, known: Mapping[str, str]) -> str:
-    """The bound of a need, where its marker holds."""
+    """Return the bound of a requirement if its marker applies."""
     try:
         read = Requirement(need.text)
         holds = read.marker is None or read.marker.evaluate(dict(known))
@@ -174,8 +175,7 @@ def _specifier(need: RequirementLine, known: Mapping[str, str]) -> str:
 def plan_for(
     asked: RequestContext, solution: solver.Solution, made: Lock, planner: Callable[[RequestContext], Plan]
 ) -> Plan:
-    """The plan of the wheels: with the Python that the solver took, else with one that fits them.
-    Raises ResolveError."""
+    """Return the plan of the wheels, for the solver's Python or else one that fits them. Raises ResolveError."""
     empty = dataclasses.replace(made.plan, builds=(), packages=solution.wheels)
     wanted = tuple(w for w in asked.request.frameworks if w.name in solution.lacking)
     if not wanted:
@@ -190,20 +190,23 @@ def plan_for(
             return dataclasses.replace(plan, packages=solution.wheels)
     names = ", ".join(w.name for w in wanted)
     raise ResolveError(
-        f"the channels have no {names}, and no wheel of it fits either", hint=plan.hint or "another --python"
+        f"the channels have no {names}, and no wheel fits",
+        hint=plan.hint or "choose another Python with --python",
     )
 
 
 def on_top(asked: RequestContext, plan: Plan, made: Lock, task: Task, prefer: Mapping[str, str]) -> Lock:
-    """The lock with these wheels; `prefer` are versions that stay where they can. uv is asked again where
-    conda already brings a package that they need, with conda's version of it; what conda brings is then
-    left out, so that no wheel replaces a conda package. Raises LockError."""
+    """Add the wheels to the lock. `prefer` are the versions to keep if possible. Raises LockError.
+
+    If conda already provides a dependency of the wheels, uv solves again with conda's version. That package is then
+    omitted, so that no wheel replaces a conda package.
+    """
     names = ", ".join([*(b.framework for b in plan.builds), *plan.packages])
     if names:
-        text = f"the channels have no {names}: it comes as wheels on top"
+        text = f"the channels have no {names}: adding wheels"
         task.emit(Event(kind="note", stage="lock", text=text))
     conda = _brought(asked, made)
-    # What the plan pins by itself stays its own; pip comes along with every lock and needs no pin.
+    # The plan's own pins stay. Every lock includes pip, which needs no pin.
     planned = {"pip", *(canonicalize_name(Requirement(r).name) for b in plan.builds for r in b.requirements)}
     beside: dict[str, Any] = {"needs": asked.demands.needs, "elsewhere": tuple(conda), "prefer": prefer,
                               "builds": task.builds}  # fmt: skip
@@ -217,7 +220,7 @@ def on_top(asked: RequestContext, plan: Plan, made: Lock, task: Task, prefer: Ma
 
 
 def _brought(asked: RequestContext, made: Lock) -> dict[str, LockedPackage]:
-    """Conda's packages under the names that wheels have (conda's pytorch is the wheel torch)."""
+    """Return conda's packages by the names of their wheels, such as torch for pytorch."""
     found: dict[str, LockedPackage] = {canonicalize_name(p.name): p for p in made.packages}
     for row in asked.profiles.conda:
         if row.package in found:

@@ -1,5 +1,4 @@
-"""A lock for a conda environment: the solver's answer compared with the question, and refusals of channels and of
-the solver in words."""
+"""Solves a conda environment: converts the solution into a lock, and failures into errors."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Solution:
-    """What the solver took: records as plain values, and what no channel has: frameworks (`lacking`)
-    and other packages as they were asked for (`wheels`)."""
+    """The records of a solution, and what no channel has: frameworks (`lacking`) and other packages (`wheels`)."""
 
     records: tuple[Record, ...]
     channels: tuple[str, ...]
@@ -34,8 +32,10 @@ class Solution:
 
 
 def solve(asked: Question, emit: Emit, alternatives: Sequence[tuple[str, Question]] = ()) -> Solution:
-    """Ask the solver. Raises LockError where a channel does not answer, ResolveError where nothing
-    fits, with the reason and the first of `alternatives` (a sentence and its question) that would."""
+    """Run the solver. Raises LockError if a channel does not answer, and ResolveError if nothing fits.
+
+    The ResolveError has the reason and the first of `alternatives` (a hint and its question) with a solution.
+    """
     emit(Event(kind="start", stage="lock", text="reading the channels and solving"))
     answer = _ask(
         asked, [_wish(_ASKED, asked), *(_wish(label, other) for label, other in alternatives)], emit
@@ -44,7 +44,7 @@ def solve(asked: Question, emit: Emit, alternatives: Sequence[tuple[str, Questio
     if "python" in missing:
         raise LockError(
             f"the channels have no python for {channels_door.subdir(asked.target.platform)}: {', '.join(answer['channels'])}",
-            hint="add a channel that has one: --channel conda-forge",
+            hint="add a channel that has it: --channel conda-forge",
         )
     if answer.get("label") != _ASKED:
         raise of_solver(asked, answer)
@@ -87,8 +87,7 @@ def _ask(asked: Question, wishes: Sequence[Wish], emit: Emit) -> dict[str, Any]:
 
 
 def lock(asked: Question, solution: Solution) -> Lock:
-    """The plan that a solution amounts to, and its lock. Raises LockError where the solver took
-    another variant than was asked for."""
+    """Return the lock of a solution, with its plan. Raises LockError for a variant that was not requested."""
     by_name = {r["name"]: r for r in solution.records}
     builds = []
     for wanted in asked.request.frameworks:
@@ -115,9 +114,9 @@ def _planned(
     record = by_name[row.package]
     if not fnmatch.fnmatch(record["build"], row.build):
         raise LockError(
-            f"the plan is for {asked.request.device}; the solver took {record['name']} {record['version']} "
+            f"the request is for {asked.request.device}, but the solver chose {record['name']} {record['version']} "
             f"{record['build']}",
-            hint="ask for other versions, or name another channel",
+            hint="request other versions, or name another channel",
         )
     cuda, cudnn = made_with(record, by_name, asked.rows) if asked.request.device == "cuda" else (None, None)
     _assert_spoken(wanted, cuda, asked.bounds)
@@ -133,15 +132,15 @@ def _assert_spoken(wanted: FrameworkRequest, cuda: str | None, bounds: Bounds) -
     spoken = [int(n) for n in (bounds.cuda or "").split(".") if n]
     if cuda and spoken and [int(n) for n in cuda.split(".")] > spoken:
         raise LockError(
-            f"{wanted.name} came with CUDA {cuda}; the driver speaks {bounds.cuda}",
-            hint="ask for an older CUDA: --cuda MAJOR.MINOR",
+            f"{wanted.name} comes with CUDA {cuda}, but the driver supports only {bounds.cuda}",
+            hint="request an older CUDA with --cuda MAJOR.MINOR",
         )
 
 
 def made_with(
     record: Record, by_name: Mapping[str, Record], rows: Sequence[CondaBuild]
 ) -> tuple[str | None, str | None]:
-    """CUDA ("12.9") and cuDNN of a build: of its row, else of the packages taken along."""
+    """Return CUDA ("12.9") and cuDNN of a build, from its row or from the packages with it."""
     row = next(
         (r for r in rows if r.version == record["version"] and r.package == record["name"]
          and fnmatch.fnmatch(record["build"], r.build)), None,
@@ -158,7 +157,7 @@ def made_with(
 
 
 def channel_name(url: str) -> str:
-    """The short name of a channel ("conda-forge") where the address ends in one."""
+    """Return the short name of a channel ("conda-forge") if its address ends in one."""
     return url.rstrip("/").rsplit("/", 1)[-1] if "://" in url else url
 
 
@@ -175,7 +174,7 @@ def _minor(version: str) -> str:
 
 
 def build_of(package: LockedPackage) -> str:
-    """The build string, which the file name ends with."""
+    """Return the build string at the end of the file name."""
     stem = package.url.rsplit("/", 1)[-1].removesuffix(".conda").removesuffix(".tar.bz2")
     return stem.rsplit("-", 1)[-1]
 
@@ -185,13 +184,13 @@ def is_conda(package: LockedPackage) -> bool:
 
 
 def with_wheels(lock_: Lock, wheels: Sequence[LockedPackage], builds: Sequence[PlannedBuild]) -> Lock:
-    """A lock with wheels on top, which brought these builds."""
+    """Return a lock with added wheels and their builds."""
     plan = dataclasses.replace(lock_.plan, builds=(*lock_.plan.builds, *builds))
     return dataclasses.replace(lock_, plan=plan, packages=(*lock_.packages, *wheels))
 
 
 def of_channel(error: Mapping[str, str], channels: Sequence[str]) -> LockError:
-    """What the engine said of a channel, as one sentence."""
+    """Return the error for a message of the engine about a channel."""
     text = redact_text(error["text"])
     address = re.search(r"(?:https?|file)://[^\s'\"`)]+", text)
     where = address.group(0).rstrip(":/,") if address else ", ".join(map(redact, channels))
@@ -201,54 +200,55 @@ def of_channel(error: Mapping[str, str], channels: Sequence[str]) -> LockError:
     return LockError(
         f"the conda channels cannot be read: {text.splitlines()[0] if text else error['kind']}: {where}",
         log=text,
-        hint="the lines above are the engine's own",
+        hint="read the messages of the engine above",
     )
 
 
-_STRANGE = "open the address in a browser: a login page, a proxy or a broken mirror may stand in between"
+_STRANGE = "open the address in a browser: a login page, a proxy or a broken mirror may answer instead"
 _FAULTS = (
-    (r"permission denied|os error 13\b", "a file of the channel, or of the cache of conda packages, is another user's",
-     "the lines above name it; another cache is named with --cache-dir DIR or RATTLER_CACHE_DIR"),
-    (r"URL scheme is not allowed", "a mirror is to be an http address", "name a folder as the channel itself: --channel DIR"),
-    (r"\b407\b|proxy auth", "a proxy wants a user and a password on the way to the conda channel",
-     "put them into the proxy's address: HTTPS_PROXY, or proxy_servers in .condarc"),
-    (r"\b429\b", "the conda channel asks us to come later", "wait some minutes, then run the command again"),
-    (r"\b5\d\d [A-Z]", "the conda channel is failing", "try again later, or name a mirror"),
-    (r"too many redirects|following redirect", "the conda channel redirects without an end", _STRANGE),
+    (r"permission denied|os error 13\b", "a file of the channel or of the conda package cache is not accessible",
+     "change its permissions (the messages above name it), or choose another cache with --cache-dir DIR or RATTLER_CACHE_DIR"),
+    (r"URL scheme is not allowed", "a mirror must have an http address", "name a folder as the channel itself: --channel DIR"),
+    (r"\b407\b|proxy auth", "a proxy before the conda channel requires a user and password",
+     "add them to the proxy's address in HTTPS_PROXY, or in proxy_servers of .condarc"),
+    (r"\b429\b", "the conda channel rate-limited this request (HTTP 429)", "wait some minutes, then run the command again"),
+    (r"\b5\d\d [A-Z]", "the conda channel has a server error", "try again later, or name a mirror"),
+    (r"too many redirects|following redirect", "the conda channel redirects endlessly", _STRANGE),
     (r"failed to parse|expected value at|EOF while parsing|trailing characters",
-     "the conda channel answered something that is no repodata.json", _STRANGE),
+     "the answer of the conda channel is not a repodata.json", _STRANGE),
     (r"nothing came for", "the conda channel does not answer in time",
-     "check the network, proxies and mirrors; a slow network is given more time by UV_HTTP_TIMEOUT=SECONDS"),
-    (r"\b401\b|\b403\b|Unauthorized|Forbidden", "the conda channel refuses us without the right credentials",
-     "put them into the auth file that rattler and pixi read (RATTLER_AUTH_FILE), or give the channel's whole address"),
-    (r"\b404\b|\b410\b|could not find subdir|no such file", "there is no such conda channel",
-     "check the name given with --channel, and channel_alias in .condarc"),
+     "check the network, proxies and mirrors; for a slow network, set UV_HTTP_TIMEOUT=SECONDS"),
+    (r"\b401\b|\b403\b|Unauthorized|Forbidden", "the conda channel rejected the credentials, or requires some",
+     "add credentials to the auth file of rattler and pixi (RATTLER_AUTH_FILE), or to the channel's address"),
+    (r"\b404\b|\b410\b|could not find subdir|no such file", "the conda channel does not exist",
+     "check the name in --channel, and channel_alias in .condarc"),
     (r"certificate", "the conda channel's certificate is not trusted",
-     "name the file of the authority: ssl_verify in .condarc, or SSL_CERT_FILE"),
+     "name the certificate file of the authority in ssl_verify of .condarc, or in SSL_CERT_FILE"),
     (r"no usable repodata cache",
-     "--offline was given, and the channel was never read on this machine",
-     "run once with a network, or give a local folder: --channel DIR"),
+     "--offline was given, but the channel is not in the cache",
+     "run once with a network, or name a local folder with --channel DIR"),
     (r"error sending request|tcp connect|dns error|timed out|connection", "the conda channel does not answer",
      "check the network, proxies and mirrors of .condarc and of rattler's config.toml, or use --offline"),
-    (r"failed to (?:persist|open|create|write|rename|lock)", "the cache of conda packages cannot be used",
-     "where something else removed files there, run the command again; another is named with --cache-dir DIR"),
+    (r"failed to (?:persist|open|create|write|rename|lock)", "the conda package cache cannot be used",
+     "run the command again if another program removed files there, or choose another cache with --cache-dir DIR"),
 )  # fmt: skip
 
 
 def of_solver(asked: Question, answer: Mapping[str, Any]) -> ResolveError:
-    """The solver's tree, with what it cannot know: this machine, and the change that would help."""
+    """Return the error with the solver's explanation, the machine, and the change that has a solution."""
     request, label = asked.request, answer.get("label")
     frameworks = ", ".join(f"{w.name}{w.specifier}" for w in request.frameworks)
-    said = [f"{b.name}{b.specifier} ({b.origin})" for b in (*request.bounds, *asked.limits)]
-    said += [f"Python {request.requires_python} ({request.python_origin})"] if request.requires_python else []
-    frameworks += f" with {', '.join(said)}" if said else ""
+    bounds = [f"{b.name}{b.specifier} ({b.origin})" for b in (*request.bounds, *asked.limits)]
+    bounds += (
+        [f"Python {request.requires_python} ({request.python_origin})"] if request.requires_python else []
+    )
+    frameworks += f" with {', '.join(bounds)}" if bounds else ""
     spoken = (
         f", CUDA up to {asked.bounds.cuda}" if asked.bounds.cuda and asked.request.device == "cuda" else ""
     )
     return ResolveError(
-        f"no set of conda packages is {frameworks} for {asked.request.device} "
+        f"no set of conda packages provides {frameworks} for {asked.request.device} "
         f"on {specs.in_words(asked.virtual)}{spoken}",
         log=str(answer.get("refusal", "")).strip() or None,
-        hint=label
-        or "none of the changes that were tried helps; what contradicts what, gpuenv resolve --explain tells",
+        hint=label or "no single change helps; see the conflicts with gpuenv resolve --explain",
     )

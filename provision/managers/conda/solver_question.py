@@ -1,5 +1,4 @@
-"""From what is asked for to the question for the conda solver: virtual packages, bounds, and the changes that
-are tried when nothing fits."""
+"""Builds the question for the conda solver: virtual packages, bounds, and changes to try if nothing fits."""
 
 from __future__ import annotations
 
@@ -19,22 +18,22 @@ from . import specs
 from .specs import Bounds, Question
 
 HowTheyRun = Callable[[tuple[str, ...], str, frozenset[str]], str | None]
-# The feature levels of the x86-64 psABI, by one flag of /proc/cpuinfo that came with each.
+# The feature levels of the x86-64 psABI, each with a flag of /proc/cpuinfo that it introduced.
 _LEVELS = (("avx512bw", "x86_64_v4"), ("avx2", "x86_64_v3"), ("sse4_2", "x86_64_v2"))
 
 
 def assumed_gpu() -> str | None:
-    """The setting by which a GPU is meant where none is seen: CONDA_OVERRIDE_CUDA; None without it."""
+    """Return the variable that makes conda assume a GPU, CONDA_OVERRIDE_CUDA, or None if it is unset."""
     forced = process.environ().get("CONDA_OVERRIDE_CUDA")
     return f"CONDA_OVERRIDE_CUDA is {forced}" if forced else None
 
 
 def question(asked: RequestContext, stages: Stages) -> tuple[Question, tuple[str, ...]]:
-    """The question, for the target as the environment overrides it, and what that was, in words."""
+    """Return the question for the target with the overrides of the environment, and the overrides as text."""
     environ, known = process.environ(), _driver_binds(asked.target) or asked.target.gpus
-    assumed = assumed_gpu() and not known  # a GPU is meant that nobody has told of
+    assumed = assumed_gpu() and not known  # the override assumes a GPU that is not described
     cuda = None if assumed else _spoken(asked, stages)
-    here = asked.machine is not None  # else the target was given, and this machine's CPU says nothing
+    here = asked.machine is not None  # a target file describes another machine than this one
     virtual, said = specs.overridden(
         specs.virtual_packages(
             asked.target,
@@ -45,11 +44,11 @@ def question(asked: RequestContext, stages: Stages) -> tuple[Question, tuple[str
         environ,
     )
     target = specs.overridden_target(asked.target, environ)
-    told = next((v["version"] for v in virtual if v["name"] == "__cuda"), cuda)
+    cuda_version = next((v["version"] for v in virtual if v["name"] == "__cuda"), cuda)
     found = Question(
         request=asked.request, target=target, rows=asked.profiles.conda,
         channels=tuple(map(_address, asked.channels)), virtual=virtual,
-        bounds=dataclasses.replace(gpu_bounds(target, asked.profiles), cuda=told if _driver_binds(target) else None),
+        bounds=dataclasses.replace(gpu_bounds(target, asked.profiles), cuda=cuda_version if _driver_binds(target) else None),
         offline=asked.sources.offline, cache_dir=asked.sources.cache_dir,
     )  # fmt: skip
     return found, said
@@ -60,8 +59,10 @@ def _driver_binds(target: Target) -> bool:
 
 
 def _spoken(asked: RequestContext, stages: Stages) -> str | None:
-    """What `__cuda` is: the CUDA that the target's driver speaks; the newest known one where GPUs but no
-    driver were given; none for a CPU environment."""
+    """Return the version of `__cuda`: the CUDA that the target's driver supports.
+
+    It is the newest known CUDA for GPUs without a driver, and None for a CPU environment.
+    """
     if asked.request.device != "cuda":
         return None
     newest = max((r.cuda for r in asked.profiles.cuda), key=Version, default=None)
@@ -69,7 +70,7 @@ def _spoken(asked: RequestContext, stages: Stages) -> str | None:
 
 
 def gpu_bounds(target: Target, known: Profiles) -> Bounds:
-    """The CUDA releases that know every GPU of the target."""
+    """Return the CUDA releases that support every GPU of the target."""
     mine = [g for g in known.gpus if g.capability in {t.capability for t in target.gpus}]
     oldest = max((g.first_cuda for g in mine if g.first_cuda), key=Version, default=None)
     newest = min((g.last_cuda for g in mine if g.last_cuda), key=Version, default=None)
@@ -79,8 +80,10 @@ def gpu_bounds(target: Target, known: Profiles) -> Bounds:
 def cudnn_bounds(
     asked: Question, known: Profiles, cuda: str, cudnn: str, how_they_run: HowTheyRun
 ) -> tuple[str, ...]:
-    """Bounds that lead away from a cuDNN without kernels for a GPU of the target; nothing where it
-    serves them all, or is not known."""
+    """Return bounds that exclude a cuDNN without kernels for a GPU of the target.
+
+    Returns none for a cuDNN that supports all GPUs, or is unknown.
+    """
     here = [
         r
         for r in known.cudnn
@@ -102,7 +105,7 @@ def cudnn_bounds(
 
 
 def alternatives(asked: Question, known: Profiles) -> list[tuple[str, Question]]:
-    """Changes that may make the question solvable, the cheapest for the user first."""
+    """Return changes that may make the question solvable, the smallest first."""
     request, found = asked.request, []
 
     def changed(sentence: str, **changes: object) -> None:
@@ -110,36 +113,40 @@ def alternatives(asked: Question, known: Profiles) -> list[tuple[str, Question]]
         found.append((sentence, dataclasses.replace(asked, request=other)))
 
     if request.python:
-        changed("another Python: leave --python out", python=None)
+        changed("remove --python to allow another Python", python=None)
     if request.cuda:
-        changed("another CUDA: leave --cuda out", cuda=None)
+        changed("remove --cuda to allow another CUDA", cuda=None)
     for one in request.frameworks:
         if one.specifier:
             freed = tuple(dataclasses.replace(w, specifier="") if w is one else w for w in request.frameworks)
-            changed(f"another version: --framework {one.name} without {one.specifier}", frameworks=freed)
+            changed(
+                f"remove {one.specifier} from --framework {one.name} to allow another version",
+                frameworks=freed,
+            )
     for bound in request.bounds:
         rest = tuple(b for b in request.bounds if b is not bound)
-        changed(f"another bound than {bound.name}{bound.specifier} in {bound.origin}", bounds=rest)
+        changed(f"change the bound {bound.name}{bound.specifier} in {bound.origin}", bounds=rest)
     if request.requires_python:
         where = request.python_origin or "the project"
-        changed(f"another bound than Python {request.requires_python} in {where}", requires_python="")
+        changed(f"change the bound Python {request.requires_python} in {where}", requires_python="")
     for limit in asked.limits:
         limits = tuple(b for b in asked.limits if b is not limit)
-        told = f"another bound than {limit.name}{limit.specifier} in {limit.origin}"
+        told = f"change the bound {limit.name}{limit.specifier} in {limit.origin}"
         found.append((told, dataclasses.replace(asked, limits=limits)))
     for text in request.packages:
         others = tuple(p for p in request.packages if p != text)
-        changed(f"without --with {text}", packages=others)
+        changed(f"remove --with {text}", packages=others)
     for one in request.frameworks if len(request.frameworks) > 1 else ():
         apart = tuple(w for w in request.frameworks if w is not one)
         changed(
-            f"{one.name} in an environment of its own: the channels have no set with it", frameworks=apart
+            f"create a separate environment for {one.name}: the channels have no set with it",
+            frameworks=apart,
         )
     if request.device == "cuda":
         found += _with_newer_drivers(asked, known)
         without = tuple(v for v in asked.virtual if not v["name"].startswith("__cuda"))
         other = dataclasses.replace(request, device="cpu", cuda=None)
-        found.append(("--device cpu: the channels have a build without CUDA",
+        found.append(("use --device cpu: the channels have a build without CUDA",
                       dataclasses.replace(asked, request=other, virtual=without)))  # fmt: skip
     return found
 
@@ -148,7 +155,7 @@ def _with_newer_drivers(asked: Question, known: Profiles) -> list[tuple[str, Que
     now = asked.bounds.cuda
     if now and not any(v["name"] == "__cuda" for v in asked.virtual):
         virtual = (*asked.virtual, {"name": "__cuda", "version": now, "build": "0"})
-        told = f"CONDA_OVERRIDE_CUDA unset: the driver speaks CUDA {now}"
+        told = f"unset CONDA_OVERRIDE_CUDA: the driver supports CUDA {now}"
         return [(told, dataclasses.replace(asked, virtual=virtual))]
     windows = asked.target.driver_os == "windows"
     found = []
@@ -159,7 +166,7 @@ def _with_newer_drivers(asked: Question, known: Profiles) -> list[tuple[str, Que
         others = [v for v in asked.virtual if v["name"] != "__cuda"]
         virtual = (*others, {"name": "__cuda", "version": release.cuda, "build": "0"})
         bounds = dataclasses.replace(asked.bounds, cuda=release.cuda)
-        found.append((f"driver {floor} or newer, which speaks CUDA {release.cuda}",
+        found.append((f"install driver {floor} or newer, which supports CUDA {release.cuda}",
                       dataclasses.replace(asked, virtual=virtual, bounds=bounds)))  # fmt: skip
     return found
 
@@ -183,14 +190,13 @@ def _archspec() -> str | None:
 
 
 def _address(channel: str) -> str:
-    """A folder as an address; names and addresses as they are. Raises LockError for a folder that is
-    no channel."""
+    """Return the address of a channel folder, or a name or address unchanged. Raises LockError for another folder."""
     path = Path(channel).expanduser()
     if "://" in channel or not (path.is_dir() or channel.startswith((".", "/", "~"))):
         return channel
     if not (path / "noarch").is_dir():
         raise LockError(
             f"--channel {channel}: {'no such folder' if not path.is_dir() else 'it has no noarch/repodata.json'}",
-            hint="a channel is a folder with noarch/ and linux-64/, each indexed",
+            hint="name a folder with indexed noarch/ and linux-64/",
         )
     return path.resolve().as_uri()

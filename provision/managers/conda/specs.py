@@ -191,7 +191,7 @@ def rows_for(
 
 def conda_version(specifier: str) -> str:
     """PEP 440 bounds as a conda version spec ("" becomes "*"). Conda takes `==2.7.*` for `==2.7`, and has
-    no labels: that of a wheel's build ("+cu128") is left to the plan."""
+    no labels: that of a wheel's build ("+cu128") is ignored: the plan chooses it."""
     found = []
     for part in (p.strip() for p in specifier.split(",")):
         clause = part.partition("+")[0].replace("===", "==").replace(" ", "")
