@@ -179,4 +179,6 @@ def test_a_full_disk_is_not_a_question_of_permissions():
         == "free space on the disk of /data/gpuenv.yaml"
     )
     refused = OSError(errno.EACCES, os.strerror(errno.EACCES), "/data/gpuenv.yaml")
-    assert safe_write.suggest_fix(refused, "check the folder's permissions") == "check the folder's permissions"
+    assert (
+        safe_write.suggest_fix(refused, "check the folder's permissions") == "check the folder's permissions"
+    )

@@ -53,7 +53,7 @@ def test_the_index_of_a_framework_asks_for_its_cuda(gpuenv, case):
     project(gpuenv.work, ["torch>=2.4", "numpy"], f"{INDEXES}\n[tool.uv.sources]\n{sources}\n")
     found, text = initialised(gpuenv)
     assert (found.frameworks, found.project, found.cuda, found.device) == (("torch",), ".", cuda, device)
-    assert ("uv takes torch for cu" in text) == bool(cuda)
+    assert ("uv uses torch for cu" in text) == bool(cuda)
 
 
 def test_a_choice_by_extra_is_left_to_the_user(gpuenv):
@@ -69,7 +69,7 @@ def test_frameworks_of_different_cuda_are_named(gpuenv):
     project(gpuenv.work, ["torch", "jax[cuda12]"], more)
     found, text = initialised(gpuenv)
     assert (found.cuda, found.device) == (None, None)
-    assert "uv takes torch for cu126, jax for cpu: an environment has one CUDA" in text
+    assert "uv uses torch for cu126, jax for cpu: an environment has one CUDA" in text
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_framework_that_only_uv_lock_names_is_listed(locked):
     assert found.frameworks == ("torch",)  # tensorflow is of an extra, jax of another system
     assert '"torch"  # uv.lock, required by trainer' in text
     assert (found.cuda, found.python, found.project) == ("12.6", "3.12", ".")
-    assert "uv.lock has torch 2.7.1; to stay with it: torch==2.7.1" in text
+    assert "uv.lock has torch 2.7.1; write torch==2.7.1 to keep it" in text
 
 
 def test_the_sources_count_before_the_lock(locked):

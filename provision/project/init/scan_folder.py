@@ -227,8 +227,8 @@ def _include(
 # --- uv ----------------------------------------------------------------------------------------
 
 
-def _uv(found: Signs, folder: Path) -> None:
-    """Take over what a project of uv asks for: what another file says already stays."""
+def _uv(found: FolderFindings, folder: Path) -> None:
+    """Copy the requirements of a uv project. A value from another file has priority."""
     read = read_uv(folder, set(found.frameworks))
     for framework, origin in read.frameworks.items():
         found.frameworks[framework] = origin

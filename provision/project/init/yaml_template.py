@@ -41,7 +41,7 @@ def render_config(signs: FolderFindings, frameworks: Sequence[tuple[str, str]]) 
     parts.append(f"\n{'' if signs.python else '# '}python: {json.dumps(signs.python or '3.12')}\n")
     parts.append(
         f"{'' if signs.cuda else '# '}cuda: {json.dumps(signs.cuda or '12.6'):16}# only builds for this CUDA"
-        f"{f': {shown(signs.cuda_origin)}' if signs.cuda_origin else ''}\n"
+        f"{f': {quote_text(signs.cuda_origin)}' if signs.cuda_origin else ''}\n"
     )
     if signs.device:
         parts.append(f"device: {json.dumps(signs.device)}\n")
