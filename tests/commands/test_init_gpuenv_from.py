@@ -185,4 +185,4 @@ def test_a_wheel_in_the_project_is_recorded_by_its_path_from_there(tmp_path, mon
 
 def test_init_says_what_a_clone_will_lack(project):
     told = " ".join(project("init", "--framework", "jax").out.split())
-    assert "GPUENV_FROM in Makefile is a path of this machine" in told, "this gpuenv runs from a checkout"
+    assert "GPUENV_FROM in Makefile is a path on this machine" in told, "this gpuenv runs from a checkout"

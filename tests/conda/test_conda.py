@@ -198,11 +198,11 @@ def test_of_several_frameworks_one_apart_may_help():
 @pytest.mark.parametrize(
     ("status", "told"),
     [
-        ("403 Forbidden", "refuses us without the right credentials"),
-        ("404 Not Found", "there is no such conda channel"),
+        ("403 Forbidden", "rejected the credentials, or requires some"),
+        ("404 Not Found", "the conda channel does not exist"),
         ("429 Too Many Requests", "asks us to come later"),
-        ("503 Service Unavailable", "is failing"),
-        ("407 Proxy Authentication Required", "a proxy wants a user and a password"),
+        ("503 Service Unavailable", "has a server error"),
+        ("407 Proxy Authentication Required", "requires a user and password"),
     ],
 )
 def test_what_a_channel_answers_in_words(status, told):
@@ -243,9 +243,9 @@ def test_an_explicit_list(tmp_path):
     ("text", "told"),
     [
         ("@EXPLICIT\n", "without a package"),
-        ("@EXPLICIT\npython=3.11\n", "spec.txt:2: not a package's address"),
+        ("@EXPLICIT\npython=3.11\n", "spec.txt:2: expected a package address"),
         (f"@EXPLICIT\nhttps://h/c/osx-64/python-3.11.7-h0.conda#{'a' * 64}\n", "is for osx-64"),
-        (f"@EXPLICIT\nhttps://h/c/linux-64/numpy-2.0-h0.conda#{'a' * 64}\n", "holds no python"),
+        (f"@EXPLICIT\nhttps://h/c/linux-64/numpy-2.0-h0.conda#{'a' * 64}\n", "has no python"),
     ],
 )
 def test_a_list_that_cannot_be_used(tmp_path, text, told):
@@ -270,10 +270,10 @@ def locked(depends=(), cuda="12.9"):
     ("depends", "bounds", "told"),
     [
         (["__glibc >=2.36,<3.0.a0"], {}, "pytorch 2.8.0 needs __glibc >=2.36"),
-        (["__cuda"], {"cuda": "12.2"}, "its CUDA 12.9 is above 12.2, which the driver speaks"),
+        (["__cuda"], {"cuda": "12.2"}, "its CUDA 12.9 is newer than 12.2, which the driver supports"),
         (["__osx >=11"], {}, "needs __osx >=11"),
         ([], {"oldest": "12.10"}, "does not know this GPU"),
-        ([], {"newest": "11.8"}, "no longer serves this GPU"),
+        ([], {"newest": "11.8"}, "does not support this GPU"),
         (
             ["__glibc >=2.17,<3.0.a0", "__cuda >=12", "__archspec 1.* *", "python 3.11.*"],
             {"cuda": "13.0"},

@@ -129,7 +129,7 @@ def test_a_cuda_plan_for_another_machine_and_why_there_is_none(made):
     assert [b["cuda"] for b in ran.json["builds"]] == ["12.2"], "never above what the driver speaks"
     ran = gpuenv("resolve", "--manager", "conda", "--framework", "jax", "--driver", "525.60.13", "--json")
     assert ran.code == 5 and ran.json["builds"] == []
-    assert ran.json["hint"] == "driver 535.54.03 or newer, which speaks CUDA 12.2"
+    assert ran.json["hint"] == "install driver 535.54.03 or newer, which supports CUDA 12.2"
     assert "__cuda 12.0" in ran.json["notes"][0]
 
 
@@ -152,7 +152,7 @@ def test_an_override_that_takes_the_gpu_away_is_named(made):
         ran = gpuenv("resolve", "--manager", "conda", "--framework", "jax", "--driver", "580.65.06", "--json")
     finally:
         del gpuenv.env["CONDA_OVERRIDE_CUDA"]
-    assert ran.code == 5 and ran.json["hint"] == "CONDA_OVERRIDE_CUDA unset: the driver speaks CUDA 13.0"
+    assert ran.code == 5 and ran.json["hint"] == "unset CONDA_OVERRIDE_CUDA: the driver supports CUDA 13.0"
 
 
 def test_an_environment_that_fails_its_proof_gives_the_old_one_back(made):

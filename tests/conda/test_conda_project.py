@@ -70,7 +70,7 @@ def test_bounds_of_a_file_bind_the_solver(gpuenv):
 def test_bounds_that_nothing_keeps_are_told_with_their_line(gpuenv):
     ran = resolved(gpuenv, *files(gpuenv.work, asked="# ours\njax>=9\n"))
     assert ran.code == 5 and "jax>=9 (asked.txt line 2)" in ran.json["notes"][0]
-    assert ran.json["hint"] == "another bound than jax>=9 in asked.txt line 2"
+    assert ran.json["hint"] == "change the bound jax>=9 in asked.txt line 2"
 
 
 def test_the_python_of_a_project_binds_the_solver(gpuenv, tmp_path):
@@ -88,7 +88,7 @@ def test_the_python_of_a_project_binds_the_solver(gpuenv, tmp_path):
         project.write_text(text.format(bound))
         ran = resolved(gpuenv, "--project", ".", channel=folder)
         assert ran.json["python"] == python, ran.out
-    assert ran.code == 5 and ran.json["hint"].startswith("another bound than Python >=3.13 in pyproject.toml")
+    assert ran.code == 5 and ran.json["hint"].startswith("change the bound Python >=3.13 in pyproject.toml")
 
 
 def test_a_bound_on_what_comes_along_binds_it(gpuenv, index):

@@ -1,4 +1,4 @@
-"""What makes a prefix usable without conda, and known to conda: activate scripts for shells, and the history."""
+"""Writes activate scripts and conda's history, and registers an environment with conda."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ...errors import BuildError
 from ...model import LockedPackage
 from ...system import process, safe_write, untrusted_files
 
-# Sources what packages bring, and hands the variables on; what the scripts print is none of them.
+# Sources the scripts of packages and prints the variables. The output of the scripts goes to stderr.
 _ACTIVATED = 'for file in "$1"/etc/conda/activate.d/*.sh; do . "$file"; done >&2; exec env -0'
 
 
 def write(prefix: Path, packages: Sequence[LockedPackage], specs: Sequence[str]) -> None:
-    """Activate scripts, and conda-meta/history with what was asked for. Raises BuildError."""
+    """Write activate scripts, and conda-meta/history with the requested specs. Raises BuildError."""
     try:
         (prefix / "bin").mkdir(exist_ok=True)
         for name, text in SCRIPTS.items():
             path = prefix / "bin" / name
-            if not path.exists():  # a package may bring its own
-                plain = re.sub(r"[^\w.+-]", "_", prefix.name)  # a prompt is taken apart by the shell
+            if not path.exists():  # a package may provide the script
+                plain = re.sub(r"[^\w.+-]", "_", prefix.name)  # the shell interprets a prompt
                 script = text.format(prefix=shlex.quote(str(prefix)), plain=plain)
                 safe_write.write_file(path, script, root=prefix)
     except OSError as error:
@@ -35,8 +35,10 @@ def write(prefix: Path, packages: Sequence[LockedPackage], specs: Sequence[str])
 def record(
     prefix: Path, out: Sequence[LockedPackage], into: Sequence[LockedPackage], specs: Sequence[str]
 ) -> None:
-    """What went out of a prefix and came in, in conda's own form, so that `conda install` goes on from what
-    was asked for here, and `conda list --revisions` tells it. Raises BuildError."""
+    """Write removed and added packages into conda's history. Raises BuildError.
+
+    `conda install` then knows the requested specs, and `conda list --revisions` shows the change.
+    """
     rows = [f"==> {time.strftime('%Y-%m-%d %H:%M:%S')} <==", "# cmd: gpuenv create"]
     rows += sorted([*(f"-{_dist(p)}" for p in out), *(f"+{_dist(p)}" for p in into)])
     rows.append(f"# update specs: {list(specs)!r}")
@@ -49,44 +51,47 @@ def record(
 
 
 def _dist(package: LockedPackage) -> str:
-    """A package as conda's history names it: "conda-forge/linux-64::numpy-2.0.1-py311h1_0"."""
+    """Return a package as in conda's history: "conda-forge/linux-64::numpy-2.0.1-py311h1_0"."""
     channel, subdir, file = package.url.rsplit("/", 2)
     stem = file.removesuffix(".conda").removesuffix(".tar.bz2")
     return f"{channel.rsplit('/', 1)[-1]}/{subdir}::{stem}"
 
 
 def activated(prefix: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables after the scripts that packages bring in activate.d, as `conda run` has them. Raises
-    BuildError where a script fails."""
+    """Return the variables after the activate.d scripts of packages, as `conda run` does.
+
+    Raises BuildError if a script fails.
+    """
     if not any((prefix / "etc" / "conda" / "activate.d").glob("*.sh")):
         return dict(environ)
-    shell = next((s for s in ("/bin/bash", "/usr/bin/bash") if Path(s).exists()), "/bin/sh")  # not PATH's
+    shell = next(
+        (s for s in ("/bin/bash", "/usr/bin/bash") if Path(s).exists()), "/bin/sh"
+    )  # not the one on PATH
     done = process.run([shell, "-c", _ACTIVATED, shell, str(prefix)], env=environ, timeout=60)
     if not done.ok:
         raise BuildError(f"a script in {prefix}/etc/conda/activate.d fails", log=done.stderr)
     found = dict(row.partition("=")[::2] for row in done.stdout.split("\0") if "=" in row)
-    for name in ("_", "SHLVL", "PWD", "OLDPWD"):  # the shell's own
+    for name in ("_", "SHLVL", "PWD", "OLDPWD"):  # variables of the shell
         found.pop(name, None)
         found |= {name: environ[name]} if name in environ else {}
     return found
 
 
-# --- where conda's own tools look ----------------------------------------------------------------
+# --- the list of environments --------------------------------------------------------------------
 
 
 def register(prefix: Path) -> None:
-    """Add the environment to ~/.conda/environments.txt, where conda, VS Code and Jupyter look. Raises
-    BuildError where the file cannot be read or written."""
-    held, path = _listed()
-    if str(prefix) not in held:
-        _list(path, [*held, str(prefix)])
+    """Add the environment to ~/.conda/environments.txt, which conda, VS Code and Jupyter read. Raises BuildError."""
+    prefixes, path = _listed()
+    if str(prefix) not in prefixes:
+        _list(path, [*prefixes, str(prefix)])
 
 
 def unregister(prefix: Path) -> None:
-    """Take the environment out of ~/.conda/environments.txt again. Raises BuildError."""
-    held, path = _listed()
-    if str(prefix) in held:
-        _list(path, [x for x in held if x != str(prefix)])
+    """Remove the environment from ~/.conda/environments.txt. Raises BuildError."""
+    prefixes, path = _listed()
+    if str(prefix) in prefixes:
+        _list(path, [x for x in prefixes if x != str(prefix)])
 
 
 def _listed() -> tuple[list[str], Path]:
@@ -99,20 +104,20 @@ def _listed() -> tuple[list[str], Path]:
 
 def _list(path: Path, prefixes: Sequence[str]) -> None:
     if process.is_anothers(path):
-        raise BuildError(f"{path} belongs to another user: root leaves nothing in that home")
+        raise BuildError(f"{path} belongs to another user: root does not write in that home")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        home = path.parent.parent  # people keep .conda as a link to another folder of theirs
+        home = path.parent.parent  # .conda may be a link to another folder of the user
         safe_write.write_file(path, "".join(f"{p}\n" for p in prefixes), root=home)
     except OSError as error:
         raise not_writable(path.parent, error) from error
 
 
-# Conda activates through its own shell function; these do the same for a shell that knows no conda: PATH,
-# CONDA_PREFIX, and the scripts that packages bring (etc/conda/activate.d). Another environment that is active
-# is left first where it was entered so; the variables of an outer conda come back.
+# conda activates with a shell function. These scripts do the same without conda: PATH, CONDA_PREFIX, and the scripts
+# of packages in etc/conda/activate.d. They first deactivate an environment that a script of this kind activated, and
+# restore the variables of an outer conda environment.
 _SH = """\
-# Enters the conda environment {plain}; `deactivate` leaves it.
+# Activates the conda environment {plain}. `deactivate` undoes it.
 if [ -n "${{_GPUENV_OLD_PATH:-}}${{VIRTUAL_ENV:-}}" ] && command -v deactivate >/dev/null 2>&1; then deactivate; fi
 _gpuenv_source () {{
     if [ -n "${{ZSH_VERSION:-}}" ]; then setopt local_options no_nomatch; fi
@@ -145,7 +150,7 @@ hash -r 2>/dev/null || :
 _gpuenv_source activate
 """
 _FISH = """\
-# Enters the conda environment {plain}; `deactivate` leaves it.
+# Activates the conda environment {plain}. `deactivate` undoes it.
 if functions -q deactivate; and test -n "$_GPUENV_OLD_PATH$VIRTUAL_ENV"
     deactivate
 end
@@ -180,8 +185,8 @@ function deactivate
     functions -e deactivate
 end
 """
-# csh has no functions: what leaves is a file of its own. Its variables that are none of the environment's tell
-# the shell that entered. It expands a whole line before it looks at the condition in it.
+# csh has no functions, so deactivation is a separate file. Shell variables mark the activated shell. csh expands a
+# whole line before it evaluates a condition in it.
 _SOURCED_CSH = """\
 set _gpuenv_folder = {prefix}/etc/conda/VERB.d
 if ( -d "$_gpuenv_folder" ) then
@@ -196,7 +201,7 @@ if ( -d "$_gpuenv_folder" ) then
 endif
 """
 _CSH = """\
-# Enters the conda environment {plain}; `deactivate` leaves it.
+# Activates the conda environment {plain}. `deactivate` undoes it.
 if ( $?_gpuenv_old_path ) then
     source "$_gpuenv_leave"
 endif
@@ -221,7 +226,7 @@ unsetenv PYTHONHOME
 alias deactivate 'source "$_gpuenv_leave"'
 """
 _CSH += _SOURCED_CSH.replace("VERB", "activate") + "unset _gpuenv_folder\n"
-_LEAVE_CSH = "# Leaves the conda environment {plain}.\n" + _SOURCED_CSH.replace("VERB", "deactivate")
+_LEAVE_CSH = "# Deactivates the conda environment {plain}.\n" + _SOURCED_CSH.replace("VERB", "deactivate")
 _LEAVE_CSH += """\
 setenv PATH "$_gpuenv_old_path"
 unsetenv CONDA_PREFIX

@@ -232,7 +232,7 @@ _STRANGE = "open the address in a browser: a login page, a proxy or a broken mir
 _FAULTS = (
     (r"os error 28|no space left|disk quota", "the disk became full during the installation",
      "free space, or put ENV and --cache-dir on another disk"),
-    (r"hash mismatch|checksum|sha256|md5", "the hash of a package differs from the lock",
+    (r"hash mismatch|checksum|sha256|md5", "a package's hash differs from the lock",
      "if the channel replaced the file, lock again: gpuenv lock --manager conda"),
     (r"\b407\b|proxy auth", "a proxy before the channel requires a user and password",
      "add them to the proxy's address in HTTPS_PROXY, or in proxy_servers of .condarc"),

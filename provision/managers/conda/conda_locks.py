@@ -1,4 +1,4 @@
-"""Locks of the manager `conda`: conda-lock.yml and the locks of others, solved from channels."""
+"""Locks of the manager `conda`: conda-lock.yml and locks of other tools."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ EXTRAS = ("conda",)
 
 
 def lock_name(target: str | None) -> str:
-    """The name of the project's lock file: conda-lock.yml, of a named target NAME.conda-lock.yml, as
-    conda-lock knows its own files by how their names end."""
+    """Return conda-lock.yml, or NAME.conda-lock.yml for a named target: conda-lock requires that suffix."""
     return f"{target}.{LOCK_NAME}" if target else LOCK_NAME
 
 
 def require() -> None:
-    """Raise UsageError where the solver or conda-lock is missing."""
+    """Raise UsageError if the solver or conda-lock is missing."""
     engine.require("rattler", "conda_lock")
 
 
@@ -46,26 +45,25 @@ def write_lock(
 
 
 def check_hashes(lock: Lock, origin: str, *, allow_md5: bool) -> None:
-    """Raise LockError for packages without a sha256; an md5 will do only where the user says so."""
+    """Raise LockError for packages without a sha256. With `allow_md5` an md5 is enough."""
     weak = [p.name for p in lock.packages if p.sha256 is None and (p.md5 is None or not allow_md5)]
     if weak:
         named = ", ".join(weak[:3]) + (", ..." if len(weak) > 3 else "")
         raise LockError(
             f"{origin} has no sha256 for {len(weak)} of {len(lock.packages)} packages ({named})",
-            hint="--allow-md5 takes it with md5 alone"
+            hint="accept md5 with --allow-md5"
             if all(p.md5 for p in lock.packages if p.name in weak)
             else "lock again with hashes",
         )
 
 
 def virtual_packages(asked: RequestContext, stages: Stages) -> tuple[Mapping[str, str], ...]:
-    """The packages that stand for the target's driver, GPUs, glibc, kernel and CPU."""
+    """Return the virtual packages for the target's driver, GPUs, glibc, kernel and CPU."""
     return question(asked, stages)[0].virtual
 
 
 def check(lock: Lock, asked: RequestContext, stages: Stages) -> None:
-    """Raise LockError where the lock needs a virtual package that the target does not have, or a CUDA that its
-    driver or GPUs do not support."""
+    """Raise LockError for a lock that needs a missing virtual package, or a CUDA that the target does not support."""
     asked = dataclasses.replace(asked, request=foreign_locks.request_of(lock))
     found, _ = question(asked, stages)
     foreign_locks.held_against(lock, found.virtual, found.bounds)

@@ -1,8 +1,8 @@
-"""conda-lock.yml: a Lock as a file, written and read with conda-lock's own models.
+"""Reads and writes conda-lock.yml with the models of conda-lock.
 
-The conda section is what the solver took, the pip section the wheels on top with their hashes. gpuenv's
-plan and target lie in the custom metadata, one entry for each platform, so that several platforms
-share a file. Nothing of conda-lock is run: its solver and installer would fetch a conda.
+The conda section has the solver's packages, the pip section the wheels with their hashes. The custom metadata has
+gpuenv's plan and target for each platform of the file. gpuenv does not run conda-lock's solver and installer, because
+they would download conda.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ _CUSTOM = "gpuenv."
 
 
 def write(path: Path, lock: Lock, virtual: Sequence[Mapping[str, str]] = (), *, alone: bool = False) -> None:
-    """Write a lock in one step; `virtual` are the virtual packages it was solved with. Other platforms'
-    packages that a lock at `path` holds are kept, unless `alone`. Raises LockError."""
+    """Write a lock atomically, and keep other platforms in the file unless `alone`. Raises LockError.
+
+    `virtual` are the virtual packages of the solve.
+    """
     _models_alone()
     from conda_lock.lockfile import write_conda_lock_file
 
@@ -45,13 +47,16 @@ def write(path: Path, lock: Lock, virtual: Sequence[Mapping[str, str]] = (), *, 
     except OSError as error:
         raise LockError(
             f"cannot write the lock {path}: {error.strerror}",
-            hint=suggest_fix(error, "choose a folder you may write to"),
+            hint=suggest_fix(error, "choose a writable folder"),
         ) from error
 
 
 def _models_alone() -> None:
-    """conda-lock's package imports its own command first, with the solvers and installers that are never
-    called here: twice the time that its models take. So the package stands there without having run."""
+    """Import conda-lock's models without its command.
+
+    The package would import the command with its solvers and installers, which takes twice as long as the models. So an
+    empty package takes its place in sys.modules.
+    """
     door.require("conda_lock")
     spec = importlib.util.find_spec("conda_lock")
     if spec is not None:
@@ -89,8 +94,11 @@ def _content(lock: Lock, virtual: Sequence[Mapping[str, str]]) -> Any:
 
 
 def _content_hash(lock: Lock, channels: Sequence[str], platform: str, virtual: dict[str, Any] | None) -> str:
-    """What `conda-lock --check-input-hash` computes from an environment.yml with the plan's pins and, as
-    `--virtual-package-spec`, the virtual packages that the metadata hold."""
+    """Return the content hash that `conda-lock --check-input-hash` computes.
+
+    Its inputs are an environment.yml with the plan's pins, and the virtual packages of the metadata as
+    `--virtual-package-spec`.
+    """
     from conda_lock.content_hash import compute_content_hashes
     from conda_lock.models.lock_spec import LockSpecification, VersionedDependency
     from conda_lock.virtual_package import virtual_package_repo_from_specification
@@ -115,15 +123,15 @@ def _locked(package: LockedPackage, platform: str) -> Any:
 
     if is_conda(package) and package.md5 is None:
         raise LockError(
-            f"the channel tells no md5 for {package.name} {package.version}, which conda-lock.yml needs",
-            hint="index the channel anew with md5 sums",
+            f"the channel has no md5 for {package.name} {package.version}, which conda-lock.yml requires",
+            hint="index the channel again with md5 sums",
         )
     depends = {}
     for text in package.depends:
         name, _, version = text.partition(" ")
         depends[name.rpartition("::")[2]] = version
     if not is_conda(package) and len(depends) != len(package.depends):
-        depends = {}  # a name with two requirements cannot be written
+        depends = {}  # the format cannot express two requirements of a name
     return LockedDependency(
         name=package.name, version=package.version, platform=platform, dependencies=depends,
         manager="conda" if is_conda(package) else "pip", url=package.url, categories={"main"},
@@ -133,7 +141,7 @@ def _locked(package: LockedPackage, platform: str) -> Any:
 
 
 def _merged(ours: Any, held: Any) -> Any:
-    """Our platform's packages beside those of the other platforms in the file."""
+    """Return the lock with the packages of this platform replaced, and the file's other platforms."""
     mine = set(ours.metadata.platforms)
     others = [p for p in held.package if p.platform not in mine]
     rest = [p for p in held.metadata.platforms if p not in mine]
@@ -159,30 +167,32 @@ def _parsed(path: Path) -> Any:
     from conda_lock.lockfile import parse_conda_lock_file
 
     try:
-        untrusted_files.read_bytes(path)  # a plain file, and no larger than one has reason to be
+        untrusted_files.read_bytes(path)  # rejects special files and files above the size limit
         return parse_conda_lock_file(path)
     except OSError as error:
         raise LockError(
             f"cannot read the lock {path}: {error.strerror or error}", hint="make one with `gpuenv lock`"
         ) from error
     except (ValueError, AttributeError, TypeError, LookupError, RecursionError, yaml.YAMLError) as error:
-        told = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise LockError(
-            f"the lock {path} is not valid: {told}", hint="make it again with `gpuenv lock`", log=str(error)
+            f"the lock {path} is not valid: {reason}", hint="make it again with `gpuenv lock`", log=str(error)
         ) from error
 
 
 def read(
     path: Path, platform: str
 ) -> tuple[tuple[LockedPackage, ...], Plan | None, Target | None, str | None]:
-    """The packages that a conda-lock.yml holds for a platform ("linux-x86_64"), and plan, target and the
-    digest of what was asked where gpuenv wrote it. Raises LockError."""
+    """Return the packages of a conda-lock.yml for a platform ("linux-x86_64"). Raises LockError.
+
+    Also returns plan, target and the digest of the request, if gpuenv wrote the lock.
+    """
     held = _parsed(path)
     here = door.subdir(platform)
     mine = [p for p in held.package if p.platform == here and ("main" in p.categories or not p.categories)]
     if not mine:
         raise OtherPlatformError(
-            f"{path} holds nothing for {here} (only {', '.join(held.metadata.platforms)})",
+            f"{path} has no packages for {here} (only {', '.join(held.metadata.platforms)})",
             hint=f"lock for it: gpuenv lock --manager conda --platform {platform}",
         )
     custom = held.metadata.custom_metadata or {}
@@ -203,7 +213,7 @@ def read(
 def _package(held: Any, sizes: dict[str, int]) -> LockedPackage:
     conda = held.manager == "conda"
     rows = list(held.dependencies.items())
-    if not conda:  # a source archive, of which gpuenv names Python first and then what it was solved with
+    if not conda:  # for a source archive gpuenv lists Python first, then the versions that it was solved with
         rows = sorted(rows, key=lambda row: row[0] != "python") if "python" in held.dependencies else []
     return LockedPackage(
         name=held.name, version=held.version, url=held.url, sha256=held.hash.sha256, md5=held.hash.md5,

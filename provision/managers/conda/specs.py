@@ -1,8 +1,8 @@
-"""What the conda solver is asked for: specs, constraints and virtual packages. Pure.
+"""Builds specs, constraints and virtual packages for the conda solver, without I/O.
 
-The target decides the virtual packages, so that a login node or an image build without a GPU gets the
-environment of the machine it is for. CUDA never goes above what the driver speaks: conda's own rule
-(`__cuda >=12` of cuda-version 12.9) lets a driver of 12.2 get 12.9, whose PTX it cannot compile.
+The virtual packages describe the target, so that a login node or an image build without a GPU gets the environment of
+the target. CUDA is never newer than the driver supports. conda's own rule (`__cuda >=12` of cuda-version 12.9) is
+weaker: with a driver for 12.2 it allows 12.9, whose PTX the driver cannot compile.
 """
 
 from __future__ import annotations
@@ -19,20 +19,23 @@ from packaging.utils import canonicalize_name
 from ...errors import UsageError
 from ...model import CondaBuild, FrameworkRequest, Request, Target, TargetGpu, VersionBound
 
-# Every package whose version is the CUDA release of an environment, through conda's history.
+# All packages, past and present, whose version is the CUDA release of an environment
 CUDA_NAMES = ("cuda-version", "cudatoolkit", "pytorch-cuda")
 CUDNN_NAMES = ("cudnn", "libcudnn")
 _OVERRIDES = {"__cuda": "CUDA", "__cuda_arch": "CUDA_ARCH", "__glibc": "GLIBC", "__linux": "LINUX",
               "__archspec": "ARCHSPEC"}  # fmt: skip
-# The kernel of RHEL 8 and its kin; conda-lock assumes 5.10 for linux-64 in the same place.
+# The kernel of RHEL 8 and its derivatives. conda-lock assumes 5.10 for linux-64.
 _ANY_KERNEL = "4.18"
 _VERSION = r"(\d+(?:\.\d+)*)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bounds:
-    """What the target's driver and GPUs allow: `cuda` a version that is spoken, `oldest` and `newest`
-    the CUDA releases that know every GPU, `cudnn` conda version bounds ("<=9.10.2.21")."""
+    """The limits of the target's driver and GPUs.
+
+    `cuda` is the newest version that the driver supports. `oldest` and `newest` are the CUDA releases that support every
+    GPU. `cudnn` are conda version bounds ("<=9.10.2.21").
+    """
 
     cuda: str | None = None
     oldest: str | None = None
@@ -42,9 +45,11 @@ class Bounds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """Everything that the solve depends on. `channels` are names or addresses, best first; `bounds`
-    and `virtual` come from the target, `limits` from the project's files (they hold where a package of that
-    name comes along). `prefer` are addresses of packages that stay where they can."""
+    """The inputs of a solve.
+
+    `channels` are names or addresses, best first. `bounds` and `virtual` come from the target, `limits` from the
+    project's files: they apply if the package is a dependency. `prefer` are addresses of packages to keep if possible.
+    """
 
     request: Request
     target: Target
@@ -60,7 +65,7 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Way:
-    """One way to ask for a framework: a package of a channel, and the specs that name its build."""
+    """One way to request a framework: a package of a channel, and the specs of its build."""
 
     channel: str
     package: str
@@ -69,8 +74,11 @@ class Way:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wish:
-    """One question to the solver. Of each framework the first way counts whose package a channel has; those
-    of channels that are not asked only where there is no other. `packages` count where a channel has them."""
+    """One question to the solver.
+
+    For each framework the first way with an available package applies, and ways of other channels only if there is no
+    other. `packages` apply if a channel has them.
+    """
 
     label: str
     python: str
@@ -89,7 +97,7 @@ class Wish:
 def virtual_packages(
     target: Target, *, cuda: str | None, kernel: str | None, archspec: str | None
 ) -> tuple[dict[str, str], ...]:
-    """The virtual packages of a target. `cuda` is what its driver speaks (None without a GPU)."""
+    """Return the virtual packages of a target. `cuda` is what its driver supports, or None without a GPU."""
     kind, _, machine = target.platform.partition("-")
     found = [_virtual("__archspec", "1", archspec or machine)]
     if kind == "windows":
@@ -111,8 +119,10 @@ def _virtual(name: str, version: str, build: str = "0") -> dict[str, str]:
 def overridden(
     virtual: Sequence[dict[str, str]], environ: Mapping[str, str]
 ) -> tuple[tuple[dict[str, str], ...], tuple[str, ...]]:
-    """The virtual packages under CONDA_OVERRIDE_* (an empty value takes one away), and what was
-    overridden, in words. Raises UsageError for a value that is none."""
+    """Apply CONDA_OVERRIDE_* to virtual packages, and return them with the overrides as text.
+
+    An empty value removes a package. Raises UsageError for an invalid value.
+    """
     found = {v["name"]: v for v in virtual}
     said = []
     for name, suffix in _OVERRIDES.items():
@@ -130,26 +140,28 @@ def overridden(
 
 
 def _told(environ: Mapping[str, str], name: str) -> str | None:
-    """The value of an override: "" takes the virtual package away, None leaves it."""
+    """Return the value of an override: "" removes the virtual package, None keeps it."""
     variable = f"CONDA_OVERRIDE_{_OVERRIDES[name]}"
     value = environ.get(variable)
     if not value:
         return value
-    # Of the kernel's release only the number counts, as conda has it; a CPU has a name.
+    # conda uses only the number of a kernel's release. A CPU has a name.
     found = re.fullmatch(
         {"__archspec": r"([\w.+]+)", "__linux": r"(\d+(?:\.\d+)*).*"}.get(name, _VERSION), value
     )
     if found is None:
-        what = "the name of a CPU" if name == "__archspec" else "a version"
+        expected = "the name of a CPU" if name == "__archspec" else "a version"
         raise UsageError(
-            f"{variable} is `{value}`, which is not {what}", hint=f"unset {variable}, or mend it"
+            f"{variable} is `{value}`, which is not {expected}", hint=f"unset {variable}, or correct it"
         )
     return found[1]
 
 
 def overridden_target(target: Target, environ: Mapping[str, str]) -> Target:
-    """The target under CONDA_OVERRIDE_*, so that it binds the wheels on top as it binds the solver. Of
-    what is taken away the target keeps what is known: the solver alone is to do without it."""
+    """Apply CONDA_OVERRIDE_* to the target, so that it limits the wheels like the solver.
+
+    For a removed virtual package the target keeps its value, because only the solver must ignore it.
+    """
     cuda, glibc, arch = (_told(environ, n) for n in ("__cuda", "__glibc", "__cuda_arch"))
     if cuda:
         target = dataclasses.replace(target, driver=None, driver_cuda=cuda, forward_compat=None)
@@ -165,33 +177,38 @@ def _shown(virtual: Mapping[str, str]) -> str:
 
 
 def in_words(virtual: Sequence[Mapping[str, str]]) -> str:
-    """For people: __cuda 12.4, __glibc 2.35 and so on; that there is no __cuda is said too."""
-    told = [f"{v['name']} {_shown(v)}" for v in virtual if v["name"] != "__unix"]
+    """Return virtual packages as text: __cuda 12.4, __glibc 2.35 and so on. A missing __cuda is stated."""
+    words = [f"{v['name']} {_shown(v)}" for v in virtual if v["name"] != "__unix"]
     if not any(v["name"] == "__cuda" for v in virtual):
-        told.append("no __cuda")
-    return ", ".join(told)
+        words.append("no __cuda")
+    return ", ".join(words)
 
 
 # --- specs -------------------------------------------------------------------------------------
 
 
 def rows_of(framework: str, device: str, rows: Sequence[CondaBuild]) -> list[CondaBuild]:
-    """How a framework is called anywhere, without rows that only describe a version."""
+    """Return the rows with the package names of a framework, without rows that describe a version."""
     return [r for r in rows if r.framework == framework and r.device == device and r.version is None]
 
 
 def rows_for(
     framework: str, device: str, channels: Sequence[str], rows: Sequence[CondaBuild]
 ) -> list[CondaBuild]:
-    """How a framework is called in these channels. A channel that no row names (a mirror under another name) is taken to follow conda-forge's names."""
-    mine = rows_of(framework, device, rows)
+    """Return the rows of a framework in these channels.
+
+    A channel without a row, such as a mirror, is assumed to use the names of conda-forge.
+    """
+    named = rows_of(framework, device, rows)
     names = {c.rstrip("/").rsplit("/", 1)[-1] for c in channels}
-    return [r for r in mine if r.channel in names] or mine
+    return [r for r in named if r.channel in names] or named
 
 
 def conda_version(specifier: str) -> str:
-    """PEP 440 bounds as a conda version spec ("" becomes "*"). Conda takes `==2.7.*` for `==2.7`, and has
-    no labels: that of a wheel's build ("+cu128") is ignored: the plan chooses it."""
+    """Return PEP 440 bounds as a conda version spec ("" becomes "*").
+
+    conda reads `==2.7.*` as `==2.7`, and has no labels. The plan chooses the build of a label such as "+cu128".
+    """
     found = []
     for part in (p.strip() for p in specifier.split(",")):
         clause = part.partition("+")[0].replace("===", "==").replace(" ", "")
@@ -202,20 +219,20 @@ def conda_version(specifier: str) -> str:
 def framework_specs(
     wanted: FrameworkRequest, row: CondaBuild, bounds: Sequence[VersionBound] = ()
 ) -> list[str]:
-    """A framework's specs, in the version that is named and within the bounds of the project's files."""
-    mine = [b.specifier for b in bounds if canonicalize_name(b.name) == wanted.name]
-    version = conda_version(",".join([wanted.specifier, *mine]))
+    """Return the specs of a framework with the requested version and the bounds of the project's files."""
+    specifiers = [b.specifier for b in bounds if canonicalize_name(b.name) == wanted.name]
+    version = conda_version(",".join([wanted.specifier, *specifiers]))
     return [f"{row.package} {version} {row.build}", *(f"{name} {version}" for name in row.along)]
 
 
 def package_spec(text: str) -> str:
-    """A PEP 508 requirement as a conda spec; extras are not conda's."""
+    """Return a PEP 508 requirement as a conda spec, without extras, which conda does not have."""
     need = Requirement(text)
     return f"{canonicalize_name(need.name)} {conda_version(str(need.specifier))}"
 
 
 def constraints(request: Request, bounds: Bounds, limits: Sequence[VersionBound] = ()) -> tuple[str, ...]:
-    """What must hold of packages that the solver takes along by itself."""
+    """Return the constraints on packages that the solver adds as dependencies."""
     found = [f"{b.name} {conda_version(b.specifier)}" for b in limits]
     if request.requires_python:
         found.append(f"python {conda_version(request.requires_python)}")
@@ -234,7 +251,7 @@ def constraints(request: Request, bounds: Bounds, limits: Sequence[VersionBound]
 
 
 def _after(cuda: str) -> str:
-    """The first version that is above every update of a CUDA release ("12.2" -> "12.3.0a0")."""
+    """Return the first version above every update of a CUDA release ("12.2" -> "12.3.0a0")."""
     major, minor = (*_numbers(cuda), 0)[:2]
     return f"{major}.{minor + 1}.0a0"
 
@@ -252,7 +269,7 @@ def wish(
     packages: Sequence[str],
     limits: Sequence[VersionBound] = (),
 ) -> Wish:
-    """The question for these frameworks, each with its rows; `packages` are conda specs to be taken along."""
+    """Return the question for frameworks with their rows. `packages` are additional conda specs."""
     return Wish(
         label=label,
         python=f"python {request.python}.*" if request.python else "python",

@@ -23,7 +23,7 @@ _ASSERT_SOURCE = (
     "from='$(GPUENV_FROM)'; "
     'case "$$from" in *://*) ;; */*) test -e "$${from%%\\[*}" ;; *) false ;; esac || '
     "{ echo \"gpuenv is not on PATH, and GPUENV_FROM='$$from' is neither an address nor an existing path: "
-    'run make GPUENV_FROM=SOURCE with the address or path of a wheel or checkout of gpuenv" >&2; exit 1; }'
+    'run make GPUENV_FROM=ADDRESS with the address or path of a wheel or checkout" >&2; exit 1; }'
 )
 _MAKE_TOOL = (
     f"@{_ASSERT_SOURCE}",

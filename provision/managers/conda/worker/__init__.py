@@ -1,1 +1,1 @@
-"""The conda engine, py-rattler, as a program of its own; `__main__.py` is where it begins."""
+"""The conda engine, py-rattler, as a separate program that starts in `__main__.py`."""

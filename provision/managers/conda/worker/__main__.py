@@ -1,10 +1,9 @@
-"""Solves and installs conda packages with py-rattler, in a process of its own.
+"""Solves and installs conda packages with py-rattler in a separate process.
 
-A program, never imported by gpuenv: a panic or crash of the engine ends this process, not gpuenv's. It
-reads one JSON request from stdin, tells its progress as JSON lines on stderr, writes its answer to the file
-that the request names, and ends with `os._exit`, because the engine's threads now and then crash an
-interpreter that is on its way out. Channels, mirrors and credentials come from the request and from the
-user's own rattler configuration.
+gpuenv never imports this program, so that a panic or crash of the engine ends only this process. It reads a JSON request
+from stdin, writes progress as JSON lines to stderr, and writes its answer to the file that the request names. It ends
+with `os._exit`, because the engine's threads can crash an interpreter during shutdown. Channels, mirrors and credentials
+come from the request and from the user's rattler configuration.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def main() -> None:
     """Answer one request."""
     request = json.loads(sys.stdin.read())
     _die_with(request["parent"])
-    # Started with -I: neither this folder nor the current one may stand before what gpuenv imports from.
+    # Python runs with -I, so that neither this folder nor the current one precedes gpuenv's import path.
     sys.path[:] = [*request["sys_path"], str(Path(__file__).resolve().parents[4])]
     from provision.managers.conda.worker import (
         channel_access,
@@ -37,13 +36,13 @@ def main() -> None:
     threading.Thread(target=progress_and_timeouts.watch, args=(request,), daemon=True).start()
     try:
         answer = asyncio.run(operations[request["op"]](request))
-    except BaseException as error:  # noqa: BLE001  # a panic of the engine is no Exception
+    except BaseException as error:  # noqa: BLE001  # a panic of the engine is not an Exception
         answer = {"error": {"kind": type(error).__name__, "text": str(error)}}
     progress_and_timeouts.end_with(request, answer)
 
 
 def _die_with(parent: int) -> None:
-    """End when gpuenv ends, however it ends: nobody else may find us at work in its prefix."""
+    """End this process when gpuenv ends in any way, so that it does not keep working in the prefix."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)

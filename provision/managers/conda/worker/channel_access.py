@@ -1,4 +1,4 @@
-"""Where channels lie for this user: names, mirrors, proxies, and what lets one in."""
+"""Finds the addresses of channels for this user: names, mirrors, proxies, credentials."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ _DEFAULT = "conda-forge"
 
 
 class ConfigurationError(ValueError):
-    """The user's configuration names something that cannot be served."""
+    """A setting of the user's configuration that cannot be used."""
 
 
 def config(rc: dict[str, Any]) -> Any:
-    """rattler's and pixi's configuration (mirrors, authentication, TLS, proxies), over what .condarc says
-    of TLS, proxies and mirrors. Raises ConfigurationError."""
+    """Return the configuration of rattler and pixi over the TLS, proxies and mirrors of .condarc.
+
+    Raises ConfigurationError.
+    """
     from rattler import Config
 
     lines = ["tls-no-verify = true"] if rc.get("ssl_verify") is False else []
@@ -42,7 +44,7 @@ def config(rc: dict[str, Any]) -> Any:
 
 
 def client(settled: Any, request: dict[str, Any]) -> Any:
-    """What the engine asks with. It reads credentials once: a file of one run is not needed any longer."""
+    """Return the engine's HTTP client. It reads credentials once, so their file for one run is then removed."""
     made = _client(settled)
     if request.get("lent"):
         Path(request["lent"]).unlink()
@@ -50,41 +52,43 @@ def client(settled: Any, request: dict[str, Any]) -> Any:
 
 
 def _client(settled: Any) -> Any:
-    """Where a mirror is asked, what lets one in is the mirror's: the engine's own
-    client would send it what lets one into the channel. Only the engine's own follows all of a configuration,
-    so that it is taken where that says more than mirrors."""
+    """Return a client that sends a mirror its own credentials.
+
+    The engine's default client would send the channel's credentials to the mirror. But only the default client applies a
+    complete configuration, so it is used if the configuration has more than mirrors.
+    """
     from rattler import Client, networking as net
 
     more = (settled.tls_no_verify, settled.proxy_http, settled.proxy_https, settled.s3_options,
             settled.authentication_override_file, settled.tls_root_certs not in (None, "system"))  # fmt: skip
     if any(more) or not settled.mirrors:
         return Client.from_config(settled)
-    tries = 3  # the engine's own number
+    tries = 3  # the engine's default
     order = (net.RetryMiddleware(tries), net.MirrorMiddleware(settled.mirrors), net.AuthenticationMiddleware(),
              net.OciMiddleware(), net.GCSMiddleware(), net.S3Middleware())  # fmt: skip
     return Client(list(order))
 
 
 def _quoted(text: object) -> str:
-    """A string of TOML."""
+    """Return a TOML string."""
     return json.dumps(str(text), ensure_ascii=False)
 
 
 def channels(request: dict[str, Any], settled: Any) -> list[Any]:
-    """The channels to ask, best first. Raises ConfigurationError."""
+    """Return the channels to use, best first. Raises ConfigurationError."""
     from rattler import Channel
 
     rc = request["rc"]
-    asked = request["channels"] or rc.get("channels") or settled.default_channels or [_DEFAULT]
+    names = request["channels"] or rc.get("channels") or settled.default_channels or [_DEFAULT]
     found = {}
-    for name in asked:
+    for name in names:
         for place in _members(name, rc, bool(request["channels"])):
             found[place] = Channel(place, _alias(rc))
     return list(found.values()) or [Channel(_DEFAULT, _alias(rc))]
 
 
 def _members(name: str, rc: dict[str, Any], insisted: bool) -> list[str]:
-    """A name's addresses: several where it stands for a group."""
+    """Return the addresses of a channel name. A group has several."""
     groups = rc.get("custom_multichannels") or {}
     if name == "nodefaults":
         return []
@@ -93,7 +97,7 @@ def _members(name: str, rc: dict[str, Any], insisted: bool) -> list[str]:
             return [_address(n, rc) for n in rc["default_channels"]]
         if insisted:
             raise ConfigurationError(
-                "the channel `defaults` stands for default_channels of .condarc, which names none"
+                "the channel `defaults` means default_channels of .condarc, which is empty"
             )
         return []
     if name in groups:
@@ -102,7 +106,7 @@ def _members(name: str, rc: dict[str, Any], insisted: bool) -> list[str]:
 
 
 def _address(name: str, rc: dict[str, Any]) -> str:
-    """custom_channels give a name, and what lies below it, an address of its own."""
+    """Return the address of a channel. custom_channels define one for a name and its subfolders."""
     custom = {str(k): str(v) for k, v in (rc.get("custom_channels") or {}).items()}
     for known in sorted(custom, key=len, reverse=True):
         if name == known or name.startswith(f"{known}/"):
@@ -127,14 +131,16 @@ def plain_url(url: str) -> str:
     """Return a URL without credentials: a user and password, or a /t/TOKEN/ in the path of a server."""
     parts = urlsplit(url)
     if parts.scheme == "file":
-        return url  # a folder may be called t
+        return url  # a folder can be called t
     path = re.sub(r"/t/[^/]+(?=/|$)", "", parts.path)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], path=path).geturl()
 
 
 def secrets(request: dict[str, Any], settled: Any) -> dict[str, str]:
-    """Addresses with what lets one in, by the addresses that a lock has: of every channel that is asked
-    or configured, as a lock may name more of them than one run asks."""
+    """Return addresses with credentials by their plain addresses.
+
+    They cover every requested or configured channel, because a lock can name more channels than a request.
+    """
     rc = request["rc"]
     everywhere = {**request, "channels": [*request["channels"], *(rc.get("channels") or ()),
                                           *(rc.get("custom_channels") or ())]}  # fmt: skip
@@ -149,7 +155,7 @@ def secrets(request: dict[str, Any], settled: Any) -> dict[str, str]:
 
 
 def let_in(url: str, known: dict[str, str]) -> str:
-    """An address with what lets one in."""
+    """Return an address with its credentials."""
     for plain, secret in sorted(known.items(), key=lambda kv: -len(kv[0])):
         if url.startswith(plain):
             return secret + url[len(plain) :]
@@ -157,8 +163,10 @@ def let_in(url: str, known: dict[str, str]) -> str:
 
 
 async def addresses(request: dict[str, Any]) -> dict[str, Any]:
-    """Where packages lie for this user, the best place first: mirrors, then their own address with what
-    lets one in. The answer is read once and never kept."""
+    """Return the addresses of packages for this user: mirrors first, then the channel, with credentials.
+
+    gpuenv reads the answer once and never stores it.
+    """
     settled = config(request["rc"])
     mine = secrets(request, settled)
     file = request["auth_file"] or settled.authentication_override_file
@@ -172,10 +180,10 @@ async def addresses(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _authorized(url: str, known: dict[str, Any]) -> str:
-    """An address with the user and password, or the token, that the auth file has for its host."""
+    """Return an address with the credentials of its host from the auth file."""
     parts = urlsplit(url)
     for host, said in known.items():
-        mine = parts.hostname or ""  # rattler's auth file names hosts without a port
+        mine = parts.hostname or ""  # rattler's auth file has hosts without a port
         fits = host in (mine, parts.netloc) or (host.startswith("*.") and mine.endswith(host[1:]))
         if fits and "BasicHTTP" in said:
             user, password = (quote(said["BasicHTTP"][k], safe="") for k in ("username", "password"))

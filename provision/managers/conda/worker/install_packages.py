@@ -1,4 +1,4 @@
-"""Packages into a prefix: what is missing is fetched, everything is held against its hash, then linked."""
+"""Installs packages into a prefix: download, compare with hashes, link."""
 
 from __future__ import annotations
 
@@ -13,29 +13,33 @@ from . import channel_access, path_guard, progress_and_timeouts
 from .channel_access import plain_url
 
 _HASHED = 8 + 32
-"""Bytes of the note that the engine keeps beside a package in the cache: how often it was replaced, and the
-sha256 of its archive where that was known (rattler_cache, read 2026-11-22)."""
+"""Bytes of the engine's note beside a package in the cache: a replacement count, and the sha256 of the archive if it was
+known (rattler_cache, read 2026-11-22)."""
 
 
 async def install(request: dict[str, Any]) -> dict[str, Any]:
-    """Link packages into a prefix; every local file and every download is held against its hash. With
-    `reinstall` only those are linked, again where they are there. Packages in the prefix that neither the
-    request nor `replaced` names stay."""
+    """Link packages into a prefix after comparing local files and downloads with their hashes.
+
+    With `reinstall` only those packages are linked, installed ones again. Packages of the prefix stay unless the request
+    or `replaced` names them.
+    """
     from rattler import MatchSpec, PackageCache, PrefixRecord, ValidationMode, install
 
     prefix, packages = Path(request["prefix"]), request["packages"]
     again, replaced = set(request.get("reinstall") or ()), set(request.get("replaced") or ())
-    mine = [p for p in packages if not again or p["name"] in again]
-    _check_local_files(mine)
+    to_link = [p for p in packages if not again or p["name"] in again]
+    _check_local_files(to_link)
     config = channel_access.config(request["rc"])
     secrets = channel_access.secrets(request, config)
     records = [_record(p, secrets) for p in packages]
     mode = ValidationMode.full() if request["distrust"] else ValidationMode.fast()
-    pool = _pool(request, packages)
+    pool = _choose_cache(request, packages)
     cache = PackageCache.new_layered([pool], validation_mode=mode)
-    held = await cache.index()
-    absent = [p for p, r in zip(packages, records, strict=True) if p in mine and not held.contains_record(r)]
-    refused = _not_to_be_had(request, absent) or _no_room(request, mine, absent, pool)
+    cached = await cache.index()
+    absent = [
+        p for p, r in zip(packages, records, strict=True) if p in to_link and not cached.contains_record(r)
+    ]
+    refused = _refuse_offline(request, absent) or _refuse_full_disk(request, to_link, absent, pool)
     if refused:
         return {"error": refused}
     fetched = [p for p in absent if not p["url"].startswith("file:")]
@@ -53,48 +57,52 @@ async def install(request: dict[str, Any]) -> dict[str, Any]:
         package_cache=cache,
         client=channel_access.client(config, request),
         show_progress=False,
-        reporter=_Reporter(request, len(mine), path_guard.Confined(pool, records)),
-        requested_specs=[MatchSpec(s)._match_spec for s in request["specs"]],  # noqa: SLF001  # it takes no other
+        reporter=_Reporter(request, len(to_link), path_guard.PathGuard(pool, records)),
+        requested_specs=[MatchSpec(s)._match_spec for s in request["specs"]],  # noqa: SLF001  # the only accepted form
         execute_link_scripts=False,
     )
-    _complete_records(prefix, {p["url"]: p for p in mine})
-    return {"installed": len(mine)}
+    _complete_records(prefix, {p["url"]: p for p in to_link})
+    return {"installed": len(to_link)}
 
 
-def _not_to_be_had(request: dict[str, Any], absent: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _refuse_offline(request: dict[str, Any], absent: list[dict[str, Any]]) -> dict[str, Any] | None:
     names = [p["name"] for p in absent if not p["url"].startswith("file:")]
     return {"kind": "Offline", "text": " ".join(names)} if request["offline"] and names else None
 
 
-def _pool(request: dict[str, Any], packages: list[dict[str, Any]]) -> Path:
-    """The cache of packages, or an empty one for this run alone. Where a package has no sha256, in the lock or
-    in the cache, the engine takes whatever the cache has under that name, version and build. Where the cache has
-    another sha256, the engine notes the lock's before it fetches: if that fails, the next run takes the other
-    package for the lock's."""
+def _choose_cache(request: dict[str, Any], packages: list[dict[str, Any]]) -> Path:
+    """Return the shared package cache, or an empty cache for this run.
+
+    Without a sha256 in the lock or the cache, the engine uses any cached package of that name, version and build. If the
+    cache has another sha256, the engine writes the lock's before the download. After a failed download, the next run
+    would then use the wrong package.
+    """
     shared = Path(request["cache"]) / "pkgs"
     for package in packages:
         file = unquote(package["url"].rsplit("/", 1)[1])
         note = shared / f"{file.removesuffix('.conda').removesuffix('.tar.bz2')}.lock"
-        if not package["sha256"] or (note.exists() and not _notes(note, package["sha256"])):
+        if not package["sha256"] or (note.exists() and not _has_hash(note, package["sha256"])):
             return Path(request["answer"]).parent / "pkgs"
     return shared
 
 
-def _notes(note: Path, sha256: str) -> bool:
-    """Whether the engine's note beside a package has this sha256."""
+def _has_hash(note: Path, sha256: str) -> bool:
+    """Return whether the engine's note beside a package has this sha256."""
     with note.open("rb") as file:
         return file.read(_HASHED)[_HASHED - 32 :] == bytes.fromhex(sha256)
 
 
-def _no_room(
-    request: dict[str, Any], mine: list[dict[str, Any]], absent: list[dict[str, Any]], pool: Path
+def _refuse_full_disk(
+    request: dict[str, Any], to_link: list[dict[str, Any]], absent: list[dict[str, Any]], pool: Path
 ) -> dict[str, Any] | None:
-    """A refusal where a disk lacks the room: for what is fetched and unpacked in the cache, and for the
-    prefix where it is on another disk, to which nothing can be linked."""
+    """Return the error for a disk with too little space, or None.
+
+    The cache needs space for downloads and unpacked packages. A prefix on another disk needs space for copies.
+    """
     cache, prefix = _existing(pool), _existing(Path(request["prefix"]))
     needs = {cache: sum(p["size"] or 0 for p in absent) * (1 + request["unpacked"])}
     if cache.stat().st_dev != prefix.stat().st_dev:
-        needs[prefix] = sum(p["size"] or 0 for p in mine) * request["unpacked"]
+        needs[prefix] = sum(p["size"] or 0 for p in to_link) * request["unpacked"]
     for place, need in needs.items():
         free = shutil.disk_usage(place).free
         if free < need:
@@ -109,7 +117,7 @@ def _existing(path: Path) -> Path:
 
 
 def _check_local_files(packages: list[dict[str, Any]]) -> None:
-    """The engine compares downloads with the lock's hashes, but not files of a file:// channel."""
+    """Compare the files of file:// channels with their hashes, which the engine does only for downloads."""
     for package in packages:
         if not package["url"].startswith("file:"):
             continue
@@ -118,7 +126,7 @@ def _check_local_files(packages: list[dict[str, Any]]) -> None:
             found = _digest(file, name)
         if found != package[name]:
             raise ValueError(
-                f"hash mismatch for {package['url']}: expected {name} {package[name]}, it is {found}"
+                f"hash mismatch for {package['url']}: expected {name} {package[name]}, found {found}"
             )
 
 
@@ -154,27 +162,29 @@ def _record(package: dict[str, Any], secrets: dict[str, str]) -> Any:
 
 
 def _complete_records(prefix: Path, packages: dict[str, Any]) -> None:
-    """Put into conda-meta what a lock does not carry (dependencies, constraints, noarch), from the
-    packages themselves, so that conda and mamba can go on from here; and no credentials."""
+    """Complete the records in conda-meta for conda and mamba, and remove credentials from them.
+
+    A lock lacks dependencies, constraints and noarch. The packages have them.
+    """
     for path in (prefix / "conda-meta").glob("*.json"):
         data = json.loads(path.read_text(encoding="utf-8"))
         plain = plain_url(data.get("url") or "")
         if plain not in packages:
             continue
         index = Path(data.get("extracted_package_dir") or "") / "info" / "index.json"
-        told = json.loads(index.read_text(encoding="utf-8")) if index.is_file() else {}
-        kept = {k: told[k] for k in ("depends", "constrains", "noarch", "license", "build_number",
-                                     "timestamp", "track_features") if k in told}  # fmt: skip
-        # Channels correct dependencies of packages after they were built: the lock's come first.
+        metadata = json.loads(index.read_text(encoding="utf-8")) if index.is_file() else {}
+        kept = {k: metadata[k] for k in ("depends", "constrains", "noarch", "license", "build_number",
+                                     "timestamp", "track_features") if k in metadata}  # fmt: skip
+        # The lock's dependencies have priority: channels correct them after a build.
         if packages[plain]["depends"]:
             kept["depends"] = packages[plain]["depends"]
         path.write_text(json.dumps(data | kept | {"url": plain}, indent=2) + "\n", encoding="utf-8")
 
 
 class _Reporter:
-    """Hands on what the engine tells while it downloads and links, and looks at what it is about to link."""
+    """Reports the engine's progress, and checks each package before the engine links it."""
 
-    def __init__(self, request: dict[str, Any], total: int, packages: path_guard.Confined) -> None:
+    def __init__(self, request: dict[str, Any], total: int, packages: path_guard.PathGuard) -> None:
         self.request, self.total, self.packages, self.linked = request, total, packages, 0
         self.downloads: dict[int, int] = {}
         self.caching: dict[int, str] = {}
@@ -192,7 +202,7 @@ class _Reporter:
 
     def on_download_progress(self, download_idx: int, progress: int, total: int | None) -> None:
         before = self.downloads.get(download_idx, 0)
-        if progress - before > 1 << 20 or progress == total:  # a line for every MiB is enough
+        if progress - before > 1 << 20 or progress == total:  # one line per MiB
             self.downloads[download_idx] = progress
             progress_and_timeouts.tell(
                 "download", name=self.caching.get(download_idx, ""), done=progress, total=total
@@ -201,7 +211,7 @@ class _Reporter:
     def on_link_start(self, operation: int, package_name: str) -> int:
         try:
             self.packages.check(package_name)
-        except Exception as error:  # noqa: BLE001  # what is raised here the engine would pass over
+        except Exception as error:  # noqa: BLE001  # the engine ignores exceptions of a callback
             kind = type(error).__name__
             text = str(error) if kind == "UnsafeError" else f"{package_name} cannot be read: {kind}: {error}"
             progress_and_timeouts.end_with(self.request, {"error": {"kind": kind, "text": text}})

@@ -1,8 +1,7 @@
-"""What a package links stays in the prefix.
+"""Rejects packages that would write outside of the prefix.
 
-The engine unpacks archives safely, but then links what `info/paths.json` lists, `..` and all, writes entry
-points where their names lead, and goes through links that another package brought. So each package is looked
-at in the cache, before it is linked.
+The engine unpacks archives safely. But it links the paths of `info/paths.json` even with `..`, writes entry points to
+any path in their names, and follows links of other packages. So each package in the cache is checked before linking.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from typing import Any
 
 _MARK = ".gpuenv"
 _LINKS = 40
-"""Links that one path may go through, as Linux has it."""
+"""The most links in one path, as in Linux."""
 _MOST = 64 << 20
-"""Bytes of a record; the largest have ten million."""
+"""The most bytes of a record. The largest real ones have ten million."""
 
 
 class UnsafeError(ValueError):
-    """A package or a record that leads out of the prefix."""
+    """A package or a record with a path outside of the prefix."""
 
 
-class Confined:
-    """The packages of one run: where they lie in the cache, and what was seen of them."""
+class PathGuard:
+    """The packages of one run with their places in the cache, and the links and folders found so far."""
 
     def __init__(self, cache: Path, records: Iterable[Any]) -> None:
         self._lying = {
@@ -38,16 +37,16 @@ class Confined:
         self._links: dict[str, str] = {}
 
     def check(self, name: str) -> None:
-        """Raises UnsafeError where this package, or another together with it, would write outside."""
+        """Raise UnsafeError if this package, alone or with others, would write outside of the prefix."""
         lying = self._lying[name]
         for command in _commands(lying):
             if not re.fullmatch(r"[^/\\\0]+", command) or command in (".", ".."):
-                raise UnsafeError(f"{name} has an entry point that leads out of the environment: {command!r}")
+                raise UnsafeError(f"{name} has an entry point outside of the environment: {command!r}")
         listed = set()
         for path in _paths(lying):
             place = posixpath.normpath(path) if is_inside(path) else ""
             if not place or place.split("/", 1)[0] == _MARK:
-                raise UnsafeError(f"{name} has a file that leads out of the environment: {path!r}")
+                raise UnsafeError(f"{name} has a file outside of the environment: {path!r}")
             listed.add(place)
             self._enter(place)
             self._enter(_common(place))
@@ -58,14 +57,14 @@ class Confined:
                 raise UnsafeError(f"{name} writes through a link out of the environment: {folder!r}")
 
     def _enter(self, place: str) -> None:
-        """Note the folders that a file is in."""
+        """Record the folders of a file."""
         folder = place.rpartition("/")[0]
         while folder and folder not in self._folders:
             self._folders.add(folder)
             folder = folder.rpartition("/")[0]
 
     def _stays(self, folder: str) -> bool:
-        """Whether a folder is inside, all links of the packages followed."""
+        """Return whether a folder is inside after following all links of the packages."""
         done: list[str] = []
         todo, links = folder.split("/"), 0
         while todo:
@@ -89,7 +88,7 @@ class Confined:
 
 
 def is_inside(path: object) -> bool:
-    """Whether a path that a package lists is one of a file in the prefix."""
+    """Return whether a path of a package is inside of the prefix."""
     if not isinstance(path, str) or "\0" in path or re.match(r"[A-Za-z]:", path):
         return False
     parts = path.replace("\\", "/").split("/")
@@ -97,13 +96,12 @@ def is_inside(path: object) -> bool:
 
 
 def _common(place: str) -> str:
-    """The same for pure packages and for those of one Python."""
+    """Return a path in a form that is the same for pure packages and those of one Python."""
     return re.sub(r"^lib/python[^/]+/site-packages/", "site-packages/", place)
 
 
 def _links_in(lying: Path) -> Iterator[str]:
-    """The links in an unpacked package. Its folders are read, as to ask for each of ten thousand files takes
-    half a second."""
+    """Yield the links in an unpacked package. Reading folders is faster than a stat of each file."""
     todo = [lying]
     while todo:
         with os.scandir(todo.pop()) as entries:
@@ -115,39 +113,41 @@ def _links_in(lying: Path) -> Iterator[str]:
 
 
 def _paths(lying: Path) -> Iterator[str]:
-    """What a package lists; those of before 2016 have no paths.json."""
-    told = lying / "info" / "paths.json"
-    if not told.exists():
+    """Yield the paths that a package lists. Packages before 2016 have no paths.json."""
+    listing = lying / "info" / "paths.json"
+    if not listing.exists():
         yield from (x for x in (lying / "info" / "files").read_text(encoding="utf-8").splitlines() if x)
         return
-    for row in json.loads(told.read_bytes())["paths"]:
+    for row in json.loads(listing.read_bytes())["paths"]:
         yield row["_path"]
 
 
 def _commands(lying: Path) -> Iterator[str]:
-    """The names of the scripts that are made for a pure package."""
-    told = lying / "info" / "link.json"
-    if told.exists():
-        noarch = json.loads(told.read_bytes()).get("noarch") or {}
+    """Yield the names of the generated scripts of a pure package."""
+    listing = lying / "info" / "link.json"
+    if listing.exists():
+        noarch = json.loads(listing.read_bytes()).get("noarch") or {}
         for point in noarch.get("entry_points") or () if isinstance(noarch, dict) else ():
             yield point.partition("=")[0].strip()
 
 
 def check_records(prefix: Path) -> list[Path]:
-    """The records of what is in a prefix. What they list is removed where the package is: raises UnsafeError
-    for a record that lists what is outside, or that is no plain file."""
+    """Return the records of a prefix, whose files a removal deletes.
+
+    Raises UnsafeError for a record that lists a file outside of the prefix, or that is not a regular file.
+    """
     found = sorted((prefix / "conda-meta").glob("*.json"))
     for path in found:
         state = path.lstat()
         if not stat.S_ISREG(state.st_mode) or state.st_size > _MOST:
-            raise UnsafeError(f"{path} is no record of a package")
+            raise UnsafeError(f"{path} is not a package record")
         try:
             data = json.loads(path.read_bytes())
             rows = (data.get("paths_data") or {}).get("paths") or []
             listed = [*(data.get("files") or ()), *(row.get("_path") for row in rows)]
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
-            raise UnsafeError(f"{path} is no record of a package") from error
+            raise UnsafeError(f"{path} is not a package record") from error
         bad = next((x for x in listed if not is_inside(x)), None)
         if bad is not None:
-            raise UnsafeError(f"{path} lists a file that is not in the environment: {bad!r}")
+            raise UnsafeError(f"{path} lists a file outside of the environment: {bad!r}")
     return found

@@ -1,4 +1,4 @@
-"""What is told on the way and at the end, and servers that never answer."""
+"""Reports progress and the answer, and times out silent servers."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any
 
 _ALIVE = 0.02
-"""Seconds of processor time that even a slow download uses up in the time it is given."""
+"""The least processor seconds that a slow download uses during the timeout."""
 
 awaited: set[str] = set()
-"""What an answer is waited for: channels, packages."""
+"""The channels or packages with pending answers."""
 
 
 def tell(event: str, **fields: Any) -> None:
-    """One line for gpuenv."""
+    """Write one line of progress for gpuenv."""
     sys.stderr.write(json.dumps({"event": event, **fields}) + "\n")
     sys.stderr.flush()
 
 
 def end_with(request: dict[str, Any], answer: dict[str, Any]) -> None:
-    """Answer and end, whatever else is going on."""
+    """Write the answer and end the process at once."""
     draft = Path(f"{request['answer']}.{threading.get_ident()}")
     draft.write_text(json.dumps(answer), encoding="utf-8")
     draft.replace(request["answer"])
@@ -33,29 +33,31 @@ def end_with(request: dict[str, Any], answer: dict[str, Any]) -> None:
 
 
 def watch(request: dict[str, Any]) -> None:
-    """The engine waits without an end for a server that has taken the connection and sends nothing. Where
-    nothing at all was done for `patience` seconds while a connection is open, that is the answer. A wait
-    for another process's lock on the cache has no open connection and may take as long as it takes."""
+    """End the process with an error if nothing happens for `patience` seconds while a connection is open.
+
+    The engine waits forever for a server that accepts the connection and sends nothing. Waiting for another process's
+    lock on the cache opens no connection and has no timeout.
+    """
     used, since = time.process_time(), time.monotonic()
     while sys.platform == "linux":
         time.sleep(1.0)
         if time.process_time() - used > _ALIVE:
             used, since = time.process_time(), time.monotonic()
         elif time.monotonic() - since > request["patience"] and _connected():
-            told = f"nothing came for {request['patience']:.0f} s: {', '.join(sorted(awaited))}"
-            end_with(request, {"error": {"kind": "Stalled", "text": told}})
+            text = f"nothing came for {request['patience']:.0f} s: {', '.join(sorted(awaited))}"
+            end_with(request, {"error": {"kind": "Stalled", "text": text}})
 
 
 def _connected() -> bool:
-    """Whether this process has a TCP connection that is open or being opened."""
-    held = set()
+    """Return whether this process has a TCP connection that is open or opening."""
+    sockets = set()
     for link in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
-            held.add(str(link.readlink()))
+            sockets.add(str(link.readlink()))
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for row in Path(f"/proc/self/net/{table}").read_text(encoding="ascii").splitlines()[1:]:
                 fields = row.split()
-                if fields[3] in ("01", "02") and f"socket:[{fields[9]}]" in held:
+                if fields[3] in ("01", "02") and f"socket:[{fields[9]}]" in sockets:
                     return True
     return False

@@ -1,5 +1,4 @@
-"""The solver: the first of several questions that has an answer; and the files that only the engine reads and writes,
-pixi.lock and the index of a channel."""
+"""Solves questions with the engine, reads pixi.lock, and indexes a channel."""
 
 from __future__ import annotations
 
@@ -11,8 +10,10 @@ from .channel_access import plain_url
 
 
 async def solve(request: dict[str, Any]) -> dict[str, Any]:
-    """The first of `attempts` that solves, with the refusal of the first one where it does not. Versions
-    of `prefer` (addresses of packages) stay where they can."""
+    """Return the first solution of `attempts`, and the explanation if the first attempt failed.
+
+    Packages with an address in `prefer` keep their versions if possible.
+    """
     from rattler import Gateway, SourceConfig
 
     rc = request["rc"]
@@ -27,7 +28,7 @@ async def solve(request: dict[str, Any]) -> dict[str, Any]:
     shown = [plain_url(c.base_url) for c in channels]
     progress_and_timeouts.awaited.update(shown)
     progress_and_timeouts.tell("reading", channels=shown)
-    asking = _Asking(gateway, channels, request["subdirs"], _priority(rc))
+    asking = _Solver(gateway, channels, request["subdirs"], _priority(rc))
     attempts = request["attempts"]
     missing = await asking.missing(sorted({n for a in attempts for n in _names(a)}))
     answer: dict[str, Any] = {"missing": sorted(missing), "channels": shown, "lacking": []}
@@ -53,13 +54,13 @@ def _name(spec: str) -> str:
 
 
 def _names(attempt: dict[str, Any]) -> list[str]:
-    """Every package that an attempt may ask for."""
+    """Return every package that an attempt may request."""
     ways = [way for _, ways in attempt["frameworks"] for way in ways]
     return ["python", *map(_name, attempt["packages"]), *(_name(s) for way in ways for s in way["specs"])]
 
 
 def _chosen(attempt: dict[str, Any], missing: set[str], channels: set[str]) -> tuple[list[str], list[str]]:
-    """What is asked for, as far as the channels have it, and the frameworks that they lack."""
+    """Return the specs that the channels can provide, and the frameworks that they lack."""
     specs, lacking = [attempt["python"]], []
     for framework, ways in attempt["frameworks"]:
         mine = [way for way in ways if way["channel"] in channels] or ways
@@ -73,34 +74,34 @@ def _chosen(attempt: dict[str, Any], missing: set[str], channels: set[str]) -> t
 
 
 def _priority(rc: dict[str, Any]) -> Any:
-    """conda's channel_priority; strict, as conda-forge recommends, where nothing is configured."""
+    """Return conda's channel_priority. The default is strict, as conda-forge recommends."""
     from rattler.channel.channel_priority import ChannelPriority
 
-    told = rc.get("channel_priority")
-    word = {True: "flexible", False: "disabled", None: "strict"}.get(told, str(told).lower())
+    value = rc.get("channel_priority")
+    word = {True: "flexible", False: "disabled", None: "strict"}.get(value, str(value).lower())
     words = {"strict": ChannelPriority.Strict, "flexible": ChannelPriority.Flexible,
              "disabled": ChannelPriority.Disabled}  # fmt: skip
     if word not in words:
         raise channel_access.ConfigurationError(
-            f"channel_priority in .condarc is {told}: not strict, flexible or disabled"
+            f"channel_priority in .condarc is {value}: expected strict, flexible or disabled"
         )
     return words[word]
 
 
-class _Asking:
-    """What all attempts have in common."""
+class _Solver:
+    """The state that all attempts share."""
 
     def __init__(self, gateway: Any, channels: list[Any], subdirs: Any, priority: Any) -> None:
         self.gateway, self.channels, self.subdirs, self.priority = gateway, channels, subdirs, priority
         self.locked: list[Any] = []
 
     async def missing(self, names: list[str]) -> set[str]:
-        """Those of the names that no channel has."""
+        """Return the names that no channel has."""
         held = await self.gateway.query(self.channels, self.subdirs, names, recursive=False)
         return set(names) - {record.name.normalized for of_channel in held for record in of_channel}
 
     async def preferred(self, urls: list[str]) -> list[Any]:
-        """The channels' records of these packages, without those that are gone."""
+        """Return the records of these packages that the channels still have."""
         wanted = set(urls)
         names = sorted({url.rsplit("/", 1)[1].rsplit("-", 2)[0] for url in urls})
         held = await self.gateway.query(self.channels, self.subdirs, names, recursive=False)
@@ -109,8 +110,10 @@ class _Asking:
     async def attempt(
         self, attempt: dict[str, Any], specs: list[str], *, exactly: bool
     ) -> list[dict[str, Any]] | str:
-        """The records of a solution, or the solver's words why there is none. With `exactly` what is
-        preferred is tried as it is, before anything of it may move."""
+        """Return the records of a solution, or the solver's explanation.
+
+        With `exactly` the preferred packages are tried unchanged first.
+        """
         if exactly and self.locked:
             held = await self._solved(attempt, specs, pinned=self.locked)
             if isinstance(held, list):
@@ -147,7 +150,7 @@ class _Asking:
 
 
 def as_plain(record: Any) -> dict[str, Any]:
-    """A record as JSON, without credentials."""
+    """Return a record as JSON without credentials."""
     return {
         "name": record.name.normalized,
         "version": str(record.version),
@@ -163,23 +166,23 @@ def as_plain(record: Any) -> dict[str, Any]:
 
 
 async def pixi(request: dict[str, Any]) -> dict[str, Any]:
-    """The conda packages of one environment and platform of a pixi.lock, and what else it names."""
+    """Return the conda packages of an environment and platform of a pixi.lock, and the rest of its list."""
     from rattler import LockFile
 
     read = LockFile.from_path(Path(request["path"]))
     environment = read.default_environment() or next((e for _, e in read.environments()), None)
     if environment is None:
-        raise ValueError("it holds no environment")
+        raise ValueError("it has no environment")
     platform = next((p for p in environment.platforms() if str(p.name) == request["subdir"]), None)
     if platform is None:
         names = " ".join(str(p.name) for p in environment.platforms())
-        raise ValueError(f"it holds no packages for {request['subdir']} (only {names})")
+        raise ValueError(f"it has no packages for {request['subdir']} (only {names})")
     records = environment.conda_repodata_records_for_platform(platform) or []
     return {"records": [as_plain(r) for r in records]}
 
 
 async def index(request: dict[str, Any]) -> dict[str, Any]:
-    """Make a folder of packages a channel."""
+    """Index a folder of packages as a channel."""
     from rattler.index import index_fs
 
     folder = Path(request["folder"])
