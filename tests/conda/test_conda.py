@@ -174,7 +174,7 @@ def test_a_cpu_build_in_a_cuda_plan_is_an_error():
         channels=("conda-forge",), virtual=(), bounds=specs.Bounds(cuda="13.0"),
     )  # fmt: skip
     records = (record("python", "3.13.1"), record("pytorch", "2.8.0", "cpu_mkl_py313_h0_302"))
-    with pytest.raises(LockError, match=r"the solver took pytorch .* cpu_mkl_py313_h0_302"):
+    with pytest.raises(LockError, match=r"the solver chose pytorch .* cpu_mkl_py313_h0_302"):
         solver.lock(asked, solver.Solution(records=records, channels=("https://h/conda-forge/",)))
 
 
@@ -188,7 +188,7 @@ def test_of_several_frameworks_one_apart_may_help():
         request=request, target=H200, rows=KNOWN.conda, channels=(), virtual=(), bounds=specs.Bounds()
     )
     told = dict(conda_target.alternatives(asked, KNOWN))
-    apart = {label.split()[0]: q.request.frameworks for label, q in told.items() if "of its own" in label}
+    apart = {label.split(":")[0].split()[-1]: q.request.frameworks for label, q in told.items() if "separate environment" in label}
     assert {name: [w.name for w in rest] for name, rest in apart.items()} == {
         "torch": ["jax"],
         "jax": ["torch"],
@@ -198,9 +198,9 @@ def test_of_several_frameworks_one_apart_may_help():
 @pytest.mark.parametrize(
     ("status", "told"),
     [
-        ("403 Forbidden", "rejected the credentials, or requires some"),
+        ("403 Forbidden", "denies access without the right credentials"),
         ("404 Not Found", "the conda channel does not exist"),
-        ("429 Too Many Requests", "asks us to come later"),
+        ("429 Too Many Requests", "rate-limited this request"),
         ("503 Service Unavailable", "has a server error"),
         ("407 Proxy Authentication Required", "requires a user and password"),
     ],
@@ -272,7 +272,7 @@ def locked(depends=(), cuda="12.9"):
         (["__glibc >=2.36,<3.0.a0"], {}, "pytorch 2.8.0 needs __glibc >=2.36"),
         (["__cuda"], {"cuda": "12.2"}, "its CUDA 12.9 is newer than 12.2, which the driver supports"),
         (["__osx >=11"], {}, "needs __osx >=11"),
-        ([], {"oldest": "12.10"}, "does not know this GPU"),
+        ([], {"oldest": "12.10"}, "does not support this GPU"),
         ([], {"newest": "11.8"}, "does not support this GPU"),
         (
             ["__glibc >=2.17,<3.0.a0", "__cuda >=12", "__archspec 1.* *", "python 3.11.*"],

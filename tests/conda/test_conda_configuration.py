@@ -92,9 +92,9 @@ def test_what_is_not_followed_is_said(tmp_path):
     ("text", "told"),
     [
         ("channels: [a\n", ".condarc line 2 is not YAML"),
-        ("[" * 5000, ".condarc is nested deeper"),
+        ("[" * 5000, ".condarc is nested too deeply"),
         ("- conda-forge\n", "it has no keys"),
-        ("channels: {a: b}\n", "channels is no list"),
+        ("channels: {a: b}\n", "channels is not a list"),
         ("custom_channels: [a]\n", "custom_channels is not a map"),
         ("custom_channels: {a: 7}\n", "custom_channels has an invalid address: a"),
         ("mirrored_channels: {a: [7]}\n", "mirrored_channels has an invalid address: a"),
@@ -111,7 +111,7 @@ def test_a_file_that_is_none_is_named(tmp_path, text, told):
 def test_a_file_that_is_none_ends_the_command_in_words(gpuenv):
     condarc(gpuenv, "channels: {a: b}\n")
     ran = gpuenv(*RESOLVE)
-    assert ran.code == 6 and "channels is no list" in ran.out and ".condarc" in ran.out
+    assert ran.code == 6 and "channels is not a list" in ran.out and ".condarc" in ran.out
     assert "Traceback" not in ran.err
 
 
@@ -135,7 +135,7 @@ def test_names_lie_where_condarc_puts_them(gpuenv, server):
     condarc(gpuenv, f"channel_alias: {where}/\nchannels: [conda-forge, defaults]\n")
     assert channel_of(gpuenv(*RESOLVE)) == "conda-forge"
     ran = gpuenv(*RESOLVE, "--channel", "defaults")
-    assert ran.code == 6 and "default_channels of .condarc, which names none" in ran.out
+    assert ran.code == 6 and "default_channels of .condarc, which is empty" in ran.out
 
 
 def test_mirrors_of_condarc_leave_the_channels_own_address_in_the_lock(gpuenv, server):
@@ -277,7 +277,7 @@ def test_an_auth_file_that_is_none_is_named(gpuenv, server, tmp_path):
 def test_a_mirror_that_is_no_server_is_refused_in_words(gpuenv):
     condarc(gpuenv, f"mirrored_channels: {{conda-forge: ['{cc.small().as_uri()}']}}\n")
     ran = gpuenv(*RESOLVE)
-    assert ran.code == 6 and "a mirror is to be an http address" in ran.out and "--channel DIR" in ran.out
+    assert ran.code == 6 and "a mirror must have an http address" in ran.out and "--channel DIR" in ran.out
 
 
 def test_a_password_with_an_at_sign_is_taken_out_whole(gpuenv, server):

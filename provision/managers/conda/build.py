@@ -238,7 +238,7 @@ _FAULTS = (
      "add them to the proxy's address in HTTPS_PROXY, or in proxy_servers of .condarc"),
     (r"\b429\b", "the channel rate-limited this request (HTTP 429)", "wait some minutes, then run the command again; finished downloads are kept"),
     (r"\b5\d\d [A-Z]", "the channel has a server error", "try again later, or name a mirror"),
-    (r"\b401\b|\b403\b|unauthorized|forbidden", "the channel rejected the credentials, or requires some",
+    (r"\b401\b|\b403\b|unauthorized|forbidden", "the channel denies access without the right credentials",
      "add credentials to the auth file of rattler and pixi (RATTLER_AUTH_FILE)"),
     (r"\b404\b|\b410\b|no such file|not found", "a locked package is no longer available", "lock again, or name a mirror that has it"),
     (r"too many redirects|following redirect", "the channel redirects endlessly", _STRANGE),

@@ -218,7 +218,7 @@ _FAULTS = (
      "the answer of the conda channel is not a repodata.json", _STRANGE),
     (r"nothing came for", "the conda channel does not answer in time",
      "check the network, proxies and mirrors; for a slow network, set UV_HTTP_TIMEOUT=SECONDS"),
-    (r"\b401\b|\b403\b|Unauthorized|Forbidden", "the conda channel rejected the credentials, or requires some",
+    (r"\b401\b|\b403\b|Unauthorized|Forbidden", "the conda channel denies access without the right credentials",
      "add credentials to the auth file of rattler and pixi (RATTLER_AUTH_FILE), or to the channel's address"),
     (r"\b404\b|\b410\b|could not find subdir|no such file", "the conda channel does not exist",
      "check the name in --channel, and channel_alias in .condarc"),
