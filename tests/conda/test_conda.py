@@ -188,7 +188,11 @@ def test_of_several_frameworks_one_apart_may_help():
         request=request, target=H200, rows=KNOWN.conda, channels=(), virtual=(), bounds=specs.Bounds()
     )
     told = dict(conda_target.alternatives(asked, KNOWN))
-    apart = {label.split(":")[0].split()[-1]: q.request.frameworks for label, q in told.items() if "separate environment" in label}
+    apart = {
+        label.split(":")[0].split()[-1]: q.request.frameworks
+        for label, q in told.items()
+        if "separate environment" in label
+    }
     assert {name: [w.name for w in rest] for name, rest in apart.items()} == {
         "torch": ["jax"],
         "jax": ["torch"],

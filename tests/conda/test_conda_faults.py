@@ -294,9 +294,9 @@ def test_room_is_asked_for_what_the_cache_lacks(gpuenv, folder):
     path = gpuenv.work / "conda-lock.yml"
     path.write_text(re.sub(r'"jaxlib":\s+\d+', f'"jaxlib": {10**15}', path.read_text()))
     ran = gpuenv("create", "--lock", path, "--no-verify")
-    assert ran.code == 7 and "downloading and unpacking needs about 5100" in ran.err and nothing_made(gpuenv), (
-        ran.err
-    )
+    assert (
+        ran.code == 7 and "downloading and unpacking needs about 5100" in ran.err and nothing_made(gpuenv)
+    ), ran.err
     assert gpuenv("create", "--channel", folder, *CREATE[1:]).code == 0
     assert gpuenv("create", "again", "--lock", path, "--no-verify").code == 0
 
