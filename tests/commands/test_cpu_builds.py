@@ -62,7 +62,7 @@ def test_beside_torch_they_stay_packages(go):
         "tensorflow-cpu (asked.txt line 4) stays a package for the CPU; for the GPU: --framework tensorflow"
         in notes
     )
-    assert not [n for n in notes if "taken as" in n or "left to the plan" in n]
+    assert not [n for n in notes if "read as" in n or "taken as" in n or "the plan chooses it" in n]
 
 
 def test_with_options_and_packages_of_the_project(go, gpuenv):
