@@ -12,11 +12,10 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from ..environment.distributions import Distribution, read_distributions
 from ..export.export_source import InstalledPart
 from ..model import Lock
-from ..system import untrusted_files
 from ..verify.drift.compare_conda import read_conda_meta
-from ..verify.records import Distribution, distributions
 
 # A requirement in METADATA that is longer than this is no name with versions and a marker.
 _LONGEST = 4096
@@ -27,7 +26,7 @@ def list_installed_parts(env: Path, lock: Lock) -> tuple[InstalledPart, ...]:
     locked = {str(canonicalize_name(p.name)): p.version for p in lock.packages if not p.is_conda}
     by_conda = read_conda_meta(env).infos()
     found = {}
-    for name, (one, *_) in distributions(env).items():
+    for name, (one, *_) in read_distributions(env).items():
         if one.installer == "conda" or one.folder.name in by_conda:
             continue
         head = _head(one)
@@ -69,11 +68,7 @@ def _state(version: str, locked: str | None) -> str:
 
 
 def _head(one: Distribution) -> Message:
-    try:
-        text = untrusted_files.read_text(one.folder / "METADATA")
-    except OSError:
-        text = ""
-    return HeaderParser().parsestr(text.split("\n\n", 1)[0])
+    return HeaderParser().parsestr(one.metadata)
 
 
 def _values(head: Message, key: str) -> list[str]:

@@ -7,13 +7,13 @@ rolled back first.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..environment import place
+from ..system.file_digest import hash_readable
 
 _AGAIN = "run the same command again"
 
@@ -87,18 +87,11 @@ def remember_state(env: Path, files: Sequence[Path] = ()) -> StateBefore:
 
 
 def _seen(env: Path, files: Sequence[Path]) -> tuple[str | None, ...]:
-    return (_environment(env), *(_digest(file) for file in files))
+    return (_environment(env), *(hash_readable(file) for file in files))
 
 
 def _environment(env: Path) -> str | None:
     """What tells an environment from the one that replaces it; None where there is none."""
     if not place.made_by_gpuenv(env):
         return None
-    return f"{env.stat().st_ino} {_digest(env / place.MARK / 'lock.json')}"
-
-
-def _digest(file: Path) -> str | None:
-    try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError:
-        return None
+    return f"{env.stat().st_ino} {hash_readable(env / place.MARK / 'lock.json')}"

@@ -9,7 +9,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ..model import Emit, Event, Lock, LockedPackage, Satellite
+from ..environment.distributions import find_distribution, find_sites
+from ..model import Emit, Event, Lock, LockedPackage, Satellite, normalize_name
 from ..request import load_profiles, paths
 from ..request.options import Choices
 from ..wheels.measured_rows import MeasuredRows
@@ -81,6 +82,5 @@ def _series(version: str) -> list[str]:
 
 def _info(package: LockedPackage, prefix: Path) -> Path | None:
     """The dist-info folder of a package, None where it is not installed yet."""
-    stem = re.sub(r"[-_.]+", "[-_.]", package.name)
-    found = prefix.glob(f"lib/python3*/site-packages/{stem}-*.dist-info")
-    return next((p for p in found if (p / "RECORD").is_file()), None)
+    one = find_distribution(find_sites(prefix), normalize_name(package.name))
+    return one.folder if one and (one.folder / "RECORD").is_file() else None

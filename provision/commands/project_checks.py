@@ -149,14 +149,15 @@ def _causes(ended: CheckOutcome, env: Environment, choices: Choices) -> tuple[Fi
 
 def _of_missing(missing: Sequence[MissingTool], choices: Choices) -> Finding:
     """Return one finding of all that a compiler misses: installed one by one, each would show the next."""
-    from ..model import Finding
+    from ..profiles.findings import make_finding
 
     rules = {rule.name: rule for rule in load_profiles.load_all(choices).failures}
     fixes = [(rules[m.rule].fix or "").replace("3.X", m.python) for m in missing]
-    return Finding(
-        cause=rules[missing[0].rule].cause,
-        title=f"torch.compile needs {' and '.join(m.what for m in missing)}",
-        evidence=tuple(m.evidence for m in missing),
-        fix=" ".join(fixes),
+    return make_finding(
+        "compiler_parts_missing",
+        tuple(m.evidence for m in missing),
         confidence="certain",
+        cause=rules[missing[0].rule].cause,
+        tools=" and ".join(m.what for m in missing),
+        steps=" ".join(fixes),
     )

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from ..environment.distributions import find_distribution
 from ..model import Profiles
 
 # gpu/dso_loader.cc, TryDlopenCUDALibraries: without any one of these TensorFlow uses no GPU.
@@ -24,11 +25,11 @@ def find_folders(
     """TensorFlow's version, and the folders that LD_LIBRARY_PATH must name for it to find what it opens;
     none where there is no TensorFlow, where its libraries are the system's, or where it finds all."""
     for site in (p for name in ("site", "dist") for p in sorted(root.glob(f"lib/python3*/{name}-packages"))):
-        info = next(site.glob("tensorflow-[0-9]*.dist-info"), None)
+        tensorflow = find_distribution([site], "tensorflow")
         wheels = sorted(p for p in (site / "nvidia").glob("*/lib") if p.is_dir())
-        if info is None or not wheels:
+        if tensorflow is None or not wheels:
             continue
-        version = info.name.removesuffix(".dist-info").partition("-")[2]
+        version = tensorflow.version
         searched = _searched(site, version, known)
         there = {Path(entry).resolve() for entry in environ.get("LD_LIBRARY_PATH", "").split(":") if entry}
         found = {name for w in wheels if w.parent.name in searched for name in _libraries(w)}

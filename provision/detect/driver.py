@@ -11,6 +11,7 @@ from packaging.version import InvalidVersion, Version
 from ..model import Driver, Evidence, Finding, Gpu
 from .driver_facts import Facts
 from .driver_findings import NVML_GPU_LOST, NVML_NO_PERMISSION, explain, explain_cuda
+from .findings import make_finding
 from .host_context import read_context, read_hardware
 from .kernel_files import device_nodes, is_there, kernel_module, library_version, under
 from .libcuda import NOT_THERE, ask_libcuda
@@ -144,12 +145,8 @@ def _different(module: str, library: str, aside: str | None) -> Finding:
     evidence.append(Evidence(text=f"driver libraries {library}", source="the driver's own answer"))
     if aside:
         evidence.append(Evidence(text=aside, source="nvml"))
-    return Finding(
-        cause="driver_library_mismatch",
-        title=f"The driver's libraries ({library}) and the kernel module ({module}) differ in version",
-        evidence=tuple(evidence),
-        fix="Reboot (`sudo reboot`) so that the module of the installed driver is loaded.",
-        confidence="likely",
+    return make_finding(
+        "loaded_module_differs", tuple(evidence), confidence="likely", library=library, module=module
     )
 
 
@@ -157,18 +154,9 @@ def trouble_finding(trouble: Trouble) -> Finding:
     """What is wrong with one GPU where others may work."""
     evidence = Evidence(text=f"GPU {trouble.index}: {trouble.text} (NVML code {trouble.code})", source="nvml")
     if trouble.code == NVML_NO_PERMISSION:
-        return Finding(
-            cause="gpu_device_access_denied",
-            title=f"This user may not open GPU {trouble.index}",
-            evidence=(evidence,),
-            fix=f"See who may: `ls -l /dev/nvidia{trouble.index}`; join that group or loosen the mode.",
-            confidence="certain",
-        )
+        return make_finding("gpu_access_denied", (evidence,), index=trouble.index)
     lost = trouble.code == NVML_GPU_LOST
-    return Finding(
-        cause="gpu_hardware_fault",
-        title=f"GPU {trouble.index} " + ("has fallen off the bus" if lost else "does not answer"),
-        evidence=(evidence,),
-        fix="See `sudo dmesg | grep -i xid`; leave the card out with `--gpus`, power-cycle, replace it.",
-        confidence="certain" if lost else "possible",
-    )
+    return make_finding(
+        "gpu_lost" if lost else "gpu_silent", (evidence,), confidence="certain" if lost else "possible",
+        index=trouble.index,
+    )  # fmt: skip

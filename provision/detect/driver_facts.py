@@ -1,10 +1,11 @@
-"""What was seen of a driver that does not work, and findings with it as their evidence."""
+"""The facts about a driver that does not work, which are the evidence of its findings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ..model import Confidence, Evidence, Finding, HardwareDevice, HostContext
+from .findings import make_finding
 from .kernel_files import Node
 from .nvml_and_smi import Answer
 from .uvm import Uvm
@@ -30,14 +31,14 @@ class Facts:
     uvm: Uvm | None = None
 
     @property
-    def said(self) -> tuple[Evidence, ...]:
-        """What each way of asking answered."""
+    def answers(self) -> tuple[Evidence, ...]:
+        """The errors of NVML, libcuda and nvidia-smi."""
         answers = (self.nvml, self.cuda, *((self.smi,) if self.smi else ()))
         return tuple(Evidence(text=a.error, source=a.path or a.source) for a in answers if a.error)
 
     @property
-    def seen(self) -> tuple[Evidence, ...]:
-        """The hardware and the module."""
+    def traces(self) -> tuple[Evidence, ...]:
+        """The hardware on the bus and the loaded kernel module."""
         evidence = [
             Evidence(text=f"{h.vendor} device {h.device or ''}".strip(), source=h.address)
             for h in self.hardware
@@ -49,19 +50,16 @@ class Facts:
             evidence.append(Evidence(text=text, source=where.get(self.kernel_source or "")))
         return tuple(evidence)
 
+    def make_finding(
+        self, name: str, confidence: Confidence, *evidence: Evidence, **facts: object
+    ) -> Finding:
+        """Return a finding with all that was read as its evidence."""
+        return make_finding(
+            name, (*evidence, *self.answers, *self.traces), confidence=confidence,
+            in_container=bool(self.context.container), **facts,
+        )  # fmt: skip
+
     @property
     def boards(self) -> bool:
         """Whether NVIDIA hardware is on the PCI bus."""
         return any(h.vendor == "nvidia" and ":" in h.address for h in self.hardware)
-
-
-def make_finding(
-    cause: str, title: str, facts: Facts, fix: str, confidence: Confidence, *evidence: Evidence
-) -> Finding:
-    return Finding(
-        cause=cause,
-        title=title,
-        evidence=(*evidence, *facts.said, *facts.seen),
-        fix=fix,
-        confidence=confidence,
-    )

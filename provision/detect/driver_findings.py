@@ -16,7 +16,7 @@ from .context_findings import (
     no_gpu_in_container,
     no_gpu_of_slurm,
 )
-from .driver_facts import Facts, make_finding
+from .driver_facts import Facts
 from .uvm import judge_uvm
 
 NVML_NO_PERMISSION, NVML_NOT_LOADED, NVML_GPU_LOST = 4, 9, 15
@@ -58,31 +58,17 @@ def _mismatch(facts: Facts) -> Finding | None:
     if facts.nvml.code != NVML_MISMATCH and facts.cuda.code != CUDA_MISMATCH:
         return None
     library = facts.library or "version unknown"
-    title = (
-        f"The driver's libraries ({library}) and the loaded kernel module "
-        f"({facts.kernel_module or 'version unknown'}) are of different versions"
-    )
-    if facts.context.container:
-        fix = (
-            "Take the driver's libraries out of the image: they come from the host "
-            "(`dpkg -l 'libnvidia-*' 'libcuda*'` inside; then `apt purge` them)."
-        )
-    else:
-        fix = (
-            "Reboot (`sudo reboot`), or stop all GPU programs and reload the module: "
-            "`sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia`."
-        )
-    return make_finding("driver_library_mismatch", title, facts, fix, "certain")
+    name = "detected_versions_differ_in_container" if facts.context.container else "detected_versions_differ"
+    module = facts.kernel_module or "version unknown"
+    return facts.make_finding(name, "certain", library=library, module=module)
 
 
 def _stub(facts: Facts) -> Finding | None:
     if facts.cuda.code != CUDA_STUB:
         return None
     path = facts.cuda.path or "libcuda.so.1"
-    title = f"The loader finds the toolkit's stub library instead of the driver's libcuda: {path}"
     folder = path.rpartition("/")[0] or "the stubs folder"
-    fix = f"Take {folder} out of LD_LIBRARY_PATH (`echo $LD_LIBRARY_PATH`): stubs are for linking only."
-    return make_finding("cuda_stub_library_loaded", title, facts, fix, "certain")
+    return facts.make_finding("detected_stub", "certain", library=path, folder=folder)
 
 
 def _denied(facts: Facts) -> Finding | None:
@@ -92,56 +78,31 @@ def _denied(facts: Facts) -> Finding | None:
     if not by_code and not locked:
         return None
     names = ", ".join(node.path for node in locked) or "/dev/nvidia*"
-    title = f"This user may not open {names}"
     evidence = tuple(Evidence(text=f"mode {node.mode}, access denied", source=node.path) for node in locked)
-    if facts.context.container:
-        fix = "Start the container with the devices' group (`ls -ln /dev/nvidia*`, then `--group-add GID`)."
-    else:
-        fix = (
-            "See who may: `ls -l /dev/nvidia*`; join that group (`sudo usermod -aG video $USER`, then log in "
-            "again) or give the files mode 666 (`sudo nvidia-modprobe -u -c 0`)."
-        )
-    return make_finding(
-        "gpu_device_access_denied", title, facts, fix, "certain" if by_code else "likely", *evidence
-    )
+    name = "detected_access_denied_in_container" if facts.context.container else "detected_access_denied"
+    return facts.make_finding(name, "certain" if by_code else "likely", *evidence, files=names)
 
 
 def _told_by_code(facts: Facts) -> Finding | None:
     if facts.cuda.code == CUDA_NOT_READY:
-        title = "The GPUs wait for the fabric manager of this NVSwitch machine"
-        fix = (
-            "On the host: `systemctl status nvidia-fabricmanager`; install the one of exactly the driver's "
-            "version and `sudo systemctl enable --now nvidia-fabricmanager`."
-        )
-        return make_finding("fabricmanager_not_running", title, facts, fix, "certain")
+        return facts.make_finding("detected_fabric_manager", "certain")
     if facts.cuda.code == CUDA_COMPAT:
-        title = f"A cuda-compat libcuda is in use on a GPU that does not allow it: {facts.cuda.path}"
-        fix = "Upgrade the host's driver, or take the compat folder off LD_LIBRARY_PATH."
-        return make_finding("forward_compat_unsupported_hw", title, facts, fix, "certain")
+        return facts.make_finding("detected_compat_library", "certain", library=facts.cuda.path)
     if NVML_GPU_LOST in (facts.nvml.code, *(trouble.code for trouble in facts.nvml.troubles)):
-        title = "A GPU has fallen off the bus"
-        fix = "See `sudo dmesg | grep -i xid`; power-cycle the machine, check the card, replace it."
-        return make_finding("gpu_hardware_fault", title, facts, fix, "certain")
+        return facts.make_finding("a_gpu_lost", "certain")
     if facts.nvml.code == NVML_UNKNOWN and facts.context.container and facts.nodes:
-        title = "This container had the GPU and lost it (its device cgroup was rewritten)"
-        fix = "Restart the container (`docker restart NAME`); on the host use the cgroupfs driver or CDI."
-        return make_finding("container_lost_gpu_cgroup", title, facts, fix, "likely")
+        return facts.make_finding("detected_lost_cgroup", "likely")
     if facts.cuda.code == CUDA_UNKNOWN and facts.nvml.ok:
         container = facts.context.container is not None
         found = judge_uvm(facts.uvm, facts.kernel_module, container=container)
-        return replace(found, evidence=(*found.evidence, *facts.said, *facts.seen))
+        return replace(found, evidence=(*found.evidence, *facts.answers, *facts.traces))
     return None
 
 
 def _hung(facts: Facts) -> Finding | None:
     if not facts.cuda.hung:
         return None
-    title = f"The driver hangs: {facts.cuda.hung} did not return"
-    fix = (
-        "See what the driver says: `sudo dmesg | grep -i -e nvrm -e xid`; end processes that hold the GPU "
-        "(`sudo fuser -v /dev/nvidia*`), then reboot."
-    )
-    return make_finding("gpu_hardware_fault", title, facts, fix, "possible")
+    return facts.make_finding("driver_hangs", "possible", call=facts.cuda.hung)
 
 
 def _no_files(facts: Facts) -> Finding | None:
@@ -150,10 +111,8 @@ def _no_files(facts: Facts) -> Finding | None:
         return None
     if facts.nvml.ok or (facts.nvml.code != NVML_NOT_LOADED and facts.cuda.code != CUDA_NO_DEVICE):
         return None
-    title = "The kernel module is loaded, but its device file /dev/nvidiactl is not there"
-    fix = "Have it made: `sudo nvidia-modprobe -u -c 0` (a container needs it from its host: `--device /dev/nvidiactl`)."
     evidence = Evidence(text="absent", source="/dev/nvidiactl")
-    return make_finding("gpu_device_access_denied", title, facts, fix, "likely", evidence)
+    return facts.make_finding("control_file_missing", "likely", evidence)
 
 
 def _module(facts: Facts) -> Finding | None:
@@ -163,18 +122,13 @@ def _module(facts: Facts) -> Finding | None:
     if not (libraries and (facts.boards or facts.nvml.code == NVML_NOT_LOADED or facts.nvml.ok)):
         return None
     if facts.nvml.ok:
-        title = "The driver is loaded but serves none of the GPUs"
+        name = "module_serves_no_gpu"
     elif facts.kernel_module:
-        title = f"Kernel module {facts.kernel_module} is loaded, but does not answer the driver's libraries"
+        name = "module_does_not_answer"
     else:
-        title = "The driver is installed, but its kernel module is not loaded"
-    fix = (
-        "`sudo modprobe nvidia`; if that fails see `dkms status`, `mokutil --sb-state` and `sudo dmesg | grep -i "
-        "nvrm`, install the headers of this kernel (`uname -r`) and reinstall the driver (open modules from "
-        "Blackwell on)."
-    )
+        name = "module_not_loaded"
     evidence = (Evidence(text="nouveau is loaded", source="/sys/module/nouveau"),) if facts.nouveau else ()
-    return make_finding("driver_module_not_loaded", title, facts, fix, "certain", *evidence)
+    return facts.make_finding(name, "certain", *evidence, module=facts.kernel_module)
 
 
 def _libraries(facts: Facts) -> Finding | None:
@@ -182,10 +136,5 @@ def _libraries(facts: Facts) -> Finding | None:
     if facts.nvml.code is not None or facts.cuda.code not in (None, CUDA_STUB):
         return None
     if facts.smi and facts.smi.ok:
-        title = "nvidia-smi works, but the loader does not find the driver's libcuda.so.1"
-        fix = (
-            "Find it (`find / -name 'libcuda.so.1*' 2>/dev/null`) and put its folder on the loader's path: "
-            "`export LD_LIBRARY_PATH=FOLDER`, or a file in /etc/ld.so.conf.d and `sudo ldconfig`."
-        )
-        return make_finding("nvidia_libs_not_on_loader_path", title, facts, fix, "certain")
+        return facts.make_finding("detected_library_not_found", "certain")
     return None

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..model import Evidence, Finding, HardwareDevice, HostContext
+from .findings import make_finding
 from .kernel_files import absolute_entries, device_nodes, entries, is_there, read_text, under
 
 # PCI vendor numbers and class prefixes: pci.ids, "display controller" and "processing accelerator".
@@ -61,41 +62,27 @@ def read_hardware(root: Path) -> tuple[HardwareDevice, ...]:
 
 
 def judge_hardware(hardware: tuple[HardwareDevice, ...]) -> tuple[Finding, ...]:
-    """One honest sentence about boards that gpuenv knows no builds for."""
+    """Return findings for GPUs without builds that gpuenv knows."""
     jetson = next((item for item in hardware if item.address == JETSON), None)
     if jetson:
-        title = (
-            f"{jetson.device} is a Jetson: its GPU is served by NVIDIA's own builds for JetPack, "
-            "which gpuenv does not know"
-        )
-        fix = (
-            "Install NVIDIA's wheels for this JetPack release, or make a CPU environment with `--device cpu`."
-        )
-        return (_finding(title, (jetson,), fix),)
+        return (make_finding("jetson", _list_evidence((jetson,)), board=jetson.device),)
     if any(item.vendor == "nvidia" for item in hardware):
         return ()
     findings = []
     for vendor, name in (("amd", "AMD"), ("intel", "Intel")):
         items = tuple(item for item in hardware if item.vendor == vendor)
         if items:
-            title = (
-                f"The GPU here is {name}'s: gpuenv makes environments for NVIDIA GPUs and for the CPU only"
-            )
-            fix = "Take the CPU environment (`--device cpu`), or the maker's own instructions for this GPU."
-            findings.append(_finding(title, items, fix))
+            findings.append(make_finding("gpu_of_other_maker", _list_evidence(items), maker=name))
     return tuple(findings)
 
 
-def _finding(title: str, items: tuple[HardwareDevice, ...], fix: str) -> Finding:
-    evidence = tuple(
+def _list_evidence(items: tuple[HardwareDevice, ...]) -> tuple[Evidence, ...]:
+    return tuple(
         Evidence(
             text=f"{item.vendor} device {item.device or 'of unknown model'}",
             source=item.address if item.address == JETSON else f"/sys/bus/pci/devices/{item.address}",
         )
         for item in items
-    )
-    return Finding(
-        cause="no_gpu_build_for_platform", title=title, evidence=evidence, fix=fix, confidence="certain"
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from ..model import PLATFORMS, Evidence, Finding
 from ..system.redaction import redact_text
+from .findings import make_finding
 
 
 def platform_name(system: str, machine: str, glibc: str | None) -> str:
@@ -52,30 +53,16 @@ def read_platform() -> tuple[str, str | None]:
 
 
 def judge_platform(name: str) -> tuple[Finding, ...]:
-    """One honest sentence about a platform for which no CUDA builds are known."""
+    """Return a finding for a platform without CUDA builds."""
     if name in PLATFORMS:
         return ()
+    finding = "platform_without_builds"
     if name.startswith("macos-"):
-        title = "macOS has no NVIDIA driver, so no CUDA environment can be made on this machine"
-        fix = "Make the environment on the GPU machine, or lock for it here: `gpuenv lock --target FILE`."
+        finding = "macos"
     elif name.endswith("-musl"):
-        title = (
-            "This Linux has musl instead of glibc (Alpine), and no framework publishes CUDA wheels for musl"
-        )
-        fix = "Use an image with glibc, for example `docker run --gpus all -it debian:stable`."
-    else:
-        title = f"No framework publishes CUDA builds for {name}"
-        fix = f"Use one of {', '.join(PLATFORMS)}, or lock for such a machine: `gpuenv lock --target FILE`."
+        finding = "musl"
     evidence = Evidence(text=f"platform {name}", source="python")
-    return (
-        Finding(
-            cause="no_gpu_build_for_platform",
-            title=title,
-            evidence=(evidence,),
-            fix=fix,
-            confidence="certain",
-        ),
-    )
+    return (make_finding(finding, (evidence,), platform=name, platforms=", ".join(PLATFORMS)),)
 
 
 NAMES = frozenset(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..model import Evidence, Finding
+from .findings import make_finding
 from .kernel_files import read_text, under
 
 FILE = "/dev/nvidia-uvm"
@@ -23,9 +24,6 @@ _SUSPENDS = "/sys/power/suspend_stats/success"
 _MEMORY = 1  # the major number of /dev/null, which a sandbox binds over a device
 _DENIED = (errno.EACCES, errno.EPERM)
 _PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
-
-_RELOAD = "`sudo rmmod nvidia_uvm && sudo modprobe nvidia_uvm`, or reboot"
-_NEW_FILE = "`sudo rm -f /dev/nvidia-uvm && sudo nvidia-modprobe -u -c 0`"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,34 +82,25 @@ def judge_uvm(uvm: Uvm | None, module: str | None, *, container: bool) -> Findin
     evidence = (
         () if suspends is None else (Evidence(text=f"{suspends} suspends since boot", source=_SUSPENDS),)
     )
-    return Finding(
-        cause="nvidia_uvm_stale",
-        title="CUDA does not start though the driver answers: nvidia_uvm is stale, as after suspend"
-        if suspends != 0
-        else "CUDA does not start though the driver answers, and the machine was not suspended since boot",
-        fix=f"{_RELOAD}." if suspends != 0 else f"See `sudo dmesg | grep -i nvrm`; then {_RELOAD}.",
-        evidence=evidence,
-        confidence="possible" if suspends == 0 else "likely",
-    )
+    if suspends == 0:
+        return make_finding("uvm_stale_without_suspend", evidence, confidence="possible")
+    return make_finding("uvm_stale", evidence, confidence="likely")
 
 
 def _fault(uvm: Uvm, module: str) -> Finding | None:
     """Return what is wrong with the module or its file by the system's own lists."""
     if uvm.major is None:
-        title = "CUDA does not start: the kernel module nvidia_uvm is not loaded"
-        return _certain(title, "`sudo modprobe nvidia_uvm`", "nvidia-uvm is not listed", _DEVICES)
+        return make_finding("uvm_not_loaded", _show("nvidia-uvm is not listed", _DEVICES))
     if uvm.version and uvm.version != module:
-        title = f"CUDA does not start: nvidia_uvm {uvm.version} is loaded beside nvidia {module}"
-        return _certain(title, _RELOAD, f"version {uvm.version}", _VERSION)
+        shown = _show(f"version {uvm.version}", _VERSION)
+        return make_finding("uvm_of_other_version", shown, version=uvm.version, module=module)
     if uvm.node is None:
-        title = f"CUDA does not start: nvidia_uvm is loaded, but {FILE} is missing"
-        return _certain(title, "`sudo nvidia-modprobe -u -c 0`", "missing", FILE)
+        return make_finding("uvm_without_file", _show("missing", FILE), file=FILE)
     if uvm.node == _MEMORY != uvm.major:
-        return _denied(FILE, "another device stands in its place")
+        return make_finding("device_file_denied", _show("another device in its place", FILE), file=FILE)
     if uvm.node != uvm.major:
-        title = f"CUDA does not start: {FILE} is stale, it is no device of the loaded nvidia_uvm"
         text = f"major {uvm.node}, expected {uvm.major}" if uvm.node else "no character device"
-        return _certain(title, _NEW_FILE, text, FILE)
+        return make_finding("uvm_file_stale", _show(text, FILE), file=FILE)
     return None
 
 
@@ -121,33 +110,16 @@ def _refusal(uvm: Uvm) -> Finding | None:
         return None
     said = os.strerror(uvm.refused)
     if uvm.refused in _DENIED:
-        return _denied(FILE, said)
-    return _certain(f"CUDA does not start: nvidia_uvm refuses {FILE} ({said})", _RELOAD, said, FILE)
+        return make_finding("device_file_denied", _show(said, FILE), file=FILE)
+    return make_finding("uvm_refuses", _show(said, FILE), file=FILE, reason=said)
 
 
-def _denied(path: str, why: str) -> Finding:
-    return Finding(
-        cause="gpu_device_access_denied",
-        title=f"This process may not open {path}",
-        evidence=(Evidence(text=why, source=path),),
-        fix="See who may: `ls -l /dev/nvidia*`; join that group, or give the container this device.",
-        confidence="certain",
-    )
-
-
-def _certain(title: str, fix: str, text: str, source: str) -> Finding:
-    return Finding(
-        cause="nvidia_uvm_stale",
-        title=title,
-        evidence=(Evidence(text=text, source=source),),
-        fix=f"{fix}.",
-        confidence="certain",
-    )
+def _show(text: str, source: str) -> tuple[Evidence, ...]:
+    return (Evidence(text=text, source=source),)
 
 
 def _on_host(finding: Finding) -> Finding:
     """Return a finding whose fix is one for the host of a container."""
     if finding.cause != "nvidia_uvm_stale":
         return finding
-    fix = f"On the host, not in the container: {finding.fix} Then start the container anew."
-    return replace(finding, fix=fix)
+    return replace(finding, fix=make_finding("repair_on_host", fix=finding.fix).fix)

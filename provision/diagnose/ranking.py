@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 
 from ..model import Evidence, FailureCause, Finding, Machine, Plan, Request, Target, Verdict
+from ..profiles.findings import fill_text
 from .agreement import confirm
 from .candidates import Candidate, Case
 from .cpu_environment import remaining
@@ -136,13 +137,13 @@ def _place_of(case: Case, machine: Machine | None) -> str | None:
 
 def _finding(candidate: Candidate, cause: FailureCause, place: str | None, values: dict[str, str]) -> Finding:
     there = {"container": cause.in_container, "windows": cause.on_windows}.get(place or "")
-    fix = filled(candidate.fix or there or cause.fix, values)
-    title = filled(candidate.title or cause.title, values)
+    fix = fill_text(candidate.fix or there or cause.fix, values)
+    title = fill_text(candidate.title or cause.title, values)
     if re.search(r"\{\w+\}", title):  # a fact that this title tells is unknown
-        title = filled(cause.title, values)
+        title = fill_text(cause.title, values)
     evidence: tuple[Evidence, ...] = tuple(dict.fromkeys(candidate.evidence))[:_EVIDENCE]
     if candidate.confidence != "certain":
-        decides = filled(cause.decides, values)
+        decides = fill_text(cause.decides, values)
         evidence = (*evidence, Evidence(text=f"would decide: {decides}", source="to check"))
     return Finding(
         cause=candidate.cause,
@@ -162,23 +163,10 @@ def _with_deciding_command(
         return read
     both = sorted((causes[f.cause] for f in read[:2]), key=lambda c: int(c.layer))
     command = next(
-        (found.group(0) for c in both if (found := _COMMAND.search(filled(c.decides, values)))), None
+        (found.group(0) for c in both if (found := _COMMAND.search(fill_text(c.decides, values)))), None
     )
     if command is None:
         return read
     text = f"to tell it from {read[1].cause}: {command}"
     first = dataclasses.replace(read[0], evidence=(*read[0].evidence, Evidence(text=text, source="to check")))
     return [first, *read[1:]]
-
-
-def filled(template: str, values: dict[str, str]) -> str:
-    """A title or fix with its facts; a part in [[brackets]] goes where one of its facts is unknown."""
-
-    def part(match: re.Match[str]) -> str:
-        names = re.findall(r"\{(\w+)\}", match.group(1))
-        return match.group(1) if all(n in values for n in names) else ""
-
-    text = re.sub(r"\[\[((?:[^\]]|\](?!\]))*)\]\]", part, template)
-    text = re.sub(r"\{(\w+)\}", lambda m: values.get(m.group(1), m.group(0)), text)
-    text = " ".join(text.split())
-    return text[:1].upper() + text[1:] if text.partition(" ")[0].islower() else text  # not "cuDNN"

@@ -1,25 +1,166 @@
-"""The distributions that are installed in an environment, by the names of files. No code of the environment runs."""
+"""The distributions that are installed in an environment, as their dist-info folders state them.
+
+This is the one reader of dist-info folders and of their RECORD, METADATA and INSTALLER. It runs no code of the
+environment.
+"""
 
 from __future__ import annotations
 
+import base64
+import csv
+import hashlib
+import os
 import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
-from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from ..model import normalize_name
+from ..system import untrusted_files
+from ..system.file_digest import hash_readable
 
-_SITES = ("lib*/python3*/site-packages", "Lib/site-packages")
-_OF_CONDA = ("cudnn",)  # libraries that conda packages bring without a distribution of Python
+_SUFFIX = ".dist-info"
+_CONDA_LIBRARIES = ("cudnn",)
+"""Libraries that conda packages bring without a distribution of Python."""
+
+
+class RecordRow(NamedTuple):
+    """A file that a package lists. `digest` is its sha256 in hexadecimal, `size` in bytes; None for a row without.
+    `name` is the path as RECORD has it, relative to site-packages."""
+
+    path: str
+    digest: str | None
+    size: int | None
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A distribution in a site-packages folder. `name` is in normal form, `folder` is its dist-info."""
+
+    name: str
+    version: str
+    folder: Path
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            return untrusted_files.read_bytes(self.folder / name)
+        except OSError:
+            return None
+
+    @cached_property
+    def record(self) -> bytes | None:
+        """The contents of RECORD; None without one."""
+        return self._read("RECORD")
+
+    @property
+    def record_digest(self) -> str | None:
+        """The sha256 of RECORD."""
+        return None if self.record is None else hashlib.sha256(self.record).hexdigest()
+
+    @property
+    def record_text(self) -> str:
+        """RECORD as text; empty without one."""
+        return (self.record or b"").decode("utf-8", "replace")
+
+    @cached_property
+    def rows(self) -> tuple[RecordRow, ...]:
+        """The files that RECORD lists, without bytecode, which Python writes and removes itself."""
+        return tuple(row for row in self.select_rows("") if not row.name.endswith(".pyc"))
+
+    def select_rows(self, text: str) -> Iterator[RecordRow]:
+        """Yield the rows of RECORD that contain a text. torch has ten thousand rows, so only these are parsed."""
+        site = str(self.folder.parent)
+        for name, digest, size in _split_rows(r for r in self.record_text.splitlines() if text in r):
+            yield RecordRow(_resolve(site, name), _parse_sha256(digest), _parse_size(size), name)
+
+    def find_wrong_sizes(self) -> dict[str, str]:
+        """Return the files that are missing or of another size than RECORD lists: path -> "missing" or "size".
+
+        The result is that of `compare_file` for all rows, without making them. The size of metadata is not compared:
+        some published wheels list other sizes for it (decord 0.6.0).
+        """
+        site, found = str(self.folder.parent), {}
+        for name, _, size in _split_rows(self.record_text.splitlines()):
+            if name.endswith(".pyc"):
+                continue
+            path = _resolve(site, name)
+            try:
+                actual = os.stat(path).st_size  # noqa: PTH116  # ten thousand files
+            except OSError:
+                found[path] = "missing"
+            else:
+                if size and size != str(actual) and _parse_size(size) not in (None, actual):
+                    found |= {} if ".dist-info/" in name else {path: "size"}
+        return found
+
+    @cached_property
+    def metadata(self) -> str:
+        """The header of METADATA; empty without one."""
+        return (self._read("METADATA") or b"").decode("utf-8", "replace").split("\n\n", 1)[0]
+
+    @cached_property
+    def requirements(self) -> tuple[str, ...]:
+        """The requirements of METADATA with versions and markers."""
+        return tuple(re.findall(r"^Requires-Dist:\s*(.+?)\s*$", self.metadata, re.MULTILINE))
+
+    @cached_property
+    def requires(self) -> tuple[str, ...]:
+        """The names that METADATA requires, whatever the marker: the user may have asked for an extra."""
+        names = re.findall(r"^Requires-Dist:\s*([\w.-]+)", self.metadata, re.MULTILINE)
+        return tuple(dict.fromkeys(normalize_name(n) for n in names))
+
+    @property
+    def installer(self) -> str:
+        """The name of the program that installed it; empty without INSTALLER."""
+        return (self._read("INSTALLER") or b"").decode("utf-8", "replace").strip()
+
+
+def find_sites(env: Path) -> tuple[Path, ...]:
+    """Return the site-packages folders of an environment."""
+    return tuple(sorted((*env.glob("lib/python3*/site-packages"), *env.glob("Lib/site-packages"))))
+
+
+def list_info_folders(site: str | Path) -> list[str]:
+    """Return the names of the dist-info folders in a site-packages folder; none for a folder that cannot be read."""
+    try:
+        return sorted(name for name in os.listdir(site) if name.endswith(_SUFFIX))  # noqa: PTH208  # faster
+    except OSError:
+        return []
+
+
+def list_distributions(site: str | Path) -> Iterator[Distribution]:
+    """Yield the distributions of a site-packages folder. A name that begins with "~" is one that pip removes."""
+    for entry in list_info_folders(site):
+        name, _, version = entry.removesuffix(_SUFFIX).partition("-")
+        if version and not name.startswith("~"):
+            yield Distribution(normalize_name(name), version, Path(site, entry))
+
+
+def find_distribution(sites: Iterable[str | Path], name: str) -> Distribution | None:
+    """Return the first distribution of a name in normal form."""
+    return next((d for site in sites for d in list_distributions(site) if d.name == name), None)
+
+
+def read_distributions(env: Path) -> dict[str, tuple[Distribution, ...]]:
+    """Return the distributions of an environment by name. An interrupted installer can leave two of one name."""
+    found: dict[str, tuple[Distribution, ...]] = {}
+    for site in find_sites(env):
+        for one in list_distributions(site):
+            found[one.name] = (*found.get(one.name, ()), one)
+    return found
 
 
 def read_versions(env: Path) -> dict[str, str]:
     """Return the versions of an environment's distributions by their normal names."""
-    found = {}
-    for folder in (f for site in _SITES for f in sorted(env.glob(f"{site}/*.dist-info"))):
-        name, _, version = folder.name.removesuffix(".dist-info").partition("-")
-        if _is_version(version):
-            found[str(canonicalize_name(name))] = version
-    for name in _OF_CONDA:
+    every = (d for site in find_sites(env) for d in list_distributions(site))
+    found = {d.name: d.version for d in every if _is_version(d.version)}
+    for name in _CONDA_LIBRARIES:
         for file in sorted(env.glob(f"conda-meta/{name}-*.json")):
             base, _, rest = file.name.rpartition("-")[0].rpartition("-")
             if base == name and _is_version(rest):
@@ -36,8 +177,57 @@ def read_python(env: Path) -> str | None:
 
 
 def _is_version(text: str) -> bool:
+    from packaging.version import (  # slow to import, and verify --quick needs no version
+        InvalidVersion,
+        Version,
+    )
+
     try:
         Version(text)
     except InvalidVersion:
         return False
     return True
+
+
+# --- rows of RECORD ------------------------------------------------------------------------------
+
+
+def compare_file(row: RecordRow, since: float | None, *, hashes: bool = False) -> str | None:
+    """Return how a file differs from its row: "missing", "size" or "bytes"; None for no difference.
+
+    The bytes are read with `hashes`, or for a file that was written after `since` (seconds since 1970).
+    """
+    try:
+        status = os.stat(row.path)  # noqa: PTH116  # ten thousand files
+    except OSError:
+        return "missing"
+    if row.size is not None and status.st_size != row.size:
+        return "size"
+    if row.digest is None or not (hashes or (since is not None and status.st_mtime > since)):
+        return None
+    return "bytes" if hash_readable(row.path) != row.digest else None
+
+
+def _split_rows(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the cells of rows. Only a path with a comma or a quote in it is quoted, so few rows need the csv reader."""
+    for line in lines:
+        try:
+            cells = next(csv.reader([line])) if '"' in line else line.rsplit(",", 2)
+        except csv.Error:
+            continue  # a cell longer than any path
+        if len(cells) == 3 and cells[0] and "\0" not in cells[0]:
+            yield cells
+
+
+def _resolve(site: str, name: str) -> str:
+    return f"{site}/{name}" if ".." not in name and name[0] != "/" else os.path.normpath(f"{site}/{name}")
+
+
+def _parse_sha256(cell: str) -> str | None:
+    """Return the hash of a row in hexadecimal; None for a row without a valid one."""
+    found = re.fullmatch(r"sha256=([A-Za-z0-9_-]{43})=?", cell)
+    return base64.urlsafe_b64decode(found[1] + "=").hex() if found else None
+
+
+def _parse_size(cell: str) -> int | None:
+    return int(cell) if re.fullmatch(r"[0-9]{1,18}", cell) else None

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ..model import normalize_name
-from ..system import untrusted_files
+from .distributions import find_sites, list_distributions
 
 
 def owner_of_missing(env: Path, module: str) -> str | None:
@@ -14,24 +13,19 @@ def owner_of_missing(env: Path, module: str) -> str | None:
     package lists the module, and where its files are there."""
     start = module.replace(".", "/")
     row = re.compile(rf'^"?({re.escape(start)}(?:\.py|/__init__\.py|\.[\w-]{{1,80}}\.so|\.so|/[^,]{{1,300}}\.(?:py|so)))"?,', re.MULTILINE)  # fmt: skip
-    for info in sorted(env.glob("lib/python3*/site-packages/*.dist-info")):
-        try:
-            listed = row.findall(untrusted_files.read_text(info / "RECORD"))
-        except OSError:
-            continue
-        if any(not (info.parent / name).exists() for name in _deciding(start, listed)):
-            name, _, version = info.name.removesuffix(".dist-info").partition("-")
-            return f"{normalize_name(name)} {version}"
+    for one in (d for site in find_sites(env) for d in list_distributions(site)):
+        listed = row.findall(one.record_text)
+        if any(not (one.folder.parent / name).exists() for name in _deciding(start, listed)):
+            return str(one)
     return None
 
 
 def is_there(env: Path, module: str) -> bool:
     """Whether the environment's site-packages have a module, as a folder with an __init__.py or as a file."""
     start = module.replace(".", "/")
-    for site in env.glob("lib/python3*/site-packages"):
-        if (site / start / "__init__.py").exists() or (site / f"{start}.py").exists():
-            return True
-    return False
+    return any(
+        (site / start / "__init__.py").exists() or (site / f"{start}.py").exists() for site in find_sites(env)
+    )
 
 
 def _deciding(start: str, listed: list[str]) -> list[str]:

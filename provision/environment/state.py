@@ -6,7 +6,6 @@ is not noted."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from ..model import InstalledPackage, InstallRecord, Lock, as_document, from_pla
 from ..system import safe_write, untrusted_files
 from ..system.redaction import redact_value
 from . import host_verdicts, state_files
+from .distributions import list_info_folders, read_distributions
 from .place import MARK, not_writable
 
 if TYPE_CHECKING:
@@ -98,13 +98,14 @@ def installed_digest(env: Path) -> str:
     """A digest of the installed distributions: each RECORD's size and time of change. An installer
     that adds, replaces or removes a package changes it."""
     marks = []
-    for folder in sorted(env.glob("lib*/python3*/site-packages/*.dist-info")):
-        try:
-            found = (folder / "RECORD").stat()
-        except FileNotFoundError:
-            marks.append(f"{folder.name}:none")
-        else:
-            marks.append(f"{folder.name}:{found.st_size}:{found.st_mtime_ns}")
+    for site in sorted(env.glob("lib*/python3*/site-packages")):
+        for name in list_info_folders(site):
+            try:
+                found = (site / name / "RECORD").stat()
+            except FileNotFoundError:
+                marks.append(f"{name}:none")
+            else:
+                marks.append(f"{name}:{found.st_size}:{found.st_mtime_ns}")
     return _digest(marks)
 
 
@@ -152,18 +153,10 @@ INSTALLED = "installed.json"
 def note_installed(env: Path, lock: Lock) -> None:
     """Note what is installed now of the lock's packages. Raises BuildError."""
     wanted = {normalize_name(p.name) for p in lock.packages}
-    found = []
-    for folder in sorted(env.glob("lib/python3*/site-packages/*.dist-info")):
-        name, _, version = folder.name.removesuffix(".dist-info").partition("-")
-        if normalize_name(name) in wanted:
-            found.append(
-                InstalledPackage(name=normalize_name(name), version=version, record=_record_digest(folder))
-            )
+    found = [
+        InstalledPackage(name=one.name, version=one.version, record=one.record_digest)
+        for several in read_distributions(env).values()
+        for one in several
+        if one.name in wanted
+    ]
     write(env, INSTALLED, as_document(InstallRecord(packages=tuple(found))))
-
-
-def _record_digest(folder: Path) -> str | None:
-    try:
-        return hashlib.sha256(untrusted_files.read_bytes(folder / "RECORD")).hexdigest()
-    except OSError:
-        return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import functools
-import hashlib
 import netrc
 import os
 import time
@@ -22,6 +21,7 @@ from provision.system.safe_write import open_part, rename, suggest_fix
 from ..errors import BuildError, LockError
 from ..model import LockedPackage
 from ..system import process
+from ..system.file_digest import hash_file
 from ..system.path_names import file_name_of_url
 from ..system.redaction import redact
 from .connections import origin
@@ -109,13 +109,9 @@ def is_right(path: Path, hashes: Mapping[str, str]) -> bool:
 
 
 def digests(path: Path, names: Iterable[str]) -> dict[str, str]:
-    """The hashes of a file ("sha256", "md5")."""
-    states = {name: hashlib.new(name, usedforsecurity=False) for name in names}
-    with path.open("rb") as file:
-        while states and (piece := file.read(_PIECE)):
-            for state in states.values():
-                state.update(piece)
-    return {name: state.hexdigest() for name, state in states.items()}
+    """Return the digests of a file ("sha256", "md5") in hexadecimal. Without names the file is not read."""
+    wanted = tuple(names)
+    return hash_file(path, wanted) if wanted else {}
 
 
 def _forget(half: Path, told: Told) -> None:

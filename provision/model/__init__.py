@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # who reads the types sees them all
     from provision.model.drift import *
     from provision.model.environment import *
     from provision.model.events import *
+    from provision.model.finding_texts import *
     from provision.model.fleet import *
     from provision.model.fleet_classes import *
     from provision.model.fleet_results import *
@@ -38,6 +39,7 @@ _NOUNS = {
     "events": "Device Manager Status Confidence Outcome FRAMEWORKS MANAGERS PLATFORMS NVIDIA_LIBRARY_FAMILIES Event Emit drop_event",
     "machine": "TargetGpu Target Gpu Driver HostContext HardwareDevice PythonInstallation LibraryFile Evidence Finding Machine GpuMemoryHolder",
     "catalog": "Build CondaBuild CudnnRelease ToolkitRelease CudaCompiler GpuModel CudaRelease CudaMajor DriverBranch KnownBadRelease CatalogueMessage FailureCause FailureMessage FailureRule BaseImage IndexAddress WheelPage ImportName CondaName SystemLibrary DlopenedLibrary OptionalLibraries Replacement Profiles ProfileTable ProfileTables",
+    "finding_texts": "FindingText",
     "satellites": "Satellite PackageTrap",
     "cpu_names": "CPU_PACKAGES is_cpu_build",
     "package_names": "FRAMEWORK_ALIASES WHEEL_NAMES TORCH_COMPANIONS PYTORCH_INDEX_PACKAGES normalize_name is_stack_package is_build_package",

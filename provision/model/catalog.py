@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from .finding_texts import FindingText
 from .satellites import PackageTrap, Satellite
 
 
@@ -343,6 +344,7 @@ class Profiles:
     branches: tuple[DriverBranch, ...] = ()
     known_bad: tuple[KnownBadRelease, ...] = ()
     causes: tuple[FailureCause, ...] = ()
+    findings: tuple[FindingText, ...] = ()
     messages: tuple[FailureMessage, ...] = ()
     failures: tuple[FailureRule, ...] = ()
     catalogue: tuple[CatalogueMessage, ...] = ()

@@ -71,6 +71,17 @@ def load_parts(
     return _kept([directory(), *overlays], cache_dir, kinds) or load(overlays, cache_dir=cache_dir)
 
 
+def load_own_parts(file: str, parts: Sequence[str]) -> model.Profiles:
+    """Return some tables of one of our files. Only this file is parsed where no parsed profiles are kept."""
+    kinds = [k for k in KINDS.values() if k.into in parts]
+    if known := _kept([directory()], None, kinds):
+        return known
+    merged: dict[str, dict[tuple[Any, ...], list[Any]]] = {k.into: {} for k in kinds}
+    tables = read_file(directory() / file)[0]
+    _merge([(file, t) for t in tables if t.head.get("table") in parts], merged)
+    return construct({into: list(rows.values()) for into, rows in merged.items()}, kinds)
+
+
 def _kept(folders: Sequence[Path], cache_dir: Path | None, kinds: Iterable[Kind]) -> model.Profiles | None:
     """The parsed rows of these very files, from where they are kept: as they came, or in the user's cache."""
     name, wanted = _cache_of(folders, _PACKAGE).name, list(kinds)

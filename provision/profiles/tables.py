@@ -126,6 +126,7 @@ KINDS = {
         ("cause", "layer", "title", "fix", "decides"),
         flags=("about_gpu", "of_jobs"),
     ),
+    "findings": Kind(model.FindingText, "findings", ("finding",), ("finding", "cause")),
     "messages": Kind(
         model.FailureMessage, "messages", ("name",), ("name", "says", "example", "source"), lists=("says",)
     ),
@@ -160,7 +161,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "indexes.yaml": ("indexes", "pages"),
     "package_names.yaml": ("imports", "conda_names"),
     "system_libraries.yaml": ("system_libraries", "opened_libraries", "optional_libraries", "replacements"),
-    "failures.yaml": ("causes", "messages", "failures", "catalogue"),
+    "failures.yaml": ("causes", "findings", "messages", "failures", "catalogue"),
 }
 
 

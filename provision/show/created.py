@@ -71,4 +71,5 @@ def _put_back(screen: Screen, package: RestoredPackage) -> str:
     if package.had != package.now:
         return f"{package.name} {package.had} -> {screen.colour(package.now, 'bold')}"
     what = f"{package.name} {package.now}"
-    return f"{what}: {package.why.removeprefix(what + ' ')}"
+    why = package.why
+    return why if f"of {what} " in why else f"{what}: {why.removeprefix(what + ' ')}"

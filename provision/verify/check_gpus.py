@@ -9,7 +9,8 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ..model import Driver, Evidence, Finding, Machine
+from ..model import Driver, Evidence, Machine
+from ..profiles.findings import make_finding
 from . import judge_lowlevel, read_libraries, run_probe, status_causes
 from .verification import Judgement, Verification, fail_with
 
@@ -77,10 +78,6 @@ def _copy(r: Mapping[str, object]) -> str:
 # only the environment reports is none of this machine.
 CONTRADICTED = "contradicts_machine"
 """The cause where an environment reports hardware that this machine does not have."""
-_FIX = (
-    "Do not trust this environment: build it again with gpuenv create --recreate. If it is your own, look for a "
-    "changed Python or framework, a sitecustomize, or another libcuda on the loader's path."
-)
 
 
 def check_driver_claims(saw: Mapping[str, Any], machine: Machine) -> Judgement | None:
@@ -135,14 +132,10 @@ def _differs(reported: str, driver: Driver) -> Judgement:
 
 def _contradicted(title: str, reported: str, read: str) -> Judgement:
     return fail_with(
-        Finding(
-            cause=CONTRADICTED,
-            title=title[0].upper() + title[1:],
-            evidence=(
-                Evidence(text=reported, source="reported"),
-                Evidence(text=read, source="read by gpuenv"),
-            ),
-            fix=_FIX,
+        make_finding(
+            "hardware_not_of_machine",
+            (Evidence(text=reported, source="reported"), Evidence(text=read, source="read by gpuenv")),
             confidence="certain",
+            difference=title[0].upper() + title[1:],
         )
     )

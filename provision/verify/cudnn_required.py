@@ -8,6 +8,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
 from ..model import Environment, Evidence, Finding
+from ..profiles.findings import make_finding
 from .missing_libraries import make_pip_command
 from .read_libraries import CUDNN_PACKAGE, LibraryPackage, read_requirements
 
@@ -68,14 +69,15 @@ def _finding(
     other: bool,
 ) -> Finding:
     wanted = f"{needed.name}{needed.specifier}"
-    kind = "is of another major than" if other else "is older than"
-    return Finding(
-        cause="cudnn_major_mismatch" if other else "cudnn_older_than_compiled",
-        title=f"{package.name} {package.version} {kind} the cuDNN that {framework} needs ({needed.specifier})",
-        evidence=(
+    return make_finding(
+        "cudnn_other_major" if other else "cudnn_older",
+        (
             Evidence(text=f"{framework} requires {wanted}", source="METADATA"),
             Evidence(text=f"{package.name} {package.version} is installed", source=package.files[0].path),
         ),
-        fix=make_pip_command(env, sites, [wanted]),
         confidence="certain",
+        package=f"{package.name} {package.version}",
+        framework=framework,
+        required=needed.specifier,
+        command=make_pip_command(env, sites, [wanted]),
     )

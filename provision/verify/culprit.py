@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..model import FRAMEWORKS, Confidence, Environment, Evidence, Finding
+from ..model import FRAMEWORKS, Environment, Evidence, Finding
+from ..profiles.findings import make_finding
 from . import run_probe
 from .read_libraries import list_libraries
 
@@ -151,16 +152,16 @@ def explain_settings(guilty: Sequence[Suspect], mapped: Sequence[str], cause: st
         libraries += brought
         evidence.append(Evidence(text=suspect.named, source=suspect.variable))
         evidence += [Evidence(text="brought in by it", source=path) for path in brought[:4]]
-    names = " and ".join(s.named for s in guilty)
-    brought_in = f" brought in {libraries[0]};" if libraries else ":"
-    without_it = "without it" if len(guilty) == 1 else "without them"
-    confidence: Confidence = "certain"
-    return Finding(
+    return make_finding(
+        "setting_breaks_environment",
+        tuple(evidence),
+        confidence="certain",
         cause=_cause(guilty, libraries, cause),
-        title=f"{names}{brought_in} {without_it} everything passes",
-        evidence=tuple(evidence),
-        fix="; ".join(_fix(s) if s is guilty[0] else _fix(s)[0].lower() + _fix(s)[1:] for s in guilty) + ".",
-        confidence=confidence,
+        settings=" and ".join(s.named for s in guilty),
+        library=libraries[0] if libraries else None,
+        it="it" if len(guilty) == 1 else "them",
+        steps="; ".join(_fix(s) if s is guilty[0] else _fix(s)[0].lower() + _fix(s)[1:] for s in guilty)
+        + ".",
     )
 
 
@@ -221,26 +222,25 @@ def explain_startup_files(env: Environment, environ: Mapping[str, str], framewor
 
 def _sets(row: Mapping[str, Any]) -> Finding:
     """A file that sets a variable: the last one to do so counts."""
-    where = f"{row['file']}, line {row['line']},"
     what = f"sets {row['what']}={row['value']!r}" if row["value"] is not None else f"unsets {row['what']}"
-    return Finding(
-        cause="visible_devices_invalid",
-        title=f"{where} {what} at each start of Python",
-        evidence=_evidence(row, what),
-        fix=f"Take line {row['line']} out of {row['file']}, or remove the file.",
+    return make_finding(
+        "startup_file_sets_variable",
+        _evidence(row, what),
         confidence="certain",
+        file=row["file"],
+        line=row["line"],
+        action=what,
     )
 
 
 def _imports(row: Mapping[str, Any]) -> Finding:
     """A file that imports the framework before the program does: what it changes there is not known."""
-    what = f"imports {row['value']}"
-    return Finding(
-        cause="visible_devices_invalid",
-        title=f"{row['file']}, line {row['line']}, {what} at each start of Python, and {row['value']} sees no GPU",
-        evidence=_evidence(row, what),
-        fix=f"Remove {row['file']}, or what it changes in {row['value']}.",
-        confidence="likely",
+    return make_finding(
+        "startup_file_imports_framework",
+        _evidence(row, f"imports {row['value']}"),
+        file=row["file"],
+        line=row["line"],
+        framework=row["value"],
     )
 
 

@@ -7,12 +7,11 @@ import mmap
 import os
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from ..model import TORCH_COMPANIONS, Evidence, Finding, normalize_name
-from ..system import untrusted_files
+from ..environment.distributions import Distribution, list_distributions
+from ..model import TORCH_COMPANIONS, Evidence
+from ..profiles.findings import make_finding
 from . import run_probe
-from .records import cells
 from .verification import Judgement
 
 # The framework's own library that its extensions are linked with
@@ -25,37 +24,26 @@ def find_extensions(name: str, sites: Sequence[str]) -> list[tuple[str, str]]:
     if name not in _LINKED:
         return []
     found = [
-        (f"{dist} {version}", path)
+        (str(one), path)
         for site in sites
-        for dist, version, folder in _asking_for(name, Path(site))
-        for path in _libraries(Path(site), folder)
+        for one in list_distributions(site)
+        if _requires_framework(one, name)
+        for path in _list_modules(one)
         if _is_linked(path, _LINKED[name])
     ]
     return found[:_MOST]
 
 
-def _asking_for(name: str, site: Path) -> Iterator[tuple[str, str, Path]]:
-    """The installed packages that require a framework."""
-    row = re.compile(rf"^Requires-Dist:\s*{name}(?![\w.-])", re.MULTILINE)
-    for folder in sorted(site.glob("*.dist-info")):
-        dist, _, version = folder.name[: -len(".dist-info")].partition("-")
-        try:
-            text = untrusted_files.read_text(folder / "METADATA")
-        except OSError:
-            continue  # an installation without metadata asks for nothing
-        if row.search(text.split("\n\n", 1)[0]):
-            yield normalize_name(dist), version, folder
+def _requires_framework(one: Distribution, name: str) -> bool:
+    return re.search(rf"^Requires-Dist:\s*{name}(?![\w.-])", one.metadata, re.MULTILINE) is not None
 
 
-def _libraries(site: Path, folder: Path) -> Iterator[str]:
-    try:
-        text = untrusted_files.read_text(folder / "RECORD")
-    except OSError:
-        return
-    for row in cells(r for r in text.splitlines() if ".so" in r):
-        path = os.path.normpath(os.path.join(site, row[0]))
-        if path.endswith(".so") and ".libs" not in row[0] and path.startswith(f"{site}{os.sep}"):
-            yield path
+def _list_modules(one: Distribution) -> Iterator[str]:
+    """Yield the compiled files of a distribution that lie in its site-packages folder."""
+    site = f"{one.folder.parent}{os.sep}"
+    for row in one.select_rows(".so"):
+        if row.path.endswith(".so") and ".libs" not in row.name and row.path.startswith(site):
+            yield row.path
 
 
 def _is_linked(path: str, library: bytes) -> bool:
@@ -76,13 +64,14 @@ def judge_extensions(name: str, told: run_probe.ProbeReport) -> Judgement | None
         return None
     build = str((told.last("framework") or {}).get("version", name))
     packages = ", ".join(dict.fromkeys(package for package, _, _ in refused))
-    finding = Finding(
-        cause="extension_built_for_other_torch_or_cuda",
-        title=f"{packages} does not load beside {name} {build}: its compiled part was built for another one",
-        evidence=tuple(Evidence(text=error, source=path) for _, path, error in refused),
-        fix=f"Install the release of it that goes with {name} {build}: for environments of gpuenv "
-        f"`gpuenv create --recreate --framework {name} --with {refused[0][0].split()[0]}`.",
+    finding = make_finding(
+        "extension_does_not_load",
+        tuple(Evidence(text=error, source=path) for _, path, error in refused),
         confidence="certain",
+        packages=packages,
+        framework=f"{name} {build}",
+        name=name,
+        package=refused[0][0].split()[0],
     )
     # Most users of torch import its companions, whose `_C` file holds their operators. A refused file of another
     # package gives a warning, because the program may never import it.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..model import FRAMEWORKS, Environment, Evidence, Finding, FrameworkVerdict, Lock
+from ..profiles.findings import make_finding
 from . import judge_loaded, message_causes, run_probe, status_causes
 from .judge_lowlevel import format_cudnn_version
 from .prefetch import PATTERN
@@ -223,17 +224,16 @@ def _framework(
     if device == "cpu":
         return Judgement(status="pass", detail=f"{name} {saw['version']}", evidence=tuple(evidence))
     if not saw["cuda"]:
-        finding = Finding(
-            cause="cpu_only_build",
-            title=f"{name} {saw['version']} is a build for the CPU only",
-            evidence=tuple(evidence),
-            fix="Make the environment for the GPU: gpuenv create --recreate --device cuda; or verify with --device cpu.",
-            confidence="certain",
+        finding = make_finding(
+            "framework_for_cpu", tuple(evidence), confidence="certain", framework=f"{name} {saw['version']}"
         )
         return fail_with(finding)
     if not saw["devices"]:
-        title = f"{name} {saw['version']} sees no GPU, though the driver does"
-        return fail_with(message_causes.explain_unseen_gpu(told, title, unopened(told.finished.stderr)))
+        return fail_with(
+            message_causes.explain_unseen_gpu(
+                told, f"{name} {saw['version']}", unopened(told.finished.stderr)
+            )
+        )
     return Judgement(
         status="pass",
         detail=f"{name} {saw['version']}, CUDA {saw['cuda']}, cuDNN {format_cudnn_version(saw.get('cudnn')) or 'not told'}, "
@@ -301,13 +301,11 @@ def _wrong(
     wrong: Sequence[Mapping[str, Any]], many: int, evidence: tuple[Evidence, ...], device: str
 ) -> Judgement:
     rows = tuple(Evidence(text=_row(r), source=f"device {r['device']}") for r in wrong[:12])
-    finding = Finding(
-        cause="framework_bug_upgrade",
-        title="The convolution gives wrong numbers",
-        evidence=rows,
-        fix="Take the neighbouring release of the framework"
-        + ("." if device == "cpu" else "; where only one of several GPUs is wrong, have that GPU checked."),
+    finding = make_finding(
+        "framework_gives_wrong_numbers",
+        rows,
         confidence="possible",
+        gpus=None if device == "cpu" else "several GPUs",
     )
     return Judgement(
         status="fail",

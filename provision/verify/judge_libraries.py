@@ -7,12 +7,27 @@ import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ..model import CudnnRelease, Environment, Evidence, Finding, Lock
+from ..model import CudnnRelease, Environment, Evidence, Lock
+from ..profiles.findings import make_finding
 from . import missing_libraries
 from .cudnn_required import judge_version
 from .locate import PythonPaths
-from .read_libraries import FileProblem, LibraryPackage, check_files, choose_cause, find_other_cudnn
+from .read_libraries import (
+    DIFFERENCES,
+    FileProblem,
+    LibraryPackage,
+    check_files,
+    find_other_cudnn,
+    find_worst,
+)
 from .verification import Judgement, fail_with
+
+_CUDNN_FINDINGS = {
+    "missing": "cudnn_file_missing", "size": "cudnn_file_of_other_version", "damaged": "cudnn_file_damaged",
+}  # fmt: skip
+_LIBRARY_FINDINGS = {
+    "missing": "library_missing", "size": "library_of_other_version", "damaged": "library_damaged",
+}  # fmt: skip
 
 
 def judge_libraries(
@@ -88,12 +103,13 @@ def _cudnn_problem(
         if lacking:
             names = ", ".join(lacking)
             return fail_with(
-                Finding(
-                    cause="cudnn_not_found",
-                    title=f"{package.name} {package.version} needs {names}, and its package does not bring it",
-                    evidence=tuple(Evidence(text="not among the package's files", source=n) for n in lacking),
-                    fix=missing_libraries.make_reinstall_command(env, package),
+                make_finding(
+                    "cudnn_part_not_in_package",
+                    tuple(Evidence(text="not among the package's files", source=n) for n in lacking),
                     confidence="certain",
+                    package=package,
+                    libraries=names,
+                    command=missing_libraries.make_reinstall_command(env, package),
                 )
             )
     return None
@@ -118,12 +134,8 @@ def _two(
     ]
     evidence += [Evidence(text=f"{n}: {p.text}", source=p.path) for n, ps in checked.items() for p in ps[:4]]
     return fail_with(
-        Finding(
-            cause="cudnn_shadowed_by_other_copy",
-            title=f"{names} write the same files; {now}",
-            evidence=tuple(evidence),
-            fix="Uninstall both and install the one that the framework requires, or make the environment again.",
-            confidence="certain",
+        make_finding(
+            "cudnn_packages_overlap", tuple(evidence), confidence="certain", packages=names, owner=now
         )
     )
 
@@ -131,24 +143,18 @@ def _two(
 def _broken(env: Environment, package: LibraryPackage, bad: Sequence[FileProblem]) -> Judgement:
     """A file is missing, damaged (cut short, or of its size with other bytes), or another version's."""
     names = ", ".join(os.path.basename(p.path) for p in bad)
-    how = {
-        "missing": "is missing",
-        "short": "is cut short",
-        "size": "is another file",
-        "hash": "has other bytes",
-    }
     title = (
-        f"{names} of {package.name} {package.version} {how[bad[0].kind]}"
+        f"{names} of {package.name} {package.version} {DIFFERENCES[bad[0].kind]}"
         if len(bad) == 1
-        else f"{len(bad)} files of {package.name} {package.version} are not the package's: {names}"
+        else f"{len(bad)} files of {package.name} {package.version} differ from its list: {names}"
     )
     return fail_with(
-        Finding(
-            cause=choose_cause(bad, missing="cudnn_not_found", other="cudnn_shadowed_by_other_copy"),
-            title=title,
-            evidence=tuple(Evidence(text=p.text, source=p.path) for p in bad),
-            fix=missing_libraries.make_reinstall_command(env, package),
+        make_finding(
+            _CUDNN_FINDINGS[find_worst(bad)],
+            tuple(Evidence(text=p.text, source=p.path) for p in bad),
             confidence="certain",
+            files=title,
+            command=missing_libraries.make_reinstall_command(env, package),
         )
     )
 
@@ -173,14 +179,14 @@ def _drift(env: Environment, owners: Sequence[LibraryPackage], lock: Lock | None
         if locked == package.version or not named or not package.is_cudnn:
             continue
         want = ", ".join(f"{n} {v}" for n, v in named.items())
-        text = f"{package.name} {package.version} is installed, the lock names {want}"
         return fail_with(
-            Finding(
-                cause="cudnn_shadowed_by_other_copy",
-                title=text,
-                evidence=tuple(Evidence(text="installed", source=f.path) for f in package.files[:1]),
-                fix=missing_libraries.make_repair_command(env),
+            make_finding(
+                "cudnn_not_as_locked",
+                tuple(Evidence(text="installed", source=f.path) for f in package.files[:1]),
                 confidence="certain",
+                package=package,
+                locked=want,
+                command=missing_libraries.make_repair_command(env),
             )
         )
     return None
@@ -205,14 +211,15 @@ def _others(env: Environment, packages: Sequence[LibraryPackage], hashes: bool) 
         if not bad:
             continue
         first = bad[0]
-        title = f"{os.path.basename(first.path)} of {package.name} {package.version}: {first.text}"
         evidence = tuple(Evidence(text=p.text, source=p.path) for p in bad)
-        finding = Finding(
-            cause=choose_cause(bad, missing="nvidia_libs_not_installed", other="nvidia_lib_symbol_mismatch"),
-            title=title,
-            evidence=evidence,
-            fix=missing_libraries.make_reinstall_command(env, package),
+        finding = make_finding(
+            _LIBRARY_FINDINGS[find_worst(bad)],
+            evidence,
             confidence="certain",
+            library=os.path.basename(first.path),
+            package=package,
+            difference=first.text,
+            command=missing_libraries.make_reinstall_command(env, package),
         )
         return fail_with(finding)
     return None
@@ -224,14 +231,11 @@ def _none_here(
     """The environment brings no cuDNN: a CPU build, or one that counts on the system's."""
     if builds and not any(builds.values()):
         names = ", ".join(builds)
-        finding = Finding(
-            cause="cpu_only_build",
-            title=f"{names} in this environment: a build for the CPU only",
-            evidence=(
-                Evidence(text="no CUDA in the build, and no NVIDIA library in the environment", source=names),
-            ),
-            fix="Make the environment for the GPU: gpuenv create --recreate --device cuda; or verify with --device cpu.",
+        finding = make_finding(
+            "environment_for_cpu",
+            (Evidence(text="no CUDA in the build, and no NVIDIA library in the environment", source=names),),
             confidence="certain",
+            frameworks=names,
         )
         return fail_with(finding)
     if elsewhere:
@@ -241,12 +245,11 @@ def _none_here(
             evidence=tuple(Evidence(text="cuDNN outside the environment", source=p) for p in elsewhere[:8]),
         )
     return fail_with(
-        Finding(
-            cause="cudnn_not_found" if files else "nvidia_libs_not_installed",
-            title="No cuDNN is installed" if files else "Neither CUDA's libraries nor cuDNN are installed",
-            evidence=(Evidence(text="searched site-packages, the prefix, LD_LIBRARY_PATH and ldconfig"),),
-            fix=fix,
+        make_finding(
+            "cudnn_not_installed" if files else "cuda_not_installed",
+            (Evidence(text="searched site-packages, the prefix, LD_LIBRARY_PATH and ldconfig"),),
             confidence="certain",
+            command=fix,
         )
     )
 

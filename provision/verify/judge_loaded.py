@@ -9,17 +9,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..environment.distributions import list_distributions
 from ..model import (
     NVIDIA_LIBRARY_FAMILIES,
     ConvolutionResult,
     DeviceVerdict,
     Evidence,
-    Finding,
     FrameworkVerdict,
     LibraryFile,
     Lock,
     LockedPackage,
 )
+from ..profiles.findings import make_finding
 from . import judge_lowlevel, run_probe
 from .judge_lowlevel import format_cudnn_version
 from .read_libraries import CUDNN_PACKAGE, LibraryPackage, is_inside
@@ -95,8 +96,10 @@ def _version(path: str, own: str | None, owner: LibraryPackage | None) -> str | 
 def _neighbour(path: str) -> str | None:
     """The version of the cuDNN wheel that a file of another site-packages folder lies in."""
     site = Path(path).parents[2] if len(Path(path).parents) > 2 else Path("/")
-    beside = sorted(site.glob("nvidia_cudnn*.dist-info")) if "libcudnn" in os.path.basename(path) else []
-    return beside[0].name[: -len(".dist-info")].partition("-")[2] if len(beside) == 1 else None
+    if "libcudnn" not in os.path.basename(path):
+        return None
+    versions = [d.version for d in list_distributions(site) if d.name.startswith("nvidia-cudnn")]
+    return versions[0] if len(versions) == 1 else None
 
 
 def judge_loaded(
@@ -159,16 +162,15 @@ def _shadowed(foreign: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) ->
         return None
     cudnn = [lib for lib in foreign if lib.soname.startswith("libcudnn")]
     first = (cudnn or list(foreign))[0]
-    title = f"{_named(first)} was loaded from {os.path.dirname(first.path)}, outside the environment"
-    finding = Finding(
-        cause="cudnn_shadowed_by_other_copy" if cudnn else "nvidia_lib_symbol_mismatch",
-        title=title,
-        evidence=tuple(e for e in evidence if any(e.source == lib.path for lib in foreign)),
-        fix="Take that folder off the loader's path.",
+    finding = make_finding(
+        "cudnn_shadowed" if cudnn else "library_shadowed",
+        tuple(e for e in evidence if any(e.source == lib.path for lib in foreign)),
+        library=_named(first),
+        folder=os.path.dirname(first.path),
     )
     return Judgement(
         status="fail" if cudnn else "warn",
-        detail=title,
+        detail=finding.title,
         evidence=evidence,
         findings=(finding,),
         foreign=tuple(lib.path for lib in foreign),
@@ -180,13 +182,11 @@ def _mixed(found: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) -> Judg
     folders = {os.path.dirname(os.path.realpath(x.path)) for x in found if x.soname.startswith("libcudnn")}
     if len(folders) < 2:
         return None
-    title = f"two copies of cuDNN are loaded in one process: {', '.join(sorted(folders))}"
-    finding = Finding(
-        cause="cudnn_shadowed_by_other_copy",
-        title=title,
-        evidence=tuple(e for e in evidence if "libcudnn" in (e.source or "")),
-        fix="Keep one of them: make the environment again with one cuDNN.",
+    finding = make_finding(
+        "two_cudnn_loaded",
+        tuple(e for e in evidence if "libcudnn" in (e.source or "")),
         confidence="certain",
+        folders=", ".join(sorted(folders)),
     )
     return fail_with(finding)
 
@@ -205,13 +205,12 @@ def _not_locked(
     main = next((x for x in found if x.soname.startswith("libcudnn.so")), None)
     if locked is None or main is None or shorten_version(main.version) == shorten_version(locked.version):
         return None
-    title = f"cuDNN {main.version} is loaded, the lock names {locked.name} {locked.version}"
-    finding = Finding(
-        cause="cudnn_shadowed_by_other_copy",
-        title=title,
-        evidence=evidence[:4],
-        fix="gpuenv repair ENV puts back what the lock names",
+    finding = make_finding(
+        "loaded_cudnn_not_as_locked",
+        evidence[:4],
         confidence="certain",
+        loaded=main.version,
+        locked=f"{locked.name} {locked.version}",
     )
     return fail_with(finding, foreign=(main.path,))
 

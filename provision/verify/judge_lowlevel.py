@@ -8,6 +8,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from ..model import Evidence, Finding
+from ..profiles.findings import make_finding
 from . import message_causes, run_probe, status_causes
 from .prefetch import LOW_MEMORY_MIB
 from .read_libraries import is_inside, pick_library
@@ -53,20 +54,9 @@ def _died(told: run_probe.ProbeReport, stage: str) -> Judgement | None:
 def _death_cause(told: run_probe.ProbeReport, stage: str) -> Finding | None:
     evidence = (Evidence(text=told.death or "", source=stage), *told.words(3))
     if stage == "cudnn" and told.finished.signal == "SIGBUS":
-        return Finding(
-            cause="package_files_damaged",
-            title="A cuDNN file is shorter than it says: reading it ended the process by SIGBUS",
-            evidence=evidence,
-            fix="Install cuDNN again, as one whole.",
-        )
+        return make_finding("cudnn_file_truncated", evidence)
     if stage in ("driver", "runtime") and told.finished.timed_out:
-        return Finding(
-            cause="gpu_hardware_fault",
-            title="The driver does not answer",
-            evidence=evidence,
-            fix="Look for Xid messages in the kernel's log; reload the driver or reboot.",
-            confidence="possible",
-        )
+        return make_finding("driver_does_not_answer", evidence, confidence="possible")
     return None
 
 
@@ -114,13 +104,13 @@ def _driver_evidence(saw: Mapping[str, Any]) -> tuple[Evidence, ...]:
 
 def _no_ordinal(ordinal: int, saw: Mapping[str, Any], evidence: tuple[Evidence, ...]) -> Judgement:
     many = len(saw["devices"])
-    title = f"There is no CUDA device {ordinal}: {many} visible, numbered from 0"
-    finding = Finding(
-        cause="visible_devices_invalid",
-        title=title,
-        evidence=evidence,
-        fix=f"Name one of cuda:0 to cuda:{many - 1}." if many > 1 else "Name cuda:0.",
+    finding = make_finding(
+        "device_not_visible",
+        evidence,
         confidence="certain",
+        device=ordinal,
+        count=many,
+        choices=f"one of cuda:0 to cuda:{many - 1}" if many > 1 else "cuda:0",
     )
     return fail_with(finding)
 
@@ -136,12 +126,12 @@ def _mismatch(saw: Mapping[str, Any]) -> Finding | None:
     version, module = parse_libcuda_version(saw), saw.get("kernel_module")
     if not version or not module or version == module or "compat" in (saw.get("libcuda") or ""):
         return None
-    return Finding(
-        cause="driver_library_mismatch",
-        title=f"libcuda is of {version}, the kernel module of {module}",
-        evidence=_driver_evidence(saw),
-        fix="Reboot, or reload the NVIDIA modules; remove a second driver from the image.",
+    return make_finding(
+        "libcuda_differs_from_module",
+        _driver_evidence(saw),
         confidence="possible",
+        library=version,
+        module=module,
     )
 
 
@@ -210,13 +200,7 @@ def judge_cudnn(
             foreign=foreign,
         )
     if foreign:
-        title = f"cuDNN ran with a library from outside the environment: {foreign[0]}"
-        finding = Finding(
-            cause="cudnn_shadowed_by_other_copy",
-            title=title,
-            evidence=evidence,
-            fix="Take it off the loader's path.",
-        )
+        finding = make_finding("cudnn_from_outside", evidence, library=foreign[0])
         return fail_with(finding, foreign)
     return Judgement(
         status="pass",

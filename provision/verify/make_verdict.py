@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..model import Environment, Evidence, Finding, Outcome, StageResult, Verdict
+from ..profiles.findings import make_finding
 
 if TYPE_CHECKING:
     from .verification import Verification
@@ -134,15 +135,13 @@ def explain_address_limit(
     ended = next((t for t in texts if _ENDED.search(t)), None)
     if shown is None and (ended is None or findings):
         return list(findings)
-    finding = Finding(
-        cause=LIMIT_CAUSE,
-        title=f"This shell allows a process {allowed >> 20} MiB of address space (ulimit -v), which is not enough",
-        evidence=(
+    finding = make_finding(
+        "address_space_limited",
+        (
             Evidence(text=(shown or ended or "")[:300], source=failed.stage),
             Evidence(text=f"RLIMIT_AS is {allowed} bytes", source="getrlimit"),
         ),
-        fix="Remove the limit (ulimit -v unlimited), or ask the scheduler for a job without one: CUDA reserves more "
-        "addresses than the machine has memory.",
         confidence="likely" if shown else "possible",
+        size=allowed >> 20,
     )
     return [finding, *(f for f in findings if f.cause not in _MEMORY_CAUSES)]

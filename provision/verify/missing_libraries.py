@@ -14,11 +14,18 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ..model import FRAMEWORKS, Environment, Evidence, Finding, normalize_name
-from ..system import untrusted_files
+from ..environment.distributions import list_distributions
+from ..model import FRAMEWORKS, Environment, Evidence, Finding
+from ..profiles.findings import make_finding
 from .locate import PythonPaths
-from .read_libraries import FileProblem, LibraryPackage, ListedFile, check_files, read_requirements
-from .records import cells, sha256_in, size_in
+from .read_libraries import (
+    DIFFERENCES,
+    FileProblem,
+    LibraryPackage,
+    ListedFile,
+    check_files,
+    read_requirements,
+)
 
 _UNOPENED = re.compile(r"\b(lib[A-Za-z0-9_]+\.so[\d.]*): cannot open shared object file")
 _OPENED = re.compile(r"Successfully opened dynamic library (lib[A-Za-z0-9_]+\.so[\d.]*)")
@@ -101,19 +108,22 @@ def _not_reached(framework: str, here: Mapping[str, Path], opened: Path | None) 
         value = ":".join(map(str, folders))
         export = f'export LD_LIBRARY_PATH={shlex.quote(value)}"${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"'
         fix = f"Run programs by `gpuenv run`, or after: {export}"
-    names = ", ".join(here)
-    return Finding(
-        cause="nvidia_libs_not_on_loader_path",
-        title=f"{_named(framework)} does not find {names}, though installed in {', '.join(map(str, folders))}",
-        evidence=_unreached(here),
-        fix=fix,
+    return make_finding(
+        "library_not_reached",
+        _unreached(here),
         confidence="certain",
+        framework=_named(framework),
+        libraries=", ".join(here),
+        folders=", ".join(map(str, folders)),
+        command=fix,
     )
 
 
 def _unreached(here: Mapping[str, Path]) -> tuple[Evidence, ...]:
     return tuple(
-        Evidence(text=f"{name} is there, but the loader does not look there", source=str(folder / name))
+        Evidence(
+            text=f"{name} is there, but the loader does not search this folder", source=str(folder / name)
+        )
         for name, folder in here.items()
     )
 
@@ -131,15 +141,15 @@ def _not_installed(
     brings = ", ".join(re.split(r"[^\w-]", r)[0] for r in _needed(framework, wheels, found))
     others = {o for n in lacking for f in _folders(found) for o in f.glob(n.partition(".so")[0] + ".so.*")}
     evidence = [Evidence(text="the loader did not find it", source=name) for name in lacking]
-    evidence += [Evidence(text="of another version is there", source=str(p)) for p in sorted(others)]
-    names = ", ".join(lacking)
-    return Finding(
-        cause="cudnn_not_found" if wheels == ("cudnn",) else "nvidia_libs_not_installed",
-        title=f"{_named(framework)} does not find {names}: not installed in this environment"
-        + (f" ({brings} brings {'it' if len(lacking) == 1 else 'them'})" if brings else ""),
-        evidence=(*evidence, *_unreached(here)),
-        fix=make_install_command(framework, wheels, env, found, packages),
+    evidence += [Evidence(text="of another version", source=str(p)) for p in sorted(others)]
+    return make_finding(
+        "cudnn_not_in_environment" if wheels == ("cudnn",) else "libraries_not_in_environment",
+        (*evidence, *_unreached(here)),
         confidence="certain",
+        framework=_named(framework),
+        libraries=", ".join(lacking),
+        wheels=f"{brings} brings {'it' if len(lacking) == 1 else 'them'}" if brings else None,
+        command=make_install_command(framework, wheels, env, found, packages),
     )
 
 
@@ -216,7 +226,7 @@ def explain_damaged(framework: str, words: str, env: Environment, found: PythonP
     crashed = _CRASHED.search(words)
     if not crashed and not _REFUSED.search(words):
         return None
-    packages = [p for site in found.sites for p in _recorded(Path(site))]
+    packages = [p for site in found.sites for p in _list_packages(site)]
     for package in packages:
         if bad := [p for p in check_files(package.files, False) if p.kind != "missing"]:
             return _make_damaged(env, package, bad, words)
@@ -227,44 +237,33 @@ def explain_damaged(framework: str, words: str, env: Environment, found: PythonP
     return _unrecorded(env, refused) if refused else None
 
 
-def _recorded(site: Path) -> Iterator[LibraryPackage]:
-    """The installed packages with the libraries that their RECORDs list."""
-    for folder in sorted(site.glob("*.dist-info")):
-        try:
-            text = untrusted_files.read_text(folder / "RECORD")
-        except OSError:
-            continue  # conda's packages have none
-        rows = cells(r for r in text.splitlines() if ".so" in r)
+def _list_packages(site: str) -> Iterator[LibraryPackage]:
+    """Yield the distributions with the libraries that their RECORDs list. Packages of conda have no RECORD."""
+    for one in list_distributions(site):
         files = tuple(
-            ListedFile(path=os.path.normpath(site / name), size=size_in(size), sha256=sha256_in(digest))
-            for name, digest, size in rows
-            if re.search(r"\.so(\.\d+)*$", name)
+            ListedFile(path=row.path, size=row.size, sha256=row.digest)
+            for row in one.select_rows(".so")
+            if re.search(r"\.so(\.\d+)*$", row.name)
         )
         if files:
-            name, _, version = folder.name.removesuffix(".dist-info").partition("-")
-            yield LibraryPackage(name=normalize_name(name), version=version, files=files)
+            yield LibraryPackage(name=one.name, version=one.version, files=files)
 
 
 def _make_damaged(
     env: Environment, package: LibraryPackage, bad: Sequence[FileProblem], words: str
 ) -> Finding:
-    how = {
-        "short": "is cut short",
-        "size": "has another size",
-        "hash": "has other bytes",
-        "missing": "is missing",
-    }
-    first = os.path.basename(bad[0].path)
-    more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
-    return Finding(
-        cause=DAMAGED,
-        title=f"{first} of {package.name} {package.version} {how[bad[0].kind]}{more}",
-        evidence=(
+    return make_finding(
+        "package_file_damaged",
+        (
             *(Evidence(text=p.text, source=p.path) for p in bad[:6]),
             Evidence(text=words.splitlines()[0][:300], source="the process"),
         ),
-        fix=make_reinstall_command(env, package),
         confidence="certain",
+        library=os.path.basename(bad[0].path),
+        package=package,
+        difference=DIFFERENCES[bad[0].kind],
+        more=len(bad) - 1 or None,
+        command=make_reinstall_command(env, package),
     )
 
 
@@ -272,18 +271,18 @@ def _unrecorded(env: Environment, refused: str) -> Finding:
     """A file that the loader refused and no RECORD lists."""
     path = re.search(r"/[^\s:'\"]{1,300}", refused)
     name = os.path.basename(path.group(0)) if path else "a library"
-    return Finding(
-        cause=DAMAGED,
-        title=f"The loader refuses {name}: the file is damaged",
-        evidence=(Evidence(text=refused.strip()[:300], source="the loader"),),
-        fix=_again(env),
+    return make_finding(
+        "file_refused_by_loader",
+        (Evidence(text=refused.strip()[:300], source="the loader"),),
+        library=name,
+        command=_again(env),
     )
 
 
 def _again(env: Environment) -> str:
     if env.made_by_gpuenv:
         return f"gpuenv repair {env.path}"
-    return "Install the package of that library again, without the installer's cache."
+    return "Reinstall the package of that library without the installer's cache."
 
 
 def make_repair_command(env: Environment) -> str:

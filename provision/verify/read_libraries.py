@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import hashlib
 import json
 import os
 import re
@@ -12,11 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..environment.distributions import Distribution, find_distribution, list_distributions
 from ..model import normalize_name
 from ..system import process, untrusted_files
+from ..system.file_digest import hash_readable
 from .drift.compare_conda import list_files, text_or_none
 from .locate import PythonPaths
-from .records import cells, sha256_in, size_in
 
 _FAMILIES = re.compile(r"^lib(cudnn|cublas|cublasLt|cudart|nvrtc|nvJitLink)([._-]|$)")
 _CONDA = re.compile(r"^(cudnn|libcudnn|cudatoolkit|cuda-|libcu|libnv)")
@@ -41,6 +41,9 @@ class LibraryPackage:
     files: tuple[ListedFile, ...] = ()
     requires: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
     @property
     def is_cudnn(self) -> bool:
         return bool(CUDNN_PACKAGE.match(self.name))
@@ -55,59 +58,49 @@ class FileProblem:
     text: str
 
 
+DIFFERENCES = {
+    "missing": "is missing",
+    "short": "is truncated",
+    "size": "has another size",
+    "hash": "has other bytes",
+}
+"""What the kinds of FileProblem are called."""
+
+
 def read_packages(found: PythonPaths) -> tuple[LibraryPackage, ...]:
     """The packages of the environment that have to do with CUDA, from the wheels' own dist-info and
     from conda-meta. Reads the target's files only; no pip is needed there."""
-    wheels = [d for site in found.sites for d in _wheels(Path(site))]
+    wheels = [d for site in found.sites for d in _read_wheels(site)]
     return (*wheels, *_conda(Path(found.prefix)))
 
 
-def _wheels(site: Path) -> Iterable[LibraryPackage]:
-    for folder in sorted(site.glob("*.dist-info")):
-        name, _, version = folder.name[: -len(".dist-info")].partition("-")
-        name = normalize_name(name)
-        if name.startswith("nvidia-") or name == "torch":
-            yield LibraryPackage(
-                name=name, version=version, files=tuple(_record(site, folder)), requires=_requires(folder)
-            )
-        elif re.match(r"(jax|jaxlib|tensorflow)(-|$)", name):
-            yield LibraryPackage(name=name, version=version, requires=_requires(folder))
-
-
-def _record(site: Path, folder: Path) -> Iterable[ListedFile]:
-    """The NVIDIA libraries in a wheel's RECORD. torch's has ten thousand rows, so rows are chosen
-    before they are parsed."""
-    try:
-        text = untrusted_files.read_text(folder / "RECORD")
-    except OSError:
-        return
-    for name, digest, size in cells(row for row in text.splitlines() if ".so" in row):
-        if "/lib" not in name or not re.search(r"\.so(\.\d+)*$", name):
+def _read_wheels(site: str) -> Iterable[LibraryPackage]:
+    for one in list_distributions(site):
+        if one.name.startswith("nvidia-") or one.name == "torch":
+            files = tuple(_list_files(one))
+        elif re.match(r"(jax|jaxlib|tensorflow)(-|$)", one.name):
+            files = ()
+        else:
             continue
-        if folder.name.startswith("torch-") and not _FAMILIES.match(os.path.basename(name)):
+        requires = tuple(name for name in one.requires if name.startswith("nvidia-"))
+        yield LibraryPackage(name=one.name, version=one.version, files=files, requires=requires)
+
+
+def _list_files(one: Distribution) -> Iterable[ListedFile]:
+    """Yield the NVIDIA libraries that a wheel lists."""
+    for row in one.select_rows(".so"):
+        if "/lib" not in row.name or not re.search(r"\.so(\.\d+)*$", row.name):
             continue
-        path = os.path.normpath(os.path.join(site, name))
-        yield ListedFile(path=path, size=size_in(size), sha256=sha256_in(digest))
-
-
-def _requires(folder: Path) -> tuple[str, ...]:
-    """The NVIDIA packages that a wheel requires."""
-    try:
-        text = untrusted_files.read_text(folder / "METADATA")
-    except OSError:
-        return ()
-    head = text.split("\n\n", 1)[0]
-    return tuple(re.findall(r"^Requires-Dist:\s*(nvidia-[\w.-]+)", head, re.MULTILINE))
+        if one.name == "torch" and not _FAMILIES.match(os.path.basename(row.name)):
+            continue
+        yield ListedFile(path=os.path.normpath(row.path), size=row.size, sha256=row.digest)
 
 
 def read_requirements(sites: Sequence[str], package: str) -> tuple[str, ...]:
-    """The NVIDIA requirements of an installed wheel as it writes them, with versions, without markers."""
-    for site in sites:
-        for folder in sorted(Path(site).glob(f"{package}-[0-9]*.dist-info")):
-            head = _text(folder / "METADATA").split("\n\n", 1)[0]
-            rows = re.findall(r"^Requires-Dist:\s*(nvidia-[^;\n]+)", head, re.MULTILINE)
-            return tuple(re.sub(r"[\s()]", "", row) for row in rows)
-    return ()
+    """Return the NVIDIA requirements of an installed wheel with versions, without markers."""
+    one = find_distribution(sites, normalize_name(package))
+    rows = [r.partition(";")[0] for r in one.requirements if r.startswith("nvidia-")] if one else []
+    return tuple(re.sub(r"[\s()]", "", row) for row in rows)
 
 
 def _conda(prefix: Path) -> Iterable[LibraryPackage]:
@@ -141,7 +134,7 @@ def check_files(files: Sequence[ListedFile], hashes: bool) -> list[FileProblem]:
     bad = {p.path for p in found}
     rest = [f for f in files if hashes and f.sha256 and f.path not in bad]
     with ThreadPoolExecutor(max_workers=4) as pool:
-        digests = list(pool.map(_sha256, (f.path for f in sorted(rest, key=lambda f: -(f.size or 0)))))
+        digests = list(pool.map(hash_readable, (f.path for f in sorted(rest, key=lambda f: -(f.size or 0)))))
     for f, digest in zip(sorted(rest, key=lambda f: -(f.size or 0)), digests, strict=True):
         if digest != f.sha256:
             what = digest or "cannot be read"
@@ -149,14 +142,12 @@ def check_files(files: Sequence[ListedFile], hashes: bool) -> list[FileProblem]:
     return found
 
 
-def choose_cause(bad: Sequence[FileProblem], *, missing: str, other: str) -> str:
-    """The cause of files that are not as recorded. One that is whole and of another size is another version's."""
+def find_worst(bad: Sequence[FileProblem]) -> str:
+    """Return "missing", "size" (a whole file of another size is another version's) or "damaged"."""
     kinds = {p.kind for p in bad}
     if "missing" in kinds:
-        return missing
-    if "size" in kinds and "short" not in kinds:
-        return other
-    return "package_files_damaged"
+        return "missing"
+    return "size" if "size" in kinds and "short" not in kinds else "damaged"
 
 
 def _size_problem(shipped: ListedFile) -> FileProblem | None:
@@ -182,17 +173,6 @@ def _cut_short(path: str, size: int) -> bool:
     start = int.from_bytes(head[40:48], "little")
     entry, count = int.from_bytes(head[58:60], "little"), int.from_bytes(head[60:62], "little")
     return start + entry * count > size
-
-
-def _sha256(path: str) -> str | None:
-    digest = hashlib.sha256()
-    try:
-        with open(path, "rb", buffering=0) as stream:
-            while chunk := stream.read(1 << 22):
-                digest.update(chunk)
-    except OSError:
-        return None
-    return digest.hexdigest()
 
 
 def find_libraries(found: PythonPaths) -> tuple[str, ...]:

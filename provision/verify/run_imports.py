@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ..model import Environment, Event, Evidence, Finding
+from ..profiles.findings import make_finding
 from . import judge_frameworks, judge_loaded, missing_libraries, run_probe
 from .prefetch import PATTERN
 from .verification import Judgement, Verification, fail_with, find_suspects, search_settings
@@ -127,13 +128,14 @@ def judge_together(tried: Sequence[tuple[Sequence[str], run_probe.ProbeReport]])
     )
     order, (name, _) = lost[0]
     first = order[0] if order[0] != name else order[-1]
-    finding = Finding(
-        cause="conflicting_frameworks_in_one_env",
-        title=f"{name} breaks in one process with {first}"
-        + (f" when imported in the order {', '.join(order)}" if good else ", in either order"),
-        evidence=evidence,
-        fix=f"Import {good[0][0]} first." if good else "Use an environment for each.",
+    finding = make_finding(
+        "framework_order_matters" if good else "frameworks_conflict",
+        evidence,
         confidence="certain",
+        framework=name,
+        other=first,
+        order=", ".join(order),
+        first=good[0][0] if good else None,
     )
     if good:
         return Judgement(status="warn", detail=finding.title, evidence=evidence, findings=(finding,))

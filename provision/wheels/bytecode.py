@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..environment import state
+from ..environment.distributions import read_distributions
 from ..environment.place import MARK
 from ..errors import BuildError
 from ..model import LockedPackage, normalize_name
@@ -102,11 +103,10 @@ def _asked(python: Path) -> tuple[str, ...]:
 def _parts(packages: Iterable[LockedPackage], env: Path, shelf: Path, tag: str) -> list[Part]:
     shas = {normalize_name(p.name): p.sha256 for p in packages if p.sha256}
     found = []
-    for record in sorted(env.glob("lib/python3*/site-packages/*.dist-info/RECORD")):
-        site = record.parent.parent
-        name = normalize_name(record.parent.name.partition("-")[0])
-        if sha := shas.get(name):
-            found.append(Part(name, site, shelf / sha, tag, _sources(record)))
+    for name, one in ((n, d) for n, several in read_distributions(env).items() for d in several):
+        record = one.folder / "RECORD"
+        if (sha := shas.get(name)) and record.is_file():
+            found.append(Part(name, record.parent.parent, shelf / sha, tag, _sources(record)))
     return found
 
 

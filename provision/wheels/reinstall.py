@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
+from ..environment.distributions import read_distributions
 from ..environment.place import MARK
 from ..errors import BuildError
 from ..index import uv
@@ -53,6 +54,7 @@ def put_back(
 def _remove_unrecorded(env: Path, names: Collection[str]) -> None:
     """Remove dist-info folders without a RECORD: an installer cannot replace what they list, and would leave
     them beside the new ones."""
-    for folder in env.glob("lib/python3*/site-packages/*.dist-info"):
-        if normalize_name(folder.name.partition("-")[0]) in names and not (folder / "RECORD").is_file():
-            shutil.rmtree(folder)
+    for name, found in read_distributions(env).items():
+        for one in found if name in names else ():
+            if not (one.folder / "RECORD").is_file():
+                shutil.rmtree(one.folder)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from ..environment.distributions import Distribution, read_distributions
 from ..index.download_files import digests
 from ..model import LockedPackage, PackageSources, as_plain, from_plain, normalize_name
 from ..system import untrusted_files
@@ -78,11 +79,11 @@ def needs_of_installed(
     """What each wheel needs, read from its files in an environment, where it was put with its hash compared."""
     wanted = {normalize_name(p.name): p for p in packages if is_compiled_wheel(p)}
     found: dict[LockedPackage, SystemNeeds] = {}
-    for record in sorted(env.glob("lib/python3*/site-packages/*.dist-info/RECORD")):
-        package = wanted.get(normalize_name(record.parent.name.partition("-")[0]))
-        if package is None:
+    for name, one in ((n, d) for n, several in read_distributions(env).items() for d in several):
+        package = wanted.get(name)
+        if package is None or one.record is None:
             continue
-        found[package] = _needs(_recorded(record))
+        found[package] = _needs(_recorded(one))
         _remember(_place(package, sources), found[package])
     return found
 
@@ -177,13 +178,9 @@ def _of_tree(tree: Path) -> SystemNeeds:
     return _needs((str(p), functools.partial(read_elf, p)) for p in itertools.islice(found, _MOST_FILES))
 
 
-def _recorded(record: Path) -> Iterator[tuple[str, Callable[[], Elf]]]:
-    """The libraries that a RECORD lists in its site-packages folder."""
-    try:
-        rows = _ROW.findall(untrusted_files.read_text(record))
-    except OSError:
-        return
-    site = record.parent.parent
+def _recorded(one: Distribution) -> Iterator[tuple[str, Callable[[], Elf]]]:
+    """Yield the libraries that a RECORD lists in its site-packages folder."""
+    rows, site = _ROW.findall(one.record_text), one.folder.parent
     for row in itertools.islice((r for r in rows if _is_inside(r)), _MOST_FILES):
         yield row, functools.partial(read_elf, site / row)
 

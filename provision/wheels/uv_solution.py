@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from packaging.utils import canonicalize_name
 from ..errors import LockError
 from ..index.platform_tags import wheel_tags
 from ..model import LockedPackage, Plan
+from ..system.file_digest import hash_file
 from ..system.path_names import file_name_of_url
 from ..system.variable_references import without_references
 from . import pylock
@@ -81,11 +81,7 @@ def _hash_of(url: str) -> str | None:
     """The sha256 of a file at hand; None for one elsewhere, of which nobody told a hash."""
     if not url.startswith("file:"):
         return None
-    with Path(unquote(urlsplit(url).path)).open("rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(1 << 20):
-            digest.update(block)
-        return digest.hexdigest()
+    return hash_file(unquote(urlsplit(url).path))["sha256"]
 
 
 def best_wheel(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage:

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from provision import bundle, profiles
 from provision.commands.diagnose import find_causes, read_machine
-from provision.environment import registry, state
+from provision.environment import distributions, registry, state
 from provision.errors import GpuenvError
 from provision.index.http import Response
 from provision.index.pip_config import pip_configuration
@@ -45,8 +45,9 @@ from provision.project.config.gpuenv_yaml import read_config
 from provision.project.requirements.project_requirements import ProjectFiles, read_project_requirements
 from provision.project.requirements.sorted_requirements import SortingRules
 from provision.request import target
-from provision.verify import extensions, read_libraries, records
+from provision.verify import extensions, read_libraries
 from provision.verify.drift import compare_conda, compare_wheels
+from provision.verify.drift.changed_files import make_change
 from provision.wheels import pylock
 from provision.wheels.pylock import read_in
 
@@ -175,16 +176,16 @@ def known() -> object:
 
 def record(data: bytes) -> None:
     folder = file("env/lib/python3.11/site-packages/jax-1.0.dist-info/RECORD", data).parent
-    one = records.Distribution("jax", "1.0", folder)
+    one = distributions.Distribution("jax", "1.0", folder)
     for row in one.rows[:64]:
-        records.differs(row, None)
-    records.modified("jax", "1.0", str(FOLDER / "env"), {r.path: "missing" for r in one.rows[:64]})
+        distributions.compare_file(row, None)
+    make_change("jax", "1.0", str(FOLDER / "env"), {r.path: "missing" for r in one.rows[:64]})
 
 
 def libraries_listed(data: bytes) -> None:
     site = FOLDER / "env/lib/python3.11/site-packages"
     folder = file("env/lib/python3.11/site-packages/nvidia_cudnn_cu12-9.1.0.dist-info/RECORD", data).parent
-    found = list(read_libraries._wheels(site))
+    found = list(read_libraries._read_wheels(str(site)))
     read_libraries.check_files([f for d in found for f in d.files][:64], True)
     list(extensions._libraries(site, folder))
 
@@ -201,7 +202,7 @@ def conda_meta(data: bytes) -> None:
 
 def metadata(data: bytes) -> None:
     folder = file("env/lib/python3.11/site-packages/jax-1.0.dist-info/METADATA", data).parent
-    assert isinstance(records.Distribution("jax", "1.0", folder).requires, tuple)
+    assert isinstance(distributions.Distribution("jax", "1.0", folder).requires, tuple)
 
 
 def diagnosed(data: bytes) -> None:

@@ -14,10 +14,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import fuzz
 from readers import EXTREMES, READERS, bears
 
+from provision.environment import distributions
 from provision.errors import DataError
 from provision.profiles import load
 from provision.system import untrusted_files
-from provision.verify import records
 
 # The long ones are tried by tests/faults/fuzz.py
 SHORT = sorted(name for name, data in EXTREMES.items() if len(data) < 500_000)
@@ -79,10 +79,10 @@ def test_a_bomb_of_aliases_and_a_tag_are_refused_by_name(tmp_path):
 def test_a_pipe_a_device_and_a_huge_file_are_no_records(tmp_path):
     folder = tmp_path / "a-1.dist-info"
     folder.mkdir()
-    one = records.Distribution("a", "1", folder)
+    one = distributions.Distribution("a", "1", folder)
     os.mkfifo(folder / "RECORD")
     read = []
-    thread = threading.Thread(target=lambda: read.append(one.text), daemon=True)
+    thread = threading.Thread(target=lambda: read.append(one.record), daemon=True)
     thread.start()
     thread.join(60)
     assert read == [None], "a pipe held the reader"

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 from diagnosed import KNOWN
 
-from provision.diagnose.ranking import filled
+from provision.profiles.findings import fill_text
 
 FACTS = {
     "driver": "535.129.03", "gpu": "Tesla T4", "cuda_build": "12.4", "floor": "525.60.13", "missing": "libcudnn.so.9",
@@ -30,10 +30,10 @@ def fix_texts():
     for cause in KNOWN.causes:
         for text in (cause.fix, cause.decides, cause.in_container, cause.on_windows):
             if text:
-                yield filled(text, FACTS)
+                yield fill_text(text, FACTS)
     for rule in KNOWN.failures:
         if rule.fix:
-            yield filled(rule.fix, FACTS)
+            yield fill_text(rule.fix, FACTS)
 
 
 def is_setting(text):

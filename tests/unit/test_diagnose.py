@@ -11,10 +11,10 @@ from provision.commands.diagnose import find_causes
 from provision.diagnose import log_lines, message_patterns
 from provision.diagnose.candidates import Case
 from provision.diagnose.fact_readers import read_facts
-from provision.diagnose.ranking import filled
 from provision.diagnose.rules import by_rules, mistakes
 from provision.errors import DataError
 from provision.model import Evidence
+from provision.profiles.findings import fill_text
 from provision.profiles.yaml_files import dump, read_file
 
 LABELS = 50
@@ -279,4 +279,4 @@ def test_the_failures_that_people_search_for(lines, wanted):
 
 
 def test_parts_of_a_template_go_with_their_facts():
-    assert filled("a[[ {x}]] b[[ {y}]]", {"x": "1"}) == "A 1 b"
+    assert fill_text("a[[ {x}]] b[[ {y}]]", {"x": "1"}) == "A 1 b"

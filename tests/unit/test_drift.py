@@ -109,7 +109,8 @@ def test_missing_files_and_other_sizes_are_always_found(built, lock, cudnn):
     path.write_bytes(path.read_bytes()[:-1])
     for thorough in (False, True):
         (change,) = compare_wheels.find_drift(built, lock, thorough=thorough).changes
-        assert change.kind == "modified" and "1 missing" in change.text and "1 of another size" in change.text
+        assert change.kind == "modified" and f"1 file of {CUDNN} " in change.text
+        assert " is missing (" in change.text and "1 file has another size (" in change.text
         assert set(change.paths) == {str(cudnn / n) for n in LIBRARIES[:2]}
 
 
@@ -125,7 +126,7 @@ def test_a_folder_that_is_gone_is_found_by_a_quick_verdict(built, lock, site, ju
     shutil.rmtree(site / "numpy")
     verdict = judge(lock=lock)
     assert "numpy 2.3.1" in stage(verdict, "lock").detail and stage(verdict, "lock").status == "warn"
-    assert "2 missing" in stage(verdict, "lock").detail
+    assert "2 files of numpy 2.3.1 are missing (" in stage(verdict, "lock").detail
 
 
 def test_metadata_of_another_size_than_its_record_has_is_as_it_was_published(built, lock, site):
@@ -321,7 +322,7 @@ def test_a_file_of_cudnn_that_was_cut_short_is_one_finding(built, lock, judge, c
     path = cudnn / LIBRARIES[1]
     path.write_bytes(path.read_bytes()[:3000])
     (finding,) = judge(lock=lock).findings
-    assert finding.cause == "package_files_damaged" and "1 of another size" in finding.title
+    assert finding.cause == "package_files_damaged" and "has another size" in finding.title
     assert any("recorded" in e.text for e in finding.evidence) and "gpuenv repair" in finding.fix
 
 
@@ -395,4 +396,5 @@ def test_missing_files_of_a_conda_package_are_found(built, lock):
     for sizes in (None, compare_wheels.read_wrong_sizes(built)):
         (change,) = compare_wheels.find_drift(built, lock, sizes=sizes).changes
         assert (change.kind, change.name) == ("modified", "zlib")
-        assert "1 missing" in change.text and "1 of another size" in change.text
+        assert change.text.startswith("1 file of zlib ") and " is missing (" in change.text
+        assert "1 file has another size (" in change.text

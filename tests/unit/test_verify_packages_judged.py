@@ -17,7 +17,7 @@ from provision.verify.locate import PythonPaths
 from provision.verify.packages import Asked, judge, named_and_required, read_environment
 from provision.verify.packages.installed import Package
 from provision.verify.packages.lookup import Problem
-from provision.verify.packages.remedy import Distribution, Rows, distribution, of_missing, of_other_build
+from provision.verify.packages.remedy import LinuxDistribution, Rows, distribution, of_missing, of_other_build
 
 VERSION = "{}.{}.{}".format(*sys.version_info)
 TAG = f"cpython-{sys.version_info[0]}{sys.version_info[1]}-x86_64-linux-gnu"
@@ -195,13 +195,13 @@ def fix(here, *sonames, name="opencv-python"):
 @pytest.mark.parametrize(
     ("here", "sonames", "says"),
     [
-        (Distribution(family="deb"), ["libGL.so.1"], "apt-get install libgl1. Or install opencv-python-headless in place of opencv-python."),
-        (Distribution(family="rpm"), ["libGL.so.1"], "dnf install mesa-libGL. Or install opencv-python-headless in place of opencv-python."),
-        (Distribution(family=None), ["libGL.so.1"], "Debian, Ubuntu: apt-get install libgl1; Fedora, RHEL: dnf install mesa-libGL. Or install opencv-python-headless in place of opencv-python."),
-        (Distribution(family="deb"), ["libGL.so.1", "libasound.so.2"], "apt-get install libgl1 libasound2."),
-        (Distribution(family="deb", t64=True), ["libasound.so.2"], "apt-get install libasound2t64."),
-        (Distribution(family="rpm"), ["libasound.so.2"], "dnf install 'libasound.so.2()(64bit)'."),
-        (Distribution(family="deb"), ["libodd.so.3"], "Install the system's package that brings libodd.so.3 (`apt-file search libodd.so.3` names it)."),
+        (LinuxDistribution(family="deb"), ["libGL.so.1"], "apt-get install libgl1. Or install opencv-python-headless in place of opencv-python."),
+        (LinuxDistribution(family="rpm"), ["libGL.so.1"], "dnf install mesa-libGL. Or install opencv-python-headless in place of opencv-python."),
+        (LinuxDistribution(family=None), ["libGL.so.1"], "Debian, Ubuntu: apt-get install libgl1; Fedora, RHEL: dnf install mesa-libGL. Or install opencv-python-headless in place of opencv-python."),
+        (LinuxDistribution(family="deb"), ["libGL.so.1", "libasound.so.2"], "apt-get install libgl1 libasound2."),
+        (LinuxDistribution(family="deb", t64=True), ["libasound.so.2"], "apt-get install libasound2t64."),
+        (LinuxDistribution(family="rpm"), ["libasound.so.2"], "dnf install 'libasound.so.2()(64bit)'."),
+        (LinuxDistribution(family="deb"), ["libodd.so.3"], "Install the system's package that brings libodd.so.3 (`apt-file search libodd.so.3` names it)."),
     ],
 )  # fmt: skip
 def test_the_system_package_is_that_of_the_distribution(here, sonames, says):
@@ -224,8 +224,8 @@ def test_the_system_package_is_that_of_the_distribution(here, sonames, says):
 def test_the_distribution_is_read_from_os_release(tmp_path, text, family, t64):
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "os-release").write_text(text)
-    assert distribution(tmp_path) == Distribution(family=family, t64=t64)
-    assert distribution(tmp_path / "none") == Distribution(family=None)
+    assert distribution(tmp_path) == LinuxDistribution(family=family, t64=t64)
+    assert distribution(tmp_path / "none") == LinuxDistribution(family=None)
 
 
 def test_another_build_names_the_framework():

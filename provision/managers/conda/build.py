@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...environment import place, state, transaction as transactions
+from ...environment.distributions import read_distributions
 from ...environment.repair import Work, difference
 from ...errors import BuildError
 from ...model import Emit, Event, Lock, LockedPackage, as_plain, normalize_name
@@ -174,10 +175,7 @@ def _find_missing(wheels: Sequence[LockedPackage], prefix: Path) -> list[LockedP
 
     Raises BuildError if the conda package has another version, which the wheel would overwrite.
     """
-    there: dict[str, str] = {}
-    for info in prefix.glob("lib/python3*/site-packages/*.dist-info"):
-        name, _, version = info.name.removesuffix(".dist-info").partition("-")
-        there[normalize_name(name)] = version
+    there = {name: found[-1].version for name, found in read_distributions(prefix).items()}
     for wheel in wheels:
         version = there.get(normalize_name(wheel.name), "")
         if version and version != wheel.version.partition("+")[0]:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
 from ...system import process, untrusted_files
-from ..records import digest_of
+from ...system.file_digest import hash_readable
 
 _NOTED = Path(".gpuenv") / "bytecode.json"
 _PROGRAM = Path(__file__).resolve().parents[2] / "probes" / "same_code.py"
@@ -28,7 +28,7 @@ def find_changed(env: Path, packages: Collection[str]) -> dict[str, dict[str, st
     }
     with ThreadPoolExecutor(max_workers=4) as pool:  # hashing lets other threads run
         found = pool.map(
-            lambda path: digest_of(f"{env}/{path}") if os.path.isfile(f"{env}/{path}") else None, noted
+            lambda path: hash_readable(f"{env}/{path}") if os.path.isfile(f"{env}/{path}") else None, noted
         )
         suspects = [p for p, sha in zip(noted, found, strict=True) if sha not in (None, noted[p][1])]
     files: dict[str, dict[str, str]] = {}

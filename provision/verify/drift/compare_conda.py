@@ -12,9 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ...environment.distributions import RecordRow, compare_file
 from ...model import EnvironmentChange, LockedPackage, UnlockedPackage
 from ...system import untrusted_files
-from ..records import Row, differs, modified
+from .changed_files import make_change
 
 
 def list_files(meta: Any) -> list[dict[str, Any]]:
@@ -41,7 +42,7 @@ class CondaRecord:
         return self.stem.rsplit("-", 2)[1]
 
     @cached_property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[RecordRow, ...]:
         """Its files with what they have in this prefix. Of a text into which the prefix was written the
         size that the package had says nothing, and of a link nothing is known."""
         try:
@@ -50,14 +51,16 @@ class CondaRecord:
             return ()
         return tuple(self._row(r) for r in list_files(data) if not r["_path"].endswith(".pyc"))
 
-    def _row(self, row: Mapping[str, Any]) -> Row:
+    def _row(self, row: Mapping[str, Any]) -> RecordRow:
         path = str(self.prefix / row["_path"])
         if row.get("path_type") == "softlink":
-            return Row(path, None, None)
+            return RecordRow(path, None, None)
         moved, size = text_or_none(row.get("sha256_in_prefix")), row.get("size_in_bytes")
         if row.get("prefix_placeholder"):
-            return Row(path, moved, None)
-        return Row(path, moved or text_or_none(row.get("sha256")), size if isinstance(size, int) else None)
+            return RecordRow(path, moved, None)
+        return RecordRow(
+            path, moved or text_or_none(row.get("sha256")), size if isinstance(size, int) else None
+        )
 
 
 def text_or_none(value: Any) -> str | None:
@@ -71,7 +74,7 @@ class CondaMeta:
     prefix: Path
     metas: dict[str, CondaRecord]
 
-    def rows(self) -> dict[str, tuple[str, Row]]:
+    def rows(self) -> dict[str, tuple[str, RecordRow]]:
         """Whose each file is: "name version", and its row."""
         return {r.path: (f"{m.name} {m.version}", r) for m in self.metas.values() for r in m.rows}
 
@@ -132,7 +135,7 @@ def find_changes(
                 wrong = _wrong(meta, found, since, hashes=meta.name in read)
             else:
                 wrong = found.wrong_sizes[meta.name]
-            made += [modified(meta.name, meta.version, str(prefix), wrong)] if wrong else []
+            made += [make_change(meta.name, meta.version, str(prefix), wrong)] if wrong else []
     return made
 
 
@@ -157,7 +160,7 @@ def _wrong(meta: CondaRecord, found: CondaMeta, since: float | None, *, hashes: 
     return bad
 
 
-def _differs(row: Row, since: float | None, *, hashes: bool) -> str | None:
+def _differs(row: RecordRow, since: float | None, *, hashes: bool) -> str | None:
     if row.digest is None and row.size is None:
         return None if os.path.lexists(row.path) else "missing"
-    return differs(row, since, hashes=hashes)
+    return compare_file(row, since, hashes=hashes)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
+from ...environment.distributions import Distribution, RecordRow, compare_file, read_distributions
 from ...model import (
     WHEEL_NAMES,
     Drift,
@@ -28,8 +29,9 @@ from ...model import (
     normalize_name,
 )
 from ...system import untrusted_files
-from ..records import SHOWN, Distribution, Row, differs, digest_of, distributions, modified
+from ...system.file_digest import hash_readable
 from . import compare_bytecode, compare_conda
+from .changed_files import MAX_PATHS, make_change
 
 Distributions = Mapping[str, Sequence[Distribution]]
 WrongFiles = Mapping[str, Mapping[str, str]]
@@ -56,7 +58,7 @@ def find_drift(
     """The differences. `python` is the version that the environment's interpreter has; with `deep` every
     byte is read; `fresh` are packages that were installed a moment ago: their bytes are read, and their
     RECORD is believed. `sizes` is what `read_sizes` returned, where that was asked already."""
-    seen = distributions(env)
+    seen = read_distributions(env)
     conda = [p for p in lock.packages if p.is_conda]
     wheels = {normalize_name(p.name): p for p in lock.packages if not p.is_conda}
     known, since = _installed(env)
@@ -126,9 +128,9 @@ def _package(
         text = f"{name} {versions} is installed, the lock names {wanted}"
         return EnvironmentChange(kind="replaced", name=name, text=text, locked=wanted, found=versions)
     here = seen[0]
-    if here.text is None:
+    if here.record is None:
         text = f"{name} {versions} has lost its RECORD"
-    elif kept and kept.record and kept.record != here.record and not fresh:
+    elif kept and kept.record and kept.record != here.record_digest and not fresh:
         text = f"{name} {versions} has another RECORD than the one it was installed with"
     else:
         return None
@@ -158,7 +160,7 @@ def _files(
 
     def wrong(name: str) -> dict[str, str]:
         rows = here[name].rows
-        return {r.path: how for r in rows if (how := differs(r, since, hashes=name in read))}
+        return {r.path: how for r in rows if (how := compare_file(r, since, hashes=name in read))}
 
     with ThreadPoolExecutor(max_workers=4) as pool:  # hashing lets other threads run
         bad = dict(zip(here, pool.map(wrong, here), strict=True))
@@ -167,7 +169,7 @@ def _files(
 
 def read_wrong_sizes(env: Path) -> WrongSizes:
     """The files of every installed package that are missing or of another size than its RECORD or conda-meta lists."""
-    wheels = _wrong_sizes({n: ds[0] for n, ds in distributions(env).items()})
+    wheels = _wrong_sizes({n: ds[0] for n, ds in read_distributions(env).items()})
     listed = compare_conda.read_conda_meta(env) if (env / "conda-meta").is_dir() else None
     if listed:
         listed.wrong_sizes  # noqa: B018  # kept for `find`
@@ -175,7 +177,7 @@ def read_wrong_sizes(env: Path) -> WrongSizes:
 
 
 def _wrong_sizes(here: Mapping[str, Distribution]) -> WrongFiles:
-    return {name: found for name, one in here.items() if (found := one.wrong_sizes())}
+    return {name: found for name, one in here.items() if (found := one.find_wrong_sizes())}
 
 
 def _without_shared(
@@ -189,7 +191,7 @@ def _without_shared(
     for name, one in here.items():
         left = {path: how for path, how in bad.get(name, {}).items() if path not in good}
         left |= (modules or {}).get(name, {})
-        found += [modified(name, one.version, str(one.folder.parent), left)] if left else []
+        found += [make_change(name, one.version, str(one.folder.parent), left)] if left else []
     return found
 
 
@@ -197,7 +199,9 @@ def _without_shared(
 
 
 def _strangers(
-    added: Sequence[Distribution], here: Mapping[str, Distribution], conda: Mapping[str, tuple[str, Row]]
+    added: Sequence[Distribution],
+    here: Mapping[str, Distribution],
+    conda: Mapping[str, tuple[str, RecordRow]],
 ) -> tuple[tuple[UnlockedPackage, ...], list[EnvironmentChange]]:
     """What was added, and what it has written over. Two packages may share a file of the same bytes."""
     if not added:
@@ -205,7 +209,7 @@ def _strangers(
     owned = {row.path: (f"{n} {d.version}", row) for n, d in here.items() for row in d.rows} | dict(conda)
     strangers, changes = [], []
     for one in sorted(added, key=lambda d: d.name):
-        shared: dict[str, list[Row]] = {}
+        shared: dict[str, list[RecordRow]] = {}
         for row in one.rows:
             owner, mine = owned.get(row.path, (None, None))
             if owner and mine and mine.digest and row.digest not in (None, mine.digest):
@@ -218,14 +222,14 @@ def _strangers(
     return tuple(strangers), changes
 
 
-def _overwritten(one: Distribution, owner: str, rows: Sequence[Row]) -> EnvironmentChange | None:
+def _overwritten(one: Distribution, owner: str, rows: Sequence[RecordRow]) -> EnvironmentChange | None:
     """Which of a locked package's rows hold a stranger's bytes now; sizes tell most of them."""
-    lost = [r.path for r in rows if differs(r, None) or digest_of(r.path) != r.digest]
+    lost = [r.path for r in rows if compare_file(r, None) or hash_readable(r.path) != r.digest]
     if not lost:
         return None
     name, _, version = owner.partition(" ")
     by = f"{one.name} {one.version}"
-    shown = tuple(sorted(lost)[:SHOWN])
+    shown = tuple(sorted(lost)[:MAX_PATHS])
     if one.name == WHEEL_NAMES.get(name, name):  # a wheel over its conda package
         text = f"{by} was installed over {version}, which the lock names"
         return EnvironmentChange(

@@ -13,6 +13,7 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from ...model import FRAMEWORKS, WHEEL_NAMES, Confidence, EnvironmentChange, Evidence, Finding, Lock, Target
+from ...profiles.findings import make_finding
 from ..judge_loaded import shorten_version
 from ..read_libraries import CUDNN_PACKAGE
 from ..verification import Judgement, Verification
@@ -124,13 +125,15 @@ def _finding(run: Verification, found: Sequence[EnvironmentChange], broken: str 
         told = said.cause if said and said.confidence != "possible" else None
         cause = _cause(run, found, main) or told or CHANGED
     more = len(found) - 1
-    also = f"; {more} more change{'s' if more > 1 else ''}" if more else ""
-    return Finding(
+    return make_finding(
+        "environment_changed",
+        _evidence(found),
         cause=cause,
-        title=_sentence(main) + also,
-        evidence=_evidence(found),
-        fix=_fix(run, found),
         confidence=confidence,
+        change=_sentence(main),
+        more=more or None,
+        noun="change" if more == 1 else "changes",
+        steps=_fix(run, found),
     )
 
 
@@ -236,7 +239,7 @@ def _of_nvidia(change: EnvironmentChange) -> str | None:
 
 
 def _gone(change: EnvironmentChange) -> bool:
-    return change.kind == "removed" or bool(re.search(r": \d+ missing", change.text))
+    return change.kind == "removed" or re.search(r"\b(is|are) missing \(", change.text) is not None
 
 
 def _compared(change: EnvironmentChange) -> int | None:

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...model import Evidence, is_stack_package, normalize_name
-from ...system import untrusted_files
+from ...environment.distributions import list_distributions
+from ...model import Evidence, is_stack_package
 
 # Packages with code that is compiled against the stack
 _COMPILED = re.compile(r"numpy|cupy[\w-]*|onnxruntime-gpu|xformers|flash-attn|bitsandbytes|ctranslate2")
@@ -46,10 +46,10 @@ def find_later_installs(sites: Sequence[str], user_site: str | None) -> tuple[La
     """The packages of the stack that were installed since, the latest first."""
     found = []
     for site in dict.fromkeys(s for s in sites if s != user_site):
-        packages = _packages(Path(site))
+        packages = _list_installs(site)
         made = _made([c.when for c in packages])
         found += [c for c in packages if made and c.when > made and _is_relevant(c.name)]
-    own = _packages(Path(user_site), own=True) if user_site else []
+    own = _list_installs(user_site, own=True) if user_site else []
     found += [c for c in own if _is_relevant(c.name)]
     return tuple(sorted(found, key=lambda c: -c.when))
 
@@ -58,23 +58,21 @@ def _is_relevant(name: str) -> bool:
     return is_stack_package(name) or _COMPILED.fullmatch(name) is not None
 
 
-def _packages(site: Path, *, own: bool = False) -> list[LaterInstall]:
-    rows = []
-    for folder in site.glob("*.dist-info"):
-        name, _, version = folder.name[: -len(".dist-info")].partition("-")
-        times = [t for p in (folder, folder / "RECORD") if (t := _time(p))]
-        if not times:
-            continue
-        rows.append(
-            LaterInstall(
-                name=normalize_name(name),
-                version=version,
-                by=_installer(folder),
-                when=max(times),
-                own=own,
+def _list_installs(site: str, *, own: bool = False) -> list[LaterInstall]:
+    found = []
+    for one in list_distributions(site):
+        times = [t for p in (one.folder, one.folder / "RECORD") if (t := _time(p))]
+        if times:
+            found.append(
+                LaterInstall(
+                    name=one.name,
+                    version=one.version,
+                    by=one.installer or "unknown",
+                    when=max(times),
+                    own=own,
+                )
             )
-        )
-    return rows
+    return found
 
 
 def _time(path: Path) -> float | None:
@@ -82,13 +80,6 @@ def _time(path: Path) -> float | None:
         return os.stat(path).st_mtime
     except OSError:
         return None
-
-
-def _installer(folder: Path) -> str:
-    try:
-        return untrusted_files.read_text(folder / "INSTALLER").strip() or "unknown"
-    except OSError:
-        return "unknown"
 
 
 def _made(times: Sequence[float]) -> float | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...model import Environment, Evidence, Finding
+from ...profiles.findings import make_finding
 from ..missing_libraries import name_nvidia_wheel
 from . import remedy
 from .build_fix import fix_of_build
@@ -31,7 +32,7 @@ class Place:
     env: Environment
     sites: Sequence[str]
     rows: remedy.Rows
-    here: remedy.Distribution
+    here: remedy.LinuxDistribution
     beside: Beside
 
 
@@ -69,12 +70,14 @@ def _finding(
         evidence += _by_library(package, problems)
     package = next(iter(found))
     more = len(found) - 1
-    also = f", and {more} more package{'s' if more > 1 else ''} of this kind" if more else ""
-    return Finding(
+    return make_finding(
+        "packages_do_not_load",
+        tuple(dict.fromkeys(evidence))[:_MOST_EVIDENCE],
         cause=cause,
-        title=sentence(package, found[package]) + also,
-        evidence=tuple(dict.fromkeys(evidence))[:_MOST_EVIDENCE],
-        fix=_fix(cause, found, place),
+        problem=sentence(package, found[package]),
+        more=more or None,
+        noun="package" if more == 1 else "packages",
+        steps=_fix(cause, found, place),
         confidence="certain" if all(p in attempts and attempts[p].refused for p in found) else "likely",
     )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 
+from ...environment.distributions import Distribution, list_distributions
 from ...model import WHEEL_NAMES, normalize_name
 from ...system import untrusted_files
 
@@ -37,32 +38,23 @@ class Package:
         return f"{self.name} {self.version}"
 
     @cached_property
-    def _metadata(self) -> str:
-        return self._text("METADATA").split("\n\n", 1)[0]
-
-    def _text(self, name: str) -> str:
-        if self.folder is None:
-            return ""
-        try:
-            return untrusted_files.read_text(Path(self.folder, name))
-        except OSError:
-            return ""
+    def _info(self) -> Distribution | None:
+        return Distribution(self.name, self.version, Path(self.folder)) if self.folder else None
 
     @cached_property
     def requires(self) -> tuple[str, ...]:
         """The names of what it requires, whatever the marker."""
-        names = re.findall(r"^Requires-Dist:\s*([\w.-]+)", self._metadata, re.MULTILINE)
-        return tuple(dict.fromkeys((*self.depends, *(normalize_name(n) for n in names))))
+        return tuple(dict.fromkeys((*self.depends, *(self._info.requires if self._info else ()))))
 
     def requires_always(self, python: str) -> tuple[str, ...]:
         """The names of what it requires on this machine without an extra, for a version of Python."""
-        rows = re.findall(r"^Requires-Dist:\s*(.+)$", self._metadata, re.MULTILINE)
+        rows = self._info.requirements if self._info else ()
         return tuple(dict.fromkeys((*self.depends, *(n for row in rows if (n := _always(row, python))))))
 
     @cached_property
     def modules(self) -> tuple[str, ...]:
         """The top-level modules that it brings."""
-        return tuple(dict.fromkeys(_TOP.findall(self._text("RECORD"))))
+        return tuple(dict.fromkeys(_TOP.findall(self._info.record_text if self._info else "")))
 
 
 def _always(row: str, python: str) -> str | None:
@@ -89,17 +81,9 @@ def installed(sites: Sequence[str], prefix: str) -> tuple[Package, ...]:
 
 def _of_records(sites: Sequence[str]) -> Iterator[Package]:
     for site in sites:
-        for name in listed(site):
-            stem = name.removesuffix(".dist-info")
-            package, _, version = stem.partition("-")
-            if stem == name or not version or name.startswith("~"):
-                continue
-            folder = f"{site}/{name}"
-            try:
-                rows = _ROW.findall(untrusted_files.read_text(Path(folder, "RECORD")))
-            except OSError:
-                rows = []
-            yield Package(normalize_name(package), version, site, tuple(_paths(site, rows)), folder)
+        for one in list_distributions(site):
+            files = tuple(_paths(site, _ROW.findall(one.record_text)))
+            yield Package(one.name, one.version, site, files, str(one.folder))
 
 
 def _paths(folder: str, rows: Iterable[str]) -> Iterator[str]:

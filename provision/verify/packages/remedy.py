@@ -30,26 +30,26 @@ class Rows:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Distribution:
+class LinuxDistribution:
     """A Linux distribution, as /etc/os-release has it: "deb" or "rpm" packages, None where that is unknown."""
 
     family: str | None
     t64: bool = False
 
 
-def distribution(root: Path = Path("/")) -> Distribution:
+def distribution(root: Path = Path("/")) -> LinuxDistribution:
     """The distribution of this machine."""
     try:
         text = untrusted_files.read_text(root / "etc" / "os-release")
     except OSError:
-        return Distribution(family=None)
+        return LinuxDistribution(family=None)
     words = dict(re.findall(r'^([A-Z_]+)="?([^"\n]*)"?$', text, re.MULTILINE))
     ids = [words.get("ID", ""), *words.get("ID_LIKE", "").split()]
     version = re.match(r"\d+(\.\d+)?", words.get("VERSION_ID", ""))
     if any(i in _DEB for i in ids):
         newest = _T64.get(ids[0])
-        return Distribution(family="deb", t64=bool(newest and version and float(version[0]) >= newest))
-    return Distribution(family="rpm" if any(i in _RPM for i in ids) else None)
+        return LinuxDistribution(family="deb", t64=bool(newest and version and float(version[0]) >= newest))
+    return LinuxDistribution(family="rpm" if any(i in _RPM for i in ids) else None)
 
 
 def of_missing(
@@ -57,7 +57,7 @@ def of_missing(
     rows: Rows,
     env: Environment,
     sites: Sequence[str],
-    here: Distribution,
+    here: LinuxDistribution,
 ) -> str:
     """How to get libraries of the system."""
     names = list(dict.fromkeys(p.library for found in problems.values() for p in found))
@@ -72,7 +72,7 @@ def of_missing(
     return f"{'; '.join(steps)}.{_or_replace(missing, rows.replacements)}"
 
 
-def of_system(missing: Mapping[str, Collection[str]], rows: Rows, here: Distribution) -> str:
+def of_system(missing: Mapping[str, Collection[str]], rows: Rows, here: LinuxDistribution) -> str:
     """How to get libraries that `rows` name, by the packages that need them."""
     known = {row.soname: row for row in rows.system}
     names = dict.fromkeys(n for found in missing.values() for n in found)
@@ -91,7 +91,7 @@ def _or_replace(missing: Mapping[str, Collection[str]], replacements: Sequence[R
     return f" Or install {' and '.join(replaced)}." if replaced else ""
 
 
-def _commands(rows: Sequence[SystemLibrary], here: Distribution) -> list[str]:
+def _commands(rows: Sequence[SystemLibrary], here: LinuxDistribution) -> list[str]:
     deb = _joined((row.deb_t64 if here.t64 else None) or row.deb for row in rows)
     rpm = _joined(row.rpm or _capability(row.soname) for row in rows)
     steps = []
@@ -111,7 +111,7 @@ def _joined(names: Iterable[str | None]) -> str:
     return " ".join(dict.fromkeys(name for names_ in names if names_ for name in names_.split()))
 
 
-def _search(names: Sequence[str], here: Distribution) -> str:
+def _search(names: Sequence[str], here: LinuxDistribution) -> str:
     if here.family == "rpm":
         return f"dnf install {' '.join(map(_capability, names))}"
     shown = f" (`apt-file search {shlex.quote(names[0])}` names it)" if here.family else ""
