@@ -16,7 +16,7 @@ from ..model import Emit, NodeVerdict
 from ..request import load_profiles, paths as where
 from ..system.ownership import ChangeableError, assert_unchangeable
 from ..verify import begin, locate
-from ..verify.node_fault import judge_node, one_line
+from ..verify.make_verdict import judge_node, shorten_line
 from ..wheels.pylock import read_in
 from .default_env import choose_env_to_read
 from .run_verification import make_lock_reader, make_options, run_verification
@@ -38,7 +38,7 @@ def verify_node(named: Path | None, choices: Choices, timeout: float, emit: Emit
     env = locate(given, stated=True)
     made = read_in(Path(env.path) / place.MARK) if env.made_by_gpuenv else None
     if made and made.plan.device == "cpu":
-        return NodeVerdict(fault=False, text=one_line(f"{env.path} is for the CPU: no GPU was examined"))
+        return NodeVerdict(fault=False, text=shorten_line(f"{env.path} is for the CPU: no GPU was examined"))
     asked: dict[str, Any] = {"quick": True, "timeout": timeout, "device": "all"}
     wanted = make_options(choices, asked)
     with begin(env, wanted, driver=True, machine=make_lock_reader(wanted)) as begun:

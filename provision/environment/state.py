@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BuildError
 from ..model import InstalledPackage, InstallRecord, Lock, as_document, from_plain, normalize_name
-from ..system import safe_write, untrusted_files
+from ..system import safe_write
 from ..system.redaction import redact_value
 from . import host_verdicts, state_files
 from .distributions import list_info_folders, read_distributions

@@ -1,4 +1,4 @@
-"""Several GPUs: can they copy to each other and add up together. Only a warning, for one GPU needs neither."""
+"""Checks several GPUs together, and GPUs that an environment reports against those of the machine."""
 
 from __future__ import annotations
 
@@ -72,12 +72,7 @@ def _copy(r: Mapping[str, object]) -> str:
     return f"device {r['source']} to device {r['target']}, {how}: {'right' if r['ok'] else 'wrong'}"
 
 
-# The GPUs and the driver that an environment's processes report, compared with those that gpuenv reads.
-#
-# A process of the environment can report what it likes. gpuenv reads the machine in a process of its own, so a GPU that
-# only the environment reports is none of this machine.
-CONTRADICTED = "contradicts_machine"
-"""The cause where an environment reports hardware that this machine does not have."""
+# --- hardware that only the environment reports ---
 
 
 def check_driver_claims(saw: Mapping[str, Any], machine: Machine) -> Judgement | None:

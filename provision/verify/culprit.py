@@ -192,14 +192,14 @@ def _fix(suspect: Suspect) -> str:
     if suspect.variable == "user site":
         return f"Set PYTHONNOUSERSITE=1, or remove the copy in {suspect.part}"
     if suspect.variable in ("LD_LIBRARY_PATH", "PYTHONPATH", "LD_PRELOAD"):
-        return f"Take {suspect.part} out of {suspect.variable}"
+        return f"Remove {suspect.part} from {suspect.variable}"
     return f"Unset {suspect.variable}"
 
 
-# Files that Python runs at each start (.pth files, sitecustomize, usercustomize) and that hide the GPUs.
+# --- startup files (.pth, sitecustomize, usercustomize) that hide the GPUs ---
 #
-# The driver's stages run without them, a framework runs with them: where only the framework sees no GPU, Python is
-# started once more under watch.
+# The driver's stages run without them, a framework runs with them. Python is started once more under watch where
+# the framework alone sees no GPU.
 _SECONDS = 60.0
 
 

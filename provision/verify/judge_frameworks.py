@@ -1,4 +1,4 @@
-"""Stages 5, 6 and 7: what a framework's own process told, judged."""
+"""Judges stages 5, 6 and 7 from the report of a framework's process."""
 
 from __future__ import annotations
 
@@ -11,17 +11,10 @@ from ..model import FRAMEWORKS, Environment, Evidence, Finding, FrameworkVerdict
 from ..profiles.findings import make_finding
 from . import judge_loaded, message_causes, run_probe, status_causes
 from .judge_lowlevel import format_cudnn_version
-from .prefetch import PATTERN
 from .read_libraries import LibraryPackage, is_inside
 from .verification import Judgement, fail_with
 
-CASES = ("conv2d", "conv1d", "conv3d", "conv2d_grouped", "conv2d_transposed")
 # With --deep. JAX and TensorFlow are channels-last and autotuned as they come.
-DEEP = {
-    "torch": ("conv2d_channels_last", "conv2d_autotuned", "conv2d_depthwise"),
-    "tensorflow": ("conv2d_depthwise",),
-    "jax": ("conv2d_depthwise",),
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,55 +40,7 @@ class FrameworkOutcome:
         return tuple(p for _, j in self.stages for p in j.foreign)
 
 
-def make_child_variables(device: str) -> dict[str, str]:
-    """What a framework's child is told beyond the user's settings: not to reserve nearly the whole GPU
-    (cuDNN, and the next framework, would get no memory), and on the CPU to leave GPUs alone."""
-    hidden = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"} if device == "cpu" else {}
-    grown = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-    return {**grown, "PYTHONFAULTHANDLER": "1", **hidden}  # a crash then says where it was
-
-
 # TensorFlow's log then names the libraries that it opens and those that it does not find.
-_TALKATIVE = {"TF_CPP_VMODULE": "dso_loader=1", "TF_CPP_MIN_LOG_LEVEL": "0"}
-
-
-def ask_framework(
-    env: Environment,
-    name: str,
-    *,
-    device: str,
-    ordinals: Sequence[int],
-    deep: bool,
-    environ: Mapping[str, str],
-    timeout: float,
-    extensions: Sequence[tuple[str, str]] = (),
-    import_only: bool = False,
-    turn: Callable[[], Mapping[str, Any] | None] | None = None,
-    on_start: Callable[[], None] | None = None,
-) -> run_probe.ProbeReport:
-    """Run one framework's probe in a child of its own, as the user has it but for preallocation. Last it
-    loads `extensions` (package, file). With `import_only` it ends after the import. With `turn` the framework is only imported until that returns: a
-    table to go on, None to end there."""
-    asked = {
-        "framework": name,
-        "device": device,
-        "ordinals": list(ordinals),
-        "cases": CASES + (DEEP[name] if deep else ()),
-        "deep": deep,
-        "pattern": PATTERN,
-        "extensions": list(extensions),
-        "waits": turn is not None,
-        "import_only": import_only,
-    }
-    return run_probe.run_probe(
-        env.python,
-        ("report", "grade", f"framework_{name}", "alone"),
-        asked,
-        environ={**environ, **make_child_variables(device), **(_TALKATIVE if name == "tensorflow" else {})},
-        timeout=timeout,
-        later=turn,
-        on_start=on_start,
-    )
 
 
 def judge_framework(

@@ -1,4 +1,4 @@
-"""Judges stage 3: is the cuDNN on disk whole, of one version, and the one that the lock names."""
+"""Judges stage 3: whether the cuDNN on disk is complete, of one version, and the one of the lock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from ..model import CudnnRelease, Environment, Evidence, Lock
 from ..profiles.findings import make_finding
 from . import missing_libraries
-from .cudnn_required import judge_version
+from .compiled_against import judge_cudnn_version
 from .locate import PythonPaths
 from .read_libraries import (
     DIFFERENCES,
@@ -57,7 +57,7 @@ def judge_libraries(
     bad = _cudnn_problem(env, owners, checked, wanted, releases)
     if bad:
         return bad
-    required = None if lock else judge_version(env, found.sites, owners)
+    required = None if lock else judge_cudnn_version(env, found.sites, owners)
     bad = (
         fail_with(required)
         if required

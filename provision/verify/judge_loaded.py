@@ -1,5 +1,4 @@
-"""Stage 7: which NVIDIA libraries a framework's process had mapped, whose they are, and whether cuDNN
-was called at all."""
+"""Judges stage 7: which NVIDIA libraries a framework loaded, their owners, and whether cuDNN was called."""
 
 from __future__ import annotations
 
@@ -18,17 +17,15 @@ from ..model import (
     FrameworkVerdict,
     LibraryFile,
     Lock,
-    LockedPackage,
 )
 from ..profiles.findings import make_finding
-from . import judge_lowlevel, run_probe
+from . import run_probe
 from .judge_lowlevel import format_cudnn_version
 from .read_libraries import CUDNN_PACKAGE, LibraryPackage, is_inside
 from .verification import Judgement, fail_with
 
 # Functions of cuDNN that compute, as its API log names them: the graph API of 8 and 9, the older one.
 _CALLED = re.compile(r"function (cudnnBackendExecute|cudnnConvolution\w+)\(\) called")
-
 _ANSWERED = re.compile(r"^I! CuDNN \(v(\d+)(?: (\d+))?\)", re.MULTILINE)
 
 
@@ -153,7 +150,7 @@ def _named(library: LibraryFile) -> str:
 
 def _full(number: str, last: str) -> str:
     """A version as cuDNN's log writes it, "91900 56": four parts since 9, three before."""
-    return f"{judge_lowlevel.format_cudnn_version(int(number))}{'.' + last if last else ''}"
+    return f"{format_cudnn_version(int(number))}{'.' + last if last else ''}"
 
 
 def _shadowed(foreign: Sequence[LibraryFile], evidence: tuple[Evidence, ...]) -> Judgement | None:
@@ -199,9 +196,8 @@ def shorten_version(version: str | None) -> str | None:
 def _not_locked(
     found: Sequence[LibraryFile], lock: Lock | None, evidence: tuple[Evidence, ...]
 ) -> Judgement | None:
-    locked: LockedPackage | None = (
-        next((p for p in lock.packages if CUDNN_PACKAGE.match(p.name)), None) if lock else None
-    )
+    packages = lock.packages if lock else ()
+    locked = next((p for p in packages if CUDNN_PACKAGE.match(p.name)), None)
     main = next((x for x in found if x.soname.startswith("libcudnn.so")), None)
     if locked is None or main is None or shorten_version(main.version) == shorten_version(locked.version):
         return None
@@ -237,7 +233,9 @@ def _not_called(
     )
 
 
-# What a framework's process proved, as the verdict tells it: devices, convolutions, versions, times.
+# --- the verdict on one framework ---
+
+
 def make_framework_verdict(
     name: str,
     told: run_probe.ProbeReport,

@@ -1,4 +1,4 @@
-"""Stages 1, 2 and 4: what the low-level probe told, judged."""
+"""Judges stages 1, 2 and 4 from the report of the low-level probe."""
 
 from __future__ import annotations
 

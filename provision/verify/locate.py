@@ -1,4 +1,4 @@
-"""Finds the Python of an environment, whoever made it, and where that Python looks for packages."""
+"""Finds the Python of an environment and the folders in which that Python searches packages."""
 
 from __future__ import annotations
 

@@ -198,7 +198,9 @@ def make_pip_command(
     return f"uv pip install --python {python}{options} {names}"
 
 
-# Why the loader did not load a library for a framework: the file is damaged, missing, or out of reach.
+# --- damaged libraries ---
+
+
 def explain_unloaded(
     framework: str, words: str, env: Environment, found: PythonPaths, packages: Sequence[LibraryPackage]
 ) -> Finding | None:
@@ -208,10 +210,7 @@ def explain_unloaded(
     )
 
 
-# Damaged libraries of packages, looked for when a process crashed or the loader refused a file.
-#
-# Sizes of all packages are compared first, which takes some milliseconds. Only where they are right and the process
-# crashed are the bytes of the framework's own libraries compared: some GB, a few seconds.
+# Bytes (some GB) are compared only after a crash with right sizes, for the framework's own libraries.
 DAMAGED = "package_files_damaged"
 _CRASHED = re.compile(r"ended by SIG(BUS|SEGV|ILL|FPE|ABRT)|Inconsistency detected by ld\.so")
 _REFUSED = re.compile(

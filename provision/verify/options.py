@@ -1,4 +1,4 @@
-"""How to verify, and on what device."""
+"""Options of a verification, and the device that they mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage 3: the NVIDIA libraries on disk, held against what their packages say they are."""
+"""Reads which NVIDIA libraries an environment has, and compares them with the lists of their packages."""
 
 from __future__ import annotations
 
@@ -243,7 +243,9 @@ def _text(path: Path) -> str:
         return ""
 
 
-# Whose a library file is: the environment's, a package's, or another copy on the loader's path.
+# --- owners of library files ---
+
+
 def find_other_cudnn(found: PythonPaths, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The libcudnn files outside the environment that the loader would find: in LD_LIBRARY_PATH, and
     in its cache."""

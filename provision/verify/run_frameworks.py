@@ -14,8 +14,8 @@ from ..model import Event, Evidence, Finding, FrameworkVerdict
 from ..system import process
 from . import (
     check_gpus,
+    compiled_against,
     culprit,
-    extensions,
     judge_frameworks,
     judge_loaded,
     judge_lowlevel,
@@ -135,7 +135,7 @@ def _together(run: Verification, names: Sequence[str]) -> None:
 
 
 def _tell(run: Verification, name: str, environ: Mapping[str, str], **how: Any) -> run_probe.ProbeReport:
-    return judge_frameworks.ask_framework(
+    return run_imports.ask_framework(
         run.env,
         name,
         device=run.device,
@@ -143,7 +143,7 @@ def _tell(run: Verification, name: str, environ: Mapping[str, str], **how: Any) 
         deep=run.options.deep,
         environ=environ,
         timeout=run.options.timeout,
-        extensions=extensions.find_extensions(name, run.found.sites),
+        extensions=compiled_against.find_extensions(name, run.found.sites),
         **how,
     )
 
@@ -237,7 +237,7 @@ def _on(run: Verification, name: str, uuid: str | None) -> FrameworkVerdict:
         if stage == "framework":
             judged = dataclasses.replace(judged, evidence=(*judged.evidence, *later))
         run.add(stage, judged, times.get(stage) if judged.status != "skip" else None, name, uuid)
-    if ill := extensions.judge_extensions(name, told):
+    if ill := compiled_against.judge_extensions(name, told):
         run.add("framework", ill, None, name, uuid)
     run.wrong = run.wrong or outcome.wrong
     blind = run.device != "cpu" and any(f.cause == "visible_devices_invalid" for f in outcome.findings)

@@ -1,4 +1,4 @@
-"""`--quick` on the CPU: each framework is imported in a child of its own, and nothing is computed.
+"""Imports frameworks in probes: one of them, several in one process, or without a computation (`--quick` on the CPU).
 
 On a GPU the layers below the frameworks prove something of the environment in half a second. The CPU has no such
 layers, so the import is the least that runs anything of the environment.
@@ -6,8 +6,9 @@ layers, so the import is the least that runs anything of the environment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from ..model import Environment, Event, Evidence, Finding
 from ..profiles.findings import make_finding
@@ -43,7 +44,7 @@ def run_imports(run: Verification, names: Sequence[str]) -> None:
 
 
 def _ask(run: Verification, name: str, environ: Mapping[str, str]) -> run_probe.ProbeReport:
-    return judge_frameworks.ask_framework(
+    return ask_framework(
         run.env,
         name,
         device=run.device,
@@ -75,7 +76,9 @@ def _add(run: Verification, name: str, told: run_probe.ProbeReport) -> None:
     search_settings(run, find_suspects(run, name), cured, ())
 
 
-# Several frameworks in one process, in both import orders: two that work alone may fight over cuDNN.
+# --- several frameworks in one process, in both import orders ---
+
+
 def ask_together(
     env: Environment,
     order: Sequence[str],
@@ -97,7 +100,7 @@ def ask_together(
         env.python,
         ("report", "grade", *(f"framework_{name}" for name in order), "together"),
         asked,
-        environ={**environ, **judge_frameworks.make_child_variables(device)},
+        environ={**environ, **make_child_variables(device)},
         timeout=timeout,
     )
 
@@ -140,3 +143,64 @@ def judge_together(tried: Sequence[tuple[Sequence[str], run_probe.ProbeReport]])
     if good:
         return Judgement(status="warn", detail=finding.title, evidence=evidence, findings=(finding,))
     return fail_with(finding)
+
+
+# --- the probe of one framework ---
+
+CASES = ("conv2d", "conv1d", "conv3d", "conv2d_grouped", "conv2d_transposed")
+
+DEEP = {
+    "torch": ("conv2d_channels_last", "conv2d_autotuned", "conv2d_depthwise"),
+    "tensorflow": ("conv2d_depthwise",),
+    "jax": ("conv2d_depthwise",),
+}
+
+
+def make_child_variables(device: str) -> dict[str, str]:
+    """What a framework's child is told beyond the user's settings: not to reserve nearly the whole GPU
+    (cuDNN, and the next framework, would get no memory), and on the CPU to leave GPUs alone."""
+    hidden = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"} if device == "cpu" else {}
+    grown = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    return {**grown, "PYTHONFAULTHANDLER": "1", **hidden}  # a crash then says where it was
+
+
+_TALKATIVE = {"TF_CPP_VMODULE": "dso_loader=1", "TF_CPP_MIN_LOG_LEVEL": "0"}
+
+
+def ask_framework(
+    env: Environment,
+    name: str,
+    *,
+    device: str,
+    ordinals: Sequence[int],
+    deep: bool,
+    environ: Mapping[str, str],
+    timeout: float,
+    extensions: Sequence[tuple[str, str]] = (),
+    import_only: bool = False,
+    turn: Callable[[], Mapping[str, Any] | None] | None = None,
+    on_start: Callable[[], None] | None = None,
+) -> run_probe.ProbeReport:
+    """Run one framework's probe in a child of its own, as the user has it but for preallocation. Last it
+    loads `extensions` (package, file). With `import_only` it ends after the import. With `turn` the framework is only imported until that returns: a
+    table to go on, None to end there."""
+    asked = {
+        "framework": name,
+        "device": device,
+        "ordinals": list(ordinals),
+        "cases": CASES + (DEEP[name] if deep else ()),
+        "deep": deep,
+        "pattern": PATTERN,
+        "extensions": list(extensions),
+        "waits": turn is not None,
+        "import_only": import_only,
+    }
+    return run_probe.run_probe(
+        env.python,
+        ("report", "grade", f"framework_{name}", "alone"),
+        asked,
+        environ={**environ, **make_child_variables(device), **(_TALKATIVE if name == "tensorflow" else {})},
+        timeout=timeout,
+        later=turn,
+        on_start=on_start,
+    )

@@ -1,4 +1,4 @@
-"""Runs a probe in the target's own Python and reads what it told."""
+"""Runs a probe in the target's own Python and reads its report."""
 
 from __future__ import annotations
 
@@ -165,9 +165,10 @@ def _parse(report: bytes, word: str | None = None) -> tuple[Record, ...]:
     return tuple(records)
 
 
-# What each record of a probe's report must hold. A record without it is not used, and named as malformed.
+# --- the form of a report ---
 #
-# The report comes from the environment's own Python, so a damaged or changed environment can write anything.
+# The environment's own Python writes the report, so a damaged or changed environment can write anything. A record
+# of another form is not used, and named as malformed.
 _TEXT = (str,)
 _MAYBE = (str, type(None))
 _NUMBER = (int, float)

@@ -1,4 +1,4 @@
-"""One verification under way: what is fixed for it, and the stages as they come."""
+"""One verification in progress: its fixed values, and the stages that are judged so far."""
 
 from __future__ import annotations
 
@@ -179,7 +179,6 @@ def search_settings(
         run.findings.insert(0, culprit.explain_settings(guilty, mapped, said))
 
 
-# How a stage came out, before it is written into the verdict.
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
     """How a stage came out; `foreign` are libraries of others that would be or were used."""

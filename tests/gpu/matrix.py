@@ -284,11 +284,11 @@ def _if(have: tuple[str, ...], name: str) -> Runs:
 
 def _shadows(have: tuple[str, ...]) -> list[Fault]:
     stages = ("cudnn", "framework", "convolution", "loaded")
-    path = "other-cudnn (out of|in) LD_LIBRARY_PATH"
+    path = "other-cudnn (from|in) LD_LIBRARY_PATH"
     return [
         Fault("LD_LIBRARY_PATH at another cuDNN", _library_path, stages, (SHADOWED,), path, (have,)),
         Fault("the same among five innocent entries", _among_five, stages, (SHADOWED,), path, (have,)),
-        Fault("LD_PRELOAD of another cuDNN", _preload, stages, (SHADOWED,), "out of LD_PRELOAD", (have,)),
+        Fault("LD_PRELOAD of another cuDNN", _preload, stages, (SHADOWED,), "from LD_PRELOAD", (have,)),
         Fault("both of these", _two, stages, (SHADOWED,), "LD_LIBRARY_PATH.*LD_PRELOAD|LD_PRELOAD.*LD_LIBRARY_PATH", (have,)),
     ]  # fmt: skip
 
@@ -299,9 +299,9 @@ def _on_disk(place: Place) -> list[Fault]:
     return [
         *(Fault(f"{n} removed", _removed(n), DISK, ("cudnn_not_found",), n, have) for n in sub),
         Fault("libcudnn.so.9 missing, one in the system", _removed("libcudnn.so.9"), DISK, ("cudnn_not_found",), r"libcudnn\.so\.9", have),
-        Fault("engines library truncated", _truncated, DISK, (DAMAGED,), "engines_precompiled.*cut short", have),
+        Fault("engines library truncated", _truncated, DISK, (DAMAGED,), "engines_precompiled.*truncated", have),
         Fault("libcudnn_ops with flipped bytes", _flipped, DISK, (DAMAGED,), "libcudnn_ops.*other bytes", have),
-        Fault("libtorch_cuda truncated", _truncated_torch, ("libraries", "packages", "framework"), (DAMAGED,), "libtorch_cuda.*cut short", torch),
+        Fault("libtorch_cuda truncated", _truncated_torch, ("libraries", "packages", "framework"), (DAMAGED,), "libtorch_cuda.*truncated", torch),
         Fault("libcudnn_cnn of another version", _another_version, DISK, (SHADOWED,), "libcudnn_cnn", have),
     ]  # fmt: skip
 
@@ -347,9 +347,9 @@ def _of_frameworks(have: tuple[str, ...]) -> list[Fault]:
     missing, unfound = ("nvidia_libs_not_installed",), ("nvidia_libs_not_on_loader_path",)
     return [
         Fault("fork after CUDA began", _forked, RUN, ("forked_after_cuda_init",), "PYTHONPATH|spawn", _each(have)),
-        Fault("CPU build of JAX", _cpu_jax, cpu, ("cpu_only_build",), "CPU only", _if(have, "jax")),
-        Fault("CPU build of torch", _cpu_torch, cpu, ("cpu_only_build",), "CPU only", _if(have, "torch")),
-        Fault("CPU build of TensorFlow", _cpu_tensorflow, cpu, ("cpu_only_build",), "CPU only", tensorflow),
+        Fault("CPU build of JAX", _cpu_jax, cpu, ("cpu_only_build",), "CPU.only", _if(have, "jax")),
+        Fault("CPU build of torch", _cpu_torch, cpu, ("cpu_only_build",), "CPU.only", _if(have, "torch")),
+        Fault("CPU build of TensorFlow", _cpu_tensorflow, cpu, ("cpu_only_build",), "CPU.only", tensorflow),
         Fault("cuDNN disabled in torch", _disabled, ("loaded",), (), "cudnn.enabled is False", _if(have, "torch")),
         Fault("TensorFlow without its CUDA wheels", _no_wheels, ("runtime", *cpu), missing, r"\[and-cuda\]|gpuenv repair", tensorflow),
         # Where the system's CUDA has a library of that soname, TensorFlow takes it: what it brings along is told.

@@ -164,7 +164,7 @@ def test_driver_alone_and_gpus_alone(detected):
 def test_no_driver_at_all(detected):
     machine = detected("no-driver")
     assert causes(machine) == ["driver_missing"]
-    assert machine["driver"]["problem"] == "There is no NVIDIA driver and no NVIDIA GPU to be seen"
+    assert machine["driver"]["problem"] == "No NVIDIA driver and no NVIDIA GPU found"
     assert machine["target"]["driver"] is None
     assert machine["gpus"] == []
 

@@ -121,7 +121,7 @@ def test_one_wrong_element_is_caught_and_laid_on_pythonpath(tmp_path, monkeypatc
     first = verdict.findings[0]
     assert first.confidence == "certain"
     assert first.title.startswith(f"{tmp_path} in PYTHONPATH")
-    assert verdict.hint == f"Take {tmp_path} out of PYTHONPATH."
+    assert verdict.hint == f"Remove {tmp_path} from PYTHONPATH."
 
 
 @pytest.mark.network

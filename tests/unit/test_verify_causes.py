@@ -26,7 +26,7 @@ def test_a_control_device_that_is_not_there():
     driver = {"files": FILES, "visible": None}
     finding = status_causes.explain_cuda_call({"call": "cuInit", "code": 999}, driver, driver)
     assert finding.cause == "gpu_device_access_denied"
-    assert Evidence(text="not there", source="/dev/nvidiactl") in finding.evidence
+    assert Evidence(text="missing", source="/dev/nvidiactl") in finding.evidence
 
 
 @pytest.mark.parametrize("code", [2, 46, 802, 803, 804])

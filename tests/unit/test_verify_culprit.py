@@ -144,8 +144,8 @@ def test_one_guilty_entry_among_five_innocent(jax_with_cudnn, tmp_path, monkeypa
     assert verdict.stages[-1].status == "fail"
     (finding,) = verdict.findings
     assert (finding.cause, finding.confidence) == ("cudnn_shadowed_by_other_copy", "certain")
-    assert finding.title.startswith(f"{guilty.parent} in LD_LIBRARY_PATH brought in {guilty};")
-    assert verdict.hint == f"Take {guilty.parent} out of LD_LIBRARY_PATH."
+    assert finding.title.startswith(f"{guilty.parent} in LD_LIBRARY_PATH brought in {guilty}: ")
+    assert verdict.hint == f"Remove {guilty.parent} from LD_LIBRARY_PATH."
 
 
 @pytest.mark.network
@@ -159,7 +159,7 @@ def test_two_guilty_variables_are_both_named(jax_with_cudnn, tmp_path, monkeypat
     verdict = judge(env)
     assert verdict.findings[0].confidence == "certain"
     assert f"{one.parent} in LD_LIBRARY_PATH and {two} in LD_PRELOAD" in verdict.findings[0].title
-    assert verdict.hint == f"Take {one.parent} out of LD_LIBRARY_PATH; take {two} out of LD_PRELOAD."
+    assert verdict.hint == f"Remove {one.parent} from LD_LIBRARY_PATH; remove {two} from LD_PRELOAD."
 
 
 @pytest.mark.network

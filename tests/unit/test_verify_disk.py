@@ -28,7 +28,7 @@ def test_a_truncated_library_is_named_even_with_quick(judge, cudnn):
     verdict = judge()
     assert failing(verdict) == "libraries"
     assert verdict.findings[0].cause == "package_files_damaged"
-    assert "cut short" in verdict.findings[0].title
+    assert "truncated" in verdict.findings[0].title
 
 
 def test_other_bytes_of_the_same_size_are_found_by_hash_only(judge, cudnn):

@@ -7,7 +7,7 @@ import pytest
 from framework_envs import framework_env, venv
 
 from provision.model import Environment
-from provision.verify import extensions, judge_frameworks
+from provision.verify import compiled_against, run_imports
 
 
 def library(folder: Path, name: str, *needs: str) -> str:
@@ -33,8 +33,10 @@ def test_extensions_are_found_by_what_their_packages_require_and_are_linked_with
         (info / "RECORD").write_text(f"{dist}/_C.so,,\n../../../../etc/passwd.so,,\n")
         (site / dist).mkdir()
         (site / dist / "_C.so").write_bytes(b"\0libc10.so\0" if linked else b"\0libm.so\0")
-    assert extensions.find_extensions("torch", [str(site)]) == [("vision 1.0", str(site / "vision/_C.so"))]
-    assert extensions.find_extensions("jax", [str(site)]) == []
+    assert compiled_against.find_extensions("torch", [str(site)]) == [
+        ("vision 1.0", str(site / "vision/_C.so"))
+    ]
+    assert compiled_against.find_extensions("jax", [str(site)]) == []
 
 
 @pytest.mark.network
@@ -44,13 +46,13 @@ def test_what_does_not_load_is_named_with_the_loaders_words(tmp_path):
     good, bad = library(tmp_path, "_C"), library(tmp_path, "_Cbad", "built_for_another_torch")
 
     def ask(*files):
-        return judge_frameworks.ask_framework(
+        return run_imports.ask_framework(
             env, "torch", device="cpu", ordinals=(), deep=False, environ={"PATH": "/usr/bin:/bin"}, timeout=120,
             extensions=[("torchvision 0.1", f) for f in files],
         )  # fmt: skip
 
-    assert extensions.judge_extensions("torch", ask(good)) is None
-    judged = extensions.judge_extensions("torch", ask(good, bad))
+    assert compiled_against.judge_extensions("torch", ask(good)) is None
+    judged = compiled_against.judge_extensions("torch", ask(good, bad))
     assert judged.status == "fail" and "torchvision 0.1 does not load beside torch" in judged.detail
     (finding,) = judged.findings
     assert finding.cause == "extension_built_for_other_torch_or_cuda"
@@ -64,9 +66,9 @@ def test_a_crash_while_loading_is_that_extensions_and_not_the_frameworks(tmp_pat
     source = tmp_path / "boom.c"
     source.write_text("__attribute__((constructor)) static void boom(void) { *(volatile int *)0 = 1; }\n")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "boom.so", source], check=True)
-    told = judge_frameworks.ask_framework(
+    told = run_imports.ask_framework(
         env, "torch", device="cpu", ordinals=(), deep=False, environ={"PATH": "/usr/bin:/bin"}, timeout=120,
         extensions=[("other 2.0", str(tmp_path / "boom.so"))],
     )  # fmt: skip
-    judged = extensions.judge_extensions("torch", told)
+    judged = compiled_against.judge_extensions("torch", told)
     assert judged.status == "warn" and "SIGSEGV" in judged.evidence[0].text

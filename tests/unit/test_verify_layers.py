@@ -151,7 +151,7 @@ def test_a_preloaded_cudnn_is_found_among_innocents(judge, env, tmp_path, monkey
     assert "in LD_PRELOAD" in first.title
     assert str(other) in first.title
     assert "CUDNN_SOMETHING" not in first.title
-    assert verdict.hint == f"Take {link} out of LD_PRELOAD."
+    assert verdict.hint == f"Remove {link} from LD_PRELOAD."
 
 
 def test_strict_lets_a_warning_fail(judge):

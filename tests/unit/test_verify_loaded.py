@@ -82,7 +82,7 @@ def test_the_systems_cudnn_is_a_warning_where_the_environment_brings_none():
 def test_two_copies_inside_fail():
     judged = judge([*MAPPED, ["/env/lib/libcudnn_ops.so.9", None]])
     assert judged.status == "fail"
-    assert "two copies" in judged.detail
+    assert "Two copies" in judged.detail
 
 
 def test_another_version_than_the_locks_fails_on_three_parts():

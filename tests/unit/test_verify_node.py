@@ -14,7 +14,7 @@ from driver_stub import H200, SCENARIOS, build, gpu, scenario, spec
 from provision import profiles
 from provision.model import Finding, StageResult, Verdict
 from provision.system.ownership import ChangeableError, assert_unchangeable
-from provision.verify.node_fault import judge_node, one_line
+from provision.verify.make_verdict import judge_node, shorten_line
 
 OF_JOBS = frozenset(c.cause for c in profiles.load().causes if c.of_jobs)
 BUSY = spec(driver="580.159.04", cuda=13000, gpus=[f"{H200}|mode=3"], cuda_error=46)
@@ -130,7 +130,7 @@ def failed(stage, detail, *findings, verdict="fails"):
 )
 def test_the_stage_decides_where_no_cause_is_known(stage, detail, fault):
     judged = judge_node(failed(stage, detail), OF_JOBS)
-    assert (judged.fault, judged.cause, judged.text) == (fault, stage, one_line(f"{stage}: {detail}"))
+    assert (judged.fault, judged.cause, judged.text) == (fault, stage, shorten_line(f"{stage}: {detail}"))
 
 
 @pytest.mark.parametrize("cause", sorted(OF_JOBS))
@@ -147,8 +147,8 @@ def test_the_causes_of_jobs_are_states_that_end_with_a_job():
 
 
 def test_a_line_has_no_line_ends_and_fewer_than_80_characters():
-    assert one_line("a\n\x1b[31mb\u2028c") == "a [31mb c"
-    assert len(one_line("word " * 40)) <= 79 and one_line("word " * 40).endswith("...")
+    assert shorten_line("a\n\x1b[31mb\u2028c") == "a [31mb c"
+    assert len(shorten_line("word " * 40)) <= 79 and shorten_line("word " * 40).endswith("...")
 
 
 # --- who can change files ----------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def test_a_pth_file_that_hides_the_gpus_is_named_with_its_line(site, judge):  # 
     first = verdict.findings[0]
     assert (first.cause, first.confidence) == ("visible_devices_invalid", "certain")
     assert first.title == f"{site}/zz_hide.pth, line 3, sets CUDA_VISIBLE_DEVICES='' at each start of Python"
-    assert verdict.hint == f"Take line 3 out of {site}/zz_hide.pth, or remove the file."
+    assert verdict.hint == f"Remove line 3 of {site}/zz_hide.pth, or the file."
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_library_that_is_cut_short_is_named_with_its_package(torch_library, si
     torch_library.write_bytes(torch_library.read_bytes()[:3000])
     finding = looked_for(site, f"{CRASH}{torch_library}: file too short")
     assert (finding.cause, finding.confidence) == ("package_files_damaged", "certain")
-    assert finding.title == "libtorch_cuda.so of torch 2.9.0 is cut short"
+    assert finding.title == "libtorch_cuda.so of torch 2.9.0 is truncated"
     assert "torch==2.9.0" in finding.fix
 
 

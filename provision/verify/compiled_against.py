@@ -1,0 +1,173 @@
+"""Packages that were compiled against another framework or cuDNN than the installed one.
+
+The extensions of torchvision, flash-attn and others load beside one build of a framework only. A framework takes the
+cuDNN that it was compiled with, or a newer minor version.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+from collections.abc import Iterator, Sequence
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion, Version
+
+from ..environment.distributions import Distribution, list_distributions
+from ..model import TORCH_COMPANIONS, Environment, Evidence, Finding
+from ..profiles.findings import make_finding
+from . import run_probe
+from .missing_libraries import make_pip_command
+from .read_libraries import CUDNN_PACKAGE, LibraryPackage, read_requirements
+from .verification import Judgement
+
+# The framework's own library that its extensions are linked with
+_LINKED = {"torch": b"libc10.so", "tensorflow": b"libtensorflow_framework.so"}
+_MOST = 60  # files looked at; no environment seen has as many
+
+
+def find_extensions(name: str, sites: Sequence[str]) -> list[tuple[str, str]]:
+    """(package and version, file) of each extension in an environment that is linked with a framework."""
+    if name not in _LINKED:
+        return []
+    found = [
+        (str(one), path)
+        for site in sites
+        for one in list_distributions(site)
+        if _requires_framework(one, name)
+        for path in _list_modules(one)
+        if _is_linked(path, _LINKED[name])
+    ]
+    return found[:_MOST]
+
+
+def _requires_framework(one: Distribution, name: str) -> bool:
+    return re.search(rf"^Requires-Dist:\s*{name}(?![\w.-])", one.metadata, re.MULTILINE) is not None
+
+
+def _list_modules(one: Distribution) -> Iterator[str]:
+    """Yield the compiled files of a distribution that lie in its site-packages folder."""
+    site = f"{one.folder.parent}{os.sep}"
+    for row in one.select_rows(".so"):
+        if row.path.endswith(".so") and ".libs" not in row.name and row.path.startswith(site):
+            yield row.path
+
+
+def _is_linked(path: str, library: bytes) -> bool:
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as held:
+            return held.find(library) >= 0
+    except (OSError, ValueError):  # gone since, or empty
+        return False
+
+
+def judge_extensions(name: str, told: run_probe.ProbeReport) -> Judgement | None:
+    """What became of the extensions; None where there are none, or all load."""
+    refused = [(r["package"], r["path"], r["error"]) for r in told.all("extension") if r["error"]]
+    last = told.last("begin")
+    if told.death and last and last["stage"] == "extensions":
+        refused.append((last["package"], last["doing"].removeprefix("loading "), told.death))
+    if not refused:
+        return None
+    build = str((told.last("framework") or {}).get("version", name))
+    packages = ", ".join(dict.fromkeys(package for package, _, _ in refused))
+    finding = make_finding(
+        "extension_does_not_load",
+        tuple(Evidence(text=error, source=path) for _, path, error in refused),
+        confidence="certain",
+        packages=packages,
+        framework=f"{name} {build}",
+        name=name,
+        package=refused[0][0].split()[0],
+    )
+    # Most users of torch import its companions, whose `_C` file holds their operators. A refused file of another
+    # package gives a warning, because the program may never import it.
+    needed = any(
+        package.split()[0] in TORCH_COMPANIONS and os.path.basename(path).startswith("_C")
+        for package, path, _ in refused
+    )
+    return Judgement(
+        status="fail" if needed else "warn", detail=finding.title, evidence=finding.evidence,
+        findings=(finding,),
+    )  # fmt: skip
+
+
+# --- the cuDNN of a framework ---
+
+_FRAMEWORKS = ("torch", "tensorflow", "jax-cuda12-plugin", "jax-cuda13-plugin", "jax-cuda12-pjrt")
+
+
+def judge_cudnn_version(
+    env: Environment, sites: Sequence[str], owners: Sequence[LibraryPackage]
+) -> Finding | None:
+    """Return the finding for a framework that no installed cuDNN serves: it loads only its own major, and refuses an
+    older minor than the one it was compiled with. A newer minor serves it."""
+    installed = [(p, v) for p in owners if p.is_cudnn and (v := _parse_version(p.version))]
+    if not installed:
+        return None
+    for framework in _FRAMEWORKS:
+        needed = next(
+            (
+                r
+                for text in read_requirements(sites, framework.replace("-", "_"))
+                if (r := _parse_cudnn(text))
+            ),
+            None,
+        )
+        least = _find_oldest(needed) if needed else None
+        if needed is None or least is None or any(_serves(v, least) for _, v in installed):
+            continue
+        package, version = max(installed, key=lambda row: row[1])
+        return _make_cudnn_finding(env, sites, framework, needed, package, other=version.major != least.major)
+    return None
+
+
+def _parse_cudnn(text: str) -> Requirement | None:
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return None
+    return requirement if CUDNN_PACKAGE.match(requirement.name.lower()) else None
+
+
+def _parse_version(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
+
+
+def _find_oldest(requirement: Requirement) -> Version | None:
+    """Return the oldest cuDNN that a requirement allows: its pin, or its lower bound."""
+    bounds = [s.version.removesuffix(".*") for s in requirement.specifier if s.operator in ("==", ">=", "~=")]
+    return max((v for bound in bounds if (v := _parse_version(bound))), default=None)
+
+
+def _serves(version: Version, least: Version) -> bool:
+    """Whether a framework compiled with `least` takes a cuDNN: same major, at least its minor."""
+    return version.major == least.major and version.minor >= least.minor
+
+
+def _make_cudnn_finding(
+    env: Environment,
+    sites: Sequence[str],
+    framework: str,
+    needed: Requirement,
+    package: LibraryPackage,
+    *,
+    other: bool,
+) -> Finding:
+    wanted = f"{needed.name}{needed.specifier}"
+    return make_finding(
+        "cudnn_other_major" if other else "cudnn_older",
+        (
+            Evidence(text=f"{framework} requires {wanted}", source="METADATA"),
+            Evidence(text=f"{package.name} {package.version} is installed", source=package.files[0].path),
+        ),
+        confidence="certain",
+        package=f"{package.name} {package.version}",
+        framework=framework,
+        required=needed.specifier,
+        command=make_pip_command(env, sites, [wanted]),
+    )
