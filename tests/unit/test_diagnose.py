@@ -214,7 +214,7 @@ def test_the_variable_to_unset_is_named_with_its_value():
         "RuntimeError: cuDNN version incompatibility: PyTorch was compiled against (8, 7, 0) but found runtime version (8, 5, 0).",
         "LD_LIBRARY_PATH=/opt/cudnn/lib64",
     )[0]
-    assert first.title == "PyTorch brings cuDNN 8.7.0, but 8.5.0 is loaded in its place"
+    assert first.title == "PyTorch requires cuDNN 8.7.0, but 8.5.0 is loaded"
     assert first.fix.startswith("LD_LIBRARY_PATH is /opt/cudnn/lib64: `unset LD_LIBRARY_PATH`")
 
 

@@ -132,7 +132,7 @@ COLAB = (
 def test_what_a_notebook_installed_over_its_runtime_is_told():
     finding = found(*COLAB)[0]
     assert finding.cause == "cudnn_shadowed_by_other_copy"
-    assert finding.title == "PyTorch brings cuDNN 8.3.2, but 8.2.1 is loaded in its place"
+    assert finding.title == "PyTorch requires cuDNN 8.3.2, but 8.2.1 is loaded"
     assert finding.evidence[1].line == 3
     assert finding.fix.startswith(
         "This notebook changed its runtime (torch 2.3.1+cu121 to 1.12.1+cu113): without that cell,"
@@ -152,4 +152,4 @@ def test_elsewhere_an_install_is_evidence_only():
 def test_an_install_is_no_reason_for_a_missing_driver():
     finding = found(*COLAB[:5], "RuntimeError: Found no NVIDIA driver on your system.")[0]
     assert finding.title == "The notebook's runtime has no GPU"
-    assert finding.fix.startswith("Runtime, Change runtime type")
+    assert finding.fix.startswith("Choose Runtime, Change runtime type")
