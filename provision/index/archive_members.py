@@ -42,14 +42,14 @@ def read_member(archive: zipfile.ZipFile, member: str, name: str, most: int = MO
     if info.compress_type not in _METHODS or info.flag_bits & 1:
         raise LockError(
             f"{name}: {member} is encrypted or compressed by method {info.compress_type}, expected deflate",
-            hint="Do not use this archive.",
+            hint="do not use this archive",
         )
     try:
         with archive.open(info) as file:
             return file.read(info.file_size)  # with a size: without one all is decompressed, whatever it says
     except DAMAGED as error:
         raise LockError(
-            f"{name}: {member} cannot be decompressed: {error}", hint="Copy the archive again, or remove it."
+            f"{name}: {member} cannot be decompressed: {error}", hint="copy the archive again, or remove it"
         ) from error
 
 
@@ -119,7 +119,7 @@ def _below_top(name: str) -> str | None:
     return "/".join(parts[1:])
 
 
-_HINT = "Do not use this archive."
+_HINT = "do not use this archive"
 
 
 def _too_large(name: str, member: str, size: int, most: int) -> LockError:

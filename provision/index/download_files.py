@@ -72,8 +72,8 @@ def download(http: Http, wanted: Wanted, told: Told) -> None:
                 rename(half, wanted.path, root=wanted.root or half.parent)
             return
         failure = BuildError(
-            f"{wanted.shown} is not the file that was locked: its {differs} differs",
-            hint="if the index really changed the file, lock again: gpuenv lock",
+            f"{wanted.shown} is not the locked file: its {differs} differs",
+            hint="lock again if the index replaced the file: gpuenv lock",
         )
     raise failure
 
@@ -170,7 +170,7 @@ def _written(answer: Stream, wanted: Wanted, have: int, patience: float, told: T
     half = part(wanted.path)
     root = wanted.root or half.parent
     if answer.start not in (0, have):
-        raise OSError(f"the server sent bytes from {answer.start} on, not from {have}")
+        raise OSError(f"the server sent bytes from {answer.start}, expected {have}")
     most = wanted.size if wanted.size is not None else answer.total or MOST
     if (answer.total or most) != most or most > MOST:
         raise _OtherFileError
@@ -191,7 +191,7 @@ def _written(answer: Stream, wanted: Wanted, have: int, patience: float, told: T
             came += len(piece)
             if (passed := time.monotonic() - since) > patience:
                 if came < SLOWEST * passed:
-                    raise _SlowError(f"only {came} bytes came in {passed:.0f} s")
+                    raise _SlowError(f"only {came} bytes arrived in {passed:.0f} s")
                 since, came = time.monotonic(), 0
             if size == most:
                 break  # a server that sends more, or keeps the line open, is not waited for
@@ -209,9 +209,9 @@ def _disk(half: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise BuildError(
                 f"the disk of {half.parent} is full",
-                hint="free space; what was downloaded stays, and the same command goes on from there",
+                hint="free space and run the same command again: downloaded files are kept",
             ) from error
-        hint = suggest_fix(error, "name another folder")
+        hint = suggest_fix(error, "choose another folder")
         raise BuildError(f"cannot write in {half.parent}: {error.strerror or error}", hint=hint) from error
 
 

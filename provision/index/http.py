@@ -121,7 +121,7 @@ class Http:
         try:
             answer = self._opener_for(request).open(request, timeout=self._timeout)
         except ValueError as e:  # a redirect to what is no address
-            raise connections.AnswerError(f"it redirects to an address that cannot be read: {e}") from e
+            raise connections.AnswerError(f"it redirects to an invalid address: {e}") from e
         with answer:
             yield answer
 
@@ -200,7 +200,7 @@ def content_range(text: str | None) -> tuple[int, int, int | None]:
     """Return the first and last byte of a part, and the size of the whole. Raises AnswerError."""
     said = re.fullmatch(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15}|\*)", (text or "").strip())
     if not said:
-        raise connections.AnswerError(f"its Content-Range is no range: {(text or '')[:40]!r}")
+        raise connections.AnswerError(f"its Content-Range header is not a range: {(text or '')[:40]!r}")
     return int(said[1]), int(said[2]), None if said[3] == "*" else int(said[3])
 
 
@@ -242,7 +242,8 @@ def _split_credentials(url: str) -> tuple[str, str | None]:
         known = False
     if not known or re.search(r"[\x00-\x20\x7f]", url):
         raise LockError(
-            f"{redact(url)} is no HTTP or file URL.", hint="Indexes are http, https or file URLs."
+            f"{redact(url)} is not an http, https or file URL",
+            hint="write the address of an index as an http, https or file URL",
         )
     user, at, host = parts.netloc.rpartition("@")
     bare = urllib.parse.urlunsplit((parts.scheme, host, parts.path, parts.query, ""))

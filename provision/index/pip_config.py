@@ -83,8 +83,8 @@ def pip_configuration(environ: Mapping[str, str]) -> PipConfig:
             continue
         except (OSError, ValueError) as e:
             raise LockError(
-                f"{path} cannot be read as pip's configuration: {e}.",
-                hint="Mend or move the file; pip reads it too.",
+                f"{path} is not a valid configuration of pip: {e}",
+                hint="correct or move the file; pip reads it too",
             ) from e
         for section, mine in options.items():
             mine.update(sections.get(section, {}))

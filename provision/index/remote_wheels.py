@@ -40,22 +40,22 @@ class RangeFile(io.RawIOBase):
         answer = self._http.get(self._url, span=span)
         assert answer is not None
         if answer.status != 206:
-            raise self._unusable("its server ignores range requests")
+            raise self._unusable("its server does not support range requests")
         try:
             first, _, size = content_range(answer.headers.get("content-range"))
         except OSError as error:
             raise self._unusable(str(error)) from error
         asked = first if span[0] < 0 else span[0]
         if first != asked or size is None or not answer.body or first + len(answer.body) > size:
-            raise self._unusable("its server sent another part than the one asked for")
+            raise self._unusable("its server sent another part than the requested one")
         self.fetched += len(answer.body)
         self.size = size
         return first, answer.body
 
     def _unusable(self, why: str) -> LockError:
         return LockError(
-            f"{redact(self._url)} cannot be read in parts: {why}.",
-            hint="Use an index whose server answers range requests, or download the wheel.",
+            f"{redact(self._url)} cannot be read in parts: {why}",
+            hint="use an index that supports range requests, or download the wheel",
         )
 
     def seekable(self) -> bool:
@@ -75,7 +75,7 @@ class RangeFile(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         end = self.size if size is None or size < 0 else min(self.size, self._position + size)
         if end - self._position > LONGEST:
-            raise self._unusable(f"{end - self._position} bytes of it would be read at once")
+            raise self._unusable(f"{end - self._position} bytes would be read at once")
         parts = []
         while self._position < end:
             part = self._part(self._position, end)
@@ -106,7 +106,7 @@ def open_wheel(http: Http, url: str, step: int | None = None) -> tuple[zipfile.Z
     try:
         return zipfile.ZipFile(file), file
     except zipfile.BadZipFile as e:
-        raise LockError(f"{redact(url)} is no wheel: {e}.", hint="Remove it from its index.") from e
+        raise LockError(f"{redact(url)} is not a wheel: {e}", hint="remove it from its index") from e
 
 
 def member(wheel: zipfile.ZipFile, pattern: str) -> str | None:
@@ -118,7 +118,7 @@ def metadata_of(wheel: zipfile.ZipFile, name: str) -> str:
     """The METADATA of an open wheel. Raises LockError where it has none."""
     found = member(wheel, r"[^/]+\.dist-info/METADATA")
     if not found:
-        raise LockError(f"{name} has no METADATA.", hint="It is no wheel; remove it.")
+        raise LockError(f"{name} has no METADATA", hint="remove it: it is not a wheel")
     return read_member(wheel, found, name).decode("utf-8", "replace")
 
 
@@ -137,4 +137,4 @@ def local_metadata(path: Path) -> str:
         with zipfile.ZipFile(path) as wheel:
             return metadata_of(wheel, path.name)
     except (OSError, zipfile.BadZipFile) as e:
-        raise LockError(f"{path} cannot be read as a wheel: {e}.", hint="Copy it again, or remove it.") from e
+        raise LockError(f"{path} is not a readable wheel: {e}", hint="copy it again, or remove it") from e

@@ -87,8 +87,8 @@ def _is_file_name(text: str) -> bool:
 
 def _no_index(url: str, what: str) -> LockError:
     return LockError(
-        f"{redact(url)} answered something that is no simple index: {what}.",
-        hint="Open the address in a browser: a login page, a proxy or a broken mirror may stand in between.",
+        f"{redact(url)} is not a simple index: it answered with {what}",
+        hint="open the address in a browser: check for a login page, a proxy or a broken mirror",
     )
 
 
@@ -164,7 +164,7 @@ def holdings(http: Http, indexes: Iterable[str], package: str) -> list[str]:
         if not found:
             told.append(f"{where} has no wheel of {package}")
         elif len(found) == 1:
-            told.append(f"{where} has {package} {found[0]} only")
+            told.append(f"{where} has only {package} {found[0]}")
         else:
             told.append(f"{where} has {len(found)} versions of {package}, {found[0]} to {found[-1]}")
     return told

@@ -189,6 +189,6 @@ def _resolved_place(place: str, folder: Path) -> str:
 
 def _unreadable(path: Path, error: Exception) -> LockError:
     return LockError(
-        f"{path} cannot be read as uv's configuration: {error}",
-        hint="Correct or move the file; UV_NO_CONFIG=1 ignores it.",
+        f"{path} is not a valid configuration of uv: {error}",
+        hint="correct or move the file, or ignore it with UV_NO_CONFIG=1",
     )

@@ -22,7 +22,7 @@ def find_links(places: Sequence[str | Path]) -> tuple[model.AvailableWheel, ...]
         path = Path(str(place).removeprefix("file://"))
         if not path.exists():
             raise LockError(
-                f"{path}: there is no such folder of wheels.", hint="Check --find-links and pip.conf."
+                f"the folder of wheels {path} does not exist", hint="check --find-links and pip.conf"
             )
         files = sorted(path.glob("*.whl")) if path.is_dir() else [path]
         wheels += filter(None, (wheel_named(f.name, f.resolve().as_uri()) for f in files))

@@ -121,28 +121,28 @@ def _notes(asked: Question, chosen: Iterable[Build]) -> Iterator[str]:
     target, request = asked.target, asked.request
     for build in chosen:
         if build.yanked:
-            yield f"{build.framework} {build.version} was withdrawn (yanked) by its makers"
+            yield f"{build.framework} {build.version} was withdrawn by its publisher (yanked)"
     if request.device == "cpu":
         for build in chosen:
             if build.cuda:
                 yield (
-                    f"{build.framework} {build.version} is the CUDA {build.cuda} build, run on the CPU: "
-                    "no CPU build of it is at hand"
+                    f"{build.framework} {build.version} is the CUDA {build.cuda} build and runs on the CPU: "
+                    "no CPU build of it is available"
                 )
         return
     if not target.driver:
-        yield "no driver given: nothing is limited by a driver"
+        yield "no driver given: the plan is not limited by a driver"
     if not target.gpus:
-        yield "no GPU given: nothing is limited by a GPU"
+        yield "no GPU given: the plan is not limited by a GPU"
     for build in chosen:
         if asked.speaks and build.cuda and version(build.cuda) > version(asked.speaks):
             yield (
                 f"{build.framework} {build.version} is built with CUDA {build.cuda}; driver {target.driver} "
-                f"speaks {asked.speaks} and runs it by minor-version compatibility"
+                f"supports CUDA {asked.speaks} and runs it by minor-version compatibility"
             )
         if build.cudnn and not build.requires and not is_exact(build.cudnn):
             yield (
-                f"{build.framework} {build.version} brings no CUDA: it looks for CUDA {build.cuda} and cuDNN "
+                f"{build.framework} {build.version} contains no CUDA: it needs CUDA {build.cuda} and cuDNN "
                 f"{build.cudnn} on the loader path"
             )
         yield from toolkit_note(asked, build)
@@ -155,7 +155,7 @@ def _newer_cuda_builds(asked: Question, plan: Plan) -> Iterator[str]:
         newest = max(fitting, key=version, default=build.version)
         if build.cuda is None and version(newest) > version(build.version):
             yield (
-                f"{build.framework} {newest} is newer, but to be had only as a CUDA build: "
+                f"{build.framework} {newest} is newer, but exists only as a CUDA build: select it with "
                 f"--framework '{build.framework}=={newest}'"
             )
 
@@ -179,7 +179,7 @@ def _companions(asked: Question, chosen: list[Build]) -> tuple[tuple[str, ...], 
         last = _last_with(asked, owner.framework, need.name)
         notes.append(
             f"{need.name} has no release for {owner.framework} {owner.version} and is left out; "
-            f"its last goes with {owner.framework} {last}: --framework '{owner.framework}=={last}'"
+            f"the last release with one is {owner.framework} {last}: --framework '{owner.framework}=={last}'"
         )
     return tuple(packages), tuple(notes)
 

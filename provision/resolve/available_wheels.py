@@ -132,7 +132,7 @@ def _effect(asked: Question, build: Build, release: CudnnRelease) -> str | None:
 def _release_objections(asked: Question, build: Build, release: CudnnRelease) -> Iterator[RejectionReason]:
     target = asked.target
     if _effect(asked, build, release) == "refuse":
-        yield RejectionReason(code="known_bad", text=f"cuDNN {release.version} is known to be bad")
+        yield RejectionReason(code="known_bad", text=f"cuDNN {release.version} has a known defect")
     for gpu in target.gpus:
         if release.kernels and not how_they_run(release.kernels, gpu.capability, asked.tegra):
             yield RejectionReason(
@@ -149,7 +149,7 @@ def _release_objections(asked: Question, build: Build, release: CudnnRelease) ->
                  for w in wheels_for(asked.supply, release.package, p, build.platform, target.glibc)]  # fmt: skip
         if not any(w.version == release.version for w in names):
             yield RejectionReason(
-                code="not_available", text=f"{release.package} {release.version} is not at hand"
+                code="not_available", text=f"{release.package} {release.version} is not available"
             )
 
 

@@ -68,7 +68,9 @@ def clash(asked: Question, build: Build, before: list[Build], others: list[list[
         if reasons and all(reasons) and (first := reasons[0]):
             return first
     names = ", ".join(dict.fromkeys(c[0].framework for c in others if c)) or "any other framework"
-    return RejectionReason(code="library_conflict", text=f"no builds of {names} go with it all together")
+    return RejectionReason(
+        code="library_conflict", text=f"is not compatible with any set of builds of {names}"
+    )
 
 
 def fit(asked: Question, taken: list[Build], rest: list[list[Build]]) -> tuple[list[Build], str | None]:
@@ -103,13 +105,14 @@ def against(asked: Question, taken: list[Build], build: Build) -> RejectionReaso
         if asked.request.device == "cuda" and not share_cudnn(asked, other, build):
             text = (
                 f"takes cuDNN {build.cudnn}; {other.framework} {other.version} takes {other.cudnn}: "
-                "none of both serves these GPUs"
+                "neither supports these GPUs"
             )
             return RejectionReason(code="library_conflict", text=text)
     if taken and _common_python(asked, [*taken, build]) is None:
         served = f"{build.python[0]} to {build.python[-1]}"
         return RejectionReason(
-            code="python_unsupported", text=f"Python {served} has no overlap with {taken[0].framework}"
+            code="python_unsupported",
+            text=f"Python {served} does not overlap with that of {taken[0].framework}",
         )
     return None
 

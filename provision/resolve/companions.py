@@ -32,9 +32,9 @@ def companion_objection(
     for build in builds:
         for text in build.companions:
             if _named(text)[0] == name:
-                return f"{build.framework} {build.version} goes with {text}, not with {release}"
+                return f"{build.framework} {build.version} is compatible with {text}, not with {release}"
         if build.local and name in names:
-            return f"{build.framework} {build.version}+{build.local} has no {name} of its kind"
+            return f"{build.framework} {build.version}+{build.local} has no {name} with that label"
     return None
 
 

@@ -60,10 +60,10 @@ def objection_to(search: JointSearch, candidate: Candidate) -> str:
         return _impossible(search, candidate)
     name = max(best.behind, key=lambda n: best.behind[n], default="")
     if not name or not best.behind[name]:
-        return "an older framework, without a newer package for it"
+        return "an older framework that allows no newer package"
     release = best.releases[name]
     why = against_newest(search, best, name)
-    return f"{why}; with it {name} stays at {release.version}"
+    return f"{why}; it limits {name} to {release.version}"
 
 
 def _impossible(search: JointSearch, candidate: Candidate) -> str:
@@ -77,7 +77,7 @@ def _impossible(search: JointSearch, candidate: Candidate) -> str:
         p.name: next(r for r in p.releases if search.objection(p, r, candidate) is None)
         for p in search.packages
     }
-    return next(search.clash(newest, candidate), "the packages contradict each other")
+    return next(search.clash(newest, candidate), "the packages conflict with each other")
 
 
 def against_newest(search: JointSearch, chosen: Chosen, name: str) -> str:
@@ -93,8 +93,8 @@ def against_newest(search: JointSearch, chosen: Chosen, name: str) -> str:
         if why := next(search.clash({**chosen.releases, package.name: release}, chosen.candidate), None):
             return why
         if release.compiles and chosen.candidate.python not in release.wheels:
-            return f"{package.name} {release.version} has no wheel, and building it takes a compiler"
-    return _against_any(search, package) or f"a newer {package.name} does not go with the rest"
+            return f"{package.name} {release.version} has no wheel, and its build needs a compiler"
+    return _against_any(search, package) or f"a newer {package.name} conflicts with the other packages"
 
 
 def _against_any(search: JointSearch, package: NamedPackage) -> str | None:
@@ -208,9 +208,9 @@ def _frameworks_held_back(search: JointSearch, chosen: Chosen) -> Iterator[HeldB
 def _would_hold(best: Chosen | None) -> str | None:
     if best is None:
         return None
-    behind = [f"{n} at {best.releases[n].version}" for n, days in best.behind.items() if days]
+    behind = [f"{n} to {best.releases[n].version}" for n, days in best.behind.items() if days]
     builds = " and ".join(f"{b.framework} {b.version}" for b in best.candidate.builds)
-    return f"{builds} would hold {', '.join(behind)}" if behind else None
+    return f"{builds} would limit {', '.join(behind)}" if behind else None
 
 
 def _newest_version(search: JointSearch, wanted: FrameworkRequest) -> str | None:
@@ -232,7 +232,7 @@ def _target_objection(search: JointSearch, framework: str, newest: str) -> str:
         if b.framework == framework and b.version == newest and b.platform == search.asked.target.platform
     ]  # fmt: skip
     fewest = min((r for r in told if r), key=len, default=())
-    return fewest[0].text if fewest else "it does not go with the other frameworks"
+    return fewest[0].text if fewest else "it conflicts with the other frameworks"
 
 
 # --- the ladder ----------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def _unmeasured(search: JointSearch, chosen: Chosen) -> Iterator[str]:
             continue
         needs = {n.name for n in search.requirements(package, release, chosen.candidate.python)}
         if needs & frameworks:
-            yield f"{package.name} {release.version} has compiled code whose needs are not measured yet"
+            yield f"{package.name} {release.version} has compiled code with unmeasured requirements"
 
 
 def _lone_companions(search: JointSearch, chosen: Chosen) -> Iterator[str]:
@@ -291,8 +291,8 @@ def _lone_companions(search: JointSearch, chosen: Chosen) -> Iterator[str]:
             rows = search.rows.rows(name, release)
             made = f", compiled for {rows[0].built_for}" if rows and rows[0].built_for else ""
             yield (
-                f"{build.framework} {build.version} has no {name} of its own release; "
-                f"{name} {release} is the newest that goes with it{made}"
+                f"{build.framework} {build.version} has no matching release of {name}; "
+                f"{name} {release} is the newest compatible one{made}"
             )
 
 
@@ -304,4 +304,4 @@ def _without_kernels(search: JointSearch, chosen: Chosen) -> Iterator[str]:
         release = chosen.releases[package.name]
         rows = search.rows.rows(package.name, release.version, release.measured)
         if why := objection(search.asked, rows, chosen.candidate.builds):
-            yield f"{why}. No other release has any"
+            yield f"{why}. No other release has them"

@@ -54,22 +54,22 @@ def _objections(asked: Question, wanted: FrameworkRequest, build: Build) -> Iter
 
 def _not_wanted(asked: Question, wanted: FrameworkRequest, build: Build) -> Iterator[RejectionReason]:
     if not meets(build.version, wanted.specifier):
-        yield RejectionReason(code="not_requested", text=f"{wanted.name}{wanted.specifier} was asked for")
+        yield RejectionReason(code="not_requested", text=f"{wanted.name}{wanted.specifier} was requested")
     for bound in asked.request.bounds:
         if bound.name == wanted.name and not meets(build.version, bound.specifier):
-            text = f"{bound.origin} asks for {bound.name}{bound.specifier}"
+            text = f"{bound.origin} requires {bound.name}{bound.specifier}"
             yield RejectionReason(code="requirement_conflict", text=text)
     cuda = asked.request.cuda
     if cuda and not (build.cuda and has_prefix(build.cuda, cuda)):
         built = f"CUDA {build.cuda}" if build.cuda else "the CPU"
         yield RejectionReason(
-            code="not_requested", text=f"CUDA {cuda} was asked for; this is built for {built}"
+            code="not_requested", text=f"CUDA {cuda} was requested; this build is for {built}"
         )
     if version(build.version).is_prerelease and not asked.request.pre:
-        yield RejectionReason(code="prerelease", text="a pre-release; --pre allows them")
+        yield RejectionReason(code="prerelease", text="is a pre-release; --pre allows pre-releases")
     asked_so = is_exact(wanted.specifier) if wanted.specifier else False
     if build.yanked and not asked_so:  # PEP 592: what is named exactly is still given
-        yield RejectionReason(code="yanked", text="withdrawn (yanked) from the index by its makers")
+        yield RejectionReason(code="yanked", text="was withdrawn by its publisher (yanked)")
     over = asked.passed_over.get((build.framework, build.version, build.cuda, build.index))
     if over:
         yield RejectionReason(code="requirement_conflict", text=over)
@@ -84,9 +84,7 @@ def _source(asked: Question, build: Build) -> Iterator[RejectionReason]:
         return
     if build.index == "find-links":
         if index != "auto":
-            yield RejectionReason(
-                code="index_excluded", text=f"is a wheel at hand; --index {index} was given"
-            )
+            yield RejectionReason(code="index_excluded", text=f"is a local wheel; --index {index} was given")
     elif index != "auto" and build.index != _kind_of(index):
         yield RejectionReason(
             code="index_excluded", text=f"is on the {build.index} index; --index {index} was given"
@@ -110,13 +108,17 @@ def _interpreter(asked: Question, build: Build) -> Iterator[RejectionReason]:
     for line in reversed(build.unresolvable):
         python, _, why = line.partition(":")
         if python in asked_for:
-            yield RejectionReason(code="python_unsupported", text=f"not on Python {python}: {why.strip()}")
+            yield RejectionReason(
+                code="python_unsupported", text=f"does not install on Python {python}: {why.strip()}"
+            )
             return
     served = f"{build.python[0]} to {build.python[-1]}" if build.python else "none"
     if asked.request.requires_python:
-        bound = f"{asked.request.python_origin or 'the project'} asks for {asked.request.requires_python}"
+        bound = f"{asked.request.python_origin or 'the project'} requires {asked.request.requires_python}"
         have = bound if have == "none" else f"{have}, of which {bound}"
-    yield RejectionReason(code="python_unsupported", text=f"has wheels for Python {served}; asked for {have}")
+    yield RejectionReason(
+        code="python_unsupported", text=f"has wheels for Python {served}; requested: {have}"
+    )
 
 
 def _platform(asked: Question, build: Build) -> Iterator[RejectionReason]:
@@ -143,7 +145,7 @@ def _driver(asked: Question, build: Build) -> Iterator[RejectionReason]:
         # Of a driver that only tells its CUDA (CONDA_OVERRIDE_CUDA) minor-version compatibility is all that is known.
         if cuda and asked.speaks and int(major(asked.speaks)) < int(major(cuda)):
             yield RejectionReason(
-                code="driver_too_old", text=f"is built for CUDA {cuda}; the driver speaks {asked.speaks}"
+                code="driver_too_old", text=f"is built for CUDA {cuda}; the driver supports {asked.speaks}"
             )
         return
     floor = floor_of(asked, cuda)
@@ -187,7 +189,7 @@ def _driver_serves(asked: Question, gpu: TargetGpu) -> Iterator[RejectionReason]
     if known.last_driver and branch > int(known.last_driver):
         yield RejectionReason(
             code="driver_drops_gpu",
-            text=f"driver {driver} does not serve {named(gpu)}; branch {known.last_driver} is its last",
+            text=f"driver {driver} does not support {named(gpu)}; branch {known.last_driver} is its last",
         )
     if known.first_driver and int(major(driver)) < int(known.first_driver):
         yield RejectionReason(
@@ -205,7 +207,7 @@ def _kernels_for(asked: Question, build: Build, gpu: TargetGpu) -> Iterator[Reje
     cuda, built = build.cuda or "", " ".join(build.kernels)
     if not build.kernels:
         yield RejectionReason(
-            code="gpu_too_new", text=f"its kernels are not known; {named(gpu)} is not promised"
+            code="gpu_too_new", text=f"its kernels are unknown; it may not run on {named(gpu)}"
         )
         return
     oldest = needs_cuda(gpu.capability)
@@ -222,13 +224,13 @@ def _kernels_for(asked: Question, build: Build, gpu: TargetGpu) -> Iterator[Reje
         if first and version(cuda) < version(first):
             yield RejectionReason(
                 code="gpu_too_new",
-                text=f"{named(gpu)} is known from CUDA {first} on; built with {cuda}",
+                text=f"{named(gpu)} needs CUDA {first} or newer; built with {cuda}",
             )
         elif asked.speaks and version(asked.speaks) < version(cuda):
             yield RejectionReason(
                 code="ptx_needs_driver",
-                text=f"{named(gpu)} needs its PTX compiled, by a driver that speaks CUDA {cuda}; "
-                f"driver {asked.target.driver} speaks {asked.speaks}",
+                text=f"{named(gpu)} compiles its PTX, which needs a driver that supports CUDA {cuda}; "
+                f"driver {asked.target.driver} supports {asked.speaks}",
             )
         return
     newest = max((k.removesuffix("+PTX").rstrip("af") for k in build.kernels), key=version)
@@ -247,11 +249,11 @@ def _supply(asked: Question, build: Build) -> Iterator[RejectionReason]:
         if build.index == "find-links" and pythons and not at_hand(
             asked.supply, build, pythons[0], asked.target.glibc
         ):  # fmt: skip
-            yield RejectionReason(code="not_available", text="the wheel at hand does not fit this platform")
+            yield RejectionReason(code="not_available", text="the available wheel does not fit this platform")
         return
     lacks = [missing(asked.supply, build, p, asked.target.glibc) for p in pythons]
     if all(lacks):
-        yield RejectionReason(code="not_available", text=f"{lacks[0]} is not among the wheels given")
+        yield RejectionReason(code="not_available", text=f"{lacks[0]} is not among the available wheels")
 
 
 def _companions_at_hand(asked: Question, build: Build, python: str) -> Iterator[RejectionReason]:
@@ -263,5 +265,5 @@ def _companions_at_hand(asked: Question, build: Build, python: str) -> Iterator[
     for name in sorted(mine & named):
         found = wheels_for(asked.supply, name, python, build.platform, asked.target.glibc)
         if not any(w.version.endswith(f"+{build.local}") for w in found):
-            text = f"is a +{build.local} wheel at hand; {name}, asked for along, is not at hand as +{build.local}"
+            text = f"is an available +{build.local} wheel; the requested {name} is not available as +{build.local}"
             yield RejectionReason(code="not_available", text=text)

@@ -39,7 +39,7 @@ def sentence_of(found: OtherCuda) -> str:
     brings = (
         f"{roots} {'bring' if len(found.roots) > 1 else 'brings'}"
         if roots
-        else "the packages asked for bring"
+        else "the requested packages bring"
     )
     return f"{brings} {found.package}, {found.why}"
 

@@ -132,10 +132,10 @@ def conflict(one: Build, other: Build) -> str | None:
             return f"needs {name}{bounds}; {_called(one)} needs {theirs[name]}"
     if _brings_cudnn(one) and (package := _cudnn_package(other)):
         return (
-            f"needs {package}; {_called(one)} carries cuDNN {(one.cudnn or '').lstrip('=')} inside its wheel"
+            f"needs {package}; {_called(one)} contains cuDNN {(one.cudnn or '').lstrip('=')} inside its wheel"
         )
     if _brings_cudnn(other) and (package := _cudnn_package(one)):
-        return f"carries cuDNN {(other.cudnn or '').lstrip('=')} inside its wheel; {_called(one)} needs {package}"
+        return f"contains cuDNN {(other.cudnn or '').lstrip('=')} inside its wheel; {_called(one)} needs {package}"
     return None
 
 

@@ -84,8 +84,8 @@ def _newer_than_known(asked: Question) -> Iterator[str]:
         named = [s.version.removesuffix(".*") for s in specifiers(wanted.specifier) if s.operator != "!="]
         if any(version(v) > version(newest) for v in named):
             yield (
-                f"gpuenv profiles update: {wanted.name}{wanted.specifier} is newer than the "
-                f"{newest} that the profiles know"
+                f"run gpuenv profiles update: {wanted.name}{wanted.specifier} is newer than "
+                f"{newest}, the newest in the profiles"
             )
 
 
@@ -94,7 +94,7 @@ def _without_nvcc(asked: Question) -> Iterator[str]:
     if asks_for_nvcc(asked):
         others = tuple(p for p in asked.request.packages if canonicalize_name(Requirement(p).name) != NVCC)
         if opens(with_request(asked, packages=others)):
-            yield "leave nvcc out and install the CUDA toolkit of the system, or --manager conda --with cuda-nvcc"
+            yield "remove nvcc and install the system's CUDA toolkit, or use --manager conda --with cuda-nvcc"
 
 
 def _apart(asked: Question, plan: Plan) -> Iterator[str]:
@@ -111,4 +111,4 @@ def _apart(asked: Question, plan: Plan) -> Iterator[str]:
     told = [(r, why) for r, why in reasons if why.code == "library_conflict"][-1:] or reasons[:1]
     clash = "".join(f" ({r.framework} {r.version} {why.text})" for r, why in told)
     each = " and ".join(f"one with --framework '{w.name}{w.specifier}'" for w in frameworks)
-    yield f"two environments{clash}: {each}".replace("two", str(len(frameworks)), len(frameworks) > 2)
+    yield f"create two environments{clash}: {each}".replace("two", str(len(frameworks)), len(frameworks) > 2)

@@ -40,7 +40,7 @@ def _any_index(asked: Question) -> Question | None:
 
 
 def _index(asked: Question) -> Steps:
-    yield "--index auto: another index has a build", with_request(asked, index="auto")
+    yield "use --index auto: another index has a build", with_request(asked, index="auto")
 
 
 def _online(asked: Question) -> Question | None:
@@ -51,7 +51,7 @@ def _online(asked: Question) -> Question | None:
 
 def _supplies(asked: Question) -> Steps:
     if online := _online(asked):
-        yield "without --offline: an index has a build, the wheels given have none", online
+        yield "run without --offline: an index has a build, the available wheels have none", online
 
 
 def _python_now(asked: Question) -> str | None:
@@ -67,7 +67,7 @@ def _pythons(asked: Question) -> Steps:
     now = _python_now(asked) or ""
     known = {p for b in asked.profiles.builds for p in b.python} - {now}
     for python in sorted(known, key=lambda p: (abs(_minor(p) - _minor(now)), _minor(p))):
-        yield f"--python {python}", with_request(asked, python=python, pythons=())
+        yield f"use --python {python}", with_request(asked, python=python, pythons=())
 
 
 def _minor(python: str) -> int:
@@ -90,13 +90,13 @@ def _versions(asked: Question) -> Steps:
             other = FrameworkRequest(name=wanted.name, specifier=f"=={text}")
             changed = (*frameworks[:i], other, *frameworks[i + 1 :])
             yield (
-                f"--framework '{wanted.name}=={text}': the nearest version that fits",
+                f"use --framework '{wanted.name}=={text}': the nearest version that fits",
                 with_request(asked, frameworks=changed),
             )
     if len(frameworks) > 1:
         names = " ".join(f"--framework {w.name}" for w in frameworks)
         loose = tuple(FrameworkRequest(name=w.name) for w in frameworks)
-        yield f"{names}: without bounds some versions fit", with_request(asked, frameworks=loose)
+        yield f"use {names}: without bounds some versions fit", with_request(asked, frameworks=loose)
 
 
 def _nearest(asked: Question, wanted: FrameworkRequest) -> list[str]:
@@ -118,7 +118,7 @@ def _any_cuda(asked: Question) -> Question | None:
 
 
 def _cudas(asked: Question) -> Steps:
-    yield "without --cuda", with_request(asked, cuda=None)
+    yield "remove --cuda", with_request(asked, cuda=None)
 
 
 def _any_driver(asked: Question) -> Question | None:
@@ -137,12 +137,12 @@ def _drivers(asked: Question) -> Steps:
     floors |= {b.branch for b in asked.profiles.branches}
     for floor in sorted((f for f in floors if f), key=version):
         if version(floor) > version(driver):
-            yield f"a driver from {floor} on", _with_target(asked, driver=floor, driver_cuda=None)
+            yield f"install driver {floor} or newer", _with_target(asked, driver=floor, driver_cuda=None)
     lasts = {g.last_driver for g in asked.profiles.gpus if g.last_driver}
     for branch in sorted(lasts, key=int, reverse=True):
         if int(branch) < int(major(driver)):
             newest = f"{branch}.999"  # any driver of the branch: the branch is what decides
-            yield f"a driver of branch {branch}", _with_target(asked, driver=newest, driver_cuda=None)
+            yield f"install a driver of branch {branch}", _with_target(asked, driver=newest, driver_cuda=None)
 
 
 def _any_gpus(asked: Question) -> Question | None:
@@ -159,7 +159,7 @@ def _fewer_gpus(asked: Question) -> Steps:
         out = [i for i in places if i not in kept]
         labels = " and ".join(f"{gpus[i].name or gpus[i].capability} (GPU {i})" for i in out)
         yield (
-            f"--gpus {','.join(map(str, kept))}: leave out {labels}",
+            f"use --gpus {','.join(map(str, kept))}: exclude {labels}",
             _with_target(asked, gpus=tuple(gpus[i] for i in kept)),
         )
 
@@ -172,7 +172,7 @@ def _glibcs(asked: Question) -> Steps:
     needed = {b.glibc for b in asked.profiles.builds} | {c.glibc for c in asked.profiles.cudnn}
     for glibc in sorted((g for g in needed if g), key=version):
         if version(glibc) > version(asked.target.glibc or "0"):
-            yield f"a system or container with glibc from {glibc} on", _with_target(asked, glibc=glibc)
+            yield f"use a system or container with glibc {glibc} or newer", _with_target(asked, glibc=glibc)
 
 
 def _on_the_cpu(asked: Question) -> Question | None:
@@ -180,7 +180,7 @@ def _on_the_cpu(asked: Question) -> Question | None:
 
 
 def _cpu(asked: Question) -> Steps:
-    yield "--device cpu: no GPU build fits", with_request(asked, device="cpu")
+    yield "use --device cpu: no GPU build fits", with_request(asked, device="cpu")
 
 
 def _pre_releases(asked: Question) -> Question | None:
@@ -188,7 +188,7 @@ def _pre_releases(asked: Question) -> Question | None:
 
 
 def _pre(asked: Question) -> Steps:
-    yield "--pre: only a pre-release fits", with_request(asked, pre=True)
+    yield "use --pre: only a pre-release fits", with_request(asked, pre=True)
 
 
 def _any_bounds(asked: Question) -> Question | None:
@@ -204,14 +204,14 @@ def _bounds(asked: Question) -> Steps:
     """One line of the project's files left out, then all of one framework's, then all."""
     bounds = asked.request.bounds
     for i, bound in enumerate(bounds):
-        said = f"another bound than {bound.name}{bound.specifier} in {bound.origin}"
+        said = f"change the bound {bound.name}{bound.specifier} in {bound.origin}"
         yield said, with_request(asked, bounds=bounds[:i] + bounds[i + 1 :])
     if asked.request.requires_python:
         where = asked.request.python_origin or "the project"
-        said = f"another bound than Python {asked.request.requires_python} in {where}"
+        said = f"change the bound Python {asked.request.requires_python} in {where}"
         yield said, with_request(asked, requires_python="")
     places = ", ".join(b.origin for b in bounds)
-    yield f"other bounds in {places}", with_request(asked, bounds=(), requires_python="")
+    yield f"change the bounds in {places}", with_request(asked, bounds=(), requires_python="")
 
 
 AXES = (

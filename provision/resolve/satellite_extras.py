@@ -83,10 +83,10 @@ def disagreements(asked: Iterable[Named], locked: Mapping[str, str], rows: Rows)
         known = {extra for other in rows.of(named.name) for extra in other.extras}
         if lacking := [e for e in row.extras if e not in named.extras]:
             yield (
-                f"{named.name} {release} needs CUDA libraries that its extras bring: "
+                f"{named.name} {release} needs CUDA libraries of its extras: "
                 f"{named.name}[{','.join(lacking)}]"
             )
         elif absent := sorted((named.extras & known) - set(row.extras)):
             yield (
-                f"{named.name} {release} has no extras {','.join(absent)} for its CUDA libraries: a later release has"
+                f"{named.name} {release} has no extras {','.join(absent)} for its CUDA libraries; a later release has them"
             )

@@ -80,7 +80,7 @@ def compiler_objections(asked: Question, build: Build) -> Iterator[RejectionReas
         if row is None or not row.extras:
             yield RejectionReason(
                 code="not_requested",
-                text=f"no wheel has nvcc for CUDA {build.cuda}, which --with nvcc asks for",
+                text=f"no wheel has nvcc for CUDA {build.cuda}, which --with nvcc requests",
             )
 
 

@@ -43,7 +43,7 @@ def redact_installed(lock: Lock, env: Path, target: Path | None = None) -> None:
                 _replace(path, json.dumps(public).encode(), root)
         except (OSError, ValueError) as error:
             raise BuildError(
-                f"{path} may hold the secrets of an address, and they cannot be removed: {error}",
+                f"{path} may contain credentials of an address, and cannot be changed: {error}",
                 hint="build it again: gpuenv create --recreate",
             ) from error
 

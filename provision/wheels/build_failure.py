@@ -50,7 +50,7 @@ def read_failure(log: str) -> Failure | None:
     if _BACKEND in log:
         reason = _read_reason(log) or causes[-1]
     elif what and _REQUIRES in log and "No solution found" in log:
-        reason = f"what it needs to be built cannot be had: {causes[-1]}"
+        reason = f"its build requirements are not available: {causes[-1]}"
     elif what and len(causes) == 1 and causes[0].startswith("Expected "):  # uv's own build backend
         reason = causes[0]
     else:
@@ -76,7 +76,7 @@ def _read_reason(log: str) -> str:
 
 def hint_dependencies_alone(folder: Path | str) -> str:
     """Return the hint for a project that cannot be built."""
-    return f"write {_key(folder)} into gpuenv.yaml to install its dependencies alone"
+    return f"write {_key(folder)} into gpuenv.yaml to install only its dependencies"
 
 
 def _key(folder: Path | str) -> str:
@@ -101,14 +101,14 @@ def explain_in_solve(log: str, needs: Sequence[RequirementLine]) -> LockError | 
     need = next(iter(named or only), None)
     if need is None:
         return LockError(f"{failure.name or 'a source'} could not be built: {failure.reason}", log=log,
-                         hint="ask for releases that have wheels, or leave it out")  # fmt: skip
+                         hint="request releases that have wheels, or remove it")  # fmt: skip
     if need.origin == PROJECT_FOLDER and need.local:
         name = need.name or Path(need.local).name
         return LockError(f"{name} could not be built: {failure.reason}", log=log,
                          hint=hint_dependencies_alone(need.local))  # fmt: skip
     shown = need.name or redact_text(need.text)
     return LockError(f"{shown} ({need.origin}) could not be built: {failure.reason}", log=log,
-                     hint=f"correct its build, or leave it out of {need.origin.partition(' line ')[0]}")  # fmt: skip
+                     hint=f"correct its build, or remove it from {need.origin.partition(' line ')[0]}")  # fmt: skip
 
 
 def _needed_to_build(log: str, needs: Iterable[RequirementLine]) -> tuple[str, str] | None:
@@ -126,7 +126,7 @@ def _needed_to_build(log: str, needs: Iterable[RequirementLine]) -> tuple[str, s
 def _built_beside(name: str, framework: str, needs: Sequence[RequirementLine], log: str) -> LockError:
     """The error for a source whose build imports a framework: it can be built only in an environment that has it."""
     need = next((n for n in needs if name in (n.name, Path(n.local or "").name)), None)
-    what, left_out = name, f"leave {name} out"
+    what, left_out = name, f"remove {name}"
     if need and need.local:
         what = f"{'-e ' if need.editable else ''}{shlex.quote(need.local)}"
         if need.origin == PROJECT_FOLDER:
@@ -155,7 +155,7 @@ def explain_in_install(log: str, packages: Sequence[LockedPackage]) -> BuildErro
     package = next(iter(named or only), None)
     name = package.name if package else failure.name or "a source"
     error = BuildError(f"{name} could not be built: {failure.reason}", log=log,
-                       hint=f"correct its build, or leave {name} out")  # fmt: skip
+                       hint=f"correct its build, or remove {name}")  # fmt: skip
     if package and package in folders:
         error.folder = unquote(urlsplit(package.url).path)
     return error

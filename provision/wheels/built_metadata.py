@@ -31,14 +31,14 @@ def check_built(package: LockedPackage, plan: Plan, env: Path, sources: PackageS
         except (OSError, InvalidRequirement, RecursionError) as error:
             raise BuildError(
                 f"the metadata of the built {package.name} {package.version} cannot be read: {error}",
-                hint=f"leave {package.name} out, or ask for another release of it",
+                hint=f"remove {package.name}, or request another release of it",
             ) from error
         if _bare(built) != _bare(stated):
             SourceArchives(sources).correct(package, every)
             raise BuildError(
-                f"the built {package.name} {package.version} requires {_words(built)}; the lock was solved with what "
-                f"its source archive states: {_words(stated)}",
-                hint=f"lock again: gpuenv lock; it then takes the requirements of the built {package.name}",
+                f"the built {package.name} {package.version} requires {_words(built)}; the lock was solved with the "
+                f"requirements of its source archive: {_words(stated)}",
+                hint=f"lock again: gpuenv lock; it then uses the requirements of the built {package.name}",
             )
 
 

@@ -111,5 +111,5 @@ class Compiling:
         except OSError as error:
             self._unkept = error.strerror or str(error)
         if self._unkept:
-            told = f"the compiled modules are not kept for the next environment: {self._unkept}"
+            told = f"the compiled modules are not cached for the next environment: {self._unkept}"
             self.emit(Event(kind="note", stage="build", text=told))

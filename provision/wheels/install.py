@@ -61,7 +61,7 @@ def install_wheels(
             compiling.finish([p for p in held if is_wheel(p)])
     for site_packages in path.glob("lib/python3*/site-packages"):
         if linked := after_install.link_unfound(site_packages):
-            told = f"linked for TensorFlow, whose loader would not find them: {', '.join(linked)}"
+            told = f"linked where TensorFlow's loader finds them: {', '.join(linked)}"
             emit(Event(kind="note", stage="build", text=told))
     emit(Event(kind="done", stage="build", text=f"{len(lock.packages)} packages installed"))
 
@@ -79,8 +79,8 @@ def _refuse_builds(lock: Lock, sources: PackageSources) -> None:
     if refused:
         option = "--no-build" if sources.no_build else "--only-binary"
         raise BuildError(
-            f"the lock has packages that are built from source, and {option} forbids that: {', '.join(refused)}",
-            hint=f"leave {option} out, or lock releases that have wheels",
+            f"the lock has packages that are built from source, but {option} forbids builds: {', '.join(refused)}",
+            hint=f"remove {option}, or lock releases that have wheels",
         )
 
 
@@ -116,7 +116,7 @@ def _install_held(whole: Wanted, emit: Callable[[Event], None], compiling: Compi
         )
         done = wanted.install(offline=True) if at_hand else None
         if done and not done.ok and only_files and cache_is_damaged(done.stderr):
-            words = "the installer's cache is damaged: installing the files without it"
+            words = "uv's cache is damaged: installing without it"
             emit(Event(kind="warning", stage="build", text=words))
             done = wanted.install_uncached()
         if done and not done.ok and (sources.offline or not only_missing(done.stderr)):
@@ -156,7 +156,7 @@ def _build(wanted: Wanted, emit: Callable[[Event], None]) -> None:
     (flash-attn imports torch in its setup.py) is built with what the environment holds."""
     (package,) = wanted.lock.packages
     told = f"building {package.name} {package.version} from its source"
-    emit(Event(kind="start", stage="build", text=f"{told} (its hash is held, its build tools have none)"))
+    emit(Event(kind="start", stage="build", text=f"{told} (its hash is checked, its build tools have none)"))
     done = wanted.install(offline=True)
     if not done.ok and not wanted.sources.offline and not undeclared(done.stderr):
         done = wanted.install(offline=False, emit=emit)
@@ -174,7 +174,7 @@ def _install_unhashed(whole: Wanted, emit: Callable[[Event], None]) -> None:
     rows = [unhashed_line(p) for p in whole.lock.packages if p.unhashed]
     if not rows:
         return
-    emit(Event(kind="note", stage="build", text=f"building from source, held by no hash: {', '.join(rows)}"))
+    emit(Event(kind="note", stage="build", text=f"building from source, without a hash: {', '.join(rows)}"))
     wanted = dataclasses.replace(whole, requirements="\n".join(rows) + "\n")
     done = wanted.install(offline=whole.sources.offline, emit=emit)
     if not done.ok:

@@ -51,7 +51,7 @@ def write(path: Path, lock: Lock, *, root: Path | None = None) -> None:
     except OSError as error:
         raise LockError(
             f"cannot write the lock {path}: {error.strerror}",
-            hint=suggest_fix(error, "choose a folder you may write to"),
+            hint=suggest_fix(error, "choose a writable folder"),
         ) from error
 
 
@@ -134,8 +134,8 @@ def read(path: Path) -> Lock:
         ours = data.get("tool", {}).get("gpuenv")
         if not isinstance(ours, dict):
             raise LockError(
-                f"{path} has no [tool.gpuenv] table: it was not written by gpuenv",
-                hint="make one with `gpuenv lock`",
+                f"{path} has no [tool.gpuenv] table: gpuenv did not write it",
+                hint="create one with `gpuenv lock`",
             )
         target = from_plain(Target, ours.get("target"), "tool.gpuenv.target")
         plan = from_plain(Plan, ours.get("plan"), "tool.gpuenv.plan")
@@ -148,11 +148,11 @@ def read(path: Path) -> Lock:
         check_file_names(packages, "packages")
     except OSError as error:
         raise LockError(
-            f"cannot read the lock {path}: {error.strerror}", hint="make one with `gpuenv lock`"
+            f"cannot read the lock {path}: {error.strerror}", hint="create one with `gpuenv lock`"
         ) from error
     except (ValueError, RecursionError, PylockValidationError) as error:
         raise LockError(
-            f"the lock {path} is not valid: {error}", hint="make it again with `gpuenv lock`"
+            f"the lock {path} is not valid: {error}", hint="create it again with `gpuenv lock`"
         ) from error
     digest = inputs if isinstance(inputs, str) else None
     return Lock(
@@ -252,7 +252,7 @@ def read_in(folder: Path) -> Lock:
         check_file_names(held.packages, "packages")
     except (OSError, ValueError, RecursionError) as error:
         raise LockError(
-            f"the environment's own lock {path} cannot be read: {error}",
+            f"the environment's lock {path} cannot be read: {error}",
             hint="build the environment again: gpuenv create --recreate",
         ) from error
     return held

@@ -28,7 +28,7 @@ def take_out(env: Path, names: Iterable[str]) -> None:
     if not done.ok:
         raise BuildError(
             f"{', '.join(names)} could not be removed", log=uv.redacted(done.stderr),
-            hint="the environment is as it was; gpuenv create with --recreate builds it anew",
+            hint="rebuild the environment, which is unchanged: gpuenv create --recreate",
         )  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def wheels_for(
     except (ValueError, PylockValidationError) as error:
         raise LockError(
             f"the solver's answer cannot be read: {error}",
-            hint="another uv than gpuenv's own answers: install gpuenv again",
+            hint="reinstall gpuenv: its uv was replaced by another version",
         ) from error
     found = {minor: _of(locked, replace(plan, python=minor)) for minor in minors}
     return {minor: packages for minor, packages in found.items() if packages}

@@ -36,15 +36,15 @@ def failure(
     if done.timed_out:
         return LockError(
             f"solving the packages took longer than {TIMEOUT:.0f} s", log=log,
-            hint="try again, or bound the packages that it went through",
+            hint="try again, or add bounds to the packages in the log above",
         )  # fmt: skip
     if stored := uv_failures.find_storage_failure(log):
         return LockError(stored.message, hint=stored.hint, log=log)
     if page := _PAGE.search(log):
         return LockError(
             f"the page of wheels {page[1]} cannot be read", log=log,
-            hint="where it is of wheels compiled against a build, there may be none for this one: name an older "
-            "framework; else check the network and --find-links",
+            hint="check the network and --find-links; for wheels compiled against one build, "
+            "request an older framework",
         )  # fmt: skip
     configured = " or ".join(map(redact, filter(None, (sources.default, *sources.extra))))
     if refused := uv_failures.find_failure(log, configured=configured or None):
@@ -58,18 +58,20 @@ def failure(
         held = _held(name, sources)
         if absent := _ABSENT.search(log):
             return _absent(absent[1], needs, log, held)
-        told = "the packages of this plan cannot be solved together"
-        told = f"no version of {name} would do: {'; '.join(held)}" if held else told
+        told = "the packages of this plan conflict with each other"
+        told = f"no version of {name} meets all requirements: {'; '.join(held)}" if held else told
         lines = _lines_named(log, needs)
         told += f": see {', '.join(lines)}" if lines else ""
         return LockError(
             told, log=log, contradiction=True, no_wheel=_lacking(log),
-            hint="loosen one of the requirements that the lines above name",
+            hint="relax one of the requirements in the log above",
         )  # fmt: skip
     if (refused_build := build_refused(log)) is not None:
         return LockError(f"{refused_build or 'a package'} was not built", log=log, unbuilt=refused_build)
     first = next((x.removeprefix("error: ") for x in log.splitlines() if x.startswith("error")), "")
-    return LockError(f"the packages could not be solved: {first}", log=log, hint="mend what the log names")
+    return LockError(
+        f"the packages could not be solved: {first}", log=log, hint="correct the problem in the log above"
+    )
 
 
 _PAGE = re.compile(r"Failed to read `--find-links` URL: (\S+)")
@@ -82,8 +84,8 @@ def _absent(name: str, needs: Sequence[RequirementLine], log: str, held: Sequenc
     where = next((f" ({n.origin})" for n in needs if n.name == canonicalize_name(name)), "")
     said = f": {'; '.join(held)}" if held else ""
     return LockError(
-        f"no index and no folder of wheels has a package {name}{where}{said}", log=log, absent=str(canonicalize_name(name)),
-        hint="check the name, or where packages come from: --index, --find-links, pip's configuration",
+        f"no index or folder of wheels has the package {name}{where}{said}", log=log, absent=str(canonicalize_name(name)),
+        hint="check the name, --index, --find-links and pip's configuration",
     )  # fmt: skip
 
 

@@ -62,7 +62,7 @@ def lock(
     not answer (`unreachable`), the packages contradict each other (`contradiction`), one has no wheel
     (`no_wheel`), a framework comes along unplanned (`brought`), or the result is not the plan.
     """
-    emit(Event(kind="start", stage="lock", text="solving the packages that go with the plan"))
+    emit(Event(kind="start", stage="lock", text="solving the packages of the plan"))
     with scratch_folders.scratch("lock") as scratch:
         builds = builds or source_builds(sources, emit)
         ask = Ask(scratch, plan, sources, python, tuple(needs), builds)
@@ -75,7 +75,7 @@ def lock(
             packages = _with_indexes(parse_pylock(solved, plan), ask, solved)
         finally:
             took = ", ".join(f"{s:.2f} s" for s in ask.seconds)
-            emit(Event(kind="done", stage="lock", text=f"uv took {took or 'no time'}"))
+            emit(Event(kind="done", stage="lock", text=f"uv ran {took or 'no time'}"))
     packages = _with_sizes(without_pages(packages, sources), sources)
     _assert_no_other_framework(plan, packages, {*elsewhere, *_named_for_cpu(plan, needs)})
     _assert_is_plan(plan, packages, sources)
@@ -111,7 +111,9 @@ def frameworks_in(
                 if name is None or name in (*builds.allowed, *builds.unread, *FRAMEWORKS):
                     raise
                 if builds.reading:
-                    builds.leave_out(name, f"{name} has no wheel for {where}, and its source is not read")
+                    builds.leave_out(
+                        name, f"{name} has no wheel for {where}, and its source archive is not read"
+                    )
                 else:
                     builds.allow_wheelless(name, where)
     names = {str(canonicalize_name(row.partition("==")[0])) for row in text.splitlines() if "==" in row}
@@ -181,8 +183,8 @@ def _address(package: LockedPackage) -> str:
     url = redact(package.url)
     if not package.unhashed and variable_references.names_in(url.rpartition("/")[2]):
         raise LockError(
-            f"the address of {package.name} is {url}, without the name of the file; a lock needs that name",
-            hint=f"write the file's name behind the variable: .../{file_name(package)}",
+            f"the address of {package.name} has no file name: {url}",
+            hint=f"add the file name behind the variable: .../{file_name(package)}",
         )
     return url
 
@@ -214,8 +216,8 @@ def assert_hashes(needs: Sequence[RequirementLine], packages: tuple[LockedPackag
         told = {h.partition(":")[2] for h in need.hashes if h.startswith("sha256:")}
         if package and told and package.sha256 not in told:
             raise LockError(
-                f"{need.origin} has hashes for {package.name}, and {file_name(package)} is none of those files",
-                hint=f"its sha256 is {package.sha256}: add it, or take the hashes out",
+                f"{need.origin} has hashes for {package.name}, but none for {file_name(package)}",
+                hint=f"add its sha256 {package.sha256}, or remove the hashes",
             )
 
 
@@ -236,8 +238,8 @@ def _assert_no_other_framework(
     if brought:
         words = " and ".join(f"{p.name} {p.version}" for p in brought)
         raise LockError(
-            f"the packages asked for bring {words}, which the plan does not hold",
-            hint=f"name it as well: --framework {brought[0].name}",
+            f"the requested packages bring {words}, which is not part of the plan",
+            hint=f"request it too: --framework {brought[0].name}",
             brought=tuple(p.name for p in brought),
         )
 
@@ -251,7 +253,7 @@ def _assert_is_plan(plan: Plan, packages: tuple[LockedPackage, ...], sources: Pa
         mine = locked[build.framework]
         if plan.device == "cuda" and mine.version.endswith("+cpu"):
             raise LockError(
-                f"the plan wants CUDA {build.cuda}; the solver took {file_name(mine)}", hint=_OTHER_PLACE
+                f"the plan needs CUDA {build.cuda}; the solver chose {file_name(mine)}", hint=_OTHER_PLACE
             )
     theirs, _ = pytorch_index.split(packages, plan)
     for package in theirs:
@@ -271,14 +273,12 @@ def _assert_is_plan(plan: Plan, packages: tuple[LockedPackage, ...], sources: Pa
     if len(cudnn) > 1:
         names = " and ".join(f"{p.name} {p.version}" for p in cudnn)
         raise LockError(
-            f"two cuDNN packages would share one folder: {names}",
-            hint="put the frameworks in two environments",
+            f"two cuDNN packages install into one folder: {names}",
+            hint="put the frameworks into two environments",
         )
 
 
-_OTHER_PLACE = (
-    "--find-links or an index of your configuration holds another build of it: leave that place out"
-)
+_OTHER_PLACE = "remove the --find-links folder or the index that has another build of it"
 _BUILD_LABEL = re.compile(r"cpu|cu\d+")
 
 
@@ -290,9 +290,8 @@ def _assert_companions(torch: str, packages: tuple[LockedPackage, ...]) -> None:
         other = package.version.partition("+")[2]
         if package.name in TORCH_COMPANIONS and _BUILD_LABEL.fullmatch(label) and other != label:
             raise LockError(
-                f"torch is the build +{label}, and {package.name} {package.version} is of another: "
-                "its operators would not load",
-                hint=f"give a +{label} wheel of {package.name} with --find-links, or another build of torch",
+                f"{package.name} {package.version} is not built for torch +{label}: its operators cannot load",
+                hint=f"provide a +{label} wheel of {package.name} with --find-links, or request another build of torch",
                 companion=package.name,
             )
 
@@ -303,12 +302,12 @@ def _assert_pin(locked: dict[str, LockedPackage], text: str) -> None:
     except InvalidRequirement as error:
         raise LockError(
             f"the plan's requirement {text!r} cannot be read: {error}",
-            hint="gpuenv profiles check reads the rows",
+            hint="check the rows: gpuenv profiles check",
         ) from error
     got = locked.get(canonicalize_name(need.name))
     exact = next((s.version for s in need.specifier if s.operator == "==="), None)
     if got is None:
-        raise LockError(f"the plan needs {text}; the solved packages lack it", hint=_OTHER_PLACE)
+        raise LockError(f"the plan needs {text}, which the solved packages do not include", hint=_OTHER_PLACE)
     fits = got.version == exact if exact else need.specifier.contains(got.version, prereleases=True)
     if not fits:
-        raise LockError(f"the plan needs {text}; the solver took {got.version}", hint=_OTHER_PLACE)
+        raise LockError(f"the plan needs {text}; the solver chose {got.version}", hint=_OTHER_PLACE)

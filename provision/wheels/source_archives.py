@@ -90,7 +90,7 @@ def read_archive(path: Path, name: str = "", version: str = "") -> SourceArchive
     except DAMAGED as error:
         raise LockError(
             f"the source archive {path.name} cannot be read: {error}",
-            hint="Copy the archive again, or remove it.",
+            hint="copy the archive again, or remove it",
         ) from error
     stated, compiling = read_stated(files), read_compiling(files)
     return SourceArchive(

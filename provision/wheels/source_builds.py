@@ -24,7 +24,7 @@ from .stated_metadata import StatedMetadata
 
 _DISABLED = re.compile(r"Building source distributions(?: for `([^`]+)`)? is disabled")
 _ADDRESS = re.compile(r"Failed to (?:\w+ and )?build `([^`]+)`")
-_HINT = "ask for releases that have wheels, or leave {} out"
+_HINT = "request releases that have wheels, or remove {}"
 
 
 def build_refused(log: str) -> str | None:
@@ -121,11 +121,11 @@ class SourceBuilds:
         why = f"{name}{f' (required by {requirer})' if requirer else ''} has no wheel for {where}"
         if forbidden := self._forbidden(name):
             raise LockError(
-                f"{why}, and {forbidden} forbids to build its source archive", hint=_HINT.format(forbidden)
+                f"{why}, and {forbidden} forbids a build of its source archive", hint=_HINT.format(forbidden)
             )
         if self.stated is None:
-            self._allow(name, f"{why}: its source archive is read; its build code runs where only that tells "
-                              "what it requires")  # fmt: skip
+            self._allow(name, f"{why}: its source archive is read; its build code runs only if the archive "
+                              "does not state its requirements")  # fmt: skip
         else:  # which release is taken, and what its source is, a solve tells
             more = (
                 n for n in self.stated.without_any_wheel() if n not in self.allowed and not self._forbidden(n)
@@ -140,21 +140,23 @@ class SourceBuilds:
         shown = redact_text(refused) if refused else _unnamed(needs)
         origins = [n.origin for n in needs if n.name and canonicalize_name(n.name) == name]
         shown += f" ({', '.join(origins)})" if origins else ""
-        why = f"only its build code tells what {shown} requires"
+        why = f"{shown} does not state its requirements without a build"
         if self.reading:
             self.leave_out(name, why)
         elif forbidden := self._forbidden(name):
-            raise LockError(f"{why}, and {forbidden} forbids to run it", hint=_HINT.format(forbidden),
+            raise LockError(f"{why}, and {forbidden} forbids builds", hint=_HINT.format(forbidden),
                             log=error.log)  # fmt: skip
         elif not name:
             raise LockError(f"{why}, and it has no name", hint="write it as NAME @ ADDRESS", log=error.log)
         else:
-            self._allow(name, f"running the build code of {shown}: only that tells what it requires")
+            self._allow(name, f"running the build code of {shown} to learn its requirements")
 
     def leave_out(self, name: str, why: str) -> None:
         """Take a package out of a solve that only reads; "" stands for commits without a name."""
         self.unread.append(name or "gpuenv-unnamed")
-        self.emit(Event(kind="warning", stage="resolve", text=f"{why}: left out, as nothing is run here"))
+        self.emit(
+            Event(kind="warning", stage="resolve", text=f"{why}: left out, because no build code runs here")
+        )
 
     def _allow(self, name: str, text: str) -> None:
         self.allowed.append(name)
@@ -189,13 +191,13 @@ def describe_build(package: LockedPackage, archive: SourceArchive | None, plan: 
     """Return the line for a locked source archive: what building it takes, and where its requirements come from."""
     text = f"{package.name} {package.version} has no wheel for Python {plan.python} on {plan.platform}: "
     if archive is None:
-        text += "built from its source when it is installed, with a compiler where it holds compiled code"
+        text += "built from source during installation, with a compiler if it contains compiled code"
     elif archive.needs_compiler:
-        text += f"built from its source when it is installed, which needs {archive.compiler}"
+        text += f"built from source during installation, which needs {archive.compiler}"
     else:
         pure = "needs no compiler" if archive.compiled_files else "is Python only"
-        text += f"installed from its source, which {pure}"
-    text += ". It is built by build tools that no hash holds"
+        text += f"installed from source, which {pure}"
+    text += ". Its build tools have no hashes"
     if archive and package.depends:
         text += f". Its requirements are those of {archive.stated_in}; `gpuenv create` compares them with the built package"
     kind = "note" if archive and not archive.needs_compiler else "warning"

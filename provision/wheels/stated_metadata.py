@@ -120,8 +120,8 @@ class StatedMetadata:
     def _announce(self, name: str, version: str, plan: Plan) -> None:
         self.unstated.add(name)
         text = (
-            f"{name} has no wheel for Python {plan.python} on {plan.platform}, and no file that can be read here "
-            f"states what {name} {version} requires: running its build code"
+            f"{name} has no wheel for Python {plan.python} on {plan.platform}, and no file of {name} {version} "
+            "states its requirements: running its build code"
         )
         self.emit(Event(kind="warning", stage="lock", text=text))
 

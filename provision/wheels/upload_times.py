@@ -64,8 +64,8 @@ class UploadTimes:
         where = " and ".join(redact(p) for p in refused) or "an index"
         first = self._word(refused[0]) if refused else "INDEX"
         return LockError(
-            f"{where} does not state when files of {name} were uploaded: --exclude-newer cannot be kept",
-            hint=f"--exclude-newer-except {first} takes packages of that index whatever their age",
+            f"{where} does not state upload times of {name}, which --exclude-newer needs",
+            hint=f"use --exclude-newer-except {first} to allow packages of that index of any age",
         )
 
     def _word(self, place: str) -> str:

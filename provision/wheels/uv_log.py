@@ -60,13 +60,13 @@ def why_not(done: process.Finished, path: Path, lock: Lock) -> BuildError:
     if mismatch := re.search(r"Hash mismatch for `?([^`\s]+)", log):
         index = indexes.get(mismatch[1].partition("=")[0])
         return BuildError(
-            f"{mismatch[1]}{f' of {index}' if index else ''} is not the file that was locked: its hash differs",
-            hint="if the index really changed the file, lock again: gpuenv lock --upgrade", log=log,
+            f"{mismatch[1]}{f' of {index}' if index else ''} is not the locked file: its hash differs",
+            hint="lock again if the index replaced the file: gpuenv lock --upgrade", log=log,
         )  # fmt: skip
     if done.timed_out:
         return BuildError(
-            f"installing took longer than {TIMEOUT / 3600:.0f} hours", log=log,
-            hint="the same command again goes on with what the cache has",
+            f"the installation took longer than {TIMEOUT / 3600:.0f} hours", log=log,
+            hint="run the same command again: it continues from the cache",
         )  # fmt: skip
     if unbuilt := explain_in_install(log, lock.packages):
         return unbuilt
@@ -80,19 +80,17 @@ def why_not(done: process.Finished, path: Path, lock: Lock) -> BuildError:
         )  # fmt: skip
     if cache_is_damaged(log):
         return BuildError(
-            "the installer's cache is damaged", log=log,
-            hint="choose another one with --cache-dir DIR, or remove the one that UV_CACHE_DIR names",
+            "uv's cache is damaged", log=log,
+            hint="choose another cache with --cache-dir DIR, or remove the one in UV_CACHE_DIR",
         )  # fmt: skip
     if absent := _NOT_CACHED.search(log):
         return BuildError(
-            f"{absent[1]} cannot be fetched offline: it is in no folder of wheels and not in the cache", log=log,
+            f"{absent[1]} is not available offline: no folder of wheels has it, nor the cache", log=log,
             hint="name a folder that has it with --find-links DIR, or run once without --offline",
         )  # fmt: skip
     if _is_full(path):  # where the log was cut short before it came to the reason
         return BuildError(f"the disk of {path} is full", hint=uv_failures.SPACE_HINT, log=log)
-    return BuildError(
-        "the packages could not be installed", log=log, hint="the lines above are the installer's own"
-    )
+    return BuildError("the packages could not be installed", log=log, hint="read the output of uv above")
 
 
 _DAMAGED = re.compile(r"(?i)cache entry|failed to \w+ (file|directory)[^\n]*archive-v\d")
@@ -126,7 +124,7 @@ def not_built(package: LockedPackage, done: process.Finished) -> BuildError:
     log = uv.redacted(without_progress(done.stderr))
     return BuildError(
         f"{package.name} {package.version} has no wheel for this environment, and its source could not be built",
-        hint=f"take a release of {package.name} that has a wheel for this Python and framework, or another "
-        "--python; what it needs to be built (a compiler, nvcc of the framework's CUDA) is in the lines above",
+        hint=f"request a release of {package.name} that has a wheel for this Python and framework, or another "
+        "--python; read the log above for missing build tools (a compiler, nvcc)",
         log=log,
     )  # fmt: skip

@@ -170,7 +170,7 @@ class Ask:
         if done.ok:
             return text
         if self.cached:
-            raise LockError("uv's cache lacks a part of the answer")
+            raise LockError("uv's cache is incomplete")
         asked = [*self.pinned.values(), *(n.text for n in self.needs if n.name)]
         self.builds.note_refusal(done.stderr, asked, self.sources)
         raise failure(done, self.sources, self.needs)
@@ -226,7 +226,7 @@ def _uv_platform(platform: str, glibc: str | None) -> str:
     fitting = [m for m in known if m <= int((glibc or "2.17").split(".")[1])]
     if not fitting:
         raise LockError(
-            f"glibc {glibc} is older than any platform that can be solved for (oldest 2.{min(known)})",
+            f"glibc {glibc} is too old: packages can be solved for glibc 2.{min(known)} or newer",
             hint="use a newer system or a container",
         )
     return f"{machine}-manylinux_2_{max(fitting)}"

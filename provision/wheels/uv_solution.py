@@ -51,7 +51,7 @@ def _read_pylock(text: str) -> Pylock:
     except (ValueError, PylockValidationError, PylockSelectError) as error:
         raise LockError(
             f"the solver's answer cannot be read: {error}",
-            hint="another uv than gpuenv's own answers: install gpuenv again",
+            hint="reinstall gpuenv: its uv was replaced by another version",
         ) from error
 
 
@@ -99,7 +99,7 @@ def best_wheel(package: PylockPackage, ranks: dict[str, int]) -> LockedPackage:
     if not fitting or package.version is None:
         raise LockError(
             f"{package.name} {package.version or ''} has no wheel that fits the target",
-            hint="another --python may have one",
+            hint="try another --python",
         )
     wheel = min(fitting, key=lambda pair: pair[0])[1]
     return pylock.check_file_name(LockedPackage(

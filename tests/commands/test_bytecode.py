@@ -152,7 +152,7 @@ def test_what_cannot_be_kept_is_compiled_all_the_same_and_told(tmp_path):
     fill(packages, tmp_path, said.append)
     assert [(e.kind, e.text.partition(":")[0]) for e in said] == [
         ("start", "compiling 1 modules"),
-        ("note", "the compiled modules are not kept for the next environment"),
+        ("note", "the compiled modules are not cached for the next environment"),
     ]
     assert (source.parent / "__pycache__").exists() and (tmp_path / "cache").read_text() == "no folder\n"
 

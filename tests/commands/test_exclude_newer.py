@@ -92,7 +92,7 @@ def test_an_index_without_upload_times_is_named_and_the_solve_stops(gpuenv, date
     ask = ("lock", *ASK, "--exclude-newer", "2025-03-01")
     ran = gpuenv(*ask)
     told = " ".join(ran.err.split())
-    assert ran.code == 6 and f"{dated.url} does not state when files of " in told
+    assert ran.code == 6 and f"{dated.url} does not state upload times of " in told
     assert f"--exclude-newer-except {dated.url}" in told and not (gpuenv.work / "pylock.toml").exists()
     for place in (dated.url + "/", "pypi"):
         ran = gpuenv(*ask, "--exclude-newer-except", place)
@@ -111,7 +111,7 @@ def test_an_extra_index_without_upload_times_is_the_one_that_is_named(gpuenv, da
         ask = ("lock", *ASK, "--exclude-newer", "2025-03-01")
         ran = gpuenv(*ask)
         told = " ".join(ran.err.split())
-        assert ran.code == 6 and f"{extra.url} does not state when files of plain" in told
+        assert ran.code == 6 and f"{extra.url} does not state upload times of plain" in told
         assert dated.url not in told and "hunter2" not in told
         ran = gpuenv(*ask, "--exclude-newer-except", extra.url)
         assert ran.code == 0, ran.err

@@ -31,12 +31,10 @@ def test_the_framework_follows_a_package_that_needs_an_older_one(torches, index)
     held = ran.json["held_back"]
     assert [(h["package"], h["locked"], h["newest"]) for h in held] == [("torch", "2.14.0", "2.15.0")]
     assert held[0]["because"].startswith("serving 2.0 requires torch==2.14.0")
-    assert held[0]["alternative"] == "torch 2.15.0 would hold serving at 1.0"
+    assert held[0]["alternative"] == "torch 2.15.0 would limit serving to 1.0"
     assert ran.json["plan"]["held_back"] == held
     said = " ".join(torches("lock", "--with", "serving", "-o", "other.toml", *ASK).out.split())
-    assert (
-        "not torch 2.15.0 to 2.14.1: serving 2.0 requires torch==2.14.0; with it serving stays at 1.0" in said
-    )
+    assert "not torch 2.15.0 to 2.14.1: serving 2.0 requires torch==2.14.0; it limits serving to 1.0" in said
 
 
 def test_the_same_for_a_line_of_a_requirements_file(torches, index):

@@ -131,4 +131,4 @@ def test_offline_a_file_with_another_hash_is_refused(gpuenv, index, go, folder):
 def test_what_is_missing_offline_is_named(gpuenv, index, go, folder):
     assert go("lock", "--with", "plain").code == 0
     ran = go("create", "--locked", "--offline", "--find-links", folder(but=("plain",)), "--json")
-    assert ran.code == 7 and "plain==1.0 cannot be fetched offline" in ran.json["error"]["message"], ran.err
+    assert ran.code == 7 and "plain==1.0 is not available offline" in ran.json["error"]["message"], ran.err

@@ -82,7 +82,7 @@ def test_build_requirements_that_cannot_be_had(tmp_path):
         _PROJECT + '[build-system]\nrequires = ["no-such-package-at-all"]\nbuild-backend = "x"\n'
     )
     failure = read_failure(said(tmp_path, "", form=f"-e {tmp_path / 'two'}"))
-    assert failure.reason.startswith("what it needs to be built cannot be had: ")
+    assert failure.reason.startswith("its build requirements are not available: ")
     assert "no-such-package-at-all" in failure.reason
 
 
@@ -103,7 +103,7 @@ def test_the_project_gets_the_key_and_others_their_line(tmp_path, named, monkeyp
     )
     error = explain_in_solve(log, [other])
     assert "(r.txt line 2) could not be built: Multiple top-level" in error.message
-    assert error.hint == "correct its build, or leave it out of r.txt"
+    assert error.hint == "correct its build, or remove it from r.txt"
     package = LockedPackage(name="detector", version="7", url=tmp_path.as_uri(), unhashed=True, editable=True)
     error = explain_in_install(log, [package])
     assert error.message == f"detector could not be built: {_SEVERAL.removeprefix('error: ')}"

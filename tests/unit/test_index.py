@@ -155,7 +155,7 @@ def test_a_redirect_is_followed_but_not_to_a_file_and_not_with_credentials(serve
 
 
 def test_only_indexes_urls_are_taken(web):
-    with pytest.raises(LockError, match="no HTTP or file URL"):
+    with pytest.raises(LockError, match="is not an http, https or file URL"):
         web.get("ftp://host/simple/")
 
 
@@ -255,7 +255,7 @@ def test_a_json_index(server, web):
 
 def test_a_json_answer_that_is_no_index(server, web):
     server.pages["/simple/demo/"] = (200, {"Content-Type": "application/json"}, b'{"message": "hello"}')
-    with pytest.raises(LockError, match="no simple index"):
+    with pytest.raises(LockError, match="is not a simple index"):
         project_files(web, f"{server.url}/simple", "demo")
 
 
@@ -309,13 +309,13 @@ def test_steps_double_while_reading_on(server, web):
 def test_a_server_without_ranges_is_told(server, web):
     server.ranges = False
     server.pages["/w.whl"] = (200, {}, wheel())
-    with pytest.raises(LockError, match="ignores range requests"):
+    with pytest.raises(LockError, match="does not support range requests"):
         open_wheel(web, f"{server.url}/w.whl")
 
 
 def test_something_that_is_no_zip_is_told(server, web):
     server.pages["/w.whl"] = (200, {}, b"x" * 100_000)
-    with pytest.raises(LockError, match="is no wheel"):
+    with pytest.raises(LockError, match="is not a wheel"):
         open_wheel(web, f"{server.url}/w.whl")
 
 
@@ -346,7 +346,7 @@ def test_find_links_lists_wheels_and_passes_by_the_rest(tmp_path):
     assert (torch.version, torch.tags) == ("2.13.0+cpu", ("cp311-cp311-manylinux_2_28_x86_64",))
     assert torch.url.startswith("file://")
     assert find_links([tmp_path.as_uri()]) == (b, torch)
-    with pytest.raises(LockError, match="no such folder"):
+    with pytest.raises(LockError, match=r"the folder of wheels .* does not exist"):
         find_links([tmp_path / "none"])
 
 
@@ -355,7 +355,7 @@ def test_metadata_of_a_local_wheel(tmp_path):
     path.write_bytes(wheel(requires=["numpy"]))
     assert "Requires-Dist: numpy" in local_metadata(path)
     path.write_bytes(b"half")
-    with pytest.raises(LockError, match="cannot be read as a wheel"):
+    with pytest.raises(LockError, match="is not a readable wheel"):
         local_metadata(path)
 
 
@@ -415,7 +415,7 @@ def test_what_a_pip_conf_says(tmp_path, home):
 
 def test_a_broken_pip_conf_is_told_with_its_name(tmp_path, home):
     conf(tmp_path / "venv/pip.conf", "index-url = no section\n")
-    with pytest.raises(LockError, match=r"venv/pip.conf cannot be read as pip's configuration"):
+    with pytest.raises(LockError, match=r"venv/pip.conf is not a valid configuration of pip"):
         pip_configuration(home)
 
 

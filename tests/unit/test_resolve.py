@@ -114,7 +114,7 @@ def test_why_not(framework, machine, build, code, numbers):
 def test_a_build_that_no_python_can_resolve_says_so_whatever_python_is_asked_for():
     plan = ask("tensorflow==2.15.0", driver="550.54.15", gpus=["V100"], python=None)
     reasons = [r.text for row in plan.rejected for r in row.reasons if row.version == "2.15.0"]
-    assert reasons == ["not on Python 3.11: tensorrt==8.6.1.post1 has no wheel for it"]
+    assert reasons == ["does not install on Python 3.11: tensorrt==8.6.1.post1 has no wheel for it"]
 
 
 def test_nothing_serves_kepler_in_jax_nor_capability_3_5_in_torch():
@@ -127,7 +127,7 @@ def test_pre_releases_only_when_allowed():
     cpu = ARM | {"device": "cpu"}
     assert ask("tensorflow", **cpu).builds[0].version == "2.21.0"
     assert ask("tensorflow", **cpu, pre=True).builds[0].version == "2.22.0rc0"
-    assert ask("tensorflow==2.22.0rc0", **cpu).hint == "--pre: only a pre-release fits"
+    assert ask("tensorflow==2.22.0rc0", **cpu).hint == "use --pre: only a pre-release fits"
     assert ask("tensorflow==2.22.0rc0", **cpu, pre=True).builds
 
 

@@ -117,16 +117,16 @@ def by_cpu(question, _):
 
 
 CHANGES = (
-    (r"--index auto: (.+)", by_index),
-    (r"--python (3\.\d+)", by_python),
-    (r"--framework '(\w+)==([\w.]+)': the nearest version that fits", by_version),
-    (r"without --cuda", by_cuda),
-    (r"a driver from ([\d.]+) on", by_driver),
-    (r"a driver of branch (\d+)", by_branch),
-    (r"--gpus ([\d,]+): leave out (.+)", by_gpus),
-    (r"a system or container with glibc from ([\d.]+) on", by_glibc),
-    (r"--pre: (.+)", by_pre),
-    (r"--device cpu: (.+)", by_cpu),
+    (r"use --index auto: (.+)", by_index),
+    (r"use --python (3\.\d+)", by_python),
+    (r"use --framework '(\w+)==([\w.]+)': the nearest version that fits", by_version),
+    (r"remove --cuda", by_cuda),
+    (r"install driver ([\d.]+) or newer", by_driver),
+    (r"install a driver of branch (\d+)", by_branch),
+    (r"use --gpus ([\d,]+): exclude (.+)", by_gpus),
+    (r"use a system or container with glibc ([\d.]+) or newer", by_glibc),
+    (r"use --pre: (.+)", by_pre),
+    (r"use --device cpu: (.+)", by_cpu),
 )
 
 
@@ -173,20 +173,20 @@ def test_a_hint_applied_helps_and_nothing_smaller_does(asked):
 @pytest.mark.parametrize(
     ("asked", "machine", "hint"),
     [
-        ("torch", {"driver": "450.80.02", "gpus": ["12.0"]}, "a driver from 570 on"),
-        ("torch", {"driver": "590.48.01", "gpus": ["7.0"]}, "a driver of branch 580"),
-        ("torch", {"driver": "495.29.05", "gpus": ["3.7"], "python": "3.10"}, "a driver of branch 470"),
-        ("torch", {"driver": "550.54.15", "gpus": ["9.0"], "python": "3.7"}, "--python 3.8"),
-        ("tensorflow", {"driver": "550.54.15", "gpus": ["8.6"], "python": "3.14"}, "--python 3.13"),
+        ("torch", {"driver": "450.80.02", "gpus": ["12.0"]}, "install driver 570 or newer"),
+        ("torch", {"driver": "590.48.01", "gpus": ["7.0"]}, "install a driver of branch 580"),
+        ("torch", {"driver": "495.29.05", "gpus": ["3.7"], "python": "3.10"}, "install a driver of branch 470"),
+        ("torch", {"driver": "550.54.15", "gpus": ["9.0"], "python": "3.7"}, "use --python 3.8"),
+        ("tensorflow", {"driver": "550.54.15", "gpus": ["8.6"], "python": "3.14"}, "use --python 3.13"),
         ("torch==2.12.0", {"driver": "550.54.15", "gpus": ["7.5"], "index": "pypi"}, None),
-        ("tensorflow", {"driver": "580.95.05", "gpus": ["7.0", "10.0"]}, "--gpus 0: leave out 10.0 (GPU 1)"),
-        ("torch", {"driver": "580.95.05", "gpus": ["12.1"], "cuda": "12.6"}, "without --cuda"),
+        ("tensorflow", {"driver": "580.95.05", "gpus": ["7.0", "10.0"]}, "use --gpus 0: exclude 10.0 (GPU 1)"),
+        ("torch", {"driver": "580.95.05", "gpus": ["12.1"], "cuda": "12.6"}, "remove --cuda"),
         ("jax", {"driver": "470.256.02", "gpus": ["3.7"], "python": "3.10"},
-         "--device cpu: no GPU build fits"),
+         "use --device cpu: no GPU build fits"),
         ("jax", {"driver": "580.95.05", "gpus": ["9.0"], "glibc": "2.5"},
-         "a system or container with glibc from 2.17 on"),
+         "use a system or container with glibc 2.17 or newer"),
         ("torch", {"driver": "450.80.02", "gpus": ["12.0"], "python": "3.7"},
-         "--python 3.9, and a driver from 570 on"),
+         "use --python 3.9, and install driver 570 or newer"),
     ],
 )  # fmt: skip
 def test_the_smallest_change_is_named(asked, machine, hint):
@@ -219,7 +219,7 @@ def test_another_version_is_the_nearest(asked, machine, wanted):
 def test_a_version_newer_than_every_row_asks_for_newer_profiles():
     machine = {"driver": "580.95.05", "gpus": ["H200"]}
     hint = ask("torch==99", **machine).hint
-    assert hint.startswith("gpuenv profiles update: torch==99 is newer than the 2.15.0")
+    assert hint.startswith("run gpuenv profiles update: torch==99 is newer than 2.15.0")
     assert "profiles update" in ask("jax>=0.13", **machine).hint
     assert "profiles update" not in ask("torch==2.7.2", **machine).hint
     assert "profiles update" not in ask("torch<1.0", **machine).hint

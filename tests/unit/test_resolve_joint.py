@@ -189,11 +189,11 @@ def test_a_package_that_wants_an_older_framework_gets_it():
     over = told.passed_over[0]
     assert (over.version, over.because) == (
         "2.15",
-        "vllm 0.33 requires torch==2.14; with it vllm stays at 0.2",
+        "vllm 0.33 requires torch==2.14; it limits vllm to 0.2",
     )
     held = told.held_back[0]
     assert (held.package, held.locked, held.newest) == ("torch", "2.14", "2.15")
-    assert held.alternative == "torch 2.15 would hold vllm at 0.2"
+    assert held.alternative == "torch 2.15 would limit vllm to 0.2"
     assert [(s.builds, s.packages, s.behind) for s in told.ladder] == [
         (("torch 2.15 (CUDA 13.0)",), ("vllm 0.2",), 1100),
         (("torch 2.14 (CUDA 13.0)",), ("vllm 0.33",), 0),
@@ -254,9 +254,7 @@ def test_wheels_come_before_a_newer_release_that_must_be_compiled():
     found = search([build("2.15")], [lap])
     best = found.best()
     assert best.releases["lap"].version == "1.0"
-    assert (
-        answer(found, best).held_back[0].because == "lap 2.0 has no wheel, and building it takes a compiler"
-    )
+    assert answer(found, best).held_back[0].because == "lap 2.0 has no wheel, and its build needs a compiler"
     only = package("flash-attn", release("flash-attn", "2.8", 0, compiles=True, wheels=()))
     assert search([build("2.15")], [only]).best() is not None
 
@@ -313,7 +311,7 @@ def test_a_companion_that_is_no_longer_made_is_said():
     assert best.candidate.versions == {"torch": "2.15.0"}
     (note,) = answer(asked, best).notes
     assert note == (
-        "torch 2.15.0 has no torchaudio of its own release; torchaudio 2.11.0 is the newest that goes with it, "
+        "torch 2.15.0 has no matching release of torchaudio; torchaudio 2.11.0 is the newest compatible one, "
         "compiled for torch>=2.11"
     )
     older = search(builds[1:], asked.packages, satellites=[row])
@@ -370,7 +368,7 @@ def test_kernels_that_no_release_has_are_said():
     best = asked.best()
     assert best.releases["quants"].version == "2.0"
     assert answer(asked, best).notes == (
-        "quants 2.0 has no kernels for H100 (9.0); built for 10.0. No other release has any",
+        "quants 2.0 has no kernels for H100 (9.0); built for 10.0. No other release has them",
     )
     served = satellite("quants", "1.0", cuda="13", cuda_by="needed", kernels=("9.0",))
     asked = search([build("2.15.0")], named, satellites=[rows[0], served])

@@ -38,7 +38,7 @@ def test_frameworks_that_clash_are_told_on_which_package_and_offered_apart():
     plan = ask("torch==2.10.0", "tensorflow==2.21.0", **R580, gpus=["H200"], index="pypi")
     assert not plan.builds
     clash = "tensorflow 2.21.0 needs nvidia-nccl-cu12<3.0,>=2.27.7; torch 2.10.0 needs ==2.27.5"
-    assert plan.hint.startswith(f"two environments ({clash}): ")
+    assert plan.hint.startswith(f"create two environments ({clash}): ")
     assert "one with --framework 'torch==2.10.0' and one with --framework 'tensorflow==2.21.0'" in plan.hint
     told = [x for r in plan.rejected for x in r.reasons if x.code == "library_conflict"]
     assert any("nvidia-nccl-cu12" in x.text for x in told)
@@ -115,7 +115,7 @@ def test_offline_a_wheel_that_is_lacking_is_told(lacking):
     have = tuple(w for w in wheels(build_of("2.9.1")) if w.name != lacking)
     plan = ask("torch==2.9.1", **R580, gpus=["H200"], supply=AvailableWheels(wheels=have, only_wheels=True))
     assert not plan.builds
-    assert plan.hint.startswith("without --offline")
+    assert plan.hint.startswith("run without --offline")
     reasons = [
         x for r in plan.rejected if r.version == "2.9.1" for x in r.reasons if x.code == "not_available"
     ]

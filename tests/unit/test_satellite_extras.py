@@ -69,9 +69,9 @@ def said(text, release, cuda="13"):
 
 def test_a_lock_of_another_release_is_compared():
     assert said("sat[cuda,cudnn]", "3.0.1") == said("sat", "2.0.4") == []
-    assert said("sat[cuda]", "3.0.0") == ["sat 3.0.0 needs CUDA libraries that its extras bring: sat[cudnn]"]
+    assert said("sat[cuda]", "3.0.0") == ["sat 3.0.0 needs CUDA libraries of its extras: sat[cudnn]"]
     assert said("sat[cuda,cudnn]", "2.0.4") == [
-        "sat 2.0.4 has no extras cuda,cudnn for its CUDA libraries: a later release has"
+        "sat 2.0.4 has no extras cuda,cudnn for its CUDA libraries; a later release has them"
     ]
     assert said("sat[own]", "2.0.4") == [], "an extra that is not about CUDA"
     assert said("sat", "1.9.2") == [], "of another CUDA than the plan's: extras do not help"

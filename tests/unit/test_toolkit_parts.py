@@ -93,7 +93,7 @@ def test_no_wheel_has_nvcc_for_cuda_12():
     plan = ask("torch", **R550, packages=("nvcc",))
     assert not plan.builds
     assert any("no wheel has nvcc for CUDA 12.8" in x.text for r in plan.rejected for x in r.reasons)
-    assert "leave nvcc out and install the CUDA toolkit of the system" in plan.hint
+    assert "remove nvcc and install the system's CUDA toolkit" in plan.hint
     assert ask("torch", **R550).builds
 
 
