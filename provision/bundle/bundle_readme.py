@@ -1,4 +1,4 @@
-"""What a person reads who finds a bundle on a stick."""
+"""Writes the README.txt of a bundle."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..model import Bundle
 
 
 def text(bundle: Bundle) -> str:
-    """README.txt: the two commands, and what they need."""
+    """Return README.txt with the commands and their requirements."""
     target = bundle.target
     gpus = ", ".join(f"{g.name or 'GPU'} ({g.capability})" for g in target.gpus)
     meant = [
@@ -16,18 +16,18 @@ def text(bundle: Bundle) -> str:
     ]
     lines = [
         f"{', '.join(bundle.frameworks)} for {bundle.device}, for machines without a network:",
-        f"{', '.join(meant)}, Python {bundle.python}. Made by gpuenv {bundle.gpuenv}.",
+        f"{', '.join(meant)}, Python {bundle.python}. Created by gpuenv {bundle.gpuenv}.",
         "",
         *_commands(bundle),
         "",
-        "Nothing is taken from a network, and every file is held against gpuenv-bundle.json first.",
+        "The commands use no network, and compare every file with gpuenv-bundle.json first.",
     ]
     if bundle.archive:
         version = bundle.archive.version
-        said = f"Python {version} is in it and is unpacked where the machine has no Python {_minor(version)}."
+        said = f"Python {version} is included, and is used if the machine has no Python {_minor(version)}."
         lines += ["", said, *_without_python(bundle)]
     else:
-        lines += ["", f"There is no Python in it: the machine needs Python {bundle.python}."]
+        lines += ["", f"Python is not included: the machine needs Python {bundle.python}."]
     return "\n".join([*lines, *(f"Note: {n}." for n in bundle.notes)]) + "\n"
 
 
@@ -42,7 +42,7 @@ def _commands(bundle: Bundle) -> list[str]:
         f"  {python} -m venv gpuenv-tool && {folder}{slash}pip install --no-index --find-links gpuenv {wanted}",
         f"  {folder}{slash}gpuenv create ENV --bundle .",
         "",
-        "ENV is where the environment goes.",
+        "ENV is the path of the new environment.",
     ]
 
 
@@ -51,7 +51,9 @@ def _without_python(bundle: Bundle) -> list[str]:
     major, minor = (int(n) for n in bundle.archive.version.split(".")[:2])
     if bundle.target.platform.startswith("windows") or (major, minor) < (3, 10):
         return []
-    return ["Without any Python there: tar xzf the archive, and take python/bin/python3 for python3 above."]
+    return [
+        "Without any Python on the machine, unpack the archive with tar xzf, and use python/bin/python3 instead of python3."
+    ]
 
 
 def _minor(version: str) -> str:

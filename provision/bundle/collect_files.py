@@ -1,4 +1,4 @@
-"""Files into a bundle: what is missing, how much that is, and several downloads at once."""
+"""Downloads the missing files of a bundle in parallel."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _READERS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """A file of a bundle that can be had: its path inside, and from where."""
+    """A file of a bundle: its path inside, and its source."""
 
     path: str
     wanted: Wanted
 
 
 @dataclass(frozen=True, kw_only=True)
-class Need:
-    """What is still to be fetched: `bytes` of it, and how many bytes the disk has free."""
+class MissingFiles:
+    """The missing downloads with their `bytes`, and the free bytes of the disk."""
 
     items: tuple[Item, ...]
     bytes: int
     free: int
 
 
-def needed(folder: Path, items: Sequence[Item]) -> Need:
-    """The items that are not there, or are there with another hash; parts of them count as there."""
+def needed(folder: Path, items: Sequence[Item]) -> MissingFiles:
+    """Return the items that are missing or have another hash. Partial downloads reduce the bytes."""
     with ThreadPoolExecutor(_READERS) as pool:
         there = list(pool.map(_is_there, items))
     missing = tuple(item for item, good in zip(items, there, strict=True) if not good)
@@ -42,11 +42,11 @@ def needed(folder: Path, items: Sequence[Item]) -> Need:
     place = folder
     while not place.exists():
         place = place.parent
-    return Need(items=missing, bytes=total, free=shutil.disk_usage(place).free)
+    return MissingFiles(items=missing, bytes=total, free=shutil.disk_usage(place).free)
 
 
 def bytes_there(items: Sequence[Item]) -> int:
-    """How much of some items is there, whole files and parts, whatever their hashes."""
+    """Return the existing bytes of items, complete and partial, regardless of their hashes."""
     return sum(min(_there(item), item.wanted.size or 0) for item in items)
 
 
@@ -66,19 +66,19 @@ def _begun(item: Item) -> int:
 
 
 class _StoppedError(Exception):
-    """Another download failed, or the user wants to stop."""
+    """The download stops because another failed or the user interrupted it."""
 
 
-def collect(http: Http, items: Sequence[Item], told: Callable[[int], None]) -> None:
-    """Download items, a few at once; the first failure ends all of them and is raised. `told` gets the bytes
-    that are there so far, from several threads.
+def collect(http: Http, items: Sequence[Item], on_progress: Callable[[int], None]) -> None:
+    """Download items in parallel. The first failure stops all downloads and is raised.
 
-    The threads are daemons, so that an interrupt need not wait for a server that does not answer.
+    `on_progress` receives the existing bytes from several threads. The threads are daemons, so that an interrupt does
+    not wait for a silent server.
     """
     todo: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
     ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
     stop, lock = threading.Event(), threading.Lock()
-    done = -sum(map(_begun, items))  # what is there of them is told first
+    done = -sum(map(_begun, items))  # existing parts are reported first
 
     def count(more: int) -> None:
         nonlocal done
@@ -86,13 +86,13 @@ def collect(http: Http, items: Sequence[Item], told: Callable[[int], None]) -> N
             raise _StoppedError
         with lock:
             done += more
-            told(done)
+            on_progress(done)
 
     def work() -> None:
         while (item := todo.get()) is not None:
             try:
                 download(http, item.wanted, count)
-            except BaseException as error:  # noqa: BLE001  # handed to the thread that waits for it
+            except BaseException as error:  # noqa: BLE001  # raised in the waiting thread
                 ended.put(error)
             else:
                 ended.put(None)

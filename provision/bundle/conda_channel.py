@@ -1,4 +1,4 @@
-"""Conda packages in a bundle: folders that are channels, and packages that point into them."""
+"""Conda packages in a bundle, in folders that are channels."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from ..system.safe_write import write_file
 
 
 def channel_file(package: LockedPackage) -> str:
-    """Where a conda package lies in a bundle: "channel/conda-forge/linux-64/NAME.conda"."""
+    """Return the path of a conda package in a bundle: "channel/conda-forge/linux-64/NAME.conda"."""
     *channel, subdir, file = last_segments(package.url, 3, hidden=True)
     return f"channel/{channel[0] if channel else 'channel'}/{subdir}/{file}"
 
 
 def local_packages(packages: Iterable[LockedPackage], folder: Path) -> tuple[LockedPackage, ...]:
-    """A lock's packages where the bundle has them: those of conda, and wheels that have an address of their
-    own in place of an index."""
+    """Return a lock's packages with addresses in the bundle: conda packages, and wheels without an index."""
 
     def moved(package: LockedPackage) -> LockedPackage:
         if package.is_conda:
@@ -34,8 +33,7 @@ def local_packages(packages: Iterable[LockedPackage], folder: Path) -> tuple[Loc
 
 
 def name_origins(prefix: Path, packages: Iterable[LockedPackage], folder: Path) -> None:
-    """Write into conda-meta where the lock has a conda environment's packages from, in place of the bundle:
-    conda goes on from there, and the bundle may be gone by then."""
+    """Write the lock's addresses into conda-meta in place of the bundle's, which may not exist later."""
     packages = tuple(packages)
     origins = {here.url: p.url for p, here in zip(packages, local_packages(packages, folder), strict=True)}
     for path in (prefix / "conda-meta").glob("*.json"):

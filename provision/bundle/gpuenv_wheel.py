@@ -1,4 +1,4 @@
-"""gpuenv itself in a bundle: its wheel, made of the very files that are running, and what it requires."""
+"""Builds the wheel of the running gpuenv for a bundle, and lists its requirements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WHEEL = "Wheel-Version: 1.0\nGenerator: gpuenv\nRoot-Is-Purelib: true\nTag: py3
 
 
 def requirements(*extras: str) -> tuple[str, ...]:
-    """What gpuenv requires with these extras, environment markers as they are. Raises BuildError."""
+    """Return gpuenv's requirements with these extras and their markers. Raises BuildError."""
     found = []
     for text in _metadata(_distribution()).get_all("Requires-Dist", []):
         need = Requirement(text)
@@ -34,13 +34,15 @@ def requirements(*extras: str) -> tuple[str, ...]:
 
 
 def requires_python() -> str:
-    """The Pythons that gpuenv runs on, as a PEP 440 specifier. Raises BuildError."""
+    """Return the Pythons that gpuenv supports as a PEP 440 specifier. Raises BuildError."""
     return str(_metadata(_distribution())["Requires-Python"] or "")
 
 
 def wheel(folder: Path, data: Path) -> str:
-    """gpuenv's own wheel in a folder, and its file name. `data` is the folder of profiles, which lies beside
-    the package in a checkout. Raises BuildError."""
+    """Write gpuenv's wheel into a folder, and return its file name. Raises BuildError.
+
+    `data` is the folder of profiles, which is beside the package in a checkout.
+    """
     dist = _distribution()
     package = Path(__file__).resolve().parent.parent
     files = {f"{package.name}/{p.relative_to(package).as_posix()}": p for p in _sources(package)}
@@ -66,8 +68,8 @@ def _distribution() -> importlib.metadata.Distribution:
         return importlib.metadata.distribution("gpuenv")
     except importlib.metadata.PackageNotFoundError as error:
         raise BuildError(
-            "this gpuenv was not installed, so its own wheel cannot be made",
-            hint="install gpuenv from its checkout or its wheel with pip",
+            "this gpuenv is not installed, so its wheel cannot be built",
+            hint="install gpuenv with pip from a checkout or a wheel",
         ) from error
 
 
@@ -78,8 +80,7 @@ def _sources(package: Path) -> Iterable[Path]:
 
 
 def _metadata(dist: importlib.metadata.Distribution) -> Message:
-    """METADATA; that of a checkout with what its pyproject.toml requires today, not on the day it was
-    installed."""
+    """Return METADATA. For a checkout, the requirements come from its current pyproject.toml."""
     import email
 
     told = email.message_from_string(dist.read_text("METADATA") or "")

@@ -1,7 +1,7 @@
-"""A Python in a bundle: the standalone build that uv manages, as its archive.
+"""Python archives in a bundle: the standalone builds that uv manages.
 
-uv fetches it (from the mirror that it is configured with, UV_PYTHON_INSTALL_MIRROR) and holds it against the
-hash that uv itself carries, for any platform; on the target uv unpacks it, held against the bundle's hash.
+uv downloads the archive for any platform (UV_PYTHON_INSTALL_MIRROR names a mirror) and compares it with its built-in
+hash. On the target uv unpacks it after a comparison with the bundle's hash.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TIMEOUT = 1800.0
 
 
 def offered(minor: str, platform: str) -> dict[str, Any] | None:
-    """The newest build that uv offers of a Python for a platform: its key, version and address."""
+    """Return key, version and address of uv's newest build of a Python for a platform, or None."""
     wanted = _OF[platform]
     words = ["python", "list", "--only-downloads", "--all-platforms", "--all-arches", "--output-format", "json",
              minor]  # fmt: skip
@@ -46,11 +46,10 @@ def offered(minor: str, platform: str) -> dict[str, Any] | None:
 
 
 def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython | None, str]:
-    """Put the archive of a Python into a bundle; where that cannot be, None and why not. Raises BuildError where
-    the disk refuses."""
+    """Put a Python archive into a bundle, or return None and the reason. Raises BuildError for a disk error."""
     row = offered(minor, platform)
     if row is None:
-        return None, f"uv offers no Python {minor} for {platform}"
+        return None, f"uv has no Python {minor} for {platform}"
     work = folder / WORK
     shutil.rmtree(work, ignore_errors=True)
     cache = work / "archive"
@@ -62,7 +61,7 @@ def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython
         done = _run(words, variables)
         held = sorted(cache.iterdir())
         if not done.ok or len(held) != 1:
-            return None, f"Python {row['version']} could not be fetched ({_why(done.stderr)})"
+            return None, f"Python {row['version']} cannot be downloaded ({_why(done.stderr)})"
         path = folder / "python" / file_name_of_url(row["url"])
         safe_write.make_folder(path.parent, root=folder)
         held[0].replace(path)
@@ -75,13 +74,13 @@ def fetch_archive(folder: Path, minor: str, platform: str) -> tuple[BundlePython
 
 def _why(log: str) -> str:
     causes = [x.partition("cause:")[2].strip() for x in log.splitlines() if "cause:" in x]
-    return uv.redacted(causes[-1] if causes else (log.strip().splitlines() or ["no reason was told"])[-1])
+    return uv.redacted(causes[-1] if causes else (log.strip().splitlines() or ["no reason given"])[-1])
 
 
 def _run(
     words: Sequence[str], variables: Mapping[str, str] | None = None, timeout: float = _TIMEOUT
 ) -> process.Finished:
-    """Run a command of uv. It may download what it names; an archive is not the network."""
+    """Run a uv command, which may download only the archive that it names."""
     given = {"UV_PYTHON_DOWNLOADS": "manual", "UV_OFFLINE": "0", **(variables or {})}
     return uv.run_uv(
         words, PackageSources(), python=None, settings=uv.Settings(variables=given, timeout=timeout)
@@ -89,9 +88,9 @@ def _run(
 
 
 def install(folder: Path, archive: BundlePython, sha256: str) -> str:
-    """Have uv unpack a bundle's Python where it keeps its own, and return its path. Raises BuildError."""
+    """Make uv unpack a bundle's Python into its own folder, and return the path. Raises BuildError."""
     parts = re.fullmatch(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(.*)", archive.version)
-    assert parts  # BundlePython has this form alone
+    assert parts  # guaranteed by BundlePython
     _, _, system, machine, libc = archive.key.split("-")
     entry = {
         "name": "cpython", "arch": {"family": machine, "variant": None}, "os": system, "libc": libc,
@@ -107,7 +106,7 @@ def install(folder: Path, archive: BundlePython, sha256: str) -> str:
     path = Path(home) / archive.key / ("python.exe" if system == "windows" else "bin/python3")
     if not done.ok or not path.exists():
         raise BuildError(
-            f"the bundle's Python {archive.version} ({archive.path}) could not be unpacked",
+            f"the bundle's Python {archive.version} ({archive.path}) cannot be unpacked",
             log=uv.redacted(done.stderr), hint="install that Python, or copy the bundle again",
         )  # fmt: skip
     return str(path)

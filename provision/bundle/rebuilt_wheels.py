@@ -1,5 +1,4 @@
-"""Wheels made here: of the folders and commits that a lock names, from what uv installed of them. And what builds the
-source archives of a bundle, which must be in it as well."""
+"""Builds wheels of the folders and commits in a lock, and reads build requirements of source archives."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from . import WORK, not_writable
 
 _BY_INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json", "RECORD")
 _TIMEOUT = 3600.0
-# What PEP 518 says for an archive that names nothing.
+# The default of PEP 518
 _PEP_518 = ("setuptools", "wheel")
 _EPOCH = (2020, 1, 1, 0, 0, 0)
 
@@ -36,9 +35,11 @@ _EPOCH = (2020, 1, 1, 0, 0, 0)
 def wheel_of_unhashed(
     package: LockedPackage, line: str, folder: Path, python: str, sources: PackageSources
 ) -> str:
-    """A wheel of a folder or a commit, in a folder, and its file name: uv builds and installs it into a
-    folder of its own (`line` is how it names it), and the wheel is what was installed. Raises BuildError,
-    and LockError for one that holds compiled code."""
+    """Build the wheel of a folder or commit, and return its file name. Raises BuildError.
+
+    uv builds and installs `line` into a temporary folder, and the wheel contains the installed files. Raises LockError
+    for compiled code.
+    """
     work = folder.parent / WORK
     shutil.rmtree(work, ignore_errors=True)
     try:
@@ -50,8 +51,8 @@ def wheel_of_unhashed(
         done = uv.run_uv(words, sources, python=python, settings=uv.Settings(timeout=_TIMEOUT))
         if not done.ok:
             raise BuildError(
-                f"no wheel could be made of {line}", log=uv.redacted(done.stderr),
-                hint="mend what the lines above name, or put a wheel of it into --find-links",
+                f"no wheel can be built from {line}", log=uv.redacted(done.stderr),
+                hint="correct the error above, or add a wheel of it to --find-links",
             )  # fmt: skip
         found = [d for d in importlib.metadata.distributions(path=[str(work / "t")])
                  if canonicalize_name(d.metadata["Name"]) == canonicalize_name(package.name)]  # fmt: skip
@@ -63,20 +64,19 @@ def wheel_of_unhashed(
 
 
 def _remade(dist: importlib.metadata.Distribution, folder: Path) -> str:
-    """The wheel that a distribution was installed from, by its RECORD; scripts that installers make are
-    left to them."""
+    """Rebuild the wheel of an installed distribution by its RECORD, without scripts that installers generate."""
     tags = re.findall(r"^Tag:\s*(\S+)", dist.read_text("WHEEL") or "", re.MULTILINE)
     if any(not t.endswith("-none-any") for t in tags):
         raise LockError(
-            f"{dist.metadata['Name']} holds compiled code ({tags[0]}): a wheel of it cannot be made for another machine",
-            hint="build wheels of it for the target, and name their folder with --find-links",
+            f"{dist.metadata['Name']} contains compiled code ({tags[0]}): its wheel may not work on another machine",
+            hint="build its wheel for the target, and name the folder with --find-links",
         )
     scripts = {e.name for e in dist.entry_points if e.group in ("console_scripts", "gui_scripts")}
     name = re.sub(r"[-_.]+", "_", dist.metadata["Name"])
     stem, contents, info = f"{name}-{dist.version}", {}, f"{name}-{dist.version}.dist-info"
     for file in dist.files or ():
         place = PurePosixPath(str(file))
-        if place.parts[0] != "..":  # what an installer puts beside, such as scripts, is left out below
+        if place.parts[0] != "..":  # files outside of site-packages, such as scripts, are skipped below
             check_relative(str(file))
         own = len(place.parts) == 2 and place.parts[0].endswith(".dist-info")
         info = place.parts[0] if own else info
@@ -94,8 +94,10 @@ def _remade(dist: importlib.metadata.Distribution, folder: Path) -> str:
 
 
 def build_requires(path: Path) -> tuple[str, ...]:
-    """Return the build requirements that a source archive's pyproject.toml names; what its build tool asks for
-    besides is known only once that runs. Raises LockError for an archive that unpacks to more than is sane."""
+    """Return the build requirements in a source archive's pyproject.toml. Raises LockError for an oversized archive.
+
+    Further requirements of the build backend are known only when it runs.
+    """
     try:
         data = tomli.loads(archive_members.read_of_sdist(path, "pyproject.toml").decode())
         named = data["build-system"]["requires"]
@@ -105,7 +107,10 @@ def build_requires(path: Path) -> tuple[str, ...]:
 
 
 def write(folder: Path, name: str, contents: Mapping[str, bytes], info: str) -> str:
-    """Write a wheel in one step, with the same bytes each time, so that a bundle that is made again keeps it, with its RECORD in `info`; returns its name. Raises BuildError, UnsafeNameError."""
+    """Write a wheel with its RECORD in `info`, and return its name. Raises BuildError, UnsafeNameError.
+
+    The bytes are reproducible, so that a repeated bundle keeps the file.
+    """
     rows = []
     check_file_name(name)
     made = io.BytesIO()

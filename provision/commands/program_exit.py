@@ -20,7 +20,7 @@ _SHELL_SIGNAL = 128  # a shell ends with 128 and the number of the signal that e
 
 
 def describe_exit(
-    root: Path, command: Sequence[str], ended: process.Attended, before: limits.OomKills,
+    root: Path, command: Sequence[str], ended: process.ForegroundResult, before: limits.OomKills,
     folder: Path | None = None,
 ) -> Ran:  # fmt: skip
     """How a program ended, its limits, and where its modules can come from. `before` are the counts at its start,

@@ -137,7 +137,7 @@ def _causes(ended: CheckOutcome, env: Environment, choices: Choices) -> tuple[Fi
     if ended.missing:
         return (_of_missing(ended.missing, choices),)
     late = finished.timed_out  # then gpuenv itself ended it
-    attended = process.Attended(
+    attended = process.ForegroundResult(
         returncode=_TIMED_OUT if late else finished.returncode,
         stderr=ended.text.encode("utf-8", "replace"),
         signal=None if late else finished.signal,

@@ -59,10 +59,10 @@ def report(options: ReportOptions, emit: Emit = drop_event) -> IssueReport | Fle
         raise UsageError(
             "--output is for the page of --hosts", hint="redirect standard output to keep the text"
         )
-    return stage.report(_known(emit, options.env), _whose())
+    return stage.write_report(_known(emit, options.env), _whose())
 
 
-def _known(emit: Emit, env: Path | None) -> stage.Known:
+def _known(emit: Emit, env: Path | None) -> stage.ReportFacts:
     """What the report is made of. Raises UsageError where ENV is none."""
     problems: list[str] = []
     path = where.make_absolute(choose_env_to_read(emit, env))
@@ -83,7 +83,7 @@ def _known(emit: Emit, env: Path | None) -> stage.Known:
         found = verify.locate(path) if env is not None else tried(lambda: verify.locate(path))
         path = Path(found.path) if found else path
     sources = tried(lambda: read_options.read_sources(o.Choices()))
-    return stage.Known(
+    return stage.ReportFacts(
         gpuenv=__version__,
         python=platform.python_version(),
         when=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
@@ -115,7 +115,7 @@ def _words(sources: PackageSources) -> tuple[str, ...]:
     return tuple(told)
 
 
-def _whose() -> stage.Whose:
+def _whose() -> stage.PersonalData:
     """The names that would say whose machine this is."""
     environ = process.environ()
     homes = {environ.get("HOME", ""), environ.get("USERPROFILE", "")}
@@ -132,7 +132,7 @@ def _whose() -> stage.Whose:
     homes |= {os.path.realpath(h) for h in homes if h}
     users |= {Path(h).name for h in homes}
     hosts = {socket.gethostname(), environ.get("HOSTNAME", ""), environ.get("SLURMD_NODENAME", "")}
-    return stage.Whose(
+    return stage.PersonalData(
         homes=tuple(h for h in homes if h),
         users=tuple(u for u in users if u),
         hosts=tuple(h for h in hosts if h),

@@ -215,7 +215,7 @@ def _shadowing(root: Path, environ: Mapping[str, str]) -> list[Suspect]:
 
 
 def explain_failure(
-    name: str, ended: process.Attended, choices: Choices, root: Path, how: Ran
+    name: str, ended: process.ForegroundResult, choices: Choices, root: Path, how: Ran
 ) -> tuple[Finding, ...]:
     """Diagnose the last output of a program, with this machine's facts. `how` is what else is known of its end."""
     from .active_facts import read_device

@@ -1,4 +1,4 @@
-"""export: a lock in the forms that other tools read. One file per format, pure, no I/O."""
+"""Exports a lock to the formats of other tools, one module per format, without I/O."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
     "warnings",
 ]
 
-# format -> the module here and its function
+# Format -> module and function
 FORMATS = {
     "requirements": ("requirements", "text"),
     "pylock": ("lockfiles", "pylock"),
@@ -41,9 +41,9 @@ FORMATS = {
     "job": ("kubernetes", "job"),
     "cyclonedx": ("cyclonedx", "text"),
 }
-# Formats that install gpuenv.
+# Formats that install gpuenv
 INSTALL_GPUENV = ("apptainer", "devcontainer", "dockerfile", "github")
-# Formats that name no file of this machine.
+# Formats without paths of this machine
 _WITHOUT_PATHS = ("sbatch", "cyclonedx", "prolog", "healthcheck", "taskprolog", "npd", "job")
 _ALIASES = {
     "pip": "requirements", "pyproject": "uv", "pyproject.toml": "uv", "conda": "environment.yml", "mamba": "environment.yml",
@@ -53,7 +53,7 @@ _ALIASES = {
     "node-problem-detector": "npd", "kubernetes": "job", "k8s": "job",
     "sbom": "cyclonedx", "bom": "cyclonedx", "cdx": "cyclonedx",
 }  # fmt: skip
-# What to do with the file that was written: {} is its path, {folder} its folder.
+# The command that uses the file: {} is its path, {folder} its folder
 NEXT = {
     "requirements": "uv pip install --require-hashes --no-deps -r {}",
     "pylock": "gpuenv create --lock {}",
@@ -73,7 +73,7 @@ NEXT = {
 
 
 def render(form: str, subject: Subject) -> str:
-    """A lock in a format. Raises UsageError for an unknown format or a lock that it cannot hold."""
+    """Return a lock in a format. Raises UsageError for an unknown format or an unsupported lock."""
     function: Callable[[Subject], str] = getattr(
         import_module(f".{known(form)[0]}", __name__), known(form)[1]
     )
@@ -81,7 +81,7 @@ def render(form: str, subject: Subject) -> str:
 
 
 def known(form: str) -> tuple[str, str]:
-    """Where a format is made. Raises UsageError naming the nearest."""
+    """Return module and function of a format. Raises UsageError with a suggestion."""
     if form in FORMATS:
         return FORMATS[form]
     near = [_ALIASES[form.lower()]] if form.lower() in _ALIASES else []
@@ -92,18 +92,18 @@ def known(form: str) -> tuple[str, str]:
 
 
 def warnings(form: str, subject: Subject) -> list[str]:
-    """What the reader of an export must know before it works elsewhere, in sentences."""
+    """Return what to do before an export works on another machine, as sentences."""
     from . import export_source as s
 
     lock, found = subject.lock, []
     loose = [p.name for p in s.pip_packages(lock) if not s.hashed(p)]
     if loose and form in ("requirements", "environment.yml"):
-        told = "stand at the end as commands" if form == "requirements" else "leave all of it without hashes"
-        found.append(f"what cannot carry a hash ({', '.join(loose)}): these {told}")
+        told = "are commands at the end" if form == "requirements" else "remove the hashes of all packages"
+        found.append(f"packages without a hash ({', '.join(loose)}) {told}")
     files, folders = list(s.local_files(lock)), [p.name for p in lock.packages if s.folder_of(p)]
     if files and form in INSTALL_GPUENV:
         found.append(
-            f"{_wheels(files, 'comes', 'come')} from folders of this machine, to be put into ./wheels beside the export"
+            f"{_wheels(files, 'comes', 'come')} from folders of this machine: copy to ./wheels beside the export"
         )
     elif files and form not in (*_WITHOUT_PATHS, "pylock"):
         found.append(f"{_wheels(files, 'is', 'are')} named by their path on this machine")

@@ -1,4 +1,4 @@
-"""An Apptainer (Singularity) definition file that builds exactly the lock."""
+"""Writes an Apptainer (Singularity) definition that builds the lock."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _HELD = "/opt/lock"
 
 
 def text(subject: Subject) -> str:
-    """The definition. Arguments between braces need Apptainer 1.2 or SingularityCE 4. Raises UsageError."""
+    """Return the definition. Its build arguments need Apptainer 1.2 or SingularityCE 4. Raises UsageError."""
     s.linux_only(subject, "an Apptainer image")
     start, lock = base_images.image(subject), subject.lock
     sections = {
-        "arguments": ["# What pip installs as gpuenv, with its hash; or an address, or a wheel named in %files.",
+        "arguments": ["# gpuenv for pip: a wheel with its hash, an address, or a wheel named in %files.",
                       f"GPUENV={subject.gpuenv.requirement(lock, _HELD)}"],
         "files": _files(subject),
         "post": _post(subject, list(start.apt)),
@@ -31,7 +31,7 @@ def text(subject: Subject) -> str:
         f"apptainer run {_nv(lock)}app.sif python train.py",
         f"apptainer test {_nv(lock)}app.sif            (on the machine with the GPU)",
     ]
-    # Bootstrap must be the first entry of the header; comments may stand before it.
+    # Bootstrap must be the first entry of the header. Comments may precede it.
     rows = [s.comment(subject, FORM, "", *head) + f"\nBootstrap: docker\nFrom: {start.image}\n"]
     rows += [f"%{name}\n" + "".join(f"    {row}\n" for row in body) for name, body in sections.items()]
     return "\n".join(rows)
@@ -58,7 +58,7 @@ def _files(subject: Subject) -> list[str]:
 
 
 def _word(path: str) -> str:
-    """A path of %files, whose lines are split at spaces as a shell does."""
+    """Quote a path for %files, whose lines are split at spaces as in a shell."""
     return s.shell(s.oneline(path))
 
 
@@ -78,7 +78,8 @@ def _post(subject: Subject, apt: list[str]) -> list[str]:
         "python3 -m venv /opt/gpuenv",
         '/opt/gpuenv/bin/pip install --no-cache-dir --disable-pip-version-check "{{ GPUENV }}"',
         "ln -s /opt/gpuenv/bin/gpuenv /usr/local/bin/gpuenv",
-        EXACTLY + (" A build sees no GPU: the target is told instead." if lock.plan.device == "cuda" else ""),
+        EXACTLY
+        + (" A build has no GPU, so options describe the target." if lock.plan.device == "cuda" else ""),
         s.shell(*s.create_command(subject, ENV, _held(subject), *wheels, "--cache-dir", "/tmp/gpuenv-cache")),  # noqa: S108
         "rm -rf /tmp/gpuenv-cache",
     ]
@@ -89,7 +90,7 @@ def _test(lock: Lock) -> list[str]:
     if lock.plan.device != "cuda":
         return [on_cpu]
     return [
-        "# With --nv on a machine with a GPU the GPU is asked; a build proves what it can on the CPU.",
+        "# With --nv on a GPU machine this tests the GPU. During a build it tests the CPU.",
         "if [ -e /dev/nvidiactl ] || [ -e /dev/dxg ]; then",
         f"    {s.shell(*s.quick_check(lock, ENV))}",
         "else",

@@ -1,4 +1,4 @@
-"""Which image or CI machine fits a lock: facts are rows of profiles/images.yaml."""
+"""Chooses the base image or CI machine for a lock from profiles/images.yaml."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ..model import BaseImage, Lock
 from . import export_source as s
 from .export_source import Subject
 
-# PEP 600: the older names of manylinux tags.
+# The older names of manylinux tags (PEP 600)
 _OLD_NAMES = {"manylinux2014": 17, "manylinux2010": 12, "manylinux1": 5}
-# TensorFlow and JAX wheels without nvidia-* packages look for CUDA on the loader path; those of torch
-# that need no such package carry CUDA inside.
+# TensorFlow and JAX wheels without nvidia-* packages find CUDA on the loader path. Such wheels of torch contain CUDA.
 _CARRIES_CUDA = "torch"
 
 
 def image(subject: Subject, use: str = "container") -> BaseImage:
-    """The image to start from: of this platform, with a glibc that is new enough for every file of the
-    lock, with the lock's Python where there is one (gpuenv fetches it otherwise), and with CUDA only
-    where the lock brings none. Of several the one with the oldest glibc. Raises UsageError."""
+    """Return the base image: the one with the oldest glibc that supports every file of the lock.
+
+    It has the lock's Python if such an image is known, and CUDA only if the lock has none. Raises UsageError.
+    """
     lock = subject.lock
     fitting = [i for i in subject.images if i.use == use and lock.plan.platform in i.platform]
     fitting = [i for i in fitting if _minor(i.glibc or "0") >= needed_glibc(lock)]
@@ -34,7 +34,7 @@ def image(subject: Subject, use: str = "container") -> BaseImage:
 
 
 def runner(subject: Subject) -> str:
-    """The label of the CI machine to run on. Raises UsageError."""
+    """Return the label of the CI machine. Raises UsageError."""
     lock = subject.lock
     here = [i for i in subject.images if i.use == "runner" and lock.plan.platform in i.platform]
     fitting = [i for i in here if _minor(i.glibc or "0") >= needed_glibc(lock)]
@@ -44,27 +44,29 @@ def runner(subject: Subject) -> str:
 
 
 def action(subject: Subject, name: str) -> str:
-    """An action with its version, "actions/checkout@v6"."""
+    """Return an action with its version: "actions/checkout@v6"."""
     return next(i.image for i in subject.images if i.use == "action" and i.image.startswith(f"{name}@"))
 
 
 def gpuenv_python(subject: Subject) -> str:
-    """The Python that gpuenv itself runs on in a CI: the lock's, where an image with it is known."""
+    """Return the Python for gpuenv in a CI: the lock's, if an image with it is known."""
     known = [i.python for i in subject.images if i.use == "container" and i.python and not i.cuda]
     mine = subject.lock.plan.python
     return mine if mine in known and mine else max(known, key=_numbers)
 
 
 def cuda_of_base(lock: Lock) -> str | None:
-    """The CUDA that the base must bring, because the lock's wheels look for it and bring none."""
+    """Return the CUDA that the base image must have, because the lock's wheels need it and have none."""
     if lock.manager == "conda" or any(p.name.startswith("nvidia-") for p in lock.packages):
         return None
     return next((b.cuda for b in lock.plan.builds if b.cuda and b.framework != _CARRIES_CUDA), None)
 
 
 def needed_glibc(lock: Lock) -> int:
-    """The minor version of the oldest glibc 2 that serves every file of the lock: wheels say it in their
-    name, conda packages in what they depend on."""
+    """Return the minor version of the oldest glibc 2 that supports every file of the lock.
+
+    Wheels state it in their names, conda packages in their dependencies.
+    """
     found = [0]
     for package in lock.packages:
         name = s.file_name(package)
@@ -89,8 +91,8 @@ def _none_fits(lock: Lock, cuda: str | None) -> UsageError:
     if cuda:
         who = s.oneline(", ".join(f"{b.framework} {b.version}" for b in lock.plan.builds if b.cuda))
         return UsageError(
-            f"{who} brings no CUDA, and gpuenv knows no base image with CUDA {s.oneline(cuda)}",
-            hint="lock a newer version, whose wheels bring CUDA, or use --manager conda",
+            f"{who} has no CUDA, and gpuenv knows no base image with CUDA {s.oneline(cuda)}",
+            hint="lock a newer version with CUDA in its wheels, or use --manager conda",
         )
     return UsageError(
         f"gpuenv knows no base image for {s.oneline(lock.plan.platform)} with glibc 2.{needed_glibc(lock)}",

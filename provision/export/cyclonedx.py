@@ -1,6 +1,6 @@
-"""A software bill of materials: CycloneDX 1.6 as JSON, of a lock or of what an environment has installed.
+"""Writes a CycloneDX 1.6 bill of materials of a lock or an environment.
 
-It holds no time and no random number: the same packages give the same bytes. Paths of this machine stay out.
+It contains no time and no random number, so the same packages give the same bytes. It contains no local paths.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _URL_SAFE = "%/:=&?~#+!$,;'@()*"
 
 
 def text(subject: Subject) -> str:
-    """The bill as JSON."""
+    """Return the bill of materials as JSON."""
     parts = [*_locked_parts(subject), *_added_parts(subject)]
     refs = _refs(parts)
     document = {

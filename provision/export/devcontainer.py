@@ -1,4 +1,4 @@
-"""devcontainer.json, for VS Code, GitHub Codespaces and the devcontainer command."""
+"""Writes devcontainer.json for VS Code, GitHub Codespaces and the devcontainer command."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ FORM = "devcontainer"
 
 
 def text(subject: Subject) -> str:
-    """The file for .devcontainer/, with comments as its readers allow. Raises UsageError."""
+    """Return the file for .devcontainer/ with comments, which its readers allow. Raises UsageError."""
     s.linux_only(subject, "a dev container")
     start, lock = base_images.image(subject, "devcontainer"), subject.lock
-    # Outside of the workspace, which is the host's folder and may hold an environment of the host.
+    # Outside of the workspace: that is the host's folder and may contain an environment of the host.
     env = f"/home/{start.user}/env"
     document: dict[str, Any] = {
         "name": s.headline(lock),
@@ -24,7 +24,7 @@ def text(subject: Subject) -> str:
         "remoteUser": start.user,
         **({"hostRequirements": {"gpu": "optional"}} if lock.plan.device == "cuda" else {}),
         **({"runArgs": ["--ipc=host"]} if any(b.framework == "torch" for b in lock.plan.builds) else {}),
-        # A default behind localEnv would end at its first colon, so the command has it.
+        # The default of localEnv ends at its first colon, so the command has the default.
         "containerEnv": {"GPUENV_FROM": "${localEnv:GPUENV}"},
         "onCreateCommand": " && ".join(_make(subject, f"/home/{start.user}")),
         "postStartCommand": _check(lock, env),
@@ -42,18 +42,16 @@ def _told(subject: Subject) -> list[str]:
     files = subject.gpuenv.files(subject.lock_file)
     rows = [
         f".devcontainer/devcontainer.json of a project that has {s.oneline(files)} in its folder",
-        "GPUENV of the host names another address of gpuenv, or another wheel in the project's folder",
+        "Set GPUENV on the host for another address of gpuenv, or another wheel in the project's folder",
     ]
     if subject.lock.plan.device == "cuda":
-        # Two `--gpus` would be two requests, and one alone fails on a host without a GPU.
-        rows.append("hostRequirements.gpu adds `--gpus all` by itself where the host has a GPU")
+        # Two `--gpus` are two requests, and a single one fails on a host without a GPU.
+        rows.append("hostRequirements.gpu adds `--gpus all` if the host has a GPU")
     if any(b.framework == "torch" for b in subject.lock.plan.builds):
-        rows.append("--ipc=host: torch's data loaders pass tensors through shared memory")
+        rows.append("--ipc=host: data loaders of torch pass tensors through shared memory")
     wheels = [s.oneline(s.file_name(p)) for p in s.local_files(subject.lock)]
     if wheels:
-        rows.append(
-            f"put into ./wheels, as they come from folders of the machine that locked: {', '.join(wheels)}"
-        )
+        rows.append(f"copy these wheels from the locking machine to ./wheels: {', '.join(wheels)}")
     return rows
 
 
@@ -65,7 +63,7 @@ def _make(subject: Subject, home: str) -> list[str]:
     told = f"CONDA_OVERRIDE_CUDA={s.shell(cuda)} " if cuda else ""
     return [
         "python3 -m venv ~/.gpuenv",
-        # The project's folder may have a space in its path, which no address has.
+        # The path of the project's folder may contain a space, which an address cannot.
         *([f"cp {s.shell(own.wheel)} ~/.gpuenv/"] if own.wheel else []),
         f'{{ [ -n "$GPUENV_FROM" ] || GPUENV_FROM={s.shell(own.requirement(subject.lock, tool))}; }}',
         '~/.gpuenv/bin/pip install "$GPUENV_FROM"',
@@ -76,7 +74,7 @@ def _make(subject: Subject, home: str) -> list[str]:
 
 
 def _check(lock: Lock, env: str) -> str:
-    """Each start proves what the host has: its GPU, or else the CPU."""
+    """Return the command that verifies the GPU of the host, or the CPU, at each start."""
     on_cpu = s.shell("verify", env, "--device", "cpu")
     if lock.plan.device != "cuda":
         return f"~/.gpuenv/bin/gpuenv {on_cpu}"

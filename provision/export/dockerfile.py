@@ -1,4 +1,4 @@
-"""A Dockerfile for BuildKit that builds exactly the lock, on a machine that need not have a GPU."""
+"""Writes a Dockerfile for BuildKit that builds the lock, also on a machine without a GPU."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .export_source import Subject
 
 FORM = "dockerfile"
 ENV = "/opt/env"
-EXACTLY = "# Exactly the lock, hashes checked."
-# pip and uv fill their caches here; the next build finds them again, the image holds none of them.
+EXACTLY = "# Installs the lock and checks every hash."
+# The caches of pip and uv: later builds reuse them, and the image does not contain them.
 _CACHE = "--mount=type=cache,target=/root/.cache"
-# pip's own configuration for a private index: seen while the step runs, kept in no layer.
+# pip's configuration for a private index, available only during the step and not stored in a layer.
 _SECRET = "--mount=type=secret,id=pip,target=/etc/pip.conf"  # noqa: S105  # the name of a mount
 _CONTEXT = "--mount=type=bind,target=/context"
 
 
 def text(subject: Subject) -> str:
-    """The Dockerfile. Raises UsageError where no base image fits."""
+    """Return the Dockerfile. Raises UsageError if no base image fits."""
     s.linux_only(subject, "a Dockerfile")
     start = base_images.image(subject)
     return "\n".join([
@@ -44,9 +44,9 @@ def _usage(subject: Subject) -> list[str]:
 def _start(start: BaseImage, subject: Subject) -> list[str]:
     lock = subject.lock
     if start.cuda:
-        why = f"# The wheels look for CUDA and bring none: the base has CUDA {start.cuda} and cuDNN."
+        why = f"# The wheels need CUDA but do not include it: the base image has CUDA {start.cuda} and cuDNN."
     elif lock.plan.device == "cuda":
-        why = f"# CUDA comes with the {'packages' if lock.manager == 'conda' else 'wheels'}, and the driver from the host: the base needs neither."
+        why = f"# CUDA comes from the {'packages' if lock.manager == 'conda' else 'wheels'}, and the driver from the host. The base image needs neither."
     else:
         why = "# An environment without CUDA."
     return [why, f"FROM {start.image}", *_apt(start, subject), ""]
@@ -68,8 +68,8 @@ def _apt(start: BaseImage, subject: Subject) -> list[str]:
 def _gpuenv(subject: Subject) -> list[str]:
     default = subject.gpuenv.requirement(subject.lock, "/context")
     return [
-        "# What pip installs as gpuenv, with its hash. The build context is /context while this step runs. For an",
-        "# address (one of git needs git in the base) or another wheel of the build context:",
+        "# gpuenv for pip, with its hash. The build context is /context during this step. To use an",
+        "# address (a git address needs git in the base image) or another wheel of the build context:",
         "#   docker build --build-arg GPUENV=/context/gpuenv-0.1.0-py3-none-any.whl ."
         if subject.gpuenv.wheel
         else "#   docker build --build-arg GPUENV=ADDRESS .",
@@ -90,7 +90,8 @@ def _environment(subject: Subject) -> list[str]:
     wheels = [s.oneline(s.file_name(p)) for p in s.local_files(lock)]
     create = s.create_command(subject, ENV, held, *(["--find-links", "/wheels"] if wheels else []))
     return [
-        EXACTLY + (" A build sees no GPU: the target is told instead." if lock.plan.device == "cuda" else ""),
+        EXACTLY
+        + (" A build has no GPU, so options describe the target." if lock.plan.device == "cuda" else ""),
         *_folders(subject),
         f"COPY {json.dumps([subject.lock_file, held])}",
         *local(wheels),
@@ -99,7 +100,7 @@ def _environment(subject: Subject) -> list[str]:
         f"    {_SECRET} \\",
         *(["    --mount=type=bind,source=wheels,target=/wheels \\"] if wheels else []),
         f"    {_override(lock)}{s.shell(*create)}",
-        "# What can be proved without a GPU: it imports, and convolutions are right on the CPU.",
+        "# Verifies without a GPU: imports, and convolutions on the CPU.",
         f"RUN {_CACHE} \\",
         f"    {s.shell('gpuenv', 'verify', ENV, '--device', 'cpu')}",
         "",
@@ -112,24 +113,24 @@ def _override(lock: Lock) -> str:
 
 
 def local(wheels: list[str]) -> list[str]:
-    """Return the comment on wheels of the machine that locked, if there are any."""
-    told = "# From folders of the machine that locked: put these into ./wheels"
+    """Return the comment on wheels of the locking machine, if any."""
+    told = "# Copy these wheels from the locking machine to ./wheels"
     return [told, *(f"#   {name}" for name in wheels)] if wheels else []
 
 
 def _folders(subject: Subject) -> list[str]:
-    """The lock names folders by their path, so they go to that very path."""
+    """Return the steps that copy folders to the paths in the lock."""
     rows = []
     for package in subject.lock.packages:
         folder = s.folder_of(package)
         if folder:
-            rows.append(f"# The folder of {s.oneline(package.name)}, which the lock names by its path.")
+            rows.append(f"# The folder of {s.oneline(package.name)}, at the path in the lock.")
             rows.append(f"COPY {json.dumps([in_context(folder, subject.folder), folder])}")
     return rows
 
 
 def in_context(folder: str, context: str) -> str:
-    """A folder's path in the build context; its name where it lies outside."""
+    """Return a folder's path in the build context, or its name outside of it."""
     path = PurePosixPath(folder)
     return f"{path.relative_to(context) if path.is_relative_to(context) else path.name}/"
 
@@ -145,10 +146,10 @@ def _user(lock: Lock) -> list[str]:
         "RUN useradd --create-home --uid 1000 app",
         "USER 1000:1000",
         "WORKDIR /home/app",
-        "# Driver, runtime, libraries and a small convolution by cuDNN. It takes some GPU memory for a second."
-        if cuda else "# Imports, and convolutions on the CPU.",
+        "# Checks driver, runtime, libraries and a small cuDNN convolution. It uses some GPU memory for a second."
+        if cuda else "# Checks imports and convolutions on the CPU.",
         f"HEALTHCHECK --interval=5m --timeout=2m --start-period=30s CMD {check}",
-        "# It becomes the program, with what the environment's libraries need (old TensorFlow: LD_LIBRARY_PATH).",
+        "# Runs the program with the variables that the environment needs (LD_LIBRARY_PATH for old TensorFlow).",
         f"ENTRYPOINT {json.dumps(['gpuenv', 'run', '--exec', ENV, '--'])}",
         'CMD ["python"]',
         "",

@@ -1,4 +1,4 @@
-"""environment.yml, for conda, mamba, micromamba and conda-lock."""
+"""Writes environment.yml for conda, mamba, micromamba and conda-lock."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ FORM = "environment.yml"
 
 
 def text(subject: Subject) -> str:
-    """Every package at its version: conda packages with their build, wheels with their hash where all
-    can carry one (pip takes hashes for all or for none)."""
+    """Return the file with exact versions: conda packages with builds, wheels with hashes.
+
+    pip accepts hashes for all packages or for none, so they are omitted if one package has none.
+    """
     import yaml
 
     lock = subject.lock
@@ -37,10 +39,10 @@ def text(subject: Subject) -> str:
 def _told(lock: Lock, wheels: list[LockedPackage]) -> list[str]:
     index, more = s.main_index(lock), []
     if index:
-        more.append(f"its wheels come from {s.oneline(index)}: PIP_INDEX_URL names a mirror")
+        more.append(f"its wheels come from {s.oneline(index)}: set PIP_INDEX_URL for a mirror")
     loose = [p.name for p in wheels if not s.hashed(p)]
     if loose:
-        more.append(f"no hashes: {s.oneline(', '.join(loose))} cannot carry one, and pip takes all or none")
+        more.append(f"no hashes: {s.oneline(', '.join(loose))} has none, and pip requires all or none")
     return ["", *more] if more else []
 
 
@@ -51,7 +53,7 @@ def _pip_section(wheels: list[LockedPackage], lock: Lock) -> list[str]:
     for package in wheels:
         folder = s.folder_of(package)
         if folder and package.editable:
-            rows.append(f"-e {s.oneline(package.url)}")  # pip splits a path at its spaces
+            rows.append(f"-e {s.oneline(package.url)}")  # pip splits a path at spaces
         else:
             named = requirement(package, index)
             rows.append(s.oneline(named + (_hash(package, named) if checked else "")))
@@ -59,14 +61,14 @@ def _pip_section(wheels: list[LockedPackage], lock: Lock) -> list[str]:
 
 
 def _hash(package: LockedPackage, named: str) -> str:
-    """pip takes both forms; conda-lock reads that of an address from the address only."""
+    """Return the hash as an option, or in an address, where conda-lock requires it. pip accepts both."""
     if "==" in named.partition(" @ ")[0]:
         return f" --hash=sha256:{package.sha256}"
     return f"{'&' if '#' in package.url else '#'}sha256={package.sha256}"
 
 
 def _spec(package: LockedPackage, *, many: bool) -> str:
-    """A conda package exactly; with its channel where there are several that may have it."""
+    """Return the exact spec of a conda package, with its channel if there are several."""
     name = s.file_name(package).removesuffix(".conda").removesuffix(".tar.bz2")
     channel = f"{package.index}::" if many and package.index else ""
     return s.oneline(f"{channel}{package.name}={package.version}={name.rsplit('-', 1)[-1]}")

@@ -1,7 +1,7 @@
-"""What an export is made from, and the words that every format begins with.
+"""The input of an export, and the texts that all formats share.
 
-All of it is pure. Names, addresses and targets come from a lock file that anybody may have written, so
-nothing of them reaches an export but through a quoting function of the format, or `oneline` in comments.
+Names, addresses and targets of a lock are untrusted. They enter an export only through a quoting function of the format,
+or through `oneline` in comments.
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ class Subject:
 
 
 def oneline(text: str) -> str:
-    """Text of a lock, fit for a comment: one line, no control characters."""
+    """Return text of a lock for a comment: one line without control characters."""
     return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+", " ", text).strip()
 
 
 def headline(lock: Lock) -> str:
-    """What the environment is: "torch 2.14.1 (CUDA 12.6, cuDNN 9.10.2.21), Python 3.12"."""
+    """Return a headline: "torch 2.14.1 (CUDA 12.6, cuDNN 9.10.2.21), Python 3.12"."""
     builds = []
     for build in lock.plan.builds:
         cudnn = f", cuDNN {build.cudnn}" if build.cudnn else ""
@@ -96,7 +96,7 @@ def headline(lock: Lock) -> str:
 
 
 def made_for(lock: Lock) -> str:
-    """The machine that the lock is bound to, in words."""
+    """Return the target of the lock as text."""
     target = lock.target
     words = [target.platform]
     words += [f"glibc {target.glibc} or newer"] if target.glibc else []
@@ -111,16 +111,16 @@ def made_for(lock: Lock) -> str:
 
 
 def comment(subject: Subject, form: str, *more: str, sign: str = "#") -> str:
-    """The head of an export as comment lines. `more` are lines of ours, "" makes an empty one."""
+    """Return the head of an export as comment lines. `more` are further lines, and "" is an empty line."""
     rows = [
         headline(subject.lock), f"locked for {made_for(subject.lock)}",
-        f"written by `gpuenv export --format {form}`: write it anew when the lock has changed", *more,
+        f"written by `gpuenv export --format {form}`: export again after changes of the lock", *more,
     ]  # fmt: skip
     return "".join(f"{sign} {row}".rstrip() + "\n" for row in rows)
 
 
 def shell(*words: str) -> str:
-    """A command line for sh, on one line: a line end within quotes is one to sh, but not to a Dockerfile."""
+    """Return a command line for sh on one line, because a Dockerfile allows no line end within quotes."""
     return shlex.join(map(oneline, words))
 
 
@@ -133,24 +133,23 @@ def pip_packages(lock: Lock) -> list[LockedPackage]:
 
 
 def hashed(package: LockedPackage) -> bool:
-    """Whether pip can hold the package against a hash; an md5 is none for it."""
+    """Return whether pip can compare the package with a hash. It does not accept md5."""
     return not package.unhashed and package.sha256 is not None
 
 
 def main_index(lock: Lock) -> str | None:
-    """The index that most wheels come from. Only its packages are named by version: one that is meant for
-    another index must not be looked for here, so it is named by its address."""
+    """Return the index of most wheels. Only its packages are named by version, and all others by address."""
     indexes = [p.index for p in pip_packages(lock) if p.index and p.index.startswith(("http://", "https://"))]
     return max(dict.fromkeys(indexes), key=indexes.count, default=None)
 
 
 def folder_of(package: LockedPackage) -> str | None:
-    """The path of a package that is a folder of some machine, None for others."""
+    """Return the path of a package that is a local folder, else None."""
     return path_of(package) if package.url.startswith("file:") and package.unhashed else None
 
 
 def local_files(lock: Lock) -> Iterator[LockedPackage]:
-    """Wheels and archives that lie in folders of the machine where the lock was made."""
+    """Yield wheels and archives in folders of the locking machine."""
     for package in pip_packages(lock):
         if package.url.startswith("file:") and folder_of(package) is None:
             yield package
@@ -182,7 +181,7 @@ def git_packages(subject: Subject) -> list[str]:
 
 
 def target_options(lock: Lock) -> list[str]:
-    """The options by which another machine is told what the lock is for."""
+    """Return the options that describe the target of the lock to another machine."""
     target = lock.target
     if lock.plan.device != "cuda":
         return []
@@ -194,21 +193,23 @@ def target_options(lock: Lock) -> list[str]:
 
 
 def create_command(subject: Subject, env: str, lock_path: str, *more: str) -> list[str]:
-    """What builds exactly the lock on a machine that need not have its GPU."""
+    """Return the command that builds the lock, also on a machine without its GPU."""
     how = ["--manager", "conda"] if subject.lock.manager == "conda" else target_options(subject.lock)
     return ["gpuenv", "create", env, "--locked", "--lock", lock_path, "--no-verify", *how, *more]
 
 
 def conda_override(lock: Lock) -> str | None:
-    """CONDA_OVERRIDE_CUDA where a conda lock for a GPU is installed on a machine without one: what the
-    driver of its target speaks, else the CUDA of its builds."""
+    """Return CONDA_OVERRIDE_CUDA to install a conda lock for a GPU on a machine without one, else None.
+
+    It is the CUDA of the target's driver, or the CUDA of the lock's builds.
+    """
     if lock.manager != "conda" or lock.plan.device != "cuda":
         return None
     return lock.target.driver_cuda or next((b.cuda for b in lock.plan.builds if b.cuda), None)
 
 
 def quick_check(lock: Lock, env: str) -> list[str]:
-    """What says within a second whether the environment can use its GPU; a CPU environment is proved whole."""
+    """Return the command of a quick GPU check, or of a full verification for a CPU environment."""
     return ["gpuenv", "verify", env, *(["--quick"] if lock.plan.device == "cuda" else ["--device", "cpu"])]
 
 
@@ -217,7 +218,7 @@ def linux_only(subject: Subject, form: str) -> None:
     platform = subject.lock.plan.platform
     if not platform.startswith("linux"):
         raise UsageError(
-            f"{form} is for Linux, and the lock is for {oneline(platform)}",
+            f"{form} requires Linux, but the lock is for {oneline(platform)}",
             hint="lock for Linux: gpuenv lock --platform linux-x86_64",
         )
 
@@ -226,6 +227,6 @@ def venv_only(subject: Subject, form: str, instead: str) -> None:
     """Raise UsageError for a conda lock, whose packages pip cannot install."""
     if subject.lock.manager == "conda":
         raise UsageError(
-            f"{form} can hold wheels only, and the lock is one of conda packages",
+            f"{form} supports only wheels, but the lock has conda packages",
             hint=f"gpuenv export --format {instead}",
         )

@@ -1,4 +1,4 @@
-"""A GitHub Actions workflow that builds exactly the lock on a machine without a GPU."""
+"""Writes a GitHub Actions workflow that builds the lock on a machine without a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ENV = ".venv"
 
 
 def text(subject: Subject) -> str:
-    """The workflow. Strings are JSON, which is YAML. Raises UsageError where no machine fits."""
+    """Return the workflow. Raises UsageError if no machine fits. Strings are JSON, which is valid YAML."""
     s.linux_only(subject, "the workflow")
     lock = subject.lock
     wheels = [s.oneline(s.file_name(p)) for p in s.local_files(lock)]
@@ -24,14 +24,12 @@ def text(subject: Subject) -> str:
     check = s.shell("gpuenv", "lock", "--check", *asked, *find_links) if asked else ""
     create = s.shell(*s.create_command(subject, _ENV, subject.lock_file, *find_links))
     if "${{" in s.headline(lock) + check + create + subject.gpuenv.address:
-        # Whoever wrote the lock would else decide what the workflow evaluates, its secrets included.
-        raise UsageError("the lock holds an expression of GitHub Actions (${{): it was not made by gpuenv")
+        # The author of the lock could otherwise make the workflow evaluate expressions, with its secrets.
+        raise UsageError("the lock contains an expression of GitHub Actions (${{), which gpuenv never writes")
     own, told = subject.gpuenv.wheel, [".github/workflows/environment.yml"]
-    told += [f"commit {own} too: pip installs gpuenv from it"] if own else []
-    told += ["the repository's variable GPUENV names another address or wheel of gpuenv"]
-    told += (
-        [f"put into ./wheels, as they lie on the machine that locked: {', '.join(wheels)}"] if wheels else []
-    )
+    told += [f"commit {own} as well: pip installs gpuenv from it"] if own else []
+    told += ["set the repository variable GPUENV for another address or wheel of gpuenv"]
+    told += [f"copy these wheels from the locking machine to ./wheels: {', '.join(wheels)}"] if wheels else []
     rows = [*_job(subject), *_steps(subject, check, create)]
     return s.comment(subject, FORM, "", *told) + "\n".join(rows) + "\n"
 
@@ -78,9 +76,9 @@ def _steps(subject: Subject, check: str, create: str) -> list[str]:
         f"          key: gpuenv-${{{{ runner.os }}}}-${{{{ runner.arch }}}}-${{{{ {held} }}}}",
         *_install(subject),
         *_check(check),
-        "      - name: Exactly the lock, hashes checked",
+        "      - name: Install the lock and check hashes",
         f"        run: {json.dumps(create)}",
-        "      - name: What can be proved without a GPU",
+        "      - name: Verify without a GPU",
         f"        run: {s.shell('gpuenv', 'verify', _ENV, '--device', 'cpu')}",
         f"      - run: gpuenv run {_ENV} -- python -c 'print(\"your tests here\")'",
     ]
@@ -89,18 +87,20 @@ def _steps(subject: Subject, check: str, create: str) -> list[str]:
 def _check(command: str) -> list[str]:
     if command:
         return [
-            "      - name: The lock is still what would be locked now",
+            "      - name: Check that the lock is up to date",
             f"        run: {json.dumps(command)}",
         ]
     return [
-        "      # The lock was made from a project's files, for a machine without a name. With a named target in",
-        "      # gpuenv.yaml it can be checked here as well: gpuenv lock --check --target NAME",
+        "      # The lock is for a project and an unnamed machine. With a named target in",
+        "      # gpuenv.yaml this workflow can check it: gpuenv lock --check --target NAME",
     ]
 
 
 def lock_options(subject: Subject) -> list[str]:
-    """The options of `gpuenv lock` that ask for this lock again; none where only the machine that it was
-    made on can: a lock knows that files were asked (`inputs`), not which."""
+    """Return the options of `gpuenv lock` that reproduce this lock, or none.
+
+    A lock of project files (`inputs`) does not name them, so only its own machine can reproduce it.
+    """
     lock, plan = subject.lock, subject.lock.plan
     named = re.fullmatch(
         r"pylock\.([^.]+)\.toml|([^.]+)\.conda-lock\.yml", PurePosixPath(subject.lock_file).name
@@ -126,5 +126,5 @@ def lock_options(subject: Subject) -> list[str]:
 
 
 def _in_quotes(path: str) -> str:
-    """A string of GitHub's expressions."""
+    """Return a string literal for GitHub's expressions."""
     return "'" + s.oneline(path).replace("'", "''") + "'"

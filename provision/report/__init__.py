@@ -1,6 +1,6 @@
-"""One text to paste into an issue: what is known of gpuenv, the machine and an environment, with nothing in
-it that says whose they are. Values in, text out; nothing here reads a file. The text is Markdown, section by section,
-whose contents are fenced: nothing in it is markup."""
+"""Writes the text of an issue: gpuenv, the machine and an environment, without personal data.
+
+It reads no files. The text is Markdown with fenced sections, so that no content is interpreted as markup."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ..model import (
     is_stack_package,
     normalize_name,
 )
-from .anonymize import Whose, hidden
+from .anonymize import PersonalData, anonymize_text
 
-__all__ = ["Known", "Whose", "report"]
+__all__ = ["PersonalData", "ReportFacts", "write_report"]
 
-# Beside the stack: packages of conda that hold parts of it, and libraries that frameworks compute with
+# In addition to the stack: conda packages with parts of it, and numeric libraries of frameworks
 _LIBRARIES = re.compile(
     r"pytorch.*|triton.*|tensorflow.*|tf-.*|jax.*|libtorch|numpy|"
     r"cuda-.*|cudnn|libcu.*|libnv.*|nccl|ml-dtypes|mkl|libblas"
@@ -35,9 +35,8 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
-    """All that a report is made of; what there is not is None. `sources` says where packages come from,
-    `problems` what could not be read."""
+class ReportFacts:
+    """The facts of a report. `sources` are the package sources, `problems` the unreadable files."""
 
     gpuenv: str
     python: str
@@ -53,26 +52,26 @@ class Known:
     problems: tuple[str, ...] = ()
 
 
-def report(known: Known, whose: Whose) -> IssueReport:
-    """The text, and what was left out of it."""
-    text, counts = hidden(_written(known), whose)
-    return IssueReport(gpuenv=known.gpuenv, text=text, hidden=counts)
+def write_report(facts: ReportFacts, personal: PersonalData) -> IssueReport:
+    """Return the anonymized report, with a count of hidden items by kind."""
+    text, counts = anonymize_text(_render(facts), personal)
+    return IssueReport(gpuenv=facts.gpuenv, text=text, hidden=counts)
 
 
-def _written(known: Known) -> str:
-    """The text, with everything in it."""
-    parts = [("Machine", list(_machine(known.machine)))]
-    variables = [f"{k}={v}" for k, v in known.machine.environment.items()]
-    parts += [("Variables", variables), ("Where packages come from", list(known.sources))]
-    parts += [("Environment", list(_environment(known)))]
-    if known.lock:
-        parts.append(("Locked packages", list(_packages(known.lock))))
-    if known.verdict:
-        when = f" ({known.verified})" if known.verified else ""
-        parts.append((f"Last verdict{when}: {known.verdict.verdict}", list(_verdict(known.verdict))))
-    if known.problems:
-        parts.append(("Could not be read", list(known.problems)))
-    head = f"gpuenv {known.gpuenv}, Python {known.python}, {known.when}"
+def _render(facts: ReportFacts) -> str:
+    """Return the text before anonymization."""
+    parts = [("Machine", list(_machine(facts.machine)))]
+    variables = [f"{k}={v}" for k, v in facts.machine.environment.items()]
+    parts += [("Variables", variables), ("Where packages come from", list(facts.sources))]
+    parts += [("Environment", list(_environment(facts)))]
+    if facts.lock:
+        parts.append(("Locked packages", list(_packages(facts.lock))))
+    if facts.verdict:
+        when = f" ({facts.verified})" if facts.verified else ""
+        parts.append((f"Last verdict{when}: {facts.verdict.verdict}", list(_verdict(facts.verdict))))
+    if facts.problems:
+        parts.append(("Could not be read", list(facts.problems)))
+    head = f"gpuenv {facts.gpuenv}, Python {facts.python}, {facts.when}"
     return "\n".join([head, "", *(_section(title, rows) for title, rows in parts if rows)])
 
 
@@ -82,7 +81,7 @@ def _section(title: str, rows: list[str]) -> str:
 
 
 def _line(text: str) -> str:
-    """One line that cannot end the fence, of bearable length."""
+    """Return one line of limited length that cannot end the fence."""
     text = _CONTROL.sub("", text.replace("\n", " ")).replace("```", "'''")
     return text if len(text) <= _LONG else text[:_LONG] + " ..."
 
@@ -92,8 +91,8 @@ def _machine(machine: Machine) -> Iterator[str]:
     yield f"platform  {target.platform}, glibc {target.glibc or 'unknown'}"
     if driver.library or driver.kernel_module:
         yield (
-            f"driver    {driver.library or 'unknown'}, kernel module {driver.kernel_module or 'unknown'}, speaks CUDA "
-            f"{driver.cuda or 'unknown'}, told by {driver.source}"
+            f"driver    {driver.library or 'unknown'}, kernel module {driver.kernel_module or 'unknown'}, supports CUDA "
+            f"{driver.cuda or 'unknown'}, read from {driver.source}"
         )
     elif not driver.problem:
         yield "driver    none"
@@ -104,10 +103,10 @@ def _machine(machine: Machine) -> Iterator[str]:
     for gpu in machine.gpus:
         mig = f", MIG {' '.join(gpu.mig)}" if gpu.mig else ""
         yield f"GPU {gpu.index}     {gpu.name}, capability {gpu.capability}, {gpu.memory_mib} MiB, {gpu.uuid}{mig}"
-    told = [context.container, "WSL" if context.wsl else None, "Colab" if context.colab else None]
-    told += [f"Slurm {context.slurm}" if context.slurm else None]
-    if any(told):
-        yield f"context   {', '.join(x for x in told if x)}"
+    contexts = [context.container, "WSL" if context.wsl else None, "Colab" if context.colab else None]
+    contexts += [f"Slurm {context.slurm}" if context.slurm else None]
+    if any(contexts):
+        yield f"context   {', '.join(x for x in contexts if x)}"
     for device in machine.hardware:
         yield f"hardware  {device.vendor} {device.device or ''} at {device.address}"
     for python in machine.pythons:
@@ -118,16 +117,16 @@ def _machine(machine: Machine) -> Iterator[str]:
         yield from _finding(finding)
 
 
-def _environment(known: Known) -> Iterator[str]:
-    if known.env is None:
+def _environment(facts: ReportFacts) -> Iterator[str]:
+    if facts.env is None:
         yield "no environment: .venv is missing"
         return
-    yield f"path      {known.env}" + ("" if known.ours else " (not made by gpuenv)")
-    plan = known.plan
+    yield f"path      {facts.env}" + ("" if facts.ours else " (not made by gpuenv)")
+    plan = facts.plan
     if plan is None:
         return
-    asked = f"{plan.manager}, device {plan.device}, Python {plan.python}, {plan.platform}"
-    yield f"made as   {asked}"
+    request = f"{plan.manager}, device {plan.device}, Python {plan.python}, {plan.platform}"
+    yield f"made as   {request}"
     for build in plan.builds:
         yield (
             f"build     {build.framework} {build.version}, CUDA {build.cuda or 'none'}, cuDNN {build.cudnn or 'none'}, "

@@ -1,7 +1,7 @@
-"""What must not stand in a public text: who and where, credentials, serial numbers.
+"""Hides personal data in a text: names, hosts, credentials, serial numbers.
 
-Everything is hidden in the finished text and not where it comes from, so that a path in a loader's message is
-no way around. Where a rule cannot know, it hides: a version too few in an issue can be asked for.
+It works on the finished text instead of its sources, so that a path in a loader's message is hidden as well. An
+ambiguous text is hidden, because a missing version can be requested later.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ..system.redaction import redact_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Whose:
-    """What would say whose machine this is: home folders, user names (also people's own), host names."""
+class PersonalData:
+    """The data that identifies a machine and its user: home folders, user and real names, host names."""
 
     homes: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
 
 
-# Names that say nothing of a person or a machine, or words that a report is made of.
+# Names that do not identify a person or a machine, and words of the report
 _WORDS = frozenset(
     (
         *FRAMEWORKS, "root", "user", "users", "admin", "home", "ubuntu", "debian", "jovyan", "runner", "vscode",
@@ -39,7 +39,7 @@ _PUBLIC = re.compile(
     r"(?:^|\.)(?:pytorch\.org|tensorflow\.org|python\.org|pypi\.org|pythonhosted\.org|nvidia\.com|github\.com|"
     r"githubusercontent\.com|anaconda\.org|anaconda\.com|prefix\.dev|jax\.dev|googleapis\.com)$"
 )
-"""Addresses that everybody has; that somebody uses them says nothing."""
+"""Public addresses, which do not identify a user."""
 
 _URL = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{1,20})://([^\s'\"`<>|()\[\],;]*)")
 _KEY = re.compile(
@@ -75,8 +75,8 @@ _ADDRESS = re.compile(
 _LOOPBACK = re.compile(r"127\.|0\.0\.0\.0")
 
 
-def hidden(text: str, whose: Whose) -> tuple[str, dict[str, int]]:
-    """The text without what must not be public, and how often each kind was in it."""
+def anonymize_text(text: str, personal: PersonalData) -> tuple[str, dict[str, int]]:
+    """Return the text without personal data, with a count by kind."""
     counts: Counter[str] = Counter()
     text = redact_text(text, stars=True)
 
@@ -84,9 +84,9 @@ def hidden(text: str, whose: Whose) -> tuple[str, dict[str, int]]:
         nonlocal text
 
         def instead(match: re.Match[str]) -> str:
-            said = by(match)
-            counts[kind] += said != match[0]
-            return said
+            replacement = by(match)
+            counts[kind] += replacement != match[0]
+            return replacement
 
         text = pattern.sub(instead, text)
 
@@ -103,19 +103,21 @@ def hidden(text: str, whose: Whose) -> tuple[str, dict[str, int]]:
     put("hardware addresses", _MAC, lambda _: "(MAC)")
     put("network addresses", _ADDRESS, lambda m: m[0] if _LOOPBACK.match(m[0]) else "(ADDRESS)")
     put("credentials", _LONG, lambda m: "***" if _looks_random(m[0]) else m[0])
-    for home in sorted({*whose.homes}, key=len, reverse=True):
+    for home in sorted({*personal.homes}, key=len, reverse=True):
         if len(home) > 1:
             put("home folders", re.compile(rf"(?<![\w.~-]){re.escape(home)}(?![\w-]|\.\w)"), lambda _: "~")
     put("home folders", _ANY_HOME, lambda m: f"{m[1]}USER")
-    _hide_names("user names", whose.users, "USER", put)
-    _hide_names("host names", _with_short(whose.hosts), "HOST", put)
+    _hide_names("user names", personal.users, "USER", put)
+    _hide_names("host names", _with_short(personal.hosts), "HOST", put)
     return text, dict(sorted((k, n) for k, n in counts.items() if n))
 
 
 def _looks_random(text: str) -> bool:
-    """Whether a long word is more like a key than like a name: keys go from small to big letters to digits
-    all the time (0.62 of their steps, where all are as likely), names of functions at each new word. A
-    number of base 16 is taken for a key unless it is as long as the sha256 that locks are full of."""
+    """Return whether a long word looks like a key.
+
+    A random key changes between lower case, upper case and digits at 0.62 of its steps, a function name only at each new
+    word. A hexadecimal number counts as a key unless it has the length of a sha256.
+    """
     if re.fullmatch(r"[0-9a-fA-F]+", text):
         return not _HASH.fullmatch(text)
     kinds = ["u" if c.isupper() else "l" if c.islower() else "d" if c.isdigit() else "" for c in text]
@@ -128,7 +130,7 @@ _ANY_HOME = re.compile(r"((?:/home/|/Users/|\b[A-Za-z]:[\\/]+Users[\\/]+))(?!USE
 
 
 def _address(match: re.Match[str]) -> str:
-    """An address without credentials, query and what a host of one's own is called."""
+    """Return an address without credentials, query and private host name."""
     scheme, rest = match[1], match[2]
     if scheme.lower() == "file":
         return match[0]
@@ -136,10 +138,10 @@ def _address(match: re.Match[str]) -> str:
     authority = unquote(authority).rpartition("@")[2]
     host = authority.partition(":")[0]
     path = re.split(r"[?#]", path)[0]
-    path = re.sub(r"((?:^|/)t/)[^/]+", r"\1***", path)  # a token of a conda channel
+    path = re.sub(r"((?:^|/)t/)[^/]+", r"\1***", path)  # the token of a conda channel
     known = _PUBLIC.search(host.lower()) or host in ("127.0.0.1", "localhost")
     shown = authority if known else "HOST"
-    # Of an index of one's own the path names repositories, teams and sometimes users: its end will do.
+    # The path of a private index can name repositories, teams and users, so only its end is kept.
     tail = path if known else path.rpartition("/")[2] or path.rstrip("/").rpartition("/")[2]
     between = "/.../" if not known and "/" in path.rstrip("/") else slash
     return f"{scheme}://{shown}{between}{tail}" if tail else f"{scheme}://{shown}{slash}"
@@ -155,8 +157,10 @@ def _hide_names(
     instead: str,
     put: Callable[[str, re.Pattern[str], Callable[[re.Match[str]], str]], None],
 ) -> None:
-    """Names as whole words, one of two letters exactly as it is written. A name that is any word stays, but in
-    `/home/NAME`, which is hidden whoever that is."""
+    """Hide names as whole words, names of two letters only in their exact case.
+
+    A name that is a common word stays, except in `/home/NAME`, which is always hidden.
+    """
     for name in sorted({n for n in names if n}, key=len, reverse=True):
         if len(name) > 1 and name.lower() not in _WORDS and not (name.isdigit() and len(name) < 5):
             exactly = re.IGNORECASE if len(name) > 2 else 0

@@ -1,1 +1,1 @@
-"""The operating system: processes, signals, users, and files read and written safely."""
+"""The operating system: processes, signals, users, and safe access to files."""

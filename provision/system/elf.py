@@ -1,7 +1,7 @@
-"""What the dynamic section of an ELF file says: the libraries that it needs, where to look, and symbol versions.
+"""Reads the dynamic section of ELF files: required libraries, search paths and symbol versions.
 
-64-bit little-endian files are read (ELF gABI, "Dynamic Section"; LSB, "Symbol Versioning"). Headers can hold
-anything: every count and length is bounded, and a file that cannot be read raises ElfError.
+It reads 64-bit little-endian files (ELF gABI, "Dynamic Section"; LSB, "Symbol Versioning"). Headers are untrusted, so
+every count and length is bounded, and an invalid file raises ElfError.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 Read = Callable[[int, int], bytes]
-"""Returns bytes from an offset on: as many as asked for, fewer only at the end of the file."""
+"""Returns a number of bytes from an offset, fewer only at the end of the file."""
 
 MACHINES = {62: "x86_64", 183: "aarch64"}
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -33,15 +33,17 @@ _GNU_HASH = 0x6FFFFEF5
 _NO_DEFAULT_FOLDERS = 0x800
 _WEAK = 2
 _BASE = 1
-# Bounds; the files of real packages have less than a tenth of each.
+# Bounds. The files of real packages have less than a tenth of each.
 _MOST_SEGMENTS, _MOST_ENTRIES, _MOST_VERSIONS, _MOST_CHAIN = 512, 1 << 14, 1 << 14, 1 << 16
 _LONGEST = 1 << 14
 _AHEAD = 1 << 13  # bytes read at once: the headers, and in small files all tables
 
 
 class ElfError(Exception):
-    """A file is no ELF file that can be loaded: the reason in words. `foreign` is set for a file of another word
-    size or byte order, which the loader passes over when it searches."""
+    """A file that is not a loadable ELF file, with the reason.
+
+    `foreign` is set for another word size or byte order. The loader skips such files in its search.
+    """
 
     def __init__(self, reason: str, *, foreign: bool = False) -> None:
         super().__init__(reason)
@@ -50,7 +52,7 @@ class ElfError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of symbols that a file requires of a library: ("libc.so.6", "GLIBC_2.34")."""
+    """A symbol version that a file requires from a library: ("libc.so.6", "GLIBC_2.34")."""
 
     library: str
     name: str
@@ -58,9 +60,11 @@ class Version:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Elf:
-    """What one file says. `rpath` and `runpath` are as written, `requires` are the versions without which the
-    loader refuses the file, `defines` those that it defines (empty where it has no versions). `exports` is
-    whether it defines the symbol that was asked for."""
+    """The dynamic section of a file.
+
+    `rpath` and `runpath` are as written. `requires` are the versions that the loader insists on, `defines` the versions
+    that the file defines. `exports` is whether the file defines the requested symbol.
+    """
 
     machine: int
     soname: str | None = None
@@ -83,7 +87,7 @@ def read_elf(path: str | Path, symbol: str | None = None) -> Elf:
     try:
         status = os.fstat(number)
         if not stat.S_ISREG(status.st_mode):
-            raise ElfError("is not a plain file")
+            raise ElfError("is not a regular file")
         return parse(lambda start, size: os.pread(number, size, start), status.st_size, symbol)
     except OSError as error:
         raise ElfError(error.strerror or str(error)) from error
@@ -92,7 +96,7 @@ def read_elf(path: str | Path, symbol: str | None = None) -> Elf:
 
 
 def parse(read: Read, size: int, symbol: str | None = None) -> Elf:
-    """The dynamic section of a file of `size` bytes. Raises ElfError."""
+    """Parse the dynamic section of a file of `size` bytes. Raises ElfError."""
     try:
         return ElfFile(read, size).elf(symbol)
     except (struct.error, OverflowError) as error:
@@ -100,7 +104,7 @@ def parse(read: Read, size: int, symbol: str | None = None) -> Elf:
 
 
 class ElfFile:
-    """One file: its segments, and its tables by address."""
+    """A file with its segments, and its tables by address."""
 
     def __init__(self, read: Read, size: int) -> None:
         self._read, self._size = read, size
@@ -112,22 +116,22 @@ class ElfFile:
         self._segments = list(_SEGMENT.iter_unpack(data))
         self._loads = [(s[3], s[5], s[2]) for s in self._segments if s[0] == _LOAD]
         if any(s[2] + s[5] > size for s in self._segments if s[0] == _LOAD):
-            raise ElfError("ends before its segments do: it is cut short")
+            raise ElfError("ends before its segments do: it is truncated")
         self._dynamic = self._entries()
         self._strings = self.offset(self._first(_STRINGS)) if _STRINGS in self._dynamic else None
 
     def _header(self) -> tuple[int, int, int]:
         if self._head[:4] != b"\x7fELF":
-            raise ElfError("is no ELF file" if self._head else "is empty")
+            raise ElfError("is not an ELF file" if self._head else "is empty")
         if self._head[4:6] != b"\x02\x01":
-            raise ElfError("is no 64-bit little-endian ELF file", foreign=True)
+            raise ElfError("is not a 64-bit little-endian ELF file", foreign=True)
         fields = _HEADER.unpack_from(self._head)
         if fields[9] != _SEGMENT.size or not 0 < fields[10] <= _MOST_SEGMENTS:
-            raise ElfError("has no program headers that can be read")
+            raise ElfError("has no valid program headers")
         return fields[2], fields[5], fields[10]
 
     def bytes(self, start: int, size: int) -> bytes:
-        """Bytes of the file. Raises ElfError where it ends before."""
+        """Return bytes of the file. Raises ElfError beyond its end."""
         if start < 0 or start + size > self._size:
             raise ElfError("ends before its tables do")
         end = start + size
@@ -142,7 +146,7 @@ class ElfFile:
         return self._window[near : near + size]
 
     def offset(self, address: int) -> int:
-        """Where the bytes at an address are in the file. Raises ElfError."""
+        """Return the file offset of an address. Raises ElfError."""
         for start, length, offset in self._loads:
             if start <= address < start + length:
                 return int(offset + address - start)
@@ -165,7 +169,7 @@ class ElfFile:
         return self._dynamic.get(tag, [0])[0]
 
     def _text(self, index: int) -> str:
-        """A string of the dynamic string table."""
+        """Return a string of the dynamic string table."""
         if index not in self._texts:
             if self._strings is None or index >= max(self._first(_STRINGS_SIZE), 1):
                 raise ElfError("names a string outside its string table")
@@ -180,7 +184,7 @@ class ElfFile:
             if end >= 0:
                 return data[:end].decode("utf-8", "backslashreplace")
             if length >= _LONGEST or len(data) < length:
-                raise ElfError("has a string without an end")
+                raise ElfError("has an unterminated string")
             length *= 4
 
     def elf(self, symbol: str | None) -> Elf:
@@ -207,10 +211,10 @@ class ElfFile:
         found: list[Version] = []
         if _NEED not in self._dynamic:
             return found
-        at = self.offset(self._first(_NEED))
+        position = self.offset(self._first(_NEED))
         for _ in range(min(self._first(_NEED_COUNT), _MOST_VERSIONS)):
-            _, count, file, first, following = _VERSION_NEED.unpack(self.bytes(at, _VERSION_NEED.size))
-            library, near = self._text(file), at + first
+            _, count, file, first, following = _VERSION_NEED.unpack(self.bytes(position, _VERSION_NEED.size))
+            library, near = self._text(file), position + first
             for _ in range(count):
                 _, flags, _, name, step = _VERSION_AUX.unpack(self.bytes(near, _VERSION_AUX.size))
                 if not flags & _WEAK:
@@ -218,7 +222,7 @@ class ElfFile:
                 near += step
                 if not step or len(found) > _MOST_VERSIONS:
                     break
-            at += following
+            position += following
             if not following:
                 break
         return found
@@ -227,15 +231,15 @@ class ElfFile:
         found: list[str] = []
         if _DEFINED not in self._dynamic:
             return found
-        at = self.offset(self._first(_DEFINED))
+        position = self.offset(self._first(_DEFINED))
         for _ in range(min(self._first(_DEFINED_COUNT), _MOST_VERSIONS)):
             _, flags, _, count, _, first, following = _VERSION_DEFINED.unpack(
-                self.bytes(at, _VERSION_DEFINED.size)
+                self.bytes(position, _VERSION_DEFINED.size)
             )
             if count and not flags & _BASE:
-                name, _ = struct.unpack("<II", self.bytes(at + first, 8))
+                name, _ = struct.unpack("<II", self.bytes(position + first, 8))
                 found.append(self._text(name))
-            at += following
+            position += following
             if not following:
                 break
         return found
@@ -250,12 +254,12 @@ class ElfFile:
         return _HASH in self._dynamic and self._in_hash(symbol)
 
     def _is(self, number: int, symbol: str) -> bool:
-        at = self.offset(self._first(_SYMBOLS)) + number * _SYMBOL.size
-        name, _, _, section, _, _ = _SYMBOL.unpack(self.bytes(at, _SYMBOL.size))
+        position = self.offset(self._first(_SYMBOLS)) + number * _SYMBOL.size
+        name, _, _, section, _, _ = _SYMBOL.unpack(self.bytes(position, _SYMBOL.size))
         return section != 0 and self._text(name) == symbol
 
-    def _word(self, at: int) -> int:
-        return int.from_bytes(self.bytes(at, 4), "little")
+    def _word(self, position: int) -> int:
+        return int.from_bytes(self.bytes(position, 4), "little")
 
     def _in_gnu_hash(self, symbol: str) -> bool:
         wanted = 5381

@@ -1,4 +1,4 @@
-"""The symbols that an ELF file requires of other files, and those that it defines."""
+"""Reads the symbols that an ELF file requires and defines."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 _SYMBOL = struct.Struct("<IBBHQQ")
 _HASH, _STRINGS, _SYMBOLS, _STRINGS_SIZE, _GNU_HASH = 4, 5, 6, 10, 0x6FFFFEF5
 _LOCAL, _GLOBAL = 0, 1
-# Bounds; the files of real packages have less than a tenth of each.
+# Bounds. The files of real packages have less than a tenth of each.
 _MOST_SYMBOLS, _MOST_NAMES, _MOST_CHAIN = 1 << 22, 1 << 28, 1 << 16
 
 
 def undefined_symbols(read: Read, size: int) -> tuple[str, ...]:
-    """The symbols that a file of `size` bytes requires, weak ones left out. Raises ElfError."""
+    """Return the symbols that a file of `size` bytes requires, without weak ones. Raises ElfError."""
     try:
         return tuple(dict.fromkeys(_Symbols(read, size).undefined()))
     except (struct.error, OverflowError) as error:
@@ -28,7 +28,7 @@ def undefined_symbols(read: Read, size: int) -> tuple[str, ...]:
 
 
 def defined_symbols(read: Read, size: int) -> tuple[str, ...]:
-    """The symbols that a file of `size` bytes defines for others. Raises ElfError."""
+    """Return the symbols that a file of `size` bytes exports. Raises ElfError."""
     try:
         return tuple(dict.fromkeys(_Symbols(read, size).defined()))
     except (struct.error, OverflowError) as error:
@@ -39,20 +39,20 @@ class _Symbols(ElfFile):
     """A file with its table of dynamic symbols."""
 
     def undefined(self) -> Iterator[str]:
-        """Strong symbols without a definition."""
+        """Yield strong symbols without a definition."""
         for name, binding, section in self._named(0, self._end_of_undefined()):
             if section == 0 and binding == _GLOBAL:
                 yield name
 
     def defined(self) -> Iterator[str]:
-        """Symbols with a definition; a GNU hash table lists no others."""
+        """Yield symbols with a definition. A GNU hash table lists only these."""
         start = self._end_of_undefined() if _GNU_HASH in self._dynamic else 0
         for name, binding, section in self._named(start, self._end()):
             if section != 0 and binding != _LOCAL:
                 yield name
 
     def _named(self, start: int, end: int) -> Iterator[tuple[str, int, int]]:
-        """Name, binding and section of the symbols from number `start` to `end`."""
+        """Yield name, binding and section of the symbols from `start` to `end`."""
         if _SYMBOLS not in self._dynamic or self._strings is None or end <= start:
             return
         table = self.offset(self._first(_SYMBOLS)) + start * _SYMBOL.size
@@ -64,7 +64,7 @@ class _Symbols(ElfFile):
                 yield names[name:stop].decode("utf-8", "backslashreplace"), info >> 4, section
 
     def _end(self) -> int:
-        """How many symbols the table has."""
+        """Return the number of symbols in the table."""
         if _GNU_HASH not in self._dynamic:
             return self._end_of_undefined()
         table = self.offset(self._first(_GNU_HASH))
@@ -77,10 +77,10 @@ class _Symbols(ElfFile):
         for number in range(last, last + _MOST_CHAIN):
             if self._word(starts + (buckets + number - first) * 4) & 1:
                 return number + 1
-        raise ElfError("has a hash table without an end")
+        raise ElfError("has an unterminated hash table")
 
     def _end_of_undefined(self) -> int:
-        """How many symbols from the start of the table hold all undefined ones: a GNU hash table begins after them."""
+        """Return the number of symbols before the GNU hash table, which include all undefined ones."""
         if _GNU_HASH in self._dynamic:
             return self._word(self.offset(self._first(_GNU_HASH)) + 4)
         return self._word(self.offset(self._first(_HASH)) + 4) if _HASH in self._dynamic else 0

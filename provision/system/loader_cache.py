@@ -1,4 +1,4 @@
-"""What the loader's cache knows, read as glibc wrote it: no program is started for it."""
+"""Reads the loader's cache in glibc's format, without running a program."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 
 from . import process
 
-# How `ldconfig -p` names the libraries that a 64-bit process of each machine may load, and the flags that they
-# have in the cache (glibc's ldconfig.h: FLAG_ELF_LIBC6 and the required ABI).
+# The label of `ldconfig -p` for 64-bit libraries of each machine, and their flags in the cache (glibc's ldconfig.h:
+# FLAG_ELF_LIBC6 and the required ABI)
 FLAVOURS = {"x86_64": "x86-64", "aarch64": "AArch64"}
 _FLAGS = {"x86_64": 0x0303, "aarch64": 0x0A03}
 _MAGIC = b"glibc-ld.so.cache1.1"
 _HEAD, _ENTRY = struct.Struct("=20sII20x"), struct.Struct("=iIIIQ")
-_MOST = 1 << 26  # bytes; the caches of real systems have some hundred thousand
+_MOST = 1 << 26  # bytes; real caches have some hundred thousand
 
 
 def loader_cache(root: Path, machine: str) -> tuple[tuple[str, str], ...]:
-    """(soname, path) of what /etc/ld.so.cache has for a machine, in its order; empty where there is none."""
+    """Return (soname, path) for each library of a machine in /etc/ld.so.cache, in its order."""
     cache = root / "etc" / "ld.so.cache"
     if not _is_there(cache):
         return ()
@@ -30,12 +30,14 @@ def loader_cache(root: Path, machine: str) -> tuple[tuple[str, str], ...]:
 
 
 def cache_rows(data: bytes, flags: int | None) -> tuple[tuple[str, str], ...] | None:
-    """(soname, path) of the libraries with these flags (None: of all); None for a file of another kind, as
-    glibc before 2.2 or another libc has it."""
+    """Return (soname, path) of the libraries with these flags, or of all libraries for None.
+
+    Returns None for another format, such as that of glibc before 2.2 or of another libc.
+    """
     start = data.find(_MAGIC)
     if start < 0 or len(data) < start + _HEAD.size:
         return None
-    data = data[start:]  # an older table may stand before; strings are counted from here
+    data = data[start:]  # an older table may precede it; string offsets count from here
     count = _HEAD.unpack_from(data)[1]
     if _HEAD.size + count * _ENTRY.size > len(data):
         return None
@@ -53,7 +55,7 @@ def _text(data: bytes, start: int) -> str:
 
 
 def ldconfig_rows(text: str, flavour: str | None) -> tuple[tuple[str, str], ...]:
-    r"""(soname, path) from `ldconfig -p`, in its order; other machines' libraries are left out.
+    r"""Return (soname, path) from `ldconfig -p`, in its order, without libraries of other machines.
 
     A line is "\tlibcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1".
     """
@@ -73,7 +75,7 @@ def _by_ldconfig(cache: Path, machine: str) -> tuple[tuple[str, str], ...]:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether a path exists, a directory on the way that may not be searched meaning no."""
+    """Return whether a path exists. A folder without search permission means no."""
     try:
         return path.exists()
     except OSError:

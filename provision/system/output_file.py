@@ -1,7 +1,7 @@
-"""Write the file that the user named for output: a file, a pipe or a device.
+"""Writes the output file that the user names: a file, a pipe or a device.
 
-A file carries a digest of its own text. A file without one was not written by gpuenv, and one with another
-digest was edited since: neither is replaced unless the user says so.
+A file contains a digest of its text. gpuenv does not replace a file without a digest (another program wrote it) or with
+a different digest (it was edited), unless the user forces it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAMED = {"/dev/stdout": 1, "/dev/stderr": 2}
 
 
 def write_output(path: Path, content: str | bytes, *, durable: bool = False) -> None:
-    """Write the file that the user named for output, which may be a pipe or a device. Raises OSError."""
+    """Write an output file, which may be a pipe or a device. Raises OSError."""
     number = _stream(path)
     if number is None:
         write_file(path, content, durable=durable)
@@ -34,8 +34,8 @@ def write_output(path: Path, content: str | bytes, *, durable: bool = False) -> 
 
 
 def is_stream(path: Path) -> bool:
-    """Return whether a path is a pipe, a terminal or another device, in which nothing can be replaced."""
-    text = os.path.abspath(path)  # noqa: PTH100  # no link may be followed
+    """Return whether a path is a pipe, a terminal or another device, which cannot be replaced."""
+    text = os.path.abspath(path)  # noqa: PTH100  # links must not be followed
     if text in _NAMED or _DESCRIPTORS.fullmatch(text):
         return True
     try:
@@ -46,7 +46,7 @@ def is_stream(path: Path) -> bool:
 
 
 def is_stdout(path: Path) -> bool:
-    """Return whether what is written to a path arrives on standard output."""
+    """Return whether a path is standard output."""
     try:
         return is_stream(path) and os.path.samestat(path.stat(), os.fstat(1))
     except OSError:
@@ -54,33 +54,37 @@ def is_stdout(path: Path) -> bool:
 
 
 def _stream(path: Path) -> int | None:
-    """Open a pipe or a device for writing; None for a file. Descriptors of this process are shared, not
-    opened again: that would write at the beginning of the file that the shell redirected them to."""
+    """Open a pipe or a device for writing, or return None for a file.
+
+    A descriptor of this process is duplicated. Opening it again would write at the start of a redirected file.
+    """
     if not is_stream(path):
         return None
-    text = os.path.abspath(path)  # noqa: PTH100  # no link may be followed
+    text = os.path.abspath(path)  # noqa: PTH100  # links must not be followed
     found = _DESCRIPTORS.fullmatch(text)
     if text in _NAMED or found:
         return os.dup(int(found[1]) if found else _NAMED[text])
-    # A pipe that a project has in the file's place would be waited for until something reads it.
+    # Opening a pipe in the file's place could block until another program reads it.
     number = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     os.set_blocking(number, True)
     return number
 
 
 def signed(text: str, sign: str = "#") -> str:
-    """Return a text with its digest on a comment line: behind the line that says what wrote it, else first. An
-    HTML comment ("<!--") goes to the end."""
+    """Return a text with its digest on a comment line after the line of the writer, or at the start.
+
+    An HTML comment ("<!--") goes to the end.
+    """
     text = unsigned(text)
     line = f"{sign} gpuenv-digest: {_digest(text)}" + (" -->" if sign == "<!--" else "") + "\n"
     if sign == "<!--":
         return text.rstrip("\n") + "\n" + line
-    at = text.find("\n", text.find(_HEADER)) + 1 if _HEADER in text else 0
-    return text[:at] + line + text[at:]
+    position = text.find("\n", text.find(_HEADER)) + 1 if _HEADER in text else 0
+    return text[:position] + line + text[position:]
 
 
 def unsigned(text: str) -> str:
-    """Return a text without the digests on its comment lines."""
+    """Return a text without its digest lines."""
     return _DIGEST.sub("", text)
 
 
@@ -90,21 +94,23 @@ def _digest(text: str) -> str:
 
 
 def write_with_digest_beside(path: Path, text: str) -> None:
-    """Write a text that has no comments, and its digest into a hidden file beside it. Raises OSError."""
+    """Write a text in a format without comments, and its digest into a hidden file beside it. Raises OSError."""
     write_output(path, text)
     if not is_stream(path):
         write_file(path.with_name(_HELD_BESIDE.format(path.name)), _digest(text) + "\n")
 
 
 def _leads_out(path: Path) -> bool:
-    """Whether a path is a link out of its folder: nothing is written through it, and the writer says so."""
+    """Return whether a path is a link out of its folder. The writer rejects it with a message."""
     folder = path.absolute().parent.resolve()
     return path.is_symlink() and not path.resolve().is_relative_to(folder)
 
 
 def refuse_to_replace(path: Path, *, force: bool) -> None:
-    """Raise UsageError for a file that gpuenv did not write, or that was edited since; `force` takes it. An
-    empty file holds nothing that could be lost."""
+    """Raise UsageError for a file that another program wrote or the user edited, unless `force`.
+
+    An empty file may be replaced.
+    """
     if force or is_stream(path) or _leads_out(path):
         return
     try:
@@ -112,7 +118,7 @@ def refuse_to_replace(path: Path, *, force: bool) -> None:
         beside = path.with_name(_HELD_BESIDE.format(path.name))
         kept = untrusted_files.read_text(beside).strip() if beside.is_file() else None
     except OSError:
-        return  # it is missing, or the write says what it is
+        return  # the file is missing, or the write reports its type
     found = _DIGEST.findall(text.replace("\r\n", "\n"))
     digest = found[0] if found else kept
     if not text.strip() or digest == _digest(unsigned(text.replace("\r\n", "\n"))):

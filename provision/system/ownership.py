@@ -1,4 +1,4 @@
-"""Checks that nobody but this user and root can change files, before they are run or loaded."""
+"""Checks that only this user and root can change files, before they are run or loaded."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from pathlib import Path
 
 _ROOT = 0
 _MOST_LINKS = 40
-"""As many links as the kernel follows in one path (path_resolution(7))."""
+"""The most links that the kernel follows in one path (path_resolution(7))."""
 
 
 class ChangeableError(Exception):
-    """Another user can change a file; the text names it and says how."""
+    """A file that another user can change, with the reason."""
 
 
 def assert_unchangeable(paths: Iterable[Path]) -> None:
-    """Look at the paths, at all that is in folders of them, at what links lead to, and at every folder on the way.
-    Raises ChangeableError for the first file that another user can change, and OSError."""
+    """Check paths, the contents of folders, the targets of links, and every parent folder.
+
+    Raises ChangeableError for the first file that another user can change, and OSError.
+    """
     search = _Search(frozenset({_ROOT, os.geteuid()}))
     for path in paths:
         search.look(str(path))
 
 
 class _Search:
-    """A search that looks at each folder once."""
+    """A search that visits each folder once."""
 
     def __init__(self, trusted: frozenset[int]) -> None:
         self._trusted = trusted
@@ -34,7 +36,7 @@ class _Search:
         self._walked: set[str] = set()
 
     def look(self, path: str) -> None:
-        """Look at the way to a path, and at all that is in it where it is a folder."""
+        """Check a path with its parents, and the contents of a folder."""
         waiting = [self._follow(path)]
         while waiting:
             place = waiting.pop()
@@ -50,7 +52,7 @@ class _Search:
                         waiting.append(self._follow(entry.path))
 
     def _follow(self, path: str) -> str:
-        """Look at every folder and link on the way to a path, and return where it leads."""
+        """Check every folder and link on the way to a path, and return its target."""
         at, left, links = os.sep, _parts(os.path.abspath(path)), 0  # noqa: PTH100  # Path.absolute keeps ".."
         while left:
             part = left.pop()
@@ -80,7 +82,7 @@ class _Search:
             raise ChangeableError(f"{path} belongs to user {found.st_uid}")
         is_sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
         if stat.S_ISLNK(found.st_mode) or is_sticky:
-            return  # in /tmp and its like nobody can rename or remove what is another's
+            return  # in a sticky folder such as /tmp, only owners can rename or remove files
         if found.st_mode & stat.S_IWOTH:
             raise ChangeableError(f"{path} can be written by every user")
         if found.st_mode & stat.S_IWGRP and found.st_gid != _ROOT:
@@ -88,5 +90,5 @@ class _Search:
 
 
 def _parts(path: str) -> list[str]:
-    """The names of a path, the first one last."""
+    """Return the components of a path in reverse order."""
     return [name for name in reversed(Path(path).parts) if name != os.sep]

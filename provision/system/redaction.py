@@ -1,7 +1,7 @@
-"""Remove credentials from addresses, texts and documents: user and password, query, token of a conda channel.
+"""Removes credentials from addresses, texts and documents: user and password, query, conda channel token.
 
-All that gpuenv writes or shows passes here. References to variables (`${TOKEN}`) are no secrets and stay.
-Every function takes linear time, as the texts come from outside.
+Everything that gpuenv writes or shows passes through here. References to variables (`${TOKEN}`) are not secret and stay.
+Every function takes linear time, because the texts are untrusted.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _WORD = re.compile(r"[^\s\0]+")
 _END_OF_QUERY = {True: re.compile("#"), False: re.compile(r"[\"'`<>#]")}
 _END_OF_AUTHORITY = re.compile(r"[/?#]")
 _PORT = re.compile(r":\d*$")
-_TOKEN = re.compile(r"/t/([^/?#]+)(?=/|$)(?!/\d+(?![\w-]))")  # not a forum's /t/TITLE/NUMBER
+_TOKEN = re.compile(r"/t/([^/?#]+)(?=/|$)(?!/\d+(?![\w-]))")  # but not /t/TITLE/NUMBER of a forum
 _SCHEME = re.compile(r"[A-Za-z0-9+.-]")
 _PLACEHOLDERS = ("USER", "USER:PASSWORD")
 _LONGEST_PASSWORD = 1000
-"""Characters in which the `@` behind a password with a slash is looked for."""
+"""The most characters to search for the `@` after a password with a slash."""
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A secret in a text, [start, end), and what goes with it when it is removed: [first, last)."""
+    """A secret in a text, [start, end), and the range to remove with it, [first, last)."""
 
     start: int
     end: int
@@ -36,7 +36,7 @@ class Secret:
 
 
 def redact(url: str) -> str:
-    """Return an address without credentials: fit for the screen, a lock or a report."""
+    """Return an address without credentials, for the screen, a lock or a report."""
     url = variable_references.restore(url)
     if "://" not in url:
         return url.partition("?")[0] if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) else url
@@ -112,7 +112,7 @@ def _user(word: str, begin: int, end: int, scheme: str) -> tuple[Secret | None, 
     at = word.rfind("@", begin, authority_end)
     authority = word[begin:authority_end]
     if at < 0 and ":" in authority and "[" not in authority and not _PORT.search(authority):
-        # What follows the colon is no port: a password with a slash, a question mark or a number sign.
+        # No port follows the colon, so the password has a slash, a question mark or a number sign.
         at = word.rfind("@", begin, min(end, begin + _LONGEST_PASSWORD))
         if at >= 0:
             close = _END_OF_AUTHORITY.search(word, at, end)
@@ -129,7 +129,7 @@ def _user(word: str, begin: int, end: int, scheme: str) -> tuple[Secret | None, 
 
 
 def _public(user: str, scheme: str) -> str:
-    """Return what of `user:password` may be shown."""
+    """Return the public part of `user:password`."""
     name, colon, password = user.partition(":")
     if user in _PLACEHOLDERS or _REFERENCES.fullmatch(password if colon else name):
         return user

@@ -1,9 +1,8 @@
-"""Write files inside a folder, whatever links are in it.
+"""Writes files inside a folder without following links out of it.
 
-Projects, bundles and environments come from other people, and a link in them may lead anywhere. Links at or
-above the folder that the user named are followed. Inside it a link is followed while it stays inside, and
-refused where it leads out. The folders on the way are opened one by one without following links, so that a
-folder exchanged for a link in the meantime is refused as well.
+Projects, bundles and environments are untrusted, and their links may lead anywhere. Links at or above the folder that
+the user names are followed. A link inside it is followed if it stays inside, and rejected otherwise. Folders are opened
+one by one without following links, so that a folder replaced by a link during the write is rejected as well.
 """
 
 from __future__ import annotations
@@ -19,25 +18,25 @@ from typing import IO, final
 
 try:
     import fcntl
-except ImportError:  # Windows has neither these locks nor descriptors of folders
+except ImportError:  # Windows has neither these locks nor folder descriptors
     fcntl = None  # type: ignore[assignment]
 
 _AS_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _DRAFT = ".{}.gpuenv-new"
 _DEEPEST = 60
-"""Folders in folders: more than any package has, and less than what a path can name."""
+"""The most nested folders: more than any package has, and fewer than a path can name."""
 
 
 class LinkError(OSError):
-    """A link that leads out of the folder in which a file is to be written."""
+    """A link that leads out of the target folder of a write."""
 
     hint = "remove the link, or name the folder that it leads to"
 
     def __init__(self, path: Path, root: Path) -> None:
         with contextlib.suppress(ValueError):
             path = path.relative_to(root)
-        super().__init__(errno.ELOOP, f"{path} is a link out of {root}: nothing is written through it")
+        super().__init__(errno.ELOOP, f"{path} is a link out of {root}: gpuenv does not write through it")
 
 
 def suggest_fix(error: OSError, otherwise: str) -> str:
@@ -48,28 +47,30 @@ def suggest_fix(error: OSError, otherwise: str) -> str:
 
 
 class TooDeepError(OSError):
-    """Folders in folders without end."""
+    """Too many nested folders."""
 
     def __init__(self, folder: str) -> None:
         super().__init__(
             errno.ENAMETOOLONG,
-            f"{folder[:200]}... has folders more than {_DEEPEST} deep, which no package has",
+            f"{folder[:200]}... has more than {_DEEPEST} nested folders, which no package has",
         )
 
 
 def write_file(
     path: Path, content: str | bytes, *, root: Path | None = None, mode: int = 0o666, durable: bool = False
 ) -> None:
-    """Write a file in one step: a reader sees the old one or the new one, with `durable` also when the power
-    goes. `root` is the folder that the user named, by default the one that the file is in. A file that is
-    there keeps its permissions; a new one gets `mode` less the umask. Raises OSError."""
+    """Write a file atomically: a reader sees the old or the new content. Raises OSError.
+
+    With `durable` this holds after a power failure too. `root` is the folder that the user named, by default the file's
+    folder. An existing file keeps its permissions, and a new one gets `mode` less the umask.
+    """
     with Draft(path, root=root, mode=mode) as draft:
         draft.write(content, durable=durable)
         draft.commit()
 
 
 def resolve(path: Path, root: Path) -> Path:
-    """Return the path that a file has when the links inside `root` are followed. Raises LinkError."""
+    """Return the path of a file after following links inside `root`. Raises LinkError."""
     real_root = os.path.realpath(root)
     real = os.path.realpath(os.path.join(real_root, os.path.relpath(path, root)))  # noqa: PTH118  # ".." stays
     if real != real_root and not real.startswith(real_root.rstrip(os.sep) + os.sep):
@@ -79,10 +80,10 @@ def resolve(path: Path, root: Path) -> Path:
 
 @final
 class OpenFolder:
-    """A folder in `root`, opened without following a link out of it. Functions take the names of its files."""
+    """A folder in `root`, opened without following a link out of it. Its methods take names of its files."""
 
     def __init__(self, path: Path, *, root: Path) -> None:
-        """Missing folders between `root` and this one are made. Raises OSError."""
+        """Open the folder, after creating missing folders below `root`. Raises OSError."""
         self.path = resolve(path, root)
         self._fd: int | None = None
         if os.open not in os.supports_dir_fd:
@@ -109,15 +110,15 @@ class OpenFolder:
         self._fd = inner
 
     def _at(self, name: str) -> str:
-        """Return a name as the functions of `os` take it beside `dir_fd`."""
+        """Return a name in the form that functions of `os` require with `dir_fd`."""
         return name if self._fd is not None else str(self.path / name)
 
     def open(self, name: str, flags: int, mode: int = 0o666) -> int:
-        """Open a file of this folder that is no link. Raises OSError."""
+        """Open a file of this folder that is not a link. Raises OSError."""
         return os.open(self._at(name), flags | _NO_LINK, mode, dir_fd=self._fd)
 
     def stat(self, name: str) -> os.stat_result | None:
-        """Return what a name is, links not followed; None where it is missing."""
+        """Return the status of a name without following links, or None if it is missing."""
         try:
             return os.stat(self._at(name), dir_fd=self._fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -149,21 +150,21 @@ class OpenFolder:
 
 @final
 class Draft:
-    """The new content of a file, beside it until `commit`. Without it nothing stays of the draft.
+    """The new content of a file, beside it until `commit`. Without a commit the draft is removed.
 
-    The draft has one name for all runs, so that the next run replaces what a killed one left. The run that
-    writes it holds a lock on it, so that two runs do not mix.
+    The draft has the same name in all runs, so that a run replaces the draft of a killed run. Its writer locks it
+    against other runs.
     """
 
     def __init__(self, path: Path, *, root: Path | None = None, mode: int = 0o666) -> None:
-        """Raises OSError, also where the file is a folder, a pipe or a device."""
+        """Open the draft. Raises OSError, also for a folder, a pipe or a device."""
         root = path.parent if root is None else root
         place = resolve(path, root)
         self._folder = OpenFolder(place.parent, root=Path(os.path.realpath(root)))
         self._place, self._name = place.name, _DRAFT.format(place.name)
         try:
             old = self._old(path)
-            self._number = self._held(mode)
+            self._number = self._open_locked(mode)
             if old is not None and hasattr(os, "fchmod"):
                 os.fchmod(self._number, stat.S_IMODE(old.st_mode) & 0o777)
         except BaseException:
@@ -171,14 +172,14 @@ class Draft:
             raise
 
     def _old(self, path: Path) -> os.stat_result | None:
-        """Return what is in the file's place. Raises OSError where that is no plain file."""
+        """Return the status of the existing file, or None. Raises OSError if it is not a regular file."""
         old = self._folder.stat(self._place)
         if old is not None and not stat.S_ISREG(old.st_mode):
-            raise OSError(errno.EINVAL, f"{path} is no plain file", str(path))
+            raise OSError(errno.EINVAL, f"{path} is not a regular file", str(path))
         return old
 
-    def _held(self, mode: int) -> int:
-        """Open the draft and hold it against other runs, whoever made it before."""
+    def _open_locked(self, mode: int) -> int:
+        """Open and lock the draft, also one of another run."""
         while True:
             try:
                 number = self._folder.open(self._name, os.O_RDWR | os.O_CREAT, mode)
@@ -186,7 +187,7 @@ class Draft:
                 found = self._folder.stat(self._name)
                 if found is None or stat.S_ISDIR(found.st_mode):
                     raise
-                self._folder.remove(self._name)  # a link, or a file of another user that may not be read
+                self._folder.remove(self._name)  # a link, or an unreadable file of another user
                 continue
             try:
                 if self._is_new(number):
@@ -197,15 +198,15 @@ class Draft:
             os.close(number)
 
     def _is_new(self, number: int) -> bool:
-        """Return whether an open draft is empty and this run's alone; remove what a killed run left."""
+        """Return whether an open draft is locked by this run. Clear the content of a killed run."""
         if fcntl is not None:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(number, fcntl.LOCK_EX)
-        mine, there = os.fstat(number), self._folder.stat(self._name)
-        if there is None or not os.path.samestat(mine, there):
-            return False  # the run that held it put it in its place
-        is_own = not hasattr(os, "geteuid") or mine.st_uid == os.geteuid()
-        if mine.st_nlink == 1 and is_own and mine.st_size == 0:
+        opened, there = os.fstat(number), self._folder.stat(self._name)
+        if there is None or not os.path.samestat(opened, there):
+            return False  # the other run has committed it
+        is_own = not hasattr(os, "geteuid") or opened.st_uid == os.geteuid()
+        if opened.st_nlink == 1 and is_own and opened.st_size == 0:
             return True
         self._folder.remove(self._name)
         return False
@@ -220,7 +221,7 @@ class Draft:
                 os.fsync(self._number)
 
     def commit(self) -> None:
-        """Put the draft in the place of the file. Raises OSError."""
+        """Replace the file with the draft. Raises OSError."""
         self._folder.replace(self._name, self._place)
         self._name = ""
 
@@ -239,7 +240,7 @@ class Draft:
 
 
 def open_part(path: Path, *, root: Path, append: bool) -> IO[bytes]:
-    """Open a file inside `root` to write in it without a draft. Raises OSError."""
+    """Open a file inside `root` for writing without a draft. Raises OSError."""
     place = resolve(path, root)
     flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC)
     with OpenFolder(place.parent, root=Path(os.path.realpath(root))) as folder:
@@ -247,26 +248,25 @@ def open_part(path: Path, *, root: Path, append: bool) -> IO[bytes]:
 
 
 def rename(old: Path, new: Path, *, root: Path) -> None:
-    """Give a file inside `root` another name in the same folder. Raises OSError."""
+    """Rename a file inside `root` in its folder. Raises OSError."""
     with OpenFolder(old.parent, root=root) as folder:
         folder.replace(old.name, new.name)
 
 
 def make_folder(path: Path, *, root: Path) -> None:
-    """Make a folder inside `root`, with those above it. Raises OSError."""
+    """Create a folder inside `root` with its parents. Raises OSError."""
     OpenFolder(path, root=root).close()
 
 
 def remove_file(path: Path, *, root: Path) -> None:
-    """Remove a file inside `root`; it may be missing, and a link is removed itself. Raises OSError."""
+    """Remove a file or link inside `root` if it exists. Raises OSError."""
     if os.path.lexists(path):
         with OpenFolder(path.parent, root=root) as folder:
             folder.remove(path.name)
 
 
 def links_out(root: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield each link in a folder that leads out of it, with the path of the folder that it is in. Raises
-    OSError, TooDeepError."""
+    """Yield each link that leads out of a folder, with the path of its own folder. Raises OSError, TooDeepError."""
     real_root = os.path.realpath(root)
     for folder, entry in _links(str(root), 0):
         real = os.path.realpath(entry.path)
@@ -286,6 +286,6 @@ def _links(folder: str, depth: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 
 def refuse_links_out(root: Path) -> None:
-    """Raise LinkError for a link in a folder that leads out of it, where other programs write in it by path."""
+    """Raise LinkError for a link that leads out of a folder, before other programs write in it by path."""
     for _, entry in links_out(root):
         raise LinkError(Path(entry.path), root)

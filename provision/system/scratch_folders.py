@@ -1,4 +1,4 @@
-"""Scratch folders. The next run removes those that a killed run left."""
+"""Creates scratch folders, and removes those of killed runs."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # Windows: one run at a time has to do
+except ImportError:  # Windows has no such locks: only one run at a time is safe
     fcntl = None  # type: ignore[assignment]
 
 _SCRATCH = "gpuenv-scratch-"
-_YOUNG = 600.0  # seconds in which a folder gets its name
+_YOUNG = 600.0  # seconds until a new folder has its final name
 
 
 def _is_own(found: os.stat_result) -> bool:
     return not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
 
 
-def _hold(number: int, *, wait: bool) -> bool:
-    """Whether a descriptor is ours alone now; the kernel frees it however we end. File systems without locks
-    let everybody have it."""
+def _lock(number: int, *, wait: bool) -> bool:
+    """Lock a descriptor, and return whether that succeeded. The kernel unlocks it when this process ends.
+
+    On a file system without locks it always succeeds.
+    """
     if fcntl is None:
         return True
     try:
@@ -36,9 +38,11 @@ def _hold(number: int, *, wait: bool) -> bool:
 
 
 @contextlib.contextmanager
-def scratch(what: str) -> Iterator[Path]:
-    """An empty folder among the temporary ones that is gone after the block, at the latest when the next run
-    makes one. Raises OSError."""
+def scratch(purpose: str) -> Iterator[Path]:
+    """Yield an empty temporary folder and remove it after the block. Raises OSError.
+
+    After a kill, the next run with a scratch folder removes it.
+    """
     import shutil
     import tempfile
 
@@ -47,22 +51,21 @@ def scratch(what: str) -> Iterator[Path]:
             yield Path(name)
         return
     _sweep(Path(tempfile.gettempdir()))
-    # Held before it has the name that others sweep: between the two it would be nobody's.
+    # It is locked before it gets the name that other runs remove.
     with contextlib.ExitStack() as kept:
-        made = Path(tempfile.mkdtemp(prefix=f".{_SCRATCH}")).absolute()
-        path = made.with_name(f"{_SCRATCH}{what}-{made.name.removeprefix(f'.{_SCRATCH}')}")
-        for folder in (path, made):
+        folder_path = Path(tempfile.mkdtemp(prefix=f".{_SCRATCH}")).absolute()
+        path = folder_path.with_name(f"{_SCRATCH}{purpose}-{folder_path.name.removeprefix(f'.{_SCRATCH}')}")
+        for folder in (path, folder_path):
             kept.callback(shutil.rmtree, folder, ignore_errors=True)
-        number = os.open(made, os.O_RDONLY)
+        number = os.open(folder_path, os.O_RDONLY)
         kept.callback(os.close, number)
-        _hold(number, wait=True)
-        made.rename(path)
+        _lock(number, wait=True)
+        folder_path.rename(path)
         yield path
 
 
 def _sweep(folder: Path) -> None:
-    """Remove this user's scratch folders that no run holds any more. One that has not got its name yet is
-    somebody's until it is old."""
+    """Remove this user's unlocked scratch folders. A folder without its final name is kept until it is old."""
     import shutil
     import time
 
@@ -74,7 +77,7 @@ def _sweep(folder: Path) -> None:
                 continue
             number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
             try:
-                if _is_own(os.fstat(number)) and _hold(number, wait=False):
+                if _is_own(os.fstat(number)) and _lock(number, wait=False):
                     shutil.rmtree(path, ignore_errors=True)
             finally:
                 os.close(number)

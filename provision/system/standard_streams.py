@@ -1,7 +1,7 @@
-"""Standard input, output and error that are closed, full or no longer read.
+"""Handles standard streams that are closed, full or without a reader.
 
-A command does its work whatever becomes of its output. A result that could not be written is an error at the end;
-a reader that went away (`| head -1`) is none, and neither is a line of progress that nobody can see.
+A command finishes its work even if its output fails. A result that cannot be written is an error at the end. A closed
+reader (`| head -1`) and a lost line of progress are not errors.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ import sys
 from typing import Any, TextIO, cast
 
 UNWRITTEN = 7
-"""The exit code of a run whose result could not be written, as for every full disk."""
+"""The exit code of a run whose result could not be written, the same as for a full disk."""
 
 
 class _Stream(io.FileIO):
-    """A descriptor that takes every write, and keeps the first failure."""
+    """A stream whose writes never raise, and that records the first failure."""
 
     failure: OSError | None = None
 
     def write(self, data: Any, /) -> int:
         try:
-            while (written := super().write(data)) is None:  # another program made it non-blocking
+            while (
+                written := super().write(data)
+            ) is None:  # another program made the descriptor non-blocking
                 _wait_until_writable(self.fileno())
         except OSError as error:
             self.failure = self.failure or error
@@ -38,18 +40,20 @@ def _wait_until_writable(number: int) -> None:
 
 
 def guard() -> None:
-    """Replace `sys.stdout` and `sys.stderr` by streams whose writes never raise; open what is closed as the null
-    device, so that no other file gets its number."""
+    """Replace `sys.stdout` and `sys.stderr` with streams whose writes never raise.
+
+    Closed descriptors are opened as the null device, so that no other file gets their numbers.
+    """
     if os.name != "posix":
         return
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # open uses the lowest free number, which is this one
     if sys.stdin is None:
-        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  # lives as long as the process
-    if sys.stdout is sys.__stdout__:  # not a stream that a program which calls `main` put there
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  # open until the process ends
+    if sys.stdout is sys.__stdout__:  # keep the stream of a program that calls `main`
         sys.stdout = _replacement(sys.stdout, 1)
     if sys.stderr is sys.__stderr__:
         sys.stderr = _replacement(sys.stderr, 2)
@@ -68,7 +72,7 @@ def _replacement(stream: TextIO | None, number: int) -> io.TextIOWrapper:
 
 
 def finish(code: int) -> int:
-    """Return the exit code of a run, after its last words: UNWRITTEN where it succeeded and its result is lost."""
+    """Write the last error and return the exit code of a run: UNWRITTEN if only its output failed."""
     sys.stdout.flush()
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     failure = getattr(raw, "failure", None)
@@ -76,6 +80,6 @@ def finish(code: int) -> int:
         return code
     sys.stderr.write(
         f"error: the result could not be written to standard output: {failure.strerror}\n"
-        "hint: repeat the command with its output to a file or disk that has room\n"
+        "hint: run the command again with its output on a disk with free space\n"
     )
     return code or UNWRITTEN

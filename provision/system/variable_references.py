@@ -1,9 +1,9 @@
-"""Variables in addresses (`${TOKEN}`), as pip and uv read them: expanded for requests, references elsewhere.
+"""Expands variables in addresses (`${TOKEN}`) for requests, and restores the references elsewhere.
 
-The project's own files name the variables. `expand` puts their values in and remembers the address; `restore` gives
-the reference back in every text that is written or shown. It compares origins and the segments of paths and never
-searches a text for a value, so a short value replaces nothing else. What an index or another server answers passes
-`without_references` first, so it cannot name a variable.
+Files of the project name the variables, as in pip and uv. `expand` inserts their values and records the address.
+`restore` puts the references back into every text that is written or shown. It compares origins and path segments
+instead of searching for a value, so that a short value matches nothing else. Answers of servers pass through
+`without_references` first, so that they cannot name a variable.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _END = re.compile(r"[\s\"'`<>]")
 _END_OF_AUTHORITY = re.compile(r"[/?#]")
 _END_OF_PATH = re.compile(r"[?#]")
 _AFTER_A_NAME = ")].,:;}"
-"""What a sentence puts directly behind an address."""
+"""Characters that may follow an address in a sentence."""
 _ARCHIVES = (".whl", ".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar")
 _MOST = 50
-"""Variables in one line: the time that an address takes grows with their square."""
+"""The most variables in one line, because the time for an address grows with their square."""
 _LEAST = 8
-"""Characters of a value that is known again in another place than its own."""
+"""The least characters of a value to recognize it in another position."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Where the value of a variable is in an expanded text."""
+    """The position of a variable's value in an expanded text."""
 
     start: int
     end: int
@@ -42,7 +42,7 @@ class _Span:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Where the parts of an address are in a text: [start, host) is scheme and user, [host, path) the host."""
+    """The positions of an address's parts: [start, host) is scheme and user, [host, path) the host."""
 
     start: int
     host: int
@@ -53,7 +53,7 @@ class _Parts:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """An address that was expanded: its text, where its parts are, and where the values are."""
+    """An expanded address: its text, and the positions of its parts and values."""
 
     text: str
     parts: _Parts
@@ -78,13 +78,15 @@ class _Known:
 _known: dict[str, list[_Known]] = {}
 """The expanded addresses by scheme and host."""
 _segments: dict[str, str] = {}
-"""The template of a segment of a path by its value."""
+"""Value of a path segment -> its template."""
 
 
 def expand(text: str, environ: Mapping[str, str], origin: str | None) -> str:
-    """Return a text with the values of its variables, and remember its addresses. Raises MissingVariableError,
-    which names `origin`; without one, a variable that is not set stays as written. Raises UsageError for a line
-    of too many."""
+    """Return a text with the values of its variables, and record its addresses.
+
+    Raises MissingVariableError with `origin` for an unset variable, which stays as written without an origin. Raises
+    UsageError for too many variables.
+    """
     pieces, spans, done, length = list[str](), list[_Span](), 0, 0
     for found in REFERENCE.finditer(text):
         value = environ.get(found[1])
@@ -98,7 +100,7 @@ def expand(text: str, environ: Mapping[str, str], origin: str | None) -> str:
         length, done = length + len(value), found.end()
         if len(spans) > _MOST and origin is not None:
             raise UsageError(
-                f"{origin} names more than {_MOST} variables", hint="Write fewer variables in one line."
+                f"{origin} names more than {_MOST} variables", hint="use fewer variables in one line"
             )
     expanded = "".join([*pieces, text[done:]])
     if spans and len(spans) <= _MOST:
@@ -107,12 +109,12 @@ def expand(text: str, environ: Mapping[str, str], origin: str | None) -> str:
 
 
 def without_references(url: str) -> str:
-    """Return an address of a server's answer in which no variable can be named."""
+    """Return an address of a server's answer without references to variables."""
     return url.replace("${", "$%7B")
 
 
 def names_in(text: str) -> list[str]:
-    """The variables that a text names."""
+    """Return the variables that a text names."""
     return REFERENCE.findall(text)
 
 
@@ -125,7 +127,7 @@ def _remember(text: str, spans: list[_Span]) -> None:
         moved = [_Span(max(0, s.start - parts.start), s.end - parts.start, s.reference) for s in within]
         parts_of_url = next(_addresses(url))
         name = url.rfind("/", parts_of_url.path, parts_of_url.query)
-        if url[: parts_of_url.query].lower().endswith(_ARCHIVES):  # the name of a file is no secret
+        if url[: parts_of_url.query].lower().endswith(_ARCHIVES):  # a file name is not secret
             moved = [s for s in moved if not name < s.start < s.end <= parts_of_url.query]
         known = _Known(url, parts_of_url, tuple(moved))
         listed = _known.setdefault(_origin(url, known.parts), [])
@@ -138,7 +140,7 @@ def _remember(text: str, spans: list[_Span]) -> None:
 
 
 def restore(text: str) -> str:
-    """Return a text in which the addresses that were expanded have their references again."""
+    """Return a text with the references of its expanded addresses."""
     if not _known or "://" not in text:
         return text
     pieces, done = [], 0
@@ -150,7 +152,7 @@ def restore(text: str) -> str:
 
 
 def _restored(text: str, parts: _Parts) -> str:
-    """One address with its references."""
+    """Return one address with its references."""
     query = text[parts.query : parts.end]
     path = _segments_of(text, parts)
     best, reached, length = "", parts.path, -1
@@ -179,7 +181,7 @@ def _restored(text: str, parts: _Parts) -> str:
 def _same_segments(
     text: str, path: list[tuple[int, int]], known: _Known, their: list[tuple[int, int]]
 ) -> int:
-    """Count the segments that an address and a known one begin with."""
+    """Count the common first segments of an address and an expanded one."""
     count = 0
     for (start, end), (first, last) in zip(path, their, strict=False):
         mine, theirs = unquote(text[start:end]), unquote(known.text[first:last])
@@ -190,8 +192,10 @@ def _same_segments(
 
 
 def _head(text: str, parts: _Parts, known: _Known, at: int, *, whole: bool) -> str:
-    """The beginning of an address up to the known part of its path. User and password are taken from the known
-    address where all of it is the same."""
+    """Return the start of an address up to the known part of its path.
+
+    User and password come from the expanded address if the addresses are equal.
+    """
     mine = text[parts.start : parts.host].partition("://")[2]
     theirs = known.text[: known.parts.host].partition("://")[2]
     scheme = text[parts.start :].partition("://")[0]
@@ -202,7 +206,7 @@ def _head(text: str, parts: _Parts, known: _Known, at: int, *, whole: bool) -> s
 
 
 def _with_segments(path: str) -> str:
-    """A path with the references of segments that are known from another place."""
+    """Return a path with the references of segments known from other addresses."""
     if not _segments:
         return path
     return "/".join(_segments.get(unquote(segment), segment) for segment in path.split("/"))
@@ -212,7 +216,7 @@ def _with_segments(path: str) -> str:
 
 
 def _addresses(text: str) -> Iterator[_Parts]:
-    """The addresses of a text, in order."""
+    """Yield the addresses of a text, in order."""
     at = text.find("://")
     while at >= 0:
         start = at
@@ -245,13 +249,13 @@ def _parts(text: str, start: int, user: int, end: int) -> _Parts:
 
 
 def _origin(text: str, parts: _Parts) -> str:
-    """Scheme and host in one word; a commit has the origin of its repository."""
+    """Return scheme and host. A commit has the origin of its repository."""
     scheme = text[parts.start :].partition("://")[0].lower().removeprefix("git+")
     return f"{scheme}://{text[parts.host : parts.path].lower()}"
 
 
 def _segments_of(text: str, parts: _Parts) -> list[tuple[int, int]]:
-    """Where the segments of a path are; the slash before each belongs to none, the one at the end to no segment."""
+    """Return the positions of path segments, without slashes."""
     found, at = [], parts.path
     while at < parts.query:
         following = text.find("/", at + 1, parts.query)

@@ -399,7 +399,7 @@ def test_a_damaged_bundle_is_told_with_the_file(target, how):
     else:
         wheel.write_bytes(data[:-1] + b"?" if how == "changed" else data[:-1])
     ran = target.create()
-    words = {"changed": "changed since", "short": "another size", "gone": "missing"}[how]
+    words = {"changed": "changed after", "short": "another size", "gone": "missing"}[how]
     assert (
         ran.code == 7 and wheel.name in ran.json["error"]["message"] and words in ran.json["error"]["message"]
     )
@@ -446,7 +446,7 @@ def test_wheels_for_a_newer_glibc_are_told(target):
 def test_what_is_no_bundle_and_what_contradicts_it(target):
     assert target("create", "--bundle", target.work / "none").code == 2
     ran = target("create", "--bundle", target.work, "--json")
-    assert ran.code == 6 and "is no bundle" in ran.json["error"]["message"]
+    assert ran.code == 6 and "is not a bundle" in ran.json["error"]["message"]
     assert target.create("--lock", target.bundle / "pylock.toml").code == 2
     ran = target.create("--framework", "jax")
     assert ran.code == 6 and "jax was asked for" in ran.json["error"]["message"]

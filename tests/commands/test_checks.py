@@ -273,7 +273,7 @@ def test_a_file_that_everybody_can_write_is_not_believed(env):
     found = judged(env)
     assert last(found).status == "warn" and found.verdict == "cpu"
     assert last(found).detail == (
-        f"the project's checks did not run: {env.parent}/gpuenv.yaml can be written by everybody"
+        f"the project's checks did not run: {env.parent}/gpuenv.yaml is writable for everyone"
     )
     assert judged(env, strict=True).verdict == "fails"
     assert not (env.parent / "ran").exists()
@@ -293,7 +293,7 @@ def test_a_file_of_another_user_is_not_believed(env):
 def test_a_pipe_in_the_place_of_the_file_holds_nobody(env):
     (env.parent / "gpuenv.yaml").unlink()
     os.mkfifo(env.parent / "gpuenv.yaml")
-    assert "is no plain file" in last(judged(env)).detail
+    assert "is not a regular file" in last(judged(env)).detail
 
 
 def test_a_project_that_is_gone(env):

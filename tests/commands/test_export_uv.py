@@ -156,6 +156,6 @@ def test_three_indexes_have_three_names():
 
 
 def test_a_lock_of_conda_packages_is_refused():
-    with pytest.raises(UsageError, match="uv can hold wheels only") as refused:
+    with pytest.raises(UsageError, match="uv supports only wheels") as refused:
         rendered(el.of(el.CONDA_PACKAGES, manager="conda"))
     assert refused.value.hint == "gpuenv export --format pixi"

@@ -178,7 +178,9 @@ def test_a_user_that_nobody_knows_gets_a_home(gpuenv):
     env["TMPDIR"] = "/tmp"
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     failed, note, folder = done.stdout.splitlines()
-    assert failed == "BuildError" and note.startswith("there is no home folder: /tmp/gpuenv-54321 is used")
+    assert failed == "BuildError" and note.startswith(
+        "this user has no home folder: /tmp/gpuenv-54321 is used"
+    )
     assert folder == "/tmp/gpuenv-54321/.local/share/gpuenv/environments"
     Path("/tmp/gpuenv-54321").rmdir()
 
@@ -190,7 +192,7 @@ def test_a_home_that_is_only_named_is_not_made(gpuenv):
     del gpuenv.env["XDG_CACHE_HOME"]
     gpuenv.env |= {"HOME": str(missing), "TMPDIR": str(temporary)}
     ran = gpuenv("resolve", "--framework", "torch", "--gpu", "9.0", "--python", "3.12")
-    assert ran.code == 0 and f"there is no home folder {missing}" in " ".join(ran.err.split())
+    assert ran.code == 0 and f"the home folder {missing} does not exist" in " ".join(ran.err.split())
     assert not missing.exists()
 
 

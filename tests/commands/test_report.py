@@ -11,9 +11,9 @@ import pytest
 
 from provision import report
 from provision.model import Machine, Target
-from provision.report.anonymize import Whose, hidden
+from provision.report.anonymize import PersonalData, anonymize_text
 
-JANE = Whose(
+JANE = PersonalData(
     homes=("/home/jane", "/data/homes/jane"), users=("jane", "Jane Doe"), hosts=("gpubox7.lab.example.org",)
 )
 UUID = "GPU-3f2a9c04-1111-2222-3333-444455556666"
@@ -68,30 +68,36 @@ SECRETS = {
     ],
 )  # fmt: skip
 def test_one_rule_at_a_time(text, shown):
-    assert hidden(text, JANE)[0] == (text if shown is None else shown)
+    assert anonymize_text(text, JANE)[0] == (text if shown is None else shown)
 
 
 def test_names_that_are_words_of_the_report_do_not_ruin_it():
-    whose = Whose(homes=("/root", "/"), users=("root", "torch", "ab"), hosts=("gpu", "cuda.example.org"))
+    whose = PersonalData(
+        homes=("/root", "/"), users=("root", "torch", "ab"), hosts=("gpu", "cuda.example.org")
+    )
     text = "torch 2.14.1 root cause CUDA GPU /root/x /home/torch/y /nfs/ab/z AB"
-    assert hidden(text, whose)[0] == "torch 2.14.1 root cause CUDA GPU ~/x /home/USER/y /nfs/USER/z AB"
+    assert (
+        anonymize_text(text, whose)[0] == "torch 2.14.1 root cause CUDA GPU ~/x /home/USER/y /nfs/USER/z AB"
+    )
 
 
 def test_a_private_key_goes_whole():
     pem = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNz\naC1rZXk\n-----END OPENSSH PRIVATE KEY-----"
-    assert hidden(f"a\n{pem}\nb", JANE)[0] == "a\n***\nb"
+    assert anonymize_text(f"a\n{pem}\nb", JANE)[0] == "a\n***\nb"
 
 
 def test_hidden_text_stays_as_it_is():
     """What has been hidden once is not found again: the text is stable."""
     text = " ".join(f"{k}={v}" for k, v in SECRETS.items()) + f" /home/jane gpubox7 {UUID}"
-    once, counts = hidden(text, JANE)
-    assert hidden(once, JANE)[0] == once and sum(counts.values()) >= 8
+    once, counts = anonymize_text(text, JANE)
+    assert anonymize_text(once, JANE)[0] == once and sum(counts.values()) >= 8
 
 
 def test_nothing_can_leave_its_fence():
     machine = Machine(target=Target(platform="linux-x86_64"), environment={"TF_X": "```\n# @all\x1b[31m #1"})
-    text = report.report(report.Known(gpuenv="1", python="3.12", machine=machine, when="now"), Whose()).text
+    text = report.report(
+        report.Known(gpuenv="1", python="3.12", machine=machine, when="now"), PersonalData()
+    ).text
     assert "TF_X=''' # @all #1" in text
     assert text.count("```") == 2 * text.count("### ")
 

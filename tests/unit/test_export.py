@@ -184,7 +184,7 @@ def test_the_base_image_fits_the_plan(made, image):
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (of_tensorflow("2.10.1", "11.2", "8.9.6.50"), "tensorflow 2.10.1 brings no CUDA"),
+        (of_tensorflow("2.10.1", "11.2", "8.9.6.50"), "tensorflow 2.10.1 has no CUDA"),
         (new_glibc(60), "no base image for linux-x86_64 with glibc 2.60"),
     ],
 )

@@ -65,7 +65,7 @@ READERS = {
     "the loader's cache": (lambda t: loader_cache.ldconfig_rows(t, None), ("\n", "\n a (", " ")),
     "a poetry constraint": (quietly(lambda t: poetry._convert_clauses(t, "a")), (" ", "\n", "a ,")),
     "an environment file of conda": (quietly(conda_environment.convert_specifier), ("\n", " ", "= ")),
-    "what a report hides": (lambda t: anonymize.hidden(t, anonymize.Whose()), (".", "-", "eyJ-", "MIG-", "token", "a@", "_-", "://", "-token", "=")),
+    "what a report hides": (lambda t: anonymize.anonymize_text(t, anonymize.PersonalData()), (".", "-", "eyJ-", "MIG-", "token", "a@", "_-", "://", "-token", "=")),
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
-"""The one door to other programs and to the process environment.
+"""Runs other programs and reads the process environment.
 
-Everything runs with a list of arguments (no shell), in a session of its own so that a deadline
-kills the whole family, and with bounded memory: only the last `KEEP` bytes of each stream stay.
+A program runs with a list of arguments (no shell), and in its own session, so that a timeout kills all its processes.
+Memory is bounded: only the last `KEEP` bytes of each stream are kept.
 """
 
 from __future__ import annotations
@@ -30,23 +30,41 @@ from .child_processes import (
     unraised,
     unwind,
 )
-from .foreground import Attended, attend
+from .foreground import ForegroundResult, attend
 from .user_folders import borrowed_rights, hide_credentials, is_anothers, settle_home
 
 __all__ = [
-    "HUNG_UP", "KEEP", "TERMINATED", "Attended", "Finished", "adopt_orphans", "attend", "borrowed_rights", "die_of", "end_children",
-    "environ", "hide_credentials", "is_anothers", "replace", "run", "settle_home", "unraised", "unwind",
+    "HUNG_UP",
+    "KEEP",
+    "TERMINATED",
+    "Finished",
+    "ForegroundResult",
+    "adopt_orphans",
+    "attend",
+    "borrowed_rights",
+    "die_of",
+    "end_children",
+    "environ",
+    "hide_credentials",
+    "is_anothers",
+    "replace",
+    "run",
+    "settle_home",
+    "unraised",
+    "unwind",
 ]  # fmt: skip
 
 KEEP = 1 << 20
-_GRACE = 5.0  # seconds for what is still in the pipes of a child that has ended
+_GRACE = 5.0  # seconds to read the pipes of a child that has ended
 _ALIVE: set[subprocess.Popen[bytes]] = set()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finished:
-    """How a program ended. `signal` is a name ("SIGSEGV") when a signal ended it; `report` is
-    what it wrote to the report descriptor, b"" when it had none."""
+    """The result of a program.
+
+    `signal` is the name of the signal that ended it ("SIGSEGV"). `report` is its output on the report descriptor.
+    """
 
     returncode: int
     stdout: str
@@ -61,12 +79,12 @@ class Finished:
 
 
 def environ() -> dict[str, str]:
-    """A copy of this process's environment."""
+    """Return a copy of this process's environment."""
     return dict(os.environ)
 
 
 class _Tail:
-    """Reads a stream to its end in a thread, keeps its last bytes, hands on its lines."""
+    """Reads a stream in a thread, keeps its last bytes, and passes on its lines."""
 
     def __init__(self, stream: IO[bytes], on_line: Callable[[str], None] | None) -> None:
         self._stream, self._on_line = stream, on_line
@@ -91,10 +109,10 @@ class _Tail:
         try:
             return self._stream.read1(65536)  # type: ignore[attr-defined,no-any-return]  # BufferedReader
         except OSError:
-            return b""  # a terminal whose other end is closed: EIO is its end of file
+            return b""  # EIO is the end of file of a terminal whose other end is closed
 
     def join_until(self, until: float) -> bytes:
-        """Wait for the end of the stream until a moment of the monotonic clock; return what was kept."""
+        """Wait for the end of the stream until a time of the monotonic clock, and return the kept bytes."""
         self._thread.join(max(until - time.monotonic(), 0.0))
         return bytes(self._kept)
 
@@ -112,29 +130,29 @@ def run(
     terminal: bool = False,
     leaves_nothing: bool = False,
 ) -> Finished:
-    """Run a program to its end and say how it ended; never raises for a bad exit status.
+    """Run a program and return its result. A failing exit status does not raise.
 
-    `timeout` is in seconds, counted from when the child has its `stdin`; where that is a function, it is
-    called once the child runs, and may wait; so is `on_start`, which may not. `report` names an environment variable in which the child finds the
-    number of a descriptor of its own to write a report to. `on_line` gets each line of stderr as
-    it comes, in another thread. `terminal` makes stderr a terminal, for programs that tell their
-    progress only there. With `leaves_nothing` what the child leaves running in its session is ended. Raises OSError when the program cannot be started, and passes
-    KeyboardInterrupt on after the child's family is gone.
+    `timeout` in seconds starts when the child has its `stdin`. A function as `stdin` is called when the child runs, and
+    may block. `on_start` is called then too, and must not block. `report` names an environment variable with the number
+    of a descriptor for a report. `on_line` receives each line of stderr in another thread. `terminal` makes stderr a
+    terminal, for programs that show progress only there. With `leaves_nothing`, processes that the child leaves in its
+    session are killed. Raises OSError if the program cannot be started. KeyboardInterrupt passes through after all
+    processes of the child have ended.
     """
     env, signals = dict(os.environ if env is None else env), len(ENDING)
-    with contextlib.ExitStack() as given, contextlib.ExitStack() as kept:
-        # `given` are our copies of the child's ends, closed once it has them; `kept` are our own
-        # ends, which the readers close.
+    with contextlib.ExitStack() as child_ends, contextlib.ExitStack() as kept:
+        # `child_ends` are copies of the child's ends, closed after its start. `kept` are the ends of this process,
+        # which the readers close.
         reading = screen = -1
         if report:
             reading, writing = os.pipe()
             kept.callback(os.close, reading)
-            given.callback(os.close, writing)
+            child_ends.callback(os.close, writing)
             env[report] = str(writing)
         if terminal:
             screen, theirs = _open_terminal()
             kept.callback(os.close, screen)
-            given.callback(os.close, theirs)
+            child_ends.callback(os.close, theirs)
         child = subprocess.Popen(
             list(argv),
             env=env,
@@ -163,21 +181,21 @@ def run(
         timed_out = _finish(child, stdin, timeout, leaves_nothing=leaves_nothing)
     finally:
         _ALIVE.discard(child)
-    # What the child started and left behind holds the pipes as long as it runs: nobody waits for that.
+    # Processes that the child left running keep the pipes open. They are not waited for.
     until = time.monotonic() + _GRACE
-    stdout, stderr, told = (tail.join_until(until) if tail else b"" for tail in (out, err, reporter))
+    stdout, stderr, reported = (tail.join_until(until) if tail else b"" for tail in (out, err, reporter))
     return Finished(
         returncode=child.returncode,
         stdout=stdout.decode("utf-8", "replace"),
         stderr=stderr.decode("utf-8", "replace"),
         timed_out=timed_out,
         signal=signal_name(child.returncode),
-        report=told,
+        report=reported,
     )
 
 
 def _open_terminal() -> tuple[int, int]:
-    """Our end and the child's end of a new terminal, wide enough that no line is broken."""
+    """Open a terminal, wide enough for every line, and return the ends of this process and the child."""
     import fcntl
     import pty
     import struct
@@ -189,7 +207,7 @@ def _open_terminal() -> tuple[int, int]:
 
 
 def end_children() -> None:
-    """Kill what `run` has at work in other threads: nobody is going to ask for its answer any more."""
+    """Kill the programs that `run` runs in other threads, because their results are not needed any more."""
     for child in tuple(_ALIVE):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
@@ -199,13 +217,13 @@ def _finish(
     child: subprocess.Popen[bytes], stdin: str | Callable[[], str] | None, timeout: float | None, *,
     leaves_nothing: bool,
 ) -> bool:  # fmt: skip
-    """Feed and wait; True when the deadline passed and the family was killed."""
+    """Write stdin and wait. Return whether the timeout passed and the processes were killed."""
     try:
         if child.stdin:
-            given = stdin() if callable(stdin) else stdin or ""
-            # A child that ends without reading breaks the pipe: its exit status says why.
+            data = stdin() if callable(stdin) else stdin or ""
+            # A child that ends without reading closes the pipe. Its exit status tells why.
             with contextlib.suppress(BrokenPipeError):
-                child.stdin.write(given.encode())
+                child.stdin.write(data.encode())
             with contextlib.suppress(BrokenPipeError):
                 child.stdin.close()
         _wait(child, timeout, leaves_nothing=leaves_nothing)
@@ -222,23 +240,25 @@ _LONGEST = 2**31 - 1  # milliseconds that a poll can wait, 24 days
 
 
 def _wait(child: subprocess.Popen[bytes], timeout: float | None, *, leaves_nothing: bool) -> None:
-    """Wait for a child's end. With a timeout Python looks for it every 50 ms; Linux tells it at once."""
+    """Wait for the end of a child. With a timeout Python polls every 50 ms, while a pidfd of Linux reports it at once."""
     if timeout is not None and hasattr(os, "pidfd_open"):
-        # where the kernel is older than 5.3, or a sandbox refuses it, Python's own way is left
+        # a kernel before 5.3 or a sandbox may reject pidfds; Python's polling remains
         with contextlib.suppress(OSError), os.fdopen(os.pidfd_open(child.pid), "rb", 0) as ended:
             poll = select.poll()
             poll.register(ended, select.POLLIN)
             ends = poll.poll(min(timeout * 1000, _LONGEST))
             timeout = 0.0
             if ends and leaves_nothing:
-                # The child is not waited for yet: no other group can have its number.
+                # The child is not reaped yet, so no other process group can have its number.
                 os.killpg(child.pid, signal.SIGKILL)
     child.wait(timeout)
 
 
 def replace(argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Become another program (exec); returns only by raising OSError. Signals that Python ignores for
-    itself are the other program's own again, as `subprocess` does it."""
+    """Replace this process with another program (exec). Raises OSError.
+
+    Signals that Python ignores get their default handlers again, as in `subprocess`.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     for name in ("SIGPIPE", "SIGXFSZ"):

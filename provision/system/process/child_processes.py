@@ -1,8 +1,7 @@
-"""The processes that this one starts, what they leave behind, and how all of them end: by which signal, and how it is
-named and passed on.
+"""Ends child processes and their descendants, and handles the signals that end gpuenv.
 
-A child that is killed with its session cannot be waited for by its own children: those that went into a session of
-their own (daemons) get another parent. The command line asks Linux to be that parent, so that it finds and ends them."""
+Killing a child with its session does not kill daemons, which run in their own session and then get another parent. The
+command line asks Linux to be that parent, so that it finds and ends them."""
 
 from __future__ import annotations
 
@@ -20,14 +19,16 @@ from typing import NamedTuple
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
 _PF_EXITING = 0x4  # linux/sched.h: the process is in do_exit
-_LONGEST = 5.0  # seconds that killed processes have to end
+_LONGEST = 5.0  # seconds to wait for killed processes
 _OTHERS: set[int] = set()
-"""Children that this process had before it was gpuenv: a shell may start some and become gpuenv (`exec`)."""
+"""Children from before this process became gpuenv: a shell may start some and then `exec` gpuenv."""
 
 
 def die_with_parent() -> Callable[[], None] | None:
-    """Return what makes a new child end when this process ends, in whatever way; None where only Linux can. A
-    child that went on would write where the next run writes."""
+    """Return a function that makes a new child die with this process, or None on systems other than Linux.
+
+    A surviving child could write in the same place as the next run.
+    """
     if sys.platform != "linux":
         return None
     import ctypes
@@ -43,22 +44,24 @@ def die_with_parent() -> Callable[[], None] | None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every process that this one's children leave behind, and end them when Python ends. Only
-    the command line does: a program that imports gpuenv has children of its own."""
+    """Become the parent of orphaned descendants, and end them when Python ends.
+
+    Only the command line does this, because a program that imports gpuenv has other children.
+    """
     if sys.platform != "linux":
         return
     import ctypes
 
     _OTHERS.update(_children())
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    atexit.register(end_descendants)  # after the threads that start children have ended
+    atexit.register(end_descendants)  # runs after the threads that start children have ended
 
 
 def end_descendants() -> None:
-    """Kill all processes that came from this one, and wait until none of them runs any more.
+    """Kill all descendants of this process, and wait for their end.
 
-    A process that is exiting runs no code of its own; the driver may take a tenth of a second to free what such a
-    process had on the GPU, and nobody waits for that.
+    An exiting process runs no more code and is not waited for: the driver may take a tenth of a second to free its GPU
+    memory.
     """
     deadline = time.monotonic() + _LONGEST
     while (running := _running_descendants()) and time.monotonic() < deadline:
@@ -66,15 +69,15 @@ def end_descendants() -> None:
             try:
                 os.kill(pid, signal.SIGKILL)
             except PermissionError:
-                _OTHERS.add(pid)  # it runs as another user now (sudo)
+                _OTHERS.add(pid)  # it runs as another user (sudo)
             except ProcessLookupError:
-                pass  # it has ended, and something else waited for it
+                pass  # it has ended and was reaped elsewhere
         time.sleep(0.001)
 
 
 def kill_family(child: subprocess.Popen[bytes]) -> None:
-    """Kill a child, its session, and what its children started in other sessions."""
-    others = _descendants(child.pid)  # once their parents have ended they have another parent
+    """Kill a child, its session, and its descendants in other sessions."""
+    others = _descendants(child.pid)  # before their parents end and they get another parent
     try:
         os.killpg(child.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -85,27 +88,27 @@ def kill_family(child: subprocess.Popen[bytes]) -> None:
     try:
         child.wait(_LONGEST)
     except subprocess.TimeoutExpired:
-        # A call into a broken driver cannot be interrupted (state D): the child dies when the call
-        # returns, which may be never. It was killed all the same, and we do not wait for it.
+        # A call into a broken driver cannot be interrupted (state D). The killed child ends when the call returns,
+        # which may be never, so it is not waited for.
         child.returncode = -signal.SIGKILL
 
 
 class _Process(NamedTuple):
-    """A process as proc(5) shows it; `exiting` is set once it runs no code of its own any more."""
+    """A process in the words of proc(5). `exiting` is set when it runs no more of its code."""
 
     parent: int
     exiting: bool
 
 
 def _running_descendants() -> set[int]:
-    """The processes that came from this one and are not exiting. One that is killed starts no other."""
+    """Return the descendants of this process that are not exiting. A killed one starts no others."""
     if not _has_children():
         return set()
     return _descendants(os.getpid())
 
 
 def _descendants(root: int) -> set[int]:
-    """The processes that came from another one and are not exiting."""
+    """Return the descendants of a process that are not exiting."""
     processes = {pid: found for pid in _pids() if (found := _read(pid))}
     family, descendants = {root}, set[int]()
     while family:
@@ -115,14 +118,14 @@ def _descendants(root: int) -> set[int]:
 
 
 def _children() -> set[int]:
-    """The processes whose parent is this one, whether they have ended or not."""
+    """Return the children of this process, ended ones included."""
     if not _has_children():
         return set()
     return {pid for pid in _pids() if (found := _read(pid)) and found.parent == os.getpid()}
 
 
 def _has_children() -> bool:
-    """Whether there is any child, running or not; the kernel answers without a look at all processes."""
+    """Return whether any child exists, running or not, without listing all processes."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -137,7 +140,7 @@ def _pids() -> list[int]:
 
 
 def _read(pid: int) -> _Process | None:
-    """A process: after its name, the fields state, parent and (the seventh) flags; None where it has ended."""
+    """Return a process, or None if it has ended. After the name come state, parent and, as the seventh field, flags."""
     try:
         words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -152,17 +155,19 @@ TERMINATED = 143
 HUNG_UP = 129
 """The exit code of a run whose terminal was closed (SIGHUP)."""
 ENDING: list[int] = []
-"""The signals that asked this run to end."""
+"""The signals received so far that end this run."""
 
 
 _AGAIN = 0.01
-"""Seconds until a signal that could not end the run where it came asks once more."""
+"""Seconds until a signal is raised again after Python dropped its exception."""
 
 
 def unwind(number: int, frame: FrameType | None = None) -> None:
-    """Handle SIGTERM, SIGHUP and SIGINT: they unwind, so that drafts are removed and locks freed. Python drops
-    what is raised while it forks, so `run` looks whether one came meanwhile; where `unraised` is at work the
-    signal comes again a moment later."""
+    """Raise an exception for SIGTERM, SIGHUP and SIGINT, so that drafts are removed and locks freed.
+
+    Python drops exceptions raised during a fork, so `run` checks for signals afterwards. During `unraised` the signal
+    comes again a moment later.
+    """
     ENDING.append(number)
     signal.signal(signal.SIGALRM, _unwind_again)
     while frame:
@@ -179,10 +184,11 @@ def _unwind_again(_alarm: int, frame: FrameType | None = None) -> None:
 
 
 def unraised(dropped: sys.UnraisableHookArgs) -> None:
-    """What Python calls where it drops an exception (in a destructor, a callback of the garbage collector). The
-    news that the run is to end comes again, a moment later and elsewhere. What fails in such a place because that
-    news cut its counterpart short (a library's hook after a fork misses what its hook before it noted) is no news;
-    without a signal all is told as ever."""
+    """Handle an exception that Python drops (in a destructor, a callback of the garbage collector).
+
+    A dropped signal is raised again a moment later. Other errors after a signal are ignored: they follow from code that
+    the signal interrupted, such as a library's hook before a fork. Without a signal Python's own handler runs.
+    """
     if not ENDING:
         sys.__unraisablehook__(dropped)
     elif isinstance(dropped.exc_value, KeyboardInterrupt | SystemExit):
@@ -190,7 +196,7 @@ def unraised(dropped: sys.UnraisableHookArgs) -> None:
 
 
 def signal_name(returncode: int) -> str | None:
-    """The name of the signal that a negative return code stands for, else None."""
+    """Return the signal name for a negative return code, else None."""
     if returncode >= 0:
         return None
     try:
@@ -200,8 +206,10 @@ def signal_name(returncode: int) -> str | None:
 
 
 def die_of(name: str) -> int:
-    """End as a child ended, by its signal, so that whoever started us sees the same; returns the shell's
-    code for it where the signal does not end us. No second core file is written."""
+    """End this process with the signal that ended a child, without a second core file.
+
+    Returns the shell's exit code for the signal if the process survives it.
+    """
     import resource
 
     number = getattr(signal, name, None)

@@ -1,4 +1,4 @@
-"""A program that runs in the user's place: with the user's terminal, signals and process group."""
+"""Runs a program in the foreground: with the user's terminal, signals and process group."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .child_processes import die_with_parent, signal_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Attended:
-    """How an attended program ended, and the beginning and end of what it wrote to stderr."""
+class ForegroundResult:
+    """The result of a foreground program, with the start and end of its stderr."""
 
     returncode: int
     stderr: bytes
@@ -26,7 +26,7 @@ class Attended:
 
 
 class _Relay:
-    """Hands stderr on byte for byte and keeps its first 64 KiB and its last 256 KiB."""
+    """Passes stderr on unchanged, and keeps its first 64 KiB and last 256 KiB."""
 
     HEAD, LAST = 1 << 16, 1 << 18
 
@@ -37,14 +37,14 @@ class _Relay:
         self._thread.start()
 
     def _pass_on(self) -> None:
-        # A pseudo-terminal whose last writer is gone answers EIO; a closed pipe answers nothing.
+        # Without a writer a pseudo-terminal returns EIO, and a pipe returns no bytes.
         with contextlib.suppress(OSError):
             while chunk := os.read(self._source, 65536):
                 self._hand_on(chunk)
                 self._keep(chunk)
 
     def _hand_on(self, chunk: bytes) -> None:
-        # Where nobody reads our stderr any more the program must still not be stopped by it.
+        # The program must continue even if nothing reads stderr any more.
         with contextlib.suppress(OSError):
             while chunk:
                 chunk = chunk[os.write(self._target, chunk) :]
@@ -65,22 +65,24 @@ class _Relay:
 
 _FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _FROM_KEYBOARD = ("SIGINT", "SIGQUIT")
-_AFTERWARDS = 0.5  # seconds that a program's own children have to finish what they write
+_AFTERWARDS = 0.5  # seconds for the program's children to finish writing
 
 
-def attend(argv: Sequence[str], env: Mapping[str, str], *, stdout: int | None = None) -> Attended:
-    """Run a program in the user's place: stdin, stdout, terminal and process group are its own as if it
-    had been started by the shell (`stdout`: another descriptor of ours for its output); only stderr passes
-    through us, through a pseudo-terminal where it is a terminal. Signals sent to us are sent on; those of the
-    keyboard reach it by themselves. Raises OSError when it cannot be started."""
+def attend(argv: Sequence[str], env: Mapping[str, str], *, stdout: int | None = None) -> ForegroundResult:
+    """Run a program with this process's stdin, stdout, terminal and process group, as a shell would.
+
+    `stdout` is another descriptor for its output. Only stderr passes through this process, by a pseudo-terminal if
+    stderr is a terminal. Signals to this process are forwarded, and those of the keyboard reach the program directly.
+    Raises OSError if it cannot be started.
+    """
     target = sys.stderr.fileno()
     sys.stdout.flush()
     sys.stderr.flush()
     ours, theirs = _terminal(target) if os.isatty(target) and os.name == "posix" else os.pipe()
-    hands = _Hands(ours)
+    forwarder = _SignalForwarder(ours)
     try:
-        # The handlers stand before the child does: what comes in between is sent on once it is there.
-        child = hands.child = subprocess.Popen(
+        # The handlers are set before the child starts. Earlier signals are forwarded after its start.
+        child = forwarder.child = subprocess.Popen(
             list(argv),
             env=dict(env),
             stdout=stdout,
@@ -89,22 +91,24 @@ def attend(argv: Sequence[str], env: Mapping[str, str], *, stdout: int | None = 
         )
     except BaseException:
         os.close(ours)
-        hands.put_back()
+        forwarder.put_back()
         raise
     finally:
         os.close(theirs)
     relay = _Relay(ours, target)
     try:
-        for number in hands.early:
+        for number in forwarder.early:
             child.send_signal(number)
         returncode = child.wait()
     finally:
-        hands.put_back()
-    return Attended(returncode=returncode, stderr=relay.kept(_AFTERWARDS), signal=signal_name(returncode))
+        forwarder.put_back()
+    return ForegroundResult(
+        returncode=returncode, stderr=relay.kept(_AFTERWARDS), signal=signal_name(returncode)
+    )
 
 
 def _terminal(like: int) -> tuple[int, int]:
-    """A pseudo-terminal (our end, its end) of the same size as a real one, which changes no byte."""
+    """Return the two ends of a raw pseudo-terminal with the size of a real one."""
     import pty
     import termios
 
@@ -125,9 +129,11 @@ def _same_size(like: int, other: int) -> None:
         fcntl.ioctl(other, termios.TIOCSWINSZ, fcntl.ioctl(like, termios.TIOCGWINSZ, bytes(8)))
 
 
-class _Hands:
-    """Handlers that send on what is sent to us, and leave to the child what the keyboard sends to the whole
-    foreground group."""
+class _SignalForwarder:
+    """Signal handlers that forward signals of other processes to the child.
+
+    Signals of the keyboard reach the whole foreground group anyway.
+    """
 
     def __init__(self, terminal: int) -> None:
         self.child: subprocess.Popen[bytes] | None = None
@@ -136,7 +142,7 @@ class _Hands:
         for name in (*_FORWARDED, *_FROM_KEYBOARD):
             number = getattr(signal, name, None)
             if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-                self._take(number, self._send_on if name in _FORWARDED else _left_to_the_child)
+                self._take(number, self._send_on if name in _FORWARDED else _ignore)
         if os.isatty(terminal) and hasattr(signal, "SIGWINCH"):
             self._take(signal.SIGWINCH, lambda *_: _same_size(sys.stderr.fileno(), terminal))
 
@@ -154,5 +160,5 @@ class _Hands:
             signal.signal(number, handler)
 
 
-def _left_to_the_child(_number: int, _frame: object) -> None:
-    """The child decides what an interrupt means."""
+def _ignore(_number: int, _frame: object) -> None:
+    """Ignore an interrupt, which the child handles."""

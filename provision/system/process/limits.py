@@ -1,4 +1,4 @@
-"""The limits that this process and its children run under, and the kernel's count of processes that it ended."""
+"""Reads limits of this process and its children, and the kernel's count of out-of-memory kills."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
-_NO_LIMIT = 1 << 60  # cgroup v1 writes the largest multiple of a page where there is no limit
+_NO_LIMIT = 1 << 60  # without a limit cgroup v1 writes the largest multiple of a page
 
 
 @dataclass(frozen=True, slots=True)
 class OomKills:
-    """How many processes the kernel ended for want of memory, by the file that says so. The machine's count has
-    other containers too, the cgroup's has not."""
+    """The number of out-of-memory kills by file. The machine's count includes other containers, the cgroup's does not."""
 
     machine: int | None
     cgroup: int | None
 
     def since(self, before: OomKills) -> tuple[int, str] | None:
-        """The processes ended since, and the count that says so. None where nothing counts."""
+        """Return the kills since then and the file that counts them, or None without a count."""
         if self.cgroup is not None and before.cgroup is not None and self.cgroup > before.cgroup:
             return self.cgroup - before.cgroup, "cgroup"
         if self.machine is None or before.machine is None:
@@ -30,13 +29,13 @@ class OomKills:
 
 
 def oom_kills(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> OomKills:
-    """The counts now. Files that are not there, as on other systems, count nothing."""
+    """Return the current counts. A missing file, as on other systems, counts nothing."""
     own = [_counted(f / n) for f in _folders(proc, cgroups) for n in ("memory.events", "memory.oom_control")]
     return OomKills(_counted(proc / "vmstat"), next((n for n in own if n is not None), None))
 
 
 def memory(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int | None:
-    """The bytes of memory that the machine has or, if that is less, its container or job. None where unknown."""
+    """Return the bytes of memory of the machine, or of its container or job if less. None if unknown."""
     found = re.search(r"^MemTotal: +(\d+) kB", _text(proc / "meminfo"), re.MULTILINE)
     sizes = [int(found.group(1)) << 10] if found else []
     for folder in _folders(proc, cgroups):
@@ -48,7 +47,7 @@ def memory(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int | None:
 
 
 def limit(name: str) -> int | None:
-    """A limit of this process ("RLIMIT_AS"). None where there is none."""
+    """Return a limit of this process ("RLIMIT_AS"), or None without one."""
     try:
         import resource
     except ImportError:  # not on Windows
@@ -58,8 +57,10 @@ def limit(name: str) -> int | None:
 
 
 def _folders(proc: Path, cgroups: Path) -> list[Path]:
-    """The folders of this process's memory cgroup and of those above it, the innermost first; in a container its
-    own is the root."""
+    """Return the folders of this process's memory cgroup and its parents, innermost first.
+
+    In a container its cgroup is the root.
+    """
     found: list[Path] = []
     for line in _text(proc / "self" / "cgroup").splitlines():
         number, _, rest = line.partition(":")

@@ -1,4 +1,4 @@
-"""The user's own folders, and what other users may see of this process."""
+"""Chooses the user's folders, and hides credentials of this process from other users."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from pathlib import Path
 
 
 def settle_home(*, cache: bool = True) -> str | None:
-    """Give this process a home and a cache where it has none that it could use, and say so.
+    """Give this process a usable home and cache, and return a note about a replacement.
 
-    A container's user is often one that nobody knows, without HOME or with one that it may not write to. Then
-    a folder of its own among the temporary ones takes its place: for HOME where there is no answer to `~`, and
-    with `cache` for XDG_CACHE_HOME, which gpuenv, uv and rattler share.
+    The user of a container often has no HOME, or one that is not writable. Then a private temporary folder replaces it:
+    for HOME if `~` has no value, and with `cache` for XDG_CACHE_HOME, which gpuenv, uv and rattler share.
     """
-    home = Path(os.path.expanduser("~"))  # noqa: PTH111  # Path.expanduser raises where this says "~"
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111  # Path.expanduser raises where this returns "~"
     if not home.is_absolute() or not home.is_dir():
-        # One that is only named (/nonexistent, of users like `nobody`) is not made: that is not ours to do.
-        missing = f"there is no home folder {home}" if home.is_absolute() else "there is no home folder"
+        # A home that does not exist (/nonexistent, of users such as `nobody`) is not created.
+        missing = (
+            f"the home folder {home} does not exist" if home.is_absolute() else "this user has no home folder"
+        )
         own = os.environ["HOME"] = _own_temporary()
         return f"{missing}: {own} is used, which the system may clear"
     kept = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
@@ -30,8 +31,10 @@ def settle_home(*, cache: bool = True) -> str | None:
 
 
 def is_anothers(path: Path) -> bool:
-    """Whether root would write where the folder is another user's, as with `sudo` that keeps HOME: what it
-    left there that user could not change. pip leaves its cache out then."""
+    """Return whether root would write in another user's folder, as with a `sudo` that keeps HOME.
+
+    That user could not change the files afterwards. pip disables its cache in this case.
+    """
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         return False
     while not path.exists() and path != path.parent:
@@ -40,8 +43,10 @@ def is_anothers(path: Path) -> bool:
 
 
 def borrowed_rights() -> bool:
-    """Whether this process has another user's rights than who started it (a setuid program on the way): PATH,
-    PYTHONPATH and files are then the one's, and what they can do the other's."""
+    """Return whether this process has other rights than the user who started it, because of a setuid program.
+
+    PATH, PYTHONPATH and files then come from one user, and the rights from another.
+    """
     return hasattr(os, "getresuid") and len({*os.getresuid()[:2]}) > 1
 
 
@@ -54,7 +59,7 @@ def _can_keep(folder: Path) -> bool:
 
 
 def _own_temporary() -> str:
-    """A folder in which nobody else could have put something."""
+    """Return a folder that only this user can have written to."""
     import tempfile
 
     if not hasattr(os, "getuid"):
@@ -68,8 +73,10 @@ def _own_temporary() -> str:
 
 
 def hide_credentials() -> None:
-    """Overwrite the credentials of every address on this process's command line, which every user of the
-    machine can read. What Python has of it (sys.argv) does not change."""
+    """Overwrite the credentials of addresses on this process's command line, which every user can read.
+
+    sys.argv does not change.
+    """
     if sys.platform != "linux" or not any("://" in word for word in sys.orig_argv):
         return
     import ctypes
@@ -80,8 +87,8 @@ def hide_credentials() -> None:
     start, end = (
         int(fields[45]),
         int(fields[46]),
-    )  # arg_start and arg_end (proc(5)); 0 where they are not told
+    )  # arg_start and arg_end (proc(5)), or 0 if hidden
     if 0 < start < end:
-        # Latin-1, as it has one character for each byte.
+        # Latin-1 has one character for each byte.
         for secret in secrets_in(ctypes.string_at(start, end - start).decode("latin-1")):
             ctypes.memset(start + secret.start, ord("*"), secret.end - secret.start)
