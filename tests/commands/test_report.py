@@ -95,8 +95,8 @@ def test_hidden_text_stays_as_it_is():
 
 def test_nothing_can_leave_its_fence():
     machine = Machine(target=Target(platform="linux-x86_64"), environment={"TF_X": "```\n# @all\x1b[31m #1"})
-    text = report.report(
-        report.Known(gpuenv="1", python="3.12", machine=machine, when="now"), PersonalData()
+    text = report.write_report(
+        report.ReportFacts(gpuenv="1", python="3.12", machine=machine, when="now"), PersonalData()
     ).text
     assert "TF_X=''' # @all #1" in text
     assert text.count("```") == 2 * text.count("### ")
@@ -186,7 +186,7 @@ def test_a_damaged_environment_is_reported_as_such(gpuenv):
 def test_a_machine_alone(gpuenv):
     ran = gpuenv("report")
     assert ran.code == 0 and ran.out.startswith("gpuenv ") and "### Machine" in ran.out
-    assert "none was named" in ran.out
+    assert ".venv is missing" in ran.out
 
 
 def test_an_environment_of_somebody_else_and_none(gpuenv):

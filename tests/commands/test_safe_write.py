@@ -117,7 +117,7 @@ def test_what_is_no_file_is_not_replaced(root, kind):
         "a link to itself": lambda: path.symlink_to("file"),
     }[kind]()
     before = path.lstat().st_mode
-    with pytest.raises(OSError, match="no plain file"):
+    with pytest.raises(OSError, match="not a regular file"):
         safe_write.write_file(path, "new")
     assert path.lstat().st_mode == before and [p.name for p in root.iterdir()] == ["file"]
 

@@ -115,8 +115,8 @@ def test_damaged_files_raise_one_error(tmp_path):
     [
         (lambda p: p.write_bytes(b""), "is empty"),
         (lambda p: p.write_text("GROUP ( libx.so.1 )"), "is not an ELF file"),
-        (lambda p: p.write_bytes(b"\x7fELF\x01\x01" + bytes(64)), "no 64-bit"),
-        (lambda p: p.mkdir(), "not a plain file|directory"),
+        (lambda p: p.write_bytes(b"\x7fELF\x01\x01" + bytes(64)), "not a 64-bit"),
+        (lambda p: p.mkdir(), "not a regular file|directory"),
         (lambda p: None, "No such file"),
     ],
 )
