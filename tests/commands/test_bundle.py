@@ -449,7 +449,7 @@ def test_what_is_no_bundle_and_what_contradicts_it(target):
     assert ran.code == 6 and "is not a bundle" in ran.json["error"]["message"]
     assert target.create("--lock", target.bundle / "pylock.toml").code == 2
     ran = target.create("--framework", "jax")
-    assert ran.code == 6 and "jax was asked for" in ran.json["error"]["message"]
+    assert ran.code == 6 and "jax is required" in ran.json["error"]["message"]
 
 
 # --- a Python in it ------------------------------------------------------------------------------
