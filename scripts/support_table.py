@@ -46,7 +46,7 @@ def table(known: Profiles) -> str:
     drivers = [first_driver(known, branch) for branch in (*BRANCHES, newest)]
     titles = [*BRANCHES, f"{newest} (newest)"]
     lines = [
-        "The newest PyTorch / TensorFlow / JAX with a CUDA build, from either index, on Linux x86_64 with",
+        "The newest PyTorch / TensorFlow / JAX / ONNX Runtime with a CUDA build, from either index, on Linux x86_64 with",
         "glibc 2.35 and any Python (made by `scripts/support_table.py` from `profiles/`):",
         "",
         f"| GPU | {' | '.join(f'driver {t}' for t in titles)} |",

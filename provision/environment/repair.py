@@ -26,6 +26,7 @@ _NVIDIA = (
 _OTHER_BUILDS = {
     "torch": r"torch",
     "tensorflow": r"(intel-)?tensorflow(-(cpu|gpu|intel|rocm|macos|cpu-aws))?|tf-nightly(-(cpu|gpu))?",
+    "onnxruntime": r"onnxruntime(-[a-z]+)?",
     "jax": r"jaxlib|jax-(cuda|rocm)\d*-(plugin|pjrt)|jax-metal",
 }
 

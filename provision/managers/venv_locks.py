@@ -180,7 +180,7 @@ class Search:
 
         if error.unreachable != "pytorch" or asked.request.device != "cpu":
             return None
-        if not all(is_cached(asked.sources, b.framework, _pinned(b)) for b in plan.builds):
+        if not all(is_cached(asked.sources, b.package_name, _pinned(b)) for b in plan.builds):
             return None
         cached = dataclasses.replace(asked.sources, offline=True, find_links=())
         try:
@@ -197,7 +197,7 @@ class Search:
         builds = [b for b in plan.builds if b.cuda]
         if asked.request.device != "cpu" or not builds or not asked.supply.unreachable:
             return
-        names = {b.framework for b in builds} | {
+        names = {b.package_name for b in builds} | {
             canonicalize_name(Requirement(r).name) for b in builds for r in b.requirements
         }
         total = sum(p.size or 0 for p in lock.packages if p.name in names or p.name.startswith("nvidia-"))
@@ -269,6 +269,10 @@ def _pinned(build: PlannedBuild) -> str:
     """Return the version of a build with its label: "2.13.0+cpu"."""
     pins = (Requirement(text) for text in build.requirements)
     exact = (
-        s.version for pin in pins if pin.name == build.framework for s in pin.specifier if s.operator == "==="
+        s.version
+        for pin in pins
+        if pin.name == build.package_name
+        for s in pin.specifier
+        if s.operator == "==="
     )
     return next(exact, build.version)

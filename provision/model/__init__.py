@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # who reads the types sees them all
     from provision.model.verdict import *
 
 _NOUNS = {
-    "events": "Device Manager Status Confidence Outcome FRAMEWORKS MANAGERS PLATFORMS NVIDIA_LIBRARY_FAMILIES Event Emit drop_event",
+    "events": "Device Manager Status Confidence Outcome FRAMEWORKS PROJECT_FRAMEWORKS MANAGERS PLATFORMS NVIDIA_LIBRARY_FAMILIES Event Emit drop_event",
     "machine": "TargetGpu Target Gpu Driver HostContext HardwareDevice PythonInstallation LibraryFile Evidence Finding Machine GpuMemoryHolder",
     "catalog": "Build CondaBuild CudnnRelease ToolkitRelease CudaCompiler GpuModel CudaRelease CudaMajor DriverBranch KnownBadRelease CatalogueMessage FailureCause FailureMessage FailureRule BaseImage IndexAddress WheelPage ImportName CondaName SystemLibrary DlopenedLibrary OptionalLibraries Replacement Profiles ProfileTable ProfileTables",
     "finding_texts": "FindingText",

@@ -24,6 +24,7 @@ class Build:
     the packages that go with it ("torchvision==0.25.0"). `unresolvable` says which Pythons
     cannot take the build's requirements, and why ("3.11: tensorrt 8.5.3.1 has no wheel").
     `searched` are the folders of nvidia/ whose libraries a TensorFlow finds by itself ("cudnn").
+    `package` is the package of the build where its name is not the framework's ("onnxruntime-gpu").
     """
 
     framework: str
@@ -43,6 +44,12 @@ class Build:
     searched: tuple[str, ...] = ()
     sha256: str | None = None
     bytes: str | None = None
+    package: str | None = None
+
+    @property
+    def package_name(self) -> str:
+        """The name of the package on the index."""
+        return self.package or self.framework
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,10 @@ Confidence = Literal["certain", "likely", "possible"]
 
 Outcome = Literal["works", "cpu", "unproven", "wrong", "fails"]
 
-FRAMEWORKS = ("torch", "tensorflow", "jax")
+FRAMEWORKS = ("torch", "tensorflow", "jax", "onnxruntime")
+PROJECT_FRAMEWORKS = FRAMEWORKS[:3]
+"""The frameworks that a requirement of their name asks for. The package onnxruntime is a CPU build that many packages
+require, and onnxruntime-gpu goes beside a framework: only --framework plans ONNX Runtime."""
 
 PLATFORMS = ("linux-x86_64", "linux-aarch64", "windows-x86_64")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -46,6 +47,12 @@ class PlannedBuild:
     index: str
     requirements: tuple[str, ...]
     cudnn: str | None = None
+
+    @property
+    def package_name(self) -> str:
+        """The name of the framework's package on the index: that of the first pin."""
+        named = re.match(r"[\w.-]+", self.requirements[0]) if self.requirements else None
+        return named[0] if named else self.framework
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

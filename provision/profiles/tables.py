@@ -154,6 +154,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "torch.yaml": ("builds", "tested"),
     "tensorflow.yaml": ("builds", "tested"),
     "jax.yaml": ("builds",),
+    "onnxruntime.yaml": ("builds", "tested"),
     "known_bad.yaml": ("known_bad",),
     "conda.yaml": ("conda",),
     "images.yaml": ("images",),

@@ -50,7 +50,7 @@ class Choices:
     python: str | None = option(None, help="Python version of the environment, such as 3.11.", panel=TARGET)
     python_bounds: str = ""  # of gpuenv.yaml, as ">=3.9"
     framework: list[str] = option(
-        list, "--framework", "-f", help="torch, tensorflow or jax, with optional bounds: 'torch>=2.6,<2.9'. Repeatable.",
+        list, "--framework", "-f", help="torch, tensorflow, jax or onnxruntime, with optional bounds: 'torch>=2.6,<2.9'. Repeatable.",
         panel=CHOICE, complete="frameworks",
     )  # fmt: skip
     with_: list[str] = option(

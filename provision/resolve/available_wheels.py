@@ -37,7 +37,7 @@ def wheels_for(
 def at_hand(supply: AvailableWheels, build: Build, python: str, glibc: str | None) -> bool:
     """Whether the framework wheel of this very build is among the wheels."""
     wanted = f"{build.version}+{build.local}" if build.local else build.version
-    found = wheels_for(supply, build.framework, python, build.platform, glibc)
+    found = wheels_for(supply, build.package_name, python, build.platform, glibc)
     return any(w.version == wanted for w in found)
 
 

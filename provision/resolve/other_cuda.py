@@ -76,7 +76,9 @@ class LockedSet:
     @cached_property
     def _planned(self) -> frozenset[str]:
         required = (Requirement(r) for b in self.builds for r in b.requires)
-        return frozenset({b.framework for b in self.builds} | {canonicalize_name(r.name) for r in required})
+        return frozenset(
+            {b.package_name for b in self.builds} | {canonicalize_name(r.name) for r in required}
+        )
 
     def _other_major(self, package: LockedPackage) -> str | None:
         """The CUDA major of a wheel of NVIDIA's where the builds have another one and nothing excuses it."""

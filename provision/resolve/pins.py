@@ -20,7 +20,7 @@ def planned(asked: Question, chosen: list[Build], python: str) -> tuple[PlannedB
     builds = []
     for build in chosen:
         local = f"+{build.local}" if build.local else ""
-        pins = [f"{build.framework}==={build.version}{local}"]
+        pins = [f"{build.package_name}==={build.version}{local}"]
         if build.cuda and asked.request.device == "cuda":
             pins += [*build.requires, *_cudnn_pin(build, cudnn)]
             pins += _toolkit_pin(asked, build, chosen, python)

@@ -26,6 +26,7 @@ _STEERING = {
     "torch": r"TORCH_|PYTORCH_|ONEDNN_|DNNL_",
     "tensorflow": r"TF_(?!VAR_|CLI_|LOG|DATA_DIR$|WORKSPACE$|IN_AUTOMATION$|PLUGIN_CACHE|INPUT$)|XLA_|ONEDNN_|DNNL_",
     "jax": r"XLA_|JAX_",
+    "onnxruntime": r"ORT_",
 }
 
 

@@ -179,12 +179,18 @@ def _framework(
                 told, f"{name} {saw['version']}", unopened(told.finished.stderr)
             )
         )
+    first = "; call onnxruntime.preload_dlls() before the first session" if saw.get("preloaded") else ""
     return Judgement(
         status="pass",
         detail=f"{name} {saw['version']}, CUDA {saw['cuda']}, cuDNN {format_cudnn_version(saw.get('cudnn')) or 'not told'}, "
-        f"{len(saw['devices'])} GPU{'s' if len(saw['devices']) > 1 else ''}",
+        f"{len(saw['devices'])} GPU{'s' if len(saw['devices']) > 1 else ''}{first}",
         evidence=tuple(evidence),
     )
+
+
+def _packages(framework: str) -> tuple[str, ...]:
+    """The packages that a framework's module comes from."""
+    return ("onnxruntime-gpu", "onnxruntime") if framework == "onnxruntime" else (framework,)
 
 
 def _as_locked(
@@ -192,7 +198,7 @@ def _as_locked(
 ) -> Judgement:
     """A framework that works, held against the lock: one that was installed since in place of the lock's
     is a warning, one that is imported from elsewhere is not this environment's."""
-    locked = next((p.version for p in lock.packages if p.name == name), None) if lock else None
+    locked = next((p.version for p in lock.packages if p.name in _packages(name)), None) if lock else None
     saw = told.last("framework")
     if not locked or not saw or judged.status != "pass":
         return judged

@@ -93,7 +93,7 @@ def _folder(name: str, found: PythonPaths) -> Path | None:
 
 
 def _named(framework: str) -> str:
-    return {"tensorflow": "TensorFlow", "jax": "JAX"}.get(framework, framework)
+    return {"tensorflow": "TensorFlow", "jax": "JAX", "onnxruntime": "ONNX Runtime"}.get(framework, framework)
 
 
 def _not_reached(framework: str, here: Mapping[str, Path], opened: Path | None) -> Finding:
@@ -217,7 +217,12 @@ _REFUSED = re.compile(
     r"file too short|invalid ELF header|ELF load command|has no dynamic section|has no loadable segments|"
     r"ELF file's phentsize|cannot read file data|nonzero padding in e_ident|file version does not match"
 )
-_OF = {"torch": r"torch(?![\w])", "tensorflow": r"tensorflow", "jax": r"jax"}
+_OF = {
+    "torch": r"torch(?![\w])",
+    "tensorflow": r"tensorflow",
+    "jax": r"jax",
+    "onnxruntime": r"onnxruntime(-gpu)?",
+}
 
 
 def explain_damaged(framework: str, words: str, env: Environment, found: PythonPaths) -> Finding | None:

@@ -215,6 +215,8 @@ def find_cuda_builds(found: PythonPaths, packages: Sequence[LibraryPackage]) -> 
         elif framework.name == "tensorflow":
             text = _text(package / "python" / "platform" / "build_info.py")
             builds["tensorflow"] = not re.search(r"is_cuda_build['\"]\s*[,:]\s*False", text)
+        elif framework.name == "onnxruntime":
+            builds["onnxruntime"] = any((package / "capi").glob("libonnxruntime_providers_cuda.*"))
         else:
             plugin = any(re.match(r"jax-cuda\d+-(plugin|pjrt)$", n) for n in names)
             builds["jax"] = plugin or any(d.name == "jaxlib" and "cuda" in d.version for d in packages)
@@ -232,6 +234,11 @@ def read_built_major(found: PythonPaths) -> str | None:
         elif framework.name == "tensorflow":
             text = _text(package / "python" / "platform" / "build_info.py")
             pattern = r"['\"]cuda_version['\"]\s*[,:]\s*['\"](\d+)\."
+        elif framework.name == "onnxruntime":
+            text, pattern = (
+                _text(package / "capi" / "build_and_package_info.py"),
+                r"^cuda_version *= *['\"](\d+)\.",
+            )
         majors |= set(re.findall(pattern, text, re.MULTILINE)[:1])
     return majors.pop() if len(majors) == 1 else None
 

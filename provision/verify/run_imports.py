@@ -98,7 +98,12 @@ def ask_together(
     }
     return run_probe.run_probe(
         env.python,
-        ("report", "grade", *(f"framework_{name}" for name in order), "together"),
+        (
+            "report",
+            "grade",
+            *(part for name in order for part in run_probe.name_framework_probes(name)),
+            "together",
+        ),
         asked,
         environ={**environ, **make_child_variables(device)},
         timeout=timeout,
@@ -153,6 +158,7 @@ DEEP = {
     "torch": ("conv2d_channels_last", "conv2d_autotuned", "conv2d_depthwise"),
     "tensorflow": ("conv2d_depthwise",),
     "jax": ("conv2d_depthwise",),
+    "onnxruntime": ("conv2d_depthwise",),
 }
 
 
@@ -197,7 +203,7 @@ def ask_framework(
     }
     return run_probe.run_probe(
         env.python,
-        ("report", "grade", f"framework_{name}", "alone"),
+        ("report", "grade", *run_probe.name_framework_probes(name), "alone"),
         asked,
         environ={**environ, **make_child_variables(device), **(_TALKATIVE if name == "tensorflow" else {})},
         timeout=timeout,

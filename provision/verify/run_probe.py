@@ -90,6 +90,11 @@ def _crash(text: Sequence[str]) -> list[str]:
     )
 
 
+def name_framework_probes(name: str) -> tuple[str, ...]:
+    """Return the probes of a framework's stages. ONNX Runtime computes what a model says, and its models are a probe's text."""
+    return ("onnx_models", "framework_onnxruntime") if name == "onnxruntime" else (f"framework_{name}",)
+
+
 def join_sources(*names: str) -> str:
     """The text of probes, one after another: they share code by standing in one file."""
     return "\n".join(_text(name) for name in names)

@@ -19,7 +19,7 @@ from ..index import pytorch_index
 from ..index.http import Http
 from ..index.wheel_folders import find_links
 from ..model import (
-    FRAMEWORKS,
+    PROJECT_FRAMEWORKS,
     TORCH_COMPANIONS,
     Event,
     Lock,
@@ -108,7 +108,7 @@ def frameworks_in(
                 break
             except LockError as error:
                 name = error.no_wheel
-                if name is None or name in (*builds.allowed, *builds.unread, *FRAMEWORKS):
+                if name is None or name in (*builds.allowed, *builds.unread, *PROJECT_FRAMEWORKS):
                     raise
                 if builds.reading:
                     builds.leave_out(
@@ -117,7 +117,7 @@ def frameworks_in(
                 else:
                     builds.allow_wheelless(name, where)
     names = {str(canonicalize_name(row.partition("==")[0])) for row in text.splitlines() if "==" in row}
-    frameworks = tuple(f for f in FRAMEWORKS if f in names)
+    frameworks = tuple(f for f in PROJECT_FRAMEWORKS if f in names)
     return TransitiveFrameworks(
         frameworks=frameworks, allowed=tuple(builds.allowed), unread=tuple(builds.unread)
     )
@@ -128,14 +128,14 @@ def allowed(
 ) -> dict[str, str]:
     """The newest framework versions, none above the plan's, that go with a project's needs where the
     plan pins nothing. Raises LockError when there are none."""
-    loose = [f"{b.framework}<={b.version}" for b in plan.builds]
+    loose = [f"{b.package_name}<={b.version}" for b in plan.builds]
     with scratch_folders.scratch("lock") as scratch:
         ask = Ask(scratch, plan, sources, None, tuple(needs), builds)
         text = ask.compiled(ask.source([*loose, *plan.packages]), "requirements.txt")
     pins = (re.match(r"([A-Za-z0-9._-]+)==([^\s;]+)", row) for row in text.splitlines())
     # without labels ("2.13.0+cpu"): <= takes none
     found: dict[str, str] = {canonicalize_name(m[1]): m[2].partition("+")[0] for m in pins if m}
-    return {b.framework: found[b.framework] for b in plan.builds if b.framework in found}
+    return {b.framework: found[b.package_name] for b in plan.builds if b.package_name in found}
 
 
 def _described(
@@ -227,14 +227,14 @@ def _named_for_cpu(plan: Plan, needs: Sequence[RequirementLine]) -> set[str]:
     named = {str(canonicalize_name(n.name)) for n in needs if n.name and not (n.constraint or n.override)}
     asked = map(Requirement, plan.packages)
     named |= {canonicalize_name(n.name) for n in asked if is_cpu_build(canonicalize_name(n.name), n.extras)}
-    return named & set(FRAMEWORKS)
+    return named & set(PROJECT_FRAMEWORKS)
 
 
 def _assert_no_other_framework(
     plan: Plan, packages: tuple[LockedPackage, ...], elsewhere: Collection[str]
 ) -> None:
     planned = {*elsewhere, *(b.framework for b in plan.builds)}
-    brought = [p for p in packages if p.name in FRAMEWORKS and p.name not in planned]
+    brought = [p for p in packages if p.name in PROJECT_FRAMEWORKS and p.name not in planned]
     if brought:
         words = " and ".join(f"{p.name} {p.version}" for p in brought)
         raise LockError(
@@ -250,7 +250,7 @@ def _assert_is_plan(plan: Plan, packages: tuple[LockedPackage, ...], sources: Pa
     for build in plan.builds:
         for text in build.requirements:
             _assert_pin(locked, text)
-        mine = locked[build.framework]
+        mine = locked[build.package_name]
         if plan.device == "cuda" and mine.version.endswith("+cpu"):
             raise LockError(
                 f"the plan needs CUDA {build.cuda}; the solver chose {file_name(mine)}", hint=_OTHER_PLACE

@@ -190,7 +190,10 @@ class Ask:
         bounds = "".join(n.text + "\n" for n in self.needs if n.constraint and not n.override)
         limits.write_text(bounds, encoding="utf-8")
         files = [str(needs), "--constraints", str(limits)] if self.needs else []
-        if overrides := [self._override(n) for n in self.needs if n.override]:
+        overrides = [self._override(n) for n in self.needs if n.override]
+        # Both install the module onnxruntime, and many packages require the one for the CPU.
+        overrides += ["onnxruntime; python_version < '0'"] * ("onnxruntime-gpu" in self.pinned)
+        if overrides:
             (self.scratch / "overrides.txt").write_text("\n".join(overrides) + "\n", encoding="utf-8")
             files += ["--overrides", str(self.scratch / "overrides.txt")]
         if unread := self.builds.overrides():

@@ -1,4 +1,4 @@
-"""The main job for real: environments of torch, TensorFlow and JAX from the index, on the CPU.
+"""The main job for real: environments of torch, TensorFlow, JAX and ONNX Runtime from the index, on the CPU.
 
 Everything is as a user has it: pip's and uv's own configuration and cache. Where no CPU build of torch
 is at hand the gigabytes of the CUDA build are left to `make test-slow`.
@@ -24,7 +24,7 @@ def gpuenv(folder, *args):
     )
 
 
-@pytest.fixture(scope="session", params=["torch", "jax", "tensorflow"])
+@pytest.fixture(scope="session", params=["torch", "jax", "tensorflow", "onnxruntime"])
 def made(request, tmp_path_factory):
     """(framework, folder, JSON of create)."""
     framework, folder = request.param, tmp_path_factory.mktemp(request.param)
@@ -49,7 +49,8 @@ def test_create_ends_with_a_graded_convolution(made):
     assert mine["version"].partition("+")[0] == result["plan"]["builds"][0]["version"]
     graded = [c for d in mine["devices"] for c in d["convolutions"]]
     assert len(graded) >= 9
-    assert {c["pass"] for c in graded} == {"forward", "grad_input", "grad_weight"}
+    no_weights = {"grad_weight"} if framework == "onnxruntime" else set()  # it has no operator for them
+    assert {c["pass"] for c in graded} == {"forward", "grad_input", "grad_weight"} - no_weights
     assert all(c["ok"] and 0 < c["max_error"] <= c["tolerance"] for c in graded), (
         "a zero error is no measurement"
     )

@@ -81,7 +81,7 @@ def random_fields(rng):
         "gpu": rng.choice([*boards[:4], capability]),
         "driver": f"{branch}.{rng.randrange(200)}.{rng.randrange(1, 9):02}",
         "python": rng.choice(DATA["pythons"][3:]),
-        "framework": rng.choice(["torch", "tensorflow", "jax"]),
+        "framework": rng.choice(["torch", "tensorflow", "jax", "onnxruntime"]),
     }
     return fields | ({"glibc": rng.choice(system["glibc"])} if system["glibc"][0] else {})
 

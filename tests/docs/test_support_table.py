@@ -26,7 +26,7 @@ def test_the_table_says_what_is_known_of_old_and_new_gpus():
         if "driver" not in line
     }
     kepler = rows["Kepler (3.7)"]
-    assert kepler[1] == "2.3.1 / 2.14.1 / -"  # cuDNN 8.7 is the last with kernels for it
+    assert kepler[1] == "2.3.1 / 2.14.1 / - / -"  # cuDNN 8.7 is the last with kernels for it
     assert set(kepler[2:]) == {"-"}  # driver 470 is its last
     volta = rows["Volta (7.0)"]
     assert volta[-1] == "-"  # driver 580 is its last

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-WANTED = {"jax": "jax", "tensorflow": "tensorflow-cpu", "torch": "torch"}
+WANTED = {"jax": "jax", "tensorflow": "tensorflow-cpu", "torch": "torch", "onnxruntime": "onnxruntime"}
 
 
 def venv(path):

@@ -17,7 +17,7 @@ from provision.verify import prefetch, run_probe
 
 FOLDER = Path(__file__).parents[2] / "provision" / "probes"
 PROBES = sorted(FOLDER.glob("*.py"))
-FRAMEWORKS = {"torch", "tensorflow", "jax", "jaxlib", "numpy"}
+FRAMEWORKS = {"torch", "tensorflow", "jax", "jaxlib", "onnxruntime", "numpy"}
 
 
 @pytest.mark.parametrize("path", PROBES, ids=lambda p: p.stem)

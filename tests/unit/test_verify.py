@@ -41,12 +41,21 @@ def stage_of(verdict, name, framework):
     return next(s for s in verdict.stages if (s.stage, s.framework) == (name, framework))
 
 
+def passes_of(framework):
+    """The passes that are graded: ONNX Runtime has no operator for the gradient of weights."""
+    return (
+        ("forward", "grad_input") if framework == "onnxruntime" else ("forward", "grad_input", "grad_weight")
+    )
+
+
 def snapshot(folder):
     return {p: (p.lstat().st_mtime_ns, p.lstat().st_size) for p in folder.rglob("*")}
 
 
 @pytest.mark.network
-@pytest.mark.parametrize("name", ["jax", "torch", pytest.param("tensorflow", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["jax", "torch", "onnxruntime", pytest.param("tensorflow", marks=pytest.mark.slow)]
+)
 def test_a_framework_on_the_cpu(name, tmp_path, monkeypatch):
     """The path of the environment has a space and an umlaut; the working directory would shadow the
     framework; bytecode must not land in the environment."""
@@ -66,7 +75,7 @@ def test_a_framework_on_the_cpu(name, tmp_path, monkeypatch):
     graded = {(c.case, c.pass_) for c in device.convolutions}
     grouped = [] if name == "tensorflow" else ["conv2d_grouped"]  # on the CPU it has no gradient of these
     for case in ("conv1d", "conv2d", "conv3d", "conv2d_transposed", *grouped):
-        assert {(case, p) for p in ("forward", "grad_input", "grad_weight")} <= graded
+        assert {(case, p) for p in passes_of(name)} <= graded
     assert all(c.ok and 0 < c.max_error < c.tolerance / 10 for c in device.convolutions)
     assert from_plain(Verdict, json.loads(json.dumps(as_document(verdict)))) == verdict
     quick = judge(env, Options(device="cpu", quick=True, timeout=120, cache_dir=tmp_path / "cache"))
@@ -187,13 +196,13 @@ def test_an_environment_without_frameworks(tmp_path):
     env, _ = venv(tmp_path / "bare")
     verdict = judge(env)
     assert verdict.verdict == "fails"
-    assert "no torch, tensorflow or jax" in stage(verdict, "framework").detail
+    assert "no torch, tensorflow, jax or onnxruntime" in stage(verdict, "framework").detail
     asked = judge(env, Options(device="cpu", frameworks=("jax",)))
     assert stage(asked, "framework").detail == "jax is not in this environment"
     quick = judge(env, Options(device="cpu", quick=True))
     assert quick.verdict == "unproven"
     assert {s.status for s in quick.stages} == {"skip"}
-    assert "no torch, tensorflow or jax" in stage(quick, "framework").detail
+    assert "no torch, tensorflow, jax or onnxruntime" in stage(quick, "framework").detail
     assert "Install a framework there" in quick.hint
     missing = judge(env, Options(device="cpu", quick=True, frameworks=("jax",)))
     assert (missing.verdict, stage(missing, "framework").status) == ("fails", "fail")

@@ -1,6 +1,6 @@
 """What the default index can tell, as rows of the profiles: measured out of the wheels themselves.
 
-`torch_rows`, `tensorflow_rows`, `jax_rows`, `cudnn_rows` and `satellite_rows` each take a `Reader` and give rows as
+`torch_rows`, `tensorflow_rows`, `jax_rows`, `onnxruntime_rows`, `cudnn_rows` and `satellite_rows` each take a `Reader` and give rows as
 plain data. What cannot be read is told to the reader (`Reader.problems`), never guessed.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from .cuda_libraries import cudnn_rows, toolkit_rows
 from .jax_builds import jax_rows
+from .onnxruntime_builds import onnxruntime_rows
 from .satellites import satellite_rows
 from .tensorflow_builds import tensorflow_rows
 from .torch_builds import torch_rows
@@ -18,6 +19,7 @@ MEASURED = {
     "torch": ("builds", torch_rows, "torch"),
     "tensorflow": ("builds", tensorflow_rows, "tensorflow"),
     "jax": ("builds", jax_rows, "jax"),
+    "onnxruntime": ("builds", onnxruntime_rows, "onnxruntime-gpu"),
     "satellites": ("satellites", satellite_rows, "torchvision"),
 }
 """Profile file (without its suffix) -> the table in it that is measured, what measures it, and the

@@ -233,7 +233,7 @@ def framework_of(fact: dict[str, Any]) -> str | None:
     stated: dict[str, str] = {
         canonicalize_name(r.name): f"{canonicalize_name(r.name)}{r.specifier}"
         for r, _ in rq.required(fact["requires"], PLATFORM, [python])
-        if canonicalize_name(r.name) in model.FRAMEWORKS
+        if canonicalize_name(r.name) in model.PROJECT_FRAMEWORKS
     }
     if called:
         return stated.get(called)

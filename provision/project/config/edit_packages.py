@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.errors import DataError, UsageError
-from provision.model import FRAMEWORK_ALIASES, FRAMEWORKS, ProjectConfig
+from provision.model import FRAMEWORK_ALIASES, PROJECT_FRAMEWORKS, ProjectConfig
 from provision.system.safe_write import Draft, resolve, suggest_fix, write_file
 
 from ..quoted_text import parse_requirement, quote_text, take_first_line
@@ -91,7 +91,7 @@ def _validate_package(text: str) -> str:
     if problem := key_forms.LISTS["packages"].problem(text):
         raise UsageError(f"{quote_text(text)!r}: {problem}")
     framework = FRAMEWORK_ALIASES.get(name, name)
-    if framework in FRAMEWORKS and name != "tensorflow-cpu":  # no plan chooses that package
+    if framework in PROJECT_FRAMEWORKS and name != "tensorflow-cpu":  # no plan chooses that package
         raise UsageError(
             f"{framework} is a framework: the plan chooses its build, and packages compiled for it",
             hint=f'write it in the project\'s file, frameworks: ["{framework}"], then gpuenv create',

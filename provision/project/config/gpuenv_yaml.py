@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.errors import DataError
-from provision.model import FRAMEWORK_ALIASES, FRAMEWORKS, ProjectConfig, ProjectTarget, is_cpu_build
+from provision.model import FRAMEWORK_ALIASES, PROJECT_FRAMEWORKS, ProjectConfig, ProjectTarget, is_cpu_build
 from provision.system import untrusted_files
 
 from ..quoted_text import quote_text, take_first_line
@@ -174,7 +174,7 @@ def _find_misplacement(key: str, text: str, name: str, need: Any) -> str | None:
     """Return why a requirement cannot be in this list, or None."""
     meant = FRAMEWORK_ALIASES.get(name)
     if key == "packages":
-        if (name in FRAMEWORKS or meant) and not is_cpu_build(name, need.extras, str(need.specifier)):
+        if (name in PROJECT_FRAMEWORKS or meant) and not is_cpu_build(name, need.extras, str(need.specifier)):
             return f'{meant or name} is a framework: write it under frameworks: ["{meant or name}"]'
         return None
     if meant:

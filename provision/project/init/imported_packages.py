@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from packaging.utils import canonicalize_name
 
-from provision.model import FRAMEWORKS
+from provision.model import PROJECT_FRAMEWORKS
 
 from .detected_packages import FolderFindings, PackageFacts, list_first
 from .imports import ImportedModule
@@ -19,7 +19,7 @@ def find_framework_users(seen: Mapping[str, ImportedModule], known: PackageFacts
     for module, imported in seen.items():
         row = known.imports.get(module)
         framework = known.companions.get(module.replace("_", "-"), module)
-        if framework in FRAMEWORKS:
+        if framework in PROJECT_FRAMEWORKS:
             users.setdefault(framework, []).extend(imported.all_files)
         elif row and row.implies:  # keras runs on any framework, so an imported framework has priority
             implied.setdefault(row.implies, []).extend(imported.all_files)
@@ -38,7 +38,7 @@ def add_imports(found: FolderFindings, seen: Mapping[str, ImportedModule], known
     for module in sorted(seen, key=str.lower):
         imported = seen[module]
         package = _find_package(module, known)
-        if module in FRAMEWORKS or _is_covered(module, package, found, known):
+        if module in PROJECT_FRAMEWORKS or _is_covered(module, package, found, known):
             continue
         where = imported.files or imported.aside or imported.inner or imported.apart
         if package is None:

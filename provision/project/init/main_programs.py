@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from provision.model import FRAMEWORKS
+from provision.model import PROJECT_FRAMEWORKS
 from provision.system import untrusted_files
 
 _DOCUMENTS = re.compile(
@@ -52,7 +52,7 @@ def find_secondary_programs(folder: Path, imports: Mapping[str, Collection[str]]
     packages = {top for name in imports if (top := _top_folder(name)) and _is_package(folder, top)}
     main = {*first, *named, *(name for name in imports if _top_folder(name) in packages)}
     main = _follow_imports(imports, main)
-    if not any(set(imports[name]).intersection(FRAMEWORKS) for name in main):
+    if not any(set(imports[name]).intersection(PROJECT_FRAMEWORKS) for name in main):
         return Layout()
     folders = {_top_folder(name) for name in main}
     side = {name for name in imports if _top_folder(name) and _top_folder(name) not in folders}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from provision.errors import UsageError
-from provision.model import FRAMEWORKS
+from provision.model import PROJECT_FRAMEWORKS
 
 from ..requirements import conda_environment
 from ..requirements.project_requirements import ProjectFiles, read_project_requirements
@@ -248,7 +248,7 @@ def _record_imports(found: FolderFindings, folder: Path, known: PackageFacts) ->
     listed = bool(found.requirements or found.project)
     seen = find_imports(folder, [module for module in known.imports if "." in module], listed=listed)
     users = find_framework_users(seen, known)
-    ranked = sorted(users, key=lambda name: (-len(users[name]), FRAMEWORKS.index(name)))
+    ranked = sorted(users, key=lambda name: (-len(users[name]), PROJECT_FRAMEWORKS.index(name)))
     if not found.frameworks and ranked:
         first = ranked.pop(0)
         found.frameworks[first] = f"imported in {list_first(users[first])}"
@@ -256,5 +256,5 @@ def _record_imports(found: FolderFindings, folder: Path, known: PackageFacts) ->
         if name not in found.frameworks:
             found.remarks.append(f"{name} is imported in {list_first(users[name])}, but not listed")
     add_imports(found, seen, known)
-    modules = sorted((m for m in seen if seen[m].files and m not in FRAMEWORKS), key=str.lower)
+    modules = sorted((m for m in seen if seen[m].files and m not in PROJECT_FRAMEWORKS), key=str.lower)
     found.imported = {module: f"imported in {list_first(seen[module].files)}" for module in modules}

@@ -12,7 +12,7 @@ from packaging.markers import InvalidMarker, Marker
 from packaging.utils import canonicalize_name
 
 from provision.errors import UsageError
-from provision.model import FRAMEWORKS
+from provision.model import PROJECT_FRAMEWORKS
 from provision.system import untrusted_files
 
 from ..quoted_text import quote_text
@@ -83,7 +83,7 @@ def _read_sources(data: dict[str, Any], found: UvProject) -> Iterator[tuple[str,
     }
     for name, value in table_at(data, "tool", "uv", "sources").items():
         framework = canonicalize_name(name)
-        if framework not in FRAMEWORKS:
+        if framework not in PROJECT_FRAMEWORKS:
             continue
         rows = [row for row in (value if isinstance(value, list) else [value]) if isinstance(row, dict)]
         rows = [row for row in rows if _may_apply_on_linux(row.get("marker"))]
@@ -127,7 +127,7 @@ def _add_locked(
 ) -> None:
     """Add the frameworks among the project's dependencies, and the builds that uv.lock states."""
     brought = _list_required(rows)
-    for framework in FRAMEWORKS:
+    for framework in PROJECT_FRAMEWORKS:
         locked = [r for r in rows if canonicalize_name(r["name"]) == framework]
         if not locked or framework not in {*brought, *named}:
             continue

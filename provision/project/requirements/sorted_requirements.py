@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from provision.errors import UsageError
 from provision.model import (
     FRAMEWORK_ALIASES,
-    FRAMEWORKS,
+    PROJECT_FRAMEWORKS,
     RequirementLine,
     VersionBound,
     is_build_package,
@@ -59,7 +59,7 @@ def sort_requirements(parsed: Iterable[ParsedRequirement], rules: SortingRules) 
         if name == "jaxlib":
             if may_apply(one.marker, rules.markers):
                 jaxlib.append(one)
-        elif name in FRAMEWORKS or name in FRAMEWORK_ALIASES:
+        elif name in PROJECT_FRAMEWORKS or name in FRAMEWORK_ALIASES:
             if may_apply(one.marker, rules.markers):
                 _add_framework(result, one, FRAMEWORK_ALIASES.get(name or "", name or ""), named=name or "")
         elif name and (name in rules.stack or is_build_package(name)):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.errors import UsageError
-from provision.model import FRAMEWORKS, TORCH_COMPANIONS, normalize_name
+from provision.model import PROJECT_FRAMEWORKS, TORCH_COMPANIONS, normalize_name
 
 from ..quoted_text import parse_requirement, quote_text
 from .dependency_groups import leading_name
@@ -117,7 +117,7 @@ def _describe_mistake(places: TomlLocations, key: str, expected: str) -> UsageEr
     )
 
 
-_PLANNED = (*FRAMEWORKS, *TORCH_COMPANIONS)
+_PLANNED = (*PROJECT_FRAMEWORKS, *TORCH_COMPANIONS)
 """The packages whose build and index the plan chooses."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from packaging.requirements import Requirement
 
-from ...model import FRAMEWORKS, Environment, Satellite
+from ...model import PROJECT_FRAMEWORKS, Environment, Satellite
 from ..missing_libraries import make_pip_command
 from . import remedy
 from .installed import Package
@@ -90,7 +90,7 @@ def _of_unknown(left: Mapping[Package, Sequence[str]], rows: remedy.Rows, here: 
     required = {r for package in left for r in package.requires}
     meant = (framework_of(row) for package in left for row in rows_of(package, rows.satellites, here))
     required |= {found.name for found in meant if found}
-    text = remedy.of_other_build(list(left), [f for f in FRAMEWORKS if f in required], wheels)
+    text = remedy.of_other_build(list(left), [f for f in PROJECT_FRAMEWORKS if f in required], wheels)
     built = [
         f"{p} was built for {words}" for p in left if (words := _built_for(rows_of(p, rows.satellites, here)))
     ]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...model import FRAMEWORKS, DlopenedLibrary, OptionalLibraries, Satellite
+from ...model import PROJECT_FRAMEWORKS, DlopenedLibrary, OptionalLibraries, Satellite
 from ...system.elf import Elf, ElfError
 from .installed import Package, installed, module_of
 from .lookup import Loader, Node, Problem, names_of, reached
@@ -145,7 +145,7 @@ class _Work:
                 problems += [replace(p, any_of=several) for found in unmet for p in found]
         opened = (row for row in self._opened if row.package == package.name)
         problems += [self._absent(row) for row in opened if not self._is_there(row, package)]
-        frameworks = {f for f in FRAMEWORKS if f in self._required(package)}
+        frameworks = {f for f in PROJECT_FRAMEWORKS if f in self._required(package)}
         if package.files and (other := self._other_framework(package)):
             problems.append(other)
             frameworks.add(str(other.found).partition(" ")[0])
@@ -153,7 +153,7 @@ class _Work:
             return None
         return Nominated(
             package=package, problems=tuple(dict.fromkeys(problems)), modules=tuple(dict.fromkeys(modules)),
-            frameworks=tuple(f for f in FRAMEWORKS if f != package.name and f in frameworks),
+            frameworks=tuple(f for f in PROJECT_FRAMEWORKS if f != package.name and f in frameworks),
         )  # fmt: skip
 
     def _other_framework(self, package: Package) -> Problem | None:
@@ -174,7 +174,7 @@ class _Work:
     def _requirements_of(self, package: Package) -> frozenset[str]:
         nodes = [n for _, n in self._modules.get(package.name, ())] + self._others.get(package.name, [])
         needed = {p.library for n in nodes for p in n.problems if _LINKED.match(p.library)}
-        linked = [f for f in FRAMEWORKS if not needed.isdisjoint(self._names(f))]
+        linked = [f for f in PROJECT_FRAMEWORKS if not needed.isdisjoint(self._names(f))]
         seen: dict[str, None] = {}
         todo = [package.name, *linked]
         while todo:

@@ -1,6 +1,6 @@
 // Finds the answers that the script computed. No rule is decided here: versions are compared to find an interval.
 const data = JSON.parse(document.getElementById("data").textContent);
-const FRAMEWORKS = { torch: "PyTorch", tensorflow: "TensorFlow", jax: "JAX" };
+const FRAMEWORKS = { torch: "PyTorch", tensorflow: "TensorFlow", jax: "JAX", onnxruntime: "ONNX Runtime" };
 const INDEXES = { pypi: "default index", pytorch: "PyTorch index" };
 const systems = Object.fromEntries(data.systems.map((s) => [s.key, s]));
 const boards = data.gpus.flatMap(([capability, generation, tegra, names]) =>

@@ -150,7 +150,7 @@ function readAddress() {
 function startForm() {
   fillSelect(byId("system"), data.systems.map((s) => [s.key, s.title]));
   fillSelect(byId("python"), data.pythons.map((p) => [p || "", p || "Any"]));
-  fillSelect(byId("framework"), [["all", "All three"], ...Object.entries(FRAMEWORKS)]);
+  fillSelect(byId("framework"), [["all", "All"], ...Object.entries(FRAMEWORKS)]);
   byId("drivers").append(...[...data.branches].reverse().map((value) => make("option", { value })));
   startCombobox();
   byId("driver").addEventListener("change", readDriver);

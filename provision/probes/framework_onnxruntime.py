@@ -1,0 +1,163 @@
+"""Stages 5, 6 and 7 for ONNX Runtime, as its user has it."""
+
+
+def import_onnxruntime():
+    begin("framework", "importing onnxruntime")
+    import onnxruntime
+    from onnxruntime.capi import build_and_package_info as build
+
+    providers = onnxruntime.get_available_providers()
+    told = {
+        "version": onnxruntime.__version__,
+        "cuda": getattr(build, "cuda_version", None) or None,
+        "file": onnxruntime.__file__,
+        "available": "CUDAExecutionProvider" in providers,
+        "devices": [],
+    }
+    tell("framework", **told)
+    wait_for_turn()
+    if ASKED["device"] != "cpu" and told["available"]:
+        begin("framework", "creating a session of ONNX Runtime on the GPU")
+        told["preloaded"] = hasattr(onnxruntime, "preload_dlls")
+        if told["preloaded"]:
+            # The CUDA provider links to CUDA and opens cuDNN without a search path of its own. Its documentation asks
+            # for this call (or for `import torch` before), which takes the environment's libraries and not the system's.
+            onnxruntime.preload_dlls()
+        _session(onnxruntime, "conv2d Conv float32", 0, "tf32")
+        told["devices"] = _driver_devices()
+        told["cudnn"] = _cudnn_number()
+        tell("framework", **told)
+    return onnxruntime
+
+
+def _session(onnxruntime, model, device, dtype):
+    """Create a session on the CPU (`device` -1) or on one GPU. Raise RuntimeError with the loader's reason where
+    ONNX Runtime falls back to the CPU, which it does without an error of its own."""
+    import base64
+
+    data, options = base64.b64decode(ONNX_MODELS[model]), onnxruntime.SessionOptions()
+    if device < 0:
+        return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    choices = {"device_id": str(device), "cudnn_conv_algo_search": "HEURISTIC"}
+    if _has_tf32_switch(onnxruntime):
+        choices["use_tf32"] = str(int(dtype == "tf32"))
+    try:
+        session = onnxruntime.InferenceSession(data, options, providers=[("CUDAExecutionProvider", choices)])
+    except Exception as error:
+        raise RuntimeError("%s%s" % (_loader_reason(onnxruntime), error)) from error
+    if session.get_providers()[:1] != ["CUDAExecutionProvider"]:
+        raise RuntimeError("%sthe session has no CUDAExecutionProvider" % _loader_reason(onnxruntime))
+    return session
+
+
+def _has_tf32_switch(onnxruntime):
+    """Whether the CUDA provider has the option use_tf32: since 1.18."""
+    return tuple(int(part) for part in onnxruntime.__version__.split(".")[:2]) >= (1, 18)
+
+
+def _loader_reason(onnxruntime):
+    """The loader's own words where the CUDA provider's library cannot be loaded, "" where it can. ONNX Runtime
+    writes them to its log alone."""
+    import ctypes
+
+    folder = os.path.join(os.path.dirname(onnxruntime.__file__), "capi")
+    try:
+        for name in ("shared", "cuda"):
+            ctypes.CDLL(os.path.join(folder, "libonnxruntime_providers_%s.so" % name), mode=os.RTLD_NOW)
+    except OSError as error:
+        return "Failed to create CUDAExecutionProvider: %s. " % error
+    return ""
+
+
+def _cudnn_number():
+    """The number that the loaded cuDNN gives as its version, None where none is loaded yet."""
+    import ctypes
+
+    for path in mapped(r"^libcudnn\.so"):
+        return int(ctypes.CDLL(path).cudnnGetVersion())
+    return None
+
+
+def _driver_devices():
+    """The GPUs that this process sees, asked of libcuda: ONNX Runtime does not list them."""
+    import ctypes
+
+    cuda, count, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_int()
+    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
+        return []
+    found = []
+    for index in range(count.value):
+        device, name, capability = ctypes.c_int(), ctypes.create_string_buffer(256), []
+        cuda.cuDeviceGet(ctypes.byref(device), index)
+        cuda.cuDeviceGetName(name, 256, device)
+        for attribute in (75, 76):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
+            cuda.cuDeviceGetAttribute(ctypes.byref(number), attribute, device)
+            capability.append(str(number.value))
+        found.append(
+            {"index": index, "name": name.value.decode(), "capability": ".".join(capability), "uuid": None}
+        )
+    return found
+
+
+def onnxruntime_stages():
+    try:
+        onnxruntime = import_onnxruntime()
+    except Exception as error:
+        failed("framework", error)
+        return
+    if ASKED.get("import_only"):
+        tell("done")
+        return
+    tell("mapped", files=[[p, None] for p in mapped(ASKED["pattern"])])
+    import numpy
+
+    kinds = {"float32": numpy.float32, "tf32": numpy.float32, "float16": numpy.float16}
+
+    def array(flat, shape, dtype):
+        made = numpy.array(flat, dtype=numpy.float64).reshape(shape)
+        return made.astype(kinds[dtype]).astype(numpy.float64)
+
+    def convolve(device, name, dtype, x, w, gy):
+        """The forward pass and the gradient of x: each is the other's operator. There is none for w."""
+        case = CASES[name]
+        model = "conv2d" if case is CASES["conv2d"] else name
+        if model != name:
+            raise NotImplementedError("ONNX Runtime has no such choice")
+        rank = len(case["size"])
+        first = (0, rank + 1) + tuple(range(1, rank + 1))  # (N, *S, C) to ONNX's (N, C, *S)
+        last = (0,) + tuple(range(2, rank + 2)) + (1,)
+        kernel = (rank + 1, rank) + tuple(range(rank))  # (*K, I, O) to ONNX's (O, I, *K)
+        weight = numpy.ascontiguousarray(w.transpose(kernel)).astype(kinds[dtype])
+        operators = ("ConvTranspose", "Conv") if case.get("transposed") else ("Conv", "ConvTranspose")
+        results = []
+        for operator, value in zip(operators, (x, gy)):
+            stored = "float16" if dtype == "float16" else "float32"
+            session = _session(onnxruntime, "%s %s %s" % (name, operator, stored), device, dtype)
+            put = numpy.ascontiguousarray(value.transpose(first)).astype(kinds[dtype])
+            (result,) = session.run(None, {"x": put, "w": weight})
+            results.append(result.astype(numpy.float64).transpose(last))
+        return tuple(results)
+
+    try:
+        if ASKED["device"] == "cpu":
+            sweep(-1, ["float32"], convolve, array, numpy.zeros)
+        else:
+            devices = _driver_devices()
+            for index in ASKED["ordinals"] or range(len(devices)):
+                dtypes = ["float32", "float16"]
+                if float(devices[index]["capability"]) >= 8:
+                    if _has_tf32_switch(onnxruntime):
+                        dtypes[1:1] = ["tf32"]
+                    else:
+                        dtypes[0] = "tf32"  # which older releases use without a switch
+                sweep(index, dtypes, convolve, array, numpy.zeros)
+    except Exception as error:
+        failed("convolution", error)
+    begin("loaded", "reading what was mapped")
+    tell("computed", files=mapped(ASKED["pattern"]))  # before the question for versions opens more of them
+    tell("mapped", files=libraries())
+    tell("done")
+
+
+STAGES["onnxruntime"] = onnxruntime_stages

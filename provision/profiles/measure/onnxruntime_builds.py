@@ -1,0 +1,96 @@
+"""ONNX Runtime on the default index: onnxruntime-gpu with its CUDA provider, and onnxruntime for the CPU."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Sequence
+from typing import Any
+
+from packaging.version import Version
+
+from provision.index.archive_members import read_member
+from provision.index.library_bytes import Found, from_found
+from provision.index.remote_wheels import member
+
+from . import abi, wheel_requirements as rq
+from .wheel_libraries import measure_libraries
+from .wheel_reader import Documents, Reader, WheelFile, nothing_more, pythons, representative, row_of
+
+GPU_PACKAGE = "onnxruntime-gpu"
+EXTRAS = ("cuda", "cudnn")
+OLDEST = "1.16"
+"""The first release with code for compute capability 9.0."""
+_CUDA = re.compile(r"^cuda_version ?= ?['\"](\d+\.\d+)", re.MULTILINE)
+
+
+def measure(wheel: zipfile.ZipFile) -> dict[str, Any]:
+    """Return CUDA release, CUDA and cuDNN majors and kernels of a GPU wheel. Up to 1.20 none states its CUDA release."""
+    info = member(wheel, r"onnxruntime/capi/build_and_package_info\.py")
+    found = _CUDA.search(read_member(wheel, info, "the wheel").decode()) if info else None
+    libraries = measure_libraries(wheel)["libraries"].values()
+    kinds = frozenset((kind, arch) for library in libraries for kind, arch in library["kernels"])
+    names = {n for library in libraries for n in (*library["needed"], *library["opened"])}
+    return {
+        "cuda": found[1] if found else None,
+        "majors": sorted(abi.cuda_majors(names)),
+        "cudnn": sorted(abi.cudnn_majors(names)),
+        "kernels": from_found(Found(kinds, 0, 0)),
+    }
+
+
+def onnxruntime_rows(reader: Reader, documents: Documents) -> list[dict[str, Any]]:
+    """Return one row for each release, platform and device. Windows has no row with CUDA: its libraries have no ELF
+    headers to measure."""
+    gpu = [b for b in reader.builds(GPU_PACKAGE, OLDEST) if b[1].startswith("linux")]
+    cpu = reader.builds("onnxruntime", OLDEST)
+    built = reader.all_facts((representative(wheels) for _, _, wheels in gpu), "onnxruntime", measure)
+    listed = reader.all_facts((representative(wheels) for _, _, wheels in cpu), "metadata", nothing_more)
+    rows = [
+        _gpu_row(
+            reader, version, platform, wheels, {**fact, "cuda": cuda, "tested": documents.get("tested", ())}
+        )
+        for version, platform, wheels in gpu
+        if (fact := built[representative(wheels)])
+        and (cuda := fact["cuda"] or _documented_cuda(reader, version, fact, documents))
+    ]
+    rows += [
+        row_of(version, platform, wheels, fact)
+        for version, platform, wheels in cpu
+        if (fact := listed[representative(wheels)])
+    ]
+    return sorted(rows, key=lambda row: (Version(row["version"]), "cuda" in row), reverse=True)
+
+
+def _documented_cuda(
+    reader: Reader, version: Version, fact: dict[str, Any], documents: Documents
+) -> str | None:
+    """Return the CUDA release that the table `tested` has for a release, where its major is the libraries'."""
+    for row in documents.get("tested", ()):
+        if f"{version}.".startswith(f"{row['version']}.") and [row["cuda"].split(".")[0]] == fact["majors"]:
+            return str(row["cuda"])
+    reader.problem(f"{GPU_PACKAGE} {version}: neither the wheel nor a document states its CUDA release")
+    return None
+
+
+def _gpu_row(
+    reader: Reader, version: Version, platform: str, wheels: Sequence[WheelFile], fact: dict[str, Any]
+) -> dict[str, Any]:
+    minors = pythons(wheels)
+    row = row_of(version, platform, wheels, fact)
+    row |= {"package": GPU_PACKAGE, "cuda": fact["cuda"], "kernels": fact["kernels"]}
+    found = rq.required(fact["requires"], platform, minors, EXTRAS)
+    requires = sorted(rq.written(r, where, minors) for r, where in found if rq.GPU_NAMES.fullmatch(r.name))
+    if requires:
+        row["requires"] = requires
+    if cudnn := rq.cudnn_specifier(requires):
+        row["cudnn"] = cudnn
+    elif documented := rq.documented(fact["tested"], version, fact["cuda"]):
+        row["cudnn"] = documented
+    elif len(fact["cudnn"]) == 1:
+        row["cudnn"] = f"=={fact['cudnn'][0]}.*"
+    else:
+        reader.problem(f"{GPU_PACKAGE} {version}: neither a requirement nor a library states its cuDNN")
+    if missing := rq.unresolvable(reader, fact["requires"], platform, minors, EXTRAS):
+        row["unresolvable"] = missing
+    return row
