@@ -46,7 +46,7 @@ class _Row:
 
 NETWORK_HINT = "check the network, the proxy and pip's index-url, or use --offline --find-links DIR"
 UNREADABLE_HINT = "open the address in a browser: check for a login page, a proxy or a broken mirror"
-_CREDENTIALS = "put user name and password into the index's address in pip.conf, or into ~/.netrc"
+_CREDENTIALS = "put user and password into the index's address in pip.conf, or into ~/.netrc"
 _OTHER_INDEX = "name an index or a folder that has it: pip's index-url, or --find-links DIR"
 _SLOW = "allow more time with UV_HTTP_TIMEOUT=SECONDS on a slow network"
 _CHANNEL_NETWORK = (
@@ -61,7 +61,7 @@ CONDA_CHANNEL = ServerKind(
         "forbidden": "add credentials of the channel to the auth file of rattler and pixi (RATTLER_AUTH_FILE)",
         "missing": "check the name given with --channel, and channel_alias in .condarc",
         "withdrawn": "check the name given with --channel, and channel_alias in .condarc",
-        "proxy": "put user name and password into the proxy's address: HTTPS_PROXY, or proxy_servers in .condarc",
+        "proxy": "put user and password into the proxy's address: HTTPS_PROXY, or proxy_servers in .condarc",
         "certificate": "name the file of the authority: ssl_verify in .condarc, or SSL_CERT_FILE",
         "timeout": f"check the network, proxies and mirrors; {_SLOW}",
         **dict.fromkeys(
@@ -76,13 +76,13 @@ _OF_STATUS: dict[int, Cause] = {
 }  # fmt: skip
 # Of a text, the first pattern that fits decides: specific causes come before general ones.
 _ROWS: dict[Cause, _Row] = {
-    "credentials": _Row(words="requires a user name and a password for {item}", hint=_CREDENTIALS),
+    "credentials": _Row(words="requires credentials for {item}", hint=_CREDENTIALS),
     "forbidden": _Row(words="denies access to {item}", hint=_CREDENTIALS),
     "missing": _Row(words="does not have {item}", hint=_OTHER_INDEX),
     "withdrawn": _Row(words="has withdrawn {item}", hint=_OTHER_INDEX),
     "proxy": _Row(
-        words="is behind a proxy that requires a user name and a password",
-        hint="put user name and password into the proxy's address: HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT",
+        words="is behind a proxy that requires a user and password",
+        hint="put user and password into the proxy's address: HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT",
         pattern=r"proxy auth(?:oriz|entic)ation required",
     ),
     "tunnel": _Row(

@@ -202,17 +202,17 @@ def test_of_several_frameworks_one_apart_may_help():
 @pytest.mark.parametrize(
     ("status", "told"),
     [
-        ("403 Forbidden", "denies access without the right credentials"),
+        ("403 Forbidden", "denies access to"),
         ("404 Not Found", "the conda channel does not exist"),
-        ("429 Too Many Requests", "rate-limited this request"),
-        ("503 Service Unavailable", "has a server error"),
+        ("429 Too Many Requests", "rate-limited the request for"),
+        ("503 Service Unavailable", "cannot serve"),
         ("407 Proxy Authentication Required", "requires a user and password"),
     ],
 )
 def test_what_a_channel_answers_in_words(status, told):
     url = "https://me:s3cr3t@h/conda-forge/noarch/repodata.json"
     error = solver.of_channel({"text": f"HTTP status client error ({status}) for url ({url})"}, ("c",))
-    assert told in error.message and error.message.endswith("https://h/conda-forge/noarch/repodata.json")
+    assert told in error.message and "https://h/conda-forge/noarch/repodata.json" in error.message
     assert "s3cr3t" not in error.message + (error.log or "") and error.hint
 
 

@@ -14,6 +14,7 @@ from ...environment import place, state, transaction as transactions
 from ...environment.distributions import read_distributions
 from ...environment.repair import Work, difference
 from ...errors import BuildError
+from ...index.http_refusals import CONDA_CHANNEL, UNREADABLE_HINT, find_refusal
 from ...model import Emit, Event, Lock, LockedPackage, as_plain, normalize_name
 from ...system.redaction import redact, redact_text
 from ...wheels.install import install_wheels
@@ -205,9 +206,16 @@ def _refusal(error: Mapping[str, Any], prefix: Path, packages: Sequence[LockedPa
             f"{text}: gpuenv does not write there",
             hint="remove that package, or rebuild an environment with damaged records: gpuenv create --recreate",
         )
-    for pattern, told, hint in _FAULTS:
-        if re.search(pattern, text, re.IGNORECASE):
-            return BuildError(f"{told}: {_where(text, packages) or prefix}", hint=hint, log=text)
+    place = _where(text, packages) or str(prefix)
+    if fault := _matching(_LOCAL_FAULTS, text):
+        return BuildError(f"{fault[0]}: {place}", hint=fault[1], log=text)
+    refusal = find_refusal(text, place, CONDA_CHANNEL)
+    of_file = refusal is None or refusal.cause in ("missing", "withdrawn")
+    if of_file and (fault := _matching(_FILE_FAULTS, text)):
+        return BuildError(f"{fault[0]}: {place}", hint=fault[1], log=text)
+    if refusal:
+        words = refusal.words if place in refusal.words else f"{refusal.words}: {place}"
+        return BuildError(f"{CONDA_CHANNEL.name} {words}", hint=refusal.hint, log=text)
     where = _where(text, packages)
     told = f"the conda packages could not be installed: {text.splitlines()[0] if text else error['kind']}"
     return BuildError(
@@ -226,26 +234,20 @@ def _where(text: str, packages: Sequence[LockedPackage]) -> str | None:
     return address[0].rstrip(":,") if address else None
 
 
-_STRANGE = "open the address in a browser: a login page, a proxy or a broken mirror may answer instead"
-_FAULTS = (
+def _matching(faults: Sequence[tuple[str, str, str]], text: str) -> tuple[str, str] | None:
+    """Return the message and the hint of the first fault whose pattern matches, None if none does."""
+    return next((f[1:] for f in faults if re.search(f[0], text, re.IGNORECASE)), None)
+
+
+_LOCAL_FAULTS = (
     (r"os error 28|no space left|disk quota", "the disk became full during the installation",
      "free space, or put ENV and --cache-dir on another disk"),
     (r"hash mismatch|checksum|sha256|md5", "a package's hash differs from the lock",
      "if the channel replaced the file, lock again: gpuenv lock --manager conda"),
-    (r"\b407\b|proxy auth", "a proxy before the channel requires a user and password",
-     "add them to the proxy's address in HTTPS_PROXY, or in proxy_servers of .condarc"),
-    (r"\b429\b", "the channel rate-limited this request (HTTP 429)", "wait some minutes, then run the command again; finished downloads are kept"),
-    (r"\b5\d\d [A-Z]", "the channel has a server error", "try again later, or name a mirror"),
-    (r"\b401\b|\b403\b|unauthorized|forbidden", "the channel denies access without the right credentials",
-     "add credentials to the auth file of rattler and pixi (RATTLER_AUTH_FILE)"),
+    (r"invalid zip|zip archive|zstd|unexpected end of (?:file|archive)", "a file is not a valid conda package", UNREADABLE_HINT),
+)  # fmt: skip
+_FILE_FAULTS = (
     (r"\b404\b|\b410\b|no such file|not found", "a locked package is no longer available", "lock again, or name a mirror that has it"),
-    (r"too many redirects|following redirect", "the channel redirects endlessly", _STRANGE),
-    (r"invalid zip|zip archive|zstd|unexpected end of (?:file|archive)", "a file is not a valid conda package", _STRANGE),
-    (r"certificate", "the channel's certificate is not trusted",
-     "name the certificate file of the authority in ssl_verify of .condarc, or in SSL_CERT_FILE"),
-    (r"nothing came for", "the channel does not answer in time",
-     "check the network, proxies and mirrors; for a slow network, set UV_HTTP_TIMEOUT=SECONDS"),
-    (r"error sending request|tcp connect|dns error|timed out|connection", "the channel does not answer",
-     "check the network, proxies and mirrors of .condarc and of rattler's config.toml"),
+    (r"connection", "the conda channel does not answer", CONDA_CHANNEL.hints["unreachable"]),
     (r"permission denied|read-only", "the environment's folder is not writable", "choose an ENV in a writable folder"),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import LockError, ResolveError
+from ...index.http_refusals import CONDA_CHANNEL, UNREADABLE_HINT, find_refusal
 from ...model import CondaBuild, Event, FrameworkRequest, Lock, LockedPackage, Plan, PlannedBuild
 from ...system.redaction import redact, redact_text
 from ...wheels import pylock
@@ -194,9 +195,17 @@ def of_channel(error: Mapping[str, str], channels: Sequence[str]) -> LockError:
     text = redact_text(error["text"])
     address = re.search(r"(?:https?|file)://[^\s'\"`)]+", text)
     where = address.group(0).rstrip(":/,") if address else ", ".join(map(redact, channels))
-    for pattern, told, hint in _FAULTS:
+    for pattern, fault, hint in _LOCAL_FAULTS:
         if re.search(pattern, text, re.IGNORECASE):
-            return LockError(f"{told}: {where}", hint=hint, log=text)
+            return LockError(f"{fault}: {where}", hint=hint, log=text)
+    refusal = find_refusal(text, where, CONDA_CHANNEL)
+    if refusal is None or refusal.cause in ("missing", "withdrawn"):
+        for pattern, fault, hint in _CHANNEL_FAULTS:
+            if re.search(pattern, text, re.IGNORECASE):
+                return LockError(f"{fault}: {where}", hint=hint, log=text)
+    if refusal:
+        words = refusal.words if where in refusal.words else f"{refusal.words}: {where}"
+        return LockError(f"{CONDA_CHANNEL.name} {words}", hint=refusal.hint, log=text)
     return LockError(
         f"the conda channels cannot be read: {text.splitlines()[0] if text else error['kind']}: {where}",
         log=text,
@@ -204,33 +213,21 @@ def of_channel(error: Mapping[str, str], channels: Sequence[str]) -> LockError:
     )
 
 
-_STRANGE = "open the address in a browser: a login page, a proxy or a broken mirror may answer instead"
-_FAULTS = (
+_LOCAL_FAULTS = (
     (r"permission denied|os error 13\b", "a file of the channel or of the conda package cache is not accessible",
      "change its permissions (the messages above name it), or choose another cache with --cache-dir DIR or RATTLER_CACHE_DIR"),
     (r"URL scheme is not allowed", "a mirror must have an http address", "name a folder as the channel itself: --channel DIR"),
-    (r"\b407\b|proxy auth", "a proxy before the conda channel requires a user and password",
-     "add them to the proxy's address in HTTPS_PROXY, or in proxy_servers of .condarc"),
-    (r"\b429\b", "the conda channel rate-limited this request (HTTP 429)", "wait some minutes, then run the command again"),
-    (r"\b5\d\d [A-Z]", "the conda channel has a server error", "try again later, or name a mirror"),
-    (r"too many redirects|following redirect", "the conda channel redirects endlessly", _STRANGE),
     (r"failed to parse|expected value at|EOF while parsing|trailing characters",
-     "the answer of the conda channel is not a repodata.json", _STRANGE),
-    (r"nothing came for", "the conda channel does not answer in time",
-     "check the network, proxies and mirrors; for a slow network, set UV_HTTP_TIMEOUT=SECONDS"),
-    (r"\b401\b|\b403\b|Unauthorized|Forbidden", "the conda channel denies access without the right credentials",
-     "add credentials to the auth file of rattler and pixi (RATTLER_AUTH_FILE), or to the channel's address"),
-    (r"\b404\b|\b410\b|could not find subdir|no such file", "the conda channel does not exist",
-     "check the name in --channel, and channel_alias in .condarc"),
-    (r"certificate", "the conda channel's certificate is not trusted",
-     "name the certificate file of the authority in ssl_verify of .condarc, or in SSL_CERT_FILE"),
+     "the answer of the conda channel is not a repodata.json", UNREADABLE_HINT),
     (r"no usable repodata cache",
      "--offline was given, but the channel is not in the cache",
      "run once with a network, or name a local folder with --channel DIR"),
-    (r"error sending request|tcp connect|dns error|timed out|connection", "the conda channel does not answer",
-     "check the network, proxies and mirrors of .condarc and of rattler's config.toml, or use --offline"),
+)  # fmt: skip
+_CHANNEL_FAULTS = (
+    (r"\b404\b|\b410\b|could not find subdir|no such file", "the conda channel does not exist", CONDA_CHANNEL.hints["missing"]),
     (r"failed to (?:persist|open|create|write|rename|lock)", "the conda package cache cannot be used",
      "run the command again if another program removed files there, or choose another cache with --cache-dir DIR"),
+    (r"connection", "the conda channel does not answer", CONDA_CHANNEL.hints["unreachable"]),
 )  # fmt: skip
 
 
