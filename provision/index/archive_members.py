@@ -1,4 +1,4 @@
-"""Read one member of an archive from outside: bounded before it is decompressed."""
+"""Read one member of an untrusted archive, with bounds on its size."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What opens addresses and what a server answers: proxies, certificates, redirects, bodies of bounded size and time,
-refusals in words, how long to wait."""
+"""Open addresses through proxies, and read answers of bounded size and time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Whole files from indexes and channels: where a locked file may lie today (at its own address, on the indexes that
-are configured, in a folder), resumed where they broke off, and compared with their hash."""
+"""Download locked files: find their addresses, resume broken downloads, compare hashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests: bounded retries, deadlines, range reads, and no credentials in any message."""
+"""Send HTTP requests with bounded retries, deadlines and range reads. No message contains credentials."""
 
 from __future__ import annotations
 

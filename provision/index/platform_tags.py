@@ -1,4 +1,4 @@
-"""A platform of gpuenv in the variables of markers (PEP 508) and in the tags of wheels (PEP 425, PEP 600)."""
+"""Marker variables (PEP 508) and wheel tags (PEP 425, PEP 600) of each platform."""
 
 from __future__ import annotations
 

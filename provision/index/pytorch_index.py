@@ -1,4 +1,4 @@
-"""The PyTorch index: which packages are named for it, and where they lie on it.
+"""The PyTorch index: its packages and their addresses.
 
 A plan that takes torch from there takes these from nowhere else, and nothing else from there: they hold code
 compiled against that very torch, and releases of the same number on other indexes do not.

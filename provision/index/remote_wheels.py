@@ -1,4 +1,4 @@
-"""Wheels far and near: members of a zip by range requests, metadata, folders of wheels."""
+"""Read members and metadata of wheels, also by range requests without a download."""
 
 from __future__ import annotations
 

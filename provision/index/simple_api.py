@@ -1,5 +1,4 @@
-"""The simple repository API: which files a project has, from HTML and JSON answers (PEP 503, 691), and which
-versions of a package indexes have, in words."""
+"""The simple repository API (PEP 503, PEP 691): the files and versions of a project."""
 
 from __future__ import annotations
 

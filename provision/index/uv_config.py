@@ -1,4 +1,4 @@
-"""The user's configuration of uv: the user's and the system's uv.toml, and UV_* of the environment.
+"""Read the configuration of uv: uv.toml of user and system, and UV_* variables.
 
 uv itself never searches for a configuration: it would find the files of the current folder and of its
 parents. What is not listed here does not apply. File names and precedence are those of uv's documentation,

@@ -1,4 +1,4 @@
-"""The candidates in order of preference, and the choice of builds that go together."""
+"""Sort candidate builds by preference, and choose a compatible set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The builds of all frameworks that fit a target and each other, each with the Pythons that all of them have."""
+"""Sets of builds that fit a target and each other, with their common Pythons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages that a build decides: its companions (torchvision), and what it requires itself (triton)."""
+"""Packages that depend on a build: companions (torchvision) and its own requirements (triton)."""
 
 from __future__ import annotations
 

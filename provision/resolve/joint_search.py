@@ -1,4 +1,4 @@
-"""The newest set of framework builds and named packages that go together. Pure: no I/O.
+"""Search the newest compatible set of framework builds and named packages. Pure: no I/O.
 
 The objective (docs/choice.md), each point only among sets that are equal in those before it:
 1. every requirement, measured need and bound holds;

@@ -1,4 +1,4 @@
-"""Which GPU a set of compiled kernels runs on, and which capability a board has.
+"""GPUs that a set of compiled kernels supports, and capabilities of boards.
 
 Rules (CUDA Programming Guide, binary and PTX compatibility): a cubin for X.Y runs on X.Z with
 Z >= Y of the same major; Tegra parts and arch-specific (`a`, `f`) targets match only themselves;

@@ -1,4 +1,4 @@
-"""Every objection that can be made to one build on one target. A build with none fits.
+"""Reasons against one build on one target. A build without reasons fits.
 
 Each check is a generator of reasons; codes are those of the design. Sentences carry both numbers
 and leave the build's own version out, so that equal objections to many versions can be folded.

@@ -1,4 +1,4 @@
-"""Packages that come along in a lock and do not go with the CUDA of its builds. Pure: no I/O.
+"""Find locked packages that conflict with the CUDA of the builds. Pure: no I/O.
 
 A wheel of NVIDIA's states its CUDA major in its name (nvidia-cublas-cu11), or its version states it (profiles/toolkits.yaml).
 What other packages need is measured (profiles/satellites.yaml).

@@ -1,4 +1,4 @@
-"""The pins that make a chosen set of builds, and whether two builds can share libraries."""
+"""Pins of a chosen set of builds, and conflicts between libraries of two builds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of resolve, with the profiles made quick to look up."""
+"""The question for resolve: request, target, and profiles indexed for fast look-ups."""
 
 from __future__ import annotations
 

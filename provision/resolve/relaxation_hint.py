@@ -1,4 +1,4 @@
-"""What would help when no build fits: the smallest change that opens one, found by trying.
+"""Find the smallest change of a request for which a build fits.
 
 A change lies on an axis: the index, the Python, the version, the driver. An axis can be freed
 (judged as though it bound nothing) and has steps, the nearest first. Looked for are the fewest axes

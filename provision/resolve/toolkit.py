@@ -1,4 +1,4 @@
-"""Parts of NVIDIA's CUDA toolkit that are asked for by name: in the versions of the plan's CUDA release."""
+"""Requested parts of NVIDIA's CUDA toolkit, in the versions of the plan's CUDA release."""
 
 from __future__ import annotations
 

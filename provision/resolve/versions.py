@@ -1,4 +1,4 @@
-"""Versions as they are compared: parsed once, kept."""
+"""Parse and compare versions, with a cache."""
 
 from __future__ import annotations
 

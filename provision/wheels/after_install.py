@@ -1,4 +1,4 @@
-"""What is changed in an environment after uv's work: secrets in direct_url.json, links for TensorFlow's loader.
+"""Change an environment after uv's installation: remove credentials, link libraries for TensorFlow.
 
 uv writes the address that it was given, with the values of variables, into direct_url.json. The file gets the
 references back, and RECORD gets the file's new digest.

@@ -1,4 +1,4 @@
-"""The releases of named packages on the target's platform, newest first, as indexes and folders of wheels list them.
+"""Available releases of named packages for a platform, newest first, from indexes and folders of wheels.
 
 Only metadata is read, and of old releases only as much as the search for the newest set asks for.
 """

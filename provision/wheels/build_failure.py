@@ -1,4 +1,4 @@
-"""A source that could not be built: the build backend's reason, read from uv's output, and what helps."""
+"""Explain a failed build of a source: the reason from uv's output, and a hint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The requirements of a package that was built here, compared with those that its lock was solved with."""
+"""Compare the requirements of a built package with those of its lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the build of a source archive compiles anything, read from its build files and the names of its files."""
+"""Find out whether a source archive compiles code, from its build files and file names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measured rows of wheels that no profile has: kept in gpuenv's cache by the sha256 of the wheel."""
+"""Cache measured rows of wheels that no profile has, by sha256."""
 
 from __future__ import annotations
 

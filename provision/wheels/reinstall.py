@@ -1,4 +1,4 @@
-"""Wheels taken out of an environment, and put into it again where their files were changed."""
+"""Remove wheels from an environment, and install them again where files were changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What uv says while it installs: its progress, and why it could not."""
+"""Read uv's output during an installation: its progress, and the reason of a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How uv is asked for a solution: the plan's pins, the project's needs beside them, one platform."""
+"""Run uv to solve the pins of a plan and the requirements of a project for one platform."""
 
 from __future__ import annotations
 

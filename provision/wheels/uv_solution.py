@@ -1,4 +1,4 @@
-"""What uv printed, as packages: pure readers of its pylock.toml and of its annotated list."""
+"""Read packages from uv's pylock.toml and from its annotated list."""
 
 from __future__ import annotations
 
