@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..index.download_files import Wanted, download, is_right, part
+from ..index.download_files import FileRequest, download, is_right, part
 from ..index.http import AT_ONCE, Http
 
 _READERS = 4
@@ -21,7 +21,7 @@ class Item:
     """A file of a bundle: its path inside, and its source."""
 
     path: str
-    wanted: Wanted
+    wanted: FileRequest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from ..bundle.collect_files import Item
 from ..bundle.conda_channel import channel_file
 from ..errors import LockError
 from ..index import pytorch_index, uv_config
-from ..index.download_files import Addresses, Wanted, with_credentials
+from ..index.download_files import Addresses, FileRequest, with_credentials
 from ..index.http import Http
 from ..index.pip_config import default_index, pip_configuration
 from ..index.wheel_folders import address_of
@@ -54,7 +54,7 @@ class BundledPackages:
         found = {}
         for package in packages:
             place = get_bundle_path(package, folder)
-            wanted = Wanted(
+            wanted = FileRequest(
                 path=self.folder / place, root=self.folder, urls=self._urls(package), shown=redact(package.url),
                 hashes=_hashes(package), size=package.size or sizes.get(package.url),
             )  # fmt: skip

@@ -34,14 +34,14 @@ MOST = 64 << 30
 SLOWEST = 1024
 """Bytes in a second below which a download counts as failed, measured over the seconds of the time-out."""
 _MOST_TRIES = 200
-Told = Callable[[int], None]
+Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
-    """A file to be had: `urls` are where it may lie, the best first (looked for one by one, as they are
-    needed), and `shown` what an error calls it. `hashes` are what it must have ({"sha256": "..."}; empty
-    where nobody knows), `size` its bytes, `root` the folder that no link may lead out of (by default its own)."""
+class FileRequest:
+    """A file to download to `path`. `urls` are its possible addresses, the best first; they are read one by one.
+    `shown` is its name in errors. `hashes` ({"sha256": "..."}) and `size` are the expected ones, as far as known. No
+    link may lead out of `root`, by default the folder of `path`."""
 
     path: Path
     urls: Iterable[str]
@@ -51,46 +51,45 @@ class Wanted:
     size: int | None = None
 
 
-def download(http: Http, wanted: Wanted, told: Told) -> None:
-    """Fetch a file from the first address that has the right one, or go on with what a broken run left.
+def download(http: Http, request: FileRequest, report: Progress) -> None:
+    """Download a file from the first address with the expected content. Resume a broken download.
 
-    `told` gets bytes as they come, negative where some were thrown away; what it raises ends the download
-    and leaves the part. Raises LockError where no address has the file, BuildError for a wrong file and
-    for a disk that is full.
+    `report` gets the number of new bytes, negative for discarded ones. An exception of `report` ends the download
+    and keeps the part. Raises LockError if no address has the file, BuildError for a wrong file and for a full disk.
     """
-    half = part(wanted.path)
-    failure: LockError | BuildError = unreadable(wanted.shown, "no index has it")
-    for url in wanted.urls:
+    half = part(request.path)
+    failure: LockError | BuildError = unreadable(request.shown, "no index has it")
+    for url in request.urls:
         try:
-            differs = _fetched(http, url, half, wanted, told)
+            differs = _fetched(http, url, half, request, report)
         except LockError as error:
             failure = error
             continue
         if differs is None:
             with _disk(half):
-                rename(half, wanted.path, root=wanted.root or half.parent)
+                rename(half, request.path, root=request.root or half.parent)
             return
         failure = BuildError(
-            f"{wanted.shown} is not the locked file: its {differs} differs",
+            f"{request.shown} is not the locked file: its {differs} differs",
             hint="lock again if the index replaced the file: gpuenv lock",
         )
     raise failure
 
 
-def _fetched(http: Http, url: str, half: Path, wanted: Wanted, told: Told) -> str | None:
+def _fetched(http: Http, url: str, half: Path, request: FileRequest, report: Progress) -> str | None:
     """Fetch the file behind an address. Return in what it differs from the one expected, None where it does not;
     remove a wrong one."""
     differs = ""
     for _ in range(2):
         resumed = _size(half) > 0
         try:
-            _fetch(http, url, half, wanted, told)
-            if is_right(half, wanted.hashes):
+            _fetch(http, url, half, request, report)
+            if is_right(half, request.hashes):
                 return None
             differs = "hash"
         except _OtherFileError:
             differs = "size and hash"
-        _forget(half, told)
+        _forget(half, report)
         if not resumed:  # else the part may be of another file than the one that is there now
             break
     return differs
@@ -109,12 +108,12 @@ def is_right(path: Path, hashes: Mapping[str, str]) -> bool:
 
 def digests(path: Path, names: Iterable[str]) -> dict[str, str]:
     """Return the digests of a file ("sha256", "md5") in hexadecimal. Without names the file is not read."""
-    wanted = tuple(names)
-    return hash_file(path, wanted) if wanted else {}
+    algorithms = tuple(names)
+    return hash_file(path, algorithms) if algorithms else {}
 
 
-def _forget(half: Path, told: Told) -> None:
-    told(-_size(half))
+def _forget(half: Path, report: Progress) -> None:
+    report(-_size(half))
     half.unlink(missing_ok=True)  # an answer of another size is refused before its first byte is written
 
 
@@ -130,31 +129,31 @@ class _SlowError(OSError):
     """So few bytes came that the download would never end."""
 
 
-def _fetch(http: Http, url: str, half: Path, wanted: Wanted, told: Told) -> None:
+def _fetch(http: Http, url: str, half: Path, request: FileRequest, report: Progress) -> None:
     """Fetch the rest of a part. Every try that brought bytes is followed by TRIES more, at most _MOST_TRIES in
     all, so that a bad line gets there. Raises _OtherFileError."""
     before = _size(half)
-    told(before)
-    if wanted.size is not None and before > wanted.size:
-        _forget(half, told)
+    report(before)
+    if request.size is not None and before > request.size:
+        _forget(half, report)
     left, tried, slow = TRIES, 0, False
-    while (have := _size(half)) == 0 or have != wanted.size:
+    while (have := _size(half)) == 0 or have != request.size:
         tried += 1
         try:
             with http.stream(url, start=have) as answer:
-                size = _written(answer, wanted, have, http.patience, told)
+                size = _written(answer, request, have, http.patience, report)
             if answer.total is None or size >= answer.total:
                 break
-            failure = unreadable(wanted.shown, f"the connection ended after {size} of {answer.total} bytes")
+            failure = unreadable(request.shown, f"the connection ended after {size} of {answer.total} bytes")
         except urllib.error.HTTPError as e:
             e.close()
-            failure = read_error(wanted.shown, e)
+            failure = read_error(request.shown, e)
             if e.code == 416 and have:
-                _forget(half, told)  # it is no shorter than the file there
+                _forget(half, report)  # it is no shorter than the file there
             elif e.code not in PASSING:
                 raise failure from None
         except (OSError, http_client.HTTPException) as e:
-            failure, slow = read_error(wanted.shown, e), isinstance(e, _SlowError)
+            failure, slow = read_error(request.shown, e), isinstance(e, _SlowError)
             if lasting(e):
                 raise failure from None
         left = TRIES if _size(half) > have and not slow else left - 1
@@ -163,18 +162,18 @@ def _fetch(http: Http, url: str, half: Path, wanted: Wanted, told: Told) -> None
         time.sleep(0.5 * 2 ** (TRIES - left))
 
 
-def _written(answer: Stream, wanted: Wanted, have: int, patience: float, told: Told) -> int:
+def _written(answer: Stream, request: FileRequest, have: int, patience: float, report: Progress) -> int:
     """Append an answer to a part, or replace the part where the answer starts at 0. It brings no more than the
-    size wanted, and at least SLOWEST bytes in each `patience` seconds. Raises _OtherFileError."""
-    half = part(wanted.path)
-    root = wanted.root or half.parent
+    requested size, and at least SLOWEST bytes in each `patience` seconds. Raises _OtherFileError."""
+    half = part(request.path)
+    root = request.root or half.parent
     if answer.start not in (0, have):
         raise OSError(f"the server sent bytes from {answer.start}, expected {have}")
-    most = wanted.size if wanted.size is not None else answer.total or MOST
+    most = request.size if request.size is not None else answer.total or MOST
     if (answer.total or most) != most or most > MOST:
         raise _OtherFileError
     if answer.start == 0 and have:
-        told(-have)
+        report(-have)
     with _disk(half):
         root.mkdir(parents=True, exist_ok=True)
         file = open_part(half, root=root, append=answer.start > 0)
@@ -186,7 +185,7 @@ def _written(answer: Stream, wanted: Wanted, have: int, patience: float, told: T
                 raise _OtherFileError
             with _disk(half):
                 file.write(piece)
-            told(len(piece))
+            report(len(piece))
             came += len(piece)
             if (passed := time.monotonic() - since) > patience:
                 if came < SLOWEST * passed:

@@ -25,7 +25,7 @@ from packaging.version import Version
 from ..errors import BuildError, LockError
 from ..index import uv_config
 from ..index.archive_members import DAMAGED, list_sdist
-from ..index.download_files import Addresses, Wanted, download
+from ..index.download_files import Addresses, FileRequest, download
 from ..index.http import AT_ONCE, Http
 from ..index.pip_config import default_index, pip_configuration
 from ..index.simple_api import File, project_files
@@ -221,7 +221,7 @@ class SourceArchives:
         addresses = Addresses(self._http(), self._folders(), offline=self.sources.offline)
         with scratch_folders.scratch("source") as scratch:
             path = scratch / file_name(package)
-            download(self._http(), Wanted(
+            download(self._http(), FileRequest(
                 path=path, urls=addresses.of(package, self._indexes(package.name)), shown=redact(package.url),
                 hashes={"sha256": package.sha256} if package.sha256 else {}, size=package.size,
             ), count)  # fmt: skip

@@ -20,7 +20,7 @@ from loopback import running
 from provision.bundle.rebuilt_wheels import build_requires
 from provision.errors import BuildError, LockError
 from provision.index import archive_members, connections, download_files
-from provision.index.download_files import Wanted, download, part, with_credentials
+from provision.index.download_files import FileRequest, download, part, with_credentials
 from provision.index.http import Http
 from provision.index.remote_wheels import RangeFile, local_metadata
 
@@ -69,7 +69,7 @@ def no_waiting(monkeypatch):
 
 def wanted(tmp_path, url, size=None, body=None):
     hashes = {"sha256": hashlib.sha256(body).hexdigest()} if body is not None else {"sha256": "0" * 64}
-    return Wanted(path=tmp_path / "f", urls=(url,), shown="the file", hashes=hashes, size=size)
+    return FileRequest(path=tmp_path / "f", urls=(url,), shown="the file", hashes=hashes, size=size)
 
 
 # --- time ------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from provision.errors import BuildError, LockError
 from provision.index import download_files
-from provision.index.download_files import Addresses, Wanted, download, part
+from provision.index.download_files import Addresses, FileRequest, download, part
 from provision.index.http import Http
 from provision.model import LockedPackage
 
@@ -73,7 +73,7 @@ def fetch(server, tmp_path, monkeypatch):
 
     def run(*urls, hashes=SHA, size=SIZE):
         told = []
-        wanted = Wanted(
+        wanted = FileRequest(
             path=tmp_path / "f", urls=urls or (f"{server.url}/f",), shown="the file", hashes=hashes, size=size
         )
         download(Http(), wanted, told.append)
@@ -153,7 +153,7 @@ def test_a_full_disk_is_no_network_error(server, tmp_path):
         pytest.skip("no /dev/full")
     half = part(tmp_path / "f")
     half.symlink_to("/dev/full")
-    wanted = Wanted(
+    wanted = FileRequest(
         path=tmp_path / "f", root=Path("/"), urls=(f"{server.url}/f",), shown="the file", hashes=SHA
     )
     with pytest.raises(BuildError, match="is full"):
@@ -162,7 +162,7 @@ def test_a_full_disk_is_no_network_error(server, tmp_path):
 
 
 def test_what_the_listener_raises_ends_it_and_leaves_the_part(server, tmp_path):
-    wanted = Wanted(path=tmp_path / "f", urls=(f"{server.url}/f",), shown="the file", hashes=SHA)
+    wanted = FileRequest(path=tmp_path / "f", urls=(f"{server.url}/f",), shown="the file", hashes=SHA)
 
     def told(count):
         if count:
