@@ -23,7 +23,7 @@ env: $(TOOL)/.ready ## build and verify an environment (FRAMEWORK=torch ENV=.ven
 verify: $(TOOL)/.ready ## verify it again
 	@$(GPUENV) verify $(ENV) $(ARGS)
 
-$(DEV)/.ready: pyproject.toml
+$(DEV)/.ready: pyproject.toml provision/__init__.py
 	@$(PYTHON) scripts/private_venv.py $(DEV) --group dev
 	@touch $@
 
@@ -49,7 +49,7 @@ gpu: $(DEV)/.ready ## verify ENV on a real NVIDIA GPU; fails where there is none
 profiles: $(DEV)/.ready ## read the index and show what would change in profiles/ (ARGS=--write)
 	@$(DEV)/bin/python scripts/update_profiles.py $(ARGS)
 
-bench: $(DEV)/.ready ## speed against uv and pip, as ratios; growth as docs/growth.svg (ARGS=--readme)
+bench: $(DEV)/.ready ## speed against uv and pip, as ratios; growth as docs/growth.svg (ARGS=--write)
 	@$(DEV)/bin/python scripts/bench.py $(ARGS)
 
 compare: $(DEV)/.ready ## 60 requirement sets of well-known projects: no release older than uv's unless it is said
@@ -63,8 +63,8 @@ audit: pyproject.toml ## known weaknesses in gpuenv's own requirements (needs th
 	@for file in release/requirements.txt release/requirements-conda.txt release/build.txt; do \
 		$(DEV)-audit/bin/pip-audit --strict --require-hashes --disable-pip -r $$file || exit 1; done
 
-readme: $(DEV)/.ready ## run the README's first screen again
-	@$(DEV)/bin/python scripts/readme.py --write
+readme: $(DEV)/.ready ## run the sessions of README.md and docs/ again
+	@$(DEV)/bin/python scripts/sessions.py --write
 
 page: $(DEV)/.ready ## compute docs/compatibility.html from profiles/, in minutes (ARGS=--check: only compare)
 	@$(DEV)/bin/python scripts/compatibility_page.py $(or $(ARGS),--write)

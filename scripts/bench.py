@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from benches import builds, fleets, growth, memory, plot, proving, readme, starting
+from benches import builds, fleets, growth, memory, plot, proving, starting, tables
 from benches.ground import Ground
 from benches.measuring import Row
 
@@ -77,15 +77,17 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=(*PARTS, "growth"))
     parser.add_argument("--repeat", type=int, default=5, metavar="N")
     parser.add_argument("--folder", type=Path, metavar="DIR")
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="the rows, for --readme later or for others"
-    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="the rows, for --write later or for others")
     parser.add_argument("--svg", type=Path, default=ROOT / "docs" / "growth.svg", metavar="FILE")
     parser.add_argument("--gpu", action="append", metavar="FRAMEWORK=ENV")
     parser.add_argument(
         "--rows", action="append", type=Path, metavar="FILE", help="what --json wrote: measure nothing"
     )
-    parser.add_argument("--readme", action="store_true", help="write the table into README.md")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="write the tables of README.md and docs/explanation/benchmarks.md",
+    )
     options = parser.parse_args()
     compileall.compile_dir(ROOT / "provision", quiet=2)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="gpuenv-bench-"))
@@ -104,8 +106,10 @@ def main() -> None:
         options.json.write_text(
             json.dumps({"machine": machine(), "rows": plain}, indent=1) + "\n", encoding="utf-8"
         )
-    if options.readme:
-        readme.write(ROOT / "README.md", found, machine())
+    if options.write:
+        page = ROOT / "docs" / "explanation" / "benchmarks.md"
+        tables.write(page, found, machine())
+        tables.write_speeds(ROOT / "README.md", page)
     sys.exit(any(not row.ok for row in found))
 
 

@@ -1,8 +1,8 @@
-"""The README's table of what each GPU generation gets from each driver: `support_table.py [--write]`.
+"""The table of what each GPU generation gets from each driver: `support_table.py [--write]`.
 
 Every cell is an answer of `provision.resolve` over the profiles of this checkout, for Linux x86_64 with
 glibc 2.35, any Python and both indexes. Prints the table; --write puts it between its two marker
-comments in README.md.
+comments in docs/reference/support-table.md.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from provision import profiles
 from provision.model import FRAMEWORKS, FrameworkRequest, GpuModel, Profiles, Request, Target, TargetGpu
 from provision.resolve import resolve
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "support-table.md"
 MARKED = re.compile(r"(<!-- support-table -->\n).*?(<!-- /support-table -->)", re.DOTALL)
 BRANCHES = ("470", "525", "550", "570", "580")  # the columns; one for the newest known follows
 NONE = "-"
 
 
 def main() -> None:
-    """Print the table, or write it into the README."""
+    """Print the table, or write it into the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="put the table into README.md")
+    parser.add_argument("--write", action="store_true", help="put the table into the page")
     options = parser.parse_args()
     text = table(profiles.load())
     if not options.write:
         print(text, end="")
         return
-    old = README.read_text(encoding="utf-8")
+    old = PAGE.read_text(encoding="utf-8")
     new, count = MARKED.subn(lambda m: m[1] + text + m[2], old)
     if count != 1:
-        sys.exit(f"{README} has {count} regions between the support-table comments, not one")
+        sys.exit(f"{PAGE} has {count} regions between the support-table comments, not one")
     if new != old:
-        README.write_text(new, encoding="utf-8")
+        PAGE.write_text(new, encoding="utf-8")
 
 
 def table(known: Profiles) -> str:

@@ -1,6 +1,6 @@
 """Search the newest compatible set of framework builds and named packages. Pure: no I/O.
 
-The objective (docs/choice.md), each point only among sets that are equal in those before it:
+The objective (docs/explanation/choice.md), each point only among sets that are equal in those before it:
 1. every requirement, measured need and bound holds;
 2. no package is built from source with a compiler where a set of wheels exists;
 3. the package that is furthest behind its newest release is as little behind as possible, in days;

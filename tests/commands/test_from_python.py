@@ -11,7 +11,7 @@ import pytest
 
 from provision import commands, errors, model
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 THERE = {"driver": "550.54.15", "gpu": ["7.5"], "python": "3.12"}
 
@@ -79,9 +79,9 @@ def test_no_other_name_is_a_command():
     assert callable(commands.profiles.check) and "provision.commands.profiles" in sys.modules
 
 
-def test_the_example_of_the_readme(jax, here):
+def test_the_example_of_the_reference(jax, here):
     """As it is written, and its value is the document of the same command."""
-    example = re.search(r"```python\n(.*?)```", README, re.DOTALL).group(1)
+    example = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL).group(1)
     example = example.replace('device="cpu"', f'device="cpu", python="{HERE}", index="pypi"')
     found = {}
     exec(example, found)  # the example is the project's own

@@ -1,14 +1,15 @@
-"""docs/architecture.md names files and packages that exist."""
+"""docs/architecture.md and CONTRIBUTING.md name files and packages that exist."""
 
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+RECIPES = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def test_every_file_that_is_named_exists():
-    named = set(re.findall(r"`((?:provision|tests|profiles|docs)/[\w./-]+)`", TEXT))
+    named = set(re.findall(r"`((?:provision|tests|profiles|docs|scripts)/[\w./-]+)`", TEXT + RECIPES))
     real = {name for name in named if "NAME" not in name}
     assert len(real) > 30
     assert not [name for name in sorted(real) if not (ROOT / name).exists()]

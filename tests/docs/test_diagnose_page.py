@@ -1,4 +1,4 @@
-"""docs/diagnose.md names causes and tests that exist, and leaves none out that a test decides."""
+"""docs/reference/causes.md names causes and tests that exist, and leaves none out that a test decides."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from provision import profiles
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "docs" / "diagnose.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "reference" / "causes.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \| `(test_\w+)` \|$", TEXT, re.MULTILINE)
 TESTS = "\n".join(
     (ROOT / "tests" / "unit" / f"test_diagnose_{part}.py").read_text(encoding="utf-8")
@@ -28,5 +28,5 @@ def test_every_cause_that_these_tests_expect_is_in_the_table():
     assert expected == {label for label, *_ in ROWS}
 
 
-def test_the_readme_names_the_page():
-    assert "docs/diagnose.md" in (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_list_of_pages_names_the_page():
+    assert "reference/causes.md" in (ROOT / "docs" / "README.md").read_text(encoding="utf-8")

@@ -1,58 +1,109 @@
-"""The README says what the program does today."""
+"""README.md is short, and each of its statements has a test or a figure of a script."""
 
+import functools
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from doc_pages import ROOT, read
+from uv import find_uv_bin
 
-ROOT = Path(__file__).resolve().parents[2]
+from provision.cli.command_table import COMMANDS
+
 sys.path.insert(0, str(ROOT / "scripts"))
-import readme  # noqa: E402  # scripts/ is no package
+import session_picture  # scripts/ is no package
+import sessions
+from benches import tables
 
-TEXT = (ROOT / "README.md").read_text()
-
-
-def test_the_first_screen_is_what_a_run_prints_today():
-    written = readme.SESSION.search(TEXT).group(2)
-    assert readme.masked(written) == readme.masked(readme.session())
+TEXT = read("README.md")
 
 
-def commands():
-    """Every `gpuenv ...` line of the README's code blocks."""
-    for line in TEXT.splitlines():
-        match = re.match(r"    (gpuenv .*?)(\s+#.*)?$", line)
-        if match:
-            yield match.group(1)
+def test_the_readme_is_a_front_door():
+    assert len(TEXT.splitlines()) <= 150
 
 
-@pytest.mark.parametrize("command", list(commands()))
-def test_every_option_in_the_readme_exists(command):
-    words = command.split()
-    if words[1].startswith("-"):
-        return
-    done = subprocess.run(
-        [sys.executable, "-m", "provision", words[1], "--help"], capture_output=True, text=True, check=True,
-        env={"COLUMNS": "200", "PATH": "/usr/bin:/bin"},
-    )  # fmt: skip
-    for option in re.findall(r"(?<=\s)--[a-z-]+", command):
-        assert option in done.stdout, f"{option} is not in gpuenv {words[1]} --help"
+@functools.cache
+def written(page):
+    return sessions.SESSION.search(page.read_text(encoding="utf-8"))[2]
 
 
-def test_the_exit_codes_of_the_readme_are_those_of_the_errors():
-    from provision import errors
-    from provision.cli import exit_codes
-
-    names = {
-        c.name for c in vars(errors).values() if isinstance(c, type) and issubclass(c, errors.GpuenvError)
-    }
-    assert names == set(exit_codes.OF_ERRORS)
-    codes = set(exit_codes.OF_ERRORS.values())
-    table = {int(n) for n in re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE)}
-    assert codes | {0} == table
+@pytest.mark.parametrize("page", sessions.pages(), ids=lambda page: page.name)
+def test_a_session_is_what_a_run_prints_today(page):
+    assert sessions.masked(written(page)) == sessions.masked(sessions.rerun(written(page))), "run make readme"
 
 
-def test_no_line_of_output_is_wider_than_a_terminal():
-    for line in readme.SESSION.search(TEXT).group(2).splitlines():
-        assert len(line) <= 100 and (len(line) <= 80 or line.startswith("$ ") or " " not in line.strip())
+@pytest.mark.parametrize("page", sessions.pages(), ids=lambda page: page.name)
+def test_no_line_of_output_is_wider_than_a_terminal(page):
+    for line in written(page).splitlines():
+        assert len(line) <= 80 or line.startswith("$ ") or " " not in line.strip()
+
+
+def test_the_readme_and_the_tutorial_have_a_session():
+    assert {page.name for page in sessions.pages()} >= {"README.md", "tutorial.md"}
+
+
+def test_the_picture_is_drawn_from_the_recorded_run():
+    session = session_picture.TEXT.read_text(encoding="utf-8")
+    assert session_picture.PICTURE.read_text(encoding="utf-8") == session_picture.draw(session)
+    assert "[![" in TEXT and "](docs/h200.svg)](docs/h200-session.txt)" in TEXT
+
+
+def test_every_command_is_in_the_table():
+    table = TEXT.partition("## Commands")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.+?) \|", table, re.MULTILINE))))
+    assert named == {name.split()[0] for name in COMMANDS}
+
+
+def test_the_speeds_are_rows_of_the_measured_table():
+    marked = re.search(r"<!-- speeds -->\n(.*?)<!-- /speeds -->", TEXT, re.DOTALL)[1]
+    assert marked == tables.speeds(read("docs/explanation/benchmarks.md"))
+    assert len(marked.splitlines()) == 2 + len(tables.SPEEDS) == 5
+
+
+# --- the comparison --------------------------------------------------------------------------------------------
+
+
+def row(name):
+    line = next(line for line in TEXT.splitlines() if line.startswith(f"| {name} |"))
+    return [cell.strip() for cell in line.strip("|").split("|")][1:]
+
+
+@functools.cache
+def uv_help(*words):
+    return subprocess.run([find_uv_bin(), "help", *words], capture_output=True, text=True, check=True).stdout
+
+
+def test_uv_chooses_a_build_of_torch_by_the_driver():
+    assert "--torch-backend auto" in row("Build for this driver")[1]
+    text = uv_help("pip", "install")
+    assert "--torch-backend" in text
+    assert re.search(r"- auto: +Select the appropriate PyTorch index [^-]*driver", text)
+    assert not re.search(r"--(jax|tensorflow)-backend", text)
+
+
+def test_uv_has_locks_with_hashes_and_no_proof_or_diagnosis():
+    assert row("Lock with hashes")[1] == "`uv.lock`, `pylock.toml`"
+    assert "pylock.toml" in uv_help("export")
+    commands = set(re.findall(r"^  (\w+) ", uv_help().partition("Commands:")[2], re.MULTILINE))
+    assert {"pip", "lock", "venv"} <= commands
+    assert not {"verify", "diagnose"} & commands
+    assert {"verify", "diagnose", "lock"} <= set(COMMANDS)
+
+
+def test_gpuenv_plans_the_frameworks_of_the_table(gpuenv):
+    frameworks = row("Build for this driver")[0].lower().split(", ")
+    for framework in frameworks:
+        asked = (
+            "resolve",
+            "--framework",
+            framework,
+            "--driver",
+            "550.54.15",
+            "--gpu",
+            "T4",
+            "--python",
+            "3.12",
+        )
+        assert gpuenv(*asked).code == 0
+    assert len(frameworks) == 4

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
-from benches import fleets, growth, plot, readme, serving, tiny, watched  # noqa: E402  # scripts/ is no package
+from benches import fleets, growth, plot, serving, tables, tiny, watched  # noqa: E402  # scripts/ is no package
 from benches.ground import Ground  # noqa: E402
 from benches.measuring import PEAK, Row, interleaved  # noqa: E402
 
@@ -88,7 +88,7 @@ def test_growth_is_held_against_linear():
     assert row.ok
 
 
-def test_the_table_goes_between_the_marks_of_the_readme(tmp_path):
+def test_the_table_goes_between_the_marks_of_the_page(tmp_path):
     rows = [
         Row("warm", "create, no lock", "uv venv + uv pip install", 0.5, 1.1, 1.0, 2.0, runs=3),
         Row("start", "--version", "network, child or heavy import", 0, 0, unit=""),
@@ -96,9 +96,9 @@ def test_the_table_goes_between_the_marks_of_the_readme(tmp_path):
         Row("fleet", "resolve, 1,000 hosts", "", 1.26, 2, unit="seconds"),
         Row("memory", "lock", "", 90.2, 150, unit="MiB"),
     ]
-    file = tmp_path / "README.md"
+    file = tmp_path / "benchmarks.md"
     file.write_text("before\n<!-- bench -->\nold\n<!-- /bench -->\nafter\n")
-    readme.write(file, rows, "2 cores")
+    tables.write(file, rows, "2 cores")
     text = file.read_text()
     assert text.startswith("before\n<!-- bench -->\n") and text.endswith("<!-- /bench -->\nafter\n")
     assert "| warm cache: `create`, no lock | `uv venv + uv pip install` | 0.50 | 1.10 |" in text

@@ -1,6 +1,6 @@
 """The machine decides what a text leaves open: one and the same text, different answers on different machines.
 
-docs/diagnose.md lists what a machine decides, and by what.
+docs/reference/causes.md lists what a machine decides, and by what.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """An environment decides what a text leaves open: one and the same text, different answers in different environments.
 
-docs/diagnose.md lists what an environment decides. The environments are real; the driver is the stub.
+docs/reference/causes.md lists what an environment decides. The environments are real; the driver is the stub.
 """
 # ruff: noqa: F811  # fixtures are imported by their names
 

@@ -1,6 +1,6 @@
 """The files of /proc, /sys and /dev decide whether nvidia_uvm is why CUDA answers 999 on a machine with GPUs.
 
-docs/diagnose.md lists what a machine decides, and by what.
+docs/reference/causes.md lists what a machine decides, and by what.
 """
 
 import json

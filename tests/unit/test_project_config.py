@@ -23,7 +23,7 @@ from provision.project.config.gpuenv_yaml import read_config
 from provision.request import project_options, recorded_options
 from provision.request.options import Choices
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "gpuenv-yaml.md"
 
 
 @pytest.fixture
@@ -578,13 +578,12 @@ def test_any_style_is_edited_or_left_alone(path, entries, added, style, quote, t
 # --- documentation ----------------------------------------------------------------------------
 
 
-def test_the_readmes_example_has_every_key_and_reads(path):
-    section = README.read_text().partition("### gpuenv.yaml")[2]
-    text = re.search(r"```yaml\n(.*?)```", section, re.DOTALL)[1]
+def test_the_example_of_the_reference_has_every_key_and_reads(path):
+    text = re.search(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[1]
     found = read(path, text)
     for field in dataclasses.fields(ProjectConfig):
         assert re.search(rf"(?m)^{field.name}:|[{{ ]{field.name}:", text), (
-            f"{field.name} is not in the README's example"
+            f"{field.name} is not in the example"
         )
         assert getattr(found, field.name)
     for field in dataclasses.fields(ProjectTarget):

@@ -120,7 +120,7 @@ def catalogues(draw):
 
 
 def every_set(builds, packages, rows, refused):
-    """The key of every set that holds, by the objective of docs/choice.md."""
+    """The key of every set that holds, by the objective of docs/explanation/choice.md."""
     cuda = {(r.package, r.version): r.cuda for r in rows}
     newest = {p.name: max(r.day for r in p.releases) for p in packages}
     wheels = {p.name: any(r.wheels for r in p.releases) for p in packages}

@@ -53,7 +53,7 @@ def parse_config(name: str, data: bytes) -> ProjectConfig:
         raise DataError(
             f"{name} is invalid: {many} mistake{'s' * (many > 1)}",
             problems=tuple(mistakes.found),
-            hint="see section gpuenv.yaml of the README for every key",
+            hint="see docs/reference/gpuenv-yaml.md for every key",
         )
     return ProjectConfig(**values)
 

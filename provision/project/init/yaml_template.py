@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _MOST_CHECKS = 20
 _HEAD = """\
 # The GPU environment of this project. `gpuenv create` builds and verifies it.
-# For all keys, see section gpuenv.yaml of the README of gpuenv. Quote versions: YAML reads 3.10 as 3.1.
+# For all keys, see docs/reference/gpuenv-yaml.md of gpuenv. Quote versions: YAML reads 3.10 as 3.1.
 """
 
 

@@ -1,4 +1,4 @@
-"""The table of the README: a row for each ratio, worst cases of what has many."""
+"""The tables of figures in README.md and docs: a row for each ratio, worst cases of what has many."""
 
 from __future__ import annotations
 
@@ -8,13 +8,31 @@ from pathlib import Path
 
 from .measuring import Row
 
+SPEEDS = ("warm cache: `create --locked`", "`create --locked`, cold", "`verify torch`, CPU")
+"""The first cells of the rows that the README shows."""
+_SPEEDS = re.compile(r"(<!-- speeds -->\n)(.*?)(<!-- /speeds -->)", re.DOTALL)
 _MARKED = re.compile(r"(<!-- bench -->\n)(.*?)(<!-- /bench -->)", re.DOTALL)
 
 
-def write(readme: Path, rows: Sequence[Row], machine: str) -> None:
-    """Put the table between the marks."""
+def write(page: Path, rows: Sequence[Row], machine: str) -> None:
+    """Put the table between the marks of a page."""
+    old = page.read_text(encoding="utf-8")
+    page.write_text(_MARKED.sub(lambda m: m[1] + table(rows, machine) + m[3], old), encoding="utf-8")
+
+
+def write_speeds(readme: Path, page: Path) -> None:
+    """Copy the rows SPEEDS from the table of the page to the README."""
     old = readme.read_text(encoding="utf-8")
-    readme.write_text(_MARKED.sub(lambda m: m[1] + table(rows, machine) + m[3], old), encoding="utf-8")
+    fresh = speeds(page.read_text(encoding="utf-8"))
+    readme.write_text(_SPEEDS.sub(lambda m: m[1] + fresh + m[3], old), encoding="utf-8")
+
+
+def speeds(page: str) -> str:
+    """Return the head of the page's table and its rows SPEEDS."""
+    lines = _MARKED.search(page)[2].splitlines()  # type: ignore[index]  # the page has the marks
+    head = [line for line in lines if line.startswith(("| what ", "|---"))]
+    rows = [next(line for line in lines if line.startswith(f"| {first} |")) for first in SPEEDS]
+    return "\n".join([*head, *rows]) + "\n"
 
 
 def table(rows: Sequence[Row], machine: str) -> str:

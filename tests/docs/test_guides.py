@@ -1,5 +1,5 @@
-"""The guides of the README, typed as they stand: every line of their ```bash blocks is run by bash, in a folder, home
-and configuration of its own. What this machine has not is a small program on PATH that does what the real one is
+"""The tutorial and the how-to pages: bash runs every line of their ```bash blocks, in a folder, home and configuration
+of its own. What this machine has not is a small program on PATH that does what the real one is
 documented to do, and says so here: Slurm's `srun` and `sbatch`, with a driver made of C on the "node"; Colab's `pip`.
 
 Pages that end with a verdict take jax for the CPU from where pip and uv are configured to look; the page whose
@@ -21,34 +21,23 @@ import pytest
 import tomllib
 import yaml
 from command import Command, Ran
+from doc_pages import ROOT, texts
 from framework_envs import venv
 from loopback import version_for, wheel_bytes
 from nvidia_stub_wheels import add_nvidia_stubs
 from packaging.requirements import Requirement
 
+import provision
 from driver_stub import build, gpu, scenario, spec
 from provision import profiles
 from provision.bundle import gpuenv_wheel
 
-ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
-PAGES = dict(
-    re.findall(
-        r"^### (.+?)\n(.*?)(?=^##)",
-        re.search(r"^## Guides\n.*?^## ", README, re.DOTALL | re.MULTILINE).group(),
-        re.DOTALL | re.MULTILINE,
-    )
-)
 MODEL = "import jax.numpy as jnp\nfrom einops import rearrange\nprint(rearrange(jnp.arange(6.0), '(a b) -> b a', a=2).sum())\n"
 
 
-def blocks(page, language="bash"):
-    return re.findall(rf"```{language}\n(.*?)```", PAGES[page], re.DOTALL)
-
-
 class Reader(Command):
-    """Somebody who types what a page says. `gpuenv` is this checkout's, unless a page installs another."""
+    """A reader who types the commands of a page. `gpuenv` is this checkout's, unless a page installs another."""
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -129,22 +118,37 @@ def locked(path):
 # --- the pages ------------------------------------------------------------------------------------------
 
 
-def test_every_page_is_run_by_a_test_of_this_file():
-    tested = set(re.findall(r'blocks\("(.+?)"[,)]', Path(__file__).read_text(encoding="utf-8")))
-    assert set(PAGES) == tested and len(PAGES) == 6
-    for page, text in PAGES.items():
-        assert 10 <= len(text.strip().splitlines()) <= 30, page
+def test_the_quick_start(online):
+    (block,) = texts("README.md", "test_the_quick_start")
+    created, verified, run, started, made = online.types(block)
+    assert "works on the CPU" in created.words and "no GPU was tested" in verified.words
+    assert "CpuDevice" in run.out
+    assert "Makefile" in started.words and (online.work / "gpuenv.yaml").is_file()
+    assert "gpuenv create .venv" in made.words
+
+
+@pytest.mark.network
+@pytest.mark.slow
+def test_install_from_a_checkout(online):
+    """In a clone, with uv's folders of tools and programs below the reader's own."""
+    online.env |= {"UV_TOOL_DIR": str(online.folder / "tools"), "UV_TOOL_BIN_DIR": str(online.bin)}
+    online.env["PATH"] = f"{online.bin}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    (online.bin / "gpuenv").unlink()
+    assert online.line(f"git clone --quiet {shlex.quote(str(ROOT))} checkout && cd checkout").code == 0
+    (block,) = texts("README.md", "test_install_from_a_checkout")
+    _, shown = online.types(block)
+    assert (online.bin / "gpuenv").exists() and provision.__version__ in shown.out
 
 
 def test_a_new_project(online):
-    (block,) = blocks("A new project")
+    (block,) = texts("docs/tutorial.md", "test_a_new_project")
     *_, created, lock, added, run = online.types(block)
     demo = online.work
     assert demo.name == "demo"
     assert re.search(r"verdict: .* works on the CPU \(\d+ checks\); no GPU was tested", created.words)
     assert created.out.splitlines()[-1].endswith("source .venv/bin/activate")
     assert "gpuenv create --locked" in lock.out.splitlines()[-1]
-    assert "+einops" in added.words and "verdict: works on the CPU" in added.words
+    assert "+einops" in added.words and "works on the CPU (" in added.words
     assert "CpuDevice" in run.out
     assert {"jax", "einops"} <= set(locked(demo / "pylock.toml"))
     assert yaml.safe_load((demo / "gpuenv.yaml").read_text())["packages"] == ["einops"]
@@ -169,19 +173,19 @@ def test_an_existing_project(online):
     (online.work / "train.log").write_text(
         "epoch 1\nRuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED\n"
     )
-    (block,) = blocks("An existing project")
+    (block,) = texts("docs/how-to/existing-project.md", "test_an_existing_project")
     diagnosed, started, resolved, created, _, run, tried = online.types(block)
     assert "CUDNN_STATUS_NOT_INITIALIZED" in diagnosed.words and "fix:" in diagnosed.words
     assert "make gpuenv-verify" in started.words
     assert (online.work / "Makefile").read_text().startswith("verify:\n\techo mine\n")
     assert "nvidia-cublas-cu12==12.1.3.1" in resolved.words
-    assert "verdict: works on the CPU" in created.words
+    assert "works on the CPU (" in created.words
     have = locked(online.work / "pylock.toml")
     assert {"jax", "einops"} <= set(have) and not [n for n in have if n.startswith("nvidia")]
     assert run.out.split()[0] == "15.0"
     assert "2 passed: import einops, python train.py --help" in tried.words
 
-    (checks,) = blocks("An existing project", "yaml")
+    (checks,) = texts("docs/how-to/existing-project.md", "test_an_existing_project", "yaml")
     config = online.work / "gpuenv.yaml"
     config.write_text(config.read_text() + checks)
     verified = online.line("gpuenv verify")
@@ -231,7 +235,7 @@ def test_a_cluster_login_node(cluster):
     (cluster.work / "train.py").write_text("import torch; print('trained with', torch.__version__)\n")
     without = cluster.line("gpuenv create --framework torch")
     assert without.code == 4 and "--target node.json" in without.words
-    (block,) = blocks("A cluster login node (Slurm)")
+    (block,) = texts("docs/how-to/slurm.md", "test_a_cluster_login_node")
     _, created, proof, _, job = cluster.types(block, verify=8)
     node = json.loads((cluster.work / "node.json").read_text())
     assert node["target"]["driver"] == "550.54.15" and node["context"]["slurm"] == "job"
@@ -246,8 +250,14 @@ def test_a_cluster_login_node(cluster):
     assert "verdict: works" in job.words and f"trained with {cluster.version}" in job.out
 
 
+def test_several_gpu_models(reader):
+    (block,) = texts("docs/how-to/slurm.md", "test_several_gpu_models")
+    (planned,) = reader.types(block)
+    assert "torch 2." in planned.words and "535.129.03" in planned.words
+
+
 def test_a_job_on_a_broken_node_ends_at_once_with_the_cause(cluster, tmp_path):
-    *_, create, _, export, submit = blocks("A cluster login node (Slurm)")[0].splitlines()
+    *_, create, _, export, submit = texts("docs/how-to/slurm.md", "test_a_cluster_login_node")[0].splitlines()
     cluster.line("srun gpuenv detect --json > node.json")
     for line in (create, export):
         assert cluster.line(line).code == 0
@@ -264,7 +274,7 @@ def test_a_job_on_a_broken_node_ends_at_once_with_the_cause(cluster, tmp_path):
 
 def test_a_bundle_for_a_machine_without_a_network(reader, index):
     """The first block of the page: its options as they stand, its gigabytes as tiny wheels."""
-    here, _ = blocks("An air-gapped machine")
+    (here,) = texts("docs/how-to/air-gapped.md", "test_a_bundle_for_a_machine_without_a_network")
     words = shlex.split(here, comments=True)
     asked = words[words.index("--framework") :]
     reader.env |= {"PIP_INDEX_URL": index.url, "GPUENV_INDEX_PYTORCH": "http://127.0.0.1:9/whl", "UV_HTTP_RETRIES": "0",
@@ -282,7 +292,7 @@ def test_a_bundle_for_a_machine_without_a_network(reader, index):
     assert held["target"]["driver"] == "550.54.15"
     assert [g["capability"] for g in held["target"]["gpus"]] == ["8.0"]
     assert list(stick.glob("wheels/torch-*")) and list(stick.glob("gpuenv/gpuenv-*"))
-    _, there = blocks("An air-gapped machine")
+    (there,) = texts("docs/how-to/air-gapped.md", "test_a_machine_without_a_network")
     assert "--no-index --find-links gpuenv gpuenv" in (stick / "README.txt").read_text()
     assert "--no-index --find-links gpuenv gpuenv" in there
 
@@ -302,10 +312,10 @@ def test_a_machine_without_a_network(online):
     nowhere = "http://127.0.0.1:9"
     there.env |= {"http_proxy": nowhere, "https_proxy": nowhere, "PIP_INDEX_URL": f"{nowhere}/simple"}
     there.env["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    _, block = blocks("An air-gapped machine")
+    (block,) = texts("docs/how-to/air-gapped.md", "test_a_machine_without_a_network")
     installed, created, run = there.types(block)
     assert "Successfully installed" in installed.out
-    assert "verdict: works on the CPU" in created.words
+    assert "works on the CPU (" in created.words
     assert "CpuDevice" in run.out
     home = Path(there.env["HOME"])
     assert (home / "env/bin/python").exists() and (home / "gpuenv/bin/gpuenv").exists()
@@ -326,12 +336,12 @@ def test_colab(online):
     online.env["COLAB_RELEASE_TAG"] = "release-colab_20261101"
     gpuenv_wheel.wheel(online.work, profiles.directory())
     (online.work / "train.py").write_text("import jax, sys; print(jax.devices(), sys.prefix)\n")
-    (block,) = blocks("Colab (a notebook)")
+    (block,) = texts("docs/how-to/colab.md", "test_colab")
     assert all(line.startswith("!") for line in block.splitlines())
     _, judged, created, run = online.types(re.sub("^!", "", block, flags=re.MULTILINE), verify=8)
     assert (runtime / "bin" / "gpuenv").exists()
     assert "verdict: fails" in judged.words and "Runtime, Change runtime type" in judged.words
-    assert "verdict: works on the CPU" in created.words and "Change runtime type" in created.words
+    assert "works on the CPU (" in created.words and "Change runtime type" in created.words
     assert "CpuDevice" in run.out and str(online.work / "env") in run.out
 
 
@@ -342,14 +352,14 @@ def test_colab(online):
 @pytest.mark.slow
 def test_ci(online):
     """The workflow's own steps are run as well, but for GitHub's actions and the installation of gpuenv."""
-    (said,) = blocks("CI", "yaml")
+    (said,) = texts("docs/how-to/ci.md", "test_ci", "yaml")
     (online.work / "gpuenv.yaml").write_text(said)
     (online.work / "test_it.py").write_text("def test_it():\n    import jax\n    assert jax.devices()\n")
-    once, always = blocks("CI")
+    once, always = texts("docs/how-to/ci.md", "test_ci")
     online.types(once)
     assert {"jax", "pytest"} <= set(locked(online.work / "pylock.ci.toml"))
     _, created, tested = online.types(always)
-    assert "verdict: works on the CPU" in created.words and "1 passed" in tested.out
+    assert "works on the CPU (" in created.words and "1 passed" in tested.out
 
     workflow = yaml.safe_load((online.work / ".github/workflows/environment.yml").read_text())
     steps = [s["run"] for s in workflow["jobs"]["environment"]["steps"] if "run" in s]

@@ -1,7 +1,7 @@
-"""Run the commands of the README's first screen for real and put their output there.
+"""Run the sessions of README.md and docs/ again, and put their output into the pages: `sessions.py [--write]`.
 
-`readme.py` shows what would change, `--write` changes README.md. Each `$ ` line between the session
-marks is run in one empty folder; paths of this machine become ~/project.
+A session is a console block between `<!-- session -->` and `<!-- /session -->`. Its lines that begin with `$ ` run in one
+empty folder. Paths of this machine become ~/project.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+ROOT = Path(__file__).resolve().parent.parent
 SESSION = re.compile(r"(<!-- session -->\n)(.*?)(<!-- /session -->)", re.DOTALL)
-COMMANDS = (
-    "gpuenv resolve --framework torch --driver 550.54.15 --gpu T4 --python 3.12",
-    "gpuenv create --framework jax --device cpu --python 3.12",
-)
 VOLATILE = (
     (re.compile(r"off by [0-9.e+-]+"), "off by N"),
     (re.compile(r"the worst is \S+ \S+ \S+:"), "the worst is CASE:"),
     (re.compile(r"\d+ packages"), "N packages"),
 )
-
-
 STILL = re.compile(r"(lock|build|verify): .*(, \d+ s|, \d+:\d\d min| left)$")
 """A line that a slow machine adds every ten seconds."""
 
 
-def session() -> str:
-    """The commands and their output, as a terminal of 80 columns shows them."""
-    folder = Path(tempfile.mkdtemp(prefix="gpuenv-readme-")) / "project"
+def pages() -> list[Path]:
+    """Return the pages that have a session."""
+    every = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [page for page in every if SESSION.search(page.read_text(encoding="utf-8"))]
+
+
+def rerun(written: str) -> str:
+    """Run the commands of a session, and return it with their output as a terminal of 80 columns shows it."""
+    folder = Path(tempfile.mkdtemp(prefix="gpuenv-session-")) / "project"
     folder.mkdir()
     env = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "SHELL": "/bin/bash"}
     env["PATH"] = f"{sysconfig.get_path('scripts')}{os.pathsep}{env['PATH']}"
     lines = []
     try:
-        for command in COMMANDS:
+        for command in re.findall(r"^\$ (.+)$", written, re.MULTILINE):
             done = subprocess.run(
                 ["bash", "-c", command], cwd=folder, env=env, text=True, check=False,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -60,7 +60,7 @@ def session() -> str:
 
 
 def masked(text: str) -> str:
-    """A session without what differs from run to run and is no claim: errors and counts."""
+    """Return a session without the errors and counts that differ from run to run."""
     words = " ".join(text.split())
     for pattern, instead in VOLATILE:
         words = pattern.sub(instead, words)
@@ -69,17 +69,18 @@ def masked(text: str) -> str:
 
 def main() -> None:
     """Show the difference, or write it."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    old = README.read_text(encoding="utf-8")
-    fresh = session()
-    new = SESSION.sub(lambda m: m.group(1) + fresh + m.group(3), old)
-    sys.stdout.writelines(
-        difflib.unified_diff(old.splitlines(True), new.splitlines(True), "README.md", "now")
-    )
-    if options.write:
-        README.write_text(new, encoding="utf-8")
+    for page in pages():
+        old = page.read_text(encoding="utf-8")
+        new = SESSION.sub(lambda m: m[1] + rerun(m[2]) + m[3], old)
+        name = str(page.relative_to(ROOT))
+        sys.stdout.writelines(difflib.unified_diff(old.splitlines(True), new.splitlines(True), name, "now"))
+        if options.write:
+            page.write_text(new, encoding="utf-8")
 
 
 if __name__ == "__main__":
