@@ -43,7 +43,7 @@ RUNS = (
 )  # fmt: skip
 OTHERS = """\
 `gpuenv bundle --json` prints `gpuenv.bundle/1`, `gpuenv verify --node` prints `gpuenv.node/1`, `gpuenv lock` with several targets `gpuenv.fleet-locks/1`
-([fleets](../fleet.md)), `gpuenv report --hosts` `gpuenv.fleet-results/1`.
+([fleets](../how-to/fleet.md)), `gpuenv report --hosts` `gpuenv.fleet-results/1`.
 """
 HEAD = """\
 # JSON documents

@@ -20,7 +20,7 @@ COLLECTION = ROOT / "ansible" / "gpuenv"
 BIN = Path(sys.executable).parent
 PAGE = re.search(
     r"^## With Ansible\n(.*?)^## ",
-    (ROOT / "docs" / "fleet.md").read_text(encoding="utf-8"),
+    (ROOT / "docs" / "how-to" / "fleet.md").read_text(encoding="utf-8"),
     re.DOTALL | re.MULTILINE,
 )[1]
 COMMANDS = [
