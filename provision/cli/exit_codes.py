@@ -52,9 +52,9 @@ def get_exit_code(value: Any, options: Any) -> int:
     return 0
 
 
-def _get_create_code(made: CreateResult) -> int:
-    if made.environment is None and (made.plan is None or not made.plan.builds):
+def _get_create_code(result: CreateResult) -> int:
+    if result.environment is None and (result.plan is None or not result.plan.builds):
         return _NO_BUILD
-    if not is_good(made):
+    if not is_good(result):
         return _VERIFY
-    return OF_ERRORS[made.kernel_error.name] if made.kernel_error else 0
+    return OF_ERRORS[result.kernel_error.name] if result.kernel_error else 0

@@ -13,14 +13,14 @@ from ..request.options import Choices
 from ..resolve.satellite_extras import Rows, disagreements, missing_extras, named_in
 
 
-def add_extras(plan: Plan, asked: RequestContext) -> Plan:
+def add_extras(plan: Plan, context: RequestContext) -> Plan:
     """Return the plan with the extras that its packages and the project's needs lack, and one note on them."""
     if not plan.builds or not _installs_wheels(plan):
         return plan
-    rows = _rows(plan, asked.profiles)
-    needs = [n for n in asked.demands.needs if _is_plain(n)]
+    rows = _rows(plan, context.profiles)
+    needs = [n for n in context.demands.needs if _is_plain(n)]
     overridden = {canonicalize_name(n.name or "") for n in needs if n.override}
-    constraints = [*(n.text for n in needs if n.constraint), *asked.request.pins]
+    constraints = [*(n.text for n in needs if n.constraint), *context.request.pins]
     wanted = [n.text for n in needs if not n.constraint]
     named = named_in((*plan.packages, *wanted), constraints)
     missing = {n.name: missing_extras(n, rows) for n in named if n.name not in overridden}

@@ -287,15 +287,15 @@ class _BundleWriter:
 
         return told
 
-    def _finished(self, made: Bundle, paths: Sequence[str], archive: BundlePython | None) -> Bundle:
-        made = dataclasses.replace(made, archive=archive, notes=tuple(self.notes))
+    def _finished(self, bundle: Bundle, paths: Sequence[str], archive: BundlePython | None) -> Bundle:
+        bundle = dataclasses.replace(bundle, archive=archive, notes=tuple(self.notes))
         try:
-            write_file(self.folder / stage.README, bundle_readme.text(made))
+            write_file(self.folder / stage.README, bundle_readme.text(bundle))
         except OSError as error:
             raise stage.not_writable(self.folder, error) from error
-        names = dict.fromkeys([made.lock, *paths, *([archive.path] if archive else []), stage.README])
-        finished = dataclasses.replace(made, files=stage.items_of(self.folder, list(names)), complete=True)
-        stage.remove_old(self.folder, made, finished.files)
+        names = dict.fromkeys([bundle.lock, *paths, *([archive.path] if archive else []), stage.README])
+        finished = dataclasses.replace(bundle, files=stage.items_of(self.folder, list(names)), complete=True)
+        stage.remove_old(self.folder, bundle, finished.files)
         stage.settle(self.folder, finished)
         return finished
 

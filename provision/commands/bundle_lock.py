@@ -77,9 +77,9 @@ def _fresh(emit: Emit, choices: Choices, asked: str, *, allow_md5: bool) -> Lock
     )  # fmt: skip
 
 
-def _digest(choices: Choices, given: Path | None) -> str:
+def _digest(choices: Choices, path: Path | None) -> str:
     plain = inproject.as_plain_options(dataclasses.replace(choices, cache_dir=None, offline=False))
-    text = json.dumps([plain, str(given)], default=str, sort_keys=True)
+    text = json.dumps([plain, str(path)], default=str, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -63,12 +63,12 @@ def create(emit: Emit, env: Path, choices: Choices, how: CreateOptions) -> Creat
             return in_place(emit, env, choices, how, given)
 
 
-def in_place(emit: Emit, env: Path, choices: Choices, how: CreateOptions, given: Lock | None) -> CreateResult:
+def in_place(emit: Emit, env: Path, choices: Choices, how: CreateOptions, lock: Lock | None) -> CreateResult:
     """An environment is there: the news that it is what was asked for, a change of its packages, or UsageError."""
     before = state.read(env, "request.json") or {}
-    wanted = make_record(choices, given, (before.get("files") or {}).get("names", []))
-    if given is not None and not choices.framework:
-        matches = (state.read(env, "lock.json") or {}).get("digest") == state.lock_digest(given)
+    wanted = make_record(choices, lock, (before.get("files") or {}).get("names", []))
+    if lock is not None and not choices.framework:
+        matches = (state.read(env, "lock.json") or {}).get("digest") == state.lock_digest(lock)
     else:
         read_options.read_named(
             choices, load_profiles.load_all(choices)
@@ -76,9 +76,9 @@ def in_place(emit: Emit, env: Path, choices: Choices, how: CreateOptions, given:
         matches = recorded_options.is_same(before, wanted)
     if state.interpreter(env) is None or not matches:
         if state.interpreter(env) is not None and _can_change_in_place(env, choices, before, wanted):
-            return change_in_place(emit, env, choices, how, given)
+            return change_in_place(emit, env, choices, how, lock)
         raise _refuse_other_options(env, before, wanted)
-    if given is None and (why := is_outdated(state.plan_of(env), choices)):
+    if lock is None and (why := is_outdated(state.plan_of(env), choices)):
         raise UsageError(
             f"{env} was made for the CPU where no GPU was to be seen; {why}",
             hint="rebuild it for the GPU: --recreate; the old one stays until the new one works",
@@ -167,13 +167,13 @@ def _job(
     )  # fmt: skip
 
 
-def _announce(asked: RequestContext, choices: Choices, emit: Emit) -> tuple[str, ...]:
+def _announce(context: RequestContext, choices: Choices, emit: Emit) -> tuple[str, ...]:
     """Say what the environment is for, and return the note on a CPU that nobody asked for."""
-    if told := explain_cpu_choice(asked, choices):
+    if told := explain_cpu_choice(context, choices):
         emit(Event(kind="warning", stage="resolve", text=f"this will be {told}"))
         return (told,)
-    if asked.request.device == "cuda":
-        emit(Event(kind="note", stage="resolve", text=f"for a GPU: {asked.reason}"))
+    if context.request.device == "cuda":
+        emit(Event(kind="note", stage="resolve", text=f"for a GPU: {context.reason}"))
     return ()
 
 
@@ -217,12 +217,12 @@ def _names(choices: dict[str, Any]) -> set[str]:
 
 
 def change_in_place(
-    emit: Emit, env: Path, choices: Choices, how: CreateOptions, given: Lock | None
+    emit: Emit, env: Path, choices: Choices, how: CreateOptions, lock: Lock | None
 ) -> CreateResult:
     """Solve anew, as near to the environment's lock as can be, and change only what differs."""
     place.refuse_half_changed(env)
     old = pylock.read_in(env / place.MARK)
-    job = _job(emit, env, choices, how, given, old)
+    job = _job(emit, env, choices, how, lock, old)
     if isinstance(job, CreateResult):
         return job
     same_stack.refuse_other_stack(env, old.plan, job.lock.plan)

@@ -151,14 +151,14 @@ def installed_parts(source: ExportSource) -> tuple[tuple[stage.InstalledPart, ..
     return found, export_installed.describe_differences(source.lock, found)
 
 
-def _choose_lock_file(held: Lock) -> Path:
+def _choose_lock_file(lock: Lock) -> Path:
     """The project's lock file that an environment was built from; where it is not here, its name."""
-    name = Path(locking(held.manager).LOCK_NAME)
+    name = Path(locking(lock.manager).LOCK_NAME)
     if name.suffix != ".toml":
         return name
     for file in sorted(projects.find_project_folder().glob("pylock*.toml")):
         try:
-            if state.lock_digest(pylock.read(file)) == state.lock_digest(held):
+            if state.lock_digest(pylock.read(file)) == state.lock_digest(lock):
                 return file
         except LockError:
             continue  # somebody else's pylock

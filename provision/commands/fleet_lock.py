@@ -106,7 +106,7 @@ def _locked(task: _Task, emit: Emit) -> FleetLock:
     return FleetLock(file=str(task.path), plan=task.place, lock=made)
 
 
-def _with_hosts(made: Lock, task: _Task, files: list[str]) -> Lock:
+def _with_hosts(lock: Lock, task: _Task, files: list[str]) -> Lock:
     return dataclasses.replace(
-        made, inputs=inproject.digest_inputs(task.choices, files), classes=task.classes
+        lock, inputs=inproject.digest_inputs(task.choices, files), classes=task.classes
     )

@@ -63,14 +63,14 @@ class JointChoice:
     _chosen: Chosen | None = None
     _answered: tuple[RequestContext, tuple[int, int, bool], RequestContext] | None = None
 
-    def applied(self, asked: RequestContext) -> RequestContext:
+    def applied(self, context: RequestContext) -> RequestContext:
         """The question with the newest set laid over it; as it is where no packages are named, or where no index is
         asked. Raises LockError where every set has a release that is too old."""
         learnt = (len(self._refused), len(self._loose), self._takes_old)
-        if self._answered and not self.off and self._answered[:2] == (asked, learnt):
+        if self._answered and not self.off and self._answered[:2] == (context, learnt):
             return self._answered[2]  # only what may come from source has changed
-        found = self._applied(asked)
-        self._answered = (asked, learnt, found)
+        found = self._applied(context)
+        self._answered = (context, learnt, found)
         return found
 
     @property
@@ -81,30 +81,30 @@ class JointChoice:
         python, releases = self._chosen.candidate.python, self._chosen.releases
         return [n for n, r in releases.items() if python not in r.wheels and n not in self._loose]
 
-    def _applied(self, asked: RequestContext) -> RequestContext:
-        named = [n for n in read_named_packages(asked) if n.name not in self.held]
+    def _applied(self, context: RequestContext) -> RequestContext:
+        named = [n for n in read_named_packages(context) if n.name not in self.held]
         self._named = frozenset(n.name for n in named)
-        if self.off or not named or asked.sources.offline or asked.sources.no_index:
-            return asked
+        if self.off or not named or context.sources.offline or context.sources.no_index:
+            return context
         try:
-            self._choose(asked, named)
+            self._choose(context, named)
         except LockError as error:
             self._tell(f"the releases of {named[0].name} could not be read: {error.message}")
             self.off = True
-            return asked
+            return context
         if self._search is None or self._chosen is None:
-            return asked
+            return context
         self._check_age(self._search, self._chosen)
         self._tell_of_python(self._search, self._chosen)
-        return self._laid_over(asked, answer(self._search, self._chosen))
+        return self._laid_over(context, answer(self._search, self._chosen))
 
-    def _laid_over(self, asked: RequestContext, found: JointSolution) -> RequestContext:
-        request = asked.request
+    def _laid_over(self, context: RequestContext, found: JointSolution) -> RequestContext:
+        request = context.request
         changed = dataclasses.replace(
             request, passed_over=found.passed_over, pins=tuple(map(self._pin, found.pins)),
             pythons=request.pythons if request.python else (found.python,),
         )  # fmt: skip
-        return dataclasses.replace(asked, request=changed, joint=found)
+        return dataclasses.replace(context, request=changed, joint=found)
 
     def _pin(self, pin: str) -> str:
         """The pin of a package, or the bounds in which the solver chooses its release."""
@@ -117,14 +117,14 @@ class JointChoice:
         floor = "" if self._takes_old else f">={self._reader.oldest(name, OLD)}"
         return name + ",".join(filter(None, (floor, bounds)))
 
-    def _choose(self, asked: RequestContext, named: Sequence[Named]) -> None:
+    def _choose(self, context: RequestContext, named: Sequence[Named]) -> None:
         """Search with the Pythons of this machine, then with any that uv could fetch."""
-        self._search = self._searched(asked, named)
+        self._search = self._searched(context, named)
         self._chosen = self._search.best() if self._search else None
         good = self._search and self._chosen and not any(too_old(self._search, self._chosen))
-        if good or not asked.pythons_known or asked.request.python:
+        if good or not context.pythons_known or context.request.python:
             return
-        anywhere = dataclasses.replace(asked, request=dataclasses.replace(asked.request, pythons=()))
+        anywhere = dataclasses.replace(context, request=dataclasses.replace(context.request, pythons=()))
         search = self._searched(anywhere, named)
         if search and (chosen := search.best()):
             self._search, self._chosen = search, chosen
@@ -147,28 +147,30 @@ class JointChoice:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def _searched(self, asked: RequestContext, named: Sequence[Named]) -> JointSearch | None:
+    def _searched(self, context: RequestContext, named: Sequence[Named]) -> JointSearch | None:
         """A search with all the releases that can matter; None where no build fits the target, or no index lists the
         packages."""
-        question = Question(asked.request, asked.target, asked.profiles, asked.supply)
+        question = Question(context.request, context.target, context.profiles, context.supply)
         pythons = JointSearch(question, ()).pythons
-        reader = self._read(asked, named, pythons) if pythons else None
+        reader = self._read(context, named, pythons) if pythons else None
         if reader is None or not reader.packages:
             return None
         return read_what_matters(question, reader, tuple(self._refused))
 
-    def _read(self, asked: RequestContext, named: Sequence[Named], pythons: frozenset[str]) -> ReleaseReader:
-        key = (tuple(named), pythons, asked.sources)
+    def _read(
+        self, context: RequestContext, named: Sequence[Named], pythons: frozenset[str]
+    ) -> ReleaseReader:
+        key = (tuple(named), pythons, context.sources)
         if self._reader is None or self._read_for != key:
             about = frozenset(n.name for n in named) | frozenset(FRAMEWORKS)
             newest_first = sorted(pythons, key=lambda p: -int(p.split(".")[1]))
-            companions = companion_names(asked.profiles.builds)
+            companions = companion_names(context.profiles.builds)
             known = [
-                known_companion(n.name, n.specifier, asked.profiles, asked.target.platform, newest_first)
+                known_companion(n.name, n.specifier, context.profiles, context.target.platform, newest_first)
                 for n in named if n.name in companions and not n.index
             ]  # fmt: skip
             self._reader = ReleaseReader(
-                asked.sources, asked.supply, asked.target, newest_first, about, pre=asked.request.pre,
+                context.sources, context.supply, context.target, newest_first, about, pre=context.request.pre,
                 known=tuple(p for p in known if p.releases),
             )  # fmt: skip
             self._reader.read([n for n in named if n.name not in companions or n.index])
@@ -219,11 +221,11 @@ class JointChoice:
         self._loose |= dict.fromkeys(fresh, because)
         return True
 
-    def settled(self, asked: RequestContext, plan: Plan, lock: Lock) -> Plan:
+    def settled(self, context: RequestContext, plan: Plan, lock: Lock) -> Plan:
         """The plan with the packages that the lock has in older releases than the newest. Raises LockError where one
         is more than two years older, and OtherCudaError where a package that came along does not go with the builds."""
         plan = self._with_ages(plan, lock)
-        if found := tuple(find_transitive_packages(asked, plan, lock)):
+        if found := tuple(find_transitive_packages(context, plan, lock)):
             self.kept = self.kept or KeptReleases(plan, lock, found)
             raise OtherCudaError(found)
         return plan

@@ -136,37 +136,37 @@ def _describe_next_step(choices: Choices, output: Path) -> str:
     return f"gpuenv create {which}{named}  # installs exactly {output.name}"
 
 
-def _compare_with_fresh(emit: Emit, fresh: Lock, held: Lock, path: Path, step: str) -> Lock:
+def _compare_with_fresh(emit: Emit, fresh: Lock, lock: Lock, path: Path, step: str) -> Lock:
     """Show the lock that is held and what installs it, or raise LockError with what differs from a fresh one."""
-    if drift := list_differences(held, fresh):
+    if drift := list_differences(lock, fresh):
         raise LockError(
             f"{path} is out of date: {_count(len(drift), 'package')} would change",
             log="\n".join(drift), hint="update it: gpuenv lock",
         )  # fmt: skip
-    if held.exclude_newer != fresh.exclude_newer:
+    if lock.exclude_newer != fresh.exclude_newer:
         raise LockError(
             f"{path} is out of date: it was made with another --exclude-newer; the packages are the same",
             hint="update it: gpuenv lock",
         )
-    if held.inputs and fresh.inputs and held.inputs != fresh.inputs:
+    if lock.inputs and fresh.inputs and lock.inputs != fresh.inputs:
         raise LockError(
             f"{path} is out of date: the project's requirements changed; the packages are the same",
             hint="update it: gpuenv lock",
         )
-    builds = [f"{b.framework} {b.version}" for b in held.plan.builds]
-    content = ", ".join([*builds, f"{len(held.packages)} packages"])
+    builds = [f"{b.framework} {b.version}" for b in lock.plan.builds]
+    content = ", ".join([*builds, f"{len(lock.packages)} packages"])
     emit(Event(kind="summary", stage="lock", text=f"{path} is up to date ({content})"))
     emit(Event(kind="next", stage="lock", text=step))
-    return held
+    return lock
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def list_differences(held: Lock, fresh: Lock) -> list[str]:
+def list_differences(lock: Lock, fresh: Lock) -> list[str]:
     """The packages that two locks differ in: "numpy: 1.26.4 -> 2.1.0"."""
-    before = {p.name: p.version for p in held.packages}
+    before = {p.name: p.version for p in lock.packages}
     after = {p.name: p.version for p in fresh.packages}
     return [f"{n}: {before.get(n, 'not locked')} -> {after.get(n, 'not needed')}"
             for n in sorted(before.keys() | after.keys()) if before.get(n) != after.get(n)]  # fmt: skip

@@ -19,12 +19,12 @@ from .read_request import described_target, get_locking
 _PARTS = ("driver", "gpus", "context", "hardware", "environment", "pythons")
 
 
-def accept_lock(given: Lock, choices: Choices) -> Machine | None:
+def accept_lock(lock: Lock, choices: Choices) -> Machine | None:
     """Return this machine after checking a lock against it; None where the options describe another machine with a
     GPU, against which the lock is checked then: an image is built where no GPU is. Raises LockError."""
     cache = where.get_cache_dir(choices)
     machine = detect.detect(_PARTS, cache=cache)
-    plan, way = given.plan, locking(given.manager)
+    plan, way = lock.plan, locking(lock.manager)
     if plan.platform != machine.target.platform:
         raise LockError(
             f"the lock is for {plan.platform}; this machine is {machine.target.platform}",
@@ -36,23 +36,25 @@ def accept_lock(given: Lock, choices: Choices) -> Machine | None:
             detect.judge_device("cuda", machine)
         except MachineError as error:
             raise LockError(f"the lock is for a GPU: {error.message}", hint=error.hint) from error
-    check_lock(given, choices, elsewhere or machine.target, machine)
+    check_lock(lock, choices, elsewhere or machine.target, machine)
     _check_frameworks(plan, choices)
     return None if elsewhere and plan.device == "cuda" else machine
 
 
-def check_lock(given: Lock, choices: Choices, target: Target, machine: Machine | None) -> None:
+def check_lock(lock: Lock, choices: Choices, target: Target, machine: Machine | None) -> None:
     """Raise LockError where a lock does not fit a target. `machine` is this one, where it is installed here."""
     asked = RequestContext(
         request=Request(frameworks=()), target=target, machine=machine, profiles=load_profiles.load_all(choices),
         supply=AvailableWheels(), sources=PackageSources(), channels=tuple(choices.channel),
     )  # fmt: skip
-    locking(given.manager).check(given, asked, get_stages(where.get_cache_dir(choices)))
+    locking(lock.manager).check(lock, asked, get_stages(where.get_cache_dir(choices)))
 
 
-def virtual_packages(asked: RequestContext, choices: Choices) -> tuple[Mapping[str, str], ...]:
+def virtual_packages(context: RequestContext, choices: Choices) -> tuple[Mapping[str, str], ...]:
     """Return the packages that stand for properties of the target, as the lock of its manager keeps them."""
-    return locking(asked.request.manager).virtual_packages(asked, get_stages(where.get_cache_dir(choices)))
+    return locking(context.request.manager).virtual_packages(
+        context, get_stages(where.get_cache_dir(choices))
+    )
 
 
 def read_lock(path: Path, choices: Choices, platform: str | None = None) -> Lock:

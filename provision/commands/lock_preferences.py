@@ -37,28 +37,28 @@ def read_old_lock(path: Path, choices: Choices, platform: str, *, strict: bool) 
 
 
 def solve_like(
-    asked: RequestContext, choices: Choices, emit: Emit, held: Lock | None, upgrade: Upgrade
+    context: RequestContext, choices: Choices, emit: Emit, lock: Lock | None, upgrade: Upgrade
 ) -> tuple[Plan, Lock | None]:
     """A lock as near to the one that is held as what is asked for allows, under the limit that applies."""
-    limit = upload_limits.apply_limit(choices, held, renewed=upgrade.all)
-    asked = dataclasses.replace(asked, sources=upload_limits.limit_sources(asked.sources, limit))
-    plan, made = _locked_near(asked, choices, emit, held, upgrade)
+    limit = upload_limits.apply_limit(choices, lock, renewed=upgrade.all)
+    context = dataclasses.replace(context, sources=upload_limits.limit_sources(context.sources, limit))
+    plan, made = _locked_near(context, choices, emit, lock, upgrade)
     return plan, dataclasses.replace(made, exclude_newer=limit) if made else None
 
 
 def _locked_near(
-    asked: RequestContext, choices: Choices, emit: Emit, held: Lock | None, upgrade: Upgrade
+    context: RequestContext, choices: Choices, emit: Emit, lock: Lock | None, upgrade: Upgrade
 ) -> tuple[Plan, Lock | None]:
-    if held is None or upgrade.all or held.plan.platform != asked.target.platform:
-        return solve_packages(asked, choices, emit)
-    unknown = [n for n in upgrade.names if n not in {p.name for p in held.packages}]
+    if lock is None or upgrade.all or lock.plan.platform != context.target.platform:
+        return solve_packages(context, choices, emit)
+    unknown = [n for n in upgrade.names if n not in {p.name for p in lock.packages}]
     if unknown:
         raise UsageError(f"--upgrade {unknown[0]}: the lock does not contain it")
-    near = Near(lock=held, moving=frozenset(upgrade.names))
-    if locking(asked.request.manager).PLANS_FIRST:
-        built = [p.name for p in held.packages if is_source(p)]
+    near = Near(lock=lock, moving=frozenset(upgrade.names))
+    if locking(context.request.manager).PLANS_FIRST:
+        built = [p.name for p in lock.packages if is_source(p)]
         try:
-            plan, made = solve_packages(_with_builds_of(near, asked), choices, emit, near, built)
+            plan, made = solve_packages(_with_builds_of(near, context), choices, emit, near, built)
             if made:
                 return plan, made
         except LockError as error:
@@ -71,16 +71,16 @@ def _locked_near(
                     text=f"not possible with the locked frameworks: {error.message}",
                 )
             )
-    return solve_packages(asked, choices, emit, near)
+    return solve_packages(context, choices, emit, near)
 
 
-def _with_builds_of(near: Near, asked: RequestContext) -> RequestContext:
+def _with_builds_of(near: Near, context: RequestContext) -> RequestContext:
     """What is asked for, with the frameworks and the Python of a lock: its builds are planned again."""
     assert near.lock
-    plan, request = near.lock.plan, asked.request
+    plan, request = near.lock.plan, context.request
     same = tuple(
         VersionBound(name=b.framework, specifier=f"=={b.version}", origin="the lock that is there")
         for b in plan.builds if b.framework not in near.moving
     )  # fmt: skip
     bounds, python = (*request.bounds, *same), request.python or plan.python
-    return dataclasses.replace(asked, request=dataclasses.replace(request, bounds=bounds, python=python))
+    return dataclasses.replace(context, request=dataclasses.replace(request, bounds=bounds, python=python))

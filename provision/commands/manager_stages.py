@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from ..managers.protocol import Stages
 
 
-def resolve_plan(asked: RequestContext) -> Plan:
+def resolve_plan(context: RequestContext) -> Plan:
     """Return the plan. Where no Python of this machine fits, one that uv could fetch is tried as well."""
-    plan = add_extras(_plan_for(asked), asked)
-    notes = (*plan.notes, *(said for said in asked.demands.left_out if not _is_mentioned(said, plan)))
-    if asked.joint and plan.builds:
-        held, sets = asked.joint.held_back, asked.joint.ladder
+    plan = add_extras(_plan_for(context), context)
+    notes = (*plan.notes, *(said for said in context.demands.left_out if not _is_mentioned(said, plan)))
+    if context.joint and plan.builds:
+        held, sets = context.joint.held_back, context.joint.ladder
         plan = dataclasses.replace(plan, held_back=held, sets=sets)
-        notes = (*notes, *asked.joint.notes)
+        notes = (*notes, *context.joint.notes)
     return dataclasses.replace(plan, notes=notes)
 
 
@@ -34,20 +34,20 @@ def _is_mentioned(left_out: str, plan: Plan) -> bool:
     return line != left_out and any(note.startswith(f"{line}is taken as ") for note in plan.notes)
 
 
-def _plan_for(asked: RequestContext) -> Plan:
-    plan = _resolved(asked, asked.request)
-    if plan.builds or not asked.pythons_known or asked.sources.offline:
+def _plan_for(context: RequestContext) -> Plan:
+    plan = _resolved(context, context.request)
+    if plan.builds or not context.pythons_known or context.sources.offline:
         return plan
-    anywhere = dataclasses.replace(asked.request, pythons=())
-    wider = _resolved(asked, anywhere)
+    anywhere = dataclasses.replace(context.request, pythons=())
+    wider = _resolved(context, anywhere)
     return wider if wider.builds else plan
 
 
-def _resolved(asked: RequestContext, request: Request) -> Plan:
+def _resolved(context: RequestContext, request: Request) -> Plan:
     """The plan for the target, or for several targets the one plan that serves them all."""
-    first, *others = asked.targets or (asked.target,)
-    plan = resolve.resolve(request, first, asked.profiles, asked.supply, others)
-    return dataclasses.replace(plan, target=asked.target)
+    first, *others = context.targets or (context.target,)
+    plan = resolve.resolve(request, first, context.profiles, context.supply, others)
+    return dataclasses.replace(plan, target=context.target)
 
 
 def _spoken_cuda(target: Target, known: Profiles) -> str | None:

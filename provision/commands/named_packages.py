@@ -25,12 +25,12 @@ class _Collected:
     index: str | None = None
 
 
-def read_named_packages(asked: RequestContext) -> tuple[Named, ...]:
+def read_named_packages(context: RequestContext) -> tuple[Named, ...]:
     """The packages of --with, gpuenv.yaml and the project's files that come from an index; several lines on one
     package are one."""
     found: dict[str, _Collected] = {}
     bounds: dict[str, SpecifierSet] = {}
-    for need, origin, index in _lines(asked):
+    for need, origin, index in _lines(context):
         name = str(canonicalize_name(need.name))
         if origin is None:
             bounds[name] = bounds.get(name, SpecifierSet()) & need.specifier
@@ -46,21 +46,21 @@ def read_named_packages(asked: RequestContext) -> tuple[Named, ...]:
     )  # fmt: skip
     if len(named) <= _MANY:
         return named
-    measured = {row.package for row in asked.profiles.satellites}
+    measured = {row.package for row in context.profiles.satellites}
     return tuple(n for n in named if n.name in measured or not n.specifier.startswith("=="))
 
 
-def _lines(asked: RequestContext) -> Iterator[tuple[Requirement, str | None, str | None]]:
+def _lines(context: RequestContext) -> Iterator[tuple[Requirement, str | None, str | None]]:
     """The requirements that hold on the target, each with who names it and its own index; None for a constraint."""
-    environment = markers_of(asked.target.platform) | CPYTHON
-    if python := asked.request.python:
+    environment = markers_of(context.target.platform) | CPYTHON
+    if python := context.request.python:
         environment |= {"python_version": python, "python_full_version": f"{python}.0"}
     texts: list[tuple[str, str | None, str | None]] = [
-        (p, f"--with {p}", None) for p in asked.request.packages
+        (p, f"--with {p}", None) for p in context.request.packages
     ]
     texts += [
         (n.text, None if n.constraint else n.origin, n.index)
-        for n in asked.demands.needs if n.name and not (n.local or n.vcs or n.override)
+        for n in context.demands.needs if n.name and not (n.local or n.vcs or n.override)
     ]  # fmt: skip
     for text, origin, index in texts:
         try:

@@ -35,7 +35,7 @@ def make_reader(
 def add_later_stages(
     emit: Emit,
     env: Environment,
-    made: Lock | None,
+    lock: Lock | None,
     choices: Choices,
     verdict: Verdict,
     options: verify.Options,
@@ -46,7 +46,7 @@ def add_later_stages(
 
     if begun is None:
         with verify.begin(env, options, driver=False) as started:
-            return add_later_stages(emit, env, made, choices, verdict, options, started)
+            return add_later_stages(emit, env, lock, choices, verdict, options, started)
     failed = next((s for s in verdict.stages if s.status == "fail"), None)
     found: Sequence[Finding] = ()
     if failed and not failed.framework:
@@ -54,7 +54,7 @@ def add_later_stages(
     else:
         # After a framework that failed nothing is imported, which can fail alike. Reading may show the reason.
         how = dataclasses.replace(options, quick=True) if failed else options
-        stage, found = _packages(emit, env, made, choices, how, begun)
+        stage, found = _packages(emit, env, lock, choices, how, begun)
     emit(Event(kind="done", stage="verify", text=f"{stage.stage}: {stage.status}: {stage.detail}"))
     return add_stages(verdict, [stage], found, strict=options.strict)
 
@@ -62,7 +62,7 @@ def add_later_stages(
 def _packages(
     emit: Emit,
     env: Environment,
-    made: Lock | None,
+    lock: Lock | None,
     choices: Choices,
     options: verify.Options,
     begun: verify.Prefetch,
@@ -81,22 +81,22 @@ def _packages(
         emit(Event(kind="progress", stage="verify", text=f"importing {names}"))
     asked = packages.Asked(
         env=env, found=surroundings, options=options, environ=verify.child_environ(begun, options),
-        known=lambda: _known(made, choices),
-        required=_required(env, made, choices, surroundings.version) if made else None,
+        known=lambda: _known(lock, choices),
+        required=_required(env, lock, choices, surroundings.version) if lock else None,
     )  # fmt: skip
     return packages.judge(reading, asked)
 
 
-def _known(made: Lock | None, choices: Choices) -> Profiles:
+def _known(lock: Lock | None, choices: Choices) -> Profiles:
     """What the profiles say of libraries, and what was measured on this machine."""
     from .measure_wheels import measured_rows
 
     known = load_profiles.load_for_fixes(choices)
-    return dataclasses.replace(known, satellites=(*known.satellites, *measured_rows(made, choices)))
+    return dataclasses.replace(known, satellites=(*known.satellites, *measured_rows(lock, choices)))
 
 
 def _required(
-    env: Environment, made: Lock, choices: Choices, python: str
+    env: Environment, lock: Lock, choices: Choices, python: str
 ) -> Callable[[Sequence[Package]], Collection[str]]:
     """What the environment is for: the packages that were named, and what they always require."""
 
@@ -104,7 +104,7 @@ def _required(
         from ..request.named_packages import list_named_packages
         from ..verify.packages import named_and_required
 
-        names = list_named_packages(Path(env.path), made, choices)
+        names = list_named_packages(Path(env.path), lock, choices)
         if names is None:
             always = {n for p in installed for n in p.requires_always(python)}
             names = frozenset(p.name for p in installed if p.name not in always)

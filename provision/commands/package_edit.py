@@ -124,35 +124,35 @@ def _in_project(emit: Emit, mine: Choices, file: Path, edit: PackageEdit, env: P
     return inproject.apply_project(mine), asked.write()
 
 
-def _remembered(made: Choices, env: Path, edit: PackageEdit) -> Choices:
+def _remembered(choices: Choices, env: Path, edit: PackageEdit) -> Choices:
     """What the environment was made of, with the change. Raises UsageError where there is none."""
     if not place.made_by_gpuenv(env):
         raise UsageError(
             f"no {CONFIG_NAME} here, and no environment of gpuenv at {env}",
             hint="write one with gpuenv init, or build an environment with gpuenv create",
         )
-    if not (made.framework or made.requirement or made.project):
-        made = _of_its_lock(made, pylock.read_in(env / place.MARK))
-    edit.check(made.with_, None)
-    changed = dataclasses.replace(made, with_=edit.chosen(made.with_))
+    if not (choices.framework or choices.requirement or choices.project):
+        choices = _of_its_lock(choices, pylock.read_in(env / place.MARK))
+    edit.check(choices.with_, None)
+    changed = dataclasses.replace(choices, with_=edit.chosen(choices.with_))
     return dataclasses.replace(changed, given=recorded_options.record(changed))
 
 
-def _of_its_lock(made: Choices, held: Lock) -> Choices:
+def _of_its_lock(choices: Choices, lock: Lock) -> Choices:
     """The options for an environment that was made from a lock alone: its frameworks, and all other packages
     that the plan does not bring. Raises UsageError for a package that only a file can ask for."""
-    if not locking(held.manager).PLANS_FIRST:
+    if not locking(lock.manager).PLANS_FIRST:
         raise UsageError(
             "the environment was built from a conda lock, which does not record the requested packages",
             hint="gpuenv lock --manager conda --with PKG, then gpuenv create --lock conda-lock.yml",
         )
-    planned = {Requirement(text).name for b in held.plan.builds for text in b.requirements}
+    planned = {Requirement(text).name for b in lock.plan.builds for text in b.requirements}
     planned = (
         {canonicalize_name(n) for n in planned}
-        | inproject.list_stack_packages(load_profiles.load_all(made))
+        | inproject.list_stack_packages(load_profiles.load_all(choices))
         | {"pip"}
     )
-    rest = [p for p in held.packages if canonicalize_name(p.name) not in planned]
+    rest = [p for p in lock.packages if canonicalize_name(p.name) not in planned]
     if editable := [p.name for p in rest if p.editable]:
         raise UsageError(
             f"{editable[0]} is an editable package, which cannot be solved again without its requirements file",
@@ -160,5 +160,5 @@ def _of_its_lock(made: Choices, held: Lock) -> Choices:
         )
     named = [f"{p.name} @ {p.url}" if p.unhashed else p.name for p in rest]
     return dataclasses.replace(
-        made, framework=[b.framework for b in held.plan.builds], with_=[*others(made.with_, [p.name for p in rest]), *named],
+        choices, framework=[b.framework for b in lock.plan.builds], with_=[*others(choices.with_, [p.name for p in rest]), *named],
     )  # fmt: skip

@@ -26,15 +26,20 @@ Write = Callable[[Lock], None]
 
 
 def solve_or_read_lock(
-    asked: RequestContext, choices: Choices, emit: Emit, like: Lock | None = None, *, allow_md5: bool = False
+    context: RequestContext,
+    choices: Choices,
+    emit: Emit,
+    like: Lock | None = None,
+    *,
+    allow_md5: bool = False,
 ) -> tuple[Plan, Lock | None]:
     """The project's own lock where it is for what is asked and fits this machine, else a fresh one, as near to it (or
     to `like`) as can be. The plan has the notes for this machine too. Raises LockError, ResolveError."""
-    held = _held(choices, asked.target.platform) if choices.config else None
-    files = inproject.list_files(choices, asked.demands)
+    held = _held(choices, context.target.platform) if choices.config else None
+    files = inproject.list_files(choices, context.demands)
     same = held is not None and inproject.is_same_inputs(held.inputs, choices, files)
     if held and same and upload_limits.is_current(choices, held):
-        why = _unfit(held, choices, asked)
+        why = _unfit(held, choices, context)
         if why is None:
             get_locking(choices).check_hashes(held, lock_name(choices), allow_md5=allow_md5)
             return held.plan, held
@@ -43,7 +48,7 @@ def solve_or_read_lock(
     elif held:
         told = f"{lock_name(choices)} is for other requirements: solving again (update it with gpuenv lock)"
         emit(Event(kind="note", stage="lock", text=told))
-    plan, made = solve_like(asked, choices, emit, like or held, Upgrade())
+    plan, made = solve_like(context, choices, emit, like or held, Upgrade())
     if made is None:
         return plan, None
     get_locking(choices).check_hashes(made, "the channel's index", allow_md5=allow_md5)
@@ -59,27 +64,27 @@ def _held(choices: Choices, platform: str | None = None) -> Lock | None:
         return None
 
 
-def _unfit(held: Lock, choices: Choices, asked: RequestContext) -> str | None:
+def _unfit(lock: Lock, choices: Choices, context: RequestContext) -> str | None:
     """Why a lock is not for the target asked for; None where it is."""
-    if held.plan.device != asked.request.device:
-        return f"it is for {held.plan.device}, and this machine is judged {asked.request.device}"
-    if why := same_stack.explain_unfit(held.plan, choices):
+    if lock.plan.device != context.request.device:
+        return f"it is for {lock.plan.device}, and this machine is judged {context.request.device}"
+    if why := same_stack.explain_unfit(lock.plan, choices):
         return why
-    if choices.elsewhere and held.plan.platform != asked.target.platform:
-        return f"it is for {held.plan.platform}, not {asked.target.platform}"
+    if choices.elsewhere and lock.plan.platform != context.target.platform:
+        return f"it is for {lock.plan.platform}, not {context.target.platform}"
     try:
         if choices.elsewhere:
-            check_lock(held, choices, asked.target, asked.machine)
+            check_lock(lock, choices, context.target, context.machine)
         else:
-            accept_lock(held, choices)
+            accept_lock(lock, choices)
     except LockError as error:
         return error.message
     return None
 
 
-def list_watched_files(choices: Choices, asked: RequestContext) -> list[str]:
+def list_watched_files(choices: Choices, context: RequestContext) -> list[str]:
     """The files whose change means another environment: the project's own, and its lock."""
-    files = inproject.list_files(choices, asked.demands)
+    files = inproject.list_files(choices, context.demands)
     return [*files, str(find_project_folder() / lock_name(choices))] if choices.config else files
 
 
@@ -131,23 +136,23 @@ def with_packages(
     )
 
 
-def _for_all(mine: Choices, held: Lock | None) -> Choices:
+def _for_all(mine: Choices, lock: Lock | None) -> Choices:
     """The options that the project's lock is solved with. What only this environment has (its machine, a kernel,
     packages of command lines) is left out, unless the lock was made with the very same."""
-    if held is None:
+    if lock is None:
         return recorded_options.without_own_packages(mine)
     plain = recorded_options.without_machine(mine)
     now = inproject.apply_project(plain)
-    demands = inproject.read_requirements(now, load_profiles.load_all(now), held.plan.target)
-    same = inproject.is_same_inputs(held.inputs, now, inproject.list_files(now, demands))
+    demands = inproject.read_requirements(now, load_profiles.load_all(now), lock.plan.target)
+    same = inproject.is_same_inputs(lock.inputs, now, inproject.list_files(now, demands))
     return plain if same else recorded_options.without_own_packages(plain)
 
 
-def _judged(now: Choices, held: Lock | None, own: Lock | None, judge: same_stack.Judge) -> RequestContext:
+def _judged(now: Choices, lock: Lock | None, own: Lock | None, judge: same_stack.Judge) -> RequestContext:
     """What the lock is solved for: its own target, else that of the environment, else as options say."""
-    if held and not now.target_name:
-        return judge(_at_lock(now, held))
-    near = held or own
+    if lock and not now.target_name:
+        return judge(_at_lock(now, lock))
+    near = lock or own
     return same_stack.read_same_stack_request(now, near.plan, judge) if near else judge(now)
 
 
@@ -187,52 +192,52 @@ def _require(path: Path, own: Path, how: CreateOptions) -> None:
     raise LockError(f"{path.name} is missing in {path.parent}: {option} installs that lock", hint=hint)
 
 
-def _refuse_stale(path: Path, given: Lock, choices: Choices, emit: Emit) -> None:
+def _refuse_stale(path: Path, lock: Lock, choices: Choices, emit: Emit) -> None:
     """Raise LockError where a lock is no longer what the project asks for. Digests say so without a solve;
     where they differ, a lock for the same target is solved and compared."""
     if not (choices.config or choices.requirement or choices.project):
         return
-    demands = inproject.read_requirements(choices, load_profiles.load_all(choices), given.plan.target)
+    demands = inproject.read_requirements(choices, load_profiles.load_all(choices), lock.plan.target)
     files = inproject.list_files(choices, demands)
-    limited = upload_limits.is_current(choices, given)
-    if limited and _fits_options(given, choices) and inproject.is_same_inputs(given.inputs, choices, files):
+    limited = upload_limits.is_current(choices, lock)
+    if limited and _fits_options(lock, choices) and inproject.is_same_inputs(lock.inputs, choices, files):
         return
     told = f"{path.name} is for other requirements: comparing it with the current ones"
     emit(Event(kind="note", stage="lock", text=told))
     hint = "update it: gpuenv lock; or install it unchecked: --frozen"
     try:
-        fresh = _solved(choices, given, emit)
+        fresh = _solved(choices, lock, emit)
     except LockError as error:
         raise LockError(
             f"{path} cannot be compared with the current requirements: {error.message}",
             log=error.log,
             hint=hint,
         ) from error
-    if drift := list_differences(given, fresh):
+    if drift := list_differences(lock, fresh):
         raise LockError(
             f"{path} is out of date ({len(drift)} packages differ)",
             log="\n".join(drift), hint=hint,
         )  # fmt: skip
 
 
-def _fits_options(given: Lock, choices: Choices) -> bool:
+def _fits_options(lock: Lock, choices: Choices) -> bool:
     """Whether device, CUDA and Python that options or gpuenv.yaml name are those of the lock."""
     named = {"device": choices.device, "cuda": choices.cuda, "python": choices.python}
-    return all(same_stack.is_kept(given.plan, option, value) for option, value in named.items())
+    return all(same_stack.is_kept(lock.plan, option, value) for option, value in named.items())
 
 
-def _solved(choices: Choices, given: Lock, emit: Emit) -> Lock:
+def _solved(choices: Choices, lock: Lock, emit: Emit) -> Lock:
     """What would be locked now, for the lock's own target and as near to it as can be. Raises LockError."""
-    asked = judge_request(_at_lock(choices, given), emit)
-    plan, fresh = solve_like(asked, choices, emit, given, Upgrade())
+    asked = judge_request(_at_lock(choices, lock), emit)
+    plan, fresh = solve_like(asked, choices, emit, lock, Upgrade())
     if fresh is None:
         raise LockError(f"no build fits: {plan.hint or 'see gpuenv resolve --explain'}")
     return fresh
 
 
-def _at_lock(choices: Choices, given: Lock) -> Choices:
+def _at_lock(choices: Choices, lock: Lock) -> Choices:
     """The options for the target of a lock; device, CUDA and Python are the lock's where they are not named."""
     return dataclasses.replace(
-        same_stack.apply_target(choices, given.plan),
-        device=given.plan.device if choices.device == "auto" else choices.device,
+        same_stack.apply_target(choices, lock.plan),
+        device=lock.plan.device if choices.device == "auto" else choices.device,
     )

@@ -14,13 +14,13 @@ from ..model import FRAMEWORKS, Environment, Lock, Verdict
 _BARE = re.compile(r"gpuenv create --recreate(?P<named> --framework)?")
 
 
-def add_rebuild_commands(verdict: Verdict, env: Environment, made: Lock | None) -> Verdict:
+def add_rebuild_commands(verdict: Verdict, env: Environment, lock: Lock | None) -> Verdict:
     """The verdict whose fixes name this environment and its frameworks, so that they can be typed as they
     stand; another environment where gpuenv did not make this one and would not touch it."""
     told = " ".join([*(f.fix or "" for f in verdict.findings), verdict.hint or ""])
     if not _BARE.search(told):
         return verdict
-    whole = _command(verdict, env, made)
+    whole = _command(verdict, env, lock)
     alone = whole.partition(" --framework")[0]
 
     def typed(text: str) -> str:
@@ -35,12 +35,12 @@ def add_rebuild_commands(verdict: Verdict, env: Environment, made: Lock | None) 
     )
 
 
-def _command(verdict: Verdict, env: Environment, made: Lock | None) -> str:
+def _command(verdict: Verdict, env: Environment, lock: Lock | None) -> str:
     where = f"{shlex.quote(env.path)} --recreate" if env.made_by_gpuenv else "NEW"
-    if made and _of_a_project(Path(env.path)):
+    if lock and _of_a_project(Path(env.path)):
         return f"gpuenv create {where}"
     found = [s.framework for s in verdict.stages if s.framework in FRAMEWORKS]
-    names = [b.framework for b in made.plan.builds] if made else list(dict.fromkeys(found))
+    names = [b.framework for b in lock.plan.builds] if lock else list(dict.fromkeys(found))
     return " ".join(
         [f"gpuenv create {where}", *(f"--framework {n}" for n in names or ["|".join(FRAMEWORKS)])]
     )

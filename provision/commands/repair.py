@@ -165,17 +165,17 @@ class _Rounds:
                          hint="rebuild it: gpuenv create --recreate")  # fmt: skip
 
 
-def _check_python(env: Path, made: Lock) -> None:
+def _check_python(env: Path, lock: Lock) -> None:
     """Raise BuildError where the environment's Python is gone or another one: packages cannot be put
     back into that."""
     from ..verify import locate
 
-    wanted = made.plan.python
+    wanted = lock.plan.python
     hint = "rebuild it: gpuenv create --recreate"
     try:
         here = locate(env).python_version
     except UsageError as error:
         raise BuildError(f"the environment's Python does not run: {error.message}", hint=hint) from error
-    locked = any(p.name == "python" for p in made.packages)  # then it is put back like all others
+    locked = any(p.name == "python" for p in lock.packages)  # then it is put back like all others
     if not locked and wanted and here and here.split(".")[:2] != wanted.split(".")[:2]:
         raise BuildError(f"the environment's Python is {here}; its lock is for {wanted}", hint=hint)

@@ -59,16 +59,16 @@ def _fleet(options: ResolveOptions, emit: Emit) -> Fleet:
     return found
 
 
-def explain_cpu_choice(asked: RequestContext, choices: Choices) -> str | None:
+def explain_cpu_choice(context: RequestContext, choices: Choices) -> str | None:
     """What a plan for the CPU that nobody asked for is told with; None for any other."""
-    cpu = choices.device == "auto" and asked.request.device == "cpu"
-    return f"a CPU environment: {asked.reason}" if cpu else None
+    cpu = choices.device == "auto" and context.request.device == "cpu"
+    return f"a CPU environment: {context.reason}" if cpu else None
 
 
-def add_notes(plan: Plan, asked: RequestContext, choices: Choices) -> Plan:
+def add_notes(plan: Plan, context: RequestContext, choices: Choices) -> Plan:
     """The plan with notes on this machine: it is for the CPU, where nobody asked for that, or its gcc does not go with
     the plan's nvcc."""
-    told = filter(None, (explain_cpu_choice(asked, choices), find_compiler_problem(plan, choices)))
+    told = filter(None, (explain_cpu_choice(context, choices), find_compiler_problem(plan, choices)))
     return dataclasses.replace(plan, notes=(*plan.notes, *told)) if plan.builds else plan
 
 
@@ -87,39 +87,39 @@ def show_plan(emit: Emit, choices: Choices, *, explain: bool = False) -> Plan:
     return plan
 
 
-def _with_newest_set(asked: RequestContext, choices: Choices, emit: Emit) -> RequestContext:
+def _with_newest_set(context: RequestContext, choices: Choices, emit: Emit) -> RequestContext:
     from .joint_choice import JointChoice
 
-    return JointChoice(emit, allow_old=choices.allow_old).applied(asked)
+    return JointChoice(emit, allow_old=choices.allow_old).applied(context)
 
 
-def _solved_plan(emit: Emit, asked: RequestContext, choices: Choices, *, explain: bool) -> Plan:
+def _solved_plan(emit: Emit, context: RequestContext, choices: Choices, *, explain: bool) -> Plan:
     """The plan that the solver chooses, or one without builds that says why there is none."""
     from . import solve_lock
 
     try:
-        return solve_lock.solve_packages(asked, choices, emit)[0]
+        return solve_lock.solve_packages(context, choices, emit)[0]
     except ResolveError as error:
         if error.log and explain:
             emit(Event(kind="log", stage="resolve", text=error.log))
         return Plan(
-            builds=(), python=asked.request.python, platform=asked.target.platform, manager=asked.request.manager,
-            device=asked.request.device, target=asked.target, notes=(error.message,), hint=error.hint,
+            builds=(), python=context.request.python, platform=context.target.platform, manager=context.request.manager,
+            device=context.request.device, target=context.target, notes=(error.message,), hint=error.hint,
         )  # fmt: skip
 
 
-def describe_next_step(given: Choices, plan: Plan) -> str:
+def describe_next_step(choices: Choices, plan: Plan) -> str:
     """`gpuenv create` with the options that the plan was asked for with; `lock` where nothing can be built
     here, on another platform."""
     words = ["gpuenv", "create" if plan.platform == detect.detect(()).target.platform else "lock"]
-    return " ".join([*words, *_words_of(given)])
+    return " ".join([*words, *_words_of(choices)])
 
 
-def _words_of(given: Choices) -> list[str]:
+def _words_of(choices: Choices) -> list[str]:
     """The options that were given, as words of a command line."""
     words: list[str] = []
     for field in sorted(dataclasses.fields(Choices), key=lambda f: f.name != "framework"):
-        value = getattr(given, field.name)
+        value = getattr(choices, field.name)
         if field.name in _OF_THE_FILE or not value or value == field.default:
             continue
         name = _WORDS.get(field.name, f"--{field.name.replace('_', '-')}")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def run_verification(
     emit: Emit,
     env: Environment,
-    made: Lock | None,
+    lock: Lock | None,
     choices: Choices,
     begun: verify.Prefetch | None = None,
     **options: Any,
@@ -33,14 +33,14 @@ def run_verification(
     here = read().target if wanted.locked else None
     known = load_profiles.load_for_verdict(choices).cudnn
     verdict = verify.verify(
-        env, wanted, lock=made, releases=known, target=here, machine=read, emit=emit, begun=begun
+        env, wanted, lock=lock, releases=known, target=here, machine=read, emit=emit, begun=begun
     )
-    loose = tuple(f"{p.name} {p.version} ({p.url})" for p in made.packages if p.unhashed) if made else ()
+    loose = tuple(f"{p.name} {p.version} ({p.url})" for p in lock.packages if p.unhashed) if lock else ()
     if verdict.findings:
         from . import rebuild_command
 
-        verdict = rebuild_command.add_rebuild_commands(verdict, env, made)
-    return dataclasses.replace(verdict, unhashed=loose, made_for=made.plan.device if made else None)
+        verdict = rebuild_command.add_rebuild_commands(verdict, env, lock)
+    return dataclasses.replace(verdict, unhashed=loose, made_for=lock.plan.device if lock else None)
 
 
 def make_lock_reader(options: verify.Options) -> Callable[[], Machine]:

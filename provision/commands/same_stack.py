@@ -88,9 +88,9 @@ def refuse_other_stack(env: Path, old: Plan, new: Plan) -> None:
         raise UsageError(f"{env} has {'; '.join(changed)}: this cannot change in place", hint=RECREATE)
 
 
-def refuse_idle_gpu(env: Path, choices: Choices, asked: RequestContext) -> None:
+def refuse_idle_gpu(env: Path, choices: Choices, context: RequestContext) -> None:
     """Raise UsageError where --recreate would make a CPU environment of one for a GPU, unasked."""
-    if choices.device != "auto" or asked.request.device != "cpu" or not place.made_by_gpuenv(env):
+    if choices.device != "auto" or context.request.device != "cpu" or not place.made_by_gpuenv(env):
         return
     try:
         plan = state.plan_of(env)
@@ -98,6 +98,6 @@ def refuse_idle_gpu(env: Path, choices: Choices, asked: RequestContext) -> None:
         return  # a damaged one is what --recreate is for
     if plan is not None and plan.device == "cuda":
         raise UsageError(
-            f"{env} is for a GPU, and this machine has none to use: {asked.reason}",
+            f"{env} is for a GPU, and this machine has none to use: {context.reason}",
             hint="--device cpu builds it for the CPU; --target, or --driver and --gpu, for another machine's GPU",
         )

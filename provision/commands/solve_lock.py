@@ -43,7 +43,7 @@ _FROM_SCRATCH = Near()
 
 
 def solve_packages(
-    asked: RequestContext,
+    context: RequestContext,
     choices: Choices,
     emit: Emit,
     near: Near = _FROM_SCRATCH,
@@ -51,20 +51,22 @@ def solve_packages(
 ) -> tuple[Plan, Lock | None]:
     """Return the plan and its lock, no lock where no build fits. `near` is a lock whose versions stay where they
     can, `from_source` are packages that are known to have no wheel. Raises LockError, ResolveError."""
-    builds = source_builds(asked.sources, emit, reading=asked.reading, before=asked.brought)
+    builds = source_builds(context.sources, emit, reading=context.reading, before=context.brought)
     for name in from_source if builds.forbidden_by is None else ():
         if name not in builds.only_binary:
-            builds.allow_wheelless(name, asked.target.platform)
+            builds.allow_wheelless(name, context.target.platform)
     task = Task(
-        emit=emit, first=asked, stages=get_stages(where.get_cache_dir(choices)), builds=builds, near=near
+        emit=emit, first=context, stages=get_stages(where.get_cache_dir(choices)), builds=builds, near=near
     )
     from .joint_choice import JointChoice
 
     held = frozenset(p.name for p in near.lock.packages) - near.moving if near.lock else frozenset()
-    wheels = locking(asked.request.manager).PLANS_FIRST  # conda's solver chooses among the channels' packages
+    wheels = locking(
+        context.request.manager
+    ).PLANS_FIRST  # conda's solver chooses among the channels' packages
     joint = JointChoice(emit, allow_old=choices.allow_old, held=held, off=not wheels)
-    with get_planned_device(asked.request.device):
-        return _Search(asked, builds, emit, joint, python_is_given=bool(choices.python)).done(task)
+    with get_planned_device(context.request.device):
+        return _Search(context, builds, emit, joint, python_is_given=bool(choices.python)).done(task)
 
 
 def _with_held_back(plan: Plan, lock: Lock) -> Lock:

@@ -13,22 +13,22 @@ from ..wheels.measured_rows import MeasuredRows
 from .named_packages import read_named_packages
 
 
-def find_transitive_packages(asked: RequestContext, plan: Plan, lock: Lock) -> Iterator[OtherCuda]:
+def find_transitive_packages(context: RequestContext, plan: Plan, lock: Lock) -> Iterator[OtherCuda]:
     """The packages that came along with named ones and do not go with the plan's builds."""
-    named = frozenset(n.name for n in read_named_packages(asked))
-    builds = _builds(asked, plan) if named else ()
+    named = frozenset(n.name for n in read_named_packages(context))
+    builds = _builds(context, plan) if named else ()
     if builds:
-        question = Question(asked.request, asked.target, asked.profiles, asked.supply)
-        rows = SatelliteRows(asked.profiles, asked.target.platform)
-        kept = MeasuredRows(own_cache(asked.sources))
+        question = Question(context.request, context.target, context.profiles, context.supply)
+        rows = SatelliteRows(context.profiles, context.target.platform)
+        kept = MeasuredRows(own_cache(context.sources))
         mine = LockedSet(question, rows, builds, lock, named, lambda sha: kept.of([sha], plan.platform))
         yield from mine.strangers()
 
 
-def _builds(asked: RequestContext, plan: Plan) -> tuple[Build, ...]:
+def _builds(context: RequestContext, plan: Plan) -> tuple[Build, ...]:
     """The rows of the plan's builds."""
     planned = {(b.framework, b.version, b.cuda, b.index) for b in plan.builds}
     return tuple(
-        b for b in asked.profiles.builds
+        b for b in context.profiles.builds
         if b.platform == plan.platform and (b.framework, b.version, b.cuda, b.index) in planned
     )  # fmt: skip

@@ -33,12 +33,12 @@ def is_outdated(plan: Plan | None, choices: Choices) -> str | None:
     return why if device == "cuda" else None
 
 
-def can_prove(made: Lock, machine: Machine | None, emit: Emit) -> bool:
+def can_prove(lock: Lock, machine: Machine | None, emit: Emit) -> bool:
     """Whether this machine can prove the environment: not one that was made for another machine's GPU, where
     this one has none."""
     from ..model import Event
 
-    if made.plan.device == "cpu" or machine is not None:
+    if lock.plan.device == "cpu" or machine is not None:
         return True
     here = machine_for_verdict()
     if here.gpus and not here.driver.problem:
@@ -63,9 +63,9 @@ def is_expected(verdict: Verdict, device: str | None, *, asked_cpu: bool = False
     return verdict.verdict == "works" or (verdict.verdict == "cpu" and (asked_cpu or device == "cpu"))
 
 
-def is_good(made: CreateResult) -> bool:
+def is_good(result: CreateResult) -> bool:
     """Whether an environment is there, and its verdict, if it has one, is what it was made for."""
-    if made.environment is None:
+    if result.environment is None:
         return False
-    device = made.plan.device if made.plan else None
-    return made.verdict is None or is_expected(made.verdict, device)
+    device = result.plan.device if result.plan else None
+    return result.verdict is None or is_expected(result.verdict, device)

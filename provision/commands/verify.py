@@ -176,16 +176,16 @@ def _write_report(report: Path, verdict: Verdict, emit: Emit) -> None:
     emit(Event(kind="note", stage="verify", text=f"report written to {report}"))
 
 
-def _keep(path: Path, made: Lock | None, verdict: Verdict, emit: Emit, checks: str | None) -> None:
+def _keep(path: Path, lock: Lock | None, verdict: Verdict, emit: Emit, checks: str | None) -> None:
     try:
-        under = state.circumstances(path, state.lock_digest(made), machine_for_verdict(), checks)
+        under = state.circumstances(path, state.lock_digest(lock), machine_for_verdict(), checks)
         state.keep_verdict(path, verdict, under)
     except GpuenvError as error:
         # A read-only environment can be verified; its verdict just cannot be kept inside.
         emit(Event(kind="note", stage="verify", text=error.message))
 
 
-def _diagnosed(verdict: Verdict, made: Lock | None) -> Verdict:
+def _diagnosed(verdict: Verdict, lock: Lock | None) -> Verdict:
     """A failure that no stage has a cause for, with what diagnose finds in the words of the failed stage."""
     failed = next((s for s in verdict.stages if s.status == "fail"), None)
     if failed is None or verdict.findings:
@@ -193,6 +193,6 @@ def _diagnosed(verdict: Verdict, made: Lock | None) -> Verdict:
     from .diagnose import find_causes_in_log
 
     log = "\n".join([failed.detail, *(e.text for e in failed.evidence)])
-    found = find_causes_in_log(log, made.plan.device if made else None)
+    found = find_causes_in_log(log, lock.plan.device if lock else None)
     fix = found[0].fix if found else None
     return dataclasses.replace(verdict, findings=found, hint=fix or verdict.hint)

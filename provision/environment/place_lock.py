@@ -80,7 +80,7 @@ def _parents(folder: Path) -> Iterator[None]:
                 made.rmdir()
 
 
-def _lock_beside(place: Path, held: contextlib.ExitStack, notes: list[str]) -> OSError | None:
+def _lock_beside(place: Path, stack: contextlib.ExitStack, notes: list[str]) -> OSError | None:
     """Lock the file beside the place; return the error where it may not be made. Raises BusyError, ClaimedError and
     OSError."""
     path, tries = lock_file(place), 0
@@ -110,8 +110,8 @@ def _lock_beside(place: Path, held: contextlib.ExitStack, notes: list[str]) -> O
                     f"the lock on {place} is taken over: no sign of life for {host_claim.STALE:g} s from {void.words}"
                 )
             if not has_locks:
-                _lock_softly(path, held, void=void is not None)
-            held.push(own.pop_all())
+                _lock_softly(path, stack, void=void is not None)
+            stack.push(own.pop_all())
             return None
 
 
@@ -151,12 +151,12 @@ def _claim(
     return void
 
 
-def _lock_itself(place: Path, held: contextlib.ExitStack) -> bool:
+def _lock_itself(place: Path, stack: contextlib.ExitStack) -> bool:
     """Lock the folder in the place, for those who may write in it and not beside it; False where there is none, or
     the file system has no such locks. Raises BusyError."""
     try:
         descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
-        held.callback(os.close, descriptor)
+        stack.callback(os.close, descriptor)
         _lock(descriptor)
     except OSError:
         return False
@@ -223,7 +223,7 @@ def _lock(descriptor: int) -> None:
         raise BusyError from error
 
 
-def _lock_softly(path: Path, held: contextlib.ExitStack, *, void: bool) -> None:
+def _lock_softly(path: Path, stack: contextlib.ExitStack, *, void: bool) -> None:
     """Lock by the existence of a file, where the file system has no locks: older versions look for it. One whose
     holder's claim is `void` goes first. Raises BusyError and OSError."""
     from filelock import SoftFileLock, Timeout
@@ -232,7 +232,7 @@ def _lock_softly(path: Path, held: contextlib.ExitStack, *, void: bool) -> None:
     if void:
         soft.unlink(missing_ok=True)
     try:
-        held.enter_context(SoftFileLock(soft, timeout=0))
+        stack.enter_context(SoftFileLock(soft, timeout=0))
     except Timeout as error:
         raise BusyError from error
 

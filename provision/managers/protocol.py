@@ -122,7 +122,7 @@ class Task:
 class Search(Protocol):
     """A search for a lock. It keeps the results of one attempt for the next."""
 
-    def solve(self, asked: RequestContext) -> tuple[Plan, Lock | None]:
+    def solve(self, context: RequestContext) -> tuple[Plan, Lock | None]:
         """Make one attempt, and return the plan with its lock, or None as the lock if no build fits.
 
         Raises ResolveError, and LockError with the rejected `plan` if another question may succeed.
@@ -166,10 +166,10 @@ class Locking(Protocol):
     def assumed_gpu(self) -> str | None:
         """Return the setting that makes the manager assume a GPU, or None."""
 
-    def virtual_packages(self, asked: RequestContext, stages: Stages) -> tuple[Mapping[str, str], ...]:
+    def virtual_packages(self, context: RequestContext, stages: Stages) -> tuple[Mapping[str, str], ...]:
         """Return the virtual packages of the target for the solver."""
 
-    def check(self, lock: Lock, asked: RequestContext, stages: Stages) -> None:
+    def check(self, lock: Lock, context: RequestContext, stages: Stages) -> None:
         """Raise LockError for a lock that does not fit the target."""
 
     def search(self, task: Task) -> Search:

@@ -82,7 +82,7 @@ def virtual_packages(_asked: RequestContext, _stages: Stages) -> tuple[Mapping[s
     return ()
 
 
-def check(lock: Lock, asked: RequestContext, stages: Stages) -> None:
+def check(lock: Lock, context: RequestContext, stages: Stages) -> None:
     """Raise LockError for a locked build that does not fit the target's driver and GPUs."""
     plan = lock.plan
     for build in plan.builds if plan.device == "cuda" else ():
@@ -91,7 +91,7 @@ def check(lock: Lock, asked: RequestContext, stages: Stages) -> None:
             cuda=build.cuda, device="cuda", python=plan.python, pre=True,
         )  # fmt: skip
         again = stages.plan(
-            dataclasses.replace(asked, request=request, supply=AvailableWheels(), pythons_known=False)
+            dataclasses.replace(context, request=request, supply=AvailableWheels(), pythons_known=False)
         )
         same = [r for r in again.rejected if r.version == build.version and r.cuda == build.cuda]
         if not again.builds and same:
@@ -119,51 +119,51 @@ class Search:
     preferred: Preferred
     early: EarlySolve | None = None
 
-    def solve(self, asked: RequestContext) -> tuple[Plan, Lock | None]:
+    def solve(self, context: RequestContext) -> tuple[Plan, Lock | None]:
         """Plan, then solve the plan's wheels. Raises LockError."""
-        plan = self.task.stages.plan(asked)
+        plan = self.task.stages.plan(context)
         if not plan.builds:
             return plan, None
         try:
-            lock = self.preferred.solved(plan, lambda versions: self._locked(asked, plan, versions))
+            lock = self.preferred.solved(plan, lambda versions: self._locked(context, plan, versions))
         except LockError as error:
-            if (kept := self._locked_from_cache(asked, plan, error)) is None:
+            if (kept := self._locked_from_cache(context, plan, error)) is None:
                 raise
             return plan, kept
-        self._warn_of_cuda_wheels(asked, plan, lock)
+        self._warn_of_cuda_wheels(context, plan, lock)
         return plan, lock
 
-    def _locked(self, asked: RequestContext, plan: Plan, versions: Mapping[str, str]) -> Lock:
-        _check_index(asked.sources, plan)
-        return self._lock(asked, plan, self._with_pages(asked, plan), versions)
+    def _locked(self, context: RequestContext, plan: Plan, versions: Mapping[str, str]) -> Lock:
+        _check_index(context.sources, plan)
+        return self._lock(context, plan, self._with_pages(context, plan), versions)
 
     def _lock(
-        self, asked: RequestContext, plan: Plan, sources: PackageSources, versions: Mapping[str, str]
+        self, context: RequestContext, plan: Plan, sources: PackageSources, versions: Mapping[str, str]
     ) -> Lock:
         from ..wheels import solve_wheels
 
-        pins = {canonicalize_name(Requirement(pin).name): pin for pin in asked.request.pins}
+        pins = {canonicalize_name(Requirement(pin).name): pin for pin in context.request.pins}
         pinned = dataclasses.replace(plan, packages=tuple(_pinned_to(p, pins) for p in plan.packages))
         needs = [
             dataclasses.replace(n, text=_pinned_to(n.text, pins)) if _is_of_index(n) else n
-            for n in asked.demands.needs
+            for n in context.demands.needs
         ]
         lock = solve_wheels.lock(
-            pinned, sources, self.task.emit, python=self.task.stages.interpreter(plan.python or "", asked.machine),
-            needs=(*needs, *_limits(asked)), prefer=versions, builds=self.task.builds,
+            pinned, sources, self.task.emit, python=self.task.stages.interpreter(plan.python or "", context.machine),
+            needs=(*needs, *_limits(context)), prefer=versions, builds=self.task.builds,
             early=self.early,
         )  # fmt: skip
         return dataclasses.replace(lock, plan=plan)
 
-    def _with_pages(self, asked: RequestContext, plan: Plan) -> PackageSources:
+    def _with_pages(self, context: RequestContext, plan: Plan) -> PackageSources:
         """Return the sources with the pages of wheels compiled against the plan's builds, if their packages are required."""
-        sources = asked.sources
-        wanted = {n.name for n in asked.demands.needs}
-        wanted |= {str(canonicalize_name(Requirement(p).name)) for p in asked.request.packages}
+        sources = context.sources
+        wanted = {n.name for n in context.demands.needs}
+        wanted |= {str(canonicalize_name(Requirement(p).name)) for p in context.request.packages}
         pages = [
             page.url.format(version=build.version, label=_label(build))
             for build in plan.builds
-            for page in asked.profiles.pages
+            for page in context.profiles.pages
             if page.framework == build.framework and wanted & set(page.packages)
         ]
         if not pages or sources.offline or sources.no_index:
@@ -171,31 +171,31 @@ class Search:
         self._tell(f"searching for wheels compiled against the plan's build at {', '.join(pages)}")
         return dataclasses.replace(sources, find_links=(*sources.find_links, *pages))
 
-    def _locked_from_cache(self, asked: RequestContext, plan: Plan, error: LockError) -> Lock | None:
+    def _locked_from_cache(self, context: RequestContext, plan: Plan, error: LockError) -> Lock | None:
         """Return the lock of a CPU build from the installer's cache if its index does not answer.
 
         Returns None if the cache lacks the wheel or a dependency.
         """
         from ..wheels.local_files import is_cached
 
-        if error.unreachable != "pytorch" or asked.request.device != "cpu":
+        if error.unreachable != "pytorch" or context.request.device != "cpu":
             return None
-        if not all(is_cached(asked.sources, b.package_name, _pinned(b)) for b in plan.builds):
+        if not all(is_cached(context.sources, b.package_name, _pinned(b)) for b in plan.builds):
             return None
-        cached = dataclasses.replace(asked.sources, offline=True, find_links=())
+        cached = dataclasses.replace(context.sources, offline=True, find_links=())
         try:
-            lock = self._lock(asked, plan, cached, self.preferred.versions)
+            lock = self._lock(context, plan, cached, self.preferred.versions)
         except LockError:
             return None
         self._tell(f"{error.message}; using wheels from the cache")
         return lock
 
-    def _warn_of_cuda_wheels(self, asked: RequestContext, plan: Plan, lock: Lock) -> None:
+    def _warn_of_cuda_wheels(self, context: RequestContext, plan: Plan, lock: Lock) -> None:
         """Emit a warning about the download of a CUDA build for a CPU, with the reason and the alternative."""
         from ..wheels.local_files import size
 
         builds = [b for b in plan.builds if b.cuda]
-        if asked.request.device != "cpu" or not builds or not asked.supply.unreachable:
+        if context.request.device != "cpu" or not builds or not context.supply.unreachable:
             return
         names = {b.package_name for b in builds} | {
             canonicalize_name(Requirement(r).name) for b in builds for r in b.requirements
@@ -230,7 +230,7 @@ def _pinned_to(text: str, pins: Mapping[NormalizedName, str]) -> str:
     return str(need)
 
 
-def _limits(asked: RequestContext) -> list[RequirementLine]:
+def _limits(context: RequestContext) -> list[RequirementLine]:
     """Return limits on possible dependencies, some releases of which conflict with the plan's builds."""
     return [
         RequirementLine(
@@ -239,7 +239,7 @@ def _limits(asked: RequestContext) -> list[RequirementLine]:
             name=canonicalize_name(Requirement(text).name),
             constraint=True,
         )
-        for text in (asked.joint.limits if asked.joint else ())
+        for text in (context.joint.limits if context.joint else ())
     ]
 
 

@@ -22,7 +22,7 @@ class NamedRequirement:
 
 
 def check_traps(
-    asked: Iterable[NamedRequirement],
+    requirements: Iterable[NamedRequirement],
     known: Profiles,
     supply: AvailableWheels,
     sources: PackageSources,
@@ -41,7 +41,7 @@ def check_traps(
     own = {wheel.name for wheel in supply.wheels}
     pages = any("://" in place for place in sources.find_links)
     warnings = []
-    for one in asked:
+    for one in requirements:
         name = canonicalize_name(one.need.name)
         for row in () if name in own else by_name.get(name, ()):
             if (replaced and row.action == "replace") or not _may_be(one.need, row):

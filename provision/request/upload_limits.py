@@ -45,12 +45,12 @@ def read_limit(c: Choices) -> ExcludeNewer | None:
     return exclude_newer(c.exclude_newer, c.exclude_newer_except)
 
 
-def apply_limit(c: Choices, held: Lock | None, *, renewed: bool = False) -> ExcludeNewer | None:
+def apply_limit(c: Choices, lock: Lock | None, *, renewed: bool = False) -> ExcludeNewer | None:
     """The limit that applies beside a lock that is there: the lock's own is kept. With `renewed` its duration
     counts back from now. Raises UsageError."""
     if c.exclude_newer is not None:
         return read_limit(c)
-    kept = held.exclude_newer if held else None
+    kept = lock.exclude_newer if lock else None
     if kept is None:
         if c.exclude_newer_except:
             raise UsageError("--exclude-newer-except needs --exclude-newer", hint="add --exclude-newer DATE")
@@ -68,11 +68,11 @@ def limit_sources(sources: PackageSources, limit: ExcludeNewer | None) -> Packag
     return dataclasses.replace(sources, exclude_newer=limit.cutoff, exclude_newer_except=limit.excepted)
 
 
-def is_current(c: Choices, held: Lock) -> bool:
+def is_current(c: Choices, lock: Lock) -> bool:
     """Whether a lock was made with the limit that the options ask for, or they ask for none."""
     if c.exclude_newer is None:
         return True
-    asked, kept = read_limit(c), held.exclude_newer
+    asked, kept = read_limit(c), lock.exclude_newer
     if asked is None or kept is None:
         return asked is kept
     return asked.span == kept.span if asked.span or kept.span else asked.cutoff == kept.cutoff

@@ -59,52 +59,52 @@ def resolve(
     return plan
 
 
-def _attempt(asked: Question) -> Plan:
-    chains = [_judged(asked, wanted) for wanted in asked.request.frameworks]
+def _attempt(question: Question) -> Plan:
+    chains = [_judged(question, wanted) for wanted in question.request.frameworks]
     rejected: list[RejectedBuild] = []
-    chosen, python = _choose(asked, chains, rejected)
+    chosen, python = _choose(question, chains, rejected)
     plan = Plan(
-        builds=(), python=python, platform=asked.target.platform, manager=asked.request.manager,
-        device=asked.request.device, target=asked.target, rejected=tuple(rejected),
+        builds=(), python=python, platform=question.target.platform, manager=question.request.manager,
+        device=question.request.device, target=question.target, rejected=tuple(rejected),
     )  # fmt: skip
-    return _filled(asked, plan, chosen, python) if chosen and python else plan
+    return _filled(question, plan, chosen, python) if chosen and python else plan
 
 
-def _filled(asked: Question, plan: Plan, chosen: list[Build], python: str) -> Plan:
-    builds = planned(asked, chosen, python)
+def _filled(question: Question, plan: Plan, chosen: list[Build], python: str) -> Plan:
+    builds = planned(question, chosen, python)
     cudnn = next((b.cudnn for b in builds if b.cudnn), None)
-    cuda = next((b.cuda for b in chosen if b.cuda), None) if asked.request.device == "cuda" else None
-    packages, notes = _companions(asked, chosen)
-    parts, of_parts = toolkit_packages(asked, chosen)
+    cuda = next((b.cuda for b in chosen if b.cuda), None) if question.request.device == "cuda" else None
+    packages, notes = _companions(question, chosen)
+    parts, of_parts = toolkit_packages(question, chosen)
     return dataclasses.replace(
         plan,
         builds=builds,
         cuda_major=major(cuda) if cuda else None,
         cudnn=cudnn,
         packages=(*packages, *parts),
-        notes=(*_notes(asked, chosen), *notes, *of_parts),
+        notes=(*_notes(question, chosen), *notes, *of_parts),
     )
 
 
-def _judged(asked: Question, wanted: FrameworkRequest) -> list[tuple[Build, tuple[RejectionReason, ...]]]:
+def _judged(question: Question, wanted: FrameworkRequest) -> list[tuple[Build, tuple[RejectionReason, ...]]]:
     """The candidates, best first, each with what speaks against it."""
-    return [(b, objections(asked, wanted, b)) for b in candidates(asked, wanted)]
+    return [(b, objections(question, wanted, b)) for b in candidates(question, wanted)]
 
 
 def _choose(
-    asked: Question,
+    question: Question,
     chains: list[list[tuple[Build, tuple[RejectionReason, ...]]]],
     rejected: list[RejectedBuild],
 ) -> tuple[list[Build], str | None]:
     """The first build of the first chain that goes with some build of every other one. `rejected`
     gets, chain by chain, what came before the choice."""
     clean = [[b for b, reasons in chain if not reasons] for chain in chains]
-    chosen, python = fit(asked, [], clean)
+    chosen, python = fit(question, [], clean)
     for i, chain in enumerate(chains):
         for build, reasons in chain:
             if chosen and build is chosen[i]:
                 break
-            told = reasons or (clash(asked, build, chosen[:i], clean[:i] + clean[i + 1 :]),)
+            told = reasons or (clash(question, build, chosen[:i], clean[:i] + clean[i + 1 :]),)
             rejected.append(
                 RejectedBuild(
                     framework=build.framework, version=build.version, cuda=build.cuda,
@@ -117,8 +117,8 @@ def _choose(
 # --- what is said along with it --------------------------------------------------------------
 
 
-def _notes(asked: Question, chosen: Iterable[Build]) -> Iterator[str]:
-    target, request = asked.target, asked.request
+def _notes(question: Question, chosen: Iterable[Build]) -> Iterator[str]:
+    target, request = question.target, question.request
     for build in chosen:
         if build.yanked:
             yield f"{build.framework} {build.version} was withdrawn by its publisher (yanked)"
@@ -135,23 +135,23 @@ def _notes(asked: Question, chosen: Iterable[Build]) -> Iterator[str]:
     if not target.gpus:
         yield "no GPU given: the plan is not limited by a GPU"
     for build in chosen:
-        if asked.speaks and build.cuda and version(build.cuda) > version(asked.speaks):
+        if question.speaks and build.cuda and version(build.cuda) > version(question.speaks):
             yield (
                 f"{build.framework} {build.version} is built with CUDA {build.cuda}; driver {target.driver} "
-                f"supports CUDA {asked.speaks} and runs it by minor-version compatibility"
+                f"supports CUDA {question.speaks} and runs it by minor-version compatibility"
             )
         if build.cudnn and not build.requires and not is_exact(build.cudnn):
             yield (
                 f"{build.framework} {build.version} contains no CUDA: it needs CUDA {build.cuda} and cuDNN "
                 f"{build.cudnn} on the loader path"
             )
-        yield from toolkit_note(asked, build)
+        yield from toolkit_note(question, build)
 
 
-def _newer_cuda_builds(asked: Question, plan: Plan) -> Iterator[str]:
+def _newer_cuda_builds(question: Question, plan: Plan) -> Iterator[str]:
     """A CPU build comes before a newer CUDA build: say what was passed by."""
-    for wanted, build in zip(asked.request.frameworks, plan.builds, strict=True):
-        fitting = [b.version for b, reasons in _judged(asked, wanted) if not reasons and b.cuda]
+    for wanted, build in zip(question.request.frameworks, plan.builds, strict=True):
+        fitting = [b.version for b, reasons in _judged(question, wanted) if not reasons and b.cuda]
         newest = max(fitting, key=version, default=build.version)
         if build.cuda is None and version(newest) > version(build.version):
             yield (
@@ -160,23 +160,23 @@ def _newer_cuda_builds(asked: Question, plan: Plan) -> Iterator[str]:
             )
 
 
-def _companions(asked: Question, chosen: list[Build]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _companions(question: Question, chosen: list[Build]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The packages asked along: companions in the version that matches, others as they were asked."""
     packages, notes = [], []
-    for text in asked.request.packages:
+    for text in question.request.packages:
         need = Requirement(text)
-        if not need.url and is_toolkit_part(asked, canonicalize_name(need.name)):
+        if not need.url and is_toolkit_part(question, canonicalize_name(need.name)):
             continue
-        owner = next((b for b in chosen if need.name in _companion_names(asked, b.framework)), None)
+        owner = next((b for b in chosen if need.name in _companion_names(question, b.framework)), None)
         if owner is None or need.specifier:
             packages.append(text)
             continue
-        known = (*owner.companions, *asked.request.pins)
+        known = (*owner.companions, *question.request.pins)
         match = next((c for c in known if Requirement(c).name == need.name), None)
         if match:
             packages.append(match)
             continue
-        last = _last_with(asked, owner.framework, need.name)
+        last = _last_with(question, owner.framework, need.name)
         notes.append(
             f"{need.name} has no release for {owner.framework} {owner.version} and is left out; "
             f"the last release with one is {owner.framework} {last}: --framework '{owner.framework}=={last}'"
@@ -184,16 +184,19 @@ def _companions(asked: Question, chosen: list[Build]) -> tuple[tuple[str, ...], 
     return tuple(packages), tuple(notes)
 
 
-def _companion_names(asked: Question, framework: str) -> set[str]:
+def _companion_names(question: Question, framework: str) -> set[str]:
     return {
-        Requirement(c).name for b in asked.profiles.builds if b.framework == framework for c in b.companions
+        Requirement(c).name
+        for b in question.profiles.builds
+        if b.framework == framework
+        for c in b.companions
     }
 
 
-def _last_with(asked: Question, framework: str, companion: str) -> str:
+def _last_with(question: Question, framework: str, companion: str) -> str:
     having = [
         b.version
-        for b in asked.profiles.builds
+        for b in question.profiles.builds
         if b.framework == framework and any(Requirement(c).name == companion for c in b.companions)
     ]
     return max(having, key=version)

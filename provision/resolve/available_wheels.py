@@ -80,61 +80,61 @@ def _minors(wheel: AvailableWheel) -> set[str]:
 
 
 def cudnn_choice(
-    asked: Question, build: Build, partners: Iterable[Build] = ()
+    question: Question, build: Build, partners: Iterable[Build] = ()
 ) -> tuple[CudnnRelease | None, list[RejectionReason]]:
     """The newest cuDNN release that the build (and its partners) allow and the target can use, and
     if there is none, what speaks against the best one. Known-bad releases come last (`avoid`) or
     never."""
     bounds = [b.cudnn or "" for b in partners]
     allowed = [
-        r for r in _releases(asked, build) if not r.yanked and all(meets(r.version, b) for b in bounds)
+        r for r in _releases(question, build) if not r.yanked and all(meets(r.version, b) for b in bounds)
     ]
     refused: list[RejectionReason] = []
     second: CudnnRelease | None = None
     for release in allowed:
-        reasons = [r for q in (asked, *asked.others) for r in _release_objections(q, build, release)]
+        reasons = [r for q in (question, *question.others) for r in _release_objections(q, build, release)]
         if not reasons:
-            if _effect(asked, build, release) != "avoid":
+            if _effect(question, build, release) != "avoid":
                 return release, []
             second = second or release
         refused = refused or reasons
     return second, [] if second else refused
 
 
-def serving_releases(asked: Question, build: Build) -> frozenset[str]:
+def serving_releases(question: Question, build: Build) -> frozenset[str]:
     """The cuDNN releases that the build allows and the target can use; none where the build has none of its own."""
     if not build.cudnn:
         return frozenset()
-    found = (r for r in _releases(asked, build) if not r.yanked)
-    return frozenset(r.version for r in found if next(_release_objections(asked, build, r), None) is None)
+    found = (r for r in _releases(question, build) if not r.yanked)
+    return frozenset(r.version for r in found if next(_release_objections(question, build, r), None) is None)
 
 
-def _releases(asked: Question, build: Build) -> list[CudnnRelease]:
+def _releases(question: Question, build: Build) -> list[CudnnRelease]:
     """What the build allows. A pin that is not on the index for this platform (a wheel can carry it)
     has the kernels of the same release for another one."""
     wanted, cuda = build.cudnn or "", major(build.cuda or "")
-    here = [r for r in asked.releases.get((cuda, build.platform), ()) if meets(r.version, wanted)]
+    here = [r for r in question.releases.get((cuda, build.platform), ()) if meets(r.version, wanted)]
     if here or not wanted or not is_exact(wanted):
         return here if wanted else []
     return [
         replace(r, platform=build.platform, glibc=None)
-        for (other, _), rows in asked.releases.items() for r in rows
+        for (other, _), rows in question.releases.items() for r in rows
         if other == cuda and meets(r.version, wanted)
     ]  # fmt: skip
 
 
-def _effect(asked: Question, build: Build, release: CudnnRelease) -> str | None:
-    bad = asked.bad.get((release.package, release.version))
-    scoped = asked.bad.get((f"{build.framework}:{release.package}", release.version))
+def _effect(question: Question, build: Build, release: CudnnRelease) -> str | None:
+    bad = question.bad.get((release.package, release.version))
+    scoped = question.bad.get((f"{build.framework}:{release.package}", release.version))
     return (scoped or bad).effect if (scoped or bad) else None  # type: ignore[union-attr]  # one is set
 
 
-def _release_objections(asked: Question, build: Build, release: CudnnRelease) -> Iterator[RejectionReason]:
-    target = asked.target
-    if _effect(asked, build, release) == "refuse":
+def _release_objections(question: Question, build: Build, release: CudnnRelease) -> Iterator[RejectionReason]:
+    target = question.target
+    if _effect(question, build, release) == "refuse":
         yield RejectionReason(code="known_bad", text=f"cuDNN {release.version} has a known defect")
     for gpu in target.gpus:
-        if release.kernels and not how_they_run(release.kernels, gpu.capability, asked.tegra):
+        if release.kernels and not how_they_run(release.kernels, gpu.capability, question.tegra):
             yield RejectionReason(
                 code="cudnn_drops_gpu",
                 text=f"cuDNN {release.version} has no kernels for {named(gpu)}",
@@ -144,9 +144,9 @@ def _release_objections(asked: Question, build: Build, release: CudnnRelease) ->
             code="glibc_too_old",
             text=f"cuDNN {release.version} needs glibc {release.glibc}; the system has {target.glibc}",
         )
-    if asked.supply.only_wheels and build.cudnn and not carries_cudnn(build):
-        names = [w for p in asked.pythons(build)[:1]
-                 for w in wheels_for(asked.supply, release.package, p, build.platform, target.glibc)]  # fmt: skip
+    if question.supply.only_wheels and build.cudnn and not carries_cudnn(build):
+        names = [w for p in question.pythons(build)[:1]
+                 for w in wheels_for(question.supply, release.package, p, build.platform, target.glibc)]  # fmt: skip
         if not any(w.version == release.version for w in names):
             yield RejectionReason(
                 code="not_available", text=f"{release.package} {release.version} is not available"
@@ -158,26 +158,26 @@ def carries_cudnn(build: Build) -> bool:
     return not any(r.startswith("nvidia-cudnn") for r in build.requires)
 
 
-def cudnn_objections(asked: Question, build: Build) -> tuple[RejectionReason, ...]:
+def cudnn_objections(question: Question, build: Build) -> tuple[RejectionReason, ...]:
     """What speaks against every cuDNN that the build allows; nothing where one fits."""
     if not build.cudnn:
         return ()
-    pythons = asked.pythons(build)[:1] if asked.supply.only_wheels else ()
+    pythons = question.pythons(build)[:1] if question.supply.only_wheels else ()
     key = ("cudnn", build.framework, build.cudnn, build.cuda, build.platform, carries_cudnn(build), pythons)
-    return asked.once(key, lambda: _objections(asked, build))
+    return question.once(key, lambda: _objections(question, build))
 
 
-def share_cudnn(asked: Question, one: Build, other: Build) -> bool:
+def share_cudnn(question: Question, one: Build, other: Build) -> bool:
     """Whether some cuDNN serves two builds on this target, where both leave it to the plan."""
     if not (one.cudnn and other.cudnn) or is_exact(one.cudnn) or is_exact(other.cudnn):
         return True
     key = ("shared", one.cudnn, other.cudnn, one.cuda)
     nothing = RejectionReason(code="library_conflict", text="")
-    return not asked.once(key, lambda: () if cudnn_choice(asked, one, [other])[0] else (nothing,))
+    return not question.once(key, lambda: () if cudnn_choice(question, one, [other])[0] else (nothing,))
 
 
-def _objections(asked: Question, build: Build) -> Iterator[RejectionReason]:
-    release, reasons = cudnn_choice(asked, build)
+def _objections(question: Question, build: Build) -> Iterator[RejectionReason]:
+    release, reasons = cudnn_choice(question, build)
     if release is None:
         yield from reasons
         if not reasons and not is_exact(build.cudnn or ""):

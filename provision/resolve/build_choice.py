@@ -14,57 +14,59 @@ from .versions import major, version
 _INDEX_ORDER = {"find-links": 0, "pypi": 1, "pytorch": 2}
 
 
-def candidates(asked: Question, wanted: FrameworkRequest) -> list[Build]:
+def candidates(question: Question, wanted: FrameworkRequest) -> list[Build]:
     """The builds of a framework for the platform, best first."""
-    return in_order(asked, _on_platform(asked, wanted))
+    return in_order(question, _on_platform(question, wanted))
 
 
-def _on_platform(asked: Question, wanted: FrameworkRequest) -> list[Build]:
+def _on_platform(question: Question, wanted: FrameworkRequest) -> list[Build]:
     """The builds of a framework for the platform, in no order."""
-    mine = [b for b in asked.profiles.builds if b.framework == wanted.name]
-    here = [b for b in mine if b.platform == asked.target.platform]
-    here += local_builds(asked.supply, wanted.name, asked.target.platform, here)
-    if asked.request.device == "cuda":
+    mine = [b for b in question.profiles.builds if b.framework == wanted.name]
+    here = [b for b in mine if b.platform == question.target.platform]
+    here += local_builds(question.supply, wanted.name, question.target.platform, here)
+    if question.request.device == "cuda":
         # A CPU build is an objection worth telling only where the version has no CUDA build here.
         with_cuda = {b.version for b in here if b.cuda}
         here = [b for b in here if b.cuda or (b.version not in with_cuda and b.index == "pypi")]
     return here
 
 
-def in_order(asked: Question, builds: Iterable[Build]) -> list[Build]:
+def in_order(question: Question, builds: Iterable[Build]) -> list[Build]:
     """Builds of one framework in order of preference."""
     every = list(builds)
     by_age = {v: i for i, v in enumerate(sorted({b.version for b in every}, key=version, reverse=True))}
-    return sorted(every, key=lambda b: _rank(asked, b, by_age[b.version]))
+    return sorted(every, key=lambda b: _rank(question, b, by_age[b.version]))
 
 
-def _rank(asked: Question, build: Build, age: int) -> tuple[object, ...]:
+def _rank(question: Question, build: Build, age: int) -> tuple[object, ...]:
     """Sort key, smallest first. `age` counts the newer versions."""
     index = _INDEX_ORDER[build.index]
-    if asked.request.device == "cpu":
+    if question.request.device == "cpu":
         return (build.cuda is not None, age, index)
     cuda = version(build.cuda) if build.cuda else version("0")
-    native = all(q.speaks is None or cuda <= version(q.speaks) for q in (asked, *asked.others))
+    native = all(q.speaks is None or cuda <= version(q.speaks) for q in (question, *question.others))
     return (age, not native, tuple(-n for n in cuda.release), index)
 
 
-def opens(asked: Question) -> bool:
+def opens(question: Question) -> bool:
     """Whether any builds answer the question; a shorter way to what `resolve` would say: builds are not sorted."""
-    frameworks = asked.request.frameworks
-    fitting = ((b for b in _on_platform(asked, w) if fits(asked, w, b)) for w in frameworks)
+    frameworks = question.request.frameworks
+    fitting = ((b for b in _on_platform(question, w) if fits(question, w, b)) for w in frameworks)
     if len(frameworks) == 1:
-        return any(_common_python(asked, [build]) for build in next(fitting))
-    chosen, python = fit(asked, [], [list(builds) for builds in fitting])
+        return any(_common_python(question, [build]) for build in next(fitting))
+    chosen, python = fit(question, [], [list(builds) for builds in fitting])
     return bool(chosen and python)
 
 
-def clash(asked: Question, build: Build, before: list[Build], others: list[list[Build]]) -> RejectionReason:
+def clash(
+    question: Question, build: Build, before: list[Build], others: list[list[Build]]
+) -> RejectionReason:
     """Why a build without an objection of its own was passed by: what it clashes with among those
     chosen before it, else a framework none of whose builds goes with it."""
-    if reason := against(asked, before, build):
+    if reason := against(question, before, build):
         return reason
     for chain in others:
-        reasons = [against(asked, [other], build) for other in chain]
+        reasons = [against(question, [other], build) for other in chain]
         if reasons and all(reasons) and (first := reasons[0]):
             return first
     names = ", ".join(dict.fromkeys(c[0].framework for c in others if c)) or "any other framework"
@@ -73,42 +75,42 @@ def clash(asked: Question, build: Build, before: list[Build], others: list[list[
     )
 
 
-def fit(asked: Question, taken: list[Build], rest: list[list[Build]]) -> tuple[list[Build], str | None]:
+def fit(question: Question, taken: list[Build], rest: list[list[Build]]) -> tuple[list[Build], str | None]:
     """The first builds, one of each remaining chain, that go with those taken, and their Python.
 
     A build that goes with nothing of a later chain is left at once, so that three frameworks cost
     little more than two."""
     if not rest:
-        return (taken, _common_python(asked, taken)) if taken else ([], None)
+        return (taken, _common_python(question, taken)) if taken else ([], None)
     for build in rest[0]:
-        if against(asked, taken, build):
+        if against(question, taken, build):
             continue
-        later = [[o for o in chain if not against(asked, [build], o)] for chain in rest[1:]]
+        later = [[o for o in chain if not against(question, [build], o)] for chain in rest[1:]]
         if all(later):
-            found, python = fit(asked, [*taken, build], later)
+            found, python = fit(question, [*taken, build], later)
             if found:
                 return found, python
     return [], None
 
 
-def against(asked: Question, taken: list[Build], build: Build) -> RejectionReason | None:
+def against(question: Question, taken: list[Build], build: Build) -> RejectionReason | None:
     """Why a build cannot join those taken, None when it can."""
     for other in taken:
         cuda, theirs = build.cuda, other.cuda
-        if asked.request.device == "cuda" and cuda and theirs and major(cuda) != major(theirs):
+        if question.request.device == "cuda" and cuda and theirs and major(cuda) != major(theirs):
             return RejectionReason(
                 code="cuda_conflict",
                 text=f"is built for CUDA {major(cuda)}; {other.framework} {other.version} for {major(theirs)}",
             )
         if why := conflict(other, build):
             return RejectionReason(code="library_conflict", text=why)
-        if asked.request.device == "cuda" and not share_cudnn(asked, other, build):
+        if question.request.device == "cuda" and not share_cudnn(question, other, build):
             text = (
                 f"takes cuDNN {build.cudnn}; {other.framework} {other.version} takes {other.cudnn}: "
                 "neither supports these GPUs"
             )
             return RejectionReason(code="library_conflict", text=text)
-    if taken and _common_python(asked, [*taken, build]) is None:
+    if taken and _common_python(question, [*taken, build]) is None:
         served = f"{build.python[0]} to {build.python[-1]}"
         return RejectionReason(
             code="python_unsupported",
@@ -117,10 +119,11 @@ def against(asked: Question, taken: list[Build], build: Build) -> RejectionReaso
     return None
 
 
-def _common_python(asked: Question, builds: list[Build]) -> str | None:
-    for python in asked.pythons(builds[0]):
-        if all(python in asked.pythons(b) for b in builds) and all(
-            not asked.supply.only_wheels or missing(asked.supply, b, python, asked.oldest_glibc) is None
+def _common_python(question: Question, builds: list[Build]) -> str | None:
+    for python in question.pythons(builds[0]):
+        if all(python in question.pythons(b) for b in builds) and all(
+            not question.supply.only_wheels
+            or missing(question.supply, b, python, question.oldest_glibc) is None
             for b in builds
         ):
             return python

@@ -34,12 +34,14 @@ class Candidate:
         return frozenset(major(b.cuda) for b in self.builds if b.cuda)
 
 
-def candidates_of(asked: Question) -> tuple[Candidate, ...]:
+def candidates_of(question: Question) -> tuple[Candidate, ...]:
     """All that fit the target, in the order of `resolve`."""
-    chains = [[b for b in candidates(asked, w) if fits(asked, w, b)] for w in asked.request.frameworks]
+    chains = [
+        [b for b in candidates(question, w) if fits(question, w, b)] for w in question.request.frameworks
+    ]
     found: list[Candidate] = []
-    for builds in _combinations(asked, (), chains):
-        shared = [p for p in asked.pythons(builds[0]) if all(p in asked.pythons(b) for b in builds)]
+    for builds in _combinations(question, (), chains):
+        shared = [p for p in question.pythons(builds[0]) if all(p in question.pythons(b) for b in builds)]
         found += [Candidate(builds, python, len(found) + i) for i, python in enumerate(shared)]
         if len(found) >= _MOST_COMBINATIONS:
             break
@@ -47,7 +49,7 @@ def candidates_of(asked: Question) -> tuple[Candidate, ...]:
 
 
 def _combinations(
-    asked: Question, taken: tuple[Build, ...], chains: Sequence[Sequence[Build]]
+    question: Question, taken: tuple[Build, ...], chains: Sequence[Sequence[Build]]
 ) -> Iterator[tuple[Build, ...]]:
     """One build of each chain, those that go together, in the order of the chains."""
     if not chains:
@@ -55,5 +57,5 @@ def _combinations(
             yield taken
         return
     for build in chains[0]:
-        if not against(asked, list(taken), build):
-            yield from _combinations(asked, (*taken, build), chains[1:])
+        if not against(question, list(taken), build):
+            yield from _combinations(question, (*taken, build), chains[1:])

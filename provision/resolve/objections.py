@@ -18,69 +18,71 @@ from .toolkit import compiler_objections
 from .versions import has_prefix, is_exact, major, meets, version
 
 
-def objections(asked: Question, wanted: FrameworkRequest, build: Build) -> tuple[RejectionReason, ...]:
+def objections(question: Question, wanted: FrameworkRequest, build: Build) -> tuple[RejectionReason, ...]:
     """All that speaks against a build, what the user asked for first."""
-    found = [r for one in (asked, *asked.others) for r in _objections(one, wanted, build)]
+    found = [r for one in (question, *question.others) for r in _objections(one, wanted, build)]
     return tuple(dict.fromkeys(found))
 
 
-def fits(asked: Question, wanted: FrameworkRequest, build: Build) -> bool:
+def fits(question: Question, wanted: FrameworkRequest, build: Build) -> bool:
     """Whether nothing speaks against a build; stops at the first thing that does."""
-    if asked.others:
-        return not objections(asked, wanted, build)
-    return next(_objections(asked, wanted, build), None) is None
+    if question.others:
+        return not objections(question, wanted, build)
+    return next(_objections(question, wanted, build), None) is None
 
 
-def unbounded_versions(asked: Question, wanted: FrameworkRequest) -> frozenset[str]:
+def unbounded_versions(question: Question, wanted: FrameworkRequest) -> frozenset[str]:
     """The versions of a framework within the bounds of the user and the project, whatever the target is."""
     here = (
-        b for b in asked.profiles.builds if b.framework == wanted.name and b.platform == asked.target.platform
+        b
+        for b in question.profiles.builds
+        if b.framework == wanted.name and b.platform == question.target.platform
     )
-    return frozenset(b.version for b in here if next(_not_wanted(asked, wanted, b), None) is None)
+    return frozenset(b.version for b in here if next(_not_wanted(question, wanted, b), None) is None)
 
 
-def _objections(asked: Question, wanted: FrameworkRequest, build: Build) -> Iterator[RejectionReason]:
-    yield from _not_wanted(asked, wanted, build)
-    yield from _source(asked, build)
-    yield from _interpreter(asked, build)
-    yield from _platform(asked, build)
-    yield from _supply(asked, build)
-    if asked.request.device == "cuda" and build.cuda:
-        yield from asked.once(("driver", build.cuda), lambda: _driver(asked, build))
-        yield from asked.once(("kernels", build.kernels, build.cuda), lambda: _kernels(asked, build))
-        yield from cudnn_objections(asked, build)
-        yield from asked.once(("nvcc", build.cuda), lambda: compiler_objections(asked, build))
+def _objections(question: Question, wanted: FrameworkRequest, build: Build) -> Iterator[RejectionReason]:
+    yield from _not_wanted(question, wanted, build)
+    yield from _source(question, build)
+    yield from _interpreter(question, build)
+    yield from _platform(question, build)
+    yield from _supply(question, build)
+    if question.request.device == "cuda" and build.cuda:
+        yield from question.once(("driver", build.cuda), lambda: _driver(question, build))
+        yield from question.once(("kernels", build.kernels, build.cuda), lambda: _kernels(question, build))
+        yield from cudnn_objections(question, build)
+        yield from question.once(("nvcc", build.cuda), lambda: compiler_objections(question, build))
 
 
-def _not_wanted(asked: Question, wanted: FrameworkRequest, build: Build) -> Iterator[RejectionReason]:
+def _not_wanted(question: Question, wanted: FrameworkRequest, build: Build) -> Iterator[RejectionReason]:
     if not meets(build.version, wanted.specifier):
         yield RejectionReason(code="not_requested", text=f"{wanted.name}{wanted.specifier} was requested")
-    for bound in asked.request.bounds:
+    for bound in question.request.bounds:
         if bound.name == wanted.name and not meets(build.version, bound.specifier):
             text = f"{bound.origin} requires {bound.name}{bound.specifier}"
             yield RejectionReason(code="requirement_conflict", text=text)
-    cuda = asked.request.cuda
+    cuda = question.request.cuda
     if cuda and not (build.cuda and has_prefix(build.cuda, cuda)):
         built = f"CUDA {build.cuda}" if build.cuda else "the CPU"
         yield RejectionReason(
             code="not_requested", text=f"CUDA {cuda} was requested; this build is for {built}"
         )
-    if version(build.version).is_prerelease and not asked.request.pre:
+    if version(build.version).is_prerelease and not question.request.pre:
         yield RejectionReason(code="prerelease", text="is a pre-release; --pre allows pre-releases")
     asked_so = is_exact(wanted.specifier) if wanted.specifier else False
     if build.yanked and not asked_so:  # PEP 592: what is named exactly is still given
         yield RejectionReason(code="yanked", text="was withdrawn by its publisher (yanked)")
-    over = asked.passed_over.get((build.framework, build.version, build.cuda, build.index))
+    over = question.passed_over.get((build.framework, build.version, build.cuda, build.index))
     if over:
         yield RejectionReason(code="requirement_conflict", text=over)
-    bad = asked.bad.get((build.framework, build.version))
+    bad = question.bad.get((build.framework, build.version))
     if bad and bad.effect == "refuse":
         yield RejectionReason(code="known_bad", text=f"{bad.why} ({bad.source})")
 
 
-def _source(asked: Question, build: Build) -> Iterator[RejectionReason]:
-    index = asked.request.index
-    if asked.supply.only_wheels:
+def _source(question: Question, build: Build) -> Iterator[RejectionReason]:
+    index = question.request.index
+    if question.supply.only_wheels:
         return
     if build.index == "find-links":
         if index != "auto":
@@ -89,7 +91,7 @@ def _source(asked: Question, build: Build) -> Iterator[RejectionReason]:
         yield RejectionReason(
             code="index_excluded", text=f"is on the {build.index} index; --index {index} was given"
         )
-    elif build.index in asked.supply.unreachable:
+    elif build.index in question.supply.unreachable:
         yield RejectionReason(code="index_excluded", text=f"the {build.index} index does not answer")
 
 
@@ -100,11 +102,11 @@ def _kind_of(index: str) -> str:
     return "pytorch" if "/whl" in index else "pypi"
 
 
-def _interpreter(asked: Question, build: Build) -> Iterator[RejectionReason]:
-    if asked.pythons(build):
+def _interpreter(question: Question, build: Build) -> Iterator[RejectionReason]:
+    if question.pythons(build):
         return
-    have = asked.request.python or ", ".join(asked.request.pythons) or "none"
-    asked_for = {asked.request.python, *asked.request.pythons} - {None} or set(build.python)
+    have = question.request.python or ", ".join(question.request.pythons) or "none"
+    asked_for = {question.request.python, *question.request.pythons} - {None} or set(build.python)
     for line in reversed(build.unresolvable):
         python, _, why = line.partition(":")
         if python in asked_for:
@@ -113,17 +115,19 @@ def _interpreter(asked: Question, build: Build) -> Iterator[RejectionReason]:
             )
             return
     served = f"{build.python[0]} to {build.python[-1]}" if build.python else "none"
-    if asked.request.requires_python:
-        bound = f"{asked.request.python_origin or 'the project'} requires {asked.request.requires_python}"
+    if question.request.requires_python:
+        bound = (
+            f"{question.request.python_origin or 'the project'} requires {question.request.requires_python}"
+        )
         have = bound if have == "none" else f"{have}, of which {bound}"
     yield RejectionReason(
         code="python_unsupported", text=f"has wheels for Python {served}; requested: {have}"
     )
 
 
-def _platform(asked: Question, build: Build) -> Iterator[RejectionReason]:
-    target = asked.target
-    if asked.request.device == "cuda" and not build.cuda:
+def _platform(question: Question, build: Build) -> Iterator[RejectionReason]:
+    target = question.target
+    if question.request.device == "cuda" and not build.cuda:
         yield RejectionReason(
             code="platform_unsupported",
             text=f"is a CPU build on {target.platform}" + _on_index(build),
@@ -139,53 +143,53 @@ def _on_index(build: Build) -> str:
     return {"pypi": " of the default index", "pytorch": " of the PyTorch index"}.get(build.index, "")
 
 
-def _driver(asked: Question, build: Build) -> Iterator[RejectionReason]:
-    target, cuda = asked.target, build.cuda or ""
+def _driver(question: Question, build: Build) -> Iterator[RejectionReason]:
+    target, cuda = question.target, build.cuda or ""
     if not target.driver:
         # Of a driver that only tells its CUDA (CONDA_OVERRIDE_CUDA) minor-version compatibility is all that is known.
-        if cuda and asked.speaks and int(major(asked.speaks)) < int(major(cuda)):
+        if cuda and question.speaks and int(major(question.speaks)) < int(major(cuda)):
             yield RejectionReason(
-                code="driver_too_old", text=f"is built for CUDA {cuda}; the driver supports {asked.speaks}"
+                code="driver_too_old", text=f"is built for CUDA {cuda}; the driver supports {question.speaks}"
             )
         return
-    floor = floor_of(asked, cuda)
-    compat = asked.compat
+    floor = floor_of(question, cuda)
+    compat = question.compat
     # The newer libcuda has minor-version compatibility of its own: its major decides.
     covered = compat is not None and int(major(compat)) >= int(major(cuda))
     if floor is None:
         yield RejectionReason(code="driver_too_old", text=f"no driver is known to run CUDA {cuda}")
     elif version(target.driver) < version(floor) and not covered:
-        name = major(cuda) if _has_minor_compat(asked, cuda) else cuda
+        name = major(cuda) if _has_minor_compat(question, cuda) else cuda
         yield RejectionReason(
             code="driver_too_old",
             text=f"CUDA {name} needs driver {floor}; the driver is {target.driver}",
         )
     for gpu in target.gpus:
-        yield from _driver_serves(asked, gpu)
+        yield from _driver_serves(question, gpu)
 
 
-def floor_of(asked: Question, cuda: str) -> str | None:
+def floor_of(question: Question, cuda: str) -> str | None:
     """The oldest driver for a CUDA release: by minor-version compatibility where its major has
     it, natively otherwise (CUDA Compatibility document)."""
-    for row in asked.profiles.majors:
+    for row in question.profiles.majors:
         if row.major == major(cuda):
-            return row.windows if asked.driver_os == "windows" else row.linux
-    for release in asked.profiles.cuda:
+            return row.windows if question.driver_os == "windows" else row.linux
+    for release in question.profiles.cuda:
         if release.cuda == cuda:
-            return release.windows if asked.driver_os == "windows" else release.linux
+            return release.windows if question.driver_os == "windows" else release.linux
     return None
 
 
-def _has_minor_compat(asked: Question, cuda: str) -> bool:
-    return any(row.major == major(cuda) for row in asked.profiles.majors)
+def _has_minor_compat(question: Question, cuda: str) -> bool:
+    return any(row.major == major(cuda) for row in question.profiles.majors)
 
 
-def _driver_serves(asked: Question, gpu: TargetGpu) -> Iterator[RejectionReason]:
-    known = asked.gpus.get(gpu.capability)
-    driver = asked.target.driver or ""
+def _driver_serves(question: Question, gpu: TargetGpu) -> Iterator[RejectionReason]:
+    known = question.gpus.get(gpu.capability)
+    driver = question.target.driver or ""
     if known is None:
         return
-    branch = int(asked.branch(driver))
+    branch = int(question.branch(driver))
     if known.last_driver and branch > int(known.last_driver):
         yield RejectionReason(
             code="driver_drops_gpu",
@@ -198,12 +202,12 @@ def _driver_serves(asked: Question, gpu: TargetGpu) -> Iterator[RejectionReason]
         )
 
 
-def _kernels(asked: Question, build: Build) -> Iterator[RejectionReason]:
-    for gpu in asked.target.gpus:
-        yield from _kernels_for(asked, build, gpu)
+def _kernels(question: Question, build: Build) -> Iterator[RejectionReason]:
+    for gpu in question.target.gpus:
+        yield from _kernels_for(question, build, gpu)
 
 
-def _kernels_for(asked: Question, build: Build, gpu: TargetGpu) -> Iterator[RejectionReason]:
+def _kernels_for(question: Question, build: Build, gpu: TargetGpu) -> Iterator[RejectionReason]:
     cuda, built = build.cuda or "", " ".join(build.kernels)
     if not build.kernels:
         yield RejectionReason(
@@ -211,14 +215,14 @@ def _kernels_for(asked: Question, build: Build, gpu: TargetGpu) -> Iterator[Reje
         )
         return
     oldest = needs_cuda(gpu.capability)
-    how = how_they_run(build.kernels, gpu.capability, asked.tegra)
+    how = how_they_run(build.kernels, gpu.capability, question.tegra)
     if how == "cubin":
         if oldest and version(cuda) < version(oldest):
             yield RejectionReason(
                 code="gpu_too_new", text=f"{named(gpu)} needs CUDA {oldest}; built with {cuda}"
             )
         return
-    first = asked.gpus[gpu.capability].first_cuda if gpu.capability in asked.gpus else None
+    first = question.gpus[gpu.capability].first_cuda if gpu.capability in question.gpus else None
     if how == "ptx":
         # Compiled PTX serves the framework's own kernels only; its CUDA libraries must know the GPU.
         if first and version(cuda) < version(first):
@@ -226,11 +230,11 @@ def _kernels_for(asked: Question, build: Build, gpu: TargetGpu) -> Iterator[Reje
                 code="gpu_too_new",
                 text=f"{named(gpu)} needs CUDA {first} or newer; built with {cuda}",
             )
-        elif asked.speaks and version(asked.speaks) < version(cuda):
+        elif question.speaks and version(question.speaks) < version(cuda):
             yield RejectionReason(
                 code="ptx_needs_driver",
                 text=f"{named(gpu)} compiles its PTX, which needs a driver that supports CUDA {cuda}; "
-                f"driver {asked.target.driver} supports {asked.speaks}",
+                f"driver {question.target.driver} supports {question.speaks}",
             )
         return
     newest = max((k.removesuffix("+PTX").rstrip("af") for k in build.kernels), key=version)
@@ -241,29 +245,29 @@ def _kernels_for(asked: Question, build: Build, gpu: TargetGpu) -> Iterator[Reje
 # --- what is at hand -------------------------------------------------------------------------
 
 
-def _supply(asked: Question, build: Build) -> Iterator[RejectionReason]:
-    pythons = asked.pythons(build)
+def _supply(question: Question, build: Build) -> Iterator[RejectionReason]:
+    pythons = question.pythons(build)
     if build.index == "find-links" and build.local and pythons:
-        yield from _companions_at_hand(asked, build, pythons[0])
-    if not asked.supply.only_wheels or not pythons:
+        yield from _companions_at_hand(question, build, pythons[0])
+    if not question.supply.only_wheels or not pythons:
         if build.index == "find-links" and pythons and not at_hand(
-            asked.supply, build, pythons[0], asked.target.glibc
+            question.supply, build, pythons[0], question.target.glibc
         ):  # fmt: skip
             yield RejectionReason(code="not_available", text="the available wheel does not fit this platform")
         return
-    lacks = [missing(asked.supply, build, p, asked.target.glibc) for p in pythons]
+    lacks = [missing(question.supply, build, p, question.target.glibc) for p in pythons]
     if all(lacks):
         yield RejectionReason(code="not_available", text=f"{lacks[0]} is not among the available wheels")
 
 
-def _companions_at_hand(asked: Question, build: Build, python: str) -> Iterator[RejectionReason]:
+def _companions_at_hand(question: Question, build: Build, python: str) -> Iterator[RejectionReason]:
     """A build with a label ("+cpu") needs its companions of the same label: one from the default index is
     compiled for another torch, and its operators do not load."""
-    mine = {Requirement(c).name for b in asked.profiles.builds if b.framework == build.framework
+    mine = {Requirement(c).name for b in question.profiles.builds if b.framework == build.framework
             for c in b.companions}  # fmt: skip
-    named = {Requirement(p).name for p in asked.request.packages} | set(asked.request.along)
+    named = {Requirement(p).name for p in question.request.packages} | set(question.request.along)
     for name in sorted(mine & named):
-        found = wheels_for(asked.supply, name, python, build.platform, asked.target.glibc)
+        found = wheels_for(question.supply, name, python, build.platform, question.target.glibc)
         if not any(w.version.endswith(f"+{build.local}") for w in found):
             text = f"is an available +{build.local} wheel; the requested {name} is not available as +{build.local}"
             yield RejectionReason(code="not_available", text=text)

@@ -13,17 +13,17 @@ from .question import Question
 from .versions import is_exact, major, meets, version
 
 
-def planned(asked: Question, chosen: list[Build], python: str) -> tuple[PlannedBuild, ...]:
+def planned(question: Question, chosen: list[Build], python: str) -> tuple[PlannedBuild, ...]:
     """The chosen builds with their pins: the framework `===`, cuDNN to one release that serves all
     of them, and what a wheel leaves loose held to the plan's CUDA minor."""
-    cudnn = _shared_cudnn(asked, chosen)
+    cudnn = _shared_cudnn(question, chosen)
     builds = []
     for build in chosen:
         local = f"+{build.local}" if build.local else ""
         pins = [f"{build.package_name}==={build.version}{local}"]
-        if build.cuda and asked.request.device == "cuda":
+        if build.cuda and question.request.device == "cuda":
             pins += [*build.requires, *_cudnn_pin(build, cudnn)]
-            pins += _toolkit_pin(asked, build, chosen, python)
+            pins += _toolkit_pin(question, build, chosen, python)
         else:
             # On the CPU nothing of NVIDIA's is asked for; what a wheel itself insists on comes along.
             pins += [r for r in build.requires if not r.startswith(("nvidia-", "cuda-", "tensorrt"))]
@@ -32,15 +32,15 @@ def planned(asked: Question, chosen: list[Build], python: str) -> tuple[PlannedB
                 framework=build.framework,
                 version=build.version,
                 cuda=build.cuda,
-                index="find-links" if asked.supply.only_wheels else build.index,
+                index="find-links" if question.supply.only_wheels else build.index,
                 requirements=tuple(dict.fromkeys(pins)),
-                cudnn=cudnn if build.cuda and asked.request.device == "cuda" else None,
+                cudnn=cudnn if build.cuda and question.request.device == "cuda" else None,
             )
         )
     return tuple(builds)
 
 
-def _shared_cudnn(asked: Question, chosen: list[Build]) -> str | None:
+def _shared_cudnn(question: Question, chosen: list[Build]) -> str | None:
     """One cuDNN for all: an exact pin wins, else the newest that every build allows."""
     with_cudnn = [b for b in chosen if b.cuda and b.cudnn]
     if not with_cudnn:
@@ -48,7 +48,7 @@ def _shared_cudnn(asked: Question, chosen: list[Build]) -> str | None:
     exact = [b for b in with_cudnn if is_exact(b.cudnn or "")]
     if exact:
         return (exact[0].cudnn or "").lstrip("=")
-    release, _ = cudnn_choice(asked, with_cudnn[0], with_cudnn[1:])
+    release, _ = cudnn_choice(question, with_cudnn[0], with_cudnn[1:])
     return release.version if release else None
 
 
@@ -57,27 +57,27 @@ def _cudnn_pin(build: Build, cudnn: str | None) -> list[str]:
     return [f"{n.name}==={cudnn}" for n in needs if cudnn and not is_exact(str(n.specifier))]
 
 
-def _toolkit_pin(asked: Question, build: Build, chosen: list[Build], python: str) -> list[str]:
+def _toolkit_pin(question: Question, build: Build, chosen: list[Build], python: str) -> list[str]:
     """Hold loose runtime wheels to one CUDA release, through NVIDIA's own `cuda-toolkit` package,
     which pins every part of it: parts of different releases do not always go together (cuSPARSE of
     12.9 does not load beside nvJitLink of 12.5)."""
     if _pins_toolkit(build):
         return []
-    for toolkit in toolkits(asked, chosen):
+    for toolkit in toolkits(question, chosen):
         parts = toolkit_parts(toolkit)
         extras = sorted(parts[name][0] for name in _needs(build.requires) if name in parts)
-        if extras and _toolkit_at_hand(asked, build, python, toolkit.version):
+        if extras and _toolkit_at_hand(question, build, python, toolkit.version):
             return [f"cuda-toolkit[{','.join(extras)}]=={toolkit.version}"]
     return []
 
 
-def toolkits(asked: Question, chosen: list[Build]) -> Iterator[ToolkitRelease]:
+def toolkits(question: Question, chosen: list[Build]) -> Iterator[ToolkitRelease]:
     """The releases that meet the bounds of all builds: the newest of the CUDA minor that the newest
     build was made with (libraries keep working for programs of an older minor), then the nearest
     later minors. A wheel can ask for more than the release it was built with has."""
     built = max((b.cuda for b in chosen if b.cuda), key=version)
     minors: dict[str, list[ToolkitRelease]] = {}
-    for release in asked.profiles.toolkits:
+    for release in question.profiles.toolkits:
         minor = ".".join(release.version.split(".")[:2])
         if major(minor) == major(built) and version(minor) >= version(built):
             minors.setdefault(minor, []).append(release)
@@ -100,10 +100,10 @@ def toolkit_parts(toolkit: ToolkitRelease) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _toolkit_at_hand(asked: Question, build: Build, python: str, release: str) -> bool:
-    if not asked.supply.only_wheels:
+def _toolkit_at_hand(question: Question, build: Build, python: str, release: str) -> bool:
+    if not question.supply.only_wheels:
         return True
-    found = wheels_for(asked.supply, "cuda-toolkit", python, build.platform, asked.oldest_glibc)
+    found = wheels_for(question.supply, "cuda-toolkit", python, build.platform, question.oldest_glibc)
     return any(w.version == release for w in found)
 
 
@@ -112,12 +112,12 @@ def _pins_toolkit(build: Build) -> bool:
     return any(is_exact(str(n.specifier)) for n in map(Requirement, build.requires) if "cudnn" in n.name)
 
 
-def toolkit_note(asked: Question, build: Build) -> Iterator[str]:
+def toolkit_note(question: Question, build: Build) -> Iterator[str]:
     """Warn where a wheel pins a cuDNN with a public issue against it."""
     for text in build.requires:
         need = Requirement(text)
         for spec in need.specifier:
-            bad = asked.bad.get((need.name, spec.version)) if spec.operator == "==" else None
+            bad = question.bad.get((need.name, spec.version)) if spec.operator == "==" else None
             if bad:
                 yield f"{build.framework} {build.version} pins {need.name} {spec.version}: {bad.why} ({bad.source})"
 

@@ -23,32 +23,32 @@ from .versions import meets, specifiers, version
 _MOST_AXES = 3  # more changes than this are another question, not a hint
 
 
-def hint_for(asked: Question, plan: Plan) -> str | None:
+def hint_for(question: Question, plan: Plan) -> str | None:
     """The fewest and nearest changes under which some build fits, cheapest for the user first. None
     if none helps. `plan` is the one that came out empty."""
-    parts = [*_newer_than_known(asked), *_apart(asked, plan), *_without_nvcc(asked)]
-    if change := _smallest_change(asked):
+    parts = [*_newer_than_known(question), *_apart(question, plan), *_without_nvcc(question)]
+    if change := _smallest_change(question):
         parts.append(change)
     return "; or ".join(parts) or None
 
 
-def _smallest_change(asked: Question) -> str | None:
+def _smallest_change(question: Question) -> str | None:
     """Who asks for a GPU is told of the CPU only where nothing else helps."""
-    binding = [axis for axis in AXES if axis.free(asked) is not None]
-    last = [CPU] if CPU.free(asked) is not None else []
+    binding = [axis for axis in AXES if axis.free(question) is not None]
+    last = [CPU] if CPU.free(question) is not None else []
     for needed in ([], last) if last else ([],):
         for count in range(_MOST_AXES + 1):
             for axes in combinations(binding, count):
-                if (axes or needed) and (sentence := _settled(asked, (*axes, *needed))):
+                if (axes or needed) and (sentence := _settled(question, (*axes, *needed))):
                     return sentence
     return None
 
 
-def _settled(asked: Question, axes: tuple[Axis, ...]) -> str | None:
+def _settled(question: Question, axes: tuple[Axis, ...]) -> str | None:
     """The first step on each axis with which a build still opens while the later axes are free."""
-    if not opens(_freed(asked, axes)):
+    if not opens(_freed(question, axes)):
         return None
-    now, said = asked, []
+    now, said = question, []
     for i, axis in enumerate(axes):
         found = _first_step(now, axis, axes[i + 1 :])
         if found is None:
@@ -65,19 +65,19 @@ def _first_step(now: Question, axis: Axis, later: tuple[Axis, ...]) -> tuple[str
     return None
 
 
-def _freed(asked: Question, axes: tuple[Axis, ...]) -> Question:
+def _freed(question: Question, axes: tuple[Axis, ...]) -> Question:
     for axis in axes:
-        asked = axis.free(asked) or asked
-    return asked
+        question = axis.free(question) or question
+    return question
 
 
 # --- what no step on an axis says --------------------------------------------------------------
 
 
-def _newer_than_known(asked: Question) -> Iterator[str]:
+def _newer_than_known(question: Question) -> Iterator[str]:
     """A version above every row of the profiles may exist by now: the index is to be asked."""
-    for wanted in asked.request.frameworks:
-        known = {b.version for b in asked.profiles.builds if b.framework == wanted.name}
+    for wanted in question.request.frameworks:
+        known = {b.version for b in question.profiles.builds if b.framework == wanted.name}
         newest = max(known, key=version, default=None)
         if newest is None or any(meets(v, wanted.specifier) for v in known):
             continue
@@ -89,19 +89,19 @@ def _newer_than_known(asked: Question) -> Iterator[str]:
             )
 
 
-def _without_nvcc(asked: Question) -> Iterator[str]:
+def _without_nvcc(question: Question) -> Iterator[str]:
     """Builds for a CUDA whose nvcc no wheel has: the compiler comes from elsewhere."""
-    if asks_for_nvcc(asked):
-        others = tuple(p for p in asked.request.packages if canonicalize_name(Requirement(p).name) != NVCC)
-        if opens(with_request(asked, packages=others)):
+    if asks_for_nvcc(question):
+        others = tuple(p for p in question.request.packages if canonicalize_name(Requirement(p).name) != NVCC)
+        if opens(with_request(question, packages=others)):
             yield "remove nvcc and install the system's CUDA toolkit, or use --manager conda --with cuda-nvcc"
 
 
-def _apart(asked: Question, plan: Plan) -> Iterator[str]:
+def _apart(question: Question, plan: Plan) -> Iterator[str]:
     """Frameworks that clash, each of which fits alone: an environment each."""
-    frameworks = asked.request.frameworks
+    frameworks = question.request.frameworks
     if len(frameworks) < 2 or any(
-        not opens(with_request(asked, frameworks=(wanted,))) for wanted in frameworks
+        not opens(with_request(question, frameworks=(wanted,))) for wanted in frameworks
     ):
         return
     reasons = [

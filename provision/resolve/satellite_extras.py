@@ -73,9 +73,9 @@ def _series(release: str, row: Satellite) -> bool:
     return version(release).release[:2] == version(row.version).release[:2]
 
 
-def disagreements(asked: Iterable[Named], locked: Mapping[str, str], rows: Rows) -> Iterator[str]:
+def disagreements(packages: Iterable[Named], locked: Mapping[str, str], rows: Rows) -> Iterator[str]:
     """Say where the extras of a lock are not those that the locked release needs."""
-    for named in asked:
+    for named in packages:
         release = locked.get(named.name)
         row = next((r for r in rows.of(named.name) if release and _series(release, r)), None)
         if release is None or row is None or major(row.cuda or "") != rows.cuda_major:

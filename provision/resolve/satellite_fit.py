@@ -49,26 +49,26 @@ class SatelliteRows:
 
 
 def objection(
-    asked: Question, rows: Sequence[Satellite], builds: Sequence[Build], *, serve_gpus: bool = True
+    question: Question, rows: Sequence[Satellite], builds: Sequence[Build], *, serve_gpus: bool = True
 ) -> str | None:
     """Why a release does not go with builds: the sentence of the alternative that comes closest; None where one goes.
     With `serve_gpus` its kernels must serve every GPU of the target."""
-    found = [_first(_objections(asked, row, builds, serve_gpus)) for row in rows]
+    found = [_first(_objections(question, row, builds, serve_gpus)) for row in rows]
     return None if not found or None in found else found[-1]
 
 
-def serves_gpus(asked: Question, row: Satellite) -> bool:
+def serves_gpus(question: Question, row: Satellite) -> bool:
     """Whether a release has kernels for every GPU of the target; True where it has none at all."""
     return not row.kernels or not any(
-        how_they_run(row.kernels, g.capability, asked.tegra) is None for g in asked.target.gpus
+        how_they_run(row.kernels, g.capability, question.tegra) is None for g in question.target.gpus
     )
 
 
-def unfit_series(asked: Question, rows: SatelliteRows, package: str, builds: Sequence[Build]) -> list[str]:
+def unfit_series(question: Question, rows: SatelliteRows, package: str, builds: Sequence[Build]) -> list[str]:
     """The minor series ("0.17") of a package whose measured release does not go with builds."""
     found = {}
     for release in rows.packages.get(package, {}):
-        why = objection(asked, rows.rows(package, release), builds, serve_gpus=False)
+        why = objection(question, rows.rows(package, release), builds, serve_gpus=False)
         found[".".join(map(str, version(release).release[:2]))] = why
     return [series for series, why in found.items() if why]
 
@@ -77,14 +77,18 @@ def _first(sentences: Iterator[str]) -> str | None:
     return next(sentences, None)
 
 
-def _objections(asked: Question, row: Satellite, builds: Sequence[Build], serve_gpus: bool) -> Iterator[str]:
+def _objections(
+    question: Question, row: Satellite, builds: Sequence[Build], serve_gpus: bool
+) -> Iterator[str]:
     yield from _abi(row, builds)
-    yield from _cuda(asked, row, builds)
-    if asked.request.device != "cuda":
+    yield from _cuda(question, row, builds)
+    if question.request.device != "cuda":
         return
     yield from _cudnn(row, builds)
-    if serve_gpus and not serves_gpus(asked, row):
-        gpus = [g for g in asked.target.gpus if how_they_run(row.kernels, g.capability, asked.tegra) is None]
+    if serve_gpus and not serves_gpus(question, row):
+        gpus = [
+            g for g in question.target.gpus if how_they_run(row.kernels, g.capability, question.tegra) is None
+        ]
         yield f"{_name(row)} has no kernels for {named(gpus[0])}; built for {' '.join(row.kernels)}"
 
 
@@ -108,13 +112,13 @@ def _abi(row: Satellite, builds: Sequence[Build]) -> Iterator[str]:
         yield f"{_name(row)} is compiled for {row.built_for}"
 
 
-def _cuda(asked: Question, row: Satellite, builds: Sequence[Build]) -> Iterator[str]:
+def _cuda(question: Question, row: Satellite, builds: Sequence[Build]) -> Iterator[str]:
     cudas = [b for b in builds if b.cuda]
     if row.cuda is None:
         return
     if brings_its_cuda(row) or not cudas:
-        floor, driver = floor_of(asked, row.cuda), asked.target.driver
-        on_gpu = asked.request.device == "cuda"
+        floor, driver = floor_of(question, row.cuda), question.target.driver
+        on_gpu = question.request.device == "cuda"
         if on_gpu and floor and driver and version(driver) < version(floor):
             yield f"{_name(row)} has CUDA {row.cuda}, which needs driver {floor}; the driver is {driver}"
         return

@@ -33,19 +33,19 @@ class Asked:
         return f"{self.need} ({self.origin})" if self.origin else str(self.need)
 
 
-def toolkit_packages(asked: Question, chosen: list[Build]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def toolkit_packages(question: Question, chosen: list[Build]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the lines for the parts of the toolkit that options and files name, and notes on what changed."""
-    parts = list(_asked_for(asked))
-    if not parts or asked.request.device != "cuda":
+    parts = list(_asked_for(question))
+    if not parts or question.request.device != "cuda":
         return (), tuple(f"{NVCC} is left out: the environment is for the CPU" for p in parts if _is_nvcc(p))
-    release = next(toolkits(asked, chosen), None)
+    release = next(toolkits(question, chosen), None)
     if release is None:
         return (), tuple(f"{p} is left out: no CUDA toolkit fits the plan" for p in parts)
     brought = {canonicalize_name(Requirement(r).name) for b in chosen for r in b.requires}
     lines: list[str] = []
     notes = []
     for part in parts:
-        found = list(_lines(asked, part, release))
+        found = list(_lines(question, part, release))
         if part.origin and not part.need.extras and _own(part, found) in brought:
             continue  # a note says already that the plan decides it
         lines += found
@@ -54,29 +54,29 @@ def toolkit_packages(asked: Question, chosen: list[Build]) -> tuple[tuple[str, .
     return tuple(dict.fromkeys(lines)), tuple(notes)
 
 
-def is_toolkit_part(asked: Question, name: str) -> bool:
+def is_toolkit_part(question: Question, name: str) -> bool:
     """Whether `toolkit_packages` has the line for a package that an option names."""
-    if asked.request.device != "cuda":
+    if question.request.device != "cuda":
         return name == NVCC
-    return name in (NVCC, _META) or _bare(name) in _bare_names(asked)
+    return name in (NVCC, _META) or _bare(name) in _bare_names(question)
 
 
-def compiler_of(asked: Question, cuda: str) -> CudaCompiler | None:
+def compiler_of(question: Question, cuda: str) -> CudaCompiler | None:
     """Return what is known of nvcc of a CUDA release."""
     minor = ".".join(cuda.split(".")[:2])
-    return next((row for row in asked.profiles.compilers if row.cuda == minor), None)
+    return next((row for row in question.profiles.compilers if row.cuda == minor), None)
 
 
-def asks_for_nvcc(asked: Question) -> bool:
+def asks_for_nvcc(question: Question) -> bool:
     """Whether an option asks for the compiler by the word of gpuenv."""
-    needs = map(Requirement, asked.request.packages)
+    needs = map(Requirement, question.request.packages)
     return any(canonicalize_name(need.name) == NVCC and not need.url for need in needs)
 
 
-def compiler_objections(asked: Question, build: Build) -> Iterator[RejectionReason]:
+def compiler_objections(question: Question, build: Build) -> Iterator[RejectionReason]:
     """Object to a build for whose CUDA no wheel has nvcc, where nvcc is asked for."""
-    if asks_for_nvcc(asked):
-        row = compiler_of(asked, build.cuda or "")
+    if asks_for_nvcc(question):
+        row = compiler_of(question, build.cuda or "")
         if row is None or not row.extras:
             yield RejectionReason(
                 code="not_requested",
@@ -84,15 +84,15 @@ def compiler_objections(asked: Question, build: Build) -> Iterator[RejectionReas
             )
 
 
-def _asked_for(asked: Question) -> Iterator[Asked]:
-    for text in asked.request.packages:
+def _asked_for(question: Question) -> Iterator[Asked]:
+    for text in question.request.packages:
         need = Requirement(text)
-        if not need.url and is_toolkit_part(asked, canonicalize_name(need.name)):
+        if not need.url and is_toolkit_part(question, canonicalize_name(need.name)):
             yield Asked(need=need)
-    for line in asked.request.stack:
+    for line in question.request.stack:
         need = Requirement(line.text)
         name = canonicalize_name(need.name)
-        if name == _META or _bare(name) in _bare_names(asked):
+        if name == _META or _bare(name) in _bare_names(question):
             yield Asked(need=need, origin=line.origin)
 
 
@@ -105,8 +105,8 @@ def _bare(name: str) -> str:
     return _SUFFIX.sub("", name)
 
 
-def _bare_names(asked: Question) -> frozenset[str]:
-    return _all_bare(asked.profiles.toolkits)
+def _bare_names(question: Question) -> frozenset[str]:
+    return _all_bare(question.profiles.toolkits)
 
 
 @cache
@@ -114,11 +114,11 @@ def _all_bare(releases: tuple[ToolkitRelease, ...]) -> frozenset[str]:
     return frozenset(_bare(name) for row in releases for name in toolkit_parts(row))
 
 
-def _lines(asked: Question, part: Asked, release: ToolkitRelease) -> Iterator[str]:
+def _lines(question: Question, part: Asked, release: ToolkitRelease) -> Iterator[str]:
     """The lines for one part in a release of the toolkit; none where that has no such part."""
     name = canonicalize_name(part.need.name)
     if _is_nvcc(part):
-        row = compiler_of(asked, release.version)
+        row = compiler_of(question, release.version)
         yield from _of_extras(release, row.extras if row else ())
     elif name == _META:
         extras = f"[{','.join(sorted(part.need.extras))}]" if part.need.extras else ""
@@ -126,12 +126,12 @@ def _lines(asked: Question, part: Asked, release: ToolkitRelease) -> Iterator[st
     else:
         for own, (extra, _) in toolkit_parts(release).items():
             if _bare(own) == _bare(name):
-                yield from _of_extras(release, _with_compiler(asked, extra, release))
+                yield from _of_extras(release, _with_compiler(question, extra, release))
 
 
-def _with_compiler(asked: Question, extra: str, release: ToolkitRelease) -> tuple[str, ...]:
+def _with_compiler(question: Question, extra: str, release: ToolkitRelease) -> tuple[str, ...]:
     """The extras that a part belongs to: nvcc of one CUDA does not go with the parts of another."""
-    row = compiler_of(asked, release.version)
+    row = compiler_of(question, release.version)
     return row.extras if row and extra in row.extras else (extra,)
 
 

@@ -46,24 +46,24 @@ _REMARKS = {"IssueReport": ".written_files:remark_on_report"}
 """What is said on standard error after a value, also after its document."""
 
 
-def show_event(screen: Screen, told: Event) -> None:
+def show_event(screen: Screen, event: Event) -> None:
     """One event of a stage: what starts and ends stays on the screen, what passes does not."""
-    if told.kind in ("start", "progress", "done"):
-        screen.watch(told)
-    if told.kind == "progress":
+    if event.kind in ("start", "progress", "done"):
+        screen.watch(event)
+    if event.kind == "progress":
         return
-    if told.kind == "next":
-        screen.next_step = told.text
-    elif told.kind == "summary":
-        screen.summary = told.text
-    elif told.kind == "log":
-        screen.say(told.text, always=True)
-    elif told.kind == "warning":
-        screen.say(f"{screen.colour('warning', 'yellow', screen.err)}: {told.text}")
-    elif told.kind == "note":
-        screen.say(f"note: {told.text}")
-    elif told.kind == "start" or screen.verbose:
-        screen.say(f"{told.stage}: {told.text}")
+    if event.kind == "next":
+        screen.next_step = event.text
+    elif event.kind == "summary":
+        screen.summary = event.text
+    elif event.kind == "log":
+        screen.say(event.text, always=True)
+    elif event.kind == "warning":
+        screen.say(f"{screen.colour('warning', 'yellow', screen.err)}: {event.text}")
+    elif event.kind == "note":
+        screen.say(f"note: {event.text}")
+    elif event.kind == "start" or screen.verbose:
+        screen.say(f"{event.stage}: {event.text}")
 
 
 def make_emitter(screen: Screen) -> Callable[[Event], None]:

@@ -10,27 +10,27 @@ from .screen import Screen
 from .verdict import show_verdict
 
 
-def show_created(screen: Screen, made: CreateResult) -> None:
-    if made.plan:
-        show_plan(screen, made.plan, drifted=_drifted(made))
-    if made.environment:
-        _show_environment(screen, made.environment)
-    if made.verdict:
-        show_verdict(screen, made.verdict)
-    elif made.environment:
-        where = " on a machine that has the GPU" if made.plan and made.plan.device == "cuda" else ""
+def show_created(screen: Screen, result: CreateResult) -> None:
+    if result.plan:
+        show_plan(screen, result.plan, drifted=_drifted(result))
+    if result.environment:
+        _show_environment(screen, result.environment)
+    if result.verdict:
+        show_verdict(screen, result.verdict)
+    elif result.environment:
+        where = " on a machine that has the GPU" if result.plan and result.plan.device == "cuda" else ""
         screen.wrapped(
-            f"unproven: `gpuenv verify {made.environment.path}`{where} gives the verdict", first=""
+            f"unproven: `gpuenv verify {result.environment.path}`{where} gives the verdict", first=""
         )
 
 
-def _drifted(made: CreateResult) -> dict[str, str]:
+def _drifted(result: CreateResult) -> dict[str, str]:
     """The frameworks of which another version is installed than the lock's, and what restores the lock's."""
     changes = (
-        *(made.verdict.drift if made.verdict else ()),
-        *(made.environment.drift if made.environment else ()),
+        *(result.verdict.drift if result.verdict else ()),
+        *(result.environment.drift if result.environment else ()),
     )
-    path = shlex.quote(made.environment.path) if made.environment else ""
+    path = shlex.quote(result.environment.path) if result.environment else ""
     return {
         WHEEL_NAMES.get(
             c.name, c.name
@@ -40,9 +40,9 @@ def _drifted(made: CreateResult) -> dict[str, str]:
     }
 
 
-def _show_environment(screen: Screen, made: Environment) -> None:
-    words = "built" if made.changed else "up to date, nothing was rebuilt"
-    screen.line(f"{made.path}: {words}")
+def _show_environment(screen: Screen, environment: Environment) -> None:
+    words = "built" if environment.changed else "up to date, nothing was rebuilt"
+    screen.line(f"{environment.path}: {words}")
 
 
 def show_repaired(screen: Screen, done: RepairResult) -> None:

@@ -46,18 +46,18 @@ def _nccl(run: Verification) -> str | None:
     return read_libraries.pick_library(found, "libnccl")
 
 
-def judge_peers(told: run_probe.ProbeReport, many: int) -> Judgement:
+def judge_peers(report: run_probe.ProbeReport, many: int) -> Judgement:
     """Pass where every copy and the sum are right; else a warning that says what did not work."""
-    copies, sums, failed = told.all("copy"), told.last("all_reduce"), told.last("failed")
+    copies, sums, failed = report.all("copy"), report.last("all_reduce"), report.last("failed")
     wrong = [f"device {r['source']} to device {r['target']}" for r in copies if not r["ok"]]
     evidence = tuple(Evidence(text=_copy(r), source="cudaMemcpyPeer") for r in copies)
-    if told.death or failed or wrong or (sums and not sums["ok"]):
-        what = told.death or (status_causes.describe_call(failed) if failed else None)
+    if report.death or failed or wrong or (sums and not sums["ok"]):
+        what = report.death or (status_causes.describe_call(failed) if failed else None)
         what = what or ("wrong copies: " + ", ".join(wrong) if wrong else "NCCL's sum is wrong")
         advice = (
             "one GPU at a time works; for several, look at nvidia-smi topo -m, the IOMMU and NCCL_DEBUG=INFO"
         )
-        return Judgement(status="warn", detail=f"{what}; {advice}", evidence=(*evidence, *told.words(4)))
+        return Judgement(status="warn", detail=f"{what}; {advice}", evidence=(*evidence, *report.words(4)))
     direct = sum(bool(r["direct"]) for r in copies)
     summed = "NCCL's all-reduce is right" if sums else "the environment brings no NCCL"
     return Judgement(

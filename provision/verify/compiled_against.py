@@ -62,15 +62,15 @@ def _is_linked(path: str, library: bytes) -> bool:
         return False
 
 
-def judge_extensions(name: str, told: run_probe.ProbeReport) -> Judgement | None:
+def judge_extensions(name: str, report: run_probe.ProbeReport) -> Judgement | None:
     """What became of the extensions; None where there are none, or all load."""
-    refused = [(r["package"], r["path"], r["error"]) for r in told.all("extension") if r["error"]]
-    last = told.last("begin")
-    if told.death and last and last["stage"] == "extensions":
-        refused.append((last["package"], last["doing"].removeprefix("loading "), told.death))
+    refused = [(r["package"], r["path"], r["error"]) for r in report.all("extension") if r["error"]]
+    last = report.last("begin")
+    if report.death and last and last["stage"] == "extensions":
+        refused.append((last["package"], last["doing"].removeprefix("loading "), report.death))
     if not refused:
         return None
-    build = str((told.last("framework") or {}).get("version", name))
+    build = str((report.last("framework") or {}).get("version", name))
     packages = ", ".join(dict.fromkeys(package for package, _, _ in refused))
     finding = make_finding(
         "extension_does_not_load",

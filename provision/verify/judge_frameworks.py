@@ -45,7 +45,7 @@ class FrameworkOutcome:
 
 def judge_framework(
     name: str,
-    told: run_probe.ProbeReport,
+    report: run_probe.ProbeReport,
     *,
     device: str,
     roots: Sequence[str],
@@ -59,18 +59,18 @@ def judge_framework(
     """The three stages of one framework. `owners` says whose each library file is, `own_families` which
     families the environment itself brings, `devices` what stage 1 saw, `low` what stage 2 saw where little
     GPU memory is free, `unopened` what of NVIDIA's the loader did not find, by its words."""
-    libraries = judge_loaded.list_mapped(told, roots, owners, device)
-    first = _as_locked(name, told, _framework(name, told, device, low, unopened), lock, roots)
-    second = _convolutions(told, device, low, unopened)
-    third = _died(told, "loaded", low, unopened) or judge_loaded.judge_loaded(
-        name, told, libraries, device, own_families, lock
+    libraries = judge_loaded.list_mapped(report, roots, owners, device)
+    first = _as_locked(name, report, _framework(name, report, device, low, unopened), lock, roots)
+    second = _convolutions(report, device, low, unopened)
+    third = _died(report, "loaded", low, unopened) or judge_loaded.judge_loaded(
+        name, report, libraries, device, own_families, lock
     )
     if first.status == "fail":
         second = Judgement(status="skip", detail="the framework stage failed")
     if first.status == "fail" or second.status == "fail":
         before = "framework" if first.status == "fail" else "convolution"
         third = Judgement(status="skip", detail=f"the {before} stage failed", foreign=third.foreign)
-    verdict = judge_loaded.make_framework_verdict(name, told, device, libraries, devices)
+    verdict = judge_loaded.make_framework_verdict(name, report, device, libraries, devices)
     numbers = any(not c.ok for d in verdict.devices for c in d.convolutions)
     ran = device != "cpu" and second.status == "pass" and any("libcudnn" in p for p in third.foreign)
     return FrameworkOutcome(
@@ -83,7 +83,7 @@ def judge_framework(
 
 def judge_import(
     name: str,
-    told: run_probe.ProbeReport,
+    report: run_probe.ProbeReport,
     *,
     lock: Lock | None,
     roots: Sequence[str],
@@ -91,8 +91,8 @@ def judge_import(
 ) -> Judgement:
     """The stage `framework` where nothing but the import was asked for. A locked framework that is imported from
     elsewhere is a failure; another version of it is what the stage `lock` warns of."""
-    found = _framework(name, told, "cpu", None, unopened)
-    as_locked = _as_locked(name, told, found, lock, roots)
+    found = _framework(name, report, "cpu", None, unopened)
+    as_locked = _as_locked(name, report, found, lock, roots)
     return as_locked if as_locked.status == "fail" else found
 
 
@@ -102,51 +102,51 @@ def describe_no_framework(env: Environment) -> str:
 
 
 def _died(
-    told: run_probe.ProbeReport,
+    report: run_probe.ProbeReport,
     stage: str,
     low: Mapping[str, Any] | None,
     unopened: Callable[[str], Finding | None],
 ) -> Judgement | None:
     """The stage in which the process ended badly; before any stage counts as the framework's."""
-    if told.death is None or (told.stage or "framework") != stage:
+    if report.death is None or (report.stage or "framework") != stage:
         return None
-    evidence = (Evidence(text=told.death, source=stage), *told.complaints(), *told.words())
-    last = told.finished.stderr[-4000:]
-    finding = message_causes.explain_setting(last, evidence[:1]) or unopened(f"{told.death}\n{last}")
+    evidence = (Evidence(text=report.death, source=stage), *report.complaints(), *report.words())
+    last = report.finished.stderr[-4000:]
+    finding = message_causes.explain_setting(last, evidence[:1]) or unopened(f"{report.death}\n{last}")
     finding = finding or message_causes.explain_loader_message(last, evidence[:1])
     if finding is None and low:  # some calls into CUDA end the process where they get no memory
-        finding = status_causes.explain_cudnn_call({"call": told.death}, told.complaints(), low)
-    finding = finding or message_causes.explain_signal(told.finished, evidence)
+        finding = status_causes.explain_cudnn_call({"call": report.death}, report.complaints(), low)
+    finding = finding or message_causes.explain_signal(report.finished, evidence)
     return Judgement(
-        status="fail", detail=told.death, evidence=evidence, findings=(finding,) if finding else ()
+        status="fail", detail=report.death, evidence=evidence, findings=(finding,) if finding else ()
     )
 
 
 def _raised(
-    told: run_probe.ProbeReport,
+    report: run_probe.ProbeReport,
     stage: str,
     low: Mapping[str, Any] | None,
     unopened: Callable[[str], Finding | None],
 ) -> Judgement | None:
     """The stage in which the framework raised an exception."""
-    failed = next((r for r in told.all("failed") if r["stage"] == stage), None)
+    failed = next((r for r in report.all("failed") if r["stage"] == stage), None)
     if failed is None:
         return None
     text = failed["text"]
-    evidence = (Evidence(text=text[:2000], source=stage), *told.complaints(), *told.words(4))
+    evidence = (Evidence(text=text[:2000], source=stage), *report.complaints(), *report.words(4))
     record = {"call": failed["error"], "text": text}
-    saw = told.last("framework") or {}
+    saw = report.last("framework") or {}
     finding = unopened(text) or message_causes.explain_message(text, saw, evidence)
     if finding is None or (finding.cause == "cpu_only_build" and saw.get("cuda")):
         # JAX says that there is no GPU, and the reason only in its log
-        stderr = told.finished.stderr
+        stderr = report.finished.stderr
         finding = message_causes.explain_message(
             stderr[-8000:], saw, evidence
-        ) or message_causes.explain_no_gpu(told, saw, stage, unopened(stderr))
+        ) or message_causes.explain_no_gpu(report, saw, stage, unopened(stderr))
     # With little memory left any of cuDNN's statuses, and no GPU to be seen, mean just that.
     if finding is None or (low and finding.cause in ("gpu_memory_exhausted", "visible_devices_invalid")):
-        finding = status_causes.explain_cudnn_call(record, told.complaints(), low) or unopened(
-            told.finished.stderr
+        finding = status_causes.explain_cudnn_call(record, report.complaints(), low) or unopened(
+            report.finished.stderr
         )
     detail = text.splitlines()[0][:300] if text else failed["error"]
     return Judgement(status="fail", detail=detail, evidence=evidence, findings=(finding,) if finding else ())
@@ -154,17 +154,17 @@ def _raised(
 
 def _framework(
     name: str,
-    told: run_probe.ProbeReport,
+    report: run_probe.ProbeReport,
     device: str,
     low: Mapping[str, Any] | None,
     unopened: Callable[[str], Finding | None],
 ) -> Judgement:
-    bad = _died(told, "framework", low, unopened) or _raised(told, "framework", low, unopened)
+    bad = _died(report, "framework", low, unopened) or _raised(report, "framework", low, unopened)
     if bad:
         return bad
-    saw = told.last("framework")
+    saw = report.last("framework")
     if saw is None:
-        return Judgement(status="fail", detail=f"{name} told nothing", evidence=told.words())
+        return Judgement(status="fail", detail=f"{name} told nothing", evidence=report.words())
     evidence = [Evidence(text=saw["file"], source="imported from")]
     if device == "cpu":
         return Judgement(status="pass", detail=f"{name} {saw['version']}", evidence=tuple(evidence))
@@ -176,7 +176,7 @@ def _framework(
     if not saw["devices"]:
         return fail_with(
             message_causes.explain_unseen_gpu(
-                told, f"{name} {saw['version']}", unopened(told.finished.stderr)
+                report, f"{name} {saw['version']}", unopened(report.finished.stderr)
             )
         )
     first = "; call onnxruntime.preload_dlls() before the first session" if saw.get("preloaded") else ""
@@ -194,12 +194,12 @@ def _packages(framework: str) -> tuple[str, ...]:
 
 
 def _as_locked(
-    name: str, told: run_probe.ProbeReport, judged: Judgement, lock: Lock | None, roots: Sequence[str]
+    name: str, report: run_probe.ProbeReport, judged: Judgement, lock: Lock | None, roots: Sequence[str]
 ) -> Judgement:
     """A framework that works, held against the lock: one that was installed since in place of the lock's
     is a warning, one that is imported from elsewhere is not this environment's."""
     locked = next((p.version for p in lock.packages if p.name in _packages(name)), None) if lock else None
-    saw = told.last("framework")
+    saw = report.last("framework")
     if not locked or not saw or judged.status != "pass":
         return judged
     if locked.split("+")[0] == saw["version"].split("+")[0]:
@@ -212,27 +212,27 @@ def _as_locked(
 
 
 def _convolutions(
-    told: run_probe.ProbeReport,
+    report: run_probe.ProbeReport,
     device: str,
     low: Mapping[str, Any] | None,
     unopened: Callable[[str], Finding | None],
 ) -> Judgement:
-    bad = _died(told, "convolution", low, unopened) or _raised(told, "convolution", low, unopened)
+    bad = _died(report, "convolution", low, unopened) or _raised(report, "convolution", low, unopened)
     if bad:
         return bad
-    rows = told.all("convolution")
+    rows = report.all("convolution")
     unserved = [
         Evidence(text=f"{r['case']} {r['dtype']}: {r['reason']}", source="not graded")
-        for r in told.all("unserved")
+        for r in report.all("unserved")
     ]
     reasons = {r["dtype"]: f"at most {r['tolerance']:g}: {r['reason']}" for r in rows}
     evidence = tuple(Evidence(text=text, source=f"tolerance of {dtype}") for dtype, text in reasons.items())
     wrong = [r for r in rows if not r["ok"]]
     if not rows:
-        return Judgement(status="fail", detail="no convolution was run", evidence=told.words())
-    if told.last("done") is None:  # something in it ended the process, and said that all is well
+        return Judgement(status="fail", detail="no convolution was run", evidence=report.words())
+    if report.last("done") is None:  # something in it ended the process, and said that all is well
         detail = f"the process ended after {len(rows)} results, before all were there"
-        return Judgement(status="fail", detail=detail, evidence=told.words())
+        return Judgement(status="fail", detail=detail, evidence=report.words())
     if wrong:
         return _wrong(wrong, len(rows), evidence, device)
     worst = max(rows, key=lambda r: r["error"] / r["tolerance"])

@@ -40,13 +40,13 @@ def list_families(files: Sequence[str]) -> tuple[str, ...]:
 
 
 def list_mapped(
-    told: run_probe.ProbeReport,
+    report: run_probe.ProbeReport,
     roots: Sequence[str],
     owners: Mapping[str, LibraryPackage],
     device: str = "cuda",
 ) -> tuple[LibraryFile, ...]:
     """The mapped NVIDIA libraries, with their versions, and whether they ran."""
-    last = told.last("mapped")
+    last = report.last("mapped")
     found = []
     for path, version in last["files"] if last else ():
         owner = owners.get(os.path.realpath(path))
@@ -57,25 +57,25 @@ def list_mapped(
                 version=_version(path, version, owner),
                 owner=f"{owner.name} {owner.version}" if owner else None,
                 inside=is_inside(path, roots) or owner is not None,
-                ran=_ran(path, told, device),
+                ran=_ran(path, report, device),
             )
         )
     return tuple(found)
 
 
-def _ran(path: str, told: run_probe.ProbeReport, device: str) -> bool | None:
+def _ran(path: str, report: run_probe.ProbeReport, device: str) -> bool | None:
     """Whether a mapped library was used. The convolutions open what they need, and cuDNN logs its calls. What was only
     opened by gpuenv's question for versions did not run; of the rest nothing is known."""
     if device == "cpu":
         return False
-    computed = told.last("computed")
+    computed = report.last("computed")
     if computed is None:
         return None
     if path not in computed["files"]:
         return False
     if os.path.basename(path).startswith("libcudnn.so"):
-        return bool(_CALLED.search(told.log))
-    imported = [p for p, _ in told.all("mapped")[0]["files"]]
+        return bool(_CALLED.search(report.log))
+    imported = [p for p, _ in report.all("mapped")[0]["files"]]
     return None if path in imported else True
 
 
@@ -101,7 +101,7 @@ def _neighbour(path: str) -> str | None:
 
 def judge_loaded(
     name: str,
-    told: run_probe.ProbeReport,
+    report: run_probe.ProbeReport,
     found: Sequence[LibraryFile],
     device: str,
     own_families: Sequence[str],
@@ -127,11 +127,11 @@ def judge_loaded(
             detail=f"{len(found)} NVIDIA libraries loaded; none is called on the CPU",
             evidence=evidence,
         )
-    calls = _CALLED.findall(told.log)
+    calls = _CALLED.findall(report.log)
     if not calls:
-        return _not_called(name, told, found, evidence)
+        return _not_called(name, report, found, evidence)
     outside = [lib for lib in found if not lib.inside]
-    versions = sorted({_full(*v) for v in _ANSWERED.findall(told.log)})
+    versions = sorted({_full(*v) for v in _ANSWERED.findall(report.log)})
     counted = Evidence(
         text=f"{len(calls)} calls of {', '.join(sorted(set(calls)))}, answered by cuDNN {' and '.join(versions)}",
         source="cuDNN's API log",
@@ -212,9 +212,9 @@ def _not_locked(
 
 
 def _not_called(
-    name: str, told: run_probe.ProbeReport, found: Sequence[LibraryFile], evidence: tuple[Evidence, ...]
+    name: str, report: run_probe.ProbeReport, found: Sequence[LibraryFile], evidence: tuple[Evidence, ...]
 ) -> Judgement:
-    saw = told.last("framework") or {}
+    saw = report.last("framework") or {}
     if saw.get("cudnn_enabled") is False:
         why = (
             "torch.backends.cudnn.enabled is False, so torch's own kernels ran; take the line that sets it "
@@ -222,7 +222,7 @@ def _not_called(
         )
     elif not any(x.soname.startswith("libcudnn") for x in found):
         why = "no libcudnn was loaded"
-    elif not told.log:
+    elif not report.log:
         why = "cuDNN wrote no API log"
     else:
         why = "its API log holds no call that computes"
@@ -238,14 +238,14 @@ def _not_called(
 
 def make_framework_verdict(
     name: str,
-    told: run_probe.ProbeReport,
+    report: run_probe.ProbeReport,
     device: str,
     libraries: tuple[LibraryFile, ...],
     devices: Sequence[Mapping[str, Any]],
 ) -> FrameworkVerdict:
-    saw = told.last("framework") or {}
+    saw = report.last("framework") or {}
     known = {d["index"]: d for d in devices}
-    rows = told.all("convolution")
+    rows = report.all("convolution")
     verdicts = []
     for index in [-1] if device == "cpu" else [d["index"] for d in saw.get("devices", ())]:
         mine: Mapping[str, Any] = next((d for d in saw.get("devices", ()) if d["index"] == index), {})
@@ -283,16 +283,16 @@ def _convolution(r: Mapping[str, Any]) -> ConvolutionResult:
     )
 
 
-def measure_stages(told: run_probe.ProbeReport) -> dict[str, float]:
+def measure_stages(report: run_probe.ProbeReport) -> dict[str, float]:
     """Seconds per stage: from its first begin to the next stage's, or to the last record. What a framework
     that was imported ahead of its turn waited is nobody's time."""
     starts: dict[str, float] = {}
-    for r in told.all("begin"):
+    for r in report.all("begin"):
         starts.setdefault(r["stage"], r["at"])
     if not starts:
         return {}  # it ended before its first stage, as where a module on PYTHONPATH breaks it
-    ends = [*list(starts.values())[1:], told.records[-1]["at"] if told.records else 0.0]
-    waited = sum(r["seconds"] for r in told.all("waited"))
+    ends = [*list(starts.values())[1:], report.records[-1]["at"] if report.records else 0.0]
+    waited = sum(r["seconds"] for r in report.all("waited"))
     return {
         stage: end - start - (waited if stage == "framework" else 0.0)
         for (stage, start), end in zip(starts.items(), ends, strict=True)

@@ -31,42 +31,44 @@ def choose_libraries(files: Sequence[str], *, major: str | None, system: bool) -
     }
 
 
-def find_record(told: run_probe.ProbeReport, stage: str) -> run_probe.Record | None:
-    return next((r for r in told.all("stage") if r["stage"] == stage), None)
+def find_record(report: run_probe.ProbeReport, stage: str) -> run_probe.Record | None:
+    return next((r for r in report.all("stage") if r["stage"] == stage), None)
 
 
-def read_stage(told: run_probe.ProbeReport, stage: str) -> Mapping[str, Any]:
+def read_stage(report: run_probe.ProbeReport, stage: str) -> Mapping[str, Any]:
     """What a stage saw, empty where it was not reached."""
-    found = find_record(told, stage)
+    found = find_record(report, stage)
     return found["told"] if found else {}
 
 
-def _died(told: run_probe.ProbeReport, stage: str) -> Judgement | None:
+def _died(report: run_probe.ProbeReport, stage: str) -> Judgement | None:
     """A stage in which the process ended by itself, by a signal or by the deadline."""
-    if told.death is None or told.stage != stage or find_record(told, stage):
+    if report.death is None or report.stage != stage or find_record(report, stage):
         return None
-    finding = _death_cause(told, stage)
+    finding = _death_cause(report, stage)
     return Judgement(
-        status="fail", detail=told.death, evidence=told.words(), findings=(finding,) if finding else ()
+        status="fail", detail=report.death, evidence=report.words(), findings=(finding,) if finding else ()
     )
 
 
-def _death_cause(told: run_probe.ProbeReport, stage: str) -> Finding | None:
-    evidence = (Evidence(text=told.death or "", source=stage), *told.words(3))
-    if stage == "cudnn" and told.finished.signal == "SIGBUS":
+def _death_cause(report: run_probe.ProbeReport, stage: str) -> Finding | None:
+    evidence = (Evidence(text=report.death or "", source=stage), *report.words(3))
+    if stage == "cudnn" and report.finished.signal == "SIGBUS":
         return make_finding("cudnn_file_truncated", evidence)
-    if stage in ("driver", "runtime") and told.finished.timed_out:
+    if stage in ("driver", "runtime") and report.finished.timed_out:
         return make_finding("driver_does_not_answer", evidence, confidence="possible")
     return None
 
 
-def judge_driver(told: run_probe.ProbeReport, ordinal: int | None) -> Judgement:
-    died = _died(told, "driver")
+def judge_driver(report: run_probe.ProbeReport, ordinal: int | None) -> Judgement:
+    died = _died(report, "driver")
     if died:
         return died
-    found = find_record(told, "driver")
+    found = find_record(report, "driver")
     if found is None:
-        return Judgement(status="fail", detail=told.death or "the probe told nothing", evidence=told.words())
+        return Judgement(
+            status="fail", detail=report.death or "the probe told nothing", evidence=report.words()
+        )
     saw = found["told"]
     evidence = _driver_evidence(saw)
     if found["failed"]:
@@ -135,20 +137,20 @@ def _mismatch(saw: Mapping[str, Any]) -> Finding | None:
     )
 
 
-def judge_runtime(told: run_probe.ProbeReport, unopened: Callable[[str], Finding | None]) -> Judgement:
+def judge_runtime(report: run_probe.ProbeReport, unopened: Callable[[str], Finding | None]) -> Judgement:
     """Stage 2. `unopened` is what of NVIDIA's the loader did not find, by its words."""
-    died = _died(told, "runtime")
+    died = _died(report, "runtime")
     if died:
         return died
-    found = find_record(told, "runtime")
-    if found is None and told.malformed:
-        return Judgement(status="fail", detail=str(told.death), evidence=told.words())
+    found = find_record(report, "runtime")
+    if found is None and report.malformed:
+        return Judgement(status="fail", detail=str(report.death), evidence=report.words())
     if found is None:
         return Judgement(status="skip", detail="the environment brings no CUDA runtime")
     saw = found["told"]
     memory = status_causes.list_memory(saw)
     if found["failed"]:
-        finding = status_causes.explain_cuda_call(found["failed"], saw, read_stage(told, "driver"))
+        finding = status_causes.explain_cuda_call(found["failed"], saw, read_stage(report, "driver"))
         if finding is None and found["failed"].get("code") is None:
             words = status_causes.describe_call(found["failed"])
             evidence = (Evidence(text=words, source="libcudart"),)
@@ -162,40 +164,44 @@ def judge_runtime(told: run_probe.ProbeReport, unopened: Callable[[str], Finding
     free = ", ".join(f"{m['free_mib']} of {m['total_mib']} MiB free" for m in saw["memory"])
     detail = f"CUDA runtime {saw['version']}: {free}"
     where = Evidence(text=saw["libcudart"], source="libcudart")
-    if find_low_memory(told) is None:
+    if find_low_memory(report) is None:
         return Judgement(status="pass", detail=detail, evidence=(where, *memory))
     finding = status_causes.explain_memory(f"Little GPU memory is free: {free}", saw, memory, "possible")
     return Judgement(status="warn", detail=detail, evidence=(where, *memory), findings=(finding,))
 
 
-def find_low_memory(told: run_probe.ProbeReport) -> Mapping[str, Any] | None:
+def find_low_memory(report: run_probe.ProbeReport) -> Mapping[str, Any] | None:
     """What stage 2 saw, where little GPU memory is free."""
-    saw = read_stage(told, "runtime")
+    saw = read_stage(report, "runtime")
     return saw if any(m["free_mib"] < LOW_MEMORY_MIB for m in saw.get("memory", ())) else None
 
 
 def judge_cudnn(
-    told: run_probe.ProbeReport, roots: Sequence[str], owned: Container[str], own: str | None
+    report: run_probe.ProbeReport, roots: Sequence[str], owned: Container[str], own: str | None
 ) -> Judgement:
     """Stage 4. `own` is the environment's libcudnn, None where it brings none; `owned` are the resolved
     paths of the environment's libraries (uv can link them from its cache)."""
-    died = _died(told, "cudnn")
+    died = _died(report, "cudnn")
     if died:
         return died
-    found = find_record(told, "cudnn")
+    found = find_record(report, "cudnn")
     if found is None:
-        return Judgement(status="fail", detail=told.death or "cuDNN was not reached", evidence=told.words())
+        return Judgement(
+            status="fail", detail=report.death or "cuDNN was not reached", evidence=report.words()
+        )
     saw = found["told"]
     files = [p for p, _ in saw["mapped"]]
     elsewhere = [p for p in files if not is_inside(p, roots) and os.path.realpath(p) not in owned]
     foreign = tuple(p for p in elsewhere if own and os.path.basename(p).startswith("libcudnn"))
     evidence = tuple(Evidence(text=p, source="mapped") for p in files if "libcudnn" in p)
     if found["failed"]:
-        finding = status_causes.explain_cudnn_call(found["failed"], told.complaints(), find_low_memory(told))
+        finding = status_causes.explain_cudnn_call(
+            found["failed"], report.complaints(), find_low_memory(report)
+        )
         return Judgement(
             status="fail",
             detail=status_causes.describe_call(found["failed"]),
-            evidence=told.complaints() + evidence,
+            evidence=report.complaints() + evidence,
             findings=(finding,) if finding else (),
             foreign=foreign,
         )
@@ -209,9 +215,9 @@ def judge_cudnn(
     )
 
 
-def is_wrong(told: run_probe.ProbeReport, judged: Judgement) -> bool:
+def is_wrong(report: run_probe.ProbeReport, judged: Judgement) -> bool:
     """Whether stage 4 computed, but wrong numbers, or with another cuDNN than the environment's."""
-    failed = (find_record(told, "cudnn") or {"failed": {"call": ""}})["failed"]
+    failed = (find_record(report, "cudnn") or {"failed": {"call": ""}})["failed"]
     return (
         bool(judged.foreign)
         if failed is None

@@ -56,17 +56,17 @@ def _ask(run: Verification, name: str, environ: Mapping[str, str]) -> run_probe.
     )
 
 
-def _judge(run: Verification, name: str, told: run_probe.ProbeReport) -> Judgement:
+def _judge(run: Verification, name: str, report: run_probe.ProbeReport) -> Judgement:
     def missing(words: str) -> Finding | None:
         return missing_libraries.explain_unloaded(name, words, run.env, run.found, run.packages)
 
-    return judge_frameworks.judge_import(name, told, lock=run.lock, roots=run.found.roots, unopened=missing)
+    return judge_frameworks.judge_import(name, report, lock=run.lock, roots=run.found.roots, unopened=missing)
 
 
-def _add(run: Verification, name: str, told: run_probe.ProbeReport) -> None:
-    judged = _judge(run, name, told)
-    run.add("framework", judged, judge_loaded.measure_stages(told).get("framework"), name)
-    run.verdicts.append(judge_loaded.make_framework_verdict(name, told, run.device, (), ()))
+def _add(run: Verification, name: str, report: run_probe.ProbeReport) -> None:
+    judged = _judge(run, name, report)
+    run.add("framework", judged, judge_loaded.measure_stages(report).get("framework"), name)
+    run.verdicts.append(judge_loaded.make_framework_verdict(name, report, run.device, (), ()))
     if judged.status != "fail":
         return
 
@@ -110,17 +110,17 @@ def ask_together(
     )
 
 
-def find_loser(told: run_probe.ProbeReport) -> tuple[str, str] | None:
+def find_loser(report: run_probe.ProbeReport) -> tuple[str, str] | None:
     """Which framework failed beside the others, and how; None where all are right."""
     current = ""
-    for r in told.records:
+    for r in report.records:
         if r["kind"] == "enter":
             current = r["framework"]
         elif r["kind"] == "failed":
             return current, str(r["text"])[:500]
         elif r["kind"] == "convolution" and not r["ok"]:
             return current, f"{r['case']} {r['dtype']} {r['which']} is wrong"
-    return (current, told.death) if told.death else None
+    return (current, report.death) if report.death else None
 
 
 def judge_together(tried: Sequence[tuple[Sequence[str], run_probe.ProbeReport]]) -> Judgement:

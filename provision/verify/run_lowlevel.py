@@ -115,36 +115,36 @@ def _libraries(run: Verification) -> tuple[Judgement, float]:
     return judged, time.perf_counter() - start
 
 
-def _seconds(told: run_probe.ProbeReport, before: str | None, stage: str) -> float | None:
+def _seconds(report: run_probe.ProbeReport, before: str | None, stage: str) -> float | None:
     """How long a stage of the low-level probe took: from the end of the one before it."""
-    ends = {r["stage"]: r["at"] for r in told.all("stage")}
+    ends = {r["stage"]: r["at"] for r in report.all("stage")}
     if stage not in ends:
         return None
-    waited = told.last("paths")  # what the driver's stage waited for is nobody's time
+    waited = report.last("paths")  # what the driver's stage waited for is nobody's time
     start = waited["at"] if waited and before == "driver" else ends.get(before or "", 0.0)
     return float(ends[stage] - start)
 
 
-def _judge_layer(run: Verification, told: run_probe.ProbeReport, stage: str) -> Judgement:
+def _judge_layer(run: Verification, report: run_probe.ProbeReport, stage: str) -> Judgement:
     if stage == "driver":
-        judged = judge_lowlevel.judge_driver(told, run.ordinal)
+        judged = judge_lowlevel.judge_driver(report, run.ordinal)
         if judged.status == "fail" or run.machine is None:
             return judged
         return (
-            check_gpus.check_driver_claims(judge_lowlevel.read_stage(told, "driver"), run.machine) or judged
+            check_gpus.check_driver_claims(judge_lowlevel.read_stage(report, "driver"), run.machine) or judged
         )
     if stage == "runtime":
-        return _runtime(run, told)
+        return _runtime(run, report)
     owned = read_libraries.map_owners(run.packages)
     return judge_lowlevel.judge_cudnn(
-        told, run.found.roots, owned, read_libraries.pick_library(run.files, "libcudnn")
+        report, run.found.roots, owned, read_libraries.pick_library(run.files, "libcudnn")
     )
 
 
-def _runtime(run: Verification, told: run_probe.ProbeReport) -> Judgement:
+def _runtime(run: Verification, report: run_probe.ProbeReport) -> Judgement:
     framework = next((f for f, cuda in run.builds.items() if cuda), "")
     return judge_lowlevel.judge_runtime(
-        told,
+        report,
         lambda words: missing_libraries.explain_unloaded(framework, words, run.env, run.found, run.packages),
     )
 

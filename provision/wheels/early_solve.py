@@ -84,15 +84,15 @@ class EarlySolve:
             return
 
 
-def begin_early(asked: RequestContext) -> EarlySolve | None:
+def begin_early(context: RequestContext) -> EarlySolve | None:
     """Ask the last question of a request again; None where a solve depends on more than its question: on what runs
     build code, or on the time."""
-    sources = asked.sources
-    if sources.offline or sources.no_index or sources.exclude_newer or asked.reading:
+    sources = context.sources
+    if sources.offline or sources.no_index or sources.exclude_newer or context.reading:
         return None
-    if any(n.local or n.vcs or n.name is None for n in asked.demands.needs):
+    if any(n.local or n.vcs or n.name is None for n in context.demands.needs):
         return None
-    request = [asked.request, asked.target, list(asked.demands.needs), sources]
+    request = [context.request, context.target, list(context.demands.needs), sources]
     digest = hashlib.sha256(json.dumps([as_plain(v) for v in request], sort_keys=True).encode()).hexdigest()
     early = EarlySolve(own_cache(sources) / _FOLDER / f"{digest}.json")
     early.begin(sources)

@@ -84,10 +84,10 @@ def _system(known: Profiles, system: System) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _needs(known: Profiles, asked: Questions) -> dict[str, str]:
+def _needs(known: Profiles, questions: Questions) -> dict[str, str]:
     """The oldest driver for each CUDA release of a build."""
-    target = asked.target(asked.intervals[0], known.gpus[-1].capability, Glibc(None, None))
-    question = Question(asked.request(None), target, known, AvailableWheels())
+    target = questions.target(questions.intervals[0], known.gpus[-1].capability, Glibc(None, None))
+    question = Question(questions.request(None), target, known, AvailableWheels())
     cudas = sorted({b.cuda for b in known.builds if b.cuda}, key=version)
     return {cuda: floor for cuda in cudas if (floor := floor_of(question, cuda))}
 
@@ -110,20 +110,20 @@ def table(task: tuple[Profiles, System, str]) -> dict[str, Any]:
     return {"rows": rows.values, "pairs": pairs, "classes": answered, "answers": answers.values}
 
 
-def _answered(asked: Questions, interval: Interval, capability: str) -> list[list[Answer]]:
+def _answered(questions: Questions, interval: Interval, capability: str) -> list[list[Answer]]:
     """The answers of a class, a row for each glibc, in it one for each Python."""
-    pythons = pythons_of(asked.known)
-    return [[_answer(asked, interval, capability, g, p) for p in pythons] for g in asked.glibcs]
+    pythons = pythons_of(questions.known)
+    return [[_answer(questions, interval, capability, g, p) for p in pythons] for g in questions.glibcs]
 
 
 def _answer(
-    asked: Questions, interval: Interval, capability: str, glibc: Glibc, python: str | None
+    questions: Questions, interval: Interval, capability: str, glibc: Glibc, python: str | None
 ) -> Answer:
-    plan = resolve(asked.request(python), asked.target(interval, capability, glibc), asked.known)
+    plan = resolve(questions.request(python), questions.target(interval, capability, glibc), questions.known)
     build = plan.builds[0] if plan.builds else None
 
     def plain(text: str) -> str:
-        return asked.plain(text, interval, glibc, python)
+        return questions.plain(text, interval, glibc, python)
 
     return Answer(
         head=(build.version, build.cuda, build.index, plan.cudnn, plan.python) if build else (None,) * 5,

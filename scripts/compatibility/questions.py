@@ -145,11 +145,11 @@ class Questions:
             rows.append((build.version, build.cuda, build.index, newer, *(texts[r.text] for r in reasons)))
         return interval.driver is None, tuple(rows), tuple(self._cudnn(asked, capability))
 
-    def _cudnn(self, asked: Question, capability: str) -> Iterator[frozenset[str]]:
+    def _cudnn(self, question: Question, capability: str) -> Iterator[frozenset[str]]:
         for build in self._loose:
             key = (capability, build.cudnn, build.cuda)
             if key not in self._serving:
-                self._serving[key] = serving_releases(asked, build)
+                self._serving[key] = serving_releases(question, build)
             yield self._serving[key]
 
     @cached_property

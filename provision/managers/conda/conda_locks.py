@@ -57,13 +57,13 @@ def check_hashes(lock: Lock, origin: str, *, allow_md5: bool) -> None:
         )
 
 
-def virtual_packages(asked: RequestContext, stages: Stages) -> tuple[Mapping[str, str], ...]:
+def virtual_packages(context: RequestContext, stages: Stages) -> tuple[Mapping[str, str], ...]:
     """Return the virtual packages for the target's driver, GPUs, glibc, kernel and CPU."""
-    return question(asked, stages)[0].virtual
+    return question(context, stages)[0].virtual
 
 
-def check(lock: Lock, asked: RequestContext, stages: Stages) -> None:
+def check(lock: Lock, context: RequestContext, stages: Stages) -> None:
     """Raise LockError for a lock that needs a missing virtual package, or a CUDA that the target does not support."""
-    asked = dataclasses.replace(asked, request=foreign_locks.request_of(lock))
-    found, _ = question(asked, stages)
+    context = dataclasses.replace(context, request=foreign_locks.request_of(lock))
+    found, _ = question(context, stages)
     foreign_locks.held_against(lock, found.virtual, found.bounds)

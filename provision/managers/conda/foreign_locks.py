@@ -191,15 +191,18 @@ def _plan_of(
 
 
 def _build_of_lock(
-    framework: str, held: LockedPackage, records: Mapping[str, Mapping[str, Any]], rows: Sequence[CondaBuild]
+    framework: str,
+    package: LockedPackage,
+    records: Mapping[str, Mapping[str, Any]],
+    rows: Sequence[CondaBuild],
 ) -> PlannedBuild:
-    record = records[held.name]
+    record = records[package.name]
     cpu = "cpu" in record["build"]
     cuda, cudnn = (None, None) if cpu else made_with(record, records, rows)
-    pin = f"{held.name} {held.version} {record['build']}"
+    pin = f"{package.name} {package.version} {record['build']}"
     return PlannedBuild(
-        framework=framework, version=held.version, cuda=cuda, cudnn=cudnn,
-        index=channel_name(held.index or ""), requirements=(pin,),
+        framework=framework, version=package.version, cuda=cuda, cudnn=cudnn,
+        index=channel_name(package.index or ""), requirements=(pin,),
     )  # fmt: skip
 
 

@@ -55,50 +55,50 @@ class Search:
     limits: tuple[VersionBound, ...] = ()
     said: tuple[str, ...] | None = None
 
-    def solve(self, asked: RequestContext) -> tuple[Plan, Lock | None]:
+    def solve(self, context: RequestContext) -> tuple[Plan, Lock | None]:
         """Solve the channels, then the wheels. The plan notes the variables that override the target.
 
         Raises LockError, ResolveError.
         """
-        asked, question = self._question(asked)
+        context, question = self._question(context)
         for _ in range(_TURNS):
-            options = conda_question.alternatives(question, asked.profiles)
+            options = conda_question.alternatives(question, context.profiles)
             solution = solver.solve(question, self.task.emit, options)
             made = solver.lock(question, solution)
-            if narrower := self._narrower(asked, question, made):
+            if narrower := self._narrower(context, question, made):
                 question = narrower
                 continue
-            if not (solution.lacking or solution.wheels or asked.demands.needs):
+            if not (solution.lacking or solution.wheels or context.demands.needs):
                 return self._noted(made)
-            plan = plan_for(asked, solution, made, self.task.stages.plan)
+            plan = plan_for(context, solution, made, self.task.stages.plan)
             if plan.python != made.plan.python:  # the wheels require a Python other than the solver's
                 question = _with(question, dataclasses.replace(question.request, python=plan.python))
                 continue
-            return self._noted(self._with_wheels(asked, plan, made))
+            return self._noted(self._with_wheels(context, plan, made))
         raise LockError("no set of conda packages and wheels was found that fits together",
                         hint="name --python, or widen the bounds in the project's files")  # fmt: skip
 
-    def _question(self, asked: RequestContext) -> tuple[RequestContext, Question]:
-        question, said = conda_question.question(asked, self.task.stages)
+    def _question(self, context: RequestContext) -> tuple[RequestContext, Question]:
+        question, said = conda_question.question(context, self.task.stages)
         for words in said if self.said is None else ():
             self.task.emit(Event(kind="note", stage="resolve", text=words))
         self.said = said
-        asked, question = _companions(dataclasses.replace(asked, target=question.target), question)
-        return asked, dataclasses.replace(question, prefer=self.prefer, limits=self.limits)
+        context, question = _companions(dataclasses.replace(context, target=question.target), question)
+        return context, dataclasses.replace(question, prefer=self.prefer, limits=self.limits)
 
-    def _narrower(self, asked: RequestContext, question: Question, made: Lock) -> Question | None:
+    def _narrower(self, context: RequestContext, question: Question, lock: Lock) -> Question | None:
         """Return the question with the bounds that its solution exceeds, or None if it exceeds none."""
         exceeded = [
-            b for b in _exceeded(asked.demands.needs, made, asked.target.platform) if b not in self.limits
+            b for b in _exceeded(context.demands.needs, lock, context.target.platform) if b not in self.limits
         ]
         if exceeded:
             self.limits = (*self.limits, *exceeded)
             return dataclasses.replace(question, limits=self.limits)
-        for build in made.plan.builds if asked.target.gpus and not question.bounds.cudnn else ():
+        for build in lock.plan.builds if context.target.gpus and not question.bounds.cudnn else ():
             if not (build.cuda and build.cudnn):
                 continue
             rule = self.task.stages.how_they_run
-            bounds = conda_question.cudnn_bounds(question, asked.profiles, build.cuda, build.cudnn, rule)
+            bounds = conda_question.cudnn_bounds(question, context.profiles, build.cuda, build.cudnn, rule)
             if bounds:
                 text = f"cuDNN {build.cudnn} has no kernels for a GPU of the target; solving with cudnn {bounds[0]}"
                 self.task.emit(Event(kind="note", stage="resolve", text=text))
@@ -107,47 +107,47 @@ class Search:
                 )
         return None
 
-    def _with_wheels(self, asked: RequestContext, plan: Plan, made: Lock) -> Lock:
-        return self.preferred.solved(plan, lambda versions: on_top(asked, plan, made, self.task, versions))
+    def _with_wheels(self, context: RequestContext, plan: Plan, lock: Lock) -> Lock:
+        return self.preferred.solved(plan, lambda versions: on_top(context, plan, lock, self.task, versions))
 
-    def _noted(self, made: Lock) -> tuple[Plan, Lock]:
-        return dataclasses.replace(made.plan, notes=(*made.plan.notes, *(self.said or ()))), made
+    def _noted(self, lock: Lock) -> tuple[Plan, Lock]:
+        return dataclasses.replace(lock.plan, notes=(*lock.plan.notes, *(self.said or ()))), lock
 
 
 def _with(question: Question, request: Request) -> Question:
     return dataclasses.replace(question, request=request)
 
 
-def _companions(asked: RequestContext, question: Question) -> tuple[RequestContext, Question]:
+def _companions(context: RequestContext, question: Question) -> tuple[RequestContext, Question]:
     """Move packages compiled against a framework (torchvision) to the channels: their wheels need its wheel."""
-    names = {canonicalize_name(Requirement(x).name) for b in asked.profiles.builds for x in b.companions}
+    names = {canonicalize_name(Requirement(x).name) for b in context.profiles.builds for x in b.companions}
     companions = [
-        n for n in asked.demands.needs if n.name and canonicalize_name(n.name) in names and not _placed(n)
+        n for n in context.demands.needs if n.name and canonicalize_name(n.name) in names and not _placed(n)
     ]
     applied = [n for n in companions if not n.constraint]
     if not applied:
-        return asked, question
+        return context, question
     texts = tuple(f"{r.name}{r.specifier}" for r in (Requirement(n.text) for n in applied))
-    packages = tuple(dict.fromkeys([*asked.request.packages, *texts]))
-    request = dataclasses.replace(asked.request, packages=packages)
-    needs = tuple(n for n in asked.demands.needs if n not in applied)
-    demands = dataclasses.replace(asked.demands, needs=needs)
-    return dataclasses.replace(asked, request=request, demands=demands), _with(question, request)
+    packages = tuple(dict.fromkeys([*context.request.packages, *texts]))
+    request = dataclasses.replace(context.request, packages=packages)
+    needs = tuple(n for n in context.demands.needs if n not in applied)
+    demands = dataclasses.replace(context.demands, needs=needs)
+    return dataclasses.replace(context, request=request, demands=demands), _with(question, request)
 
 
 def _placed(need: RequirementLine) -> bool:
     return bool(need.local or need.vcs or "@" in need.text.partition(";")[0])
 
 
-def _exceeded(needs: Sequence[RequirementLine], made: Lock, platform: str) -> list[VersionBound]:
+def _exceeded(needs: Sequence[RequirementLine], lock: Lock, platform: str) -> list[VersionBound]:
     """Return the bounds of the project's files that the solver's packages exceed."""
-    versions = {canonicalize_name(p.name): p.version for p in made.packages}
+    versions = {canonicalize_name(p.name): p.version for p in lock.packages}
     known = {
         **{k: str(v) for k, v in default_environment().items()},
         **CPYTHON,
         **markers_of(platform),
-        "python_version": made.plan.python or "",
-        "python_full_version": f"{made.plan.python}.99",
+        "python_version": lock.plan.python or "",
+        "python_full_version": f"{lock.plan.python}.99",
     }
     found = []
     for need in needs:
@@ -173,19 +173,19 @@ def _specifier(need: RequirementLine, known: Mapping[str, str]) -> str:
 
 
 def plan_for(
-    asked: RequestContext, solution: solver.Solution, made: Lock, planner: Callable[[RequestContext], Plan]
+    context: RequestContext, solution: solver.Solution, lock: Lock, planner: Callable[[RequestContext], Plan]
 ) -> Plan:
     """Return the plan of the wheels, for the solver's Python or else one that fits them. Raises ResolveError."""
-    empty = dataclasses.replace(made.plan, builds=(), packages=solution.wheels)
-    wanted = tuple(w for w in asked.request.frameworks if w.name in solution.lacking)
+    empty = dataclasses.replace(lock.plan, builds=(), packages=solution.wheels)
+    wanted = tuple(w for w in context.request.frameworks if w.name in solution.lacking)
     if not wanted:
         return empty
     request = dataclasses.replace(
-        asked.request, frameworks=wanted, packages=(), python=made.plan.python, pythons=(), manager="venv"
+        context.request, frameworks=wanted, packages=(), python=lock.plan.python, pythons=(), manager="venv"
     )
-    for python in dict.fromkeys((made.plan.python, asked.request.python)):
+    for python in dict.fromkeys((lock.plan.python, context.request.python)):
         again = dataclasses.replace(request, python=python)
-        plan = planner(dataclasses.replace(asked, request=again, pythons_known=False))
+        plan = planner(dataclasses.replace(context, request=again, pythons_known=False))
         if plan.builds:
             return dataclasses.replace(plan, packages=solution.wheels)
     names = ", ".join(w.name for w in wanted)
@@ -195,7 +195,7 @@ def plan_for(
     )
 
 
-def on_top(asked: RequestContext, plan: Plan, made: Lock, task: Task, prefer: Mapping[str, str]) -> Lock:
+def on_top(context: RequestContext, plan: Plan, lock: Lock, task: Task, prefer: Mapping[str, str]) -> Lock:
     """Add the wheels to the lock. `prefer` are the versions to keep if possible. Raises LockError.
 
     If conda already provides a dependency of the wheels, uv solves again with conda's version. That package is then
@@ -205,24 +205,24 @@ def on_top(asked: RequestContext, plan: Plan, made: Lock, task: Task, prefer: Ma
     if names:
         text = f"the channels have no {names}: adding wheels"
         task.emit(Event(kind="note", stage="lock", text=text))
-    conda = _brought(asked, made)
+    conda = _brought(context, lock)
     # The plan's own pins stay. Every lock includes pip, which needs no pin.
     planned = {"pip", *(canonicalize_name(Requirement(r).name) for b in plan.builds for r in b.requirements)}
-    beside: dict[str, Any] = {"needs": asked.demands.needs, "elsewhere": tuple(conda), "prefer": prefer,
+    beside: dict[str, Any] = {"needs": context.demands.needs, "elsewhere": tuple(conda), "prefer": prefer,
                               "builds": task.builds}  # fmt: skip
-    wheels = solve_wheels.lock(plan, asked.sources, task.emit, **beside).packages
+    wheels = solve_wheels.lock(plan, context.sources, task.emit, **beside).packages
     shared = [p for p in wheels if p.name in conda and p.name not in planned]
     if any(p.version != conda[p.name].version for p in shared):
         pins = tuple(f"{p.name}=={conda[p.name].version}" for p in shared)
         again = dataclasses.replace(plan, packages=(*plan.packages, *pins))
-        wheels = solve_wheels.lock(again, asked.sources, task.emit, **beside).packages
-    return solver.with_wheels(made, [p for p in wheels if p.name not in conda], plan.builds)
+        wheels = solve_wheels.lock(again, context.sources, task.emit, **beside).packages
+    return solver.with_wheels(lock, [p for p in wheels if p.name not in conda], plan.builds)
 
 
-def _brought(asked: RequestContext, made: Lock) -> dict[str, LockedPackage]:
+def _brought(context: RequestContext, lock: Lock) -> dict[str, LockedPackage]:
     """Return conda's packages by the names of their wheels, such as torch for pytorch."""
-    found: dict[str, LockedPackage] = {canonicalize_name(p.name): p for p in made.packages}
-    for row in asked.profiles.conda:
+    found: dict[str, LockedPackage] = {canonicalize_name(p.name): p for p in lock.packages}
+    for row in context.profiles.conda:
         if row.package in found:
             found.setdefault(row.framework, found[row.package])
     return found

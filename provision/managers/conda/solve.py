@@ -32,95 +32,100 @@ class Solution:
     wheels: tuple[str, ...] = ()
 
 
-def solve(asked: Question, emit: Emit, alternatives: Sequence[tuple[str, Question]] = ()) -> Solution:
+def solve(question: Question, emit: Emit, alternatives: Sequence[tuple[str, Question]] = ()) -> Solution:
     """Run the solver. Raises LockError if a channel does not answer, and ResolveError if nothing fits.
 
     The ResolveError has the reason and the first of `alternatives` (a hint and its question) with a solution.
     """
     emit(Event(kind="start", stage="lock", text="reading the channels and solving"))
     answer = _ask(
-        asked, [_wish(_ASKED, asked), *(_wish(label, other) for label, other in alternatives)], emit
+        question, [_wish(_ASKED, question), *(_wish(label, other) for label, other in alternatives)], emit
     )
     missing = set(answer["missing"])
     if "python" in missing:
         raise LockError(
-            f"the channels have no python for {channels_door.subdir(asked.target.platform)}: {', '.join(answer['channels'])}",
+            f"the channels have no python for {channels_door.subdir(question.target.platform)}: {', '.join(answer['channels'])}",
             hint="add a channel that has it: --channel conda-forge",
         )
     if answer.get("label") != _ASKED:
-        raise of_solver(asked, answer)
+        raise of_solver(question, answer)
     records = tuple(answer["records"])
     emit(Event(kind="done", stage="lock", text=f"{len(records)} conda packages", done=len(records)))
-    absent = tuple(p for p in asked.request.packages if specs.package_spec(p).split()[0] in missing)
+    absent = tuple(p for p in question.request.packages if specs.package_spec(p).split()[0] in missing)
     return Solution(
         records=records, channels=tuple(answer["channels"]), lacking=tuple(answer["lacking"]), wheels=absent
     )
 
 
-def _wish(label: str, asked: Question) -> Wish:
+def _wish(label: str, question: Question) -> Wish:
     frameworks = [
-        (one, specs.rows_of(one.name, asked.request.device, asked.rows)) for one in asked.request.frameworks
+        (one, specs.rows_of(one.name, question.request.device, question.rows))
+        for one in question.request.frameworks
     ]
-    packages = [*(specs.package_spec(p) for p in asked.request.packages), "pip"]
-    return specs.wish(label, asked.request, frameworks, asked.bounds, asked.virtual, packages, asked.limits)
+    packages = [*(specs.package_spec(p) for p in question.request.packages), "pip"]
+    return specs.wish(
+        label, question.request, frameworks, question.bounds, question.virtual, packages, question.limits
+    )
 
 
-def _ask(asked: Question, wishes: Sequence[Wish], emit: Emit) -> dict[str, Any]:
+def _ask(question: Question, wishes: Sequence[Wish], emit: Emit) -> dict[str, Any]:
     def told(event: Mapping[str, Any]) -> None:
         if event["event"] == "note":
             emit(Event(kind="note", stage="lock", text=event["text"]))
 
     request = {
-        "channels": list(asked.channels),
-        "subdirs": [channels_door.subdir(asked.target.platform), "noarch"],
+        "channels": list(question.channels),
+        "subdirs": [channels_door.subdir(question.target.platform), "noarch"],
         "attempts": [w.plain() for w in wishes],
-        "prefer": list(asked.prefer),
-        "cache": str(channels_door.cache_dir(asked.cache_dir)),
-        "offline": asked.offline,
+        "prefer": list(question.prefer),
+        "cache": str(channels_door.cache_dir(question.cache_dir)),
+        "offline": question.offline,
     }
     answer = channels_door.ask("solve", request, told, LockError)
     if "error" in answer:
-        raise of_channel(answer["error"], asked.channels)
+        raise of_channel(answer["error"], question.channels)
     return answer
 
 
 # --- from records to a plan and a lock -----------------------------------------------------------
 
 
-def lock(asked: Question, solution: Solution) -> Lock:
+def lock(question: Question, solution: Solution) -> Lock:
     """Return the lock of a solution, with its plan. Raises LockError for a variant that was not requested."""
     by_name = {r["name"]: r for r in solution.records}
     builds = []
-    for wanted in asked.request.frameworks:
+    for wanted in question.request.frameworks:
         if wanted.name in solution.lacking:
             continue
-        builds.append(_planned(wanted, asked, solution, by_name))
+        builds.append(_planned(wanted, question, solution, by_name))
     notes = ()
     major = next((b.cuda.split(".")[0] for b in builds if b.cuda), None)
     plan = Plan(
-        builds=tuple(builds), python=_minor(by_name["python"]["version"]), platform=asked.target.platform,
-        manager="conda", device=asked.request.device, target=asked.target, cuda_major=major,
-        cudnn=next((b.cudnn for b in builds if b.cudnn), None), packages=asked.request.packages, notes=notes,
+        builds=tuple(builds), python=_minor(by_name["python"]["version"]), platform=question.target.platform,
+        manager="conda", device=question.request.device, target=question.target, cuda_major=major,
+        cudnn=next((b.cudnn for b in builds if b.cudnn), None), packages=question.request.packages, notes=notes,
     )  # fmt: skip
     return Lock(
-        manager="conda", target=asked.target, plan=plan, packages=tuple(map(as_package, solution.records))
+        manager="conda", target=question.target, plan=plan, packages=tuple(map(as_package, solution.records))
     )
 
 
 def _planned(
-    wanted: FrameworkRequest, asked: Question, solution: Solution, by_name: Mapping[str, Record]
+    wanted: FrameworkRequest, question: Question, solution: Solution, by_name: Mapping[str, Record]
 ) -> PlannedBuild:
-    rows = specs.rows_for(wanted.name, asked.request.device, solution.channels, asked.rows)
+    rows = specs.rows_for(wanted.name, question.request.device, solution.channels, question.rows)
     row = next(r for r in rows if r.package in by_name)
     record = by_name[row.package]
     if not fnmatch.fnmatch(record["build"], row.build):
         raise LockError(
-            f"the request is for {asked.request.device}, but the solver chose {record['name']} {record['version']} "
+            f"the request is for {question.request.device}, but the solver chose {record['name']} {record['version']} "
             f"{record['build']}",
             hint="request other versions, or name another channel",
         )
-    cuda, cudnn = made_with(record, by_name, asked.rows) if asked.request.device == "cuda" else (None, None)
-    _assert_spoken(wanted, cuda, asked.bounds)
+    cuda, cudnn = (
+        made_with(record, by_name, question.rows) if question.request.device == "cuda" else (None, None)
+    )
+    _assert_spoken(wanted, cuda, question.bounds)
     names = (row.package, *(n for n in row.along if n in by_name))
     pins = tuple(f"{by_name[n]['name']} {by_name[n]['version']} {by_name[n]['build']}" for n in names)
     return PlannedBuild(
@@ -231,21 +236,23 @@ _CHANNEL_FAULTS = (
 )  # fmt: skip
 
 
-def of_solver(asked: Question, answer: Mapping[str, Any]) -> ResolveError:
+def of_solver(question: Question, answer: Mapping[str, Any]) -> ResolveError:
     """Return the error with the solver's explanation, the machine, and the change that has a solution."""
-    request, label = asked.request, answer.get("label")
+    request, label = question.request, answer.get("label")
     frameworks = ", ".join(f"{w.name}{w.specifier}" for w in request.frameworks)
-    bounds = [f"{b.name}{b.specifier} ({b.origin})" for b in (*request.bounds, *asked.limits)]
+    bounds = [f"{b.name}{b.specifier} ({b.origin})" for b in (*request.bounds, *question.limits)]
     bounds += (
         [f"Python {request.requires_python} ({request.python_origin})"] if request.requires_python else []
     )
     frameworks += f" with {', '.join(bounds)}" if bounds else ""
     spoken = (
-        f", CUDA up to {asked.bounds.cuda}" if asked.bounds.cuda and asked.request.device == "cuda" else ""
+        f", CUDA up to {question.bounds.cuda}"
+        if question.bounds.cuda and question.request.device == "cuda"
+        else ""
     )
     return ResolveError(
-        f"no set of conda packages provides {frameworks} for {asked.request.device} "
-        f"on {specs.in_words(asked.virtual)}{spoken}",
+        f"no set of conda packages provides {frameworks} for {question.request.device} "
+        f"on {specs.in_words(question.virtual)}{spoken}",
         log=str(answer.get("refusal", "")).strip() or None,
         hint=label or "no single change helps; see the conflicts with gpuenv resolve --explain",
     )

@@ -28,28 +28,28 @@ def assumed_gpu() -> str | None:
     return f"CONDA_OVERRIDE_CUDA is {forced}" if forced else None
 
 
-def question(asked: RequestContext, stages: Stages) -> tuple[Question, tuple[str, ...]]:
+def question(context: RequestContext, stages: Stages) -> tuple[Question, tuple[str, ...]]:
     """Return the question for the target with the overrides of the environment, and the overrides as text."""
-    environ, known = process.environ(), _driver_binds(asked.target) or asked.target.gpus
+    environ, known = process.environ(), _driver_binds(context.target) or context.target.gpus
     assumed = assumed_gpu() and not known  # the override assumes a GPU that is not described
-    cuda = None if assumed else _spoken(asked, stages)
-    here = asked.machine is not None  # a target file describes another machine than this one
+    cuda = None if assumed else _spoken(context, stages)
+    here = context.machine is not None  # a target file describes another machine than this one
     virtual, said = specs.overridden(
         specs.virtual_packages(
-            asked.target,
+            context.target,
             cuda=cuda,
             kernel=_kernel() if here else None,
             archspec=_archspec() if here else None,
         ),
         environ,
     )
-    target = specs.overridden_target(asked.target, environ)
+    target = specs.overridden_target(context.target, environ)
     cuda_version = next((v["version"] for v in virtual if v["name"] == "__cuda"), cuda)
     found = Question(
-        request=asked.request, target=target, rows=asked.profiles.conda,
-        channels=tuple(map(_address, asked.channels)), virtual=virtual,
-        bounds=dataclasses.replace(gpu_bounds(target, asked.profiles), cuda=cuda_version if _driver_binds(target) else None),
-        offline=asked.sources.offline, cache_dir=asked.sources.cache_dir,
+        request=context.request, target=target, rows=context.profiles.conda,
+        channels=tuple(map(_address, context.channels)), virtual=virtual,
+        bounds=dataclasses.replace(gpu_bounds(target, context.profiles), cuda=cuda_version if _driver_binds(target) else None),
+        offline=context.sources.offline, cache_dir=context.sources.cache_dir,
     )  # fmt: skip
     return found, said
 
@@ -58,15 +58,15 @@ def _driver_binds(target: Target) -> bool:
     return bool(target.driver or target.driver_cuda or target.forward_compat)
 
 
-def _spoken(asked: RequestContext, stages: Stages) -> str | None:
+def _spoken(context: RequestContext, stages: Stages) -> str | None:
     """Return the version of `__cuda`: the CUDA that the target's driver supports.
 
     It is the newest known CUDA for GPUs without a driver, and None for a CPU environment.
     """
-    if asked.request.device != "cuda":
+    if context.request.device != "cuda":
         return None
-    newest = max((r.cuda for r in asked.profiles.cuda), key=Version, default=None)
-    return stages.spoken_cuda(asked.target, asked.profiles) or newest
+    newest = max((r.cuda for r in context.profiles.cuda), key=Version, default=None)
+    return stages.spoken_cuda(context.target, context.profiles) or newest
 
 
 def gpu_bounds(target: Target, known: Profiles) -> Bounds:
@@ -78,7 +78,7 @@ def gpu_bounds(target: Target, known: Profiles) -> Bounds:
 
 
 def cudnn_bounds(
-    asked: Question, known: Profiles, cuda: str, cudnn: str, how_they_run: HowTheyRun
+    question: Question, known: Profiles, cuda: str, cudnn: str, how_they_run: HowTheyRun
 ) -> tuple[str, ...]:
     """Return bounds that exclude a cuDNN without kernels for a GPU of the target.
 
@@ -87,11 +87,11 @@ def cudnn_bounds(
     here = [
         r
         for r in known.cudnn
-        if r.cuda.partition(".")[0] == cuda.partition(".")[0] and r.platform == asked.target.platform
+        if r.cuda.partition(".")[0] == cuda.partition(".")[0] and r.platform == question.target.platform
     ]
     tegra = frozenset(g.capability for g in known.gpus if g.tegra)
     serving = {
-        r.version: all(how_they_run(r.kernels, g.capability, tegra) for g in asked.target.gpus)
+        r.version: all(how_they_run(r.kernels, g.capability, tegra) for g in question.target.gpus)
         for r in here if r.kernels
     }  # fmt: skip
     mine = next((v for v in serving if v.split(".")[:3] == cudnn.split(".")[:3]), None)
@@ -104,13 +104,13 @@ def cudnn_bounds(
     return (f">={min(newer, key=Version)}",) if newer else (f"!={cudnn}",)
 
 
-def alternatives(asked: Question, known: Profiles) -> list[tuple[str, Question]]:
+def alternatives(question: Question, known: Profiles) -> list[tuple[str, Question]]:
     """Return changes that may make the question solvable, the smallest first."""
-    request, found = asked.request, []
+    request, found = question.request, []
 
     def changed(sentence: str, **changes: object) -> None:
         other = dataclasses.replace(request, **changes)  # type: ignore[arg-type]  # fields of Request
-        found.append((sentence, dataclasses.replace(asked, request=other)))
+        found.append((sentence, dataclasses.replace(question, request=other)))
 
     if request.python:
         changed("remove --python to allow another Python", python=None)
@@ -129,10 +129,10 @@ def alternatives(asked: Question, known: Profiles) -> list[tuple[str, Question]]
     if request.requires_python:
         where = request.python_origin or "the project"
         changed(f"change the bound Python {request.requires_python} in {where}", requires_python="")
-    for limit in asked.limits:
-        limits = tuple(b for b in asked.limits if b is not limit)
+    for limit in question.limits:
+        limits = tuple(b for b in question.limits if b is not limit)
         told = f"change the bound {limit.name}{limit.specifier} in {limit.origin}"
-        found.append((told, dataclasses.replace(asked, limits=limits)))
+        found.append((told, dataclasses.replace(question, limits=limits)))
     for text in request.packages:
         others = tuple(p for p in request.packages if p != text)
         changed(f"remove --with {text}", packages=others)
@@ -143,31 +143,31 @@ def alternatives(asked: Question, known: Profiles) -> list[tuple[str, Question]]
             frameworks=apart,
         )
     if request.device == "cuda":
-        found += _with_newer_drivers(asked, known)
-        without = tuple(v for v in asked.virtual if not v["name"].startswith("__cuda"))
+        found += _with_newer_drivers(question, known)
+        without = tuple(v for v in question.virtual if not v["name"].startswith("__cuda"))
         other = dataclasses.replace(request, device="cpu", cuda=None)
         found.append(("use --device cpu: the channels have a build without CUDA",
-                      dataclasses.replace(asked, request=other, virtual=without)))  # fmt: skip
+                      dataclasses.replace(question, request=other, virtual=without)))  # fmt: skip
     return found
 
 
-def _with_newer_drivers(asked: Question, known: Profiles) -> list[tuple[str, Question]]:
-    now = asked.bounds.cuda
-    if now and not any(v["name"] == "__cuda" for v in asked.virtual):
-        virtual = (*asked.virtual, {"name": "__cuda", "version": now, "build": "0"})
+def _with_newer_drivers(question: Question, known: Profiles) -> list[tuple[str, Question]]:
+    now = question.bounds.cuda
+    if now and not any(v["name"] == "__cuda" for v in question.virtual):
+        virtual = (*question.virtual, {"name": "__cuda", "version": now, "build": "0"})
         told = f"unset CONDA_OVERRIDE_CUDA: the driver supports CUDA {now}"
-        return [(told, dataclasses.replace(asked, virtual=virtual))]
-    windows = asked.target.driver_os == "windows"
+        return [(told, dataclasses.replace(question, virtual=virtual))]
+    windows = question.target.driver_os == "windows"
     found = []
     for release in sorted(known.cuda, key=lambda r: Version(r.cuda)):
         floor = (release.windows if windows else release.linux) or release.linux
         if not now or Version(release.cuda) <= Version(now) or not floor:
             continue
-        others = [v for v in asked.virtual if v["name"] != "__cuda"]
+        others = [v for v in question.virtual if v["name"] != "__cuda"]
         virtual = (*others, {"name": "__cuda", "version": release.cuda, "build": "0"})
-        bounds = dataclasses.replace(asked.bounds, cuda=release.cuda)
+        bounds = dataclasses.replace(question.bounds, cuda=release.cuda)
         found.append((f"install driver {floor} or newer, which supports CUDA {release.cuda}",
-                      dataclasses.replace(asked, virtual=virtual, bounds=bounds)))  # fmt: skip
+                      dataclasses.replace(question, virtual=virtual, bounds=bounds)))  # fmt: skip
     return found
 
 

@@ -104,9 +104,9 @@ def make_command(env: Environment, check: Check) -> list[str]:
 
 
 @contextlib.contextmanager
-def _folder(given: Path | None) -> Iterator[Path]:
-    if given is not None:
-        yield given
+def _folder(path: Path | None) -> Iterator[Path]:
+    if path is not None:
+        yield path
         return
     with scratch_folders.scratch("check") as folder:
         empty = folder / "empty"
