@@ -131,7 +131,7 @@ def find_causes(
     program ended, where gpuenv ran it; `remarks` gets what is no finding;
     `installed` is the environment that the texts are probably of."""
     from .. import resolve as resolving
-    from ..diagnose import diagnose as stage
+    from ..diagnose import Circumstances, Knowledge, diagnose as stage
     from ..resolve.kernels import how_they_run
 
     tegra = frozenset(g.capability for g in known.gpus if g.tegra)
@@ -144,17 +144,17 @@ def find_causes(
 
     return stage(
         texts,
-        profiles=known,
-        serves=serves,
-        advise=advise,
-        machine=machine,
-        verdict=verdict,
-        here=here,
-        device=device,
-        holders=detect.read_holders if holders else None,
-        ran=ran,
-        remarks=remarks,
-        installed=installed,
+        Knowledge(profiles=known, serves=serves, advise=advise),
+        Circumstances(
+            machine=machine,
+            verdict=verdict,
+            here=here,
+            device=device,
+            holders=detect.read_holders if holders else None,
+            ran=ran,
+            installed=installed,
+        ),
+        remarks,
     )
 
 

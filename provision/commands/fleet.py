@@ -16,7 +16,9 @@ from .manager_stages import resolve_plan
 from .read_request import LOOKING, get_locking, judge_request
 
 
-def plan_targets(targets: Sequence[Path], choices: Choices, emit: Emit, *, reading: bool) -> fleet.Answer:
+def plan_targets(
+    targets: Sequence[Path], choices: Choices, emit: Emit, *, reading: bool
+) -> fleet.FleetAnswer:
     """Return the fewest plans for the hosts of all targets. With `reading` no source code is run. Raises UsageError,
     MachineError, DataError."""
     get_locking(choices)
@@ -46,7 +48,9 @@ def _classes(groups: Sequence[FleetHosts]) -> list[tuple[Choices, tuple[HostClas
     ]
 
 
-def _parts(choices: Choices, classes: Sequence[HostClass], emit: Emit, *, reading: bool) -> list[fleet.Part]:
+def _parts(
+    choices: Choices, classes: Sequence[HostClass], emit: Emit, *, reading: bool
+) -> list[fleet.HostGroup]:
     """The classes of one platform and device each, with what is asked for on them."""
     kinds: dict[tuple[str, Device], list[HostClass]] = {}
     for one in classes:
@@ -55,5 +59,5 @@ def _parts(choices: Choices, classes: Sequence[HostClass], emit: Emit, *, readin
     for (_, device), members in kinds.items():
         own = dataclasses.replace(choices, planned=members[0].target, target=None, device=device)
         asked = judge_request(own, emit, reading=reading)
-        parts.append(fleet.Part(asked, tuple(members)))
+        parts.append(fleet.HostGroup(asked, tuple(members)))
     return parts

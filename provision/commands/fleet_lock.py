@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import LockError
-from ..fleet import Answer
+from ..fleet import FleetAnswer
 from ..model import Emit, Event, FleetLock, FleetLocks, HostClass, Lock, RequestContext
 from ..request import project_options as inproject
 from ..request.options import Choices
@@ -50,14 +50,14 @@ class _Task:
 
     place: int
     path: Path
-    found: Answer
+    found: FleetAnswer
     choices: Choices
     upgrade: Upgrade
 
     @property
     def asked(self) -> RequestContext:
         """What is asked for on all hosts of the plan."""
-        return self.found.asked[self.place]
+        return self.found.requests[self.place]
 
     @property
     def classes(self) -> tuple[HostClass, ...]:
@@ -66,7 +66,7 @@ class _Task:
         return tuple(by_id[i] for i in self.found.fleet.plans[self.place].classes)
 
 
-def _files(found: Answer, choices: Choices) -> Sequence[Path]:
+def _files(found: FleetAnswer, choices: Choices) -> Sequence[Path]:
     """The lock file of each plan, relative where the project is this folder."""
     folder, way = find_project_folder(), get_locking(choices)
     names = [way.lock_name(plan.classes[0]) for plan in found.fleet.plans]

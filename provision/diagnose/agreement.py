@@ -1,4 +1,4 @@
-"""A text and an environment that show the same fault: what each alone leaves likely, both prove."""
+"""Confirm findings of an environment that the text shows too."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ _BY_LIBRARY = frozenset(("extension_built_for_other_torch_or_cuda", "system_libr
 
 
 def confirm(found: Iterable[Finding], case: Case) -> Iterator[Finding]:
-    """Yield the findings of an environment. A package can need a library that nothing ever loads, so that its files
-    prove little. A text in which the loader misses that very library proves that it was loaded."""
+    """Yield the findings of an environment, certain if the text confirms them.
+
+    A package can require a library that nothing loads, so its files prove little. A text in which the loader does
+    not find this library proves that it was needed.
+    """
     for finding in found:
         shown = _missed(finding, case) if _is_open(finding) else None
         evidence = (*finding.evidence, shown) if shown else finding.evidence
@@ -25,7 +28,7 @@ def _is_open(finding: Finding) -> bool:
 
 
 def _missed(finding: Finding, case: Case) -> Evidence | None:
-    """Return the line of the text in which the loader misses a library that the finding names."""
+    """Return the line in which the loader does not find a library of the finding."""
     named = {word.strip(",:;()") for e in finding.evidence for word in e.text.split()}
     missing = case.facts.seen.get("missing", [])
     return next((fact.evidence for fact in missing if fact.value in named and ".so" in fact.value), None)

@@ -1,4 +1,4 @@
-"""Board names in free text ("2x RTX 2080Ti", "Tesla V100-SXM2-16GB") to compute capabilities."""
+"""Find GPU board names in free text, with their compute capabilities."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LONGEST = 5
 
 
 def _split(text: str) -> list[str]:
-    """Words of a name: "RTX 2080Ti" and "rtx 2080 ti" are the same."""
+    """Return the words of a name. "RTX 2080Ti" and "rtx 2080 ti" are equal."""
     words: list[str] = []
     for word in _WORDS.findall(text):
         glued = re.fullmatch(r"(rtx|gtx|gt)(\d\w*)", word)
@@ -40,7 +40,7 @@ def _split(text: str) -> list[str]:
 
 
 class Boards:
-    """Finds boards by the longest run of words that is one."""
+    """Board names, found by their longest sequence of words."""
 
     def __init__(self, gpus: Sequence[GpuModel]) -> None:
         self._known: dict[tuple[str, ...], tuple[str, str]] = {}
@@ -50,7 +50,7 @@ class Boards:
         self._starts = {key[0] for key in self._known if key}
 
     def named(self, low: str) -> Iterator[tuple[str, str]]:
-        """(board, capability) of every board in a lower-case line that speaks of hardware."""
+        """Yield (board, capability) of every board in a lower-case line about hardware."""
         if not any(word in low for word in _SERIES):
             return
         words = _split(low[:600])
@@ -67,6 +67,6 @@ class Boards:
             i += size or 1
 
     def _is(self, words: list[str], low: str) -> bool:
-        """A single word such as "k80" is a board only where the line says what it is."""
+        """Return whether the words are a board. A short single word such as "k80" needs "tesla" beside it."""
         key = tuple(words)
         return key in self._known and (len(key) > 1 or len(key[0]) > 2 or "tesla" in low)

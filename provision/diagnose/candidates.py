@@ -13,8 +13,10 @@ from .program_exit import Ran
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """A cause and what speaks for it. `weight` (1 to 100) orders candidates of one confidence;
-    `title` and `fix` stand in place of the cause's own."""
+    """A cause and its evidence. `weight` (1 to 100) orders candidates of one confidence.
+
+    `title` and `fix` replace those of the cause.
+    """
 
     cause: str
     weight: int
@@ -26,19 +28,21 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What the judges judge: the text's facts and words, what is known, and resolve's rule of which
-    kernels a GPU runs (passed in: stages do not know each other)."""
+    """The input of the judges: facts and messages of the text, and the profiles.
+
+    `serves` is resolve's rule of which kernels a GPU runs. Stages do not import each other, so it is passed in.
+    """
 
     facts: Facts
     said: Said
     profiles: Profiles
     serves: Callable[[Sequence[str], str], bool]
     for_cpu: bool = False
-    """Whether the environment that the text is of was made for the CPU."""
+    """Whether the text's environment is for the CPU."""
     ran: Ran | None = None
-    """How the program ended, where gpuenv ran it."""
+    """How the program ended, if gpuenv ran it."""
     ruled_out: set[str] = field(default_factory=set)
-    """Causes that a fact contradicts: only a certain finding may still name them."""
+    """Causes that a fact contradicts. Only a certain finding may name them."""
 
 
 Judge = Callable[[Case], "list[Candidate]"]

@@ -1,7 +1,7 @@
-"""The messages of the programs' own sources (the table `catalogue`), where no rule and no judge speaks.
+"""Find messages of the table `catalogue` for causes that no rule and no judge found.
 
-A rule reads a message beside what else the text says. The catalogue only knows what the message can mean, so it is
-the floor: each of its messages leads to its causes, in the order of the row.
+A rule reads a message together with the rest of the text. The catalogue only lists the causes of each message, in
+the order of its row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHOWN = 3
 
 
 def by_catalogue(case: Case, found: Sequence[Candidate]) -> list[Candidate]:
-    """Candidates for the catalogue's messages that the text has and of whose causes none was found."""
+    """Return candidates for messages of the text, if none of their causes was found."""
     causes = {c.cause for c in found}
     numbered = _numbered(case)
     rows = [r for r in case.profiles.catalogue if not causes & set(r.causes) and not _means_other(case, r)]
@@ -54,7 +54,7 @@ def _candidates(row: CatalogueMessage, shows: tuple[Evidence, ...]) -> list[Cand
 
 
 def _numbered(case: Case) -> dict[str, tuple[Evidence, ...]]:
-    """The lines with a CUDA error that is given by its number, as "cudaGetDeviceCount returned 35"."""
+    """Return the lines with a numbered CUDA error, such as "cudaGetDeviceCount returned 35"."""
     known = {row.code for row in case.profiles.catalogue if row.code}
     where: dict[str, tuple[Evidence, ...]] = {}
     for line in case.said.lines:

@@ -1,4 +1,4 @@
-"""Causes that follow from facts and tables."""
+"""The list of functions that derive causes from facts and tables."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""An environment that was made for the CPU: which messages count, and which causes remain.
+"""Select the messages and causes that count in an environment for the CPU.
 
-Frameworks print on every machine without a GPU that they find none. In an environment for the CPU that is as
-expected, so such lines are dropped, and so is every cause that is about GPUs (`about_gpu` in failures.yaml). What
-remains of them is a program or package that asks for a GPU and gets none.
+On a machine without a GPU, frameworks print that they find none. An environment for the CPU expects that, so
+these lines are dropped, and so are causes about GPUs (`about_gpu` in failures.yaml). A program or package that
+requests a GPU remains a cause.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _DEMANDS = (
     "bad_ordinal",
     "deserialize",
 )
-"""Groups of messages of a program that asks for a GPU and ends because there is none."""
+"""Groups of messages of a program that requires a GPU and ends without one."""
 _CUDA_LIBRARY = re.compile(
     r"lib(cud|cublas|cufft|cupti|curand|cusolver|cusparse|nccl|nv|torch_cuda)", re.IGNORECASE
 )
 
 
 def without_notices(lines: Sequence[Line], messages: Iterable[FailureMessage]) -> list[Line]:
-    """The lines without those that a framework prints on every machine without a GPU."""
+    """Return the lines without a framework's notices about a missing GPU."""
     return without(lines, messages, _NOTICES)
 
 
 def possible(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:
-    """The candidates that an environment for the CPU allows; all of them where it was not made for the CPU."""
+    """Return the candidates that the environment's device allows."""
     if not case.for_cpu:
         return list(candidates)
     excluded = _excluded(case.profiles.causes)
@@ -45,7 +45,7 @@ def possible(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:
 
 
 def remaining(findings: Iterable[Finding], case: Case) -> list[Finding]:
-    """The findings of the machine and of verify that an environment for the CPU allows."""
+    """Return the findings of detect and verify that the environment's device allows."""
     excluded = _excluded(case.profiles.causes) if case.for_cpu else frozenset()
     return [f for f in findings if f.cause not in excluded]
 
@@ -55,7 +55,7 @@ def _excluded(causes: Iterable[FailureCause]) -> frozenset[str]:
 
 
 def _device(case: Case) -> list[Candidate]:
-    """The program asks for a GPU."""
+    """Find a program that requests a GPU."""
     shows = next((found for name in _DEMANDS if (found := case.said.group(name))), ())
     if not shows:
         return []
@@ -65,15 +65,15 @@ def _device(case: Case) -> list[Candidate]:
             weight=80,
             confidence="likely",
             evidence=shows[:1],
-            title="This environment was made for the CPU, and the program asks for a GPU",
-            fix="Let the program use the CPU (`device='cpu'`, `map_location='cpu'`), or make an environment for "
+            title="This environment is for the CPU, but the program requests a GPU",
+            fix="Let the program use the CPU (`device='cpu'`, `map_location='cpu'`), or create an environment for "
             "the GPU: `gpuenv create --recreate --device cuda`.",
         )
     ]
 
 
 def _library(case: Case) -> list[Candidate]:
-    """A package asks for a library of CUDA."""
+    """Find a package that requires a CUDA library."""
     missing = next((name for name in case.facts.all("missing") if _CUDA_LIBRARY.match(name)), None)
     if missing is None:
         return []
@@ -83,8 +83,8 @@ def _library(case: Case) -> list[Candidate]:
             weight=85,
             confidence="likely",
             evidence=case.facts.said("missing", re.compile(re.escape(missing)))[:1],
-            title=f"This environment was made for the CPU, and a package in it needs {missing}",
-            fix="Install the CPU build of the package that the traceback names, or make an environment for the GPU: "
+            title=f"This environment is for the CPU, but a package in it requires {missing}",
+            fix="Install the CPU build of the package that the traceback names, or create one for the GPU: "
             "`gpuenv create --recreate --device cuda`.",
         )
     ]

@@ -1,4 +1,4 @@
-"""A crash that a text shows: where it happened, and what was loaded by then.
+"""Read a crash from a text: its stack and the loaded modules.
 
 Python's fault handler prints the stack of each thread and the extension modules that were imported. Stack traces of
 C++ and the kernel's log name libraries.
@@ -43,7 +43,7 @@ class Crash:
 
     @property
     def loading(self) -> bool:
-        """Whether it happened while a library was being loaded."""
+        """Whether the crash happened while a library was loaded."""
         first = self.frames[0] if self.frames else ("", 0, "")
         functions = [function for _, _, function in self.frames[:4]]
         return ("create_module" in functions and first[0].startswith("<frozen importlib")) or (
@@ -74,7 +74,7 @@ class Crash:
 
 
 def read(lines: Sequence[Line]) -> Crash | None:
-    """The last crash that a text shows with more than its name: a stack of Python or a native one."""
+    """Return the last crash of a text that has a Python stack or a native stack."""
     crash: Crash | None = None
     reading = False
     for line in lines:
@@ -98,7 +98,7 @@ def read(lines: Sequence[Line]) -> Crash | None:
 
 
 def _native(crash: Crash, line: Line) -> None:
-    """Add the libraries that a line of a native stack names; those of the system say nothing."""
+    """Add the libraries in a line of a native stack, except those of the system."""
     for path in _LIBRARY.findall(line.text)[:4]:
         if not _SYSTEM.match(path.rpartition("/")[2]) and path not in crash.libraries:
             crash.libraries.append(path)

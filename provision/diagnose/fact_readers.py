@@ -1,4 +1,4 @@
-"""What a text says about the machine and the environment it comes from.
+"""Read facts about the machine and the environment from a text.
 
 Every reader is a regular expression with bounded repetition, tried only on lines that hold its key word.
 """
@@ -34,7 +34,7 @@ Reader = Callable[["Facts", "re.Match[str]", Evidence], None]
 
 
 def read_facts(lines: Sequence[Line], gpus: Sequence[GpuModel]) -> Facts:
-    """All facts of a text. `gpus` are the boards that are known, for their capabilities."""
+    """Return all facts of a text. `gpus` are the known boards with their capabilities."""
     facts, boards = Facts(), Boards(gpus)
     for i, line in enumerate(lines):
         low, where = line.text.lower(), evidence(line)
@@ -43,7 +43,7 @@ def read_facts(lines: Sequence[Line], gpus: Sequence[GpuModel]) -> Facts:
                 for match in expression.finditer(line.text):
                     reader(facts, match, where)
         following = lines[i + 1].text.strip() if i + 1 < len(lines) else ""
-        _asked_and_answered(facts, low, following, where)
+        _read_command_output(facts, low, following, where)
         if (heading := _HEADING.match(line.text)) and following:
             _headed(facts, heading.group(1), lines[i + 1])
         for name, capability in boards.named(low):
@@ -52,8 +52,8 @@ def read_facts(lines: Sequence[Line], gpus: Sequence[GpuModel]) -> Facts:
     return facts
 
 
-def _asked_and_answered(facts: Facts, low: str, following: str, where: Evidence) -> None:
-    """A question to the interpreter or the shell, its answer on the next line."""
+def _read_command_output(facts: Facts, low: str, following: str, where: Evidence) -> None:
+    """Read a command of the interpreter or the shell, with its output on the next line."""
     answer = following.strip("'\"")
     if "torch.__version__" in low and re.match(r"\d+\.\d+", answer):
         package(facts, "torch", answer.partition("+")[0], answer.partition("+")[1:][-1], where)
@@ -66,7 +66,7 @@ def _asked_and_answered(facts: Facts, low: str, following: str, where: Evidence)
 
 
 def _headed(facts: Facts, heading: str, answer: Line) -> None:
-    """A heading of an issue form ("### Python version"), and the line below it that answers it."""
+    """Read a heading of an issue form ("### Python version") and the value below it."""
     if not answer.text.startswith("#") and (found := KEYED.match(f"{heading}: {answer.text.strip()}")):
         keyed(facts, found, evidence(answer))
 
@@ -93,7 +93,7 @@ def _named(facts: Facts, match: re.Match[str], where: Evidence) -> None:
 
 
 def _from_number(name: str) -> Reader:
-    """CUDA and cuDNN versions as one number: 11040 is CUDA 11.4, 8907 is cuDNN 8.9.7."""
+    """Return a reader of versions as one number: 11040 is CUDA 11.4, 8907 is cuDNN 8.9.7."""
 
     def reader(facts: Facts, match: re.Match[str], where: Evidence) -> None:
         facts.add(name, spelled(match.group(1), cuda="cuda" in name), where)
@@ -102,7 +102,7 @@ def _from_number(name: str) -> Reader:
 
 
 def _pair(facts: Facts, match: re.Match[str], where: Evidence) -> None:
-    """Loaded and compiled cuDNN, in TensorFlow's, XLA's and JAX's words: 8.5.0, or 8500."""
+    """Read the loaded and the compiled cuDNN of TensorFlow, XLA or JAX: 8.5.0, or 8500."""
     for name, text in zip(("cudnn_loaded", "cudnn_built"), match.groups(), strict=True):
         facts.add(name, text if "." in text else spelled(text), where)
 
@@ -112,14 +112,14 @@ def _required(facts: Facts, match: re.Match[str], where: Evidence) -> None:
 
 
 def _torch_pair(facts: Facts, match: re.Match[str], where: Evidence) -> None:
-    """Compiled and found cuDNN in PyTorch's words: (8, 3, 2), or 7102."""
+    """Read the compiled and the loaded cuDNN of PyTorch: (8, 3, 2), or 7102."""
     built, found = (g.strip("() ") for g in match.groups())
     for name, text in (("cudnn_built", built), ("cudnn_loaded", found)):
         facts.add(name, ".".join(text.replace(" ", "").split(",")) if "," in text else spelled(text), where)
 
 
 def _kernels(facts: Facts, match: re.Match[str], where: Evidence) -> None:
-    """A build's arch list: two or more of sm_XY on one line."""
+    """Read a build's arch list: two or more sm_XY on one line."""
     names = re.findall(r"sm_(\d{2,3})", match.group(0))
     if len(names) > 1:
         facts.add("kernels", " ".join(f"{n[:-1]}.{n[-1]}" for n in names), where)

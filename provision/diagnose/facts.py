@@ -1,7 +1,6 @@
-"""The values of a text: facts by name, each with the line that says so.
+"""Hold the facts of a text by name, each with its line.
 
-The first statement of a fact counts: the error stands after the machine's description far more often
-than a second machine does.
+The first value of a fact counts. A text describes its machine, then the error, and seldom a second machine.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ CONDITIONS = frozenset(
      "driver", "driver_cuda", "capability", "board_capability", "python", "os", "visible", "library_path",
      "oom_kills")
 )  # fmt: skip
-"""Facts that a rule may want or exclude."""
+"""Facts that a rule may require or exclude."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A value as the text has it, and the line that says so."""
+    """A value in the text, and its line."""
 
     value: str
     evidence: Evidence
@@ -52,16 +51,16 @@ class Facts:
         return tuple(f.value for f in self.seen.get(name, ()))
 
     def where(self, *names: str) -> tuple[Evidence, ...]:
-        """The lines that the first facts of these names were read from."""
+        """Return the lines of the first facts of these names."""
         return tuple(dict.fromkeys(self.seen[n][0].evidence for n in names if self.seen.get(n)))
 
     def said(self, name: str, pattern: re.Pattern[str]) -> tuple[Evidence, ...]:
-        """The first lines that give a fact a value which begins so."""
+        """Return the first lines of a fact's values that match the pattern."""
         lines = (f.evidence for f in self.seen.get(name, ()) if pattern.match(f.value))
         return tuple(dict.fromkeys(lines))[:3]
 
     def holds(self, condition: str) -> bool:
-        """Whether "os=windows", "torch==1.8.0", "torch" (known at all) is so."""
+        """Return whether a condition is true: "os=windows", "torch==1.8.0", or "torch" (known at all)."""
         match = re.match(r"([\w-]+)(.*)", condition)
         assert match, condition
         name, rest = match.groups()
@@ -74,7 +73,7 @@ class Facts:
 
 
 def meets(text: str, bounds: str) -> bool:
-    """Whether a version lies within bounds; text that is no version does not."""
+    """Return whether a version is within the bounds. An invalid version is not."""
     try:
         return SpecifierSet(bounds).contains(Version(text), prereleases=True)
     except (InvalidVersion, InvalidSpecifier):

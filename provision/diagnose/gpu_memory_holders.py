@@ -1,4 +1,4 @@
-"""Who holds the GPU's memory, told with the findings that it decides."""
+"""Add the processes that use the GPU's memory to findings."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ def with_holders(
     machine: Machine | None,
     holders: Callable[[], Sequence[GpuMemoryHolder]],
 ) -> tuple[Finding, ...]:
-    """The findings, those of a full or busy GPU with the processes that hold it here and now."""
+    """Return the findings. Add the current processes to those of a full or busy GPU."""
     said = case.facts.first("driver")
     elsewhere = machine is not None and said not in (None, machine.driver.library)
     if elsewhere or not any(f.cause in _DECIDED for f in found):
         return tuple(found)
-    held = tuple(holders())[:_SHOWN]
-    return tuple(_told(f, held, machine) if held and f.cause in _DECIDED else f for f in found)
+    processes = tuple(holders())[:_SHOWN]
+    return tuple(
+        _add_holders(f, processes, machine) if processes and f.cause in _DECIDED else f for f in found
+    )
 
 
 def _matters(holder: GpuMemoryHolder, machine: Machine | None) -> bool:
-    """Whether it holds enough to be asked to end: a desktop's 300 MiB are not what a job lacks."""
+    """Return whether ending the process helps. A desktop's 300 MiB do not matter to a job."""
     if holder.memory_mib is None:
         return True
     gpus = machine.gpus if machine else ()
@@ -40,15 +42,15 @@ def _matters(holder: GpuMemoryHolder, machine: Machine | None) -> bool:
     return holder.memory_mib * 10 >= (total or 10240)
 
 
-def _told(finding: Finding, held: Sequence[GpuMemoryHolder], machine: Machine | None) -> Finding:
-    """What verify proved names its holder already: its fix stays."""
+def _add_holders(finding: Finding, processes: Sequence[GpuMemoryHolder], machine: Machine | None) -> Finding:
+    """Add the processes to a finding. A fix that names the process already stays."""
     evidence = tuple(
-        Evidence(text=_holds(h), source="/dev/nvidia*" if h.gpu is None else "NVML, now") for h in held
+        Evidence(text=_holds(h), source="/dev/nvidia*" if h.gpu is None else "NVML, now") for h in processes
     )
-    if f"process {held[0].pid}" in (finding.fix or ""):
+    if f"process {processes[0].pid}" in (finding.fix or ""):
         return finding
     finding = dataclasses.replace(finding, evidence=(*finding.evidence, *evidence))
-    first, busy = held[0], finding.cause == "gpu_busy_exclusive"
+    first, busy = processes[0], finding.cause == "gpu_busy_exclusive"
     if not busy and not _matters(first, machine):
         return finding
     what = f"process {first.pid} ({first.name or 'unknown'})"

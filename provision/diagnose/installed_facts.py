@@ -1,6 +1,6 @@
-"""What is installed in the environment that a text is probably of: facts that the text leaves open.
+"""Add installed versions of the text's environment that the text does not name.
 
-The text comes first. Where it states another version, or has paths of another environment, nothing is taken.
+The text comes first. If it names another version or paths of another environment, nothing is added.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ def applicable(
     installed: Installed | None, lines: Sequence[Line], facts: Facts, remarks: Remarks | None
 ) -> Installed | None:
     """Return the environment if the text can be of it, and remark which one was used or why not."""
-    own = facts_of(installed) if installed else Facts()
-    if installed is None or not lines or not own.seen:
+    env_facts = facts_of(installed) if installed else Facts()
+    if installed is None or not lines or not env_facts.seen:
         return None
-    reason = _contradiction(installed, own, lines, facts)
+    reason = _contradiction(installed, env_facts, lines, facts)
     if remarks:
         remarks.environment = (
-            f"nothing of {installed.path} is used: {reason}" if reason else _summary(installed, own)
+            f"{installed.path} was not used: {reason}" if reason else _summary(installed, env_facts)
         )
     return None if reason else installed
 
 
 def facts_of(installed: Installed) -> Facts:
-    """Return what the files of an environment say."""
+    """Return the facts in the files of an environment."""
     facts = Facts()
     for name, version in installed.versions.items():
         where = Evidence(text=f"{name} {version}", source=installed.path)
@@ -76,7 +76,7 @@ def facts_of(installed: Installed) -> Facts:
 
 
 def add_facts(facts: Facts, installed: Installed | None) -> tuple[Evidence, ...]:
-    """Add what the text leaves open. Return what shows it."""
+    """Add facts that the text does not name. Return their evidence."""
     if installed is None:
         return ()
     known = set(facts.seen)
@@ -91,7 +91,7 @@ def add_facts(facts: Facts, installed: Installed | None) -> tuple[Evidence, ...]
 
 
 def device_of(installed: Installed | None, lines: Sequence[Line]) -> Device | None:
-    """Return the device that an environment was made for, where the text's paths are of it: "cpu" excludes causes."""
+    """Return the environment's device if the text has its paths. "cpu" excludes causes."""
     named = installed is not None and _is_named(installed, lines)
     return installed.device if installed and named else None
 
@@ -104,24 +104,24 @@ def _prefixes(lines: Sequence[Line]) -> list[str]:
 
 def _is_named(installed: Installed, lines: Sequence[Line]) -> bool:
     """Return whether a text's paths are of the environment. A path can hold blanks."""
-    given = Path(installed.path)
-    folders = {f"{path.as_posix()}/lib" for path in (given, given.resolve())}
+    path = Path(installed.path)
+    folders = {f"{path.as_posix()}/lib" for path in (path, path.resolve())}
     return any(folder in x.text for x in lines for folder in folders)
 
 
-def _contradiction(installed: Installed, own: Facts, lines: Sequence[Line], facts: Facts) -> str | None:
+def _contradiction(installed: Installed, env_facts: Facts, lines: Sequence[Line], facts: Facts) -> str | None:
     """Return why a text is not of an environment."""
     prefixes = _prefixes(lines)
     if prefixes and not _is_named(installed, lines):
-        return f"the text has paths of {prefixes[0]}"
+        return f"the log has paths of {prefixes[0]}"
     if other := next((os for os in _FOREIGN if os in facts.all("os")), None):
-        return f"the text is of {other}"
+        return f"the log is from {other}"
     for name in _DECIDING:
-        stated, has = facts.all(name), own.first(name)
+        stated, has = facts.all(name), env_facts.first(name)
         framework = name in _PACKAGES
         if stated and (has or framework) and not any(_is_same(v, has or "") for v in stated):
-            there = f"the environment has {has}" if has else "the environment has none"
-            return f"the text states {name.replace('_', ' ')} {stated[0]}, {there}"
+            there = f"the environment has {has}" if has else "the environment does not have it"
+            return f"the log names {name.replace('_', ' ')} {stated[0]}, {there}"
     return None
 
 
@@ -130,9 +130,9 @@ def _is_same(stated: str, has: str) -> bool:
     return f"{has}.".startswith(f"{stated.partition('+')[0]}.")
 
 
-def _summary(installed: Installed, own: Facts) -> str:
-    """Return which environment's files were read, and what they say."""
-    named = [f[0].evidence.text for n, f in own.seen.items() if n in (*_DECIDING, "cudnn")]
+def _summary(installed: Installed, env_facts: Facts) -> str:
+    """Return the note on the environment that was read, with its versions."""
+    named = [f[0].evidence.text for n, f in env_facts.seen.items() if n in (*_DECIDING, "cudnn")]
     shown = ", ".join(list(dict.fromkeys(named))[:_SHOWN])
     prove = f"gpuenv diagnose --env {shlex.quote(installed.path)}"
-    return f"the files of {installed.path} ({installed.why}) say: {shown}; the text comes first; to prove it: {prove}"
+    return f"versions missing from the log were read in {installed.path} ({installed.why}): {shown}; to verify: {prove}"

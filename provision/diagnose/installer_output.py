@@ -1,7 +1,7 @@
-"""What a log says that an installer changed before things failed: a notebook's `!pip install` above all.
+"""Read packages that pip or uv changed before a failure, mostly by a notebook's `!pip install`.
 
-On Colab and Kaggle the runtime comes with matching builds; what a cell installs over them is the first
-suspect where builds or libraries do not fit, and going back is the shortest fix.
+The runtimes of Colab and Kaggle have matching builds. If builds or libraries conflict, a package that a cell
+installed is the first suspect, and restoring the runtime is the shortest fix.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LAYERS = ("4", "5", "6", "7")  # package, libraries, packages together, system
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Install:
-    """A package that an installer put there, and what it took away for it."""
+    """A package that an installer added, and the version that it replaced."""
 
     name: str
     new: str
@@ -40,7 +40,7 @@ class Install:
 
 
 def installs(lines: Sequence[Line]) -> tuple[Install, ...]:
-    """The packages of the frameworks' stack that pip or uv says it installed, in the log's order."""
+    """Return the framework packages that pip or uv installed, in the log's order."""
     old: dict[str, str] = {}
     found: dict[str, Install] = {}
     for line in lines:
@@ -62,7 +62,7 @@ def installs(lines: Sequence[Line]) -> tuple[Install, ...]:
 def with_installs(
     found: Sequence[Finding], case: Case, causes: Sequence[FailureCause], lines: Sequence[Line]
 ) -> tuple[Finding, ...]:
-    """The findings; a leading one of builds or libraries with what was installed before."""
+    """Return the findings. Add earlier installs to a leading one of builds or libraries."""
     layers = {c.cause: c.layer for c in causes}
     if not found or layers.get(found[0].cause) not in _LAYERS:
         return tuple(found)
@@ -77,18 +77,18 @@ def with_installs(
         what = ", ".join(map(str, changed[:3]))
         fix = (
             (
-                "Restart the session first: what was imported before the install is still in use. "
+                "Restart the session first: it still uses the modules imported before the install. "
                 if again
                 else ""
             )
-            + f"This notebook changed its runtime ({what}): without that cell, after `Disconnect and delete "
-            f"runtime`, it has the builds that it came with. Or, to keep the change: {fix}"
+            + f"This notebook changed its runtime ({what}). To restore it, remove that cell and choose `Disconnect and "
+            f"delete runtime`. To keep the change: {fix}"
         )
         shown = tuple(dict.fromkeys((*shown, *again[:1])))
     return (dataclasses.replace(first, evidence=shown, fix=fix), *found[1:])
 
 
 def _hosted(case: Case) -> bool:
-    """Whether the text is of a hosted notebook, as Colab and Kaggle are."""
+    """Return whether the text is of a hosted notebook such as Colab or Kaggle."""
     said = case.said
     return bool(said.group("colab") or (said.group("notebook") and said.group("dist_packages")))

@@ -1,4 +1,4 @@
-"""The GPU against the kernels of the build, and the build against the system."""
+"""Compare the GPU with the kernels of the build, and the build with the system."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from .facts import meets
 
 _NEW, _OLD = "arch_not_in_wheel_too_new", "arch_dropped_too_old"
 _SAYS = ("not_compatible", "no_kernel", "too_old_gpu", "needs_newer_cuda")
-_PTX_ONLY = "The build has no machine code for the GPU ({}), only PTX, and its translation failed"
+_PTX_ONLY = "The build has only PTX for this GPU ({}), and the driver failed to compile it"
 _WEAK = ("cudnn_status", "dnn_handle", "dnn_library")
 
 
 def kernels(case: Case) -> list[Candidate]:
-    """A card's capability against the arch list: the text's own, that of the build which the text names,
-    or the CUDA releases that know the card."""
+    """Compare the GPU's capability with the arch list of the text or of its build.
+
+    Without an arch list, compare it with the CUDA releases that support the GPU.
+    """
     shows = next((case.said.group(n) for n in (*_SAYS, *_WEAK) if case.said.group(n)), ())
     capability = case.facts.first("capability") or case.facts.first("board_capability")
     if not shows or not capability or case.said.group("too_old_gpu"):
@@ -34,7 +36,7 @@ def kernels(case: Case) -> list[Candidate]:
             case.ruled_out.update((_NEW, _OLD))
             return _other_code((*shows, *where)) if case.said.group("no_kernel") else []
         newer = Version(capability) > max(Version(_number(k)) for k in have)
-        title = f"The GPU is {capability}; the build has kernels for {' '.join(have)}"
+        title = f"The build has no kernels for this GPU ({capability}), only for {' '.join(have)}"
         return [
             _candidate(newer, 98 if plain else 72, "certain" if plain else "likely", (*shows, *where), title)
         ]
@@ -48,8 +50,7 @@ def kernels(case: Case) -> list[Candidate]:
 
 
 def _untranslated(case: Case, have: Sequence[str], capability: str) -> tuple[Evidence, ...]:
-    """Where the text says that the driver's translation of PTX failed or was needed, for a GPU that the build serves
-    by PTX alone."""
+    """Return the lines that show a failed PTX compilation, if the build has only PTX for the GPU."""
     if case.serves([k.removesuffix("+PTX") for k in have], capability):
         return ()
     return case.said.group("ptx_failed") or case.said.group("needs_newer_cuda")
@@ -65,12 +66,12 @@ def _candidate(
 
 
 def _other_code(evidence: Sequence[Evidence]) -> list[Candidate]:
-    """The framework's own kernels serve the GPU: what has none for it is an extension."""
+    """Return an extension as the cause: the framework itself has kernels for the GPU."""
     return [
         Candidate(
             cause="extension_built_for_other_torch_or_cuda", weight=66, confidence="likely",
             evidence=tuple(dict.fromkeys(evidence)),
-            title="The framework's kernels serve this GPU; a compiled extension was built without any for it",
+            title="The framework has kernels for this GPU, but a compiled extension has none",
         )
     ]  # fmt: skip
 
@@ -80,7 +81,7 @@ def _number(kernel: str) -> str:
 
 
 def _of_build(case: Case, capability: str) -> list[str]:
-    """The kernels of the build that the text names by version or CUDA, where all such builds agree."""
+    """Return the kernels of the build with the text's version or CUDA, if all such builds agree."""
     facts = case.facts
     for name in ("torch", "tensorflow"):
         version, cuda = facts.first(name), facts.first("cuda_build")
@@ -100,12 +101,12 @@ def _of_build(case: Case, capability: str) -> list[str]:
 
 
 def _same(build: Build, version: str) -> bool:
-    """Whether a build is of that version; a nightly counts as its release."""
+    """Return whether a build has that version. A nightly counts as its release."""
     return meets(version, f"=={build.version}") or Version(version).base_version == build.version
 
 
 def _of_cuda(case: Case, capability: str) -> tuple[bool, str] | None:
-    """(newer, title) where no build of that CUDA can hold kernels for the card."""
+    """Return (newer, title) if no build of that CUDA can have kernels for the GPU."""
     cuda = case.facts.first("cuda_build")
     model = _model(case, capability)
     if not cuda or "." not in cuda or model is None:
@@ -113,12 +114,12 @@ def _of_cuda(case: Case, capability: str) -> tuple[bool, str] | None:
     if model.first_cuda and Version(model.first_cuda) > Version(cuda):
         return (
             True,
-            f"The GPU ({capability}) is known to CUDA from {model.first_cuda} on; the build is for {cuda}",
+            f"This GPU ({capability}) requires CUDA {model.first_cuda} or newer; the build is for {cuda}",
         )
     if model.last_cuda and Version(model.last_cuda) < Version(cuda):
         return (
             False,
-            f"CUDA {model.last_cuda} is the last that knows the GPU ({capability}); the build is for {cuda}",
+            f"This GPU ({capability}) requires CUDA {model.last_cuda} or older; the build is for {cuda}",
         )
     return None
 
@@ -128,9 +129,12 @@ def _model(case: Case, capability: str) -> GpuModel | None:
 
 
 def _by_age(case: Case, capability: str, evidence: Sequence[Evidence]) -> list[Candidate]:
-    """Nothing is known of the build. Releases drop cards and never take them back, so a card that every build
-    of the newest torch serves was dropped by none: it is too new for the build at hand. One that only some
-    of them serve, or none, is old, unless it is newer than all their kernels."""
+    """Judge a GPU by its age, as nothing is known of the build.
+
+    Releases drop old GPUs and never add them again. No release dropped a GPU that every build of the newest
+    torch supports, so it is too new for the text's build. Any other GPU is old, unless it is newer than all
+    their kernels.
+    """
     torch = [
         b
         for b in case.profiles.builds
@@ -149,7 +153,7 @@ def _by_age(case: Case, capability: str, evidence: Sequence[Evidence]) -> list[C
 
 
 def platform(case: Case) -> list[Candidate]:
-    """A release that has no GPU build for the system it runs on."""
+    """Find a release without a GPU build for its system."""
     facts = case.facts
     native = (facts.holds("os=windows") or case.said.group("native_windows")) and not case.said.group("wsl")
     shows = next(
@@ -171,12 +175,12 @@ def platform(case: Case) -> list[Candidate]:
         if with_gpu is None and name == "tensorflow":
             continue
         if with_gpu is None or Version(version) > with_gpu:
-            last = f"; the last with one is {with_gpu}" if with_gpu else ""
+            last = f"; {with_gpu} is the last release with one" if with_gpu else ""
             return [
                 Candidate(
                     cause="no_gpu_build_for_platform", weight=93, confidence="certain",
                     evidence=(*shows[:1], *facts.where(name, "os")),
-                    title=f"{name} {version} has no GPU build for Windows itself{last}",
+                    title=f"{name} {version} has no GPU build for native Windows{last}",
                 )
             ]  # fmt: skip
     return []

@@ -1,8 +1,7 @@
-"""A crash by SIGSEGV or SIGBUS that no framework's stack explains: what is on top of its stack, and what it can mean.
+"""Judge a crash by SIGSEGV or SIGBUS outside of every framework.
 
-Most programs that crash have nothing to do with a GPU. So a cause comes only from a package of Python or a library of
-CUDA or of a framework on top of the stack; it is never more than possible. Everything else gets a sentence that says
-what decides.
+Most crashes have nothing to do with a GPU. So only a Python package, a CUDA library or a framework's library on top
+of the stack gives a cause, which is at most possible. For any other crash, a note names the command that finds more.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _STACK = "`gpuenv run -- gdb -batch -ex run -ex bt --args python PROGRAM` names 
 
 
 def unexplained(case: Case) -> list[Candidate]:
-    """Return what can have caused a crash outside of every framework, by the top of its stack."""
+    """Return possible causes of a crash outside of every framework, by the top of its stack."""
     found = read(case.said.lines)
     if found is None or found.how not in _BY_SIGNAL or not _says_crash(case.said.lines):
         return []
@@ -45,11 +44,11 @@ def _by_library(found: Crash) -> list[Candidate]:
     title, fix = f"The program crashed in {name}", None
     if framework := _framework_of(name):
         cause, title = "framework_bug_upgrade", f"{title}, a library of {framework}"
-        fix = f"See whether the files of {framework} are whole: `gpuenv verify`. Else move to another release of it."
+        fix = f"Check the files of {framework}: `gpuenv verify`. If they are intact, install another release."
     elif _OF_CUDNN.match(name):
-        cause, title = "cudnn_shadowed_by_other_copy", f"{title}; a mix of two builds of cuDNN does that"
+        cause, title = "cudnn_shadowed_by_other_copy", f"{title}; two cuDNN builds may be mixed"
     elif _OF_CUDA.match(name):
-        cause, title = "nvidia_lib_symbol_mismatch", f"{title}; a mix of two CUDA releases does that"
+        cause, title = "nvidia_lib_symbol_mismatch", f"{title}; two CUDA releases may be mixed"
     else:
         return []
     shown = tuple(evidence(x) for x in dict.fromkeys((found.line, found.library_lines[0])))
@@ -63,7 +62,7 @@ def _framework_of(library: str) -> str | None:
 
 
 def _by_package(found: Crash) -> list[Candidate]:
-    """Return the causes of a crash in a package, or while Python loads one: damaged files, else a fault of its own."""
+    """Return the causes of a crash in a package: damaged files while loading it, otherwise a bug."""
     package = found.package
     if package is None or found.place is None:
         return []
@@ -72,32 +71,28 @@ def _by_package(found: Crash) -> list[Candidate]:
     shown = tuple(evidence(x) for x in (found.line, found.frame_lines[found.place]))
     if found.loading:
         cause, title = "package_files_damaged", f"The program crashed while it loaded a library of {where}"
-        fix = f"Install {package} again: `gpuenv repair`, or `python -m pip install --force-reinstall --no-deps NAME`. "
-        fix += (
-            f"Where that does not help, import {package} first: another package can bring the same library."
-        )
+        fix = f"Reinstall {package}: `gpuenv repair`, or `python -m pip install --force-reinstall --no-deps NAME`. "
+        fix += f"If that does not help, import {package} first: another package can contain the same library."
     else:
         cause, title = "framework_bug_upgrade", f"The program crashed in {where}"
-        fix = f"Move {package} to another release. If it still crashes: {_STACK}."
+        fix = f"Install another release of {package}. If it still crashes: {_STACK}."
     return [Candidate(cause=cause, weight=30, confidence="possible", evidence=shown, title=title, fix=fix)]
 
 
 def describe(lines: Sequence[Line]) -> str | None:
-    """Return what a text shows of a crash, and the command that finds more; None where it shows no crash."""
+    """Return a note on a crash in a text, with the command that finds more, or None."""
     said = next((x for x in lines if _CRASHED.search(x.text.strip())), None)
     if said is None:
         return None
     found = read(lines)
     if found is None:
-        return (
-            f"line {said.number} says that the program crashed, and there is no stack: {_RUNNER} shows where"
-        )
+        return f"line {said.number} shows a crash without a stack: {_RUNNER} shows where it happened"
     if found.libraries:
         place = found.libraries[0].rpartition("/")[2]
     else:
         file, line, function = found.frames[0]
         place = f"{function} ({'/'.join(file.split('/')[-2:])}, line {line})"
-    return f"the program crashed in {place}, which is of no package that gpuenv knows: {_STACK}"
+    return f"the program crashed in {place}, outside of known packages: {_STACK}"
 
 
 def _says_crash(lines: Sequence[Line]) -> bool:

@@ -1,4 +1,4 @@
-"""Libraries that are missing, older or doubled: what is asked for against what is there."""
+"""Compare required libraries with installed ones: missing, older or duplicate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DRIVER = re.compile(r"libcuda\.so|nvcuda\.dll|libnvidia-ml", re.IGNORECASE)
 
 
 def cudnn_pair(case: Case) -> list[Candidate]:
-    """The loaded cuDNN against the one that the build was compiled with."""
+    """Compare the loaded cuDNN with the one that the build was compiled with."""
     facts, shows = case.facts, case.said.group("loaded_older") or case.said.group("cudnn_older_jax")
     loaded, built = _loaded_and_needed(case)
     shows = shows or facts.where("cudnn_required")
@@ -38,9 +38,7 @@ def cudnn_pair(case: Case) -> list[Candidate]:
             Candidate(cause="cudnn_major_mismatch", weight=60, confidence="possible", evidence=shows),
         ]
     if loaded.split(".")[0] != built.split(".")[0]:
-        title = (
-            f"cuDNN {loaded} is loaded; the build needs major {built.split('.')[0]} (compiled with {built})"
-        )
+        title = f"cuDNN {loaded} is loaded; the build requires major {built.split('.')[0]} (compiled with {built})"
         return [
             Candidate(
                 cause="cudnn_major_mismatch", weight=92, confidence="certain", evidence=evidence, title=title
@@ -49,18 +47,20 @@ def cudnn_pair(case: Case) -> list[Candidate]:
     adequate = any(_at_least(v, built) for v in facts.all("cudnn")) or bool(case.said.group("conda_or_path"))
     older = Candidate(
         cause="cudnn_older_than_compiled", weight=60 if adequate else 76, confidence="likely", evidence=evidence,
-        title=f"cuDNN {loaded} is loaded; the build was compiled with {built} and needs that or a newer one of the same major",
+        title=f"cuDNN {loaded} is loaded; the build requires {built} or newer of the same major",
     )  # fmt: skip
     shadowed = Candidate(
         cause="cudnn_shadowed_by_other_copy", weight=75 if adequate else 55, confidence="likely", evidence=evidence,
-        title=f"cuDNN {loaded} is loaded in place of a newer copy that is also there" if adequate else None,
+        title=f"cuDNN {loaded} is loaded instead of a newer copy on this machine" if adequate else None,
     )  # fmt: skip
     return [older, shadowed]
 
 
 def _loaded_and_needed(case: Case) -> tuple[str | None, str | None]:
-    """The cuDNN that is loaded and the one that the build needs. JAX names the oldest that it supports, which can be
-    of another major than the one it was compiled with."""
+    """Return the loaded and the required cuDNN.
+
+    JAX names the oldest cuDNN that it supports. Its major can differ from that of the compiled one.
+    """
     facts = case.facts
     minimum, installed = facts.first("minimum"), facts.first("installed")
     if minimum and installed and case.said.group("cudnn_older_jax"):
@@ -80,7 +80,7 @@ def _at_least(version: str, bound: str) -> bool:
 
 
 def cudnn_missing(case: Case) -> list[Candidate]:
-    """A cuDNN file that is not found: absent, or of another major than what is there."""
+    """Judge a missing cuDNN file: not installed, or another major is installed."""
     facts = case.facts
     shows = case.said.group("cudnn_missing") or facts.said("missing", CUDNN)
     others = ("cudnn_symbol", "nvidia_symbol", "paging_file")  # these say why it did not load
@@ -98,7 +98,7 @@ def cudnn_missing(case: Case) -> list[Candidate]:
         Candidate(
             cause="cudnn_major_mismatch", weight=84 if other else 52, evidence=evidence,
             confidence="likely" if other else "possible",
-            title=f"cuDNN {wanted} is asked for; here is cuDNN {other[0]}" if other else None,
+            title=f"cuDNN {wanted} is required; cuDNN {other[0]} is installed" if other else None,
         ),
     ]  # fmt: skip
     if any(CUDA.match(n) for n in facts.all("missing")) and not installed:  # more than cuDNN alone
@@ -120,7 +120,7 @@ def _cudnn_major(name: str) -> str | None:
 
 
 def _cudnn_majors(case: Case) -> set[str]:
-    """Majors of the cuDNN that the text shows installed, or that its frameworks bring."""
+    """Return the cuDNN majors that are installed, or that the text's frameworks contain."""
     facts = case.facts
     wheels = (f"nvidia-cudnn-cu{major}" for major in range(11, 20))
     majors = {v.split(".")[0] for name in ("cudnn", *wheels) for v in facts.all(name)}
@@ -137,7 +137,7 @@ def _cudnn_majors(case: Case) -> set[str]:
 
 
 def cuda_missing(case: Case) -> list[Candidate]:
-    """A CUDA library that is not found: not installed, not on the path, or of another version."""
+    """Judge a missing CUDA library: not installed, not on the path, or another version."""
     facts = case.facts
     shows = case.said.group("lib_missing") or facts.said("missing", CUDA)
     names = [n for n in facts.all("missing") if CUDA.match(n) and not DRIVER.match(n)]
@@ -160,7 +160,7 @@ def cuda_missing(case: Case) -> list[Candidate]:
             weights["nvidia_libs_not_on_loader_path"], weights["nvidia_libs_not_installed"] = 70, 48
         else:
             weights["cuda_major_mismatch"] = 88
-            title = f"{names[0]} belongs to CUDA {wanted}; here is CUDA {', '.join(there)}"
+            title = f"{names[0]} belongs to CUDA {wanted}; installed is CUDA {', '.join(there)}"
     if case.said.group("extension_names"):
         weights["extension_built_for_other_torch_or_cuda"] = _extension(case, wanted)
     return [
@@ -174,7 +174,7 @@ def cuda_missing(case: Case) -> list[Candidate]:
 
 
 def _wanted(name: str) -> str | None:
-    """The CUDA that a soname belongs to: libcudart.so.11.0 and cudart64_110.dll are CUDA 11's."""
+    """Return the CUDA of a soname: libcudart.so.11.0 and cudart64_110.dll belong to CUDA 11."""
     found = _BY_CUDA.match(name)
     if not found:
         return None
@@ -187,7 +187,7 @@ def _wanted(name: str) -> str | None:
 
 
 def _installed(case: Case) -> list[str]:
-    """CUDA versions that the text shows installed; the libraries of the driver are none."""
+    """Return the installed CUDA versions that the text shows. The driver's libraries do not count."""
     present = [w for p in case.facts.all("present") if (w := _wanted(p.rsplit("/", 1)[-1]))]
     return list(dict.fromkeys([*case.facts.all("cuda"), *case.facts.all("cuda_path"), *present]))
 
@@ -201,7 +201,7 @@ def _matches(wanted: str, have: str) -> bool:
 
 
 def _extension(case: Case, wanted: str | None) -> int:
-    """torch itself works: then the extension that asks for another CUDA's library is the odd one."""
+    """Return the weight of an extension that requires another CUDA's library than torch."""
     built = case.facts.first("cuda_build")
     if wanted and built:
         return 60 if _matches(wanted, built) else 90

@@ -1,4 +1,4 @@
-"""The driver against the CUDA of the build, and the memory that was free."""
+"""Compare the driver with the CUDA of the build, and judge the free GPU memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ _PLENTY = 0.12
 
 
 def driver(case: Case) -> list[Candidate]:
-    """The driver is older than the floor of the build's CUDA (NVIDIA's release notes: a major's floor by
-    minor-version compatibility from CUDA 11 on, each release's own before)."""
+    """Find a driver older than the build's CUDA requires.
+
+    By NVIDIA's release notes, one driver version is the minimum for each major from CUDA 11 on
+    (minor-version compatibility). Each older release has its own minimum.
+    """
     facts = case.facts
     if case.said.group("forward_compat") or case.said.group("library_mismatch"):
         return []
@@ -35,20 +38,20 @@ def driver(case: Case) -> list[Candidate]:
     )
     if not shows:
         return []
-    needs = f"driver {floor}" if floor else f"a driver that speaks CUDA {_major(built)}"
+    needs = f"driver {floor}" if floor else f"a driver for CUDA {_major(built)}"
     return [
         Candidate(
             cause="driver_too_old_for_runtime",
             weight=95,
             confidence="certain" if have and floor else "likely",
             evidence=(*shows[:1], *facts.where("driver", "driver_cuda", "cuda_build")),
-            title=f"CUDA {built} of this build needs {needs}; here is {have or 'one that speaks CUDA ' + str(speaks)}",
+            title=f"This build's CUDA {built} requires {needs}; found {have or 'a driver for CUDA ' + str(speaks)}",
         )
     ]
 
 
 def cuda_built(case: Case) -> str | None:
-    """The CUDA that the framework was built with: as the text says, or as its release on the default index."""
+    """Return the CUDA of the framework's build, from the text or from its release on the default index."""
     said = case.facts.first("cuda_build")
     if said:
         return said
@@ -65,7 +68,7 @@ def cuda_built(case: Case) -> str | None:
 
 
 def floor_of(case: Case, cuda: str) -> str | None:
-    """The oldest driver for a CUDA on the text's system."""
+    """Return the oldest driver for a CUDA on the text's system."""
     windows = case.facts.holds("os=windows") or case.facts.holds("os=wsl")
     for major in case.profiles.majors:
         if major.major == cuda.split(".", maxsplit=1)[0]:
@@ -81,7 +84,7 @@ def _major(cuda: str) -> int:
 
 
 def memory(case: Case) -> list[Candidate]:
-    """XLA and TensorFlow print how much was free when cuDNN could not start."""
+    """Judge the free memory that XLA and TensorFlow print when cuDNN cannot start."""
     free, total = case.facts.first("free_bytes"), case.facts.first("total_bytes")
     shows = case.said.group("dnn_handle") or case.said.group("dnn_library")
     if not free or not total or not int(total) or not shows:
@@ -92,15 +95,15 @@ def memory(case: Case) -> list[Candidate]:
     if share < _STARVED:
         return [
             Candidate(cause="preallocation_leaves_no_memory", weight=85, confidence="likely", evidence=evidence,
-                      title=f"The framework itself reserved nearly the whole GPU: {text} when cuDNN started"),
+                      title=f"The framework reserved nearly all GPU memory: {text} when cuDNN started"),
             Candidate(cause="gpu_memory_exhausted", weight=60, confidence="possible", evidence=evidence,
-                      title=f"Other processes hold the GPU's memory: {text} when cuDNN started"),
+                      title=f"Other processes use the GPU's memory: {text} when cuDNN started"),
         ]  # fmt: skip
     if share < _PLENTY:
         return []
     case.ruled_out.update(("preallocation_leaves_no_memory", "gpu_memory_exhausted"))
     return [
         Candidate(cause="cudnn_major_mismatch", weight=66, confidence="possible", evidence=evidence,
-                  title=f"{text}, so it is not memory: the cuDNN found is not the one that this build needs"),
+                  title=f"{text}, which is enough memory: the cuDNN found is not the one that this build requires"),
         Candidate(cause="cudnn_not_found", weight=60, confidence="possible", evidence=evidence),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Imports that a text shows in two orders, of which one crashes."""
+"""Find imports that crash in one order and work in the other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST = 20  # modules of one run of imports that are looked at
 
 
 def import_order(case: Case) -> list[Candidate]:
-    """Two modules that the text imports in both orders, and a crash."""
+    """Find two modules that the text imports in both orders, and a crash."""
     crashed = case.said.group("crash")
     if not crashed:
         return []
@@ -30,7 +30,7 @@ def import_order(case: Case) -> list[Candidate]:
             for second in modules[i + 1 :]:
                 if (second, first) in orders:
                     shows = (*crashed[:1], orders[second, first], evidence(line))
-                    title = f"The order of importing {first} and {second} decides whether the program crashes"
+                    title = f"The program crashes in one import order of {first} and {second}, but not in the other"
                     return [
                         Candidate(cause="conflicting_frameworks_in_one_env", weight=86, confidence="likely",
                                   evidence=shows, title=title)
@@ -40,7 +40,7 @@ def import_order(case: Case) -> list[Candidate]:
 
 
 def _runs(lines: Sequence[Line]) -> Iterable[tuple[list[str], Line]]:
-    """The modules of each program on one line, and of each run of import statements, with its first line."""
+    """Yield the modules of each one-line program and of each block of imports, with its first line."""
     run: list[str] = []
     began: Line | None = None
     for line in lines:
@@ -58,6 +58,6 @@ def _runs(lines: Sequence[Line]) -> Iterable[tuple[list[str], Line]]:
 
 
 def _names(part: str) -> list[str]:
-    """The packages of "a.b as c, d" or of "a.b import c"."""
+    """Return the packages of "a.b as c, d" or of "a.b import c"."""
     first = part.split(" import ", maxsplit=1)[0]
     return [found.group(0) for one in first.split(",") if (found := _NAME.match(one.strip()))]

@@ -1,4 +1,4 @@
-"""Python packages that are missing, and files of packages that are damaged."""
+"""Find missing Python packages and damaged files of packages."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ _STACK = re.compile(
 
 
 def module(case: Case) -> list[Candidate]:
-    """A module that an import did not find, where it is a package's: a row of package_names.yaml, or wanted by an
-    installed package. Any other name may be the program's own module."""
+    """Judge a missing module of a package in package_names.yaml, or of one that an installed package imports.
+
+    Any other name may be the program's own module.
+    """
     errors = raised(case.said.lines)
     if emptied := _without_init(case, errors):
         return [emptied]
@@ -56,23 +58,25 @@ def module(case: Case) -> list[Candidate]:
 
 
 def _lost(case: Case, name: str, where: tuple[Evidence, ...]) -> Candidate | None:
-    """A module that an installed package of the environment lists and that is not there."""
+    """Return a missing module that an installed package of the environment lists."""
     owner = case.ran.files_of(name) if case.ran else None
     if owner is None:
         return None
-    title = f"The installed package {owner} lacks files of its module {name}"
+    title = f"Files of the module {name} are missing from the installed package {owner}"
     return Candidate(cause=_DAMAGED, weight=90, confidence="certain", evidence=where, title=title)
 
 
 def _without_init(case: Case, errors: list[Raised]) -> Candidate | None:
-    """A package whose __init__.py is gone: Python takes its folder for a namespace without names."""
+    """Return a package without its __init__.py. Python reads its folder as an empty namespace."""
     found = _UNKNOWN.search(errors[-1].message) if errors else None
     return _lost(case, found.group(1), (evidence(errors[-1].line),)) if found else None
 
 
 def _refused_import(errors: list[Raised]) -> tuple[str, Raised] | None:
-    """The module that the text's last exception names as missing. An import error that was raised because of it
-    counts as the same; after any other exception the program went on without the module."""
+    """Return the module that the text's last exception names as missing.
+
+    An import error that it caused counts as the same. After any other exception, the program went on without it.
+    """
     for error in reversed(errors):
         found = _MODULE.search(error.message)
         if error.kind in ("ModuleNotFoundError", "ImportError") and found:
@@ -86,32 +90,32 @@ def _refused_import(errors: list[Raised]) -> tuple[str, Raised] | None:
 def _of_another_python(name: str, where: tuple[Evidence, ...]) -> Candidate:
     return Candidate(
         cause=_MISSING, weight=60, confidence="possible", evidence=where,
-        title=f"The module {name} is installed in this environment; the program ran with another Python, or without it",
-        fix="Start the program with `python` of the environment: `gpuenv run ENV -- python PROGRAM`. Look at the "
-        "program's first line, at PYTHONNOUSERSITE and at options such as -I and -S.",
+        title=f"The module {name} is installed in this environment, but the program ran with another Python or could not reach it",
+        fix="Start the program with `python` of the environment: `gpuenv run ENV -- python PROGRAM`. Check the "
+        "program's first line, PYTHONNOUSERSITE, and options such as -I and -S.",
     )  # fmt: skip
 
 
 def _framework(case: Case, name: str, where: tuple[Evidence, ...]) -> Candidate:
-    """A framework itself: the program ran with a Python that has none, or the environment was made for another."""
+    """Judge a missing framework: another Python, or an environment for another framework."""
     if case.ran and case.ran.has_module(name):
         return _of_another_python(name, where)
     if case.said.group("isolated_build"):
         return Candidate(
             cause="build_toolkit_missing_or_mismatched", weight=60, confidence="possible", evidence=where,
-            title=f"A package that compiles against {name} is built in isolation, where {name} is not installed",
+            title=f"A package that compiles against {name} is built in isolation, without {name}",
             fix=f"Install {name} first, then the package with `pip install --no-build-isolation NAME`.",
         )  # fmt: skip
     return Candidate(
         cause=_MISSING, weight=50, confidence="possible", evidence=where,
-        title=f"{name} is not installed in the Python that ran this",
-        fix=f"Start the program with the environment that has {name}: `gpuenv run ENV -- python PROGRAM`. Where none "
-        f"has: `gpuenv create --framework {name}`.",
+        title=f"{name} is not installed in the Python that ran this program",
+        fix=f"Start the program with the environment that has {name}: `gpuenv run ENV -- python PROGRAM`. If there "
+        f"is none: `gpuenv create --framework {name}`.",
     )  # fmt: skip
 
 
 def _asked_for(case: Case, error: Raised) -> list[Candidate]:
-    """A package that an import error tells the user to install, where the table has it."""
+    """Return the package that an import error recommends, if the table has it."""
     if error.kind not in ("ImportError", "ModuleNotFoundError"):
         return []
     named = next((m.group(1).rstrip(".") for p in _ASKS_FOR if (m := p.search(error.message))), None)
@@ -124,32 +128,32 @@ def _asked_for(case: Case, error: Raised) -> list[Candidate]:
 
 def _known(case: Case, row: ImportName, where: tuple[Evidence, ...]) -> Candidate:
     named = row.package if row.package.lower() == row.module.lower() else f"{row.package} ({row.module})"
-    others = f" {' or '.join(row.also[:2])} brings the module too." if row.also else ""
-    pip = "" if case.ran and case.ran.made_by_gpuenv else f" In an environment that gpuenv did not make: `python -m pip install {row.package}`."  # fmt: skip
+    others = f" {' or '.join(row.also[:2])} contains the module too." if row.also else ""
+    pip = "" if case.ran and case.ran.made_by_gpuenv else f" In an environment that gpuenv did not create: `python -m pip install {row.package}`."  # fmt: skip
     if row.common:
         return Candidate(
             cause=_MISSING, weight=50, confidence="possible", evidence=where,
             title=f"The module {row.module} is missing: the package {row.package}, or a folder of the program's own",
-            fix=f"If the program's own folder of that name is meant, run from its parent folder. If the package: "
+            fix=f"For the program's own folder, run from its parent folder. For the package: "
             f"`gpuenv add {row.package}`.{pip}",
         )  # fmt: skip
     return Candidate(
         cause=_MISSING, weight=86, confidence="certain" if case.ran else "likely", evidence=where,
         title=f"The Python package {named} is not installed in this environment",
-        fix=f"Add the package: `gpuenv add {row.package}`.{others}{pip}",
+        fix=f"Install the package: `gpuenv add {row.package}`.{others}{pip}",
     )  # fmt: skip
 
 
 def _wanted_by(name: str, package: str, where: tuple[Evidence, ...]) -> Candidate:
     return Candidate(
         cause=_MISSING, weight=55, confidence="possible", evidence=where,
-        title=f"The module {name}, which the installed package {package} imports, is not installed",
-        fix=f"Find in the documentation of {package} which package brings {name}, then `gpuenv add` that package.",
+        title=f"The module {name} is not installed; the installed package {package} imports it",
+        fix=f"Find the package of {name} in the documentation of {package}, then `gpuenv add` it.",
     )  # fmt: skip
 
 
 def damaged(case: Case) -> list[Candidate]:
-    """A damaged file, with the installed package that it belongs to."""
+    """Return a damaged file with its installed package."""
     shows = case.said.group("damaged_file")
     if not shows or case.said.group("driver_file_damaged"):
         return []

@@ -1,4 +1,4 @@
-"""Limits of the process, and crashes."""
+"""Judge limits of the process, and crashes."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ _FRAMEWORKS = ("torch", "tensorflow", "jaxlib", "onnxruntime", "tensorrt", "padd
 
 
 def killed(case: Case) -> list[Candidate]:
-    """A program that SIGKILL ended. The kernel counts whom it ended for want of memory; where it counted none, a
-    person or a scheduler sent the signal, and that is no failure."""
+    """Judge a program that SIGKILL ended.
+
+    The kernel counts the processes that it ends when memory runs out. If it counted none, a person or a
+    scheduler sent the signal, which is no failure.
+    """
     ran, said = case.ran, (*case.said.group("killed"), *case.said.group("worker_killed"))
     lines = tuple(evidence(x) for x in case.said.lines if _KILLED.match(x.text.strip()))[:2]
     by_signal = bool(ran and ran.signal == "SIGKILL")
@@ -54,18 +57,17 @@ def _killed(shown: tuple[Evidence, ...], weight: int, confidence: Confidence) ->
     sure = confidence != "possible"
     return Candidate(
         cause=_LIMIT, weight=weight, confidence=confidence, evidence=shown,
-        title="The kernel ended the program because memory ran out" if sure
-        else "The program was ended by SIGKILL, as the kernel does when memory runs out",
+        title="The kernel ended the program: memory ran out" if sure
+        else "The program was ended by SIGKILL, as when memory runs out",
         fix="Use less memory (fewer data-loader workers, less data in memory), or raise the limit of the container or "
         "job (`docker run --memory`, `sbatch --mem`)." if sure
-        else "See whether memory ran out: `sudo dmesg | grep -i oom`. If so, use less memory or raise the limit. "
+        else "Check whether memory ran out: `sudo dmesg | grep -i oom`. If so, use less memory or raise the limit. "
         "A scheduler or a person can send SIGKILL too.",
     )  # fmt: skip
 
 
 def memory(case: Case) -> list[Candidate]:
-    """Host memory that was refused: with the limit where it is known, else where the amount is one that a program
-    can mean."""
+    """Judge refused host memory: by the limit if it is known, otherwise by the amount requested."""
     shows = tuple(evidence(x) for x in case.said.lines if _NO_MEMORY.search(x.text.strip()))[:2]
     if not shows:
         return []
@@ -77,7 +79,7 @@ def memory(case: Case) -> list[Candidate]:
             Candidate(
                 cause=_LIMIT, weight=88, confidence="likely", evidence=(*shows, limit),
                 title=f"This shell allows a process {ran.address_space >> 20} MiB of address space (ulimit -v)",
-                fix="Remove the limit: `ulimit -v unlimited`, or ask the scheduler for a job without one.",
+                fix="Remove the limit: `ulimit -v unlimited`, or request a job without one from the scheduler.",
             )
         ]  # fmt: skip
     last = next(reversed(raised(case.said.lines)), None)
@@ -114,7 +116,7 @@ def _gib(size: int) -> str:
 
 
 def open_files(case: Case) -> list[Candidate]:
-    """The limit on open files, with its number."""
+    """Report the limit on open files."""
     shows = case.said.group("open_files")
     if not shows or case.ran is None or case.ran.open_files is None:
         return []
@@ -127,8 +129,7 @@ def open_files(case: Case) -> list[Candidate]:
 
 
 def crash(case: Case) -> list[Candidate]:
-    """A crash with a stack: by what it was doing and what was loaded. A crash in the program's own code has no cause
-    here."""
+    """Judge a crash by its stack and the loaded libraries. A crash in the program's own code has no cause."""
     found = read(case.said.lines)
     if found is None:
         return _unseen_crash(case.ran)
@@ -138,7 +139,7 @@ def crash(case: Case) -> list[Candidate]:
     where = _where(found)
     if found.loading and found.how == "Bus error":
         of = f" of {package}" if package else ""
-        title = f"A library{of} is shorter than it says: loading it ended the program by SIGBUS"
+        title = f"A library{of} is truncated: loading it ended the program with SIGBUS"
         return [Candidate(cause=_DAMAGED, weight=88, confidence="likely", evidence=shows, title=title)]
     if copies := _copies(found):
         title = f"The program crashed{where} with two copies of {copies} in its stack"
@@ -161,7 +162,7 @@ def crash(case: Case) -> list[Candidate]:
 
 
 def _own_crash(ran: Ran | None, found: Crash) -> list[Candidate]:
-    """A program that gpuenv ran and that SIGSEGV ended outside of every framework. A log alone may be of any program."""
+    """Judge a SIGSEGV outside of every framework in a program that gpuenv ran."""
     if ran is None or ran.signal != "SIGSEGV":
         return []
     file, line, function = found.frames[0] if found.frames else ("", 0, "")
@@ -170,8 +171,8 @@ def _own_crash(ran: Ran | None, found: Crash) -> list[Candidate]:
         Candidate(
             cause="framework_bug_upgrade", weight=24, confidence="possible", evidence=_shown(found),
             title=f"Compiled code crashed (SIGSEGV){where}; no framework is in its stack",
-            fix="Look at what the program calls there. See whether the environment is whole: `gpuenv verify`. The "
-            "library is named by: `gpuenv run gdb -batch -ex run -ex bt --args python PROGRAM`.",
+            fix="Check what the program calls there. Check the environment: `gpuenv verify`. Find the library: "
+            "`gpuenv run gdb -batch -ex run -ex bt --args python PROGRAM`.",
         )
     ]  # fmt: skip
 
@@ -182,21 +183,21 @@ def short_path(file: str) -> str:
 
 
 def _unseen_crash(ran: Ran | None) -> list[Candidate]:
-    """A program that gpuenv ran and that SIGSEGV ended without a stack in its output."""
+    """Judge a SIGSEGV without a stack in the output, in a program that gpuenv ran."""
     if ran is None or ran.signal != "SIGSEGV":
         return []
     return [
         Candidate(
             cause="framework_bug_upgrade", weight=24, confidence="possible", evidence=_signal(ran),
-            title="Compiled code crashed (SIGSEGV), and the output does not say in which library",
-            fix="See whether the environment is whole: `gpuenv verify`. Then find the library: `gpuenv run -- gdb "
-            "-batch -ex run -ex bt --args python PROGRAM`. Move the package that it belongs to to another release.",
+            title="Compiled code crashed (SIGSEGV); the output does not name the library",
+            fix="Check the environment: `gpuenv verify`. Then find the library: `gpuenv run -- gdb "
+            "-batch -ex run -ex bt --args python PROGRAM`. Install another release of its package.",
         )
     ]  # fmt: skip
 
 
 def _where(found: Crash) -> str:
-    """As " in torch (torch/nn/modules/conv.py, line 549, _conv_forward)"."""
+    """Return the place, such as " in torch (torch/nn/modules/conv.py, line 549, _conv_forward)"."""
     if found.libraries:
         return f" in {found.libraries[0].rpartition('/')[2]}"
     if found.place is None or found.package is None:
@@ -207,7 +208,7 @@ def _where(found: Crash) -> str:
 
 
 def _shown(found: Crash) -> tuple[Evidence, ...]:
-    """The crash, its place, its libraries, and what was loaded."""
+    """Return the lines of the crash, its place, its libraries and the loaded modules."""
     place = (found.frame_lines[found.place],) if found.place is not None else ()
     modules = (found.modules_line,) if found.modules_line else ()
     shown = [evidence(x) for x in (found.line, *place, *found.library_lines[:2])]
@@ -218,7 +219,7 @@ def _shown(found: Crash) -> tuple[Evidence, ...]:
 
 
 def _copies(found: Crash) -> str | None:
-    """A family of NVIDIA's libraries of which the stack names two folders."""
+    """Return a family of NVIDIA libraries that the stack loads from two folders."""
     folders: dict[str, set[str]] = {}
     for path in found.libraries:
         folder, _, name = path.rpartition("/")

@@ -1,4 +1,4 @@
-"""Libraries of the system that are missing, with the packages that bring them."""
+"""Find missing system libraries and the packages that contain them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ _OPENED = re.compile(r"(?<![\w.+-])(lib[\w.+-]{1,60}?\.so(?:\.\d{1,5}){0,4}): ca
 
 
 def missing(case: Case) -> list[Candidate]:
-    """A library that the loader did not find and that systems bring: a row of system_libraries.yaml, or one that an
-    import ended with."""
+    """Find a missing system library: one in system_libraries.yaml, or one that ended an import."""
     errors = raised(case.said.lines)
     last = errors[-1] if errors else None
     ends = _OPENED.search(last.message) if last else None
@@ -40,15 +39,17 @@ def missing(case: Case) -> list[Candidate]:
 
 
 def _goes_on(last: Raised | None, name: str, line: Line) -> bool:
-    """Whether the text ends with an exception that is about something else. What follows an exception's first line
-    belongs to its message."""
+    """Return whether the text ends with an unrelated exception.
+
+    Lines after an exception's first line belong to its message.
+    """
     if last is None or name in last.message or last.kind in ("ImportError", "OSError"):
         return False
     return line.source != last.line.source or line.number < last.line.number
 
 
 def _row(case: Case, name: str) -> SystemLibrary | None:
-    """The row of a soname; a name without a number is that of a development link (libsndfile.so)."""
+    """Return the row of a soname. A name without a number is a development link (libsndfile.so)."""
     rows = case.profiles.system_libraries
     exact = next((r for r in rows if r.soname == name), None)
     return exact or next((r for r in rows if name.endswith(".so") and r.soname.startswith(name + ".")), None)
@@ -56,7 +57,7 @@ def _row(case: Case, name: str) -> SystemLibrary | None:
 
 def _known(case: Case, name: str, row: SystemLibrary, error: Raised | None, line: Line) -> Candidate:
     package = error.package if error else None
-    needs = f", which {package} needs," if package else ""
+    needs = f", required by {package}," if package else ""
     return Candidate(
         cause=_CAUSE, weight=92, confidence="certain" if error else "likely", evidence=(evidence(line),),
         title=f"The system library {name}{needs} is missing",
@@ -65,18 +66,18 @@ def _known(case: Case, name: str, row: SystemLibrary, error: Raised | None, line
 
 
 def _install(row: SystemLibrary) -> str:
-    """The commands of both families of distributions."""
+    """Return the install commands for both families of distributions."""
     newer = f" ({row.deb_t64} from Ubuntu 24.04 and Debian 13 on)" if row.deb_t64 else ""
     rpm = row.rpm or f"'{row.soname}()(64bit)'"
     return f"Debian and Ubuntu: `sudo apt-get install {row.deb}`{newer}. Fedora and RHEL: `sudo dnf install {rpm}`."
 
 
 def _instead(case: Case, name: str, module: str | None) -> str:
-    """A package that brings the same module without the need."""
+    """Return advice on a package with the same module that does not require the library."""
     package = next((r.package for r in case.profiles.imports if r.module == module), module)
     rows = case.profiles.replacements
     row = next((r for r in rows if name in r.without and r.package == package), None)
-    return f" Without a display, require {row.instead} in place of {row.package}." if row else ""
+    return f" Without a display, require {row.instead} instead of {row.package}." if row else ""
 
 
 def _unknown(name: str, line: Line) -> Candidate:
@@ -84,5 +85,5 @@ def _unknown(name: str, line: Line) -> Candidate:
         cause=_CAUSE, weight=52, confidence="possible",
         evidence=(evidence(line),),
         title=f"The library {name} is missing",
-        fix=f"Install what brings it: `apt-file search {name}` or `dnf provides '*/{name}'` names the system's package.",
+        fix=f"Install the system package that contains it: `apt-file search {name}` or `dnf provides '*/{name}'` prints its name.",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Lines of the form "key: value", as issue templates and collect_env write them."""
+"""Read lines of the form "key: value" of issue templates and collect_env."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEYED = re.compile(
 
 
 def keyed(facts: Facts, match: re.Match[str], where: Evidence) -> None:
-    """A line "key: value", as issue templates and collect_env write them."""
+    """Read a line "key: value" of an issue template or of collect_env."""
     key, value = match.group(1).strip().lower(), match.group(2).strip()
     for words, reader in _KEYS:
         if key in words:

@@ -1,9 +1,9 @@
-"""Logs of any size and kind to the lines that can matter, in one bounded pass.
+"""Read the relevant lines of a log of any size, in one bounded pass.
 
-A short log is kept whole. Of a long one the beginning and the end are kept whole, and of what lies
-between the lines that hold one of a few stems (`STEMS`), each shape once: lines that differ in digits only
-are one shape. Memory and time do not depend on what the log says: every step is a search for a fixed
-string, and every list has a bound.
+A short log is read completely. Of a long log, the beginning and the end are read completely. Between them, lines
+that contain one of a few stems (`STEMS`) are kept, each shape once: lines that differ in digits only have one
+shape. Memory and time do not depend on the log's content: every step searches a fixed string, and every list has
+a bound.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CONTROL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a log: where it stands (1-based), without escapes and control characters."""
+    """One line of a log with its number (from 1), without escapes and control characters."""
 
     source: str
     number: int
@@ -51,7 +51,7 @@ class Line:
 
 @dataclass(slots=True)
 class _Kept:
-    """What was kept of one log so far."""
+    """The lines kept of one log so far."""
 
     source: str
     lines: dict[tuple[int, str], Line] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class _Kept:
 
 
 def read(source: str, chunks: Iterable[bytes]) -> list[Line]:
-    """The lines of a log that can matter, in order. `chunks` are its bytes in pieces of any size."""
+    """Return the relevant lines of a log, in order. `chunks` are its bytes in pieces of any size."""
     kept = _Kept(source)
     number, tail = 1, deque[tuple[int, bytes]](maxlen=2)
     for i, block in enumerate(_blocks(_utf8(chunks))):
@@ -84,7 +84,7 @@ def read(source: str, chunks: Iterable[bytes]) -> list[Line]:
 
 
 def _utf8(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The bytes as UTF-8: UTF-16 (PowerShell's `>`) is recognised by its mark or by its zeros."""
+    """Yield the bytes as UTF-8. UTF-16 (PowerShell's `>`) is recognised by its mark or by its zeros."""
     rest = iter(chunks)
     first = b""
     while len(first) < 64 and (chunk := next(rest, b"")):
@@ -111,21 +111,21 @@ def _utf16(first: bytes) -> str | None:
 
 
 def _blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The bytes in blocks that end with a line, or anywhere in a line longer than BLOCK."""
-    held = b""
+    """Yield the bytes in blocks that end with a line, or anywhere in a line longer than BLOCK."""
+    rest = b""
     for chunk in chunks:
-        held = held + chunk if held else chunk
-        if len(held) < BLOCK:
+        rest = rest + chunk if rest else chunk
+        if len(rest) < BLOCK:
             continue
-        end = held.rfind(b"\n") + 1 or len(held)
-        yield held[:end]
-        held = held[end:]
-    if held:
-        yield held
+        end = rest.rfind(b"\n") + 1 or len(rest)
+        yield rest[:end]
+        rest = rest[end:]
+    if rest:
+        yield rest
 
 
 def _whole(kept: _Kept, number: int, block: bytes) -> None:
-    """Keep every line of a block, up to half of what may be kept."""
+    """Keep every line of a block, up to LINES."""
     for n, raw in enumerate(block.split(b"\n")):
         if n >= LINES:
             break
@@ -133,7 +133,7 @@ def _whole(kept: _Kept, number: int, block: bytes) -> None:
 
 
 def _tail(kept: _Kept, tail: Iterable[tuple[int, bytes]]) -> None:
-    """Keep the last lines whole: errors stand at the end."""
+    """Keep all of the last lines, where errors are."""
     left, wanted = EDGE, LINES
     for number, block in reversed(list(tail)):
         start = max(0, len(block) - left)
@@ -148,7 +148,7 @@ def _tail(kept: _Kept, tail: Iterable[tuple[int, bytes]]) -> None:
 
 
 def _stems(kept: _Kept, number: int, block: bytes) -> None:
-    """Keep the lines of a block that hold a stem, each shape once."""
+    """Keep the lines of a block that contain a stem, each shape once."""
     if kept.between >= BETWEEN:
         return
     if 0.4 < block.count(0, 0, 4096) / len(block[:4096]) < 0.6:
@@ -185,7 +185,7 @@ def _stems(kept: _Kept, number: int, block: bytes) -> None:
 
 
 def _is_junk(block: bytes) -> bool:
-    """Whether most of a block is no text in any encoding of a terminal: a few places decide."""
+    """Return whether most of a block is binary, by a few samples."""
     places = [block[i : i + 256] for i in range(0, len(block), max(1, len(block) // 8))]
     sample = b"".join(places)
     if len(sample.translate(None, _TEXT)) * 2 < len(sample):
@@ -194,8 +194,10 @@ def _is_junk(block: bytes) -> bool:
 
 
 def _runs(block: bytes) -> list[tuple[int, bytes]] | None:
-    """The runs of text in junk, with their places; None where there are too many to be few. A search in
-    the block's classes of bytes takes long strides over junk, which seven searches for stems do not."""
+    """Return the runs of text in binary data with their offsets, or None if there are many.
+
+    One search in the block's byte classes skips binary data faster than seven searches for stems.
+    """
     classes = block.translate(_IS_TEXT)
     found: list[tuple[int, bytes]] = []
     at = classes.find(b"\1" * _RUN)
@@ -210,7 +212,7 @@ def _runs(block: bytes) -> list[tuple[int, bytes]] | None:
 
 
 def _lines(kept: _Kept, number: int, run: bytes) -> None:
-    """Keep the lines of a run of text that hold a stem."""
+    """Keep the lines of a run of text that contain a stem."""
     for n, raw in enumerate(run.split(b"\n")):
         low = raw[:WIDTH].lower()
         if any(stem in low for stem in STEMS):
@@ -218,7 +220,7 @@ def _lines(kept: _Kept, number: int, run: bytes) -> None:
 
 
 def _by_shape(kept: _Kept, number: int, block: bytes) -> None:
-    """A block full of stems (a progress line that names its GPU): its new shapes, with their stems."""
+    """Keep the new shapes of a block with many stems, such as progress lines with a GPU's name."""
     rows = block.split(b"\n")
     fresh = 0
     for n, shape in enumerate(block.translate(None, b"0123456789").split(b"\n")):
@@ -242,7 +244,7 @@ def _unseen(kept: _Kept, number: int, raw: bytes) -> None:
 
 
 def _shown(raw: bytes) -> Iterator[str]:
-    """The texts of one line: what a terminal would have shown one after the other on it (carriage returns)."""
+    """Yield the texts of one line, which carriage returns separate."""
     raw = raw[: 64 * WIDTH].translate(None, b"\0")  # UTF-16 that was appended to a log of bytes
     if _not_utf8(raw[:WIDTH]) and len(raw[:WIDTH].translate(None, _TEXT)) * 3 > len(raw[:WIDTH]):
         raw = b" ".join(_PRINTABLE.findall(raw[:WIDTH]))  # junk: what `strings` would show of it
@@ -256,7 +258,7 @@ def _shown(raw: bytes) -> Iterator[str]:
 
 
 def _not_utf8(raw: bytes) -> bool:
-    """Whether more than a few bytes, as of a character that was cut in two, are no UTF-8."""
+    """Return whether more than a few bytes are not UTF-8. A character cut in two is allowed."""
     return len(raw.decode("utf-8", "ignore").encode()) < len(raw) - 16
 
 

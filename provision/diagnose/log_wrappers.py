@@ -1,7 +1,7 @@
-"""What containers, schedulers, loggers and web pages put around each line of a program's output, taken off again.
+"""Remove prefixes that containers, schedulers, loggers and web pages add to lines.
 
-A prefix that programs print themselves is taken off only where most lines of a log have it. Lines
-of several processes in one log are put together by process, so that a message and its second line stay neighbours.
+A prefix that programs print themselves is removed only if most lines of a log have it. Lines of several processes
+are grouped by process, so that a message and its second line stay neighbours.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TEXTS = ("log", "message", "msg", "text")
 
 
 def unwrapped(lines: Sequence[Line]) -> list[Line]:
-    """The lines of one log without what stands around them."""
+    """Return the lines of one log without their wrappers."""
     found = [_unescaped(line) for line in lines]
     for _ in range(_DEEP):
         bare = _without_prefix(found)
@@ -56,7 +56,7 @@ def unwrapped(lines: Sequence[Line]) -> list[Line]:
 
 
 def _unescaped(line: Line) -> Line:
-    """A line without the escapes of HTML, and out of its JSON object."""
+    """Return a line without HTML escapes and without its JSON object."""
     text = line.text
     if text.startswith("{") and text.rstrip().endswith("}"):
         text = _of_json(text) or text
@@ -66,20 +66,20 @@ def _unescaped(line: Line) -> Line:
 
 
 def _of_json(text: str) -> str | None:
-    """The text that a logging driver put into an object on one line."""
+    """Return the text in a logging driver's JSON object, or None."""
     try:
-        held = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
         return None
     return (
-        next((held[k] for k in _TEXTS if isinstance(held.get(k), str)), None)
-        if isinstance(held, dict)
+        next((document[k] for k in _TEXTS if isinstance(document.get(k), str)), None)
+        if isinstance(document, dict)
         else None
     )
 
 
 def _without_prefix(lines: Sequence[Line]) -> list[Line] | None:
-    """The lines without the prefix that they have; None where they have none."""
+    """Return the lines without their common prefix, or None if there is none."""
     if len(lines) < _FEW:
         return None
     for form, share in (*((f, _SOME) for f in _PLAIN), *((f, _MOST) for f in _COMMON)):
@@ -95,8 +95,10 @@ def _after(line: Line, match: re.Match[str] | None) -> Line:
 
 
 def _by_process(lines: list[Line], matches: Sequence[re.Match[str] | None]) -> list[Line]:
-    """The lines of each process together, in the order in which the processes began. A line without a prefix stays
-    with the one before it."""
+    """Return the lines grouped by process, in the order of their first lines.
+
+    A line without a prefix stays with the line before it.
+    """
     streams: dict[str, list[Line]] = {}
     current = ""
     for line, match in zip(lines, matches, strict=True):

@@ -1,4 +1,4 @@
-"""What the machine says of a text: facts that the text leaves open, and causes that it contradicts or proves."""
+"""Use the machine to complete, contradict or prove what a text shows."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ _NO_GPU = ("no_cuda_gpus", "no_device", "sees_no_gpu", "bad_ordinal")
 
 
 def machine_facts(facts: Facts, machine: Machine | None) -> tuple[Evidence, ...]:
-    """Add the driver and the GPU of the machine where the text names none; what shows them. GPUs that differ decide
-    nothing, nor does a machine whose driver or GPU is another than the text's."""
+    """Add the machine's driver and GPU if the text names none. Return their evidence.
+
+    Different GPUs add nothing, nor does a machine with another driver or GPU than the text's.
+    """
     driver = facts.first("driver")
     if machine is None or (driver and driver != machine.target.driver):
         return ()
@@ -38,14 +40,14 @@ _NO_GPU_HERE = frozenset(
 
 
 def contradicted(facts: Facts, machine: Machine | None) -> set[str]:
-    """Causes that the machine contradicts on which the program ran a moment ago: its driver gives GPUs."""
+    """Return causes that this machine contradicts, because its driver lists GPUs."""
     works = machine and machine.target.driver and machine.gpus and not machine.findings
     another = machine and facts.first("driver") not in (None, machine.target.driver)
     return set(_NO_GPU_HERE) if works and not another else set()
 
 
 def hidden_gpus(case: Case, machine: Machine | None) -> list[Candidate]:
-    """A program that found no GPU where CUDA_VISIBLE_DEVICES names none that this machine has."""
+    """Find a CUDA_VISIBLE_DEVICES that names no GPU of this machine, and a program without a GPU."""
     visible = machine.environment.get("CUDA_VISIBLE_DEVICES") if machine else None
     shows = next((found for name in _NO_GPU if (found := case.said.group(name))), ())
     if machine is None or visible is None or not shows or not machine.gpus or _names_one(visible, machine):
@@ -55,13 +57,13 @@ def hidden_gpus(case: Case, machine: Machine | None) -> list[Candidate]:
         Candidate(
             cause="visible_devices_invalid", weight=96, confidence="certain", evidence=(*shows[:1], where),
             title=f"CUDA_VISIBLE_DEVICES={visible!r} names none of the {len(machine.gpus)} GPUs of this machine",
-            fix="`unset CUDA_VISIBLE_DEVICES`, or name GPUs that `nvidia-smi -L` lists, as `0` or `0,1`.",
+            fix="`unset CUDA_VISIBLE_DEVICES`, or name GPUs that `nvidia-smi -L` lists, such as `0` or `0,1`.",
         )
     ]  # fmt: skip
 
 
 def _names_one(visible: str, machine: Machine) -> bool:
-    """Whether the first entry, which decides, is a GPU of this machine. A UUID may be of a MIG device."""
+    """Return whether the first entry, which decides, is a GPU here. A UUID may be a MIG device's."""
     first = visible.split(",", maxsplit=1)[0].strip()
     if re.fullmatch(r"\d{1,9}", first):
         return int(first) < len(machine.gpus)

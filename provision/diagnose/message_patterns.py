@@ -1,11 +1,10 @@
-"""The words of a program's message, and where a log says them.
+"""Search a log for the messages of programs.
 
-A pattern is what the program prints, with `...` for anything between (on the same line), `#` for a
+A pattern is the text that a program prints, with `...` for anything between (on the same line), `#` for a
 number, `{v}` for a version ("12.4") and `{w}` for a word. Letters match in any case, a space matches
-any blanks, a quote any quote; `^` in front means that the line begins so. The name of a CUDA, cuBLAS or
-cuDNN status is matched whole, because one is often the beginning of another. Pieces are looked for one
-after the other from the left, each with bounded repetition only, so the time is that of a few searches
-whatever the line holds.
+any blanks, a quote any quote; `^` in front matches the beginning of a line. The name of a CUDA, cuBLAS or
+cuDNN status is matched whole, because one is often the beginning of another. Pieces are searched from
+left to right with bounded repetition, so each line takes the time of a few searches.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _SHOWN = 300  # characters of a line that evidence shows
 
 
 class Pattern:
-    """A compiled pattern; `literal` is what every line that matches contains, in lower case."""
+    """A compiled pattern. Every matching line contains `literal`, in lower case."""
 
     def __init__(self, text: str) -> None:
         self.begins = text.startswith("^")
@@ -43,18 +42,18 @@ class Pattern:
             )
 
     def found(self, line: str) -> bool:
-        """Whether a line (as `plain` gives it) says this."""
-        at = 0
+        """Return whether a line (from `plain`) matches."""
+        position = 0
         for i, piece in enumerate(self.pieces):
             if isinstance(piece, str):
-                start = line.find(piece, at)
+                start = line.find(piece, position)
                 end = start + len(piece)
             else:
-                match = piece.search(line, at)
+                match = piece.search(line, position)
                 start, end = match.span() if match else (-1, -1)
             if start < 0 or (i == 0 and self.begins and start > 0):
                 return False
-            at = end
+            position = end
         return True
 
 
@@ -72,17 +71,17 @@ def _compiled(piece: str) -> str | re.Pattern[str]:
 
 @functools.lru_cache(maxsize=4096)
 def pattern(text: str) -> Pattern:
-    """The compiled pattern. Raises ValueError for one without a word to search for."""
+    """Return the compiled pattern. Raises ValueError for one without a word to search for."""
     return Pattern(text)
 
 
 def plain(text: str) -> str:
-    """A line as patterns see it: lower case, single spaces."""
+    """Return a line in lower case with single spaces."""
     return " ".join(text.lower().split())
 
 
 class Said:
-    """Which patterns a text says, and where. Groups of patterns have names (`messages`)."""
+    """The patterns that a text contains, with their lines. Groups of patterns have names (`messages`)."""
 
     def __init__(
         self,
@@ -100,7 +99,7 @@ class Said:
         self._where = _searched(lines, sorted(wanted))
 
     def __call__(self, says: Iterable[str]) -> tuple[Evidence, ...]:
-        """Where any of the patterns or groups ("@name") stands: the first lines, each once."""
+        """Return the first lines with any of the patterns or groups ("@name"), each once."""
         found: dict[tuple[str, int], Line] = {}
         for text in says:
             for one in self._groups[text[1:]] if text.startswith("@") else (text,):
@@ -109,7 +108,7 @@ class Said:
         return tuple(evidence(line) for line in sorted(found.values(), key=lambda x: x.number)[:3])
 
     def group(self, name: str) -> tuple[Evidence, ...]:
-        """Where a group is said; empty where it is not."""
+        """Return the first lines with a pattern of a group."""
         return self((f"@{name}",))
 
     def knows(self, name: str) -> bool:
@@ -117,7 +116,7 @@ class Said:
 
 
 def without(lines: Sequence[Line], messages: Iterable[FailureMessage], name: str) -> list[Line]:
-    """The lines without those that say the message of that name."""
+    """Return the lines without those of the message of that name."""
     dropped = [pattern(p) for m in messages if m.name == name for p in m.says]
 
     def says(low: str) -> bool:
@@ -127,13 +126,15 @@ def without(lines: Sequence[Line], messages: Iterable[FailureMessage], name: str
 
 
 def evidence(line: Line) -> Evidence:
-    """A line as evidence."""
+    """Return a line as evidence."""
     return Evidence(text=line.text.strip()[:_SHOWN], source=line.source, line=line.number)
 
 
 def _searched(lines: Sequence[Line], texts: Sequence[str]) -> dict[str, list[Line]]:
-    """The first lines that say each pattern, of lines that differ in digits only the first ones. In a short
-    text a message may run over two lines."""
+    """Return the first lines of each pattern. Lines that differ in digits only count as one.
+
+    In a short text, a message may continue on the next line.
+    """
     where: dict[str, list[Line]] = {}
     shown = [plain(line.text) for line in lines]
     whole = " ".join(shown)

@@ -1,4 +1,4 @@
-"""What diagnose says beside its findings."""
+"""Notes of diagnose that are not findings."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Remarks:
-    """Sentences for notes, filled in by the stage. `crash`: a crash without a finding, and what decides its cause.
-    `environment`: the environment whose files gave facts, or why they did not."""
+    """Texts of notes, set by the stage. `crash` describes a crash without a finding, with the next command.
+
+    `environment` names the environment that was read, or why it was not used.
+    """
 
     crash: str | None = None
     environment: str | None = None

@@ -1,4 +1,4 @@
-"""How a program ended that gpuenv ran: what its output does not say."""
+"""How a program that gpuenv ran ended, beyond its output."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def _never(_name: str) -> bool:
 class Ran:
     """The end of a program and the environment it ran in. None stands for unknown.
 
-    `signal` is the signal that ended it; 128 + n of a shell counts too. `oom_kills` are the processes that the
-    kernel ended for want of memory meanwhile, by the count `oom_source`. `address_space` and `open_files` are its limits, None where there is
-    none. `memory` is what the machine or its container has. All sizes are in bytes. `files_of` returns the installed
+    `signal` is the signal that ended it; 128 + n of a shell counts too. `oom_kills` counts the
+    processes that the kernel ended when memory ran out; `oom_source` names the counter. `address_space` and `open_files` are its limits, None where there is
+    none. `memory` is that of the machine or its container. All sizes are in bytes. `files_of` returns the installed
     package ("numpy 2.1.0") whose files of a module are listed, by module. `own_module` returns where a module lies
-    in the project itself. `has_module` says whether the environment has a module after all.
+    in the project itself. `has_module` returns whether the environment has a module.
     """
 
     signal: str | None = None

@@ -1,15 +1,16 @@
-"""From candidates to findings: proofs first, the lower layer before the upper one, words filled in."""
+"""Order candidates and make findings of them: proofs first, lower layers before upper ones."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 
-from ..model import Evidence, FailureCause, Finding, Machine, Plan, Request, Target, Verdict
+from ..model import Evidence, FailureCause, Finding, Machine
 from ..profiles.findings import fill_text
 from .agreement import confirm
 from .candidates import Candidate, Case
+from .circumstances import Advise, Circumstances
 from .cpu_environment import remaining
 from .version_advice import advice
 
@@ -27,25 +28,25 @@ _FAINT = 22  # weight below which a possible cause is not worth a line beside a 
 def findings(
     candidates: Iterable[Candidate],
     case: Case,
-    advise: Callable[[Request, Target], Plan] | None,
-    machine: Machine | None,
-    verdict: Verdict | None,
-    *,
-    here: bool,
+    place: Circumstances,
+    advise: Advise | None,
 ) -> tuple[Finding, ...]:
-    """The findings in order: what verify and detect proved, then what the text shows. What detect only
-    holds possible does not come before what the text proves."""
+    """Return the findings in order: proofs of verify and detect, then causes that the text shows.
+
+    A possible finding of detect does not come before a proof of the text.
+    """
     causes = {c.cause: c for c in case.profiles.causes}
     best = sorted(_merged(candidates, case), key=lambda c: _place(c, causes))
-    here_too = None if best and _is_beside(best[0], causes) else machine
-    proved = _proved(here_too, verdict, case, {c.cause for c in best}, here=here)
+    machine = place.machine
+    concerned = replace(place, machine=None) if best and _is_beside(best[0], causes) else place
+    proved = _proved(concerned, case, {c.cause for c in best})
     best = [c for c in best if c.cause not in {f.cause for f in proved}]
     if best and best[0].confidence == "certain":
         best = best[:1] + [c for c in best[1:] if c.confidence != "possible"]
     shown = best[: max(0, _SHOWN - len(proved))]
     values = {**_values(case), **advice(shown[:1], case, advise, machine)}
-    place = _place_of(case, machine)
-    read = [_finding(c, causes[c.cause], place, values) for c in shown]
+    kind = _place_of(case, machine)
+    read = [_finding(c, causes[c.cause], kind, values) for c in shown]
     if not proved:
         read = _with_deciding_command(read, causes, values)
     first = [f for f in proved if f.confidence != "possible"]
@@ -54,7 +55,7 @@ def findings(
 
 
 def _is_beside(leading: Candidate, causes: dict[str, FailureCause]) -> bool:
-    """Whether the leading cause has nothing to do with a GPU: a missing driver is no reason for a missing package."""
+    """Return whether the leading cause does not concern a GPU, such as a missing package."""
     sure = leading.confidence != "possible" and not causes[leading.cause].about_gpu
     return sure or leading.cause in _BESIDE
 
@@ -65,7 +66,7 @@ def _place(candidate: Candidate, causes: dict[str, FailureCause]) -> tuple[int, 
 
 
 def _merged(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:
-    """One candidate per cause, the weightiest, with the evidence of all."""
+    """Return one candidate per cause: the heaviest one, with the evidence of all."""
     by_cause: dict[str, Candidate] = {}
     for new in sorted(candidates, key=lambda c: (_RANK[c.confidence], -c.weight)):
         if new.cause in case.ruled_out and new.confidence != "certain":
@@ -74,21 +75,20 @@ def _merged(candidates: Iterable[Candidate], case: Case) -> list[Candidate]:
         if old is not new:
             evidence = tuple(dict.fromkeys((*old.evidence, *new.evidence)))[:_EVIDENCE]
             weight = max(old.weight, new.weight)
-            by_cause[new.cause] = dataclasses.replace(
-                old, evidence=evidence, weight=weight, title=old.title or new.title
-            )
+            by_cause[new.cause] = replace(old, evidence=evidence, weight=weight, title=old.title or new.title)
     return [c for c in by_cause.values() if c.weight >= _FAINT]
 
 
-def _proved(
-    machine: Machine | None, verdict: Verdict | None, case: Case, named: Collection[str], *, here: bool
-) -> list[Finding]:
-    """Findings of verify and of detect that outrank words. A machine whose driver is another than the text's
-    is not the one that the text is about. Of one that may be, only what is certain counts; and what is likely, where
-    its GPUs are there and the text allows that cause too (`named`)."""
+def _proved(place: Circumstances, case: Case, named: Collection[str]) -> list[Finding]:
+    """Return the findings of verify and detect that come before those of the text.
+
+    A machine with another driver than the text's is not the text's machine. Of a machine that may be, certain
+    findings count. Likely ones count if it has GPUs and the text allows the cause too (`named`).
+    """
+    machine, verdict = place.machine, place.verdict
     found = list(confirm(verdict.findings, case)) if verdict else []
     said = case.facts.first("driver")
-    if machine and (here or not case.said.lines):
+    if machine and (place.here or not case.said.lines):
         found += machine.findings
     elif machine and said in (None, machine.driver.library, machine.target.driver):
         agreed = named if machine.gpus else ()
@@ -107,7 +107,7 @@ def _proved(
 
 
 def _values(case: Case) -> dict[str, str]:
-    """Facts by the names that titles and fixes use."""
+    """Return the facts by the names that titles and fixes use."""
     facts = case.facts
     names = (
         "driver",
@@ -128,7 +128,7 @@ def _values(case: Case) -> dict[str, str]:
 
 
 def _place_of(case: Case, machine: Machine | None) -> str | None:
-    """Where the program ran, as far as it changes a fix: "container" or "windows"."""
+    """Return the place that changes a fix: "container", "windows" or None."""
     if case.said.group("container") or (machine and machine.context.container):
         return "container"
     native = case.facts.holds("os=windows") and not case.facts.holds("os=wsl") and not case.said.group("wsl")
@@ -139,12 +139,12 @@ def _finding(candidate: Candidate, cause: FailureCause, place: str | None, value
     there = {"container": cause.in_container, "windows": cause.on_windows}.get(place or "")
     fix = fill_text(candidate.fix or there or cause.fix, values)
     title = fill_text(candidate.title or cause.title, values)
-    if re.search(r"\{\w+\}", title):  # a fact that this title tells is unknown
+    if re.search(r"\{\w+\}", title):  # the title has an unknown fact
         title = fill_text(cause.title, values)
     evidence: tuple[Evidence, ...] = tuple(dict.fromkeys(candidate.evidence))[:_EVIDENCE]
     if candidate.confidence != "certain":
         decides = fill_text(cause.decides, values)
-        evidence = (*evidence, Evidence(text=f"would decide: {decides}", source="to check"))
+        evidence = (*evidence, Evidence(text=f"to confirm: {decides}", source="to check"))
     return Finding(
         cause=candidate.cause,
         title=title,
@@ -157,8 +157,10 @@ def _finding(candidate: Candidate, cause: FailureCause, place: str | None, value
 def _with_deciding_command(
     read: list[Finding], causes: dict[str, FailureCause], values: dict[str, str]
 ) -> list[Finding]:
-    """The findings, the first with the one command that decides between it and the second: that of the lower layer,
-    which explains the upper one."""
+    """Add to the first finding the command that distinguishes it from the second.
+
+    It is the command of the lower layer, which explains the upper one.
+    """
     if len(read) < 2 or read[0].confidence == "certain":
         return read
     both = sorted((causes[f.cause] for f in read[:2]), key=lambda c: int(c.layer))
@@ -167,6 +169,6 @@ def _with_deciding_command(
     )
     if command is None:
         return read
-    text = f"to tell it from {read[1].cause}: {command}"
-    first = dataclasses.replace(read[0], evidence=(*read[0].evidence, Evidence(text=text, source="to check")))
+    text = f"to distinguish it from {read[1].cause}: {command}"
+    first = replace(read[0], evidence=(*read[0].evidence, Evidence(text=text, source="to check")))
     return [first, *read[1:]]

@@ -1,4 +1,4 @@
-"""The rows of profiles/failures.yaml, applied to a text."""
+"""Apply the rules of profiles/failures.yaml to a text, and check them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .candidates import Candidate, Case
 from .facts import CONDITIONS
 from .message_patterns import pattern
 
-# Groups of single words that nearly every log says: conditions, but no evidence.
+# Groups of single words in nearly every log: conditions, but no evidence.
 _PLAIN = ("any_failure", "sees_no_gpu_or_fails", "torch_words", "stream_executor_words", "xla_words")
 _CONFIDENCE = ("certain", "likely", "possible")
 _UNKNOWN = "unknown"  # of a row of the catalogue that was read in no release
 
 
 def by_rules(case: Case) -> list[Candidate]:
-    """A candidate for every rule whose words stand in the text and whose conditions hold."""
+    """Return a candidate for every rule whose messages and conditions match."""
     return [found for rule in case.profiles.failures if (found := _judged(rule, case))]
 
 
@@ -42,7 +42,7 @@ def _judged(rule: FailureRule, case: Case) -> Candidate | None:
 
 
 def holds(case: Case, condition: str) -> bool:
-    """Whether a message is said, or a fact is so."""
+    """Return whether the text has a message, or a fact is true."""
     if case.said.knows(condition):
         return bool(case.said.group(condition))
     return case.facts.holds(condition)
@@ -55,7 +55,7 @@ def _shown(case: Case, condition: str) -> tuple[Evidence, ...]:
 
 
 def check(known: Profiles) -> None:
-    """Raise DataError with everything that is wrong with the rules beyond their keys."""
+    """Raise DataError with every mistake in the rules beyond their keys."""
     problems = mistakes(known.failures, known.causes, known.messages) + catalogue_mistakes(
         known.catalogue, known.causes
     )
@@ -70,7 +70,7 @@ def check(known: Profiles) -> None:
 def mistakes(
     rules: Iterable[FailureRule], causes: Iterable[FailureCause], messages: Sequence[FailureMessage]
 ) -> list[str]:
-    """An unknown cause, message, fact, confidence or weight; a pattern without a word."""
+    """Return mistakes in rules: an unknown cause, message, fact, confidence or weight; an invalid pattern."""
     known, names = {c.cause for c in causes}, {m.name for m in messages}
     wrong = [f"{m.name}: {p}" for m in messages for s in m.says if (p := _pattern_problem(s))]
     for rule in rules:
@@ -85,7 +85,7 @@ def mistakes(
         for text in rule.says:
             if text.startswith("@"):
                 if text[1:] not in names:
-                    wrong.append(f"{rule.name}: says {text!r}, which is no message")
+                    wrong.append(f"{rule.name}: says {text!r} is not a message")
             elif problem := _pattern_problem(text):
                 wrong.append(f"{rule.name}: {problem}")
         wrong += [
@@ -97,7 +97,7 @@ def mistakes(
 
 
 def catalogue_mistakes(rows: Iterable[CatalogueMessage], causes: Iterable[FailureCause]) -> list[str]:
-    """A message without a cause or with an unknown one; a pattern without a word."""
+    """Return mistakes in the catalogue: no cause, an unknown cause, an invalid pattern."""
     known = {c.cause for c in causes}
     wrong = []
     for row in rows:

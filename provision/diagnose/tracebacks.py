@@ -1,4 +1,4 @@
-"""The last exception of a text, and the file that raised it."""
+"""Read exceptions of a text and the files that raised them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ _SITE = re.compile(r"/(?:site|dist)-packages/([^/]{1,120})")
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """An exception that a text ends with: its type without modules, its message, its line, and the file of the frame
-    before it."""
+    """An exception in a text: its type without modules, message, line, and the file of the frame before it."""
 
     kind: str
     message: str
@@ -30,18 +29,18 @@ class Raised:
 
     @property
     def package(self) -> str | None:
-        """The folder in site-packages of the file that raised it."""
+        """The site-packages folder of the file that raised it."""
         return package_of(self.file or "")
 
 
 def package_of(path: str) -> str | None:
-    """The top-level name in site-packages that a file belongs to."""
+    """Return the top-level name in site-packages of a file, or None."""
     found = _SITE.search(path.replace("\\", "/"))
     return found.group(1).removesuffix(".py") if found else None
 
 
 def raised(lines: Sequence[Line]) -> list[Raised]:
-    """The exceptions that a text shows, in order."""
+    """Return the exceptions of a text, in order."""
     found, file = [], None
     for line in lines:
         if match := frame(line.text):
@@ -53,6 +52,6 @@ def raised(lines: Sequence[Line]) -> list[Raised]:
 
 
 def frame(text: str) -> tuple[str, int, str] | None:
-    """The file, line and function of a line of a traceback."""
+    """Return the file, line and function of a traceback line, or None."""
     match = _FRAME.match(text)
     return (match.group(1), int(match.group(2)), (match.group(3) or "").strip()) if match else None

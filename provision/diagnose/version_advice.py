@@ -1,4 +1,4 @@
-"""Real versions for a fix: what resolve would choose for the driver and GPU of the text or machine."""
+"""Find versions for a fix: the build that resolve chooses for the driver and GPU."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ def advice(
     advise: Callable[[Request, Target], Plan] | None,
     machine: Machine | None,
 ) -> dict[str, str]:
-    """Values for the leading finding's fix: `floor` (the oldest driver for the build's CUDA), `advice` (a command
-    with versions), `cudnn_package`, `cudnn_upgrade`, `release`."""
+    """Return values for the leading finding's fix.
+
+    `floor` is the oldest driver for the build's CUDA, `advice` a command with versions. The others are
+    `cudnn_package`, `cudnn_upgrade` and `release`.
+    """
     values: dict[str, str] = {}
     built = cuda_built(case)
     if built and (floor := floor_of(case, built)):
@@ -34,7 +37,7 @@ def advice(
     wanted = case.facts.first("cudnn_built")
     if wanted:
         package = f"nvidia-cudnn-{values.get('cudnn_package', 'cu12')}"
-        which = "" if built else " (-cu11 where the build is for CUDA 11)"
+        which = "" if built else " (-cu11 for a build for CUDA 11)"
         above = int(wanted.split(".", maxsplit=1)[0]) + 1
         values["cudnn_upgrade"] = f"`pip install -U '{package}>={wanted},<{above}'`{which}"
     framework = next((n for n in FRAMEWORKS if case.facts.first(n)), None)
@@ -49,7 +52,7 @@ def advice(
 
 
 def target_of(case: Case, machine: Machine | None) -> Target:
-    """The machine that the text is about: its driver and GPUs, else those of the machine at hand."""
+    """Return the target of the text: its driver and GPUs, otherwise those of this machine."""
     facts = case.facts
     driver = facts.first("driver")
     capability = facts.first("capability") or facts.first("board_capability")
@@ -74,7 +77,7 @@ def target_of(case: Case, machine: Machine | None) -> Target:
 
 
 def _spoken(case: Case) -> str:
-    """The framework that the text speaks of most without a version: by its name, else by a message that only it has."""
+    """Return the framework that the text names most, otherwise the one that prints its messages."""
     lines = [line.text.lower() for line in case.said.lines]
     named = {name: sum(name in line for line in lines) for name in FRAMEWORKS}
     most = max(named, key=lambda name: named[name])
@@ -89,11 +92,13 @@ def _spoken(case: Case) -> str:
 
 
 def _command(framework: str, target: Target, advise: Callable[[Request, Target], Plan]) -> str | None:
-    """As: "Driver 535.129.03 runs torch 2.10.0 for CUDA 12.8: `gpuenv create --framework 'torch==2.10.*'`."""
+    """Return advice such as "Driver 535.129.03 runs torch 2.10.0 for CUDA 12.8: `gpuenv create --framework 'torch==2.10.*'`."""
     plan = advise(Request(frameworks=(FrameworkRequest(name=framework),), device="cuda"), target)
     if not plan.builds:
         return (
-            f"No GPU build of {framework} fits there (`gpuenv resolve`: {plan.hint})." if plan.hint else None
+            f"No GPU build of {framework} supports this machine (`gpuenv resolve`: {plan.hint})."
+            if plan.hint
+            else None
         )
     build = plan.builds[0]
     minor = ".".join(build.version.split(".")[:2])

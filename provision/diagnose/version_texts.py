@@ -1,4 +1,4 @@
-"""Version numbers as texts write them: labels, digits without dots, numbers as one integer."""
+"""Read version numbers: local labels, digits without dots, single integers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def package(facts: Facts, name: str, version: str, local: str | None, where: Evi
 
 
 def _local(facts: Facts, local: str, where: Evidence) -> None:
-    """What a local version label says: +cu121, +cuda11.cudnn86, +cpu."""
+    """Read a local version label: +cu121, +cuda11.cudnn86, +cpu."""
     local = local.lstrip("+").lower()
     if local.startswith("cpu"):
         facts.add("cpu_build", "yes", where)
@@ -32,14 +32,14 @@ def _local(facts: Facts, local: str, where: Evidence) -> None:
 
 
 def dotted(digits: str) -> str:
-    """Digits: "121" as CUDA 12.1, "92" as 9.2, "11" as 11."""
+    """Return digits with dots: "121" as CUDA 12.1, "92" as 9.2, "11" as 11."""
     if len(digits) == 2:
         return digits if digits[0] == "1" and digits != "10" else f"{digits[0]}.{digits[1]}"
     return f"{digits[:-1]}.{digits[-1]}"
 
 
 def spelled(number: str, *, cuda: bool = False) -> str:
-    """A version number written as one integer, with dots."""
+    """Return a version number of one integer with dots."""
     n = int(number)
     if cuda:
         return f"{n // 1000}.{n % 1000 // 10}"

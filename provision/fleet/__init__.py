@@ -1,7 +1,8 @@
-"""fleet: the fewest plans for many hosts. Pure: no I/O, no machine.
+"""Find the fewest plans for many hosts.
 
-Hosts become classes (`classes.py`), classes of one platform and device are served by candidate plans
-(`candidates.py`), of which the fewest are chosen (`cover.py`). `apart.py` says what keeps two plans apart.
+This package does no I/O. `host_classes` groups the hosts, `plan_candidates` finds the possible plans of each group
+of one platform and device, `minimum_cover` chooses the fewest, and `plan_differences` explains why two plans are
+not one.
 """
 
 from __future__ import annotations
@@ -21,43 +22,45 @@ PlanFor = Callable[[RequestContext], Plan]
 
 
 @dataclass(frozen=True)
-class Part:
-    """Classes of one platform and device, with what is asked for on them (its target is that of none of them)."""
+class HostGroup:
+    """Host classes of one platform and device, and their request. The request's target is not used."""
 
-    asked: RequestContext
+    request: RequestContext
     classes: tuple[HostClass, ...]
 
 
 @dataclass(frozen=True)
 class Served:
-    """A plan for some classes: what is asked for on all of them together, and the answer."""
+    """Host classes with their joint request and plan."""
 
-    asked: RequestContext
+    request: RequestContext
     classes: tuple[HostClass, ...]
     plan: Plan
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A fleet, and for each of its plans the question, which a lock is solved for."""
+class FleetAnswer:
+    """A fleet, and the request of each of its plans, for which its lock is solved."""
 
     fleet: Fleet
-    asked: tuple[RequestContext, ...]
+    requests: tuple[RequestContext, ...]
 
 
-def plan_fleet(parts: Sequence[Part], plan_for: PlanFor, left_out: Sequence[UnservedHosts] = ()) -> Answer:
-    """Return the fewest plans for all classes. `left_out` are hosts that were read and cannot be planned for."""
+def plan_fleet(
+    parts: Sequence[HostGroup], plan_for: PlanFor, left_out: Sequence[UnservedHosts] = ()
+) -> FleetAnswer:
+    """Return the fewest plans for all classes. `left_out` are hosts that cannot be planned for."""
     served: list[Served] = []
     unserved, covers, fittings = list(left_out), [], []
     for part in parts:
-        part, fitting, cover, groups = _covered(part)  # noqa: PLW2901  # with another Python where none fits
+        part, fitting, cover, groups = _covered(part)  # noqa: PLW2901  # with another Python if none fits
         covers.append(cover)
         for classes in groups:
-            asked = _asked_for(fitting, part.asked, classes)
-            served.append(Served(asked, classes, plan_for(asked)))
+            request = _request_for(fitting, part.request, classes)
+            served.append(Served(request, classes, plan_for(request)))
             fittings.append(fitting)
-        held = {c.id for classes in groups for c in classes}
-        unserved += _without(part, fitting, [c for c in part.classes if c.id not in held], plan_for)
+        planned = {c.id for classes in groups for c in classes}
+        unserved += _without(part, fitting, [c for c in part.classes if c.id not in planned], plan_for)
     order = sorted(range(len(served)), key=lambda i: -_hosts(served[i].classes))
     served, fittings = [served[i] for i in order], [fittings[i] for i in order]
     fleet = Fleet(
@@ -71,56 +74,58 @@ def plan_fleet(parts: Sequence[Part], plan_for: PlanFor, left_out: Sequence[Unse
         exact=all(c.exact for c in covers),
         at_least=sum(c.at_least for c in covers),
     )
-    return Answer(fleet, tuple(s.asked for s in served))
+    return FleetAnswer(fleet, tuple(s.request for s in served))
 
 
-def _asked_for(fitting: Fitting, asked: RequestContext, classes: Sequence[HostClass]) -> RequestContext:
-    """What is asked for on all targets of some classes together; of targets that no build tells apart on one."""
+def _request_for(fitting: Fitting, request: RequestContext, classes: Sequence[HostClass]) -> RequestContext:
+    """Return the joint request for classes. Of targets that are alike for all builds, one counts."""
     target = joint_target(c.target for c in classes)
     alike = {fitting.alike(c.target): c.target for c in reversed(classes)}
-    return dataclasses.replace(asked, target=target, targets=tuple(reversed(alike.values())))
+    return dataclasses.replace(request, target=target, targets=tuple(reversed(alike.values())))
 
 
-def _covered(part: Part) -> tuple[Part, Fitting, Cover, list[tuple[HostClass, ...]]]:
-    """The cover of a part. Where the Pythons at hand leave classes without a plan, any Python is tried as well."""
+def _covered(part: HostGroup) -> tuple[HostGroup, Fitting, Cover, list[tuple[HostClass, ...]]]:
+    """Return the cover of a part.
+
+    If classes have no plan with the installed Pythons, any Python is tried as well.
+    """
     fitting, cover, groups = _cover(part)
-    asked = part.asked
+    request = part.request
     left = len(part.classes) - sum(map(len, groups))
-    if left and asked.pythons_known and not asked.sources.offline:
-        anywhere = dataclasses.replace(asked, request=dataclasses.replace(asked.request, pythons=()))
-        wider = dataclasses.replace(part, asked=anywhere)
+    if left and request.pythons_known and not request.sources.offline:
+        anywhere = dataclasses.replace(request, request=dataclasses.replace(request.request, pythons=()))
+        wider = dataclasses.replace(part, request=anywhere)
         again = _cover(wider)
         if left > len(part.classes) - sum(map(len, again[2])):
             return (wider, *again)
     return part, fitting, cover, groups
 
 
-def _cover(part: Part) -> tuple[Fitting, Cover, list[tuple[HostClass, ...]]]:
-    fitting = Fitting(part.asked.request, part.asked.profiles, part.asked.supply)
+def _cover(part: HostGroup) -> tuple[Fitting, Cover, list[tuple[HostClass, ...]]]:
+    fitting = Fitting(part.request.request, part.request.profiles, part.request.supply)
     plans = candidate_plans(fitting, [c.target for c in part.classes])
     cover = fewest(plans, [len(c.hosts) for c in part.classes])
     groups, left = [], -1
     for candidate in cover.chosen:  # newest first: a class gets the newest plan that serves it
-        own = bits(candidate.mask & left)
+        new = bits(candidate.mask & left)
         left &= ~candidate.mask
-        if own:
-            groups.append(tuple(sorted((part.classes[i] for i in own), key=lambda c: -len(c.hosts))))
+        if new:
+            groups.append(tuple(sorted((part.classes[i] for i in new), key=lambda c: -len(c.hosts))))
     return fitting, cover, groups
 
 
 def _without(
-    part: Part, fitting: Fitting, classes: Sequence[HostClass], plan_for: PlanFor
+    part: HostGroup, fitting: Fitting, classes: Sequence[HostClass], plan_for: PlanFor
 ) -> list[UnservedHosts]:
-    """The classes that no build fits, those alike together, with the objections to the build that came closest and
-    what would help."""
+    """Return the classes without a build, with the closest build's objections and a hint."""
     found = []
     alike: dict[Hashable, list[HostClass]] = {}
     for one in classes:
         alike.setdefault(fitting.alike(one.target), []).append(one)
     for members in alike.values():
-        plan = plan_for(_asked_for(fitting, part.asked, members[:1]))
+        plan = plan_for(_request_for(fitting, part.request, members[:1]))
         closest = min(plan.rejected, key=lambda r: len(r.reasons), default=None)
-        texts = "; ".join(r.text for r in closest.reasons) if closest else "no build is known"
+        texts = "; ".join(r.text for r in closest.reasons) if closest else "no build exists"
         name = f"{closest.framework} {closest.version}: " if closest else ""
         found.append(
             UnservedHosts(
@@ -147,13 +152,13 @@ def _apart(served: Sequence[Served], fittings: Sequence[Fitting]) -> list[PlanDi
 
 
 def _of_two_kinds(one: Side, other: Side, plan: Plan, others: Plan) -> PlanDifference:
-    """Plans that differ before any build is compared: in platform, device, or a choice of gpuenv.yaml's targets."""
+    """Explain plans that differ in platform, device, or the targets of gpuenv.yaml."""
     if plan.platform != others.platform:
-        reason = f"{plan.platform} and {others.platform} have wheels of their own"
+        reason = f"{plan.platform} and {others.platform} have different wheels"
     elif plan.device != others.device:
         reason = f"one environment is for {plan.device}, the other for {others.device}"
     else:
-        reason = "gpuenv.yaml asks for another Python or CUDA for these targets"
+        reason = "gpuenv.yaml sets another Python or CUDA for these targets"
     ids = (one.classes[0].id, other.classes[0].id)
     return PlanDifference(plans=(one.position, other.position), classes=ids, reason=reason)
 

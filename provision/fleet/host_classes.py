@@ -1,4 +1,4 @@
-"""Hosts in classes: what no plan can tell apart is one class."""
+"""Group hosts into classes. Hosts of one class are alike for every plan."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from ..model import FleetHost, HostClass, Target, TargetGpu
 
 _NO_FORWARD_COMPAT = ("geforce", "titan")
-"""Boards on which a forward-compatibility libcuda may not be used; their name decides."""
+"""Words in names of boards that do not support a forward-compatibility libcuda."""
 
 _MOST_LETTERS = 56
-"""Of an id without the numbers that tell equal ones apart."""
+"""Letters of an id, without the number of duplicate ids."""
 
 
 def group(hosts: Iterable[FleetHost]) -> tuple[HostClass, ...]:
@@ -38,7 +38,7 @@ def group(hosts: Iterable[FleetHost]) -> tuple[HostClass, ...]:
 
 
 def _alike(target: Target) -> Target:
-    """The target without what no plan depends on: how many cards there are, their order and their names."""
+    """Return the target without the number, order and names of its GPUs."""
     gpus = tuple(TargetGpu(capability=c) for c in sorted({g.capability for g in target.gpus}, key=_number))
     names = " ".join(g.name or "" for g in target.gpus).lower()
     refused = any(word in names for word in _NO_FORWARD_COMPAT)
@@ -51,7 +51,7 @@ def _number(capability: str) -> tuple[int, ...]:
 
 
 def _with_names(target: Target, members: Iterable[FleetHost]) -> Target:
-    """The target with the first name, by the alphabet, that a board of each capability has on these hosts."""
+    """Return the target with the alphabetically first board name of each capability."""
     names: dict[str, str] = {}
     for seen in {id(m.target): m.target.gpus for m in members}.values():
         for gpu in seen:
@@ -62,8 +62,10 @@ def _with_names(target: Target, members: Iterable[FleetHost]) -> Target:
 
 
 def _ids(keys: list[tuple[Target, str]]) -> list[str]:
-    """A short name for each class, which can be part of a file name: "sm80-sm90-r535", with the whole driver, glibc
-    and a number only where they are needed."""
+    """Return a short id for each class, usable in a file name: "sm80-sm90-r535".
+
+    The full driver, glibc and a number are added only to distinguish ids.
+    """
     names = [_name(target, device, driver_parts=1) for target, device in keys]
     for parts, with_glibc in ((4, False), (4, True)):
         seen = Counter(names)
@@ -96,14 +98,14 @@ def _name(target: Target, device: str, *, driver_parts: int, with_glibc: bool = 
 
 
 def joint_target(targets: Iterable[Target]) -> Target:
-    """The target that a plan for several is shown with: the oldest driver and glibc, and all capabilities."""
+    """Return one target for many: the oldest driver and glibc, and all capabilities."""
     every = list(targets)
     gpus = {g.capability: g for t in reversed(every) for g in t.gpus}
     drivers = [t.driver for t in every if t.driver]
     oldest = min(drivers, key=_number) if drivers else None
-    at = next((t for t in every if t.driver == oldest), every[0])
+    base = next((t for t in every if t.driver == oldest), every[0])
     glibcs = [t.glibc for t in every if t.glibc]
     return dataclasses.replace(
-        at, glibc=min(glibcs, key=_number) if glibcs else None,
+        base, glibc=min(glibcs, key=_number) if glibcs else None,
         gpus=tuple(gpus[c] for c in sorted(gpus, key=_number)),
     )  # fmt: skip

@@ -1,6 +1,6 @@
-"""The fewest plans that serve all classes, the newest among equals. Pure sets: nothing here knows builds.
+"""Find the fewest plans that serve all classes, the newest among equals.
 
-A candidate is a plan that could be made: a bit mask of the classes that it serves, and its age (0 is the newest).
+A candidate is a possible plan: a bit mask of the classes that it serves, and its age (0 is the newest).
 The objective, in this order:
 
 1. as few plans as possible;
@@ -21,22 +21,22 @@ from typing import NamedTuple
 EXACT_CLASSES = 40
 
 
-class Candidate(NamedTuple):
-    """A plan that could be made: the classes that it serves as bits, and how many newer plans there are."""
+class PlanCandidate(NamedTuple):
+    """A possible plan: the classes that it serves as bits, and the number of newer plans."""
 
     mask: int
     age: int
 
 
 class Cover(NamedTuple):
-    """The chosen candidates, newest first. `at_least` is the number of plans proved to be needed."""
+    """The chosen candidates, newest first. `at_least` is the proved minimum number of plans."""
 
-    chosen: tuple[Candidate, ...]
+    chosen: tuple[PlanCandidate, ...]
     exact: bool
     at_least: int
 
 
-def fewest(candidates: Iterable[Candidate], weights: Sequence[int]) -> Cover:
+def fewest(candidates: Iterable[PlanCandidate], weights: Sequence[int]) -> Cover:
     """Return the fewest candidates that serve every class that any of them serves. `weights` are the hosts of each
     class."""
     best = _newest_of_each(candidates)
@@ -46,7 +46,7 @@ def fewest(candidates: Iterable[Candidate], weights: Sequence[int]) -> Cover:
     if not everything:
         return Cover((), exact=True, at_least=0)
     columns = _columns(best, everything, weights)
-    small = [Candidate(_renumbered(c.mask, columns), c.age) for c in best]
+    small = [PlanCandidate(_renumbered(c.mask, columns), c.age) for c in best]
     whole = (1 << len(columns)) - 1
     at_least = len(_pairwise_apart(small, len(columns)))
     if len(columns) > EXACT_CLASSES:
@@ -60,7 +60,7 @@ def fewest(candidates: Iterable[Candidate], weights: Sequence[int]) -> Cover:
 
 
 def bits(mask: int) -> list[int]:
-    """The positions of the bits that are set."""
+    """Return the positions of the bits that are set."""
     found = []
     while mask:
         low = mask & -mask
@@ -69,16 +69,16 @@ def bits(mask: int) -> list[int]:
     return found
 
 
-def _newest_of_each(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """The newest candidate of each mask."""
+def _newest_of_each(candidates: Iterable[PlanCandidate]) -> list[PlanCandidate]:
+    """Return the newest candidate of each mask."""
     ages: dict[int, int] = {}
     for mask, age in candidates:
         ages[mask] = min(age, ages.get(mask, age))
-    return [Candidate(mask, age) for mask, age in sorted(ages.items()) if mask]
+    return [PlanCandidate(mask, age) for mask, age in sorted(ages.items()) if mask]
 
 
-def _columns(candidates: Sequence[Candidate], everything: int, weights: Sequence[int]) -> list[int]:
-    """One class for each set of classes that the same candidates serve, those with the most hosts first."""
+def _columns(candidates: Sequence[PlanCandidate], everything: int, weights: Sequence[int]) -> list[int]:
+    """Return one class for each set of classes with the same candidates, most hosts first."""
     hosts: dict[tuple[int, ...], int] = {}
     first: dict[tuple[int, ...], int] = {}
     for place in bits(everything):
@@ -92,8 +92,8 @@ def _renumbered(mask: int, columns: Sequence[int]) -> int:
     return sum(1 << new for new, old in enumerate(columns) if mask >> old & 1)
 
 
-def _pairwise_apart(candidates: Sequence[Candidate], count: int) -> list[int]:
-    """Classes of which no two share a candidate, chosen greedily: the one with the fewest neighbours first."""
+def _pairwise_apart(candidates: Sequence[PlanCandidate], count: int) -> list[int]:
+    """Return classes of which no two share a candidate, chosen greedily by fewest neighbours."""
     near = [0] * count
     for candidate in candidates:
         for place in bits(candidate.mask):
@@ -107,9 +107,9 @@ def _pairwise_apart(candidates: Sequence[Candidate], count: int) -> list[int]:
     return found
 
 
-def _greedy(candidates: Sequence[Candidate], whole: int) -> list[Candidate]:
-    """Take what serves the most classes left, the newest among equals; then leave out what is not needed."""
-    found: list[Candidate] = []
+def _greedy(candidates: Sequence[PlanCandidate], whole: int) -> list[PlanCandidate]:
+    """Choose the candidate that serves the most remaining classes, then remove redundant ones."""
+    found: list[PlanCandidate] = []
     left = whole
     while left:
         best = max(candidates, key=lambda c: ((c.mask & left).bit_count(), -c.age))
@@ -124,15 +124,15 @@ def _greedy(candidates: Sequence[Candidate], whole: int) -> list[Candidate]:
     return found
 
 
-def _exact(candidates: Sequence[Candidate], count: int, at_least: int) -> list[Candidate]:
-    """The best cover by the objective. Classes are numbered by their hosts, the most first."""
+def _exact(candidates: Sequence[PlanCandidate], count: int, at_least: int) -> list[PlanCandidate]:
+    """Return the best cover by the objective. Classes are numbered by their hosts, most first."""
     limits = [max(c.age for c in candidates)] * count
     most = at_least
     while (found := _within(candidates, limits, most)) is None:
         most += 1
     for place in range(count):
         ages = sorted({c.age for c in candidates if c.mask >> place & 1 and c.age <= limits[place]})
-        low, high = 0, len(ages) - 1  # the oldest of them is known to do
+        low, high = 0, len(ages) - 1  # the oldest of them suffices
         while low < high:
             middle = (low + high) // 2
             tried = [*limits[:place], ages[middle], *limits[place + 1 :]]
@@ -144,9 +144,11 @@ def _exact(candidates: Sequence[Candidate], count: int, at_least: int) -> list[C
     return found
 
 
-def _within(candidates: Sequence[Candidate], limits: Sequence[int], most: int) -> list[Candidate] | None:
+def _within(
+    candidates: Sequence[PlanCandidate], limits: Sequence[int], most: int
+) -> list[PlanCandidate] | None:
     """At most `most` candidates that serve each class with one no older than its limit; None where there are none."""
-    usable: dict[int, Candidate] = {}
+    usable: dict[int, PlanCandidate] = {}
     for candidate in sorted(candidates, key=lambda c: c.age):
         mask = sum(1 << p for p in bits(candidate.mask) if candidate.age <= limits[p])
         if mask:
@@ -160,7 +162,7 @@ def _within(candidates: Sequence[Candidate], limits: Sequence[int], most: int) -
 def _search(
     serving: Sequence[Sequence[int]], left: int, most: int, failed: set[tuple[int, int]]
 ) -> list[int] | None:
-    """Depth first: branch on the class that the fewest masks serve. `failed` are states known to lead nowhere."""
+    """Search depth-first, by the class with the fewest masks. `failed` are states without a result."""
     if not left:
         return []
     if most == 0 or (left, most) in failed:

@@ -1,8 +1,8 @@
-"""The plans that could be made for classes of one platform and device: which classes each serves, and how new it is.
+"""Find the possible plans for classes of one platform and device.
 
-A build serves a class where no objection speaks against it there. What a plan serves is the intersection of what its
-builds and its cuDNN serve, so only these intersections are candidates, and one for each class alone. For each of them
-the newest builds that go together on all its targets are looked for, by the rules of `resolve`.
+A build serves a class if `resolve` has no objection. A plan serves the classes that all its builds and its cuDNN
+serve, so only these intersections are candidates, and each class alone. For each candidate, the rules of `resolve`
+find the newest builds that are compatible on all its targets.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ..resolve.build_choice import candidates, fit, in_order
 from ..resolve.objections import fits
 from ..resolve.question import Question
 from ..resolve.versions import is_exact, major, version
-from .minimum_cover import Candidate, bits
+from .minimum_cover import PlanCandidate, bits
 
 
 @dataclass(frozen=True)
 class Fitting:
-    """Which builds fit which targets of one platform, judged once for targets that no build tells apart."""
+    """The builds that fit each target of one platform, computed once for targets that are alike."""
 
     request: Request
     profiles: Profiles
@@ -36,7 +36,7 @@ class Fitting:
     _builds: dict[str, list[list[Build]]] = field(default_factory=dict, repr=False, compare=False)
 
     def question(self, target: Target) -> Question:
-        """The question on a target, made once for all that are alike."""
+        """Return the question for a target, created once for all that are alike."""
         key = self.alike(target)
         if key not in self._questions:
             first = next(iter(self._questions.values()), None)
@@ -45,12 +45,12 @@ class Fitting:
         return self._questions[key]
 
     def together(self, targets: Iterable[Target]) -> Question:
-        """The question on all targets at once."""
+        """Return the joint question for all targets."""
         each = list({self.alike(t): self.question(t) for t in targets}.values())
         return each[0].on_all(each[1:]) if len(each) > 1 else each[0]
 
     def alike(self, target: Target) -> Hashable:
-        """What builds depend on: drivers between the same two floors of one branch are alike."""
+        """Return a key of what builds depend on. Drivers between the same two floors are alike."""
         driver = target.driver
         place = (bisect_right(self._floors, version(driver)), major(driver)) if driver else None
         return (
@@ -60,7 +60,7 @@ class Fitting:
 
     @cached_property
     def floors(self) -> tuple[str, ...]:
-        """The driver versions from which on more builds fit, oldest first."""
+        """The minimum driver versions of builds, oldest first."""
         p = self.profiles
         rows: tuple[CudaMajor | CudaRelease, ...] = (*p.majors, *p.cuda)
         found = {text for r in rows for text in (r.linux, r.windows)}
@@ -72,28 +72,28 @@ class Fitting:
         return [version(f) for f in self.floors]
 
     def builds(self, platform: str) -> list[list[Build]]:
-        """The candidates for each framework on a platform, in a fixed order."""
+        """Return the candidates for each framework on a platform, in a fixed order."""
         if platform not in self._builds:
             asked = self.question(Target(platform=platform))
             self._builds[platform] = [candidates(asked, wanted) for wanted in self.request.frameworks]
         return self._builds[platform]
 
-    def serving(self, target: Target, at: int) -> frozenset[int]:
-        """The places of the builds of framework number `at` that fit a target."""
-        key = (self.alike(target), at)
+    def serving(self, target: Target, index: int) -> frozenset[int]:
+        """Return the positions of the builds of framework number `index` that fit a target."""
+        key = (self.alike(target), index)
         if key not in self._serving:
-            asked, wanted = self.question(target), self.request.frameworks[at]
-            rows = enumerate(self.builds(target.platform)[at])
+            asked, wanted = self.question(target), self.request.frameworks[index]
+            rows = enumerate(self.builds(target.platform)[index])
             self._serving[key] = frozenset(i for i, b in rows if fits(asked, wanted, b))
         return self._serving[key]
 
     def newest(self, targets: Sequence[Target]) -> tuple[int, ...] | None:
-        """The ages of the newest builds that serve all targets together, None where no builds do."""
+        """Return the ages of the newest builds that serve all targets together, or None."""
         asked = self.together(targets)
         clean = []
-        for at in range(len(self.request.frameworks)):
-            rows = self.builds(targets[0].platform)[at]
-            serve = frozenset.intersection(*(self.serving(t, at) for t in targets))
+        for index in range(len(self.request.frameworks)):
+            rows = self.builds(targets[0].platform)[index]
+            serve = frozenset.intersection(*(self.serving(t, index) for t in targets))
             fitting = [rows[i] for i in sorted(serve)]
             if asked.others and self.request.device == "cuda":
                 fitting = [b for b in fitting if not (b.cuda and cudnn_objections(asked, b))]
@@ -101,43 +101,43 @@ class Fitting:
         chosen, python = fit(asked, [], clean)
         if not chosen or not python:
             return None
-        return tuple(n for at, b in enumerate(chosen) for n in self._age(b, at))
+        return tuple(n for index, b in enumerate(chosen) for n in self._age(b, index))
 
-    def _age(self, build: Build, at: int) -> tuple[int, int]:
-        """How many newer versions there are, after the preference of CPU environments for CPU builds."""
+    def _age(self, build: Build, index: int) -> tuple[int, int]:
+        """Return whether a CPU environment gets a CUDA build, and the number of newer versions."""
         if build.framework not in self._ages:
-            versions = {b.version for b in self.builds(build.platform)[at]}
+            versions = {b.version for b in self.builds(build.platform)[index]}
             newest = sorted(versions, key=version, reverse=True)
             self._ages[build.framework] = {v: i for i, v in enumerate(newest)}
         for_cuda = self.request.device == "cpu" and build.cuda is not None
         return int(for_cuda), self._ages[build.framework][build.version]
 
 
-def candidate_plans(fitting: Fitting, targets: Sequence[Target]) -> list[Candidate]:
-    """The plans that could be made for these targets, each with the newest builds for what it serves."""
+def candidate_plans(fitting: Fitting, targets: Sequence[Target]) -> list[PlanCandidate]:
+    """Return the possible plans for these targets, each with its newest builds."""
     found = {}
     for mask in _family(fitting, targets):
         if (ages := fitting.newest([targets[i] for i in bits(mask)])) is not None:
             found[mask] = ages
     order = {ages: i for i, ages in enumerate(sorted(set(found.values())))}
-    return [Candidate(mask, order[ages]) for mask, ages in found.items()]
+    return [PlanCandidate(mask, order[ages]) for mask, ages in found.items()]
 
 
 def _family(fitting: Fitting, targets: Sequence[Target]) -> set[int]:
-    """Every set of classes that one plan could serve by its builds and its cuDNN, as bits."""
+    """Return every set of classes, as bits, that one plan could serve by its builds and cuDNN."""
     family = {(1 << len(targets)) - 1}
-    for at in range(len(fitting.request.frameworks)):
-        own = _of_builds(fitting, targets, at)
-        family = {mask & other for mask in family for other in own} - {0}
+    for index in range(len(fitting.request.frameworks)):
+        masks = _of_builds(fitting, targets, index)
+        family = {mask & other for mask in family for other in masks} - {0}
     return family | {1 << i for i in range(len(targets))}
 
 
-def _of_builds(fitting: Fitting, targets: Sequence[Target], at: int) -> set[int]:
-    """The classes that each build of one framework serves; with each cuDNN, where the build leaves it open."""
-    rows = fitting.builds(targets[0].platform)[at]
+def _of_builds(fitting: Fitting, targets: Sequence[Target], index: int) -> set[int]:
+    """Return the classes that each build of one framework serves, with each cuDNN it allows."""
+    rows = fitting.builds(targets[0].platform)[index]
     masks = [0] * len(rows)
     for place, target in enumerate(targets):
-        for row in fitting.serving(target, at):
+        for row in fitting.serving(target, index):
             masks[row] |= 1 << place
     found: set[int] = set()
     releases: dict[Hashable, set[int]] = {}
@@ -154,7 +154,7 @@ def _of_builds(fitting: Fitting, targets: Sequence[Target], at: int) -> set[int]
 
 
 def _of_releases(fitting: Fitting, targets: Sequence[Target], build: Build) -> set[int]:
-    """The classes that each cuDNN release serves which a build allows."""
+    """Return the classes that each cuDNN release allowed by a build serves."""
     masks: dict[str, int] = {}
     for place, target in enumerate(targets):
         for release in serving_releases(fitting.question(target), build):

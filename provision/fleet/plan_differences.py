@@ -1,4 +1,4 @@
-"""What keeps two plans apart, and the change of hosts that would make one plan of the two."""
+"""Explain why two plans are not one, and which change of hosts would merge them."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def explain(fitting: Fitting, one: Side, other: Side) -> PlanDifference:
     """Return the two classes of plans that are not one, the objections, and what would merge the plans."""
     first, second = _counter_example(fitting, one, other)
     reasons = [
-        f"{mine.id} ({_hosts(mine.hosts)}) cannot have plan {side.position + 1}, {'; '.join(texts)}"
-        for mine, side in ((first, other), (second, one))
-        if (texts := _objections(fitting, mine, side))
+        f"{host_class.id} ({_hosts(host_class.hosts)}) cannot use plan {side.position + 1}, {'; '.join(texts)}"
+        for host_class, side in ((first, other), (second, one))
+        if (texts := _objections(fitting, host_class, side))
     ]
     text = "; ".join(reasons) or f"no builds serve {first.id} and {second.id} together"
     return PlanDifference(
@@ -46,7 +46,7 @@ def explain(fitting: Fitting, one: Side, other: Side) -> PlanDifference:
 
 
 def _counter_example(fitting: Fitting, one: Side, other: Side) -> tuple[HostClass, HostClass]:
-    """Two classes that no plan serves both; where each two have one, two of which each refuses the other's plan."""
+    """Return two classes without a joint plan, or two that reject each other's plan."""
     pairs = sorted(
         ((a, b) for a in one.classes for b in other.classes), key=lambda p: -len(p[0].hosts) - len(p[1].hosts)
     )
@@ -58,12 +58,14 @@ def _counter_example(fitting: Fitting, one: Side, other: Side) -> tuple[HostClas
     )
 
 
-def _objections(fitting: Fitting, mine: HostClass, side: Side) -> list[str]:
-    """What speaks against the builds of a plan on a class: "torch 2.11.0: CUDA 13 needs driver ..."."""
+def _objections(fitting: Fitting, host_class: HostClass, side: Side) -> list[str]:
+    """Return objections to a plan's builds on a class: "torch 2.11.0: CUDA 13 needs driver ..."."""
     found = []
-    asked = fitting.question(mine.target).changed(target=mine.target)  # its own driver, for the sentence
+    asked = fitting.question(host_class.target).changed(
+        target=host_class.target
+    )  # with the class's driver, for the message
     for at, wanted in enumerate(fitting.request.frameworks):
-        for build in fitting.builds(mine.target.platform)[at]:
+        for build in fitting.builds(host_class.target.platform)[at]:
             if (build.framework, build.version, build.cuda) == side.builds[at][:3] and side.builds[at][3] in (
                 build.index,
                 "find-links",
@@ -74,7 +76,7 @@ def _objections(fitting: Fitting, mine: HostClass, side: Side) -> list[str]:
 
 
 def _would_merge(fitting: Fitting, classes: Sequence[HostClass]) -> str | None:
-    """The smallest change of drivers, else of glibc, after which one plan serves all classes; None without one."""
+    """Return the smallest change of drivers, otherwise of glibc, that merges the plans, or None."""
     for changed, text in chain(_drivers(fitting, classes), _glibcs(classes)):
         if fitting.newest(changed) is not None:
             return text
@@ -82,11 +84,11 @@ def _would_merge(fitting: Fitting, classes: Sequence[HostClass]) -> str | None:
 
 
 def _drivers(fitting: Fitting, classes: Sequence[HostClass]) -> Iterator[tuple[list[Target], str]]:
-    """Every driver floor in turn for the hosts that have an older driver."""
+    """Yield each minimum driver for the hosts with an older one."""
     if not any(c.target.driver for c in classes):
         return
     free = [dataclasses.replace(c.target, driver=None, driver_cuda=None) for c in classes]
-    if fitting.newest(free) is None:  # no driver helps: what follows would be tried in vain
+    if fitting.newest(free) is None:  # no driver helps
         return
     for floor in fitting.floors:
         older = [c for c in classes if c.target.driver and version(c.target.driver) < version(floor)]
@@ -100,7 +102,7 @@ def _drivers(fitting: Fitting, classes: Sequence[HostClass]) -> Iterator[tuple[l
 
 
 def _glibcs(classes: Sequence[HostClass]) -> Iterator[tuple[list[Target], str]]:
-    """Every glibc of the fleet's own classes in turn for the hosts that have an older one."""
+    """Yield each glibc of the classes for the hosts with an older one."""
     known = {c.target.glibc for c in classes if c.target.glibc}
     for glibc in sorted(known, key=version):
         older = [c for c in classes if c.target.glibc and version(c.target.glibc) < version(glibc)]

@@ -1,9 +1,9 @@
-"""profiles/*.yaml -> model, strictly: what is known of drivers, GPUs, cuDNN and framework builds.
+"""Load and check profiles/*.yaml: drivers, GPUs, cuDNN and framework builds.
 
-A file is a list of tables. A table says what its rows are (`table`), for builds which `framework`,
-where the rows come from (`source`), when they were read (`read`), who keeps them (`kept`: "measured"
-by scripts/update_profiles.py, or "by hand"), and holds `rows`, one line each. Every scalar is a
-quoted string: an unquoted 12.10 would be the number 12.1. All mistakes are reported at once.
+A file is a list of tables. The keys of a table are the kind of its rows (`table`), for builds the `framework`, the
+origin of the rows (`source`), their date (`read`), their maintainer (`kept`: "measured" by
+scripts/update_profiles.py, or "by hand"), and `rows`, one per line. Every scalar is a quoted string: an unquoted
+12.10 would be the number 12.1. All mistakes are reported at once.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def directory() -> Path:
-    """The profiles that came with gpuenv: inside the wheel, else beside the package in a checkout."""
+    """Return the folder of gpuenv's profiles: in the wheel, otherwise beside the package."""
     shipped = _PACKAGE / "profiles_data"
     return shipped if shipped.is_dir() else _PACKAGE.parent / "profiles"
 
 
 def load(overlays: Sequence[Path] = (), *, cache_dir: Path | None = None) -> model.Profiles:
-    """All that is known: our profiles, with the rows of `overlays` laid over them in order.
+    """Return gpuenv's profiles with the rows of `overlays`, applied in order.
 
-    A row of an overlay replaces the row of equal key, or is added. With `cache_dir` the parsed
-    profiles are kept there as JSON under the sha256 of the files; ours came parsed. Raises DataError
-    with every mistake of every file.
+    A row of an overlay replaces the row of equal key, or is added. `cache_dir`
+    caches the parsed profiles as JSON, named by the sha256 of the files. Raises DataError with every mistake of
+    every file.
     """
     folders = [directory(), *overlays]
     if known := _kept(folders, cache_dir, KINDS.values()):
@@ -51,22 +51,23 @@ def load(overlays: Sequence[Path] = (), *, cache_dir: Path | None = None) -> mod
 
 
 def prepare() -> None:
-    """Keep our profiles parsed beside this package: a build of gpuenv does it, so that no machine's first run
-    has to. Raises DataError."""
+    """Write gpuenv's parsed profiles beside this package, for a faster first run. Raises DataError.
+
+    The build of gpuenv calls this.
+    """
     folders = [directory()]
-    made = _cache_of(folders, _PACKAGE)
-    _write_cache(made, parse(folders))
-    with contextlib.suppress(OSError):  # another user's checkout: as with the cache, it only costs time
-        made.chmod(0o644)  # for whoever uses what root installed
-        for stale in set(_PACKAGE.glob("profiles-*.json")) - {made}:
+    cache = _cache_of(folders, _PACKAGE)
+    _write_cache(cache, parse(folders))
+    with contextlib.suppress(OSError):  # another user's checkout: only slower
+        cache.chmod(0o644)  # all users read what root installed
+        for stale in set(_PACKAGE.glob("profiles-*.json")) - {cache}:
             stale.unlink()
 
 
 def load_parts(
     parts: Sequence[str], overlays: Sequence[Path] = (), *, cache_dir: Path | None = None
 ) -> model.Profiles:
-    """Some of what is known, by the fields of Profiles, as `load` returns it. Where the parsed profiles are kept, only
-    these rows are made into values: a quick look at an environment has no time for all."""
+    """Return some fields of Profiles, as from `load`, for commands that have no time to load all."""
     kinds = [k for k in KINDS.values() if k.into in parts]
     return _kept([directory(), *overlays], cache_dir, kinds) or load(overlays, cache_dir=cache_dir)
 
@@ -83,24 +84,24 @@ def load_own_parts(file: str, parts: Sequence[str]) -> model.Profiles:
 
 
 def _kept(folders: Sequence[Path], cache_dir: Path | None, kinds: Iterable[Kind]) -> model.Profiles | None:
-    """The parsed rows of these very files, from where they are kept: as they came, or in the user's cache."""
+    """Return the parsed rows of these files from the package or the user's cache, or None."""
     name, wanted = _cache_of(folders, _PACKAGE).name, list(kinds)
     places = [folder / name for folder in (_PACKAGE, cache_dir) if folder]
     return next((known for place in places if (known := _read_cache(place, wanted))), None)
 
 
 def _cache_of(folders: Sequence[Path], cache_dir: Path) -> Path:
-    """Where the parsed rows of these files are kept."""
+    """Return the cache file of these folders."""
     return cache_dir / f"profiles-{_digest(folders)}.json"
 
 
 def digest(overlays: Sequence[Path] = ()) -> str:
-    """What `load` would read, as one sha256. Raises DataError."""
+    """Return the sha256 of the files that `load` reads. Raises DataError."""
     return _digest([directory(), *overlays])
 
 
 def _digest(folders: Sequence[Path]) -> str:
-    """Of the files, and of the code that reads them: other code may make other rows of them."""
+    """Return the sha256 of the files and of the code that reads them."""
     values = [_PACKAGE / "model" / name for name in ("catalog.py", "satellites.py")]
     code = [*sorted((_PACKAGE / "profiles").glob("*.py")), *values]
     read = [code, *map(_yaml_files, folders)]
@@ -114,7 +115,7 @@ def _bytes(path: Path) -> bytes:
     try:
         return untrusted_files.read_bytes(path, MAX_BYTES)
     except OSError as error:
-        return str(error).encode()  # nothing is kept for it: what is wrong is told where it is read
+        return str(error).encode()  # the reader reports the error
 
 
 def _yaml_files(folder: Path) -> list[Path]:
@@ -128,13 +129,15 @@ def _yaml_files(folder: Path) -> list[Path]:
 
 
 def parse(folders: Sequence[Path]) -> dict[str, list[list[Any]]]:
-    """The rows of the folders as plain values in field order, by field of Profiles; later folders
-    replace rows of equal key. Raises DataError with every mistake."""
+    """Return the rows of the folders as plain values in field order, by field of Profiles.
+
+    Later folders replace rows of equal key. Raises DataError with every mistake.
+    """
     merged: dict[str, dict[tuple[Any, ...], list[Any]]] = {k.into: {} for k in KINDS.values() if k.into}
     problems: list[str] = []
     for i, folder in enumerate(folders):
         files = _yaml_files(folder)
-        problems += [f"{p.name}: gpuenv reads no such file" for p in files if p.name not in FILES]
+        problems += [f"{p.name}: unknown file" for p in files if p.name not in FILES]
         missing = set(FILES) - {p.name for p in files} if i == 0 else set()
         problems += [f"{name}: missing in {folder}" for name in sorted(missing)]
         tables: list[tuple[str, Table]] = []
@@ -148,7 +151,7 @@ def parse(folders: Sequence[Path]) -> dict[str, list[list[Any]]]:
         raise DataError(
             f"The profiles are invalid: {len(problems)} mistake{'s' * (len(problems) > 1)}.",
             problems=tuple(problems),
-            hint="Mend the rows named; `gpuenv profiles check` reads them again.",
+            hint="Correct these rows, then run `gpuenv profiles check`.",
         )
     return {into: list(rows.values()) for into, rows in merged.items()}
 
@@ -156,19 +159,19 @@ def parse(folders: Sequence[Path]) -> dict[str, list[list[Any]]]:
 def _merge(
     tables: list[tuple[str, Table]], merged: dict[str, dict[tuple[Any, ...], list[Any]]]
 ) -> Iterable[str]:
-    """Add one folder's rows; a key that two of its tables hold is a mistake."""
+    """Add one folder's rows. A key in two of its tables is a mistake."""
     problems = []
     seen: dict[tuple[Any, ...], str] = {}
     for file, table in tables:
         kind = KINDS[table.head["table"]]
         if not kind.into:
             continue
-        mine = {row_key(kind, table.head, row): row for row in table.rows}
-        keys = [(kind.into, *k) for k in mine]
+        rows = {row_key(kind, table.head, row): row for row in table.rows}
+        keys = [(kind.into, *k) for k in rows]
         problems += [f"{file}: {' '.join(map(str, k[1:]))} is also in {seen[k]}" for k in keys if k in seen]
         seen.update(dict.fromkeys(keys, file))
         names = [f.name for f in fields(kind.cls)]
-        merged[kind.into].update({k: _values(kind, names, table.head, row) for k, row in mine.items()})
+        merged[kind.into].update({k: _values(kind, names, table.head, row) for k, row in rows.items()})
     return sorted(problems)
 
 
@@ -189,20 +192,20 @@ def _values(kind: Kind, names: list[str], head: dict[str, str], row: Row) -> lis
 
 
 def construct(plain: dict[str, list[list[Any]]], kinds: Iterable[Kind]) -> model.Profiles:
-    """The Profiles of plain values as `parse` gives them, as far as rows of these kinds go."""
+    """Return Profiles with the rows of these kinds, from the plain values of `parse`."""
     parts: dict[str, tuple[Any, ...]] = {}
     for kind in filter(lambda k: k.into, kinds):
         names = [f.name for f in fields(kind.cls)]
-        made = []
+        values_of_kind = []
         for values in plain[kind.into]:
             pairs = zip(names, values, strict=True)
-            made.append(kind.cls(**{k: tuple(v) if type(v) is list else v for k, v in pairs}))
-        parts[kind.into] = tuple(made)
+            values_of_kind.append(kind.cls(**{k: tuple(v) if type(v) is list else v for k, v in pairs}))
+        parts[kind.into] = tuple(values_of_kind)
     return model.Profiles(**parts)
 
 
 def _read_cache(path: Path, kinds: Iterable[Kind]) -> model.Profiles | None:
-    """The cached rows, or None where there is no cache or it is broken (it is then written anew)."""
+    """Return the cached rows, or None if there is no valid cache."""
     try:
         return construct(json.loads(path.read_bytes()), kinds)
     except (OSError, ValueError, TypeError, KeyError):
@@ -210,7 +213,7 @@ def _read_cache(path: Path, kinds: Iterable[Kind]) -> model.Profiles | None:
 
 
 def _write_cache(path: Path, plain: dict[str, list[list[Any]]]) -> None:
-    """Keep the rows; a cache that cannot be written only costs time, so that is no error."""
+    """Write the rows. A cache that cannot be written is no error, only slower."""
     import tempfile
 
     try:

@@ -1,4 +1,4 @@
-"""The tables of satellites.yaml: measured rows, and rows by hand for what no wheel shows."""
+"""The tables of satellites.yaml: measured rows, and rows by hand for facts that no wheel has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .table_mapping import Kind
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SatellitePackage:
-    """A package whose releases are measured: one for each series, which `parts` numbers of a version make ("2")."""
+    """A package whose releases are measured, one per series. `parts` is the count of numbers in a series."""
 
     package: str
     parts: str | None = None
@@ -19,8 +19,10 @@ class SatellitePackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SatelliteFramework:
-    """The framework that documents state for releases of a package whose metadata is silent; `version` is a prefix.
-    `cuda` is the release ("13.0") that the package compares with the framework's when it is imported."""
+    """The documented framework of releases whose metadata does not name one. `version` is a prefix.
+
+    `cuda` is the release ("13.0") that the package compares with the framework's when it is imported.
+    """
 
     package: str
     version: str

@@ -1,4 +1,4 @@
-"""How one kind of table of a profile file maps to a class."""
+"""The mapping of a kind of table in a profile file to a class."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 
 
 class Kind(NamedTuple):
-    """How one kind of table maps to a class: `words` are fields written as one string of words,
-    `lists` as a list of strings, `flags` as "yes" or absent; `key` tells rows apart. `into` is the field of
-    Profiles; a kind without one is read by scripts/update_profiles.py only, which joins what documents
-    say to what it measures."""
+    """A kind of table and its class.
+
+    `words` are fields written as one string of words, `lists` as a list of strings, `flags` as "yes" or absent.
+    `key` identifies a row. `into` is the field of Profiles. A kind without `into` is read by
+    scripts/update_profiles.py only, which adds documented facts to measured ones.
+    """
 
     cls: type[Any]
     into: str

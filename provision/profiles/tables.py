@@ -1,5 +1,7 @@
-"""Which tables the profile files hold, how a row of each maps to a value of the model, and what a table must be:
-known keys, right kinds of values, no row twice."""
+"""The tables of the profile files, their mapping to values of the model, and their checks.
+
+A table has known keys, values of the right kinds, and no duplicate rows.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ ROW_EXTRA = ("source", "read", "note")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tested:
-    """What documents say that a release without pins was tested with; `version` is a prefix."""
+    """The CUDA and cuDNN that a release without pins was tested with. `version` is a prefix."""
 
     version: str
     cuda: str
@@ -168,8 +170,10 @@ FILES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """A table as its file has it: `head` are its scalars, `rows` its rows as plain data, and
-    `lines` the 1-based line of each row (empty for a table that was not read from a file)."""
+    """A table of a file: `head` are its scalars, `rows` its rows as plain data.
+
+    `lines` has the line of each row, from 1. It is empty for a table that is not from a file.
+    """
 
     head: dict[str, str]
     rows: tuple[Row, ...]
@@ -197,7 +201,7 @@ _PATTERNS = {
     "bytes": re.compile(r"\d+"),
     "gcc": re.compile(r"\d+"),
     "index": re.compile("pypi|pytorch"),
-    "url": re.compile(r"(https?|file)://[^@\s]+"),  # without a password: profiles are shown
+    "url": re.compile(r"(https?|file)://[^@\s]+"),  # no password: profiles are printed
     "read": re.compile(r"\d{4}-\d\d-\d\d"),
     "platform": re.compile("|".join(model.PLATFORMS)),
     "effect": re.compile("refuse|avoid"),
@@ -236,14 +240,14 @@ def _requirement_problem(text: str, bare: bool) -> str | None:
 
 
 def check_table(file: str, table: Table) -> list[str]:
-    """Every mistake of a table that reads as YAML: its keys, their kinds, and doubled rows."""
+    """Return every mistake of a table: keys, kinds of values, duplicate rows."""
     problems = []
     name = table.head.get("table", "")
     kind = KINDS.get(name)
     if kind is None:
         return [f"{file}: table: {name!r} is not one of {', '.join(KINDS)}"]
     if name not in FILES.get(file, tuple(KINDS)):
-        problems.append(f"{file}: table: {name!r} does not belong into this file")
+        problems.append(f"{file}: table: {name!r} does not belong in this file")
     problems += [f"{file}: {name}: unknown key {k!r}" for k in table.head if k not in TABLE_KEYS]
     of_one = name in ("builds", "conda")
     wanted = ("source", "read", "framework") if of_one else ("source", "read")
@@ -300,6 +304,6 @@ def _check_row(kind: Kind, row: Row) -> Iterable[str]:
 
 
 def row_key(kind: Kind, head: dict[str, str], row: Row) -> tuple[str | None, ...]:
-    """What tells a row from others of its kind; of a wrong row too, whose values may be lists."""
+    """Return the key of a row. A wrong row has one too: its values may be lists."""
     values = [head.get("framework") if k == "framework" else row.get(k) for k in kind.key]
     return tuple([v if v is None else str(v) for v in values])

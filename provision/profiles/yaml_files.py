@@ -1,5 +1,4 @@
-"""Reading and writing one profile file: strict YAML, one row one line, `dump(read_file(f)) == f`. Measured rows
-replace a table of ours, or make an overlay of what is new."""
+"""Read and write a profile file: strict YAML, one row per line, `dump(read_file(f)) == f`."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ MAX_DEPTH = 8
 
 
 def read_file(path: Path) -> tuple[list[Table], list[str]]:
-    """The tables of a file, and every mistake in it as "file:line: row, key: what"."""
+    """Return the tables of a file and every mistake in it, as "file:line: row, key: what"."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -56,9 +55,12 @@ class _Node(NamedTuple):
 
 
 def _root(text: str, loader: Any) -> tuple[_Node | None, str | None]:
-    """The one document of a text, or what no profile has. It is built of the parser's events, where that is
-    found before anything is made of it: an alias can stand for a billion rows, a deep list is deeper than the
-    C library's stack, and a tag asks for code. What PyYAML itself builds takes five times as long."""
+    """Return the document of a text, or what a profile must not contain.
+
+    It is built from the parser's events, which shows forbidden parts early: an alias can expand to a billion rows,
+    a deep list can overflow the C library's stack, and a tag can run code. PyYAML's own objects take five times
+    as long.
+    """
     import yaml
 
     kinds = {
@@ -93,20 +95,20 @@ def _root(text: str, loader: Any) -> tuple[_Node | None, str | None]:
 
 
 def _refused(event: Any, *, again: bool) -> str | None:
-    """What no profile has; `again` after the first document."""
+    """Return what is forbidden in an event, or None. `again` is true after the first document."""
     import yaml
 
     if getattr(event, "anchor", None):  # an alias has one, too
-        return "anchors and aliases are not read; write the value out"
+        return "anchors and aliases are not supported; write the value out"
     if tag := getattr(event, "tag", None):
-        return f"the tag {tag} is not read"
+        return f"the tag {tag} is not supported"
     if again and isinstance(event, yaml.DocumentStartEvent):
-        return "a second document begins; one is read"
+        return "a second document begins; expected one"
     return None
 
 
 def _plain(file: str, node: _Node, where: str, problems: list[str]) -> Any:
-    """A YAML node as strings, lists and dicts; anything but a quoted string is a mistake."""
+    """Return a YAML node as strings, lists and dicts. Any scalar but a quoted string is a mistake."""
     line = node.line
     if node.id == "scalar":
         if node.style not in ('"', "'"):
@@ -118,7 +120,7 @@ def _plain(file: str, node: _Node, where: str, problems: list[str]) -> Any:
     for key_node, value_node in node.pairs:
         key = str(key_node.value)
         if key in plain:
-            problems.append(f"{file}:{line}: {where}: key {key!r} stands twice")
+            problems.append(f"{file}:{line}: {where}: duplicate key {key!r}")
         plain[key] = _plain(file, value_node, f"{where}, {key}" if where else key, problems)
     return plain
 
@@ -133,9 +135,9 @@ def _table(file: str, node: _Node, problems: list[str]) -> Table | None:
     lines: list[int] = []
     for key_node, value_node in node.pairs:
         key = str(key_node.value)
-        at = f"{file}:{value_node.line}"
+        where = f"{file}:{value_node.line}"
         if key in head or (key == "rows" and rows):
-            problems.append(f"{at}: key {key!r} stands twice")
+            problems.append(f"{where}: duplicate key {key!r}")
         if key == "rows" and value_node.id == "sequence":
             for i, item in enumerate(value_node.value, start=1):
                 if item.id == "mapping":
@@ -144,14 +146,16 @@ def _table(file: str, node: _Node, problems: list[str]) -> Table | None:
                 else:
                     problems.append(f'{file}:{item.line}: row {i}: expected {{key: "value", ...}}')
         elif key == "rows" or value_node.id != "scalar":
-            problems.append(f"{at}: {key}: expected a {'list of rows' if key == 'rows' else 'quoted string'}")
+            problems.append(
+                f"{where}: {key}: expected a {'list of rows' if key == 'rows' else 'quoted string'}"
+            )
         else:
             head[key] = _plain(file, value_node, key, problems)
     return Table(head=head, rows=tuple(rows), lines=tuple(lines))
 
 
 def dump(tables: Sequence[Table]) -> str:
-    """Tables as the text of a profile file; `dump(read_file(f))` is the file, byte for byte."""
+    """Return tables as the text of a profile file. `dump(read_file(f))` is the file, byte for byte."""
     out = []
     for table in tables:
         kind = KINDS[table.head["table"]]
@@ -176,23 +180,24 @@ def _quoted(value: str | list[str]) -> str:
 
 
 def documents(tables: Sequence[Table]) -> dict[str, list[Row]]:
-    """The hand-kept tables of a file, by name: what is joined to the measured rows."""
+    """Return the tables kept by hand, by name, to be joined with the measured rows."""
     return {t.head["table"]: list(t.rows) for t in tables if t.head.get("kept") == "by hand"}
 
 
 def replaced(tables: Sequence[Table], rows: Sequence[Row], head: dict[str, str]) -> list[Table]:
-    """The tables of a file with its measured table replaced; `head` says what the table is. Its
-    date stays where no row changed."""
+    """Return the tables of a file with a new measured table of that `head`.
+
+    The date stays if no row changed.
+    """
     old = next((t for t in tables if t.head.get("kept") == "measured"), None)
     if old and list(old.rows) == list(rows):
         head = {**head, "read": old.head["read"]}
-    made = Table(head={**head, "kept": "measured"}, rows=tuple(rows))
-    return [made, *(t for t in tables if t is not old)]
+    measured = Table(head={**head, "kept": "measured"}, rows=tuple(rows))
+    return [measured, *(t for t in tables if t is not old)]
 
 
 def difference(tables: Sequence[Table], rows: Sequence[Row], head: dict[str, str]) -> Table | None:
-    """The measured rows that a file does not have, or has otherwise, as a table for an overlay;
-    None where there is nothing new."""
+    """Return the new or changed measured rows as a table for an overlay, or None."""
     kind = KINDS[head["table"]]
     known = {
         row_key(kind, t.head, row): row

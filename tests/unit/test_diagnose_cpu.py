@@ -98,7 +98,7 @@ def test_no_cause_about_a_gpu_is_certain_or_first(rule):
     findings = found(rule.example)
     for finding in findings:
         if finding.cause in ABOUT_GPU:
-            assert finding.title.startswith("This environment was made for the CPU, and")
+            assert finding.title.startswith("This environment is for the CPU, but")
             assert finding.confidence == "likely"
 
 
@@ -130,7 +130,7 @@ def test_a_real_cause_still_leads():
 )
 def test_a_program_that_asks_for_a_gpu_gets_the_environment_as_its_cause(line):
     (finding,) = found(line)
-    assert finding.title == "This environment was made for the CPU, and the program asks for a GPU"
+    assert finding.title == "This environment is for the CPU, but the program requests a GPU"
     assert finding.evidence[0].text == line
     assert "device='cpu'" in finding.fix and "--device cuda" in finding.fix
 
@@ -142,7 +142,7 @@ def test_a_package_for_cuda_is_named_by_the_library_that_it_lacks():
         "OSError: libcudart.so.13: cannot open shared object file: No such file or directory",
     )
     (finding,) = found(*lines)
-    assert "a package in it needs libcudart.so.13" in finding.title
+    assert "a package in it requires libcudart.so.13" in finding.title
     assert finding.evidence[0].line == 3
     assert "CPU build of the package" in finding.fix
     unresolved = found("OSError: libavutil.so.58: cannot open shared object file: No such file or directory")

@@ -34,7 +34,7 @@ def test_the_build_of_the_environment_is_evidence():
     assert "torch 2.4.0+cu121" in shown(findings)
     assert (
         said
-        == "the files of /envs/a (VIRTUAL_ENV names it) say: torch 2.4.0+cu121; the text comes first; to prove it: gpuenv diagnose --env /envs/a"
+        == "versions missing from the log were read in /envs/a (VIRTUAL_ENV names it): torch 2.4.0+cu121; to verify: gpuenv diagnose --env /envs/a"
     )
 
 
@@ -55,38 +55,38 @@ def test_what_only_the_environment_shows_is_not_certain():
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("torch: 2.1.0", "the text states torch 2.1.0, the environment has 2.4.0"),
-        ("tensorflow: 2.15.0", "the text states tensorflow 2.15.0, the environment has none"),
-        ("Python 3.9.18 /usr/lib/python3.9/runpy.py", "the text states python 3.9, the environment has 3.11"),
-        ('  File "/data/b/lib/python3.11/site-packages/torch/cuda/__init__.py", line 3, in f', "the text has paths of /data/b"),
-        ("C:\\Users\\u\\a.py", "the text is of windows"),
+        ("torch: 2.1.0", "the log names torch 2.1.0, the environment has 2.4.0"),
+        ("tensorflow: 2.15.0", "the log names tensorflow 2.15.0, the environment does not have it"),
+        ("Python 3.9.18 /usr/lib/python3.9/runpy.py", "the log names python 3.9, the environment has 3.11"),
+        ('  File "/data/b/lib/python3.11/site-packages/torch/cuda/__init__.py", line 3, in f', "the log has paths of /data/b"),
+        ("C:\\Users\\u\\a.py", "the log is from windows"),
     ],
 )  # fmt: skip
 def test_a_text_from_elsewhere_gets_no_facts_of_the_environment(line, reason):
     findings, said = answer(line, OLD_DRIVER, versions={"torch": "2.4.0+cu121"}, python="3.11")
     assert findings and shown(findings) == []
-    assert said == f"nothing of /envs/a is used: {reason}"
+    assert said == f"/envs/a was not used: {reason}"
     assert findings == find_causes([("log", [f"{line}\n{OLD_DRIVER}".encode()])], KNOWN, None)
 
 
 def test_a_short_version_and_the_environments_own_paths_are_no_contradiction():
     own = '  File "/envs/a/lib/python3.11/site-packages/torch/cuda/__init__.py", line 3, in f'
     _, said = answer("torch: 2.4", own, OLD_DRIVER, versions={"torch": "2.4.0+cu121"}, python="3.11")
-    assert said.startswith("the files of /envs/a")
+    assert said.startswith("versions missing from the log were read in /envs/a")
 
 
 def test_a_path_with_a_blank_is_recognised():
     own = '  File "/home/my user/a/lib/python3.11/site-packages/torch/cuda/__init__.py", line 3, in f'
     _, said = answer(own, OLD_DRIVER, versions={"torch": "2.4.0+cu121"}, path="/home/my user/a")
-    assert said.startswith("the files of /home/my user/a")
+    assert said.startswith("versions missing from the log were read in /home/my user/a")
 
 
 def test_an_environment_for_the_cpu_excludes_gpu_causes_only_where_the_text_is_surely_of_it():
     own = '  File "/envs/a/lib/python3.11/site-packages/torch/cuda/__init__.py", line 3, in f'
     findings, _ = answer(own, NO_CUDA, versions=CPU, device="cpu")
-    assert findings[0].title == "This environment was made for the CPU, and the program asks for a GPU"
+    assert findings[0].title == "This environment is for the CPU, but the program requests a GPU"
     findings, _ = answer(NO_CUDA, versions=CPU, device="cpu")
-    assert findings[0].title != "This environment was made for the CPU, and the program asks for a GPU"
+    assert findings[0].title != "This environment is for the CPU, but the program requests a GPU"
 
 
 def test_an_environment_without_a_framework_is_not_mentioned():
@@ -113,15 +113,12 @@ def test_the_active_environment_gives_facts_and_nothing_of_it_runs(gpuenv, activ
     gpuenv.env[variable] = str(active)
     done = gpuenv("diagnose", "a.log", "--json")
     assert "12.1" in done.json["findings"][0]["title"]
-    said = f"the files of {active} ({variable} names it) say: torch 2.4.0+cu121, Python 3.11"
-    assert done.err.count(said) == 1 and f"to prove it: gpuenv diagnose --env {active}" in done.err
+    said = f"versions missing from the log were read in {active} ({variable} names it): torch 2.4.0+cu121, Python 3.11"
+    assert done.err.count(said) == 1 and f"to verify: gpuenv diagnose --env {active}" in done.err
     assert not (gpuenv.work / "ran").exists()
     (gpuenv.work / "a.log").write_text(f"torch: 2.1.0\n{OLD_DRIVER}\n")
     other = gpuenv("diagnose", "a.log").err
-    assert (
-        other
-        == f"note: nothing of {active} is used: the text states torch 2.1.0, the environment has 2.4.0\n"
-    )
+    assert other == f"note: {active} was not used: the log names torch 2.1.0, the environment has 2.4.0\n"
 
 
 def test_a_log_alone_or_of_another_machine_gets_no_facts_of_the_environment(gpuenv, active):
@@ -142,5 +139,8 @@ def test_the_projects_environment_comes_before_the_active_one(gpuenv, active):
     own = gpuenv.work / ".venv"
     (own / "lib/python3.12/site-packages/torch-2.5.1+cu118.dist-info").mkdir(parents=True)
     done = gpuenv("diagnose", "a.log")
-    assert f"the files of {own} (the project's environment) say: torch 2.5.1+cu118" in done.err
+    assert (
+        f"versions missing from the log were read in {own} (the project's environment): torch 2.5.1+cu118"
+        in done.err
+    )
     assert str(active) not in done.err

@@ -89,7 +89,7 @@ def test_the_release_that_a_fix_names_is_one_that_resolve_chooses(broken, name):
     log = f"{BROKEN[broken]}\ndriver: {driver}\ngpu capability: {capability}"
     finding = next(f for f in find_causes([("log", [log.encode()])], KNOWN, None) if f.cause == broken)
     if "CuDNN" in log and capability == "12.0":
-        assert "No GPU build of tensorflow fits there" in finding.fix
+        assert "No GPU build of tensorflow supports this machine" in finding.fix
         return
     named = re.search(r"`gpuenv create --framework '(\w+)==([\d.]+)\.\*'`", finding.fix or "")
     assert named
@@ -114,7 +114,7 @@ def test_each_cause_names_a_command_that_would_decide(cause):
 
 def test_one_command_decides_between_the_first_two():
     first, second, *_ = found("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED")
-    apart = [e.text for e in first.evidence if e.text.startswith("to tell it from")]
+    apart = [e.text for e in first.evidence if e.text.startswith("to distinguish it from")]
     assert len(apart) == 1 and second.cause in apart[0] and apart[0].count("`") == 2
     certain = found("OMP: Error #15: Initializing libiomp5.so")
-    assert not any("to tell it from" in e.text for f in certain for e in f.evidence)
+    assert not any("to distinguish it from" in e.text for f in certain for e in f.evidence)

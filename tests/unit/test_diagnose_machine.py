@@ -5,7 +5,7 @@ import dataclasses
 from diagnosed import KNOWN, causes, found
 
 from provision.commands.diagnose import find_causes
-from provision.diagnose import diagnose
+from provision.diagnose import Circumstances, Knowledge, diagnose
 from provision.model import (
     Driver,
     Evidence,
@@ -89,8 +89,9 @@ def held(*rows, line=FULL, machine=None):
         return rows
 
     log = [("log", [line.encode()])]
-    how = {"profiles": KNOWN, "serves": lambda kernels, capability: True}
-    return next(iter(diagnose(log, machine=here, holders=holders, **how)), None), len(asked)
+    knowledge = Knowledge(profiles=KNOWN, serves=lambda kernels, capability: True)
+    circumstances = Circumstances(machine=here, holders=holders)
+    return next(iter(diagnose(log, knowledge, circumstances)), None), len(asked)
 
 
 def test_who_holds_the_memory_is_named():
@@ -135,7 +136,7 @@ def test_what_a_notebook_installed_over_its_runtime_is_told():
     assert finding.title == "PyTorch requires cuDNN 8.3.2, but 8.2.1 is loaded"
     assert finding.evidence[1].line == 3
     assert finding.fix.startswith(
-        "This notebook changed its runtime (torch 2.3.1+cu121 to 1.12.1+cu113): without that cell,"
+        "This notebook changed its runtime (torch 2.3.1+cu121 to 1.12.1+cu113). To restore it, remove that cell"
     )
     again = found(*COLAB, "WARNING: The following packages were previously imported in this runtime:")[0]
     assert again.fix.startswith("Restart the session first:")

@@ -186,8 +186,8 @@ def test_a_missing_library_of_the_system_comes_with_its_package(soname, deb, rpm
 
 def test_the_package_that_needs_it_and_what_replaces_it_are_named():
     [finding] = found("Traceback (most recent call last):", USERS, CV2, unopened("libGL.so.1"))
-    assert finding.title == "The system library libGL.so.1, which cv2 needs, is missing"
-    assert "opencv-python-headless in place of opencv-python" in finding.fix
+    assert finding.title == "The system library libGL.so.1, required by cv2, is missing"
+    assert "opencv-python-headless instead of opencv-python" in finding.fix
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def planned(request, targets, hosts=None):
         supply=AvailableWheels(),
         sources=PackageSources(),
     )
-    return fleet.plan_fleet([fleet.Part(asked, fleet.group(named))], resolve_plan).fleet
+    return fleet.plan_fleet([fleet.HostGroup(asked, fleet.group(named))], resolve_plan).fleet
 
 
 # --- against brute force, by the rules as they are stated again in tests/support ------------------
@@ -181,10 +181,10 @@ def test_two_plans_are_apart_by_the_objections_of_both_sides():
     (apart,) = found.apart
     assert apart.plans == (0, 1) and apart.classes == ("sm37-r470", "sm100-r580")
     assert (
-        "sm37-r470 (3 hosts) cannot have plan 2, torch " in apart.reason
+        "sm37-r470 (3 hosts) cannot use plan 2, torch " in apart.reason
         and "the driver is 470.256.02" in apart.reason
     )
-    assert "sm100-r580 (2 hosts) cannot have plan 1, torch " in apart.reason
+    assert "sm100-r580 (2 hosts) cannot use plan 1, torch " in apart.reason
     assert "no kernels for B200 (10.0)" in apart.reason
     assert apart.would_merge is None  # no driver serves both boards
 

@@ -5,7 +5,7 @@ from itertools import combinations
 
 from hypothesis import given, settings, strategies as st
 
-from provision.fleet.minimum_cover import EXACT_CLASSES, Candidate, bits, fewest
+from provision.fleet.minimum_cover import EXACT_CLASSES, PlanCandidate, bits, fewest
 
 MOST = 8
 
@@ -16,7 +16,7 @@ def covers(draw):
     masks = draw(st.lists(st.integers(1, 2**count - 1), min_size=1, max_size=9))
     ages = draw(st.lists(st.integers(0, 5), min_size=len(masks), max_size=len(masks)))
     weights = draw(st.lists(st.integers(1, 40), min_size=count, max_size=count))
-    return list(map(Candidate, masks, ages)), weights
+    return list(map(PlanCandidate, masks, ages)), weights
 
 
 def served(chosen):
@@ -60,19 +60,19 @@ def test_the_cover_is_the_best_of_all(question):
 
 def test_nothing_serves_nothing():
     assert fewest([], [3, 4]).chosen == ()
-    assert fewest([Candidate(0, 1)], [3]).chosen == ()
+    assert fewest([PlanCandidate(0, 1)], [3]).chosen == ()
 
 
 def test_above_the_limit_the_greedy_choice_keeps_its_bound():
     """Greedy is led astray: it takes the long masks, and two plans would do."""
     half = 2 ** (EXACT_CLASSES.bit_length())
     top = (1 << half) - 1
-    candidates, start, length = [Candidate(top, 9), Candidate(top << half, 9)], 0, half // 2
+    candidates, start, length = [PlanCandidate(top, 9), PlanCandidate(top << half, 9)], 0, half // 2
     while length:
         part = ((1 << length) - 1) << start
-        candidates.append(Candidate(part | part << half, 0))
+        candidates.append(PlanCandidate(part | part << half, 0))
         start, length = start + length, length // 2
-    candidates += [Candidate(1 << place, 0) for place in range(2 * half)]
+    candidates += [PlanCandidate(1 << place, 0) for place in range(2 * half)]
     # Every class has a candidate of its own, so that no two classes are alike.
     found = fewest(candidates, [1] * (2 * half))
     assert served(found.chosen) == top << half | top
@@ -82,22 +82,22 @@ def test_above_the_limit_the_greedy_choice_keeps_its_bound():
 
 def test_a_greedy_answer_that_meets_the_lower_bound_is_exact():
     count = EXACT_CLASSES + 5
-    found = fewest([Candidate(1 << place, 0) for place in range(count)], [1] * count)
+    found = fewest([PlanCandidate(1 << place, 0) for place in range(count)], [1] * count)
     assert found.exact and found.at_least == len(found.chosen) == count
 
 
 def test_many_alike_classes_count_as_one():
     """100 classes of two kinds: the exact search has two to serve."""
     left, right = (1 << 50) - 1, ((1 << 50) - 1) << 50
-    found = fewest([Candidate(left, 3), Candidate(right, 0), Candidate(left, 1)], [1] * 100)
-    assert found.exact and set(found.chosen) == {Candidate(right, 0), Candidate(left, 1)}
+    found = fewest([PlanCandidate(left, 3), PlanCandidate(right, 0), PlanCandidate(left, 1)], [1] * 100)
+    assert found.exact and set(found.chosen) == {PlanCandidate(right, 0), PlanCandidate(left, 1)}
 
 
 def test_forty_classes_without_structure_are_answered_exactly():
     """Each candidate serves three neighbours on a ring: 14 of 40 are needed, and greedy would take more or as many."""
     count = EXACT_CLASSES
     ring = [sum(1 << (place + k) % count for k in range(3)) for place in range(count)]
-    found = fewest([Candidate(mask, place) for place, mask in enumerate(ring)], [1] * count)
+    found = fewest([PlanCandidate(mask, place) for place, mask in enumerate(ring)], [1] * count)
     assert found.exact and len(found.chosen) == math.ceil(count / 3)
 
 
